@@ -1,0 +1,1 @@
+//! The operations: backup, restore, prepare, against real servers.

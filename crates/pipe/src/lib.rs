@@ -1,0 +1,1 @@
+//! What happens to bytes between source and repository: codecs, sealing, hashing, queues, meters.

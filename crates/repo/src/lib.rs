@@ -1,0 +1,1 @@
+//! The repository: store, keys, packs, page maps, manifests, the log of runs.

@@ -1,0 +1,1 @@
+//! Real servers, data sets and loads for the tests.
