@@ -1,0 +1,269 @@
+//! Codecs: how the plain bytes of a chunk are made smaller. Numbers are stored (`docs/repository.md` section 5).
+
+use std::{
+    fmt,
+    io::{Read, Write},
+    str::FromStr,
+};
+
+use thiserror::Error;
+
+/// What a stored chunk says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Codec {
+    /// Stored as it is.
+    None = 0,
+    /// One zstd frame.
+    Zstd = 1,
+    /// One LZ4 block.
+    Lz4 = 2,
+    /// One gzip member (RFC 1952).
+    Gzip = 3,
+}
+
+impl TryFrom<u8> for Codec {
+    type Error = CodecError;
+
+    fn try_from(number: u8) -> Result<Self, CodecError> {
+        match number {
+            0 => Ok(Self::None),
+            1 => Ok(Self::Zstd),
+            2 => Ok(Self::Lz4),
+            3 => Ok(Self::Gzip),
+            _ => Err(CodecError::Unknown { number }),
+        }
+    }
+}
+
+/// What the user asks for: a codec and, where it has them, a level. `zstd:3`, `lz4`, `gzip:1`, `none`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// No compression.
+    None,
+    /// zstd, levels -7 to 19.
+    Zstd {
+        /// The library's own scale.
+        level: i32,
+    },
+    /// LZ4 block.
+    Lz4,
+    /// gzip, levels 1 to 9.
+    Gzip {
+        /// The library's own scale.
+        level: u32,
+    },
+}
+
+impl Default for Compression {
+    /// zstd at level 1: the knee of the curve for database pages, where the next levels cost two to three times
+    /// the CPU for a few percent of size.
+    fn default() -> Self {
+        Self::Zstd { level: 1 }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Zstd { level } => write!(f, "zstd:{level}"),
+            Self::Lz4 => f.write_str("lz4"),
+            Self::Gzip { level } => write!(f, "gzip:{level}"),
+        }
+    }
+}
+
+impl FromStr for Compression {
+    type Err = CodecError;
+
+    fn from_str(text: &str) -> Result<Self, CodecError> {
+        let bad = || CodecError::BadSpelling { text: text.to_owned() };
+        let (name, level) = match text.split_once(':') {
+            Some((name, level)) => (name, Some(level.parse::<i32>().map_err(|_| bad())?)),
+            None => (text, None),
+        };
+        match (name, level) {
+            ("none", None) => Ok(Self::None),
+            ("lz4", None) => Ok(Self::Lz4),
+            ("zstd", None) => Ok(Self::Zstd { level: 1 }),
+            ("zstd", Some(level @ -7..=19)) => Ok(Self::Zstd { level }),
+            ("gzip", None) => Ok(Self::Gzip { level: 1 }),
+            ("gzip", Some(level @ 1..=9)) => Ok(Self::Gzip { level: level.unsigned_abs() }),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// Why bytes could not be made smaller, or whole again.
+#[derive(Debug, Error)]
+pub enum CodecError {
+    /// A codec number that this version does not know.
+    #[error("unknown codec number {number}")]
+    Unknown {
+        /// As stored.
+        number: u8,
+    },
+    /// A spelling that is none of `zstd[:-7..19]`, `lz4`, `gzip[:1..9]`, `none`.
+    #[error("\"{text}\" is not a compression: use zstd[:level -7 to 19], lz4, gzip[:level 1 to 9] or none")]
+    BadSpelling {
+        /// What was typed.
+        text: String,
+    },
+    /// The bytes are not what the codec makes, or have another length than was said.
+    #[error("compressed bytes are damaged or do not make {plain_len} bytes")]
+    Damaged {
+        /// The length that was said.
+        plain_len: usize,
+    },
+    /// The codec refused to work.
+    #[error("compression failed")]
+    Failed {
+        /// Its reason.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Compresses chunk after chunk with its state kept; one for each thread.
+pub struct Compressor {
+    compression: Compression,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+impl Compressor {
+    /// A compressor for what the user asked for.
+    pub fn new(compression: Compression) -> Result<Self, CodecError> {
+        let zstd = match compression {
+            Compression::Zstd { level } => {
+                Some(zstd::bulk::Compressor::new(level).map_err(|source| CodecError::Failed { source })?)
+            }
+            _ => None,
+        };
+        Ok(Self { compression, zstd })
+    }
+
+    /// Compresses `plain` into `out` (replaced). Returns [`Codec::None`], with the plain bytes, where nothing
+    /// would be gained.
+    pub fn compress(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<Codec, CodecError> {
+        out.clear();
+        let codec = match (self.compression, &mut self.zstd) {
+            (Compression::Zstd { .. }, Some(zstd)) => {
+                out.resize(zstd::zstd_safe::compress_bound(plain.len()), 0);
+                let len = zstd
+                    .compress_to_buffer(plain, out.as_mut_slice())
+                    .map_err(|source| CodecError::Failed { source })?;
+                out.truncate(len);
+                Codec::Zstd
+            }
+            (Compression::Lz4, _) => {
+                out.resize(lz4_flex::block::get_maximum_output_size(plain.len()), 0);
+                let len = lz4_flex::block::compress_into(plain, out)
+                    .map_err(|error| CodecError::Failed { source: std::io::Error::other(error) })?;
+                out.truncate(len);
+                Codec::Lz4
+            }
+            (Compression::Gzip { level }, _) => {
+                let mut encoder =
+                    flate2::write::GzEncoder::new(std::mem::take(out), flate2::Compression::new(level));
+                encoder.write_all(plain).map_err(|source| CodecError::Failed { source })?;
+                *out = encoder.finish().map_err(|source| CodecError::Failed { source })?;
+                Codec::Gzip
+            }
+            _ => Codec::None,
+        };
+        if codec == Codec::None || out.len() >= plain.len() {
+            out.clear();
+            out.extend_from_slice(plain);
+            return Ok(Codec::None);
+        }
+        Ok(codec)
+    }
+}
+
+/// Makes `stored` whole again: exactly `plain_len` bytes into `out` (replaced).
+///
+/// The caller bounds `plain_len` first: it is what gets allocated.
+pub fn decompress(
+    codec: Codec,
+    stored: &[u8],
+    plain_len: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    let damaged = || CodecError::Damaged { plain_len };
+    out.clear();
+    match codec {
+        Codec::None => out.extend_from_slice(stored),
+        Codec::Zstd => {
+            out.resize(plain_len, 0);
+            let len = zstd::bulk::decompress_to_buffer(stored, out.as_mut_slice()).map_err(|_| damaged())?;
+            out.truncate(len);
+        }
+        Codec::Lz4 => {
+            out.resize(plain_len, 0);
+            let len = lz4_flex::block::decompress_into(stored, out).map_err(|_| damaged())?;
+            out.truncate(len);
+        }
+        Codec::Gzip => {
+            let limit = u64::try_from(plain_len).map_err(|_| damaged())?.saturating_add(1);
+            flate2::read::GzDecoder::new(stored).take(limit).read_to_end(out).map_err(|_| damaged())?;
+        }
+    }
+    if out.len() == plain_len { Ok(()) } else { Err(damaged()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page_like() -> Vec<u8> {
+        (0..200_000_u32).flat_map(|i| (i / 7).to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn every_codec_gives_back_what_it_was_given() {
+        let plain = page_like();
+        for text in ["none", "zstd:1", "zstd:-3", "zstd:9", "lz4", "gzip:1", "gzip:6"] {
+            let mut stored = Vec::new();
+            let mut again = Vec::new();
+            let codec =
+                Compressor::new(text.parse().unwrap()).unwrap().compress(&plain, &mut stored).unwrap();
+            decompress(codec, &stored, plain.len(), &mut again).unwrap();
+            assert!(again == plain, "{text}");
+            assert!(text == "none" || stored.len() < plain.len() / 2, "{text} gained nothing");
+        }
+    }
+
+    #[test]
+    fn what_does_not_shrink_is_stored_as_it_is() {
+        let mut state = 1_u64;
+        let noise: Vec<u8> = (0..100_000)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 33) as u8
+            })
+            .collect();
+        for text in ["zstd", "lz4", "gzip"] {
+            let mut stored = Vec::new();
+            let codec =
+                Compressor::new(text.parse().unwrap()).unwrap().compress(&noise, &mut stored).unwrap();
+            assert_eq!(codec, Codec::None);
+            assert_eq!(stored, noise);
+        }
+    }
+
+    #[test]
+    fn a_wrong_length_or_damage_is_an_error() {
+        let plain = page_like();
+        for text in ["zstd", "lz4", "gzip"] {
+            let mut stored = Vec::new();
+            let mut out = Vec::new();
+            let codec =
+                Compressor::new(text.parse().unwrap()).unwrap().compress(&plain, &mut stored).unwrap();
+            for wrong in [0, plain.len() - 1, plain.len() + 1] {
+                assert!(decompress(codec, &stored, wrong, &mut out).is_err(), "{text} {wrong}");
+            }
+            assert!(decompress(codec, &stored[..stored.len() / 2], plain.len(), &mut out).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Names and numbers of what is stored (`docs/repository.md` sections 1 and 2).
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+use crate::store::ObjectPath;
+
+/// A server's history under a name its owner chose.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceName(String);
+
+impl SourceName {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for SourceName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
+        if (1..=64).contains(&text.len()) && !text.starts_with('.') && text.chars().all(good) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NameError::Source { text: text.to_owned() })
+        }
+    }
+}
+
+/// What is backed up how; each kind of a source is a log of runs of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Pages and redo.
+    Physical = 1,
+    /// Rows and statements.
+    Logical = 2,
+    /// The replication log.
+    Binlog = 3,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Physical, Self::Logical, Self::Binlog];
+
+    /// As it stands in object names.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Physical => "physical",
+            Self::Logical => "logical",
+            Self::Binlog => "binlog",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == text)
+            .ok_or_else(|| NameError::Kind { text: text.to_owned() })
+    }
+}
+
+/// Number of a run, from 1. A backup is known by the number of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunNo(pub u64);
+
+impl fmt::Display for RunNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// A pack: part `part` of run `run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PackId {
+    /// The run that wrote it.
+    pub run: RunNo,
+    /// Counted from 0 within the run.
+    pub part: u32,
+}
+
+impl fmt::Display for PackId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:010}-{:06}", self.run.0, self.part)
+    }
+}
+
+/// A chunk: its place in a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkRef {
+    /// The pack.
+    pub pack: PackId,
+    /// Position in the pack, from 0.
+    pub ordinal: u32,
+}
+
+impl fmt::Display for ChunkRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.pack, self.ordinal)
+    }
+}
+
+/// One log of runs: a kind of a source. Knows how its objects are named.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogName {
+    /// Whose.
+    pub source: SourceName,
+    /// Which.
+    pub kind: Kind,
+}
+
+impl fmt::Display for LogName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.source, self.kind)
+    }
+}
+
+impl LogName {
+    /// Prefix of all its objects, with the final `/`.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        format!("sources/{}/{}/", self.source, self.kind)
+    }
+
+    /// Prefix of one folder (`runs`, `packs`, `index`, `refs`, `outcomes`, `reports`), with the final `/`.
+    #[must_use]
+    pub fn folder(&self, folder: Folder) -> String {
+        format!("{}{}/", self.prefix(), folder.as_str())
+    }
+
+    fn object(&self, folder: Folder, name: &str) -> ObjectPath {
+        match ObjectPath::new(self.folder(folder) + name) {
+            Some(path) => path,
+            None => unreachable!("source names and numbers make good object names"),
+        }
+    }
+
+    /// The k-th renewal of a run's lease.
+    #[must_use]
+    pub fn lease(&self, run: RunNo, renewal: u32) -> ObjectPath {
+        self.object(Folder::Runs, &format!("{:010}/{renewal:06}", run.0))
+    }
+
+    /// A pack.
+    #[must_use]
+    pub fn pack(&self, pack: PackId) -> ObjectPath {
+        self.object(Folder::Packs, &pack.to_string())
+    }
+
+    /// A part of a run's index.
+    #[must_use]
+    pub fn index(&self, run: RunNo, part: u32) -> ObjectPath {
+        self.object(Folder::Index, &format!("{:010}-{part:06}", run.0))
+    }
+
+    /// A run's refs.
+    #[must_use]
+    pub fn refs(&self, run: RunNo) -> ObjectPath {
+        self.object(Folder::Refs, &format!("{:010}", run.0))
+    }
+
+    /// A run's outcome.
+    #[must_use]
+    pub fn outcome(&self, run: RunNo) -> ObjectPath {
+        self.object(Folder::Outcomes, &format!("{:010}", run.0))
+    }
+
+    /// A run's report.
+    #[must_use]
+    pub fn report(&self, run: RunNo) -> ObjectPath {
+        self.object(Folder::Reports, &format!("{:010}", run.0))
+    }
+}
+
+/// The folders of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Folder {
+    /// Leases.
+    Runs,
+    /// Chunks.
+    Packs,
+    /// Directories of packs.
+    Index,
+    /// What backups need, what prunes moved.
+    Refs,
+    /// What runs came to.
+    Outcomes,
+    /// What runs measured.
+    Reports,
+}
+
+impl Folder {
+    /// As it stands in object names.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::Packs => "packs",
+            Self::Index => "index",
+            Self::Refs => "refs",
+            Self::Outcomes => "outcomes",
+            Self::Reports => "reports",
+        }
+    }
+
+    /// Run and part of an object's name in this folder (part 0 where names have none); `None` for a stranger.
+    #[must_use]
+    pub fn parse(self, name: &str) -> Option<(RunNo, u32)> {
+        let (run, part) = match self {
+            Self::Runs => name.split_once('/')?,
+            Self::Packs | Self::Index => name.split_once('-')?,
+            Self::Refs | Self::Outcomes | Self::Reports => (name, "000000"),
+        };
+        let digits = |text: &str, len| text.len() == len && text.bytes().all(|b| b.is_ascii_digit());
+        (digits(run, 10) && digits(part, 6)).then_some(())?;
+        Some((RunNo(run.parse().ok()?), part.parse().ok()?))
+    }
+}
+
+/// A name that breaks the rules.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum NameError {
+    /// Not a source name.
+    #[error("\"{text}\" cannot name a source: use 1 to 64 of A-Z a-z 0-9 . _ - : and no dot in front")]
+    Source {
+        /// What was given.
+        text: String,
+    },
+    /// Not a kind.
+    #[error("\"{text}\" is not a kind: physical, logical or binlog")]
+    Kind {
+        /// What was given.
+        text: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_names_sort_like_numbers_and_parse_back() {
+        let log = LogName { source: "db1:3306".parse().unwrap(), kind: Kind::Physical };
+        let pack = PackId { run: RunNo(42), part: 7 };
+        assert_eq!(log.pack(pack).as_str(), "sources/db1:3306/physical/packs/0000000042-000007");
+        assert_eq!(Folder::Packs.parse(log.pack(pack).file_name()), Some((RunNo(42), 7)));
+        assert_eq!(Folder::Runs.parse("0000000042/000003"), Some((RunNo(42), 3)));
+        assert_eq!(Folder::Outcomes.parse("0000000042"), Some((RunNo(42), 0)));
+        for stranger in ["42", "0000000042-7", "+000000042", "0000000042.tmp"] {
+            assert_eq!(Folder::Outcomes.parse(stranger), None, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn source_names_cannot_leave_their_folder() {
+        for bad in ["", ".", "..", ".x", "a/b", "a\0", "ä", &"x".repeat(65)] {
+            assert!(bad.parse::<SourceName>().is_err(), "{bad:?}");
+        }
+    }
+}

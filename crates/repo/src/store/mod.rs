@@ -1,0 +1,176 @@
+//! Where objects are. One small trait; every concern (retry, rate, concurrency, faults) is a wrapper around it.
+//!
+//! Contract, for every implementation (the conformance suite holds them to it):
+//! - an object appears whole, when [`Upload::finish`] or [`Store::create_if_absent`] returns, or not at all;
+//! - what has been confirmed survives a crash of the host;
+//! - nothing is overwritten: finishing or creating a name that exists fails with [`StoreErrorKind::Exists`];
+//! - a listing that begins after a confirmation shows the object;
+//! - times are the store's own.
+
+use std::{fmt, time::SystemTime};
+
+use thiserror::Error;
+
+pub mod fs;
+pub mod mem;
+
+/// Name of an object: relative, `/` between parts, no empty part, `.` or `..`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectPath(String);
+
+impl ObjectPath {
+    /// Takes a name that follows the rules; `None` if it does not.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Option<Self> {
+        let name = name.into();
+        let good =
+            |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(['\0', '\\']);
+        (name.len() <= 512 && name.split('/').all(good)).then_some(Self(name))
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What follows the last `/`.
+    #[must_use]
+    pub fn file_name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for ObjectPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectInfo {
+    /// Its name.
+    pub path: ObjectPath,
+    /// Its size.
+    pub size_bytes: u64,
+    /// When it appeared, by the store's clock.
+    pub created_at: SystemTime,
+}
+
+/// An object on its way. Dropping it unfinished leaves nothing that a listing shows.
+pub trait Upload: Send {
+    /// Appends bytes.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// Makes the object durable and visible; fails with [`StoreErrorKind::Exists`] where the name is taken.
+    fn finish(self: Box<Self>) -> Result<ObjectInfo, StoreError>;
+}
+
+/// A place for objects. Shared between threads.
+pub trait Store: Send + Sync {
+    /// Where this is, for people: no secrets in it.
+    fn location(&self) -> String;
+
+    /// Begins an object of any size.
+    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError>;
+
+    /// Creates a small object if the name is free: of several callers exactly one succeeds, the others get
+    /// [`StoreErrorKind::Exists`].
+    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError>;
+
+    /// Reads exactly `buffer.len()` bytes at `offset`; fewer there is [`StoreErrorKind::ShortRead`].
+    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError>;
+
+    /// Size and time of one object.
+    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError>;
+
+    /// Calls `each` for every object whose name begins with `prefix` (which ends in `/` or is empty), in name
+    /// order, until it returns `false`.
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError>;
+
+    /// The names directly below `prefix` that have objects below them, in order.
+    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError>;
+
+    /// Deletes objects; those already gone count as deleted.
+    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError>;
+
+    /// The store's clock, read off something it has just written.
+    fn now(&self) -> Result<SystemTime, StoreError>;
+
+    /// Free space in bytes, where the store has such a thing.
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError>;
+}
+
+/// A whole small object; larger than `limit_bytes` is an error before anything is allocated.
+pub fn read_all(store: &dyn Store, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
+    let info = store.head(path)?;
+    let size = usize::try_from(info.size_bytes).ok().filter(|_| info.size_bytes <= limit_bytes);
+    let Some(size) = size else {
+        return Err(StoreError::new(
+            path,
+            StoreErrorKind::TooLarge { size_bytes: info.size_bytes, limit_bytes },
+        ));
+    };
+    let mut bytes = vec![0; size];
+    store.read_exact_at(path, 0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// A failed store operation: on which object, and why.
+#[derive(Debug, Error)]
+#[error("{path}: {kind}")]
+pub struct StoreError {
+    /// The object, or the prefix of a listing.
+    pub path: String,
+    /// What happened.
+    #[source]
+    pub kind: StoreErrorKind,
+}
+
+impl StoreError {
+    /// An error on `path`.
+    pub fn new(path: impl fmt::Display, kind: StoreErrorKind) -> Self {
+        Self { path: path.to_string(), kind }
+    }
+
+    /// Whether the object does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::NotFound)
+    }
+
+    /// Whether the name is taken.
+    #[must_use]
+    pub fn is_exists(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Exists)
+    }
+}
+
+/// Why a store operation failed.
+#[derive(Debug, Error)]
+pub enum StoreErrorKind {
+    /// No such object.
+    #[error("does not exist")]
+    NotFound,
+    /// The name is taken.
+    #[error("exists already")]
+    Exists,
+    /// The object ends before the bytes that were asked for.
+    #[error("ends before byte {end}")]
+    ShortRead {
+        /// One past the last byte asked for.
+        end: u64,
+    },
+    /// More than the caller is ready to hold.
+    #[error("is {size_bytes} bytes, more than the {limit_bytes} that such an object can have")]
+    TooLarge {
+        /// Its size.
+        size_bytes: u64,
+        /// The bound.
+        limit_bytes: u64,
+    },
+    /// The store or the way to it failed.
+    #[error("{0}")]
+    Io(#[source] std::io::Error),
+}
