@@ -1,1 +1,10 @@
 //! The operations: backup, restore, prepare, against real servers.
+//!
+//! Silent: returns values and [`error::Error`]s, emits [`event::Event`]s; never prints, exits or reads the
+//! environment.
+
+pub mod error;
+pub mod event;
+
+pub use error::{Context, Error, ErrorKind, Result};
+pub use event::{Cancel, Event, Listener};

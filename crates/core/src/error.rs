@@ -1,0 +1,130 @@
+//! What can go wrong with an operation, as a person needs it: what kind, on which thing, why, and what to do.
+//!
+//! Inside the library errors are typed where a caller must tell them apart. At this boundary they become an
+//! [`Error`]: a kind (which the command line turns into an exit code), a sentence, the chain of causes, and a hint.
+
+use std::{error::Error as StdError, fmt};
+
+/// The classes a caller can act upon. Each has one exit code (`docs/errors.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The operation failed; nothing was published.
+    Failed,
+    /// The request contradicts itself or the situation.
+    Usage,
+    /// The server could not be reached, or refused.
+    Server,
+    /// The repository could not be reached.
+    Store,
+    /// Wrong password or key.
+    Key,
+    /// The repository is damaged.
+    Damaged,
+    /// Another run of this source is active.
+    Active,
+    /// The user or a signal stopped the operation.
+    Interrupted,
+}
+
+/// An operation's failure.
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    hint: Option<String>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// Result of an operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A failure described by one sentence: lower case, no final period, naming the thing.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None, source: None }
+    }
+
+    /// [`ErrorKind::Failed`].
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Failed, message)
+    }
+
+    /// Adds what to do about it: a sentence or a question.
+    #[must_use]
+    pub fn hinted(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Puts what was being done in front: "read page 7 of ./db/t.ibd".
+    #[must_use]
+    pub fn context(mut self, doing: impl fmt::Display) -> Self {
+        self.message = format!("{doing}: {}", self.message);
+        self
+    }
+
+    /// Its class.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        let mut cause = self.source.as_deref().map(|s| s as &(dyn StdError + 'static));
+        let mut said = self.message.clone();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !said.ends_with(&text) {
+                write!(f, ": {text}")?;
+                said.clone_from(&text);
+            }
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind)?;
+        if let Some(hint) = &self.hint {
+            write!(f, " (hint: {hint})")?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for Error {}
+
+/// Says what was being done when something below failed.
+pub trait Context<T> {
+    /// Wraps the error as [`ErrorKind::Failed`] with what was being done.
+    fn context(self, doing: impl fmt::Display) -> Result<T>;
+    /// The same with another kind.
+    fn context_kind(self, kind: ErrorKind, doing: impl fmt::Display) -> Result<T>;
+}
+
+impl<T, E: StdError + Send + Sync + 'static> Context<T> for std::result::Result<T, E> {
+    fn context(self, doing: impl fmt::Display) -> Result<T> {
+        self.context_kind(ErrorKind::Failed, doing)
+    }
+
+    fn context_kind(self, kind: ErrorKind, doing: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| Error::new(kind, doing.to_string()).caused_by(error))
+    }
+}
