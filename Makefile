@@ -1,0 +1,29 @@
+# The front door: `make help`.
+
+export PATH := $(PATH):$(HOME)/.cargo/bin
+CARGO ?= cargo
+
+.DEFAULT_GOAL := help
+.PHONY: help servers build check test demo
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+servers: ## install the database servers that tests and demo use (quick when they are there)
+	@scripts/servers
+
+build: ## build the holdfast program, optimized
+	$(CARGO) build --release -p holdfast
+
+check: ## format, lints, and the tests that need no server: seconds
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test -p holdfast-formats -p holdfast-pipe -p holdfast-repo
+	$(CARGO) test -p holdfast-core -p holdfast --lib --bins
+
+test: servers ## every test, on real servers
+	$(CARGO) test --workspace --no-fail-fast
+
+demo: servers ## back up a busy server, restore it, and prove the copy equal
+	$(CARGO) build --release -p holdfast -p holdfast-testkit
+	@target/release/demo

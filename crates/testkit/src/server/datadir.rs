@@ -1,0 +1,86 @@
+//! Making and copying data directories.
+//!
+//! Initialising takes MySQL several seconds, so one directory for each set of options is kept beside the servers and
+//! copied. MariaDB is quick, and each of its directories gets its own identity.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::run_as_root;
+use crate::kind::{ServerKind, servers_dir};
+
+/// Makes a data directory. `init` are the options that shape it.
+pub(super) fn create(kind: ServerKind, init: &[String], datadir: &Path) -> Result<()> {
+    if kind.is_mariadb() {
+        return initialise(kind, init, datadir);
+    }
+    let template = template(kind, init)?;
+    copy(&template, datadir)
+}
+
+fn template(kind: ServerKind, init: &[String]) -> Result<PathBuf> {
+    let mut hash = DefaultHasher::new();
+    (init, kind.version()?).hash(&mut hash);
+    let templates = servers_dir()?.join("datadirs");
+    let template = templates.join(format!("{kind}-{:016x}", hash.finish()));
+    if !template.is_dir() {
+        fs::create_dir_all(&templates)?;
+        let scratch = tempfile::tempdir_in(&templates)?;
+        let made = scratch.path().join("data");
+        initialise(kind, init, &made)?;
+        // Another process may have been quicker: its directory is as good.
+        if let Err(error) = fs::rename(&made, &template)
+            && !template.is_dir()
+        {
+            return Err(error).with_context(|| template.display().to_string());
+        }
+    }
+    Ok(template)
+}
+
+fn initialise(kind: ServerKind, init: &[String], datadir: &Path) -> Result<()> {
+    let mut command = if kind.is_mariadb() {
+        let program = kind.program("mariadb-install-db")?;
+        let basedir = program.ancestors().nth(2).context("mariadb-install-db has no base directory")?;
+        let mut command = Command::new(&program);
+        command.arg("--no-defaults").arg(format!("--basedir={}", basedir.display()));
+        command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+        command
+    } else {
+        let mut command = Command::new(kind.server_program()?);
+        command.args(["--no-defaults", "--initialize-insecure"]);
+        command
+    };
+    command.arg(format!("--datadir={}", datadir.display())).args(run_as_root()).args(init);
+    let output = command.output().with_context(|| format!("initialising {kind}"))?;
+    ensure!(
+        output.status.success(),
+        "initialising {kind} ended with {}:\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+/// Copies the data directory of a stopped server, holes and all. The copy is a server of its own: it gets no
+/// `auto.cnf`, which holds MySQL's server UUID.
+pub fn copy(source: &Path, target: &Path) -> Result<()> {
+    ensure!(!target.exists(), "{} exists", target.display());
+    let output = Command::new("cp").args(["-a", "--sparse=always", "--"]).arg(source).arg(target).output()?;
+    ensure!(
+        output.status.success(),
+        "copying {} to {}: {}",
+        source.display(),
+        target.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    match fs::remove_file(target.join("auto.cnf")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
