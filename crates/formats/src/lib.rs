@@ -1,1 +1,22 @@
 //! Layouts other people own: InnoDB and Aria pages, redo logs, GTIDs, file names.
+//!
+//! Bytes in, values out. Nothing here reads a file, starts a thread or looks at a clock, and every parser is
+//! total: hostile bytes give an error or a negative verdict, never a panic and never an unbounded allocation.
+//! Where a layout comes from observation rather than from a specification, the item says on which server it was
+//! verified. Integers in InnoDB files are big-endian.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod be;
+pub mod checksum;
+mod flavor;
+mod ids;
+mod lsn;
+pub mod page;
+pub mod tablespace;
+
+pub use flavor::Flavor;
+pub use ids::{PageNo, PageSize, SpaceId};
+pub use lsn::{Lsn, LsnRange};
+pub use page::{PageState, check_page};
+pub use tablespace::Geometry;

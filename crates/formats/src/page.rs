@@ -1,0 +1,301 @@
+//! Is this page whole? The checks that a hot copy needs, for every page format of both families.
+//!
+//! - A page is judged by its own bytes and its place; no key, no second read, no server.
+//! - [`PageState::Good`] means: a checksum over the whole body matches. What a server would accept without having
+//!   checked the body (`innodb_checksum_algorithm=none`, encrypted MySQL pages, MariaDB's page compression before
+//!   `full_crc32`) is [`PageState::Unverifiable`], never good.
+//! - Every algorithm that the family's non-strict mode accepts is accepted, page by page.
+//! - The page number is stored at offset 4 in every format, outside of what is encrypted or compressed, and is
+//!   checked. It counts within the tablespace. The one place where it is foreign is the doublewrite area of the
+//!   system tablespace, whose pages must not be checked at all: [`doublewrite_ranges`].
+
+use std::ops::Range;
+
+use crate::{Flavor, Geometry, Lsn, PageNo, PageSize, be, checksum};
+
+/// Offsets in the header of every page.
+const CHECKSUM: usize = 0;
+const PAGE_NO: usize = 4;
+const LSN: usize = 16;
+const TYPE: usize = 24;
+/// Eight bytes of changing meaning: flush LSN, key version and checksum, or what MySQL's compression needs.
+const FLUSH: Range<usize> = 26..34;
+/// First byte behind the header.
+const BODY: usize = 38;
+
+/// The verdict on one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PageState {
+    /// All bytes are zero: never written, or freed.
+    Zero,
+    /// The checksum is right and the page belongs here.
+    Good,
+    /// Torn, damaged, or of another place: read it again.
+    Bad,
+    /// Nothing stored tells whether it is whole: without the key or the decompressor, only equal reads do.
+    Unverifiable,
+}
+
+/// The LSN of the page's last change. In clear in every format; `None` on a slice without a header.
+pub fn page_lsn(page: &[u8]) -> Option<Lsn> {
+    be::u64_at(page, LSN).map(Lsn)
+}
+
+/// The page number that the page says it has.
+pub fn page_no(page: &[u8]) -> Option<PageNo> {
+    be::u32_at(page, PAGE_NO).map(PageNo)
+}
+
+/// Checks one page of the tablespace that `geometry` describes; `page_no` is its number within the tablespace.
+pub fn check_page(geometry: &Geometry, page_no: PageNo, bytes: &[u8]) -> PageState {
+    if bytes.len() != geometry.page_size().bytes() {
+        return PageState::Bad;
+    }
+    if is_zero(bytes) {
+        return PageState::Zero;
+    }
+    let Some(header) = Header::read(bytes) else { return PageState::Bad };
+    let state = match geometry.flavor() {
+        Flavor::MariaDb if geometry.full_crc32() => mariadb::full_crc32(&header, bytes),
+        Flavor::MariaDb => mariadb::old(geometry, &header, bytes),
+        Flavor::MySql => mysql::check(geometry, &header, bytes),
+    };
+    match state {
+        PageState::Good | PageState::Unverifiable if header.page_no != page_no && !is_blank(bytes) => {
+            PageState::Bad
+        }
+        state => state,
+    }
+}
+
+/// The page numbers of the doublewrite area, from page 5 of the system tablespace. Its pages are copies of others,
+/// of any format, and must be neither checked nor compared; recovery rewrites what it uses. Empty when the page
+/// does not describe one, as in a MySQL that was never older than 8.0.20.
+///
+/// Verified on MariaDB 10.11.19, where it is pages 64 to 191; page 5 is readable when encrypted, too.
+pub fn doublewrite_ranges(page5: &[u8], page_size: PageSize) -> Vec<Range<PageNo>> {
+    const MAGIC: u32 = 536_853_855;
+    const MAGIC_FROM_END: usize = 190;
+    let Some(at) = page_size.bytes().checked_sub(MAGIC_FROM_END) else { return Vec::new() };
+    if be::u32_at(page5, at) != Some(MAGIC) {
+        return Vec::new();
+    }
+    let pages = page_size.extent_pages();
+    [at + 4, at + 8]
+        .into_iter()
+        .filter_map(|at| be::u32_at(page5, at))
+        .filter_map(|first| Some(PageNo(first)..PageNo(first.checked_add(pages)?)))
+        .collect()
+}
+
+/// Compares with zeros through `memcmp`, which is vectorised in every build and stops at the first difference.
+fn is_zero(bytes: &[u8]) -> bool {
+    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    ZEROS.get(..bytes.len()) == Some(bytes)
+}
+
+/// Zero but for the eight bytes that servers ignore when they judge an empty page.
+fn is_blank(bytes: &[u8]) -> bool {
+    bytes
+        .split_at_checked(FLUSH.end)
+        .is_some_and(|(head, rest)| is_zero(&head[..FLUSH.start]) && is_zero(rest))
+}
+
+struct Header {
+    checksum: u32,
+    page_no: PageNo,
+    lsn: u64,
+    page_type: u16,
+    /// The first half of [`FLUSH`]: MariaDB's key version before `full_crc32`.
+    flush_high: u32,
+    /// The second half: the checksum of an encrypted page.
+    flush_low: u32,
+}
+
+impl Header {
+    fn read(bytes: &[u8]) -> Option<Header> {
+        Some(Header {
+            checksum: be::u32_at(bytes, CHECKSUM)?,
+            page_no: page_no(bytes)?,
+            lsn: be::u64_at(bytes, LSN)?,
+            page_type: be::u16_at(bytes, TYPE)?,
+            flush_high: be::u32_at(bytes, FLUSH.start)?,
+            flush_low: be::u32_at(bytes, FLUSH.start + 4)?,
+        })
+    }
+
+    fn lsn_low(&self) -> u32 {
+        self.lsn as u32
+    }
+
+    fn lsn_high(&self) -> u32 {
+        (self.lsn >> 32) as u32
+    }
+}
+
+fn good_if(whole: bool) -> PageState {
+    if whole { PageState::Good } else { PageState::Bad }
+}
+
+/// A plain page with a checksum at both ends. `page` may be one that was decompressed, hence without a geometry.
+fn plain(flavor: Flavor, header: &Header, page: &[u8]) -> PageState {
+    let end = page.len().saturating_sub(8);
+    let (Some(trailer), Some(lsn_low)) = (be::u32_at(page, end), be::u32_at(page, end + 4)) else {
+        return PageState::Bad;
+    };
+    if lsn_low != header.lsn_low() {
+        return PageState::Bad;
+    }
+    let stored = header.checksum;
+    if stored == trailer
+        && (stored == checksum::page_crc32(page)
+            || flavor == Flavor::MySql && stored == checksum::page_crc32_big_endian(page))
+    {
+        return PageState::Good;
+    }
+    if is_blank(page) {
+        return PageState::Good;
+    }
+    // Before 4.0.14 the trailer was the whole LSN; `none` and the header-only checksum came later.
+    let trailer_fits = trailer == header.lsn_high()
+        || trailer == checksum::NO_CHECKSUM
+        || trailer == checksum::page_innodb_old(page);
+    match stored {
+        _ if !trailer_fits => PageState::Bad,
+        0 | checksum::NO_CHECKSUM => PageState::Unverifiable,
+        _ => good_if(stored == checksum::page_innodb_new(page)),
+    }
+}
+
+/// A `ROW_FORMAT=COMPRESSED` page, judged by `stored`, which is not always in the usual place. Has no trailer.
+fn zip(flavor: Flavor, stored: u32, page: &[u8]) -> PageState {
+    if stored == checksum::zip_crc32(page)
+        || stored == checksum::zip_adler32(page)
+        || flavor == Flavor::MySql && stored == checksum::zip_crc32_big_endian(page)
+    {
+        return PageState::Good;
+    }
+    if stored == checksum::NO_CHECKSUM { PageState::Unverifiable } else { PageState::Bad }
+}
+
+mod mariadb {
+    use super::*;
+
+    /// Page types of page compression before `full_crc32`: what is stored has no checksum of its own.
+    const PAGE_COMPRESSED: u16 = 34_354;
+    const PAGE_COMPRESSED_ENCRYPTED: u16 = 37_401;
+    /// `full_crc32`: the other bits of the type are the stored size in units of 256 bytes.
+    const STORED_SIZE: u16 = 1 << 15;
+
+    /// Covers plain, page_compressed and encrypted pages alike: the checksum is of what is stored. Verified on
+    /// MariaDB 10.11.19 and 11.8.6.
+    pub(super) fn full_crc32(header: &Header, page: &[u8]) -> PageState {
+        let compressed = header.page_type & STORED_SIZE != 0;
+        let stored_bytes =
+            if compressed { usize::from(header.page_type & !STORED_SIZE) << 8 } else { page.len() };
+        if compressed && stored_bytes >= page.len() {
+            return PageState::Bad;
+        }
+        let Some(stored) = page.get(..stored_bytes) else { return PageState::Bad };
+        let Some(at) = stored.len().checked_sub(4) else { return PageState::Bad };
+        if be::u32_at(stored, at) != Some(checksum::full_crc32(stored)) {
+            return PageState::Bad;
+        }
+        let key_version = header.checksum;
+        let plain = !compressed && key_version == 0;
+        good_if(!plain || be::u32_at(stored, at.wrapping_sub(4)) == Some(header.lsn_low()))
+    }
+
+    pub(super) fn old(geometry: &Geometry, header: &Header, page: &[u8]) -> PageState {
+        if geometry.page_compressed()
+            && matches!(header.page_type, PAGE_COMPRESSED | PAGE_COMPRESSED_ENCRYPTED)
+        {
+            return PageState::Unverifiable;
+        }
+        let as_plain = if geometry.row_compressed() {
+            zip(Flavor::MariaDb, header.checksum, page)
+        } else {
+            plain(Flavor::MariaDb, header, page)
+        };
+        // The key version is not always one: R-tree pages keep a sequence number there, old system tablespaces a
+        // flush LSN. So the page has to fail as a plain one first.
+        match as_plain {
+            PageState::Bad if header.flush_high != 0 => encrypted(geometry, header, page),
+            state => state,
+        }
+    }
+
+    /// The checksum of the ciphertext lies behind the key version; at offset 0 is still that of the plain page.
+    fn encrypted(geometry: &Geometry, header: &Header, page: &[u8]) -> PageState {
+        let stored = header.flush_low;
+        if geometry.row_compressed() {
+            return zip(Flavor::MariaDb, stored, page);
+        }
+        match stored {
+            checksum::NO_CHECKSUM => PageState::Unverifiable,
+            _ => good_if(stored == checksum::page_crc32(page) || stored == checksum::page_innodb_new(page)),
+        }
+    }
+}
+
+mod mysql {
+    use super::*;
+
+    const COMPRESSED: u16 = 14;
+    const ENCRYPTED: u16 = 15;
+    const COMPRESSED_AND_ENCRYPTED: u16 = 16;
+    const ENCRYPTED_RTREE: u16 = 17;
+
+    pub(super) fn check(geometry: &Geometry, header: &Header, page: &[u8]) -> PageState {
+        match header.page_type {
+            // Header in clear, checksum of the plain page, trailer ciphertext. Verified on MySQL 9.7.4.
+            ENCRYPTED | COMPRESSED_AND_ENCRYPTED | ENCRYPTED_RTREE => PageState::Unverifiable,
+            _ if geometry.row_compressed() => zip(Flavor::MySql, header.checksum, page),
+            COMPRESSED => compressed(page),
+            _ => plain(Flavor::MySql, header, page),
+        }
+    }
+
+    /// A page of `COMPRESSION='zlib'` or `'lz4'`: its checksum is that of the original page, so it has to be
+    /// restored. Verified on MySQL 9.7.4.
+    fn compressed(page: &[u8]) -> PageState {
+        restore(page).map_or(PageState::Bad, |original| {
+            Header::read(&original).map_or(PageState::Bad, |header| plain(Flavor::MySql, &header, &original))
+        })
+    }
+
+    /// Layout of [`FLUSH`] in such a page: version, algorithm, then as 16-bit numbers the original type, the
+    /// original size without header, the compressed size.
+    fn restore(page: &[u8]) -> Option<Vec<u8>> {
+        const ZLIB: u8 = 1;
+        const LZ4: u8 = 2;
+        let algorithm = *page.get(FLUSH.start + 1)?;
+        let original_type = page.get(FLUSH.start + 2..FLUSH.start + 4)?;
+        let original_bytes = usize::from(be::u16_at(page, FLUSH.start + 4)?);
+        let compressed_bytes = usize::from(be::u16_at(page, FLUSH.start + 6)?);
+        let compressed = page.get(BODY..BODY + compressed_bytes)?;
+        if BODY + original_bytes != page.len() {
+            return None;
+        }
+        let mut original = vec![0; page.len()];
+        let (head, body) = original.split_at_mut_checked(BODY)?;
+        head[..TYPE].copy_from_slice(&page[..TYPE]);
+        head[TYPE..FLUSH.start].copy_from_slice(original_type);
+        head[FLUSH.end..].copy_from_slice(&page[FLUSH.end..BODY]);
+        let restored_bytes = match algorithm {
+            ZLIB => inflate(compressed, body)?,
+            LZ4 => lz4_flex::block::decompress_into(compressed, body).ok()?,
+            _ => return None,
+        };
+        (restored_bytes == original_bytes).then_some(original)
+    }
+
+    fn inflate(compressed: &[u8], into: &mut [u8]) -> Option<usize> {
+        use flate2::{Decompress, FlushDecompress, Status};
+        let mut zlib = Decompress::new(true);
+        match zlib.decompress(compressed, into, FlushDecompress::Finish) {
+            Ok(Status::StreamEnd) => usize::try_from(zlib.total_out()).ok(),
+            _ => None,
+        }
+    }
+}
