@@ -7,12 +7,20 @@
 //! - a listing that begins after a confirmation shows the object;
 //! - times are the store's own.
 
-use std::{fmt, time::SystemTime};
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
 
 use thiserror::Error;
 
+pub mod conformance;
+pub mod faulty;
 pub mod fs;
 pub mod mem;
+mod open;
+
+pub use open::{OpenStoreError, create_store, open_store};
 
 /// Name of an object: relative, `/` between parts, no empty part, `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,6 +108,13 @@ pub trait Store: Send + Sync {
 
     /// Free space in bytes, where the store has such a thing.
     fn free_bytes(&self) -> Result<Option<u64>, StoreError>;
+
+    /// Removes what interrupted uploads left, where that is at least `min_age` old. Where nothing is left, nothing
+    /// is to do.
+    fn sweep_uploads(&self, min_age: Duration) -> Result<(), StoreError> {
+        let _ = min_age;
+        Ok(())
+    }
 }
 
 /// A whole small object; larger than `limit_bytes` is an error before anything is allocated.
