@@ -299,3 +299,6 @@ mod mysql {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
