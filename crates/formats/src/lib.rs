@@ -13,6 +13,7 @@ mod flavor;
 mod ids;
 mod lsn;
 pub mod page;
+pub mod redo;
 pub mod tablespace;
 
 pub use flavor::Flavor;

@@ -1,0 +1,331 @@
+//! Walking mini-transactions (mtrs).
+//!
+//! An mtr is `record* marker [nonce] crc`:
+//! - a record's first byte is 2 or more; its low nibble is the number of bytes that follow, or 0: then a varint A
+//!   follows and the number of bytes, the varint included, is A + 15;
+//! - the marker is 1 or 0, the sequence bit of the lap that contains *the marker*; it alternates, the first lap is 1;
+//! - the nonce, 8 bytes, exists in an encrypted log only;
+//! - the CRC-32C covers records and nonce, **not the marker**: so the marker can be rewritten, and a mini-transaction
+//!   moved to another file offset.
+//!
+//! Nothing in an mtr tells its LSN. Lengths stay in clear in an encrypted log, file names and space ids do not.
+
+use std::ops::Range;
+
+use super::header::LogHeader;
+use crate::{Lsn, SpaceId, be, checksum};
+
+/// Bit 7 of a record's first byte: no page id. As the first record of an mtr that makes it a file record.
+const WITHOUT_PAGE: u8 = 0x80;
+const NONCE_BYTES: usize = 8;
+const CRC_BYTES: usize = 4;
+
+/// Walks mini-transactions of one log. Stateless: where to go on is the caller's.
+#[derive(Clone, Copy, Debug)]
+pub struct MtrWalker {
+    first_lsn: Lsn,
+    /// Never 0.
+    capacity: u64,
+    nonce_bytes: usize,
+}
+
+/// What a walk did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walked {
+    /// Bytes of complete mini-transactions, from the start of the buffer.
+    pub bytes: usize,
+    /// How many those were.
+    pub mtrs: u64,
+    /// Why it went no further.
+    pub stop: WalkStop,
+}
+
+/// Why a walk ended where it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalkStop {
+    /// The buffer ends inside a mini-transaction, or with one. Stale bytes can look like the start of a long one,
+    /// so reading more may end in another stop.
+    NeedMore,
+    /// Nothing written here in this lap: the end of the log, or overwritten if the checkpoint is past it.
+    SequenceMismatch,
+    /// Being written, stale, or overwritten.
+    CrcMismatch,
+    /// The limit is reached: the position is the first mtr boundary at or after it.
+    Limit,
+}
+
+/// A file operation noted in the redo. Paths have no terminator and are as the server wrote them: `./db/t.ibd`, or
+/// absolute for a table with DATA DIRECTORY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOp<'a> {
+    /// A tablespace was created.
+    Create {
+        /// The tablespace.
+        space: SpaceId,
+        /// Its file.
+        path: &'a [u8],
+    },
+    /// A tablespace was dropped or discarded. Recovery ignores all its records, also later ones of an IMPORT that
+    /// kept the id.
+    Delete {
+        /// The tablespace.
+        space: SpaceId,
+        /// Its file.
+        path: &'a [u8],
+    },
+    /// A file was renamed.
+    Rename {
+        /// The tablespace.
+        space: SpaceId,
+        /// The file's name before.
+        from: &'a [u8],
+        /// The file's name after.
+        to: &'a [u8],
+    },
+    /// The first change of a tablespace since a checkpoint, or a repetition for the next one.
+    Modify {
+        /// The tablespace.
+        space: SpaceId,
+        /// Its file.
+        path: &'a [u8],
+    },
+    /// Ends the group of FILE_MODIFY records of a checkpoint.
+    Checkpoint {
+        /// The checkpoint's LSN.
+        lsn: Lsn,
+    },
+    /// A record of a kind or form not known here. The server's recovery refuses such a log; so should a copy.
+    Unknown {
+        /// The record's first byte.
+        kind: u8,
+    },
+}
+
+impl<'a> FileOp<'a> {
+    /// The paths it names: none, one, or old and new.
+    pub fn paths(self) -> impl Iterator<Item = &'a [u8]> {
+        let (first, second) = match self {
+            FileOp::Create { path, .. } | FileOp::Delete { path, .. } | FileOp::Modify { path, .. } => {
+                (Some(path), None)
+            }
+            FileOp::Rename { from, to, .. } => (Some(from), Some(to)),
+            FileOp::Checkpoint { .. } | FileOp::Unknown { .. } => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+}
+
+impl MtrWalker {
+    /// For the circle that `header` describes.
+    pub fn new(header: &LogHeader) -> MtrWalker {
+        MtrWalker {
+            first_lsn: header.first_lsn(),
+            capacity: header.capacity(),
+            nonce_bytes: if header.encrypted() { NONCE_BYTES } else { 0 },
+        }
+    }
+
+    /// For captured redo, in which every marker is 1.
+    pub fn linear(encrypted: bool) -> MtrWalker {
+        let nonce_bytes = if encrypted { NONCE_BYTES } else { 0 };
+        MtrWalker { first_lsn: Lsn(0), capacity: u64::MAX, nonce_bytes }
+    }
+
+    /// Walks the complete mini-transactions at the start of `buf`, whose first byte is the one at `at`, which must
+    /// be the start of a mini-transaction.
+    ///
+    /// Rewrites each of their markers to 1, so that what was walked is linear. Calls `on_file` with the LSN of the
+    /// mini-transaction and each file operation in it; never when the log is encrypted. Stops at the first boundary
+    /// at or after `limit`.
+    pub fn walk(
+        &self,
+        buf: &mut [u8],
+        at: Lsn,
+        limit: Option<Lsn>,
+        mut on_file: impl FnMut(Lsn, FileOp<'_>),
+    ) -> Walked {
+        let mut walked = Walked { bytes: 0, mtrs: 0, stop: WalkStop::Limit };
+        loop {
+            let lsn = Lsn(at.0.wrapping_add(walked.bytes as u64));
+            if limit.is_some_and(|limit| lsn >= limit) {
+                return walked;
+            }
+            let mtr = match self.next(&buf[walked.bytes..], lsn) {
+                Ok(mtr) => mtr,
+                Err(stop) => return Walked { stop, ..walked },
+            };
+            let bytes = &mut buf[walked.bytes..walked.bytes + mtr.bytes];
+            bytes[mtr.marker_at] = 1;
+            if self.names_files(bytes) {
+                for record in file_records(&bytes[..mtr.marker_at]) {
+                    on_file(lsn, record.op(bytes));
+                }
+            }
+            walked.bytes += mtr.bytes;
+            walked.mtrs += 1;
+        }
+    }
+
+    /// Whether an mtr begins with file records, readable here.
+    pub(super) fn names_files(&self, mtr: &[u8]) -> bool {
+        self.nonce_bytes == 0 && mtr.first().is_some_and(|&kind| kind & WITHOUT_PAGE != 0)
+    }
+
+    /// The mini-transaction at the start of `buf`, if it is complete and valid.
+    pub(super) fn next(&self, buf: &[u8], lsn: Lsn) -> Result<Mtr, WalkStop> {
+        let mut at = 0;
+        let marker = loop {
+            match *buf.get(at).ok_or(WalkStop::NeedMore)? {
+                marker @ (0 | 1) => break marker,
+                _ => at = record_end(buf, at)?,
+            }
+        };
+        if at == 0 || marker != self.marker(Lsn(lsn.0.wrapping_add(at as u64))) {
+            return Err(WalkStop::SequenceMismatch);
+        }
+        let crc_at = at + 1 + self.nonce_bytes;
+        let stored = be::u32_at(buf, crc_at).ok_or(WalkStop::NeedMore)?;
+        let crc = checksum::crc32c_append(checksum::crc32c(&buf[..at]), &buf[at + 1..crc_at]);
+        if crc != stored {
+            return Err(WalkStop::CrcMismatch);
+        }
+        Ok(Mtr { marker_at: at, crc_at, bytes: crc_at + CRC_BYTES })
+    }
+
+    fn marker(&self, lsn: Lsn) -> u8 {
+        let lap = lsn.0.wrapping_sub(self.first_lsn.0) / self.capacity;
+        u8::from(lap & 1 == 0)
+    }
+}
+
+/// One mini-transaction, by offsets from its start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mtr {
+    /// Also the end of the records.
+    pub(super) marker_at: usize,
+    pub(super) crc_at: usize,
+    pub(super) bytes: usize,
+}
+
+/// Where the record at `at` ends, itself within `buf`.
+fn record_end(buf: &[u8], at: usize) -> Result<usize, WalkStop> {
+    /// No record takes a length of more than three bytes: pages are at most 64 KiB.
+    const LENGTH_BYTES_MAX: usize = 3;
+    let body = at + 1;
+    let bytes = match buf[at] & 15 {
+        0 => {
+            let length = &buf[body..];
+            let length_bytes = varint_bytes(*length.first().ok_or(WalkStop::NeedMore)?);
+            if length_bytes > LENGTH_BYTES_MAX {
+                return Err(WalkStop::CrcMismatch);
+            }
+            let (more, _) = varint(length).ok_or(WalkStop::NeedMore)?;
+            more as usize + 15
+        }
+        bytes => usize::from(bytes),
+    };
+    let end = body + bytes;
+    if end < buf.len() { Ok(end) } else { Err(WalkStop::NeedMore) }
+}
+
+/// How many bytes a varint has, by its first.
+fn varint_bytes(first: u8) -> usize {
+    match first {
+        0..0x80 => 1,
+        0x80..0xC0 => 2,
+        0xC0..0xE0 => 3,
+        0xE0..0xF0 => 4,
+        _ => 5,
+    }
+}
+
+/// A varint and how many bytes it took; `None` if `bytes` ends within. Each length begins where the one before it
+/// ends. (Lengths above two bytes: from the server's description, not observed.)
+fn varint(bytes: &[u8]) -> Option<(u32, usize)> {
+    let first = u32::from(*bytes.first()?);
+    let (value, used) = match varint_bytes(bytes[0]) {
+        1 => (first, 1),
+        2 => (u32::from(be::u16_at(bytes, 0)? & 0x3FFF) + 0x80, 2),
+        3 => (((first & 0x1F) << 16 | u32::from(be::u16_at(bytes, 1)?)) + 0x4080, 3),
+        4 => ((be::u32_at(bytes, 0)? & 0x0FFF_FFFF) + 0x20_4080, 4),
+        _ => (be::u32_at(bytes, 1)?.checked_add(0x1020_4080)?, 5),
+    };
+    Some((value, used))
+}
+
+/// A file record, by offsets from the start of its mini-transaction.
+#[derive(Clone, Debug)]
+pub(super) struct FileRecord {
+    kind: u8,
+    space: SpaceId,
+    /// Paths or LSN; `None` when the head of the record makes no sense.
+    payload: Option<Range<usize>>,
+}
+
+impl FileRecord {
+    pub(super) fn op<'a>(&self, mtr: &'a [u8]) -> FileOp<'a> {
+        self.known(mtr).unwrap_or(FileOp::Unknown { kind: self.kind })
+    }
+
+    fn known<'a>(&self, mtr: &'a [u8]) -> Option<FileOp<'a>> {
+        let space = self.space;
+        let payload = mtr.get(self.payload.clone()?)?;
+        let path = || (!payload.is_empty() && !payload.contains(&0)).then_some(payload);
+        match self.kind & 0xF0 {
+            0x80 => Some(FileOp::Create { space, path: path()? }),
+            0x90 => Some(FileOp::Delete { space, path: path()? }),
+            0xA0 => {
+                let mut names = payload.split(|&byte| byte == 0);
+                let (from, to) = (names.next()?, names.next()?);
+                let well_formed = names.next().is_none() && !from.is_empty() && !to.is_empty();
+                well_formed.then_some(FileOp::Rename { space, from, to })
+            }
+            0xB0 => Some(FileOp::Modify { space, path: path()? }),
+            0xF0 if payload.len() == 8 => Some(FileOp::Checkpoint { lsn: Lsn(be::u64_at(payload, 0)?) }),
+            _ => None,
+        }
+    }
+
+    /// Where its paths lie within the mini-transaction, in the order of [`FileOp::paths`].
+    pub(super) fn path_ranges(&self, mtr: &[u8]) -> Vec<Range<usize>> {
+        let mut start = self.payload.as_ref().map_or(0, |payload| payload.start);
+        let after = |path: &[u8]| {
+            let range = start..start + path.len();
+            start = range.end + 1;
+            range
+        };
+        self.op(mtr).paths().map(after).collect()
+    }
+}
+
+/// The file records that `records`, the records of a mini-transaction, begin with. They come first: behind a record
+/// of a page the same bit means "same page as before".
+pub(super) fn file_records(records: &[u8]) -> impl Iterator<Item = FileRecord> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let kind = *records.get(at).filter(|&&kind| kind & WITHOUT_PAGE != 0)?;
+        let body = at + 1;
+        let (body, end) = match kind & 15 {
+            0 => {
+                let (more, used) = varint(&records[body..])?;
+                (body + used, body + more as usize + 15)
+            }
+            bytes => (body, body + usize::from(bytes)),
+        };
+        at = end;
+        Some(file_record(kind, records, body, end))
+    })
+}
+
+fn file_record(kind: u8, records: &[u8], body: usize, end: usize) -> FileRecord {
+    let head = || {
+        let bytes = records.get(body..end)?;
+        let (space, space_bytes) = varint(bytes)?;
+        let (_page, page_bytes) = varint(&bytes[space_bytes..])?;
+        Some((SpaceId(space), body + space_bytes + page_bytes..end))
+    };
+    match head() {
+        Some((space, payload)) => FileRecord { kind, space, payload: Some(payload) },
+        None => FileRecord { kind, space: SpaceId::SYSTEM, payload: None },
+    }
+}

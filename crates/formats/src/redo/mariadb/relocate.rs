@@ -1,0 +1,173 @@
+//! Making captured redo stay at home: absolute paths in file records, and how to replace them.
+//!
+//! A table with DATA DIRECTORY has the absolute path of its file in the redo, and recovery *opens that file*: on the
+//! source's host it is the running source's. Replacing `/abs/dir/` by as many bytes of `./////` keeps every length,
+//! so only the CRC of the mini-transaction changes; the file then is an ordinary one below the data directory.
+//! Verified on MariaDB 10.11.19: recovery, CHECK TABLE and later use are right.
+//!
+//! Not possible in an encrypted log.
+
+use std::collections::BTreeSet;
+
+use super::mtr::{FileOp, MtrWalker, WalkStop, file_records};
+use crate::{Lsn, checksum};
+
+/// The absolute paths that file records name. Feed it every [`FileOp`] of a walk.
+#[derive(Clone, Debug, Default)]
+pub struct AbsolutePaths {
+    paths: BTreeSet<Vec<u8>>,
+}
+
+impl AbsolutePaths {
+    /// Takes note of the paths in `op`.
+    pub fn observe(&mut self, op: FileOp<'_>) {
+        for path in op.paths().filter(|path| path.starts_with(b"/")) {
+            if !self.paths.contains(path) {
+                self.paths.insert(path.to_vec());
+            }
+        }
+    }
+
+    /// Whether there was none: the redo can be recovered anywhere.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// The paths, each once.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.paths.iter().map(Vec::as_slice)
+    }
+
+    /// The directories they lie in, as DATA DIRECTORY names them: `/abs/dir` of `/abs/dir/db/t.ibd`. What
+    /// [`PathRelocator::new`] takes.
+    pub fn directories(&self) -> BTreeSet<&[u8]> {
+        self.iter().filter_map(|path| parent(parent(path)?)).collect()
+    }
+}
+
+fn parent(path: &[u8]) -> Option<&[u8]> {
+    path.iter().rposition(|&byte| byte == b'/').map(|slash| &path[..slash])
+}
+
+/// Replaces absolute directories in linear redo. After it, no path in the redo leads outside the data directory.
+#[derive(Clone, Debug)]
+pub struct PathRelocator {
+    /// Each ends with a slash; longest first, so that a directory within another wins.
+    prefixes: Vec<Vec<u8>>,
+}
+
+/// Why redo could not be made to stay at home.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RelocateError {
+    /// Only an absolute directory other than the root has a relative form of the same length.
+    #[error("directory {} cannot be replaced by a relative one of the same length", .directory.escape_ascii())]
+    BadDirectory {
+        /// As given.
+        directory: Vec<u8>,
+    },
+    /// A path that no given directory covers, or that climbs out with `..`.
+    #[error("redo at {lsn} names {}, outside of the data directory", .path.escape_ascii())]
+    OutsidePath {
+        /// The mini-transaction.
+        lsn: Lsn,
+        /// As it would remain.
+        path: Vec<u8>,
+    },
+    /// A file record of unknown form: what it names cannot be made safe.
+    #[error("redo at {lsn} has a file record of unknown kind {kind:#04x}")]
+    UnknownRecord {
+        /// The mini-transaction.
+        lsn: Lsn,
+        /// The record's first byte.
+        kind: u8,
+    },
+    /// Not linear redo, or damaged, or encrypted.
+    #[error("captured redo is damaged at {lsn}: {stop:?}")]
+    Damaged {
+        /// Where the walk could not go on.
+        lsn: Lsn,
+        /// How.
+        stop: WalkStop,
+    },
+}
+
+/// What one call of [`PathRelocator::rewrite`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relocated {
+    /// Bytes that are done; the rest of the buffer is the start of a mini-transaction and belongs before the next.
+    pub bytes: usize,
+    /// Paths replaced.
+    pub paths_changed: u64,
+}
+
+impl PathRelocator {
+    /// For these absolute directories; a final slash makes no difference.
+    pub fn new<D: AsRef<[u8]>>(
+        directories: impl IntoIterator<Item = D>,
+    ) -> Result<PathRelocator, RelocateError> {
+        let mut prefixes = directories
+            .into_iter()
+            .map(|directory| {
+                let directory = directory.as_ref();
+                let name_bytes = directory.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+                if !directory.starts_with(b"/") || name_bytes == 0 {
+                    return Err(RelocateError::BadDirectory { directory: directory.to_vec() });
+                }
+                Ok([&directory[..name_bytes], b"/"].concat())
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.len()));
+        Ok(PathRelocator { prefixes })
+    }
+
+    /// Rewrites the complete mini-transactions at the start of `buf`, linear redo whose first byte is at `at`.
+    pub fn rewrite(&self, buf: &mut [u8], at: Lsn) -> Result<Relocated, RelocateError> {
+        let walker = MtrWalker::linear(false);
+        let mut done = Relocated { bytes: 0, paths_changed: 0 };
+        loop {
+            let lsn = Lsn(at.0.wrapping_add(done.bytes as u64));
+            let mtr = match walker.next(&buf[done.bytes..], lsn) {
+                Ok(mtr) => mtr,
+                Err(WalkStop::NeedMore) => return Ok(done),
+                Err(stop) => return Err(RelocateError::Damaged { lsn, stop }),
+            };
+            let bytes = &mut buf[done.bytes..done.bytes + mtr.bytes];
+            if walker.names_files(bytes) {
+                let (records, rest) = bytes.split_at_mut(mtr.marker_at);
+                let changed = self.rewrite_records(records, lsn)?;
+                if changed > 0 {
+                    let crc_at = mtr.crc_at - mtr.marker_at;
+                    rest[crc_at..].copy_from_slice(&checksum::crc32c(records).to_be_bytes());
+                    done.paths_changed += changed;
+                }
+            }
+            done.bytes += mtr.bytes;
+        }
+    }
+
+    fn rewrite_records(&self, records: &mut [u8], lsn: Lsn) -> Result<u64, RelocateError> {
+        let mut changed = 0;
+        let found: Vec<_> = file_records(records).collect();
+        for record in found {
+            if let FileOp::Unknown { kind } = record.op(records) {
+                return Err(RelocateError::UnknownRecord { lsn, kind });
+            }
+            for range in record.path_ranges(records) {
+                let path = &mut records[range];
+                changed += u64::from(self.rewrite_path(path));
+                if path.starts_with(b"/") || path.split(|&byte| byte == b'/').any(|part| part == b"..") {
+                    return Err(RelocateError::OutsidePath { lsn, path: path.to_vec() });
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    fn rewrite_path(&self, path: &mut [u8]) -> bool {
+        let Some(prefix) = self.prefixes.iter().find(|prefix| path.starts_with(prefix)) else { return false };
+        let (dot, slashes) = path[..prefix.len()].split_at_mut(1);
+        dot.fill(b'.');
+        slashes.fill(b'/');
+        true
+    }
+}

@@ -1,0 +1,3 @@
+//! Redo logs: what a copy needs to follow, cut and rebuild one. Nothing here applies redo.
+
+pub mod mariadb;
