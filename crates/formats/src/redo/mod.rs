@@ -1,3 +1,4 @@
 //! Redo logs: what a copy needs to follow, cut and rebuild one. Nothing here applies redo.
 
 pub mod mariadb;
+pub mod mysql;
