@@ -1,0 +1,122 @@
+//! What goes wrong with objects of the repository: the store, the object itself, or a key that is not held.
+
+use thiserror::Error;
+
+use crate::{keys::Role, store::StoreError, wire::FormatError};
+
+/// A failed operation on the repository.
+#[derive(Debug, Error)]
+pub enum RepoError {
+    /// The store failed, or an object is not there.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An object is not what was written: damage, or somebody's doing.
+    #[error("{object}: {damage}")]
+    Damaged {
+        /// Its name.
+        object: String,
+        /// What is wrong with it.
+        damage: Damage,
+    },
+    /// What was opened lacks the private key for this kind of object.
+    #[error("{object}: a {role} key cannot read this")]
+    NotReadable {
+        /// Its name.
+        object: String,
+        /// What is held.
+        role: Role,
+    },
+    /// The role does not allow it.
+    #[error("a {role} key may not {act}")]
+    NotAllowed {
+        /// What is held.
+        role: Role,
+        /// What was tried.
+        act: &'static str,
+    },
+    /// The host gives no random numbers.
+    #[error("the operating system gives no random numbers: {0}")]
+    NoRandom(getrandom::Error),
+}
+
+impl RepoError {
+    /// Damage of `object`.
+    pub fn damaged(object: impl std::fmt::Display, damage: Damage) -> Self {
+        Self::Damaged { object: object.to_string(), damage }
+    }
+
+    /// `object` does not follow the format: `what` says where.
+    pub fn malformed(object: impl std::fmt::Display, what: &'static str) -> Self {
+        Self::damaged(object, Damage::Malformed { what })
+    }
+
+    /// Whether the object does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_not_found())
+    }
+
+    /// Whether the name was taken.
+    #[must_use]
+    pub fn is_exists(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_exists())
+    }
+}
+
+/// What is wrong with an object.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Damage {
+    /// It does not begin as an object of this format.
+    #[error("is no object of this format")]
+    NoHeader,
+    /// Its header names another repository.
+    #[error("belongs to another repository")]
+    OtherRepository,
+    /// Its header names another place.
+    #[error("is another object under this name: {found}")]
+    Misplaced {
+        /// What the header says.
+        found: String,
+    },
+    /// A secret was not wrapped for this repository, or a seal does not open.
+    #[error("does not open: damaged, exchanged or forged ({what})")]
+    Sealed {
+        /// Which part of it.
+        what: &'static str,
+    },
+    /// It ends early, goes on too long, or its parts contradict each other.
+    #[error("does not follow the format: {what}")]
+    Malformed {
+        /// Where.
+        what: &'static str,
+    },
+    /// A field breaks its rule.
+    #[error("does not follow the format: {0}")]
+    Format(#[source] FormatError),
+    /// Written by a later version.
+    #[error("uses {what}, which this version does not know")]
+    Unknown {
+        /// What.
+        what: String,
+    },
+    /// Nobody who may have signed it.
+    #[error("is signed by nobody known to this repository, or its signature is wrong")]
+    Signature,
+    /// Signed by somebody who may not do this.
+    #[error("is a {act} signed by a {role} key, which may not do that")]
+    Role {
+        /// What it does.
+        act: &'static str,
+        /// Who signed.
+        role: Role,
+    },
+    /// It does not continue the outcome before it.
+    #[error("does not continue the outcome before it: the history was altered")]
+    Chain,
+    /// It should be there.
+    #[error("is missing")]
+    Missing,
+    /// The object is there, with other contents than the outcome says.
+    #[error("is not what the outcome of its run recorded")]
+    NotAsRecorded,
+}

@@ -1,0 +1,257 @@
+//! An opened repository: a store and the keys to it.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use holdfast_pipe::{HashKey, ObjectKey, Suite};
+
+use crate::{
+    error::{Damage, RepoError},
+    hex::Secret32,
+    keys::{self, KeyError, KeyMaterial, Password, Protection, RepositoryInfo, wrap::unwrap},
+    names::{Kind, LogName, RunNo, SourceName},
+    object::{
+        HEADER_BYTES, Place, RunSecrets, SecretKind, WrappedSecret, check_header, key_from_secret,
+        open_frames, seal_object, sealed_limit_bytes,
+    },
+    store::{ObjectInfo, Store, read_all},
+};
+
+/// A store and the keys to it. Shared between threads.
+pub struct Repo {
+    store: Arc<dyn Store>,
+    keys: KeyMaterial,
+    /// Unwrapping is a public-key operation, and all packs of a run share one secret.
+    unwrapped: Mutex<HashMap<WrappedSecret, Secret32>>,
+}
+
+impl fmt::Debug for Repo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Repo({})", self.store.location())
+    }
+}
+
+impl Repo {
+    /// Makes a repository in an empty store.
+    pub fn init(store: Arc<dyn Store>, protection: &Protection<'_>) -> Result<Self, KeyError> {
+        let keys = keys::init(&*store, protection)?;
+        Ok(Self::with_keys(store, keys))
+    }
+
+    /// Opens a repository; see [`keys::open`] for what is refused.
+    pub fn open(store: Arc<dyn Store>, password: Option<&Password>) -> Result<Self, KeyError> {
+        let keys = keys::open(&*store, password)?;
+        Ok(Self::with_keys(store, keys))
+    }
+
+    fn with_keys(store: Arc<dyn Store>, keys: KeyMaterial) -> Self {
+        Self { store, keys, unwrapped: Mutex::default() }
+    }
+
+    /// Where the objects are.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// What was opened.
+    #[must_use]
+    pub fn keys(&self) -> &KeyMaterial {
+        &self.keys
+    }
+
+    /// Identity, suite and age.
+    #[must_use]
+    pub fn info(&self) -> &RepositoryInfo {
+        self.keys.repository()
+    }
+
+    /// The key of page hashes.
+    pub fn hash_key(&self) -> Result<&HashKey, RepoError> {
+        let refused = RepoError::NotAllowed { role: self.keys.role(), act: "compare pages" };
+        self.keys.hash_key().ok_or(refused)
+    }
+
+    /// The secret for the packs and index parts of a run.
+    pub fn draw_secrets(&self, log: &LogName, run: RunNo) -> Result<RunSecrets, RepoError> {
+        RunSecrets::draw(&self.keys, log, run)
+    }
+
+    /// The key of the object at `place`, from the header that it begins with. Errors name the object.
+    pub fn object_key(&self, place: &Place<'_>, header: &[u8; HEADER_BYTES]) -> Result<ObjectKey, RepoError> {
+        let wrapped = check_header(&self.keys, place, header)?;
+        let secret = match self.info().suite {
+            Suite::None => Secret32([0; 32]),
+            Suite::X25519Aes256Gcm => self.unwrap(place, &wrapped)?,
+        };
+        Ok(key_from_secret(&self.keys, place, &secret))
+    }
+
+    fn unwrap(&self, place: &Place<'_>, wrapped: &WrappedSecret) -> Result<Secret32, RepoError> {
+        let cache = || self.unwrapped.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(secret) = cache().get(wrapped) {
+            return Ok(secret.clone());
+        }
+        let private = match place.kind.secret() {
+            SecretKind::Read => self.keys.read_private(),
+            SecretKind::Refs => self.keys.refs_private(),
+        };
+        let private = private
+            .ok_or_else(|| RepoError::NotReadable { object: place.to_string(), role: self.keys.role() })?;
+        let secret = unwrap(self.info().repository_id, private, &wrapped.encapsulated, &wrapped.wrapped)
+            .ok_or_else(|| RepoError::damaged(place, Damage::Sealed { what: "its secret" }))?;
+        cache().insert(*wrapped, secret.clone());
+        Ok(secret)
+    }
+
+    /// Opens a whole sealed object that is in memory.
+    pub fn open_object(&self, place: &Place<'_>, object: &[u8]) -> Result<Vec<u8>, RepoError> {
+        let header = object.first_chunk::<HEADER_BYTES>();
+        let header = header.ok_or_else(|| RepoError::damaged(place, Damage::NoHeader))?;
+        let key = self.object_key(place, header)?;
+        open_frames(&key, place, object)
+    }
+
+    /// Reads a sealed object of at most `plain_limit` bytes before sealing.
+    pub fn read_object(&self, place: &Place<'_>, plain_limit: u64) -> Result<Vec<u8>, RepoError> {
+        let object = read_all(&*self.store, &place.path(), sealed_limit_bytes(plain_limit))?;
+        self.open_object(place, &object)
+    }
+
+    /// Writes a sealed object of its own: refs, a report.
+    pub fn write_object(&self, place: &Place<'_>, plain: &[u8]) -> Result<ObjectInfo, RepoError> {
+        let object = seal_object(&self.keys, place, plain)?;
+        self.put(place, &object)
+    }
+
+    /// Stores a whole object that was sealed for `place`.
+    pub fn put(&self, place: &Place<'_>, object: &[u8]) -> Result<ObjectInfo, RepoError> {
+        let mut upload = self.store.put(&place.path())?;
+        for block in object.chunks(1 << 20) {
+            upload.write(block)?;
+        }
+        Ok(upload.finish()?)
+    }
+
+    /// All logs that have objects, in order. Strangers among the names are not seen.
+    pub fn logs(&self) -> Result<Vec<LogName>, RepoError> {
+        let mut logs = Vec::new();
+        for source in self.store.list_folders("sources/")? {
+            let Ok(source) = source.parse::<SourceName>() else { continue };
+            let kinds = self.store.list_folders(&format!("sources/{source}/"))?;
+            let kinds = kinds.iter().filter_map(|kind| kind.parse::<Kind>().ok());
+            logs.extend(kinds.map(|kind| LogName { source: source.clone(), kind }));
+        }
+        logs.sort();
+        Ok(logs)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::{keys::KdfParams, object::ObjectKind, store::mem::MemStore};
+
+    pub(crate) fn new_repo(suite: Suite) -> (MemStore, Repo) {
+        let store = MemStore::new();
+        let password = Password::new("x".to_owned()).unwrap();
+        let protection = match suite {
+            Suite::None => Protection::None,
+            Suite::X25519Aes256Gcm => Protection::Password { password: &password, kdf: KdfParams::MINIMUM },
+        };
+        let repo = Repo::init(Arc::new(store.clone()), &protection).unwrap();
+        (store, repo)
+    }
+
+    pub(crate) fn log() -> LogName {
+        LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
+    }
+
+    fn place(log: &LogName, kind: ObjectKind, run: u64) -> Place<'_> {
+        Place { log, kind, run: RunNo(run), part: 0 }
+    }
+
+    #[test]
+    fn objects_of_any_length_come_back() {
+        for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+            let (_, repo) = new_repo(suite);
+            let log = log();
+            for (run, len) in [(1, 0), (2, 1), (3, 1 << 20), (4, (1 << 20) + 1), (5, 3 << 20)] {
+                let plain: Vec<u8> = (0..len).map(|i: usize| ((i * i) >> 7) as u8).collect();
+                let place = place(&log, ObjectKind::Refs, run);
+                repo.write_object(&place, &plain).unwrap();
+                assert!(repo.read_object(&place, 3 << 20).unwrap() == plain);
+            }
+            let index = Place { part: 3, ..place(&log, ObjectKind::Index, 9) };
+            let secrets = repo.draw_secrets(&log, RunNo(9)).unwrap();
+            repo.put(&index, &secrets.seal_index(3, b"rows").unwrap()).unwrap();
+            assert_eq!(repo.read_object(&index, 10).unwrap(), b"rows");
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_found_and_named() {
+        for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+            let (_, repo) = new_repo(suite);
+            let log = log();
+            let place = place(&log, ObjectKind::Refs, 7);
+            let object = seal_object(repo.keys(), &place, b"what backup 7 needs").unwrap();
+            for byte in 0..object.len() {
+                let mut damaged = object.clone();
+                damaged[byte] ^= 1 << (byte % 8);
+                let error = repo.open_object(&place, &damaged).unwrap_err();
+                assert!(matches!(error, RepoError::Damaged { .. }), "{byte}: {error}");
+                assert!(error.to_string().contains("refs/0000000007"), "{error}");
+            }
+            for len in 0..object.len() {
+                assert!(repo.open_object(&place, &object[..len]).is_err(), "{len}");
+            }
+            let mut longer = object.clone();
+            longer.push(0);
+            assert!(repo.open_object(&place, &longer).is_err());
+        }
+    }
+
+    #[test]
+    fn an_object_opens_in_its_own_place_only() {
+        for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+            let (_, repo) = new_repo(suite);
+            let (_, other_repo) = new_repo(suite);
+            let log = log();
+            let other_log = LogName { source: "db2".parse().unwrap(), kind: Kind::Physical };
+            let here = place(&log, ObjectKind::Refs, 7);
+            let object = seal_object(repo.keys(), &here, b"x").unwrap();
+            let refused = |repo: &Repo, place: Place<'_>| match repo.open_object(&place, &object) {
+                Err(RepoError::Damaged { damage, .. }) => damage,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(refused(&other_repo, here), Damage::OtherRepository);
+            assert!(matches!(refused(&repo, Place { run: RunNo(8), ..here }), Damage::Misplaced { .. }));
+            assert!(matches!(refused(&repo, Place { part: 1, ..here }), Damage::Misplaced { .. }));
+            let report = Place { kind: ObjectKind::OutcomePublic, ..here };
+            assert!(matches!(refused(&repo, report), Damage::Misplaced { .. }));
+            // What the header does not say is bound into the key.
+            let moved = Place { log: &other_log, ..here };
+            assert!(matches!(refused(&repo, moved), Damage::Sealed { .. }));
+            // A header that lies about its place does not help.
+            let mut forged = object.clone();
+            forged[24] = 8;
+            let error = repo.open_object(&Place { run: RunNo(8), ..here }, &forged).unwrap_err();
+            assert!(matches!(error, RepoError::Damaged { damage: Damage::Sealed { .. }, .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_two_writings_share_a_key() {
+        let (_, repo) = new_repo(Suite::X25519Aes256Gcm);
+        let log = log();
+        let place = place(&log, ObjectKind::Refs, 7);
+        let first = seal_object(repo.keys(), &place, b"x").unwrap();
+        let second = seal_object(repo.keys(), &place, b"x").unwrap();
+        assert_ne!(first[36..68], second[36..68]);
+        assert_ne!(first[HEADER_BYTES..], second[HEADER_BYTES..]);
+    }
+}
