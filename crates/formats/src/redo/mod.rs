@@ -1,4 +1,5 @@
 //! Redo logs: what a copy needs to follow, cut and rebuild one. Nothing here applies redo.
 
+pub mod index_load;
 pub mod mariadb;
 pub mod mysql;
