@@ -5,6 +5,7 @@
 
 pub mod error;
 pub mod event;
+pub mod server;
 
 pub use error::{Context, Error, ErrorKind, Result};
 pub use event::{Cancel, Event, Listener};

@@ -2,5 +2,3 @@
 
 #[path = "runner/lifecycle.rs"]
 mod lifecycle;
-#[path = "runner/oracle.rs"]
-mod oracle;

@@ -55,12 +55,7 @@ fn initialise(kind: ServerKind, init: &[String], datadir: &Path) -> Result<()> {
         command.args(["--no-defaults", "--initialize-insecure"]);
         command
     };
-    // A server that starts removes what it takes for temporary tables of a crashed one: never share the directory.
-    let scratch = tempfile::tempdir()?;
-    command
-        .arg(format!("--datadir={}", datadir.display()))
-        .arg(format!("--tmpdir={}", scratch.path().display()));
-    command.args(run_as_root()).args(init);
+    command.arg(format!("--datadir={}", datadir.display())).args(run_as_root()).args(init);
     let output = command.output().with_context(|| format!("initialising {kind}"))?;
     ensure!(
         output.status.success(),

@@ -1,0 +1,509 @@
+//! Where the server is, who we are, and how a connection to it is made.
+//!
+//! Options come from the command line and from option files; [`ConnectOptions::or`] merges them, and what is still open
+//! is decided as the servers' own clients do: no host or `localhost` means the socket.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::ToSocketAddrs,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use mysql::{Conn, DriverError, OptsBuilder, SslOpts};
+use zeroize::Zeroizing;
+
+use super::{
+    option_file::OptionFile,
+    sql_error::{SqlCause, SqlError},
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Largest packet in either direction; the server's own limit may be lower.
+const PACKET_SIZE_MAX: usize = 64 << 20;
+const PORT_DEFAULT: u16 = 3306;
+const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+/// Where the servers' packages put the socket.
+const SOCKETS_DEFAULT: [&str; 4] = [
+    "/run/mysqld/mysqld.sock",
+    "/var/run/mysqld/mysqld.sock",
+    "/var/lib/mysql/mysql.sock",
+    "/tmp/mysql.sock",
+];
+
+/// Text that must not be shown: wiped when dropped, absent from `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Takes the text over.
+    #[must_use]
+    pub fn new(text: String) -> Secret {
+        Secret(Zeroizing::new(text))
+    }
+
+    /// The text itself.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// How much TLS is asked for. A socket never uses TLS: nobody can listen there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SslMode {
+    /// None.
+    Disabled,
+    /// If the server offers it; the certificate is not looked at.
+    Preferred,
+    /// Always; the certificate is not looked at.
+    Required,
+    /// Always, with a certificate that `ssl_ca`, or a public authority, vouches for.
+    VerifyCa,
+    /// The same, and the certificate names the host.
+    VerifyIdentity,
+}
+
+impl FromStr for SslMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<SslMode> {
+        Ok(match text.to_ascii_lowercase().replace('-', "_").as_str() {
+            "disabled" => SslMode::Disabled,
+            "preferred" => SslMode::Preferred,
+            "required" => SslMode::Required,
+            "verify_ca" => SslMode::VerifyCa,
+            "verify_identity" => SslMode::VerifyIdentity,
+            _ => {
+                return Err(Error::new(ErrorKind::Usage, format!("unknown TLS mode {text:?}"))
+                    .hinted("One of disabled, preferred, required, verify_ca, verify_identity."));
+            }
+        })
+    }
+}
+
+/// Which way to connect, where it is said outright.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP, also to `localhost`.
+    Tcp,
+    /// The Unix socket.
+    Socket,
+}
+
+/// What a session is for; the server shows it in the session's connection attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Questions and statements that hold nothing.
+    Control,
+    /// MariaDB: holds the backup stages.
+    Stages,
+    /// MySQL: holds the instance's backup lock.
+    InstanceLock,
+    /// MySQL: holds the redo consumer.
+    RedoConsumer,
+    /// Holds tables locked.
+    TableLock,
+    /// Ends another session of ours.
+    Kill,
+    /// Samples the server's load.
+    Monitor,
+}
+
+impl Purpose {
+    /// As the server shows it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Purpose::Control => "control",
+            Purpose::Stages => "stages",
+            Purpose::InstanceLock => "instance-lock",
+            Purpose::RedoConsumer => "redo-consumer",
+            Purpose::TableLock => "table-lock",
+            Purpose::Kill => "kill",
+            Purpose::Monitor => "monitor",
+        }
+    }
+}
+
+/// Everything a connection needs. Unset fields have the defaults of the servers' clients.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectOptions {
+    /// Host name or address.
+    pub host: Option<String>,
+    /// TCP port.
+    pub port: Option<u16>,
+    /// Path of the Unix socket.
+    pub socket: Option<PathBuf>,
+    /// Socket or TCP, where it is said outright.
+    pub protocol: Option<Protocol>,
+    /// Account; default: the name of the operating system's user.
+    pub user: Option<String>,
+    /// Its password.
+    pub password: Option<Secret>,
+    /// How much TLS; default: preferred, or verify_ca where `ssl_ca` is given.
+    pub ssl_mode: Option<SslMode>,
+    /// Certificates of authorities, PEM.
+    pub ssl_ca: Option<PathBuf>,
+    /// Our certificate, PEM.
+    pub ssl_cert: Option<PathBuf>,
+    /// Its key, PEM.
+    pub ssl_key: Option<PathBuf>,
+    /// Longest wait for a connection.
+    pub connect_timeout: Option<Duration>,
+    /// The run that sessions belong to, shown by the server; empty outside a run.
+    pub run: String,
+}
+
+/// Where to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A Unix socket.
+    Socket(PathBuf),
+    /// A TCP port.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Socket(path) => write!(f, "{}", path.display()),
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+impl ConnectOptions {
+    /// Reads the options that concern a connection; others are left alone.
+    pub fn from_option_file(options: &OptionFile) -> Result<ConnectOptions> {
+        let text = |key: &str| options.get(key).flatten().map(str::to_owned);
+        let path = |key: &str| text(key).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let bad = |key: &str| {
+            let origin = options.origin(key).unwrap_or_default();
+            Error::new(ErrorKind::Usage, format!("{origin}: {key} has a value that makes no sense"))
+        };
+        let port = text("port").map(|port| port.parse().map_err(|_| bad("port"))).transpose()?;
+        let seconds = |key| text(key).map(|text| text.parse().map_err(|_| bad(key))).transpose();
+        let protocol = match text("protocol").map(|text| text.to_ascii_lowercase()).as_deref() {
+            None => None,
+            Some("tcp") => Some(Protocol::Tcp),
+            Some("socket") => Some(Protocol::Socket),
+            Some(_) => return Err(bad("protocol")),
+        };
+        let ssl_mode = match text("ssl-mode") {
+            Some(mode) => Some(mode.parse().map_err(|_| bad("ssl-mode"))?),
+            None if switch(options, "ssl") == Some(false) => Some(SslMode::Disabled),
+            None if switch(options, "ssl-verify-server-cert") == Some(true) => Some(SslMode::VerifyIdentity),
+            None if switch(options, "ssl") == Some(true) => Some(SslMode::Required),
+            None => None,
+        };
+        Ok(ConnectOptions {
+            host: text("host"),
+            port,
+            socket: path("socket"),
+            protocol,
+            user: text("user"),
+            password: text("password").map(Secret::new),
+            ssl_mode,
+            ssl_ca: path("ssl-ca"),
+            ssl_cert: path("ssl-cert"),
+            ssl_key: path("ssl-key"),
+            connect_timeout: seconds("connect-timeout")?.map(Duration::from_secs),
+            run: String::new(),
+        })
+    }
+
+    /// Fills what is unset from `file`. What the command line says decides the way too: a port alone means TCP, a
+    /// socket alone means the socket, whatever the file holds.
+    #[must_use]
+    pub fn or(self, file: ConnectOptions) -> ConnectOptions {
+        let protocol = match (&self.host, &self.socket, self.port) {
+            _ if self.protocol.is_some() => self.protocol,
+            (None, Some(_), None) => Some(Protocol::Socket),
+            (None, None, Some(_)) => Some(Protocol::Tcp),
+            (Some(_), _, _) => None,
+            _ => file.protocol,
+        };
+        ConnectOptions {
+            protocol,
+            host: self.host.or(file.host),
+            port: self.port.or(file.port),
+            socket: self.socket.or(file.socket),
+            user: self.user.or(file.user),
+            password: self.password.or(file.password),
+            ssl_mode: self.ssl_mode.or(file.ssl_mode),
+            ssl_ca: self.ssl_ca.or(file.ssl_ca),
+            ssl_cert: self.ssl_cert.or(file.ssl_cert),
+            ssl_key: self.ssl_key.or(file.ssl_key),
+            connect_timeout: self.connect_timeout.or(file.connect_timeout),
+            run: if self.run.is_empty() { file.run } else { self.run },
+        }
+    }
+
+    /// Where these options lead.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        let local = self.host.as_deref().is_none_or(|host| host.is_empty() || host == "localhost");
+        let by_socket = self.protocol.map_or(local, |protocol| protocol == Protocol::Socket);
+        if by_socket {
+            return Endpoint::Socket(self.socket.clone().unwrap_or_else(|| {
+                let mut defaults = SOCKETS_DEFAULT.iter().map(PathBuf::from);
+                defaults.find(|path| path.exists()).unwrap_or_else(|| SOCKETS_DEFAULT[0].into())
+            }));
+        }
+        let host = self.host.clone().filter(|host| !host.is_empty());
+        Endpoint::Tcp {
+            host: host.unwrap_or_else(|| "localhost".to_owned()),
+            port: self.port.unwrap_or(PORT_DEFAULT),
+        }
+    }
+
+    /// The TLS mode in force.
+    #[must_use]
+    pub fn effective_ssl_mode(&self) -> SslMode {
+        self.ssl_mode.unwrap_or(if self.ssl_ca.is_some() { SslMode::VerifyCa } else { SslMode::Preferred })
+    }
+
+    /// The account in force.
+    fn account(&self) -> Result<String> {
+        match &self.user {
+            Some(user) => Ok(user.clone()),
+            None => os_user().ok_or_else(|| {
+                Error::new(ErrorKind::Usage, "the operating system's user has no name to log in with")
+                    .hinted("Name the account with --user.")
+            }),
+        }
+    }
+
+    /// Checks what can be checked without the server.
+    pub fn validate(&self) -> Result<()> {
+        if self.ssl_cert.is_some() != self.ssl_key.is_some() {
+            return Err(Error::new(ErrorKind::Usage, "--ssl-cert and --ssl-key belong together"));
+        }
+        for file in [&self.ssl_ca, &self.ssl_cert, &self.ssl_key].into_iter().flatten() {
+            std::fs::File::open(file).map_err(|error| {
+                Error::new(ErrorKind::Usage, format!("cannot read {}", file.display())).caused_by(error)
+            })?;
+        }
+        self.account().map(drop)
+    }
+
+    /// The longest wait for a connection.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.connect_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(CONNECT_TIMEOUT_DEFAULT)
+    }
+
+    /// Makes a raw connection. Reads and writes on it fail after [`timeout`](Self::timeout).
+    pub(crate) fn connect(&self, purpose: Purpose) -> Result<Conn> {
+        self.validate()?;
+        let user = self.account()?;
+        let endpoint = self.endpoint();
+        let mode = self.effective_ssl_mode();
+        let builder = self.builder(&endpoint, &user, purpose);
+        let outcome = match mode {
+            SslMode::Disabled => Conn::new(builder),
+            SslMode::Preferred => match Conn::new(builder.clone().ssl_opts(self.ssl(mode))) {
+                Err(mysql::Error::DriverError(DriverError::TlsNotSupported)) => Conn::new(builder),
+                other => other,
+            },
+            _ => Conn::new(builder.ssl_opts(self.ssl(mode))),
+        };
+        outcome.map_err(|error| self.explain(error, &endpoint, &user))
+    }
+
+    fn builder(&self, endpoint: &Endpoint, user: &str, purpose: Purpose) -> OptsBuilder {
+        // Where nothing answers, the kernel gives the connection up about as soon as the server does.
+        const PROBE_AFTER_MS: u32 = 10_000;
+        const PROBE_INTERVAL_S: u32 = 5;
+        const PROBES: u32 = 2;
+        let attributes: HashMap<&str, &str> = HashMap::from([
+            ("program_name", super::PROGRAM_NAME),
+            (super::RUN_ATTRIBUTE, self.run.as_str()),
+            (super::PURPOSE_ATTRIBUTE, purpose.name()),
+        ]);
+        let builder = OptsBuilder::new()
+            .user(Some(user))
+            .pass(self.password.as_ref().map(Secret::reveal))
+            .prefer_socket(false)
+            .max_allowed_packet(Some(PACKET_SIZE_MAX))
+            .stmt_cache_size(0)
+            .tcp_connect_timeout(Some(self.timeout()))
+            .read_timeout(Some(self.timeout()))
+            .write_timeout(Some(self.timeout()))
+            .tcp_keepalive_time_ms(Some(PROBE_AFTER_MS))
+            .tcp_keepalive_probe_interval_secs(Some(PROBE_INTERVAL_S))
+            .tcp_keepalive_probe_count(Some(PROBES))
+            .connect_attrs(Some(attributes));
+        match endpoint {
+            Endpoint::Socket(path) => builder.socket(Some(path.display().to_string())),
+            Endpoint::Tcp { host, port } => builder.ip_or_hostname(Some(host.as_str())).tcp_port(*port),
+        }
+    }
+
+    fn ssl(&self, mode: SslMode) -> SslOpts {
+        let identity = self.ssl_cert.clone().zip(self.ssl_key.clone());
+        SslOpts::default()
+            .with_root_cert_path(self.ssl_ca.clone())
+            .with_client_identity(identity.map(|(cert, key)| mysql::ClientIdentity::new(cert, key)))
+            .with_danger_accept_invalid_certs(matches!(mode, SslMode::Preferred | SslMode::Required))
+            .with_danger_skip_domain_validation(mode != SslMode::VerifyIdentity)
+    }
+
+    /// Says what went wrong in words that lead somewhere.
+    fn explain(&self, error: mysql::Error, endpoint: &Endpoint, user: &str) -> Error {
+        use mysql::Error as E;
+        let doing = format!("connect to {endpoint} as {user}");
+        let lost = |message: String| SqlError::new(SqlCause::Lost, message);
+        let error = match error {
+            E::DriverError(DriverError::CouldNotConnect(Some((_, why, kind)))) => {
+                let error = lost(why);
+                match (endpoint, kind) {
+                    (Endpoint::Socket(path), std::io::ErrorKind::NotFound) => {
+                        lost("there is no such socket".to_owned()).hinted(socket_hint(path))
+                    }
+                    (Endpoint::Socket(_), std::io::ErrorKind::PermissionDenied) => {
+                        error.hinted("The socket's directory is closed to this user; run as a user who may enter it.")
+                    }
+                    (Endpoint::Tcp { host, port }, _) if (host.as_str(), *port).to_socket_addrs().is_err() => {
+                        error.hinted("The host name is not known here; check --host.")
+                    }
+                    (_, std::io::ErrorKind::ConnectionRefused) => {
+                        error.hinted("Nothing listens there: is the server running, and is it the right one?")
+                    }
+                    _ => error,
+                }
+            }
+            E::DriverError(DriverError::ConnectTimeout) => {
+                lost(format!("no answer within {} s", self.timeout().as_secs()))
+                    .hinted("Is the address right, and does a firewall let us through? --connect-timeout sets the limit.")
+            }
+            E::DriverError(DriverError::TlsNotSupported) => {
+                SqlError::new(SqlCause::Protocol, "the server offers no TLS")
+                    .hinted("Configure a certificate on the server, connect by its socket, or lower --ssl-mode.")
+            }
+            E::DriverError(DriverError::UnknownAuthPlugin(plugin)) => SqlError::new(
+                SqlCause::Protocol,
+                format!("the account wants the authentication method {plugin}, which is not supported"),
+            )
+            .hinted(
+                "Supported: caching_sha2_password, mysql_native_password, ed25519, and unix_socket by the socket.",
+            ),
+            other => SqlError::from_client(other),
+        };
+        error.doing(doing).into()
+    }
+}
+
+/// Whether an option that can be given as `key`, `key=1`, `skip-key` or `disable-key` is on or off.
+fn switch(options: &OptionFile, key: &str) -> Option<bool> {
+    let (skip, disable) = (format!("skip-{key}"), format!("disable-{key}"));
+    let last = options.keys().filter(|k| [key, &skip, &disable].contains(k)).last()?;
+    if last != key {
+        return Some(false);
+    }
+    let value = options.get(key)?.unwrap_or("1").to_ascii_lowercase();
+    Some(!matches!(value.as_str(), "0" | "off" | "false"))
+}
+
+fn socket_hint(missing: &Path) -> String {
+    let other = SOCKETS_DEFAULT.iter().map(Path::new).find(|path| *path != missing && path.exists());
+    match other {
+        Some(path) => format!("Is the server running? There is a socket at {}: --socket.", path.display()),
+        None => "Is the server running? Its `SELECT @@socket` says where the socket is: --socket.".to_owned(),
+    }
+}
+
+/// The name of the effective user, as the servers' clients find it.
+fn os_user() -> Option<String> {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    if uid == "0" {
+        return Some("root".to_owned());
+    }
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    lines.find(|fields| fields.get(2) == Some(&uid.as_str())).map(|fields| fields[0].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn options(host: Option<&str>, port: Option<u16>, socket: Option<&str>) -> ConnectOptions {
+        ConnectOptions {
+            host: host.map(str::to_owned),
+            port,
+            socket: socket.map(PathBuf::from),
+            ..ConnectOptions::default()
+        }
+    }
+
+    /// Command line and option file lead where the servers' clients go.
+    #[test]
+    fn endpoints() {
+        let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
+        let socket = |path: &str| Endpoint::Socket(path.into());
+        let none = || options(None, None, None);
+        let file = || options(None, Some(3307), Some("/file.sock"));
+        for (line, file, endpoint) in [
+            (none(), file(), socket("/file.sock")),
+            (options(Some("localhost"), None, None), file(), socket("/file.sock")),
+            (options(Some("127.0.0.1"), None, None), file(), tcp("127.0.0.1", 3307)),
+            (options(Some("db"), Some(1), None), file(), tcp("db", 1)),
+            (options(None, Some(1), None), file(), tcp("localhost", 1)),
+            (options(None, None, Some("/line.sock")), options(Some("db"), None, None), socket("/line.sock")),
+            (none(), options(Some("db"), None, Some("/file.sock")), tcp("db", PORT_DEFAULT)),
+            (none(), ConnectOptions { protocol: Some(Protocol::Tcp), ..file() }, tcp("localhost", 3307)),
+        ] {
+            assert_eq!(line.clone().or(file).endpoint(), endpoint, "{line:?}");
+        }
+        assert!(matches!(none().endpoint(), Endpoint::Socket(_)));
+    }
+
+    /// Options of a file are understood in every spelling of MySQL's and MariaDB's clients.
+    #[test]
+    fn from_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let path = dir.path().join("my.cnf");
+            std::fs::write(&path, format!("[client]\n{text}")).unwrap();
+            let file = OptionFile::read(&path, &super::super::option_file::CLIENT_GROUPS).unwrap();
+            ConnectOptions::from_option_file(&file)
+        };
+        let options = read("user=u\npassword='p#w'\nport=3307\nconnect_timeout=3\nssl-ca=/ca.pem\n").unwrap();
+        assert_eq!(options.user.as_deref(), Some("u"));
+        assert_eq!(options.password.as_ref().map(Secret::reveal), Some("p#w"));
+        assert_eq!(options.connect_timeout, Some(Duration::from_secs(3)));
+        assert_eq!(options.effective_ssl_mode(), SslMode::VerifyCa);
+        assert!(!format!("{options:?}").contains("p#w"));
+        for (text, mode) in [
+            ("", SslMode::Preferred),
+            ("ssl-mode=VERIFY_IDENTITY\nskip-ssl", SslMode::VerifyIdentity),
+            ("ssl\nskip_ssl", SslMode::Disabled),
+            ("ssl=0", SslMode::Disabled),
+            ("disable-ssl\nssl=1", SslMode::Required),
+            ("ssl-verify-server-cert", SslMode::VerifyIdentity),
+        ] {
+            assert_eq!(read(text).unwrap().effective_ssl_mode(), mode, "{text}");
+        }
+        for text in ["port=x", "port=70000", "ssl-mode=maybe", "protocol=pipe", "connect-timeout=-1"] {
+            let error = read(text).unwrap_err();
+            assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("my.cnf:2"), "{error}");
+        }
+    }
+}

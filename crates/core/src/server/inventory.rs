@@ -1,0 +1,223 @@
+//! Which engines hold tables, and which tables are not InnoDB's.
+//!
+//! The server hides tables from an account without rights on them, and a table that is not listed would be copied
+//! without its lock. So this is only right for an account that passed [`check_grants`](super::grants::check_grants).
+
+use std::collections::BTreeMap;
+
+use holdfast_formats::Flavor;
+
+use super::{
+    session::{Row, Session},
+    sql_error::SqlError,
+};
+use crate::error::{Error, Result};
+
+/// A table's name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableName {
+    /// Database.
+    pub schema: String,
+    /// Table.
+    pub table: String,
+}
+
+impl TableName {
+    /// As it is written in a statement.
+    #[must_use]
+    pub fn quoted(&self) -> String {
+        let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
+        format!("{}.{}", quoted(&self.schema), quoted(&self.table))
+    }
+}
+
+impl std::fmt::Display for TableName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.schema, self.table)
+    }
+}
+
+/// A table of another engine than InnoDB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherTable {
+    /// Its name.
+    pub name: TableName,
+    /// Its engine, as the server spells it.
+    pub engine: String,
+    /// Whether a crash-safe log covers it: Aria with `TRANSACTIONAL=1`.
+    pub is_logged: bool,
+}
+
+/// The tables of a server, by engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableInventory {
+    /// Tables by engine, InnoDB's too.
+    pub count_by_engine: BTreeMap<String, u64>,
+    /// Every table that is not InnoDB's and whose engine keeps files, the system's own included.
+    pub others: Vec<OtherTable>,
+    /// Tables in memory: their definition is saved, their rows are not.
+    pub in_memory: Vec<TableName>,
+    /// Tables that the server itself cannot open.
+    pub broken: Vec<TableName>,
+}
+
+/// What a backup does about an engine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Treatment {
+    Innodb,
+    /// Its files are copied.
+    Copied,
+    /// It has no data of its own on this server.
+    NoData,
+    InMemory,
+    Unsupported,
+}
+
+/// Engines that were tried. Everything else is refused where it holds a table.
+fn treatment(engine: &str) -> Treatment {
+    match engine.to_ascii_uppercase().as_str() {
+        "INNODB" => Treatment::Innodb,
+        "MYISAM" | "MRG_MYISAM" | "CSV" | "ARCHIVE" | "ARIA" => Treatment::Copied,
+        "BLACKHOLE" | "FEDERATED" | "SEQUENCE" | "PERFORMANCE_SCHEMA" => Treatment::NoData,
+        "MEMORY" => Treatment::InMemory,
+        _ => Treatment::Unsupported,
+    }
+}
+
+/// How many names a message lists.
+const NAMES_SHOWN_MAX: usize = 5;
+
+impl TableInventory {
+    /// Lists tables. On MariaDB the server opens every table's definition for this.
+    pub fn read(session: &mut Session) -> Result<TableInventory, SqlError> {
+        let mut inventory = TableInventory::default();
+        let rows = session.rows(
+            "SELECT table_schema AS s, table_name AS t, engine AS e FROM information_schema.tables \
+             WHERE table_type NOT LIKE '%VIEW' AND table_type NOT LIKE '%TEMPORARY%' \
+             AND table_schema NOT IN ('information_schema', 'performance_schema') \
+             AND (engine IS NULL OR engine <> 'InnoDB') ORDER BY 1, 2",
+        )?;
+        for row in &rows {
+            let name = table_name(row)?;
+            let Some(engine) = row.text_or_null("e")? else {
+                inventory.broken.push(name);
+                continue;
+            };
+            *inventory.count_by_engine.entry(engine.to_owned()).or_default() += 1;
+            match treatment(engine) {
+                Treatment::Innodb | Treatment::NoData => {}
+                Treatment::InMemory => inventory.in_memory.push(name),
+                Treatment::Copied | Treatment::Unsupported => {
+                    inventory.others.push(OtherTable { name, engine: engine.to_owned(), is_logged: false });
+                }
+            }
+        }
+        let innodb: u64 = session.number(
+            "SELECT COUNT(*) FROM information_schema.tables WHERE engine = 'InnoDB' \
+             AND table_schema NOT IN ('information_schema', 'performance_schema')",
+        )?;
+        inventory.count_by_engine.insert("InnoDB".to_owned(), innodb);
+        if session.flavor() == Flavor::MariaDb {
+            inventory.mark_logged(session)?;
+        }
+        Ok(inventory)
+    }
+
+    /// Aria's log covers tables of row format PAGE that were not made with `TRANSACTIONAL=0`.
+    fn mark_logged(&mut self, session: &mut Session) -> Result<(), SqlError> {
+        // Only for Aria, because these columns make the server open the table itself.
+        let rows = session.rows(
+            "SELECT table_schema AS s, table_name AS t FROM information_schema.tables \
+             WHERE engine = 'Aria' AND row_format = 'Page' AND create_options NOT LIKE '%transactional=0%' \
+             AND table_schema NOT IN ('information_schema', 'performance_schema')",
+        )?;
+        let logged = rows.iter().map(table_name).collect::<Result<std::collections::HashSet<_>, _>>()?;
+        for table in &mut self.others {
+            table.is_logged = logged.contains(&table.name);
+        }
+        Ok(())
+    }
+
+    /// Refuses engines with tables that a physical backup would lose or tear.
+    pub fn refuse_unsupported(&self) -> Result<()> {
+        let unsupported: Vec<&OtherTable> =
+            self.others.iter().filter(|table| treatment(&table.engine) == Treatment::Unsupported).collect();
+        let Some(first) = unsupported.first() else { return Ok(()) };
+        let of_engine: Vec<&TableName> = unsupported
+            .iter()
+            .filter(|table| table.engine == first.engine)
+            .map(|table| &table.name)
+            .collect();
+        let message = format!(
+            "engine {} is not supported and holds {} of the tables: {}",
+            first.engine,
+            of_engine.len(),
+            shown(&of_engine)
+        );
+        Err(Error::failed(message).hinted(
+            "Move these tables to a supported engine (InnoDB, Aria, MyISAM, ARCHIVE, CSV), or drop them.",
+        ))
+    }
+
+    /// What a person should know about the tables, one sentence each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let listed = |names: &[TableName], what: &str| {
+            let references: Vec<&TableName> = names.iter().collect();
+            (!names.is_empty()).then(|| format!("{what}: {}", shown(&references)))
+        };
+        [
+            listed(&self.in_memory, "rows of MEMORY tables are not saved, only their definitions"),
+            listed(&self.broken, "the server cannot open these tables; their files are copied as they are"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+fn table_name(row: &Row) -> Result<TableName, SqlError> {
+    Ok(TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() })
+}
+
+fn shown(names: &[&TableName]) -> String {
+    let mut text: Vec<String> = names.iter().take(NAMES_SHOWN_MAX).map(ToString::to_string).collect();
+    if names.len() > NAMES_SHOWN_MAX {
+        text.push(format!("and {} more", names.len() - NAMES_SHOWN_MAX));
+    }
+    text.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn table(engine: &str, table: &str) -> OtherTable {
+        let name = TableName { schema: "db".into(), table: table.into() };
+        OtherTable { name, engine: engine.into(), is_logged: false }
+    }
+
+    /// An engine that nobody tried is refused by name, with its tables.
+    #[test]
+    fn unknown_engines_are_refused() {
+        let mut inventory =
+            TableInventory { others: vec![table("MyISAM", "a")], ..TableInventory::default() };
+        inventory.refuse_unsupported().unwrap();
+        inventory.others.extend((0..7).map(|i| table("ROCKSDB", &format!("r{i}"))));
+        let message = inventory.refuse_unsupported().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "engine ROCKSDB is not supported and holds 7 of the tables: \
+             db.r0, db.r1, db.r2, db.r3, db.r4, and 2 more"
+        );
+    }
+
+    /// Names survive quoting.
+    #[test]
+    fn quoting() {
+        let name = TableName { schema: "a`b".into(), table: "c.d".into() };
+        assert_eq!(name.quoted(), "`a``b`.`c.d`");
+    }
+}

@@ -1,0 +1,32 @@
+//! The SQL side of a running server, and server programs run by us.
+//!
+//! Everything that speaks SQL is here, so that the flavors differ in this folder and nowhere above it. Invariants:
+//!
+//! - A session that holds a lock or a redo consumer is a [`HeldSession`]: it pings while idle, asks the server to drop
+//!   it after [`WAIT_TIMEOUT`] of silence, and can be given a deadline. A frozen or cut-off client never holds a server.
+//! - Locks are asked for with a short `lock_wait_timeout`, because a lock that waits makes others wait behind it.
+//! - What a server can do is probed, never concluded from its version number.
+//! - Passwords are [`Secret`]s: they appear in no error, no event and no `Debug` output.
+
+pub mod connect;
+pub mod facts;
+pub mod inventory;
+pub mod option_file;
+pub mod session;
+mod sql_error;
+pub mod version;
+
+pub use connect::{ConnectOptions, Purpose, Secret, SslMode};
+pub use facts::{Capabilities, ServerFacts};
+pub use inventory::TableInventory;
+pub use option_file::OptionFile;
+pub use session::{HeldSession, Session, WAIT_TIMEOUT};
+pub use sql_error::{SqlCause, SqlError};
+pub use version::ServerVersion;
+
+/// What our sessions are called in the server's connection attributes.
+pub const PROGRAM_NAME: &str = "holdfast";
+/// The connection attribute that names the run.
+const RUN_ATTRIBUTE: &str = "holdfast_run";
+/// The connection attribute that names a session's [`Purpose`].
+const PURPOSE_ATTRIBUTE: &str = "holdfast_purpose";

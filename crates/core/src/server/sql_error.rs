@@ -1,0 +1,207 @@
+//! What a statement can fail with, typed where a caller must tell causes apart.
+
+use std::{fmt, io};
+
+use crate::error::{Error, ErrorKind};
+
+/// Server error numbers that something is decided upon.
+pub(crate) mod code {
+    pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
+    pub(crate) const ACCESS_DENIED_DATABASE: u16 = 1044;
+    pub(crate) const ACCESS_DENIED: u16 = 1045;
+    pub(crate) const UNKNOWN_THREAD: u16 = 1094;
+    pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
+    pub(crate) const COLUMN_ACCESS_DENIED: u16 = 1143;
+    pub(crate) const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
+    pub(crate) const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
+    pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    pub(crate) const USER_LIMIT_REACHED: u16 = 1226;
+    pub(crate) const SPECIFIC_ACCESS_DENIED: u16 = 1227;
+    pub(crate) const ACCESS_DENIED_NO_PASSWORD: u16 = 1698;
+    pub(crate) const PASSWORD_EXPIRED: u16 = 1820;
+    pub(crate) const PASSWORD_EXPIRED_LOGIN: u16 = 1862;
+    pub(crate) const SECURE_TRANSPORT_REQUIRED: u16 = 3159;
+    pub(crate) const ACCOUNT_LOCKED: u16 = 3118;
+    pub(crate) const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
+    pub(crate) const KILLED: [u16; 3] = [1317, 1927, 1053];
+}
+
+/// Why a statement, or a connection, failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SqlCause {
+    /// The server answered with this error number.
+    Refused(u16),
+    /// The connection is gone, or the server did not answer in time; what the session held is released.
+    Lost,
+    /// The server's answer makes no sense to us.
+    Protocol,
+    /// A session's own deadline passed (`--lock-max`): it has let go of what it held.
+    Expired,
+}
+
+/// A failed statement or connection attempt. Becomes an [`Error`] of kind [`ErrorKind::Server`].
+#[derive(Clone, Debug)]
+pub struct SqlError {
+    cause: SqlCause,
+    message: String,
+    doing: String,
+    hint: Option<String>,
+}
+
+/// Longest piece of a statement in a message.
+const STATEMENT_SHOWN_MAX: usize = 100;
+
+impl SqlError {
+    pub(crate) fn new(cause: SqlCause, message: impl Into<String>) -> SqlError {
+        SqlError { cause, message: message.into(), doing: String::new(), hint: None }
+    }
+
+    /// Reads what the client library says of a failed `statement`.
+    pub(crate) fn of_statement(error: mysql::Error, statement: &str) -> SqlError {
+        SqlError::from_client(error).doing(shown(statement))
+    }
+
+    /// Reads what the client library says.
+    pub(crate) fn from_client(error: mysql::Error) -> SqlError {
+        use mysql::Error as E;
+        match error {
+            E::MySqlError(error) => {
+                let message = format!("{} (error {})", error.message, error.code);
+                SqlError::new(SqlCause::Refused(error.code), message)
+            }
+            E::IoError(error) => SqlError::from_io(&error),
+            E::CodecError(error) => match std::error::Error::source(&error).and_then(|e| e.downcast_ref()) {
+                Some(error) => SqlError::from_io(error),
+                None => SqlError::new(SqlCause::Protocol, error.to_string()),
+            },
+            E::DriverError(error) => SqlError::new(SqlCause::Protocol, error.to_string()),
+            E::TlsError(error) => SqlError::tls(error),
+            other => SqlError::new(SqlCause::Protocol, other.to_string()),
+        }
+    }
+
+    fn from_io(error: &io::Error) -> SqlError {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                SqlError::new(SqlCause::Lost, "the server did not answer in time")
+            }
+            // How the TLS library says that it does not like what it reads.
+            io::ErrorKind::InvalidData => SqlError::tls(error),
+            _ => SqlError::new(SqlCause::Lost, format!("connection lost: {error}")),
+        }
+    }
+
+    fn tls(error: impl fmt::Display) -> SqlError {
+        SqlError::new(SqlCause::Protocol, format!("TLS failed: {error}"))
+            .hinted("--ssl-ca names the authority that signed the server's certificate.")
+    }
+
+    /// A value of an answer that is missing or of another type than it must be.
+    pub(crate) fn unexpected(what: impl fmt::Display) -> SqlError {
+        SqlError::new(SqlCause::Protocol, format!("unexpected answer of the server: {what}"))
+    }
+
+    pub(crate) fn doing(mut self, doing: impl Into<String>) -> SqlError {
+        self.doing = doing.into();
+        self
+    }
+
+    pub(crate) fn hinted(mut self, hint: impl Into<String>) -> SqlError {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// What kind of failure it is.
+    #[must_use]
+    pub fn cause(&self) -> &SqlCause {
+        &self.cause
+    }
+
+    /// The server's error number, if the server answered.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self.cause {
+            SqlCause::Refused(code) => Some(code),
+            _ => None,
+        }
+    }
+
+    /// Whether a lock was not granted in time; nothing else is wrong.
+    #[must_use]
+    pub fn is_lock_timeout(&self) -> bool {
+        self.cause == SqlCause::Refused(code::LOCK_WAIT_TIMEOUT)
+    }
+
+    /// Whether a privilege is missing.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        matches!(
+            self.code(),
+            Some(
+                code::SPECIFIC_ACCESS_DENIED
+                    | code::TABLE_ACCESS_DENIED
+                    | code::COLUMN_ACCESS_DENIED
+                    | code::ACCESS_DENIED_DATABASE
+                    | code::ACCESS_DENIED
+            )
+        )
+    }
+
+    fn standard_hint(&self) -> Option<&'static str> {
+        Some(match self.code()? {
+            code::ACCESS_DENIED | code::ACCESS_DENIED_NO_PASSWORD => {
+                "Check --user and --password-file, and whether the account may log in from this host and by this \
+                 means (socket or TCP)."
+            }
+            code::TOO_MANY_CONNECTIONS => {
+                "The server has no free connection. Raise max_connections, or back up when it is less busy."
+            }
+            code::TOO_MANY_USER_CONNECTIONS | code::USER_LIMIT_REACHED => {
+                "The account has reached one of its resource limits; a backup needs up to six connections at a time."
+            }
+            code::SECURE_TRANSPORT_REQUIRED => {
+                "The account or the server demands TLS: use --ssl-mode=required, or the socket."
+            }
+            code::PASSWORD_EXPIRED | code::PASSWORD_EXPIRED_LOGIN => "Give the account a new password.",
+            code::ACCOUNT_LOCKED | code::ACCOUNT_LOCKED_MARIADB => {
+                "Unlock it with ALTER USER ... ACCOUNT UNLOCK."
+            }
+            code::SPECIFIC_ACCESS_DENIED | code::TABLE_ACCESS_DENIED | code::ACCESS_DENIED_DATABASE => {
+                "The account lacks a privilege; `holdfast doctor` names the statement that grants it."
+            }
+            number if code::KILLED.contains(&number) => {
+                "Somebody, or the server's shutdown, ended our session."
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for SqlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.doing.is_empty() {
+            write!(f, "{}: ", self.doing)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SqlError {}
+
+impl From<SqlError> for Error {
+    fn from(error: SqlError) -> Error {
+        let result = Error::new(ErrorKind::Server, error.to_string());
+        match error.hint.as_deref().or(error.standard_hint()) {
+            Some(hint) => result.hinted(hint),
+            None => result,
+        }
+    }
+}
+
+/// The beginning of a statement; those with long lists of tables would bury the message.
+fn shown(statement: &str) -> String {
+    match statement.char_indices().nth(STATEMENT_SHOWN_MAX) {
+        Some((end, _)) => format!("{} ...", &statement[..end]),
+        None => statement.to_owned(),
+    }
+}

@@ -1,0 +1,5 @@
+//! The operations on real servers: one binary, a module for each subject.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod server;

@@ -1,0 +1,94 @@
+//! What is recorded of a server is what it is.
+
+use holdfast_core::server::{ServerFacts, TableInventory};
+use holdfast_formats::Flavor;
+
+use super::{on_each, session};
+
+/// The facts name this server's places and abilities, and a manifest gets back what it stored.
+#[test]
+fn facts() {
+    on_each(|server| {
+        let facts = ServerFacts::probe(&mut session(server)).unwrap();
+        let mariadb = server.kind().is_mariadb();
+        assert_eq!(facts.flavor(), if mariadb { Flavor::MariaDb } else { Flavor::MySql });
+        assert_eq!(facts.resolved(std::path::Path::new(".")), server.datadir());
+        assert_eq!(facts.identity.port, server.port());
+        assert_eq!(facts.identity.socket, server.socket());
+        assert_eq!(facts.identity.server_uuid.is_some(), !mariadb);
+        assert_eq!(facts.system_files().unwrap(), [server.datadir().join("ibdata1")]);
+        assert_eq!(facts.undo_dir(), server.datadir());
+        assert!(facts.redo_dir().join(if mariadb { "ib_logfile0" } else { "#innodb_redo" }).exists());
+        assert_eq!(facts.innodb.page_size, 16384);
+        assert_eq!(facts.innodb.redo_size, 96 << 20);
+        assert!(facts.writes_directly());
+        let binlog = facts.binlog.as_ref().unwrap();
+        assert_eq!(facts.resolved(&binlog.basename), server.datadir().join("binlog"));
+        assert!(facts.resolved(&binlog.index).is_file());
+        let can = &facts.capabilities;
+        assert_eq!([can.backup_stages, can.lsn_status, can.checkpoint_now], [mariadb; 3]);
+        assert_eq!(
+            [can.instance_lock, can.log_status, can.redo_consumer, can.sharp_checkpoint],
+            [!mariadb; 4]
+        );
+        assert!(can.redo_enabled && !can.galera && !can.group_member && !can.log_archive);
+        assert_eq!(facts.aria_log_dir(), mariadb.then(|| server.datadir().to_owned()));
+        facts.refuse_unsupported().unwrap();
+        let json = serde_json::to_string(&facts).unwrap();
+        assert_eq!(serde_json::from_str::<ServerFacts>(&json).unwrap(), facts);
+        // They go into a manifest head of at most 64 KiB.
+        assert!(json.len() < 16 << 10, "{} bytes", json.len());
+    });
+}
+
+/// Tables are found by engine, those that a log covers are told apart, and what cannot be saved is said.
+#[test]
+fn tables_by_engine() {
+    on_each(|server| {
+        let mariadb = server.kind().is_mariadb();
+        server
+            .exec_all([
+                "CREATE DATABASE `od``d`",
+                "CREATE TABLE `od``d`.`ö` (i INT) ENGINE=MyISAM",
+                "CREATE DATABASE d",
+                "CREATE TABLE d.csv (i INT NOT NULL) ENGINE=CSV",
+                "CREATE TABLE d.inno (i INT) ENGINE=InnoDB PARTITION BY HASH (i) PARTITIONS 3",
+                "CREATE TABLE d.mem (i INT) ENGINE=MEMORY",
+                "CREATE VIEW d.v AS SELECT * FROM d.inno",
+            ])
+            .unwrap();
+        if mariadb {
+            server
+                .exec_all([
+                    "CREATE TABLE d.aria1 (i INT) ENGINE=Aria TRANSACTIONAL=1",
+                    "CREATE TABLE d.aria (i INT) ENGINE=Aria",
+                    "CREATE TABLE d.aria0 (i INT) ENGINE=Aria TRANSACTIONAL=0",
+                    "CREATE TABLE d.ariad (i INT) ENGINE=Aria ROW_FORMAT=DYNAMIC",
+                    "CREATE SEQUENCE d.seq",
+                ])
+                .unwrap();
+        }
+        let inventory = TableInventory::read(&mut session(server)).unwrap();
+        let find = |schema: &str, table: &str| {
+            inventory.others.iter().find(|other| other.name.schema == schema && other.name.table == table)
+        };
+        assert_eq!(find("od`d", "ö").unwrap().engine, "MyISAM");
+        assert_eq!(find("d", "csv").unwrap().engine, "CSV");
+        assert!(find("mysql", "general_log").is_some());
+        assert!(find("d", "inno").is_none() && find("d", "v").is_none());
+        if mariadb {
+            let logged = ["aria1", "aria", "aria0", "ariad"].map(|table| find("d", table).unwrap().is_logged);
+            assert_eq!(logged, [true, true, false, false]);
+            assert!(find("mysql", "db").is_some());
+        }
+        assert_eq!(inventory.in_memory.len(), 1);
+        assert!(inventory.count_by_engine["InnoDB"] >= 1);
+        assert_eq!(
+            inventory.warnings(),
+            ["rows of MEMORY tables are not saved, only their definitions: d.mem"]
+        );
+        inventory.refuse_unsupported().unwrap();
+        let blind = TableInventory::read(&mut session(server)).unwrap();
+        assert_eq!(blind, inventory);
+    });
+}
