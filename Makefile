@@ -2,6 +2,8 @@
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 CARGO ?= cargo
+# A failed test shows its chain of causes; where each was passed on is noise.
+export RUST_LIB_BACKTRACE ?= 0
 
 .DEFAULT_GOAL := help
 .PHONY: help servers build check test demo

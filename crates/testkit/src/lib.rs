@@ -7,9 +7,15 @@
 //! Invariants: everything random comes from a seed; nothing outside the scratch directory is written, except the cache of
 //! initialised data directories beside the servers; no server survives the process that started it.
 
+pub mod checksum;
+pub mod data;
 pub mod kind;
+pub mod load;
+pub mod replica;
+pub mod rng;
 pub mod server;
 mod spawn;
 
+pub use checksum::assert_equal_checksums;
 pub use kind::ServerKind;
 pub use server::{Server, ServerOptions};

@@ -114,7 +114,9 @@ impl Server {
     }
 
     fn start_in(home: TempDir, kind: ServerKind, datadir: PathBuf, options: ServerOptions) -> Result<Server> {
-        fs::create_dir(home.path().join("tmp"))?;
+        for dir in ["tmp", "outside"] {
+            fs::create_dir(home.path().join(dir))?;
+        }
         let mut socket = home.path().join("sock");
         let mut socket_dir = None;
         if socket.as_os_str().len() > SOCKET_PATH_MAX {
@@ -202,6 +204,7 @@ impl Server {
             arguments.push(format!("--innodb-redo-log-capacity={}M", options.redo_mib));
             arguments
                 .extend(["--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--mysqlx=0"].map(str::to_owned));
+            arguments.push(format!("--innodb-directories={home}/outside"));
         }
         arguments.extend(run_as_root());
         arguments.extend(options.init.iter().cloned());
@@ -291,6 +294,11 @@ impl Server {
     /// A directory beside the data directory, on the same filesystem, that goes with the server.
     pub fn home(&self) -> &Path {
         self.home.path()
+    }
+
+    /// A directory outside the data directory in which this server may place tablespaces.
+    pub fn outside(&self) -> PathBuf {
+        self.home.path().join("outside")
     }
 
     /// Its Unix socket.

@@ -2,3 +2,5 @@
 
 #[path = "runner/lifecycle.rs"]
 mod lifecycle;
+#[path = "runner/oracle.rs"]
+mod oracle;

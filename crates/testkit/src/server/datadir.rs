@@ -55,7 +55,12 @@ fn initialise(kind: ServerKind, init: &[String], datadir: &Path) -> Result<()> {
         command.args(["--no-defaults", "--initialize-insecure"]);
         command
     };
-    command.arg(format!("--datadir={}", datadir.display())).args(run_as_root()).args(init);
+    // A server that starts removes what it takes for temporary tables of a crashed one: never share the directory.
+    let scratch = tempfile::tempdir()?;
+    command
+        .arg(format!("--datadir={}", datadir.display()))
+        .arg(format!("--tmpdir={}", scratch.path().display()));
+    command.args(run_as_root()).args(init);
     let output = command.output().with_context(|| format!("initialising {kind}"))?;
     ensure!(
         output.status.success(),

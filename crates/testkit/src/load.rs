@@ -1,0 +1,75 @@
+//! Loads: what keeps a server busy while it is backed up.
+//!
+//! Each runs on threads of its own until it is stopped; dropping it stops it too. An error that the load does not expect
+//! fails its `stop`, so that a test cannot pass on an idle server. Where several threads race, the seed decides what each
+//! does, not how they interleave.
+
+pub mod ddl;
+pub mod probe;
+pub mod writes;
+
+pub use ddl::DdlStorm;
+pub use probe::CommitProber;
+pub use writes::WriteLoad;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Result, anyhow};
+
+/// Tells a load's threads to end.
+#[derive(Clone, Debug, Default)]
+struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    fn requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The threads of one load.
+#[derive(Debug)]
+struct Crew<T> {
+    stop: Stop,
+    threads: Vec<JoinHandle<Result<T>>>,
+}
+
+impl<T: Send + 'static> Crew<T> {
+    fn new() -> Crew<T> {
+        Crew { stop: Stop::default(), threads: Vec::new() }
+    }
+
+    fn add(&mut self, work: impl FnOnce(&Stop) -> Result<T> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.threads.push(thread::spawn(move || work(&stop)));
+    }
+
+    /// Ends all threads; their results, or the first error.
+    fn finish(&mut self) -> Result<Vec<T>> {
+        self.stop.0.store(true, Ordering::Relaxed);
+        let results: Vec<Result<T>> = self
+            .threads
+            .drain(..)
+            .map(|thread| thread.join().map_err(|_| anyhow!("a thread of the load panicked"))?)
+            .collect();
+        results.into_iter().collect()
+    }
+}
+
+impl<T> Drop for Crew<T> {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().ok();
+        }
+    }
+}
+
+/// The server's error number, if the server answered with an error.
+fn server_error(error: &mysql::Error) -> Option<u16> {
+    match error {
+        mysql::Error::MySqlError(error) => Some(error.code),
+        _ => None,
+    }
+}

@@ -1,0 +1,348 @@
+//! A storm of changes to tables: whatever DDL can do to a file while it is copied.
+//!
+//! Each connection has tables of its own in the schema `ddl`, so it knows what it has made. What it cannot know is whether
+//! the server finds a change possible for a table with that history: those refusals are expected and counted.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use mysql::Conn;
+use mysql::prelude::Queryable;
+
+use super::{Crew, Stop, server_error};
+use crate::rng::Rng;
+use crate::server::Server;
+
+/// Rows of the table that others are filled from.
+const SEED_ROWS: u32 = 5000;
+const TABLES_MIN: usize = 5;
+const TABLES_MAX: usize = 25;
+
+/// A running storm.
+#[derive(Debug)]
+pub struct DdlStorm {
+    crew: Crew<DdlCounts>,
+}
+
+/// What a storm has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DdlCounts {
+    /// Statements that the server carried out.
+    pub done: u64,
+    /// Statements that it refused, by its error number.
+    pub refused: BTreeMap<u16, u64>,
+}
+
+impl DdlStorm {
+    /// Starts that many connections.
+    pub fn start(server: &Server, connections: u32, seed: u64) -> Result<DdlStorm> {
+        prepare(server)?;
+        let mut crew = Crew::new();
+        for number in 0..connections {
+            let mut conn = server.conn()?;
+            conn.query_drop("USE ddl")?;
+            let mut storm = Connection {
+                conn,
+                rng: Rng::keyed(seed, 1, u64::from(number)),
+                prefix: format!("t{number}_"),
+                mariadb: server.kind().is_mariadb(),
+                tables: Vec::new(),
+                next: 0,
+                counts: DdlCounts::default(),
+            };
+            storm.clear()?;
+            crew.add(move |stop| storm.run(stop));
+        }
+        Ok(DdlStorm { crew })
+    }
+
+    /// Ends the storm after the statements under way.
+    pub fn stop(mut self) -> Result<DdlCounts> {
+        Ok(self.crew.finish()?.into_iter().fold(DdlCounts::default(), |mut sum, counts| {
+            sum.done += counts.done;
+            for (code, count) in counts.refused {
+                *sum.refused.entry(code).or_default() += count;
+            }
+            sum
+        }))
+    }
+}
+
+fn prepare(server: &Server) -> Result<()> {
+    server.exec_all([
+        "CREATE DATABASE IF NOT EXISTS ddl CHARACTER SET utf8mb4",
+        "CREATE TABLE IF NOT EXISTS ddl.seed (id INT NOT NULL PRIMARY KEY) ENGINE=InnoDB",
+    ])?;
+    let ids: Vec<String> = (1..=SEED_ROWS).map(|id| format!("({id})")).collect();
+    server.exec(format!("INSERT IGNORE INTO ddl.seed VALUES {}", ids.join(",")))
+}
+
+/// What the server may refuse for a reason that lies in a table's history, or in a lock that a backup holds.
+fn is_expected(code: u16) -> bool {
+    const DUPLICATE_COLUMN: u16 = 1060;
+    const DUPLICATE_KEY_NAME: u16 = 1061;
+    const TOO_MANY_KEYS: u16 = 1069;
+    const ROW_TOO_LARGE: u16 = 1118;
+    const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    const DEADLOCK: u16 = 1213;
+    const OPTIONS_DO_NOT_FIT: u16 = 1478;
+    const ALGORITHM_NOT_SUPPORTED: u16 = 1845;
+    const ALGORITHM_NOT_SUPPORTED_REASON: u16 = 1846;
+    const TOO_MANY_ROW_VERSIONS: u16 = 4092;
+    const EXPECTED: [u16; 10] = [
+        DUPLICATE_COLUMN,
+        DUPLICATE_KEY_NAME,
+        TOO_MANY_KEYS,
+        ROW_TOO_LARGE,
+        LOCK_WAIT_TIMEOUT,
+        DEADLOCK,
+        OPTIONS_DO_NOT_FIT,
+        ALGORITHM_NOT_SUPPORTED,
+        ALGORITHM_NOT_SUPPORTED_REASON,
+        TOO_MANY_ROW_VERSIONS,
+    ];
+    EXPECTED.contains(&code)
+}
+
+struct Connection {
+    conn: Conn,
+    rng: Rng,
+    prefix: String,
+    mariadb: bool,
+    tables: Vec<Table>,
+    next: u64,
+    counts: DdlCounts,
+}
+
+struct Table {
+    name: String,
+    innodb: bool,
+}
+
+impl Connection {
+    fn run(mut self, stop: &Stop) -> Result<DdlCounts> {
+        while !stop.requested() {
+            self.step()?;
+        }
+        Ok(self.counts)
+    }
+
+    /// Removes what an earlier storm of the same number left.
+    fn clear(&mut self) -> Result<()> {
+        let pattern = self.prefix.replace('_', "\\_");
+        let old: Vec<String> = self.conn.query(format!("SHOW TABLES LIKE '{pattern}%'"))?;
+        for name in old {
+            self.conn.query_drop(format!("DROP TABLE {name}"))?;
+        }
+        Ok(())
+    }
+
+    /// Runs a statement; whether the server carried it out.
+    fn try_run(&mut self, statement: &str) -> Result<bool> {
+        match self.conn.query_drop(statement) {
+            Ok(()) => {
+                self.counts.done += 1;
+                Ok(true)
+            }
+            Err(error) => match server_error(&error) {
+                Some(code) if is_expected(code) => {
+                    *self.counts.refused.entry(code).or_default() += 1;
+                    Ok(false)
+                }
+                _ => Err(error).with_context(|| statement.to_owned()),
+            },
+        }
+    }
+
+    fn new_name(&mut self) -> String {
+        self.next += 1;
+        format!("{}{}", self.prefix, self.next)
+    }
+
+    fn step(&mut self) -> Result<()> {
+        if self.tables.len() < TABLES_MIN {
+            return self.create();
+        }
+        let at = self.rng.index(self.tables.len());
+        let table = self.tables[at].name.clone();
+        let innodb = self.tables[at].innodb;
+        let number = self.rng.below(8);
+        match self.rng.below(26) {
+            0..4 if self.tables.len() < TABLES_MAX => self.create(),
+            0..6 => self.drop_table(at),
+            6 | 7 => self.rename(at),
+            8 => self.swap(at),
+            9 => self.try_run(&format!("TRUNCATE TABLE {table}")).map(drop),
+            10..13 => self.fill(&table),
+            13 if innodb => self.try_run(&format!("ALTER TABLE {table} FORCE, ALGORITHM=INPLACE")).map(drop),
+            14 => self.try_run(&format!("ALTER TABLE {table} FORCE, ALGORITHM=COPY")).map(drop),
+            15 | 16 => self.try_run(&format!("ALTER TABLE {table} ADD KEY k{number} (b(20), a)")).map(drop),
+            17 => self.drop_index(&table),
+            18 if innodb => {
+                let column = format!("ADD COLUMN c{number} INT NOT NULL DEFAULT 5, ALGORITHM=INSTANT");
+                self.try_run(&format!("ALTER TABLE {table} {column}")).map(drop)
+            }
+            19 => self.partitions(),
+            20 => self.create_from(&table),
+            21 => self.try_run(&format!("OPTIMIZE TABLE {table}")).map(drop),
+            22 if innodb => {
+                let format = self.rng.pick(&["DYNAMIC", "COMPACT", "REDUNDANT"]);
+                self.try_run(&format!("ALTER TABLE {table} ROW_FORMAT={format}")).map(drop)
+            }
+            23 => self.fulltext(),
+            24 => self.schema(),
+            _ => self.try_run(&format!("UPDATE {table} SET b = REVERSE(b) WHERE a % 3 = 0")).map(drop),
+        }
+    }
+
+    fn create(&mut self) -> Result<()> {
+        let common =
+            ["ENGINE=InnoDB", "ENGINE=InnoDB", "ENGINE=InnoDB ROW_FORMAT=COMPRESSED", "ENGINE=MyISAM"];
+        let own = if self.mariadb {
+            ["ENGINE=InnoDB PAGE_COMPRESSED=1", "ENGINE=Aria"]
+        } else {
+            ["ENGINE=InnoDB COMPRESSION='zlib'", "ENGINE=InnoDB"]
+        };
+        let options = self.rng.pick(&[&common[..], &own[..]].concat());
+        let name = self.new_name();
+        let columns = "id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, a INT, b VARCHAR(300), KEY (a)";
+        if self.try_run(&format!("CREATE TABLE {name} ({columns}) {options}"))? {
+            self.tables.push(Table { name: name.clone(), innodb: options.contains("InnoDB") });
+            self.fill(&name)?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, table: &str) -> Result<()> {
+        let rows = [1, 50, 500, SEED_ROWS][self.rng.index(4)];
+        let salt = self.rng.below(1 << 30);
+        let select = format!(
+            "SELECT id + {salt}, REPEAT(SHA2(id + {salt}, 256), 4) FROM seed ORDER BY id LIMIT {rows}"
+        );
+        self.try_run(&format!("INSERT INTO {table} (a, b) {select}")).map(drop)
+    }
+
+    fn drop_table(&mut self, at: usize) -> Result<()> {
+        let table = self.tables[at].name.clone();
+        if self.try_run(&format!("DROP TABLE {table}"))? {
+            self.tables.remove(at);
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, at: usize) -> Result<()> {
+        let (old, new) = (self.tables[at].name.clone(), self.new_name());
+        if self.try_run(&format!("RENAME TABLE {old} TO {new}"))? {
+            self.tables[at].name = new;
+        }
+        Ok(())
+    }
+
+    /// Two tables change names in one statement: each name now means the other file.
+    fn swap(&mut self, at: usize) -> Result<()> {
+        let other = self.rng.index(self.tables.len());
+        if other == at {
+            return Ok(());
+        }
+        let (one, two) = (self.tables[at].name.clone(), self.tables[other].name.clone());
+        let between = self.new_name();
+        if self.try_run(&format!("RENAME TABLE {one} TO {between}, {two} TO {one}, {between} TO {two}"))? {
+            self.tables[at].name = two;
+            self.tables[other].name = one;
+        }
+        Ok(())
+    }
+
+    fn drop_index(&mut self, table: &str) -> Result<()> {
+        let query = format!(
+            "SELECT index_name FROM information_schema.statistics WHERE table_schema = 'ddl' AND table_name = '{table}'
+             AND index_name LIKE 'k%' LIMIT 1"
+        );
+        match self.conn.query_first::<String, _>(query)? {
+            Some(index) => self.try_run(&format!("ALTER TABLE {table} DROP KEY {index}")).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn create_from(&mut self, table: &str) -> Result<()> {
+        let name = self.new_name();
+        let columns = "id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, a INT, b VARCHAR(300), KEY (a)";
+        let select = format!("SELECT a, b FROM {table} ORDER BY id LIMIT 1000");
+        if self.try_run(&format!("CREATE TABLE {name} ({columns}) ENGINE=InnoDB {select}"))? {
+            self.tables.push(Table { name, innodb: true });
+        }
+        Ok(())
+    }
+
+    /// The life of a partitioned table, from its creation to its end.
+    fn partitions(&mut self) -> Result<()> {
+        let (name, plain) = (self.new_name(), self.new_name());
+        for statement in [
+            format!(
+                "CREATE TABLE {name} (id INT NOT NULL PRIMARY KEY, v VARCHAR(100)) ENGINE=InnoDB
+                 PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (1000), PARTITION p1 VALUES LESS THAN (3000),
+                 PARTITION pm VALUES LESS THAN MAXVALUE)"
+            ),
+            format!("INSERT INTO {name} SELECT id, SHA2(id, 224) FROM seed"),
+            format!(
+                "ALTER TABLE {name} REORGANIZE PARTITION pm INTO
+                 (PARTITION p2 VALUES LESS THAN (4000), PARTITION pm VALUES LESS THAN MAXVALUE)"
+            ),
+            format!("CREATE TABLE {plain} (id INT NOT NULL PRIMARY KEY, v VARCHAR(100)) ENGINE=InnoDB"),
+            format!("INSERT INTO {plain} SELECT id, 'exchanged' FROM seed WHERE id < 500"),
+            format!("ALTER TABLE {name} EXCHANGE PARTITION p0 WITH TABLE {plain}"),
+            format!("ALTER TABLE {name} TRUNCATE PARTITION p1"),
+            format!("ALTER TABLE {name} DROP PARTITION p2"),
+            format!("ALTER TABLE {name} PARTITION BY HASH (id) PARTITIONS 3"),
+            format!("ALTER TABLE {name} ADD PARTITION PARTITIONS 1"),
+            format!("ALTER TABLE {name} COALESCE PARTITION 2"),
+            format!("DROP TABLE {name}, {plain}"),
+        ] {
+            self.try_run(&statement)?;
+        }
+        Ok(())
+    }
+
+    fn fulltext(&mut self) -> Result<()> {
+        let name = self.new_name();
+        for statement in [
+            format!("CREATE TABLE {name} (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, t TEXT) ENGINE=InnoDB"),
+            format!(
+                "INSERT INTO {name} (t) SELECT CONCAT('word', id % 100, ' text ', SHA2(id, 224)) FROM seed WHERE id < 800"
+            ),
+            format!("ALTER TABLE {name} ADD FULLTEXT KEY words (t)"),
+            format!(
+                "INSERT INTO {name} (t) SELECT CONCAT('later', id % 10, ' text') FROM seed WHERE id < 100"
+            ),
+            format!("ALTER TABLE {name} DROP KEY words"),
+            format!("DROP TABLE {name}"),
+        ] {
+            self.try_run(&statement)?;
+        }
+        Ok(())
+    }
+
+    /// A schema of its own with what is not a table, an account, and on MySQL a general tablespace.
+    fn schema(&mut self) -> Result<()> {
+        let name = self.new_name();
+        let mut statements = vec![
+            format!("CREATE DATABASE ddl_{name}"),
+            format!("CREATE TABLE ddl_{name}.t (id INT NOT NULL PRIMARY KEY) ENGINE=InnoDB"),
+            format!("INSERT INTO ddl_{name}.t SELECT id FROM seed WHERE id < 100"),
+            format!("CREATE VIEW ddl_{name}.v AS SELECT id FROM ddl_{name}.t"),
+            format!("CREATE USER u_{name} IDENTIFIED BY 'x'"),
+            format!("GRANT SELECT ON ddl_{name}.* TO u_{name}"),
+        ];
+        if !self.mariadb {
+            statements.extend([
+                format!("CREATE TABLESPACE s_{name} ADD DATAFILE 's_{name}.ibd' ENGINE=InnoDB"),
+                format!("ALTER TABLE ddl_{name}.t TABLESPACE s_{name}"),
+                format!("ALTER TABLESPACE s_{name} RENAME TO r_{name}"),
+                format!("ALTER TABLE ddl_{name}.t TABLESPACE innodb_file_per_table"),
+                format!("DROP TABLESPACE r_{name}"),
+            ]);
+        }
+        statements.extend([format!("DROP USER u_{name}"), format!("DROP DATABASE ddl_{name}")]);
+        statements.iter().try_for_each(|statement| self.try_run(statement).map(drop))
+    }
+}

@@ -1,0 +1,201 @@
+//! The oracle: a restored server, made a replica at the recorded position, must reach the source's position and then hold
+//! the same data. A position that is wrong by one transaction shows as a duplicate key, a missing row or a checksum.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use mysql::prelude::Queryable;
+use mysql::{Conn, Row};
+
+use crate::server::Server;
+
+/// Where in the source's history a replica begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Behind these transactions, in the server's own notation.
+    Gtid(String),
+    /// At this event of the source's binlog.
+    File {
+        /// Name of the binlog.
+        name: String,
+        /// Offset of the next event.
+        offset: u64,
+    },
+    /// Where the data directory itself says that it is: right for a copy of a stopped server.
+    Held,
+}
+
+/// What a replica went through.
+#[derive(Clone, Debug)]
+pub struct CaughtUp {
+    /// Its GTIDs before it started.
+    pub began_at: String,
+    /// The source's GTIDs, which it has reached.
+    pub reached: String,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Makes `replica` a replica of `source` and waits until it has everything that the source has now.
+pub fn catch_up(
+    source: &Server,
+    replica: &Server,
+    position: &Position,
+    deadline: Duration,
+) -> Result<CaughtUp> {
+    ensure!(
+        source.kind().is_mariadb() == replica.kind().is_mariadb(),
+        "{} cannot follow {}",
+        replica.kind(),
+        source.kind()
+    );
+    source.exec_all([
+        "CREATE USER IF NOT EXISTS 'replica'@'%' IDENTIFIED BY 'replica'",
+        "GRANT REPLICATION SLAVE ON *.* TO 'replica'@'%'",
+    ])?;
+    let started = Instant::now();
+    let mut conn = replica.conn()?;
+    let dialect = if source.kind().is_mariadb() { Dialect::MariaDb } else { Dialect::MySql };
+    let began_at = dialect.begin(&mut conn, source, position)?;
+    let reached: String = source.value(dialect.source_position())?;
+    while !dialect.has_reached(&mut conn, &reached)? {
+        let state = dialect.state(&mut conn)?;
+        if let Some(error) = state.fatal_error() {
+            bail!("the replica stopped: {error}\nbegan at {began_at}, source at {reached}");
+        }
+        if started.elapsed() > deadline {
+            bail!(
+                "not caught up after {} s: {state:?}\nbegan at {began_at}, source at {reached}",
+                deadline.as_secs()
+            );
+        }
+    }
+    Ok(CaughtUp { began_at, reached, elapsed: started.elapsed() })
+}
+
+/// Ends replication on a server that [`catch_up`] made a replica.
+pub fn detach(replica: &Server) -> Result<()> {
+    match replica.kind().is_mariadb() {
+        true => replica.exec_all(["STOP SLAVE", "RESET SLAVE ALL"]),
+        false => replica.exec_all(["STOP REPLICA", "RESET REPLICA ALL"]),
+    }
+}
+
+#[derive(Debug)]
+struct ReplicaState {
+    receiver_runs: String,
+    applier_runs: String,
+    receiver_error: String,
+    applier_error: String,
+}
+
+impl ReplicaState {
+    /// A receiver that is connecting may recover; a thread that has stopped with an error does not.
+    fn fatal_error(&self) -> Option<&str> {
+        [(&self.applier_runs, &self.applier_error), (&self.receiver_runs, &self.receiver_error)]
+            .into_iter()
+            .find(|(runs, error)| *runs == "No" && !error.is_empty())
+            .map(|(_, error)| error.as_str())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Dialect {
+    MariaDb,
+    MySql,
+}
+
+impl Dialect {
+    /// Configures and starts replication; returns the GTIDs that the replica held before.
+    fn begin(self, conn: &mut Conn, source: &Server, position: &Position) -> Result<String> {
+        let port = source.port();
+        let mut run = |statement: String| conn.query_drop(&statement).context(statement);
+        match self {
+            Dialect::MariaDb => {
+                run("STOP SLAVE".to_owned())?;
+                let start = match position {
+                    Position::Gtid(gtid) => {
+                        run(format!("SET GLOBAL gtid_slave_pos = '{gtid}'"))?;
+                        "MASTER_USE_GTID = slave_pos".to_owned()
+                    }
+                    Position::Held => {
+                        // A copied binlog knows more than the table of a server that was never a replica.
+                        run("SET @held = IF(@@gtid_binlog_pos <> '', @@gtid_binlog_pos, @@gtid_slave_pos)"
+                            .to_owned())?;
+                        run("SET GLOBAL gtid_slave_pos = @held".to_owned())?;
+                        "MASTER_USE_GTID = slave_pos".to_owned()
+                    }
+                    Position::File { name, offset } => {
+                        format!("MASTER_USE_GTID = no, MASTER_LOG_FILE = '{name}', MASTER_LOG_POS = {offset}")
+                    }
+                };
+                run(format!(
+                    "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'replica',
+                     MASTER_PASSWORD = 'replica', MASTER_CONNECT_RETRY = 1, {start}"
+                ))?;
+                let began_at = conn.query_first("SELECT @@gtid_slave_pos")?.context("no gtid_slave_pos")?;
+                conn.query_drop("START SLAVE")?;
+                Ok(began_at)
+            }
+            Dialect::MySql => {
+                run("STOP REPLICA".to_owned())?;
+                let start = match position {
+                    Position::Gtid(_) | Position::Held => "SOURCE_AUTO_POSITION = 1".to_owned(),
+                    Position::File { name, offset } => {
+                        format!(
+                            "SOURCE_AUTO_POSITION = 0, SOURCE_LOG_FILE = '{name}', SOURCE_LOG_POS = {offset}"
+                        )
+                    }
+                };
+                run(format!(
+                    "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {port},
+                     SOURCE_USER = 'replica', SOURCE_PASSWORD = 'replica', GET_SOURCE_PUBLIC_KEY = 1,
+                     SOURCE_CONNECT_RETRY = 1, {start}"
+                ))?;
+                let began_at: String =
+                    conn.query_first("SELECT @@gtid_executed")?.context("no gtid_executed")?;
+                if let Position::Gtid(gtid) = position {
+                    // The data directory brings its own set: a recorded one that differs was recorded wrongly.
+                    let query = "SELECT GTID_SUBSET(?, @@gtid_executed) AND GTID_SUBSET(@@gtid_executed, ?)";
+                    let equal: Option<bool> = conn.exec_first(query, (gtid, gtid))?;
+                    ensure!(equal == Some(true), "the data directory holds {began_at}, recorded was {gtid}");
+                }
+                conn.query_drop("START REPLICA")?;
+                Ok(began_at)
+            }
+        }
+    }
+
+    fn source_position(self) -> &'static str {
+        match self {
+            Dialect::MariaDb => "SELECT @@gtid_binlog_pos",
+            Dialect::MySql => "SELECT @@gtid_executed",
+        }
+    }
+
+    /// Waits a moment for the replica to reach `position`.
+    fn has_reached(self, conn: &mut Conn, position: &str) -> Result<bool> {
+        let query = match self {
+            Dialect::MariaDb => "SELECT MASTER_GTID_WAIT(?, 0.2)",
+            Dialect::MySql => "SELECT WAIT_FOR_EXECUTED_GTID_SET(?, 0.2)",
+        };
+        let outcome: Option<i64> = conn.exec_first(query, (position,))?;
+        Ok(outcome == Some(0))
+    }
+
+    fn state(self, conn: &mut Conn) -> Result<ReplicaState> {
+        let (query, receiver, applier) = match self {
+            Dialect::MariaDb => ("SHOW SLAVE STATUS", "Slave_IO_Running", "Slave_SQL_Running"),
+            Dialect::MySql => ("SHOW REPLICA STATUS", "Replica_IO_Running", "Replica_SQL_Running"),
+        };
+        let row: Row = conn.query_first(query)?.context("not a replica")?;
+        let column =
+            |name: &str| row.get::<String, _>(name).with_context(|| format!("{query} has no {name}"));
+        Ok(ReplicaState {
+            receiver_runs: column(receiver)?,
+            applier_runs: column(applier)?,
+            receiver_error: column("Last_IO_Error")?,
+            applier_error: column("Last_SQL_Error")?,
+        })
+    }
+}

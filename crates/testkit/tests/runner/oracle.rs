@@ -1,0 +1,92 @@
+//! The oracle works: a replica that began right ends equal, and one that began wrong does not pass.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use holdfast_testkit::checksum::{checksums, differences};
+use holdfast_testkit::data::{misc, shop};
+use holdfast_testkit::load::{CommitProber, DdlStorm, WriteLoad, writes};
+use holdfast_testkit::replica::{self, Position};
+use holdfast_testkit::server::copy_datadir;
+use holdfast_testkit::{Server, ServerKind, ServerOptions, assert_equal_checksums};
+
+const DEADLINE: Duration = Duration::from_secs(120);
+
+fn a_replica_ends_equal_after_every_kind_of_change(kind: ServerKind) -> Result<()> {
+    let mut source = Server::start(kind, ServerOptions::default())?;
+    source.stop()?;
+    let copy = source.home().join("copy");
+    copy_datadir(source.datadir(), &copy)?;
+    source.run()?;
+
+    let rows = shop::load(&source, shop::ShopOptions::default())?;
+    assert_eq!(source.value::<u64>("SELECT COUNT(*) FROM shop.orders")?, rows.orders);
+    misc::create(&source, misc::MiscOptions { outside: false, ..Default::default() })?;
+    let writes = WriteLoad::start(&source, 2, 7)?;
+    let storm = DdlStorm::start(&source, 2, 7)?;
+    let prober = CommitProber::start(&source)?;
+    std::thread::sleep(Duration::from_secs(4));
+    let (writes, storm, commits) = (writes.stop()?, storm.stop()?, prober.stop()?);
+    assert!(writes.committed > 0 && writes.plain > 0 && storm.done > 0 && commits.max() > Duration::ZERO);
+    assert!(writes::check_ledger(&source)? > 0);
+
+    let target = Server::attach(kind, &copy, ServerOptions::default())?;
+    if kind.is_mariadb() {
+        // Plugins are not replicated.
+        target.exec("INSTALL SONAME 'ha_archive'")?;
+    }
+    replica::catch_up(&source, &target, &Position::Held, DEADLINE)?;
+    assert_equal_checksums(&source, &target)?;
+    assert_eq!(writes::check_ledger(&source)?, writes::check_ledger(&target)?);
+
+    // One row less, and the oracle must see it.
+    replica::detach(&target)?;
+    target.exec_all(["SET sql_log_bin = 0", "DELETE FROM shop.customers WHERE id = 1"])?;
+    assert_eq!(differences(&checksums(&source)?, &checksums(&target)?).len(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_replica_ends_equal_after_every_kind_of_change_mariadb_10_11() -> Result<()> {
+    a_replica_ends_equal_after_every_kind_of_change(ServerKind::MariaDb1011)
+}
+
+#[test]
+fn a_replica_ends_equal_after_every_kind_of_change_mariadb_11_8() -> Result<()> {
+    a_replica_ends_equal_after_every_kind_of_change(ServerKind::MariaDb118)
+}
+
+#[test]
+fn a_replica_ends_equal_after_every_kind_of_change_mysql_9_7() -> Result<()> {
+    a_replica_ends_equal_after_every_kind_of_change(ServerKind::MySql97)
+}
+
+/// A recorded position that is not where the data is must not pass.
+#[test]
+fn a_wrong_position_does_not_pass() -> Result<()> {
+    for kind in ServerKind::all_kinds() {
+        let mut source = Server::start(kind, ServerOptions::default())?;
+        source.exec_all([
+            "CREATE DATABASE d",
+            "CREATE TABLE d.t (id INT PRIMARY KEY)",
+            "INSERT INTO d.t VALUES (1)",
+        ])?;
+        let position = if kind.is_mariadb() { "SELECT @@gtid_binlog_pos" } else { "SELECT @@gtid_executed" };
+        let too_early = Position::Gtid(source.value(position)?);
+        source.exec("INSERT INTO d.t VALUES (2)")?;
+        source.stop()?;
+        let copy = source.home().join("copy");
+        copy_datadir(source.datadir(), &copy)?;
+        // The copy's own binlog would refuse the position by itself.
+        for name in ["binlog.index", "binlog.state"] {
+            std::fs::remove_file(copy.join(name)).ok();
+        }
+        source.run()?;
+        let target = Server::attach(kind, &copy, ServerOptions::default())?;
+        let error =
+            replica::catch_up(&source, &target, &too_early, DEADLINE).expect_err("caught up").to_string();
+        let cause = if kind.is_mariadb() { "Duplicate entry" } else { "recorded was" };
+        assert!(error.contains(cause), "{kind}: {error}");
+    }
+    Ok(())
+}
