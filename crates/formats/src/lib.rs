@@ -10,13 +10,16 @@
 mod be;
 pub mod checksum;
 mod flavor;
+pub mod gtid;
 mod ids;
 mod lsn;
 pub mod page;
 pub mod redo;
+pub mod table_name;
 pub mod tablespace;
 
 pub use flavor::Flavor;
+pub use gtid::{Gtids, MariaDbGtidPos, MySqlGtidSet};
 pub use ids::{PageNo, PageSize, SpaceId};
 pub use lsn::{Lsn, LsnRange};
 pub use page::{PageState, check_page};
