@@ -12,6 +12,7 @@ pub mod connect;
 pub mod facts;
 pub mod inventory;
 pub mod option_file;
+pub mod process;
 pub mod session;
 mod sql_error;
 pub mod version;

@@ -1,0 +1,630 @@
+//! Runs a server program of the host for one job of ours, such as recovery: no network, no environment, a directory of
+//! its own for everything that is not data, under the user it should have, and dead when we are.
+//!
+//! What the server is told to do (bootstrap statements on standard input, an init file) is the caller's business.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::{
+        fs::{DirBuilderExt, chown},
+        process::{CommandExt, ExitStatusExt},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_formats::Flavor;
+use rustix::io::Errno;
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use super::version::ServerVersion;
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    event::Cancel,
+};
+
+/// Where packages put servers; looked at after the directories that the caller names.
+const DIRECTORIES: [&str; 5] =
+    ["/usr/sbin", "/usr/libexec", "/usr/local/sbin", "/usr/local/bin", "/usr/local/mysql/bin"];
+/// The search path of the process: enough for a wrapper script.
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// How often a running process is looked at.
+const POLL: Duration = Duration::from_millis(10);
+/// Most of a log that is kept: this much of its beginning, and as much of its end.
+const LOG_PART_MAX: u64 = 4 << 20;
+
+/// A server program and what it says it is.
+#[derive(Clone, Debug)]
+pub struct ServerBinary {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What `--version` prints.
+    pub version: ServerVersion,
+}
+
+impl ServerBinary {
+    /// Asks a program for its version.
+    pub fn probe(path: &Path) -> Result<ServerBinary> {
+        let refused = |why: &str| {
+            Error::failed(format!("{} {why}", path.display()))
+                .hinted("--server-binary must name a MariaDB or MySQL server program.")
+        };
+        let output = clean(Command::new(path))
+            .args(["--no-defaults", "--version"])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| refused("cannot be run").caused_by(error))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version = text.lines().find_map(ServerVersion::parse_program_output);
+        let version = version.ok_or_else(|| refused("prints no server version"))?;
+        Ok(ServerBinary { path: path.to_owned(), version })
+    }
+
+    /// Finds the program that fits `wanted` best: of the same flavor and release series, and not older. A program that
+    /// is named outright is taken as it is; whether it will do is [`require`](Self::require)'s to say.
+    pub fn find(
+        explicit: Option<&Path>,
+        wanted: &ServerVersion,
+        directories: &[PathBuf],
+    ) -> Result<ServerBinary> {
+        if let Some(path) = explicit {
+            return Self::probe(path);
+        }
+        let names: &[&str] = match wanted.flavor {
+            Flavor::MariaDb => &["mariadbd", "mysqld"],
+            Flavor::MySql => &["mysqld"],
+        };
+        let directories = directories.iter().cloned().chain(DIRECTORIES.iter().map(PathBuf::from));
+        let candidates = directories.flat_map(|dir| names.iter().map(move |name| dir.join(name)));
+        let mut best: Option<ServerBinary> = None;
+        for path in candidates.filter(|path| path.is_file()) {
+            let Ok(found) = Self::probe(&path) else { continue };
+            if found.fits(wanted) {
+                return Ok(found);
+            }
+            // Kept to be named in the refusal.
+            if best.is_none() && found.version.flavor == wanted.flavor {
+                best = Some(found);
+            }
+        }
+        best.ok_or_else(|| {
+            Error::failed(format!("there is no {} server program on this host", wanted.flavor)).hinted(
+                format!(
+                    "Install {} {}, or name its program with --server-binary.",
+                    wanted.flavor,
+                    wanted.series()
+                ),
+            )
+        })
+    }
+
+    fn fits(&self, wanted: &ServerVersion) -> bool {
+        self.version.same_series(wanted) && self.version.number() >= wanted.number()
+    }
+
+    /// Fails unless this program may recover files of `wanted`: crash redo is read by its own series only, and an older
+    /// release may not know what a newer one wrote.
+    pub fn require(&self, wanted: &ServerVersion) -> Result<()> {
+        if self.fits(wanted) {
+            return Ok(());
+        }
+        let message = format!(
+            "the backup is of {wanted}, but {} is {}: the same release series is needed, and not an older release",
+            self.path.display(),
+            self.version
+        );
+        Err(Error::failed(message).hinted(format!(
+            "Install {} {}, name its program with --server-binary, or use --allow-version if you know that it works.",
+            wanted.flavor,
+            wanted.series()
+        )))
+    }
+}
+
+/// The user a process runs as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunAs {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+impl RunAs {
+    /// The owner of a file or directory.
+    pub fn owner_of(path: &Path) -> Result<RunAs> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = fs::metadata(path).context(format_args!("look at {}", path.display()))?;
+        Ok(RunAs { uid: meta.uid(), gid: meta.gid() })
+    }
+}
+
+/// Whether the process could reach a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// It had a network namespace of its own, with nothing in it.
+    None,
+    /// The kernel, or a lack of rights, refused one, for this reason: only the server's own options kept it off.
+    Shared(String),
+}
+
+/// A server process to be.
+#[derive(Clone, Debug)]
+pub struct ServerRun {
+    /// The program.
+    pub binary: PathBuf,
+    /// Its options. Those for temporary directory, error log, pid file and socket are added, and win.
+    pub arguments: Vec<OsString>,
+    /// What it reads from standard input.
+    pub stdin: Vec<u8>,
+    /// A directory to be made for everything that is not data; it is removed when the run is dropped.
+    pub scratch: PathBuf,
+    /// Whom it runs as, where we are root; `None` keeps our own user.
+    pub run_as: Option<RunAs>,
+}
+
+/// A server process.
+#[derive(Debug)]
+pub struct RunningServer {
+    scratch: PathBuf,
+    orders: mpsc::Sender<()>,
+    exit: mpsc::Receiver<io::Result<ExitStatus>>,
+    supervisor: Option<thread::JoinHandle<()>>,
+    started: Instant,
+    pid: u32,
+    network: Network,
+}
+
+/// How a server process ended.
+#[derive(Clone, Debug)]
+pub struct ServerExit {
+    /// Its status.
+    pub status: ExitStatus,
+    /// What it wrote to its error log and to standard output and error; the middle of a very long log is left out.
+    pub log: Vec<String>,
+    /// How long it ran.
+    pub duration: Duration,
+    /// Whether it could reach a network.
+    pub network: Network,
+}
+
+const ERROR_LOG: &str = "error.log";
+const OUTPUT: &str = "output.log";
+const STDIN: &str = "stdin";
+const TMPDIR: &str = "tmp";
+
+impl ServerRun {
+    /// Starts the process.
+    pub fn start(self) -> Result<RunningServer> {
+        let made = self.make_scratch();
+        let command = made.and_then(|()| self.command());
+        let started = command.and_then(|command| self.supervise(command));
+        if started.is_err() {
+            let _ = fs::remove_dir_all(&self.scratch);
+        }
+        started
+    }
+
+    fn make_scratch(&self) -> Result<()> {
+        let scratch = &self.scratch;
+        let made = fs::DirBuilder::new().mode(0o700).create(scratch);
+        made.context(format_args!("make {}", scratch.display()))?;
+        let making = || -> io::Result<()> {
+            fs::write(scratch.join(STDIN), &self.stdin)?;
+            fs::create_dir(scratch.join(TMPDIR))?;
+            File::create(scratch.join(ERROR_LOG))?;
+            if let Some(RunAs { uid, gid }) = self.run_as {
+                for path in [scratch.clone(), scratch.join(TMPDIR), scratch.join(ERROR_LOG)] {
+                    chown(path, Some(uid), Some(gid))?;
+                }
+            }
+            Ok(())
+        };
+        making().context(format_args!("prepare {}", scratch.display()))
+    }
+
+    fn command(&self) -> Result<Command> {
+        let doing = || format!("prepare {}", self.scratch.display());
+        let output = File::create(self.scratch.join(OUTPUT)).context(doing())?;
+        let mut command = clean(Command::new(&self.binary));
+        command.args(&self.arguments);
+        for (option, file) in
+            [("tmpdir", TMPDIR), ("log-error", ERROR_LOG), ("pid-file", "pid"), ("socket", "sock")]
+        {
+            let mut argument = OsString::from(format!("--{option}="));
+            argument.push(self.scratch.join(file));
+            command.arg(argument);
+        }
+        command
+            .stdin(File::open(self.scratch.join(STDIN)).context(doing())?)
+            .stderr(output.try_clone().context(doing())?)
+            .stdout(output)
+            .current_dir(&self.scratch);
+        match self.run_as {
+            Some(RunAs { uid, gid }) if rustix::process::geteuid().is_root() => {
+                command.uid(uid).gid(gid);
+            }
+            _ => {}
+        }
+        let runs_as_root = match self.run_as {
+            Some(run_as) => run_as.uid == 0,
+            None => rustix::process::geteuid().is_root(),
+        };
+        if runs_as_root {
+            // Without being told, a server refuses to be root.
+            command.arg("--user=root");
+        }
+        die_with_parent(&mut command);
+        Ok(command)
+    }
+
+    fn supervise(&self, mut command: Command) -> Result<RunningServer> {
+        let (orders, kill) = mpsc::channel();
+        let (spawned, spawning) = mpsc::channel();
+        let (ended, exit) = mpsc::channel();
+        // The namespace is the thread's, and so is "parent" in "dies with its parent": the thread stays.
+        let supervisor = thread::Builder::new()
+            .name("server-process".to_owned())
+            .spawn(move || {
+                let network = leave_network();
+                let child = match command.spawn() {
+                    Ok(child) => child,
+                    Err(error) => {
+                        let _ = spawned.send(Err(error));
+                        return;
+                    }
+                };
+                let _ = spawned.send(Ok((child.id(), network)));
+                let _ = ended.send(wait(child, &kill));
+            })
+            .context("start a thread")?;
+        let started = Instant::now();
+        let outcome =
+            spawning.recv().unwrap_or_else(|_| Err(io::Error::other("the supervising thread ended")));
+        let (pid, network) = outcome.map_err(|error| self.explain(error))?;
+        let scratch = self.scratch.clone();
+        Ok(RunningServer { scratch, orders, exit, supervisor: Some(supervisor), started, pid, network })
+    }
+
+    fn explain(&self, error: io::Error) -> Error {
+        let denied = error.kind() == io::ErrorKind::PermissionDenied;
+        let message = format!("cannot run {}", self.binary.display());
+        let error = Error::failed(message).caused_by(error);
+        match self.run_as {
+            Some(run_as) if denied => error.hinted(format!(
+                "It runs as user {}, who must be able to reach and execute the program and to enter {}.",
+                run_as.uid,
+                self.scratch.display()
+            )),
+            _ => error,
+        }
+    }
+}
+
+/// A command without our environment.
+fn clean(mut command: Command) -> Command {
+    command.env_clear().env("PATH", SEARCH_PATH).env("LANG", "C").env("TZ", "UTC");
+    command
+}
+
+#[allow(unsafe_code)]
+fn die_with_parent(command: &mut Command) {
+    let parent = getpid();
+    let in_child = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // We may have died before the line above.
+        if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
+    };
+    // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken.
+    unsafe { command.pre_exec(in_child) };
+}
+
+#[allow(unsafe_code)]
+fn leave_network() -> Network {
+    // SAFETY: only the network namespace of this thread changes; file descriptors stay shared with all threads.
+    match unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+        Ok(()) => Network::None,
+        Err(error) => Network::Shared(error.to_string()),
+    }
+}
+
+fn wait(mut child: Child, kill: &mpsc::Receiver<()>) -> io::Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        match kill.recv_timeout(POLL) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                child.kill()?;
+                return child.wait();
+            }
+        }
+    }
+}
+
+impl RunningServer {
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The lines it has logged so far.
+    pub fn log(&self) -> Result<Vec<String>> {
+        read_log(&self.scratch)
+    }
+
+    /// Waits until it ends. When somebody cancels, it is killed and the error says so.
+    pub fn wait(mut self, cancel: &Cancel) -> Result<ServerExit> {
+        let status = loop {
+            match self.exit.recv_timeout(POLL) {
+                Ok(status) => break status.context("wait for the server process")?,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(error) = cancel.check() {
+                        self.kill();
+                        return Err(error);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::failed("the thread that supervised the server process ended"));
+                }
+            }
+        };
+        let duration = self.started.elapsed();
+        let log = read_log(&self.scratch)?;
+        Ok(ServerExit { status, log, duration, network: self.network.clone() })
+    }
+
+    /// Kills it and waits until it is gone.
+    fn kill(&mut self) {
+        let _ = self.orders.send(());
+        if let Some(supervisor) = self.supervisor.take() {
+            let _ = supervisor.join();
+        }
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+fn read_log(scratch: &Path) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for file in [OUTPUT, ERROR_LOG] {
+        let path = scratch.join(file);
+        let text = bounded(&path).context(format_args!("read {}", path.display()))?;
+        lines.extend(text.lines().map(str::to_owned));
+    }
+    Ok(lines)
+}
+
+fn bounded(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    Read::by_ref(&mut file).take(LOG_PART_MAX).read_to_end(&mut bytes)?;
+    if size > LOG_PART_MAX {
+        let begin = size.saturating_sub(LOG_PART_MAX).max(LOG_PART_MAX);
+        if begin > LOG_PART_MAX {
+            bytes.extend_from_slice(format!("\n[{} bytes left out]\n", begin - LOG_PART_MAX).as_bytes());
+        }
+        file.seek(SeekFrom::Start(begin))?;
+        file.take(LOG_PART_MAX).read_to_end(&mut bytes)?;
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+impl ServerExit {
+    /// Fails unless the process ended well and logged no error. `doing` says what it ran for.
+    pub fn success(&self, doing: &str) -> Result<()> {
+        let errors: Vec<&str> = self.errors().collect();
+        if self.status.success() && errors.is_empty() {
+            return Ok(());
+        }
+        let ending = match (self.status.code(), self.status.signal()) {
+            (Some(0), _) => "logged errors".to_owned(),
+            (Some(code), _) => format!("ended with status {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) => "ended badly".to_owned(),
+        };
+        const LINES_SHOWN_MAX: usize = 8;
+        let shown: Vec<&str> = if errors.is_empty() {
+            let skipped = self.log.len().saturating_sub(LINES_SHOWN_MAX);
+            self.log.iter().skip(skipped).map(String::as_str).collect()
+        } else {
+            errors.into_iter().take(LINES_SHOWN_MAX).collect()
+        };
+        let message = format!("{doing}: the server {ending}\n  {}", shown.join("\n  "));
+        let error = Error::new(ErrorKind::Failed, message);
+        Err(match self.permission_hint() {
+            Some(hint) => error.hinted(hint),
+            None => error,
+        })
+    }
+
+    /// The lines that report errors.
+    pub fn errors(&self) -> impl Iterator<Item = &str> {
+        self.log.iter().map(String::as_str).filter(|line| line.contains("[ERROR]"))
+    }
+
+    fn permission_hint(&self) -> Option<&'static str> {
+        let denied = |line: &String| line.contains("Permission denied") || line.contains("Errcode: 13");
+        if !self.log.iter().any(denied) {
+            return None;
+        }
+        let profiles = fs::read_to_string("/sys/kernel/security/apparmor/profiles").unwrap_or_default();
+        let confined = |line: &str| {
+            (line.contains("mysqld") || line.contains("mariadbd")) && line.ends_with("(enforce)")
+        };
+        Some(if profiles.lines().any(confined) {
+            "An AppArmor profile keeps the server out of other directories than its own: allow the target in \
+             /etc/apparmor.d/local, or put the profile into complain mode while restoring."
+        } else {
+            "The user whom the server runs as must be able to enter every directory above the target."
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::*;
+
+    /// A script that is being written by one test cannot be run while another test is just starting a process, which
+    /// has inherited the open file.
+    fn one_at_a_time() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A program that pretends to be a server: a shell script.
+    fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    fn run(dir: &Path, text: &str) -> ServerRun {
+        ServerRun {
+            binary: script(dir, "server", text),
+            arguments: vec!["--bootstrap".into()],
+            stdin: b"SHUTDOWN;\n".to_vec(),
+            scratch: dir.join("scratch"),
+            run_as: None,
+        }
+    }
+
+    /// The process gets its input and options, a bare environment, and its log comes back; nothing of it stays.
+    #[test]
+    fn runs_apart() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        let text = "cat; echo \"$@\"; env; for a; do case $a in --log-error=*) echo logged >\"${a#*=}\";; esac; done";
+        let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
+        exit.success("test").unwrap();
+        assert_eq!(exit.log[0], "SHUTDOWN;");
+        assert!(exit.log[1].starts_with("--bootstrap --tmpdir="), "{:?}", exit.log);
+        assert!(
+            exit.log.iter().any(|line| line == "TZ=UTC") && !exit.log.iter().any(|l| l.starts_with("HOME="))
+        );
+        assert_eq!(exit.log.last().unwrap(), "logged");
+        assert!(!dir.path().join("scratch").exists());
+    }
+
+    /// Where we may, the process has no network but its own empty one.
+    #[test]
+    fn has_no_network() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        let text = "readlink /proc/self/ns/net";
+        let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
+        let ours = fs::read_link("/proc/self/ns/net").unwrap();
+        let same = exit.log[0] == ours.to_str().unwrap();
+        assert_eq!(same, exit.network != Network::None, "{exit:?}");
+    }
+
+    /// A failed process, an error in its log, and death by a signal are failures that quote the log.
+    #[test]
+    fn failures() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        for (text, message) in [
+            ("echo one; exit 3", "recover: the server ended with status 3\n  one"),
+            (
+                "echo '2026 [ERROR] InnoDB: bad'; echo x",
+                "recover: the server logged errors\n  2026 [ERROR] InnoDB: bad",
+            ),
+            ("kill -9 $$", "recover: the server was ended by signal 9\n  "),
+        ] {
+            let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
+            assert_eq!(exit.success("recover").unwrap_err().to_string(), message);
+        }
+        let missing = ServerRun { binary: dir.path().join("none"), ..run(dir.path(), "") };
+        let error = missing.start().unwrap_err();
+        assert!(error.to_string().contains("No such file"), "{error}");
+        assert!(!dir.path().join("scratch").exists());
+    }
+
+    /// Who cancels, or drops the run, ends the process.
+    #[test]
+    fn ends_with_us() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        let cancel = Cancel::default();
+        let running = run(dir.path(), "sleep 600").start().unwrap();
+        let pid = running.pid();
+        cancel.cancel();
+        assert_eq!(running.wait(&cancel).unwrap_err().kind(), ErrorKind::Interrupted);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        let running = run(dir.path(), "sleep 600").start().unwrap();
+        let pid = running.pid();
+        drop(running);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    /// The program of the right series is found among others, and a wrong one is refused by name.
+    #[test]
+    fn the_right_program() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        let place = |sub: &str, name: &str, version: &str| {
+            fs::create_dir_all(dir.path().join(sub)).unwrap();
+            let text = format!("echo '{name}  Ver {version} for Linux on x86_64'");
+            script(&dir.path().join(sub), name, &text);
+            dir.path().join(sub)
+        };
+        let places = [
+            place("a", "mysqld", "99.7.4"),
+            place("b", "mariadbd", "99.8.6-MariaDB"),
+            place("c", "mariadbd", "99.11.19-MariaDB-x"),
+        ];
+        let version = |text| ServerVersion::parse(text).unwrap();
+        let find = |wanted| ServerBinary::find(None, &version(wanted), &places).unwrap();
+        assert_eq!(find("99.11.2-MariaDB").path, dir.path().join("c/mariadbd"));
+        assert_eq!(find("99.7.4-2").path, dir.path().join("a/mysqld"));
+        find("99.11.2-MariaDB").require(&version("99.11.19-MariaDB")).unwrap();
+        let other = find("99.12.1-MariaDB");
+        let error = other.require(&version("99.12.1-MariaDB")).unwrap_err();
+        assert!(error.to_string().contains("b/mariadbd is MariaDB 99.8.6"), "{error}");
+        let newer = find("99.11.2-MariaDB").require(&version("99.11.20-MariaDB"));
+        assert!(newer.is_err());
+        let explicit = ServerBinary::probe(Path::new("/bin/true")).unwrap_err();
+        assert!(explicit.to_string().contains("prints no server version"), "{explicit}");
+    }
+
+    /// A long log keeps its beginning and its end.
+    #[test]
+    fn long_logs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let part = LOG_PART_MAX as usize;
+        for (size, left_out) in [(10, None), (part + 7, None), (2 * part + 3, Some(3))] {
+            let text: String = (0..size).map(|i| if i % 100 == 99 { '\n' } else { 'x' }).collect();
+            fs::write(&path, &text).unwrap();
+            let read = bounded(&path).unwrap();
+            match left_out {
+                None => assert_eq!(read, text),
+                Some(bytes) => {
+                    assert!(read.starts_with(&text[..part]) && read.ends_with(&text[size - part..]));
+                    assert!(read.contains(&format!("\n[{bytes} bytes left out]\n")));
+                }
+            }
+        }
+    }
+}
