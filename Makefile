@@ -26,6 +26,6 @@ check: ## format, lints, and the tests that need no server: seconds
 test: servers ## every test, on real servers
 	$(CARGO) test --workspace --no-fail-fast
 
-demo: servers ## back up a busy server, restore it, and prove the copy equal
+demo: servers ## back up a busy server, restore it, prove the copy equal (DEMO='--server mysql-9.7')
 	$(CARGO) build --release -p holdfast -p holdfast-testkit
-	@target/release/demo
+	@target/release/demo $(DEMO)

@@ -43,6 +43,15 @@ pub fn catch_up(
     position: &Position,
     deadline: Duration,
 ) -> Result<CaughtUp> {
+    let started = Instant::now();
+    let began_at = follow(source, replica, position)?;
+    let reached =
+        wait(source, replica, deadline).with_context(|| format!("the replica began at {began_at}"))?;
+    Ok(CaughtUp { began_at, reached, elapsed: started.elapsed() })
+}
+
+/// Makes `replica` a replica of `source`, from `position` on. Returns the GTIDs that it held before.
+pub fn follow(source: &Server, replica: &Server, position: &Position) -> Result<String> {
     ensure!(
         source.kind().is_mariadb() == replica.kind().is_mariadb(),
         "{} cannot follow {}",
@@ -53,24 +62,25 @@ pub fn catch_up(
         "CREATE USER IF NOT EXISTS 'replica'@'%' IDENTIFIED BY 'replica'",
         "GRANT REPLICATION SLAVE ON *.* TO 'replica'@'%'",
     ])?;
+    Dialect::of(replica).begin(&mut replica.conn()?, source, position)
+}
+
+/// Waits until a replica has everything that its source has now; returns the source's GTIDs.
+pub fn wait(source: &Server, replica: &Server, deadline: Duration) -> Result<String> {
     let started = Instant::now();
+    let dialect = Dialect::of(replica);
     let mut conn = replica.conn()?;
-    let dialect = if source.kind().is_mariadb() { Dialect::MariaDb } else { Dialect::MySql };
-    let began_at = dialect.begin(&mut conn, source, position)?;
     let reached: String = source.value(dialect.source_position())?;
     while !dialect.has_reached(&mut conn, &reached)? {
         let state = dialect.state(&mut conn)?;
         if let Some(error) = state.fatal_error() {
-            bail!("the replica stopped: {error}\nbegan at {began_at}, source at {reached}");
+            bail!("the replica stopped before {reached}: {error}");
         }
         if started.elapsed() > deadline {
-            bail!(
-                "not caught up after {} s: {state:?}\nbegan at {began_at}, source at {reached}",
-                deadline.as_secs()
-            );
+            bail!("the replica has not reached {reached} after {} s: {state:?}", deadline.as_secs());
         }
     }
-    Ok(CaughtUp { began_at, reached, elapsed: started.elapsed() })
+    Ok(reached)
 }
 
 /// Ends replication on a server that [`catch_up`] made a replica.
@@ -106,6 +116,10 @@ enum Dialect {
 }
 
 impl Dialect {
+    fn of(server: &Server) -> Dialect {
+        if server.kind().is_mariadb() { Dialect::MariaDb } else { Dialect::MySql }
+    }
+
     /// Configures and starts replication; returns the GTIDs that the replica held before.
     fn begin(self, conn: &mut Conn, source: &Server, position: &Position) -> Result<String> {
         let port = source.port();

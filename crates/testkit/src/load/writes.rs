@@ -6,6 +6,8 @@
 //! transactions.
 
 use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,7 @@ const DEADLOCK: u16 = 1213;
 #[derive(Debug)]
 pub struct WriteLoad {
     crew: Crew<Counts>,
+    committed: Arc<AtomicU64>,
 }
 
 /// What a load has done.
@@ -61,6 +64,7 @@ impl WriteLoad {
         let orders: u64 = server.value("SELECT COALESCE(MAX(id), 1) FROM shop.orders")?;
         let events: u64 = server.value("SELECT COALESCE(MAX(id), 1) FROM shop.events")?;
         let mut crew = Crew::new();
+        let committed = Arc::new(AtomicU64::new(0));
         for thread in 0..u64::from(threads) {
             let worker = Worker {
                 conn: server.conn()?,
@@ -71,11 +75,17 @@ impl WriteLoad {
                 orders,
                 events,
                 counts: Counts::default(),
+                committed: Arc::clone(&committed),
             };
             let pause = per_second.map(|rate| Duration::from_secs(1) / rate.max(1));
             crew.add(move |stop| worker.run(stop, pause));
         }
-        Ok(WriteLoad { crew })
+        Ok(WriteLoad { crew, committed })
+    }
+
+    /// Transactions that all workers have committed so far.
+    pub fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Relaxed)
     }
 
     /// Stops the workers after their current transaction.
@@ -122,6 +132,7 @@ struct Worker {
     orders: u64,
     events: u64,
     counts: Counts,
+    committed: Arc<AtomicU64>,
 }
 
 impl Worker {
@@ -149,6 +160,7 @@ impl Worker {
         match execute(&mut self.conn, &statements, commit) {
             Ok(()) if commit => {
                 self.counts.committed += 1;
+                self.committed.fetch_add(1, Ordering::Relaxed);
                 self.moves += u64::from(is_move);
             }
             Ok(()) => self.counts.rolled_back += 1,

@@ -1,0 +1,90 @@
+//! The `holdfast` program, as an operator uses it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use holdfast_testkit::replica::Position;
+use holdfast_testkit::{Server, ServerKind};
+use serde_json::Value;
+
+/// A program and its repository.
+pub(crate) struct Holdfast {
+    program: PathBuf,
+    repo: PathBuf,
+    password_file: PathBuf,
+}
+
+/// A command that succeeded.
+pub(crate) struct Done {
+    /// As typed, less what every command has in common.
+    pub(crate) typed: String,
+    /// How long it took.
+    pub(crate) elapsed: Duration,
+    /// The last line that it printed.
+    pub(crate) last_line: String,
+}
+
+impl Holdfast {
+    pub(crate) fn new(program: PathBuf, dir: &Path) -> Result<Holdfast> {
+        let password_file = dir.join("password");
+        fs::write(&password_file, "demo\n")?;
+        Ok(Holdfast { program, repo: dir.join("repo"), password_file })
+    }
+
+    /// Directory of the repository.
+    pub(crate) fn repo(&self) -> &Path {
+        &self.repo
+    }
+
+    /// Makes the repository.
+    pub(crate) fn init(&self) -> Result<Done> {
+        self.run("init", |_| {})
+    }
+
+    /// Backs up a server.
+    pub(crate) fn backup(&self, server: &Server) -> Result<Done> {
+        self.run("backup --name demo", |command| {
+            command.arg("--no-defaults").arg("--socket").arg(server.socket()).args(["--user", "root"]);
+        })
+    }
+
+    /// Restores the last backup.
+    pub(crate) fn restore(&self, kind: ServerKind, target: &Path) -> Result<Done> {
+        let program = kind.server_program()?;
+        self.run("restore latest", |command| {
+            command.arg("--target-dir").arg(target).arg("--server-binary").arg(&program);
+        })
+    }
+
+    fn run(&self, verb: &str, options: impl FnOnce(&mut Command)) -> Result<Done> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(verb.split(' '))
+            .arg("--repo")
+            .arg(&self.repo)
+            .arg("--password-file")
+            .arg(&self.password_file);
+        options(&mut command);
+        let begun = Instant::now();
+        let output =
+            command.stdin(Stdio::null()).output().with_context(|| self.program.display().to_string())?;
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "holdfast {verb} ended with {}:\n{text}{errors}", output.status);
+        let last_line =
+            text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned();
+        Ok(Done { typed: format!("holdfast {verb}"), elapsed: begun.elapsed(), last_line })
+    }
+}
+
+/// The position that a restore leaves in the restored directory.
+pub(crate) fn restored_position(target: &Path) -> Result<Position> {
+    let path = target.join("holdfast-restore.json");
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let value: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+    let gtid = value["position"]["gtid"].as_str();
+    Ok(Position::Gtid(gtid.with_context(|| format!("no position.gtid in {text}"))?.to_owned()))
+}

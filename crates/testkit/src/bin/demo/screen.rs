@@ -1,0 +1,61 @@
+//! What the demo prints: one line for each step, figures behind it.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this module is for")]
+
+use std::time::{Duration, Instant};
+
+use crate::holdfast::Done;
+
+/// Standard output, with the time since the start before each step.
+pub(crate) struct Screen {
+    begun: Instant,
+}
+
+impl Default for Screen {
+    fn default() -> Self {
+        Screen { begun: Instant::now() }
+    }
+}
+
+impl Screen {
+    /// The first line.
+    pub(crate) fn title(&self, text: &str) {
+        println!("\n{text}\n");
+    }
+
+    /// Something that happened.
+    pub(crate) fn step(&self, name: &str, text: &str) {
+        println!("{:>5.0} s  {name:<8} {text}", self.begun.elapsed().as_secs_f64());
+    }
+
+    /// A command that succeeded.
+    pub(crate) fn command(&self, done: &Done, result: &str) {
+        self.step("$", &format!("{:<30} {:>5.1} s  {result}", done.typed, done.elapsed.as_secs_f64()));
+    }
+
+    /// More about the last step.
+    pub(crate) fn detail(&self, text: &str) {
+        println!("{:17}{text}", "");
+    }
+
+    /// The last line.
+    pub(crate) fn end(&self, text: &str) {
+        println!("\n{text}");
+    }
+
+    /// Why the demo failed.
+    pub(crate) fn error(&self, error: &anyhow::Error) {
+        eprintln!("\nthe demo failed: {error:#}");
+    }
+}
+
+/// A size for people.
+pub(crate) fn bytes(count: u64) -> String {
+    let mib = count as f64 / f64::from(1 << 20);
+    if mib < 10.0 { format!("{mib:.1} MiB") } else { format!("{mib:.0} MiB") }
+}
+
+/// The time since `begun` for people.
+pub(crate) fn seconds(begun: Instant) -> String {
+    let elapsed: Duration = begun.elapsed();
+    format!("{:.1} s", elapsed.as_secs_f64())
+}
