@@ -7,6 +7,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod aria;
 mod be;
 pub mod checksum;
 mod flavor;

@@ -89,7 +89,7 @@ pub fn doublewrite_ranges(page5: &[u8], page_size: PageSize) -> Vec<Range<PageNo
 }
 
 /// Compares with zeros through `memcmp`, which is vectorised in every build and stops at the first difference.
-fn is_zero(bytes: &[u8]) -> bool {
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     ZEROS.get(..bytes.len()) == Some(bytes)
 }
