@@ -6,7 +6,7 @@ CARGO ?= cargo
 export RUST_LIB_BACKTRACE ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help servers build check test demo
+.PHONY: help servers build check test demo bench fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -29,3 +29,11 @@ test: servers ## every test, on real servers
 demo: servers ## back up a busy server, restore it, prove the copy equal (DEMO='--server mysql-9.7')
 	$(CARGO) build --release -p holdfast -p holdfast-testkit
 	@target/release/demo $(DEMO)
+
+bench: servers ## cost of backup and restore, beside MariaDB's own tool (BENCH='--size-mib 4096 --rounds 5')
+	$(CARGO) build --release -p holdfast -p holdfast-testkit
+	@target/release/bench $(BENCH)
+
+CASES ?= 50000
+fuzz: ## the property tests of parsers and repository with many random cases (CASES=50000)
+	PROPTEST_CASES=$(CASES) $(CARGO) test --release -p holdfast-formats -p holdfast-pipe -p holdfast-repo

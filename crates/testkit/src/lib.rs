@@ -11,6 +11,8 @@ pub mod checksum;
 pub mod data;
 pub mod kind;
 pub mod load;
+pub mod observe;
+pub mod program;
 pub mod replica;
 pub mod rng;
 pub mod server;

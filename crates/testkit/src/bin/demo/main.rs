@@ -3,10 +3,8 @@
 //! Everything that Holdfast does here is done by the `holdfast` program, with the options that an operator would type. All
 //! figures are measured from outside: by the clock, by the size of directories, and by clients of the server.
 
-mod holdfast;
 mod screen;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -14,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use holdfast_testkit::data::shop;
-use holdfast_testkit::load::{CommitProber, WriteLoad, writes};
+use holdfast_testkit::load::{WriteLoad, writes};
+use holdfast_testkit::observe::{directory_bytes, observe};
+use holdfast_testkit::program::{self, Holdfast};
 use holdfast_testkit::replica;
 use holdfast_testkit::{Server, ServerKind, ServerOptions, assert_equal_checksums};
 
-use holdfast::Holdfast;
 use screen::{Screen, bytes, seconds};
 
 const USAGE: &str =
@@ -38,8 +37,8 @@ struct Options {
 }
 
 fn options() -> Result<Options> {
-    let program = std::env::current_exe()?.with_file_name("holdfast");
-    let mut options = Options { kind: ServerKind::MariaDb1011, size_mib: 512, program };
+    let mut options =
+        Options { kind: ServerKind::MariaDb1011, size_mib: 512, program: program::built_program()? };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let value = arguments.next().context(USAGE)?;
@@ -80,7 +79,7 @@ fn run(options: &Options, screen: &Screen) -> Result<()> {
     );
 
     let load = WriteLoad::start_paced(&source, WRITERS, 1, Some(TRANSACTIONS_PER_WRITER_PER_SECOND))?;
-    let quiet = observe(&source, &load, || {
+    let ((), quiet) = observe(&source, &load, || {
         thread::sleep(UNDISTURBED);
         Ok(())
     })?;
@@ -92,13 +91,8 @@ fn run(options: &Options, screen: &Screen) -> Result<()> {
 
     for what in ["first backup: everything", "second backup: what changed"] {
         let stored_before = directory_bytes(holdfast.repo())?;
-        let mut backup = None;
-        let busy = observe(&source, &load, || {
-            backup = Some(holdfast.backup(&source)?);
-            Ok(())
-        })?;
+        let (backup, busy) = observe(&source, &load, || holdfast.backup(&source))?;
         let stored = directory_bytes(holdfast.repo())?.saturating_sub(stored_before);
-        let backup = backup.context("no backup was made")?;
         screen.command(&backup, &format!("{what}; {} added to the repository", bytes(stored)));
         screen.detail(&backup.last_line);
         screen.detail(&format!("meanwhile {busy}"));
@@ -139,7 +133,7 @@ fn prove(
     );
 
     let begun = Instant::now();
-    let position = holdfast::restored_position(target)?;
+    let position = program::restored_position(target)?;
     let began_at = replica::follow(source, &restored, &position)?;
     replica::wait(source, &restored, CATCH_UP_DEADLINE)?;
     screen.step("replica", &format!("of the busy server, from the recorded position {began_at}"));
@@ -152,55 +146,4 @@ fn prove(
     screen.detail(&format!("after {} transactions of the writers", counts.committed));
     screen.end("Everything ran in a temporary directory, which is removed now.");
     Ok(())
-}
-
-/// What clients of the server saw while something went on.
-struct Observation {
-    transactions_per_second: f64,
-    latency_median: Duration,
-    latency_max: Duration,
-}
-
-impl std::fmt::Display for Observation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ms = |latency: Duration| latency.as_secs_f64() * 1000.0;
-        write!(
-            f,
-            "{:.0} transactions/s; a commit takes {:.1} ms, the longest {:.0} ms",
-            self.transactions_per_second,
-            ms(self.latency_median),
-            ms(self.latency_max)
-        )
-    }
-}
-
-fn observe(server: &Server, load: &WriteLoad, what: impl FnOnce() -> Result<()>) -> Result<Observation> {
-    let prober = CommitProber::start(server)?;
-    let (begun, committed) = (Instant::now(), load.committed());
-    what()?;
-    let transactions_per_second = (load.committed() - committed) as f64 / begun.elapsed().as_secs_f64();
-    let latencies = prober.stop()?;
-    Ok(Observation {
-        transactions_per_second,
-        latency_median: latencies.percentile(50.0),
-        latency_max: latencies.max(),
-    })
-}
-
-/// Bytes that the files of a directory occupy.
-fn directory_bytes(dir: &Path) -> Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    const BLOCK: u64 = 512;
-    let mut sum = 0;
-    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let entry = entry?;
-        sum += match entry.metadata() {
-            Ok(meta) if meta.is_dir() => directory_bytes(&entry.path())?,
-            Ok(meta) => meta.blocks() * BLOCK,
-            // A server at work removes files.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(error.into()),
-        };
-    }
-    Ok(sum)
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::holdfast::Done;
+use holdfast_testkit::program::Done;
 
 /// Standard output, with the time since the start before each step.
 pub(crate) struct Screen {

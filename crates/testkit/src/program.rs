@@ -1,4 +1,4 @@
-//! The `holdfast` program, as an operator uses it.
+//! The `holdfast` program, run as an operator runs it: whoever uses this tests what people will type.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,53 +6,58 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_testkit::replica::Position;
-use holdfast_testkit::{Server, ServerKind};
 use serde_json::Value;
 
+use crate::kind::ServerKind;
+use crate::replica::Position;
+use crate::server::Server;
+
 /// A program and its repository.
-pub(crate) struct Holdfast {
+#[derive(Debug)]
+pub struct Holdfast {
     program: PathBuf,
     repo: PathBuf,
     password_file: PathBuf,
 }
 
 /// A command that succeeded.
-pub(crate) struct Done {
+#[derive(Clone, Debug)]
+pub struct Done {
     /// As typed, less what every command has in common.
-    pub(crate) typed: String,
+    pub typed: String,
     /// How long it took.
-    pub(crate) elapsed: Duration,
+    pub elapsed: Duration,
     /// The last line that it printed.
-    pub(crate) last_line: String,
+    pub last_line: String,
 }
 
 impl Holdfast {
-    pub(crate) fn new(program: PathBuf, dir: &Path) -> Result<Holdfast> {
+    /// A program that keeps its repository, and the file with its password, in `dir`.
+    pub fn new(program: PathBuf, dir: &Path) -> Result<Holdfast> {
         let password_file = dir.join("password");
         fs::write(&password_file, "demo\n")?;
         Ok(Holdfast { program, repo: dir.join("repo"), password_file })
     }
 
     /// Directory of the repository.
-    pub(crate) fn repo(&self) -> &Path {
+    pub fn repo(&self) -> &Path {
         &self.repo
     }
 
     /// Makes the repository.
-    pub(crate) fn init(&self) -> Result<Done> {
+    pub fn init(&self) -> Result<Done> {
         self.run("init", |_| {})
     }
 
     /// Backs up a server.
-    pub(crate) fn backup(&self, server: &Server) -> Result<Done> {
+    pub fn backup(&self, server: &Server) -> Result<Done> {
         self.run("backup --name demo", |command| {
             command.arg("--no-defaults").arg("--socket").arg(server.socket()).args(["--user", "root"]);
         })
     }
 
     /// Restores the last backup.
-    pub(crate) fn restore(&self, kind: ServerKind, target: &Path) -> Result<Done> {
+    pub fn restore(&self, kind: ServerKind, target: &Path) -> Result<Done> {
         let program = kind.server_program()?;
         self.run("restore latest", |command| {
             command.arg("--target-dir").arg(target).arg("--server-binary").arg(&program);
@@ -80,8 +85,13 @@ impl Holdfast {
     }
 }
 
+/// The program beside the running one: both come from one build.
+pub fn built_program() -> Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name("holdfast"))
+}
+
 /// The position that a restore leaves in the restored directory.
-pub(crate) fn restored_position(target: &Path) -> Result<Position> {
+pub fn restored_position(target: &Path) -> Result<Position> {
     let path = target.join("holdfast-restore.json");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let value: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
