@@ -70,9 +70,10 @@ pub fn check_page(geometry: &Geometry, page_no: PageNo, bytes: &[u8]) -> PageSta
 
 /// The page numbers of the doublewrite area, from page 5 of the system tablespace. Its pages are copies of others,
 /// of any format, and must be neither checked nor compared; recovery rewrites what it uses. Empty when the page
-/// does not describe one, as in a MySQL that was never older than 8.0.20.
+/// does not describe one.
 ///
-/// Verified on MariaDB 10.11.19, where it is pages 64 to 191; page 5 is readable when encrypted, too.
+/// Verified on MariaDB 10.11.19, where it is pages 64 to 191; page 5 is readable when encrypted, too. MySQL 9.7.4
+/// describes the same area, though it writes to files of its own.
 pub fn doublewrite_ranges(page5: &[u8], page_size: PageSize) -> Vec<Range<PageNo>> {
     const MAGIC: u32 = 536_853_855;
     const MAGIC_FROM_END: usize = 190;

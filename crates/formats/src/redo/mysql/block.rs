@@ -155,8 +155,8 @@ pub enum CutError {
 /// The last block of a log that ends exactly at `lsn`, made from `block`, the captured one that contains it. When
 /// `lsn` is the start of a block's records, `block` is not looked at: the answer is an [`empty_block`].
 ///
-/// The first group is kept if it begins before the cut; writing 0 there as well makes recovery warn about a
-/// corruption that it then mends.
+/// Where no group begins before the cut, the next one would begin at it, and the header says so. With 0 there recovery
+/// warns of a corruption that it then mends (verified on MySQL 9.7.4: `first_rec_group`, 0 -> 128 for a cut at 128).
 pub fn cut_block(block: &[u8], lsn: Lsn) -> Result<[u8; BLOCK_BYTES], CutError> {
     let at = lsn.align_down(BLOCK_BYTES as u64);
     // Less than 512.
@@ -182,7 +182,8 @@ pub fn cut_block(block: &[u8], lsn: Lsn) -> Result<[u8; BLOCK_BYTES], CutError> 
         return Err(CutError::NotThere { lsn, state });
     };
     cut[keep..].fill(0);
-    let first_group = if header.first_group < keep_bytes { header.first_group } else { 0 };
+    let begins_before = (1..keep_bytes).contains(&header.first_group);
+    let first_group = if begins_before { header.first_group } else { keep_bytes };
     BlockHeader { used_bytes: keep_bytes, first_group, ..header }.write(&mut cut);
     seal(&mut cut);
     Ok(cut)
@@ -288,12 +289,22 @@ mod tests {
                     BlockState::Partial { used_bytes: keep as u16, encrypted: false }
                 );
                 let header = BlockHeader::parse(&cut).unwrap();
-                assert_eq!(header.first_group, if keep > 98 { 98 } else { 0 }, "kept below the cut");
+                assert_eq!(
+                    header.first_group,
+                    if keep > 98 { 98 } else { keep as u16 },
+                    "never behind the cut"
+                );
                 let keep = keep as usize;
                 assert_eq!(cut[12..keep], source[12..keep]);
                 assert!(cut[keep..508].iter().all(|&byte| byte == 0));
             }
         }
+    }
+
+    #[test]
+    fn a_block_without_a_group_gets_one_at_the_cut() {
+        let cut = cut_block(&block(AT, 512, 0), Lsn(AT.0 + 128)).unwrap();
+        assert_eq!(BlockHeader::parse(&cut).unwrap().first_group, 128);
     }
 
     #[test]
