@@ -1,6 +1,6 @@
 //! Aria files: is it one, which server made it, and is this page whole?
 //!
-//! Only what was read off servers is stated: MariaDB 10.11.19, block sizes 8 and 16 KiB, transactional and not, with
+//! Only what was read off servers is stated: MariaDB 10.11.19 and 11.8.6, block sizes 8 and 16 KiB, transactional and not, with
 //! and without page checksums, plain and encrypted. Every page of 13,000-page tables agreed, before and after
 //! deleting nearly all rows.
 //!
