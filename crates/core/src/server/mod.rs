@@ -11,18 +11,27 @@
 pub mod connect;
 pub mod facts;
 pub mod inventory;
+pub mod lock;
+pub mod mariadb_stages;
+pub mod mysql_locks;
 pub mod option_file;
 pub mod process;
 pub mod session;
 mod sql_error;
+pub mod status;
+pub mod table_lock;
 pub mod version;
 
 pub use connect::{ConnectOptions, Purpose, Secret, SslMode};
 pub use facts::{Capabilities, ServerFacts};
 pub use inventory::TableInventory;
+pub use lock::{Attempt, LockLimits, LockRecord};
+pub use mariadb_stages::{BackupStages, Stage};
+pub use mysql_locks::{InstanceLock, RedoConsumer};
 pub use option_file::OptionFile;
 pub use session::{HeldSession, Session, WAIT_TIMEOUT};
 pub use sql_error::{SqlCause, SqlError};
+pub use table_lock::ExportLock;
 pub use version::ServerVersion;
 
 /// What our sessions are called in the server's connection attributes.

@@ -367,8 +367,12 @@ impl HeldSession {
 
     /// From now on the session may hold what it holds for `held_max`; then it is cut, and the server lets go.
     pub fn limit(&self, held_max: Duration) {
-        let mut state = self.shared.state();
-        state.deadline = Some((Instant::now() + held_max, held_max));
+        self.limit_until(Instant::now() + held_max, held_max);
+    }
+
+    /// The same where the time has begun to run already; `held_max` is for the message.
+    pub(super) fn limit_until(&self, at: Instant, held_max: Duration) {
+        self.shared.state().deadline = Some((at, held_max));
         self.shared.changed.notify_all();
     }
 
@@ -471,8 +475,10 @@ impl Shared {
     /// Makes the server let go now. A server that waits for our next statement notices the closed connection; one that
     /// is busy with a statement does not and must be told.
     fn cut(&self) {
+        // Asked before the cut, which ends our side of a statement, but not the server's.
+        let is_busy = matches!(self.session.try_lock(), Err(TryLockError::WouldBlock));
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
-        if matches!(self.session.try_lock(), Err(TryLockError::WouldBlock)) {
+        if is_busy {
             let killed =
                 Session::open(&self.options, Purpose::Kill).map(|mut killer| killer.kill(self.connection_id));
             // Refused or unreachable: the statement's own lock_wait_timeout bounds what is left.

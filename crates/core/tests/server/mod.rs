@@ -2,6 +2,8 @@
 
 mod connect;
 mod facts;
+mod held;
+mod status;
 
 use holdfast_core::server::{ConnectOptions, Purpose, Secret, Session};
 use holdfast_testkit::{Server, ServerKind, ServerOptions};

@@ -1,0 +1,210 @@
+//! MySQL: the instance's backup lock, tables locked for reading, and the redo consumer.
+//!
+//! `LOCK INSTANCE FOR BACKUP` waits for definitions that are being changed, and while it waits it blocks new changes:
+//! ask briefly, and try again. Two things bind it to locked tables, both verified on 9.7:
+//!
+//! - `FLUSH TABLES .. WITH READ LOCK` is refused while *another* session holds the instance, so both locks belong to one
+//!   session.
+//! - `UNLOCK TABLES` in that session lets go of the instance too, so there is only one release, of everything. Do all
+//!   work on files before it.
+
+use std::time::{Duration, Instant};
+
+use holdfast_formats::Lsn;
+
+use super::{
+    connect::{ConnectOptions, Purpose},
+    inventory::TableName,
+    lock::{Attempt, LockLimits, LockRecord, Recorder},
+    session::HeldSession,
+    sql_error::SqlError,
+};
+use crate::error::{Error, ErrorKind, Result};
+
+const LOCK_INSTANCE: &str = "LOCK INSTANCE FOR BACKUP";
+const LOCK_TABLES: &str = "FLUSH TABLES WITH READ LOCK";
+
+/// The session that holds the instance's backup lock, and tables. Dropping it releases both.
+#[derive(Debug)]
+pub struct InstanceLock {
+    held: HeldSession,
+    limits: LockLimits,
+    /// When the instance's lock must be given up.
+    deadline: Option<(Instant, Duration)>,
+    recorder: Recorder,
+    is_held: bool,
+    has_tables: bool,
+}
+
+impl InstanceLock {
+    /// Opens the session; nothing is locked.
+    pub fn open(options: &ConnectOptions, limits: LockLimits) -> Result<InstanceLock> {
+        let held = HeldSession::open(options, Purpose::InstanceLock)?;
+        held.with(|session| session.set_lock_wait(limits.wait_max))?;
+        let recorder = Recorder::default();
+        Ok(InstanceLock { held, limits, deadline: None, recorder, is_held: false, has_tables: false })
+    }
+
+    /// Tries once to lock the instance: definitions do not change until [`release`](Self::release).
+    pub fn try_lock(&mut self) -> Result<Attempt> {
+        if self.is_held {
+            return Ok(Attempt::Granted);
+        }
+        let attempt = self.attempt(LOCK_INSTANCE, LOCK_INSTANCE)?;
+        if attempt == Attempt::Granted {
+            self.is_held = true;
+            self.deadline = self.limits.held_max.map(|held_max| (Instant::now() + held_max, held_max));
+            self.limit(None);
+        }
+        Ok(attempt)
+    }
+
+    /// Tries once to lock tables for reading and to flush them: their files are then complete and do not change until
+    /// [`release`](Self::release). For `held_max` at most, and never beyond the instance's own limit. With an empty list
+    /// nothing is locked.
+    pub fn try_lock_tables(&mut self, tables: &[TableName], held_max: Option<Duration>) -> Result<Attempt> {
+        if self.has_tables {
+            return Err(Error::failed("tables are locked already"));
+        }
+        if tables.is_empty() {
+            return Ok(Attempt::Granted);
+        }
+        let names: Vec<String> = tables.iter().map(TableName::quoted).collect();
+        let statement = format!("FLUSH LOCAL TABLES {} WITH READ LOCK", names.join(", "));
+        let attempt = self.attempt(&statement, LOCK_TABLES)?;
+        if attempt == Attempt::Granted {
+            self.has_tables = true;
+            self.limit(held_max);
+        }
+        Ok(attempt)
+    }
+
+    fn attempt(&mut self, statement: &str, name: &'static str) -> Result<Attempt> {
+        let asked_at = Instant::now();
+        match self.held.exec(statement) {
+            Ok(()) => {
+                self.recorder.granted(name, asked_at);
+                Ok(Attempt::Granted)
+            }
+            Err(error) if error.is_lock_timeout() => {
+                self.recorder.timed_out(name, asked_at);
+                Ok(Attempt::TimedOut)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Puts the nearer of the two limits into force.
+    fn limit(&self, tables_held_max: Option<Duration>) {
+        let tables = tables_held_max.map(|held_max| (Instant::now() + held_max, held_max));
+        if let Some((at, held_max)) = [self.deadline, tables].into_iter().flatten().min() {
+            self.held.limit_until(at, held_max);
+        }
+    }
+
+    /// Unlocks everything. The session stays and may lock again.
+    pub fn release(&mut self) -> Result<()> {
+        if !self.is_held && !self.has_tables {
+            return Ok(());
+        }
+        let unlocked = self.held.with(|session| {
+            if self.has_tables {
+                session.exec("UNLOCK TABLES")?;
+            }
+            session.exec("UNLOCK INSTANCE")
+        });
+        self.is_held = false;
+        self.has_tables = false;
+        self.deadline = None;
+        self.recorder.all_released();
+        self.held.unlimit();
+        Ok(unlocked?)
+    }
+
+    /// Whether the instance is locked.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// The session itself, for statements that must run while the locks are held.
+    #[must_use]
+    pub fn session(&self) -> &HeldSession {
+        &self.held
+    }
+
+    /// What was held, and how long. Complete after [`release`](Self::release).
+    #[must_use]
+    pub fn records(&self) -> &[LockRecord] {
+        self.recorder.records()
+    }
+
+    /// Fails when the locks are lost.
+    pub fn alive(&self) -> Result<(), SqlError> {
+        self.held.alive()
+    }
+}
+
+impl Drop for InstanceLock {
+    fn drop(&mut self) {
+        // Closing the session releases them as well; this does it without waiting for the server to notice.
+        let _ = self.release();
+    }
+}
+
+/// The server's one redo consumer: it keeps redo that we have not read. Dropping it unregisters.
+///
+/// Not advanced, it stops every writer once the redo log is full, so whoever has one must advance it all the time, and
+/// drop it when that is no longer possible.
+#[derive(Debug)]
+pub struct RedoConsumer {
+    held: HeldSession,
+    advanced_to: Lsn,
+}
+
+impl RedoConsumer {
+    /// Registers. Redo is kept from the checkpoint at this moment on, so look for the newest checkpoint afterwards.
+    pub fn register(options: &ConnectOptions) -> Result<RedoConsumer> {
+        let held = HeldSession::open(options, Purpose::RedoConsumer)?;
+        let consumer = RedoConsumer { held, advanced_to: Lsn(0) };
+        match consumer.call("innodb_redo_log_consumer_register()")? {
+            0 => Ok(consumer),
+            _ => Err(Error::new(ErrorKind::Server, "the server's only redo consumer is taken").hinted(
+                "Another backup is running, or one has died less than 20 s ago; `holdfast doctor` lists our sessions.",
+            )),
+        }
+    }
+
+    /// Lets the server forget redo before `lsn`. Never pass more than has been read: the server believes it.
+    pub fn advance(&mut self, lsn: Lsn) -> Result<()> {
+        if lsn <= self.advanced_to {
+            return Ok(());
+        }
+        match self.call(&format!("innodb_redo_log_consumer_advance({lsn})"))? {
+            0 => {
+                self.advanced_to = lsn;
+                Ok(())
+            }
+            // The server had forgotten that much already before we registered.
+            _ if self.advanced_to == Lsn(0) => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::Server,
+                format!("the server refused to advance the redo consumer to {lsn}"),
+            )),
+        }
+    }
+
+    /// Unregisters.
+    pub fn unregister(self) -> Result<()> {
+        self.call("innodb_redo_log_consumer_unregister()").map(drop)
+    }
+
+    /// Fails when the registration is lost; redo may then be overwritten.
+    pub fn alive(&self) -> Result<(), SqlError> {
+        self.held.alive()
+    }
+
+    fn call(&self, function: &str) -> Result<u64> {
+        Ok(self.held.with(|session| session.number(&format!("SELECT {function}")))?)
+    }
+}

@@ -1,0 +1,472 @@
+//! Where a server stands: LSNs, binlog and GTID positions, replication, tablespaces.
+//!
+//! Whether two of these belong together is for the caller to ensure, by the lock under which it asks; only MySQL's
+//! `log_status` is consistent in itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_formats::{Flavor, Lsn, SpaceId};
+use serde::Deserialize;
+
+use super::{
+    facts::ServerFacts,
+    session::{Row, Session},
+    sql_error::SqlError,
+};
+use crate::error::{Error, Result};
+
+/// A place in a binlog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BinlogCoordinates {
+    /// File name without directory.
+    pub file: String,
+    /// Offset in bytes.
+    pub offset: u64,
+}
+
+/// MariaDB's LSNs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MariaDbLsns {
+    /// End of the log in memory.
+    pub current: Lsn,
+    /// End of what is surely on disk.
+    pub flushed: Lsn,
+    /// The newest checkpoint.
+    pub last_checkpoint: Lsn,
+}
+
+impl MariaDbLsns {
+    /// Asks the server. Needs no privilege.
+    pub fn read(session: &mut Session) -> Result<MariaDbLsns, SqlError> {
+        let status = Status::read(session, "Innodb_lsn%")?;
+        Ok(MariaDbLsns {
+            current: status.lsn("Innodb_lsn_current")?,
+            flushed: status.lsn("Innodb_lsn_flushed")?,
+            last_checkpoint: status.lsn("Innodb_lsn_last_checkpoint")?,
+        })
+    }
+}
+
+/// MySQL's redo log, as its status values show it. These are refreshed now and then, so they may be older than the
+/// question (seen on 9.7, also after a flush): for the log's end ask [`LogStatus`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MySqlRedoStatus {
+    /// The newest checkpoint.
+    pub checkpoint: Lsn,
+    /// End of the log in memory.
+    pub current: Lsn,
+    /// End of what is surely on disk.
+    pub flushed: Lsn,
+    /// Identity of the log; a new one at every restore or clone.
+    pub uuid: u32,
+    /// Whether redo is written at all.
+    pub is_enabled: bool,
+}
+
+impl MySqlRedoStatus {
+    /// Asks the server. Needs no privilege.
+    pub fn read(session: &mut Session) -> Result<MySqlRedoStatus, SqlError> {
+        let status = Status::read(session, "Innodb_redo_log%")?;
+        Ok(MySqlRedoStatus {
+            checkpoint: status.lsn("Innodb_redo_log_checkpoint_lsn")?,
+            current: status.lsn("Innodb_redo_log_current_lsn")?,
+            flushed: status.lsn("Innodb_redo_log_flushed_to_disk_lsn")?,
+            uuid: status.number("Innodb_redo_log_uuid")?,
+            is_enabled: status.get("Innodb_redo_log_enabled")?.eq_ignore_ascii_case("ON"),
+        })
+    }
+}
+
+struct Status(BTreeMap<String, String>);
+
+impl Status {
+    fn read(session: &mut Session, pattern: &str) -> Result<Status, SqlError> {
+        let mut values = BTreeMap::new();
+        for row in session.rows(&format!("SHOW GLOBAL STATUS LIKE '{pattern}'"))? {
+            values.insert(row.text("Variable_name")?.to_ascii_lowercase(), row.text("Value")?.to_owned());
+        }
+        Ok(Status(values))
+    }
+
+    fn get(&self, name: &str) -> Result<&str, SqlError> {
+        let value = self.0.get(&name.to_ascii_lowercase());
+        value.map(String::as_str).ok_or_else(|| SqlError::unexpected(format_args!("no status value {name}")))
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T, SqlError> {
+        let text = self.get(name)?;
+        text.parse().map_err(|_| SqlError::unexpected(format_args!("status value {name} is {text:?}")))
+    }
+
+    fn lsn(&self, name: &str) -> Result<Lsn, SqlError> {
+        self.number(name).map(Lsn)
+    }
+}
+
+/// One consistent look at MySQL's logs: binlog, GTIDs, redo and relay logs at the same moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogStatus {
+    /// End of redo: exactly what belongs to the position.
+    pub lsn: Lsn,
+    /// The newest checkpoint.
+    pub checkpoint: Lsn,
+    /// `None` where there is no binlog.
+    pub binlog: Option<BinlogCoordinates>,
+    /// `gtid_executed`; empty without GTIDs.
+    pub gtid_executed: String,
+    /// `server_uuid`.
+    pub server_uuid: String,
+    /// Replication channels.
+    pub channels: Vec<LogStatusChannel>,
+}
+
+/// A replication channel in [`LogStatus`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct LogStatusChannel {
+    /// Its name; empty for the default one.
+    pub channel_name: String,
+    /// Relay log that is being applied.
+    #[serde(default)]
+    pub relay_log_file: String,
+    /// Applied up to here in it.
+    #[serde(default)]
+    pub relay_log_position: u64,
+    /// The primary's binlog.
+    #[serde(default, alias = "relay_source_log_file")]
+    pub relay_master_log_file: String,
+    /// Applied up to here in it.
+    #[serde(default, alias = "exec_source_log_position")]
+    pub exec_master_log_position: u64,
+}
+
+impl LogStatus {
+    /// Asks the server: `performance_schema.log_status`.
+    pub fn read(session: &mut Session) -> Result<LogStatus, SqlError> {
+        let query = "SELECT server_uuid AS u, local AS l, replication AS r, storage_engines AS s \
+                     FROM performance_schema.log_status";
+        let row = session.row(query)?.ok_or_else(|| SqlError::unexpected("log_status is empty"))?;
+        LogStatus::parse(row.text("u")?, row.text("l")?, row.text("r")?, row.text("s")?)
+    }
+
+    /// Reads the columns `server_uuid`, `local`, `replication`, `storage_engines`.
+    pub fn parse(uuid: &str, local: &str, replication: &str, engines: &str) -> Result<LogStatus, SqlError> {
+        #[derive(Deserialize)]
+        struct Local {
+            #[serde(default)]
+            gtid_executed: String,
+            #[serde(default)]
+            binary_log_file: String,
+            #[serde(default)]
+            binary_log_position: u64,
+        }
+        #[derive(Deserialize)]
+        struct Replication {
+            #[serde(default)]
+            channels: Vec<LogStatusChannel>,
+        }
+        #[derive(Deserialize)]
+        struct Engines {
+            #[serde(rename = "InnoDB")]
+            innodb: InnoDb,
+        }
+        #[derive(Deserialize)]
+        struct InnoDb {
+            #[serde(rename = "LSN")]
+            lsn: u64,
+            #[serde(rename = "LSN_checkpoint")]
+            checkpoint: u64,
+        }
+        fn read<'a, T: Deserialize<'a>>(column: &str, text: &'a str) -> Result<T, SqlError> {
+            serde_json::from_str(text)
+                .map_err(|error| SqlError::unexpected(format_args!("log_status.{column}: {error}")))
+        }
+        let local: Local = read("local", local)?;
+        let replication: Replication = read("replication", replication)?;
+        let engines: Engines = read("storage_engines", engines)?;
+        let has_binlog = !local.binary_log_file.is_empty();
+        Ok(LogStatus {
+            lsn: Lsn(engines.innodb.lsn),
+            checkpoint: Lsn(engines.innodb.checkpoint),
+            binlog: has_binlog.then_some(BinlogCoordinates {
+                file: local.binary_log_file,
+                offset: local.binary_log_position,
+            }),
+            // Sets of several sources come with line breaks.
+            gtid_executed: local.gtid_executed.replace('\n', ""),
+            server_uuid: uuid.to_owned(),
+            channels: replication.channels,
+        })
+    }
+}
+
+/// Where MariaDB's binlog and GTIDs stand. Consistent only while nothing commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MariaDbPosition {
+    /// `None` where there is no binlog.
+    pub binlog: Option<BinlogCoordinates>,
+    /// `gtid_binlog_pos`.
+    pub gtid_binlog_pos: String,
+    /// `gtid_current_pos`.
+    pub gtid_current_pos: String,
+    /// `gtid_slave_pos`.
+    pub gtid_slave_pos: String,
+}
+
+impl MariaDbPosition {
+    /// Asks the server: `SHOW MASTER STATUS` and the GTID variables.
+    pub fn read(session: &mut Session) -> Result<MariaDbPosition, SqlError> {
+        let binlog = match session.row("SHOW MASTER STATUS")? {
+            Some(row) => Some(BinlogCoordinates {
+                file: row.text("File")?.to_owned(),
+                offset: row.number("Position")?,
+            }),
+            None => None,
+        };
+        let query = "SELECT @@GLOBAL.gtid_binlog_pos AS b, @@GLOBAL.gtid_current_pos AS c, @@GLOBAL.gtid_slave_pos AS s";
+        let row = session.row(query)?.ok_or_else(|| SqlError::unexpected("no row"))?;
+        let text = |column| Ok::<_, SqlError>(row.text_or_null(column)?.unwrap_or_default().to_owned());
+        Ok(MariaDbPosition {
+            binlog,
+            gtid_binlog_pos: text("b")?,
+            gtid_current_pos: text("c")?,
+            gtid_slave_pos: text("s")?,
+        })
+    }
+}
+
+/// Where the server stands as a replica, for one channel. Evidence: a restored copy's own tables have the last word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaChannel {
+    /// Connection or channel name; empty for the default one.
+    pub name: String,
+    /// Its primary.
+    pub host: String,
+    /// Its primary's port.
+    pub port: u16,
+    /// Applied up to here in the primary's binlog.
+    pub executed: BinlogCoordinates,
+    /// Whether the applier runs.
+    pub is_applying: bool,
+    /// Whether it finds its place by GTID.
+    pub by_gtid: bool,
+}
+
+impl ReplicaChannel {
+    /// All channels: `SHOW ALL SLAVES STATUS`, `SHOW REPLICA STATUS`.
+    pub fn read_all(session: &mut Session) -> Result<Vec<ReplicaChannel>, SqlError> {
+        let (query, names) = match session.flavor() {
+            Flavor::MariaDb => ("SHOW ALL SLAVES STATUS", &MARIADB_NAMES),
+            Flavor::MySql => ("SHOW REPLICA STATUS", &MYSQL_NAMES),
+        };
+        session.rows(query)?.iter().map(|row| ReplicaChannel::from_row(row, names)).collect()
+    }
+
+    fn from_row(row: &Row, names: &ColumnNames) -> Result<ReplicaChannel, SqlError> {
+        let text = |column| Ok::<_, SqlError>(row.text_or_null(column)?.unwrap_or_default().to_owned());
+        Ok(ReplicaChannel {
+            name: text(names.channel)?,
+            host: text(names.host)?,
+            port: row.number(names.port)?,
+            executed: BinlogCoordinates { file: text(names.file)?, offset: row.number(names.offset)? },
+            is_applying: row.text(names.applier)?.eq_ignore_ascii_case("Yes"),
+            by_gtid: !matches!(row.text(names.gtid)?, "No" | "0"),
+        })
+    }
+}
+
+struct ColumnNames {
+    channel: &'static str,
+    host: &'static str,
+    port: &'static str,
+    file: &'static str,
+    offset: &'static str,
+    applier: &'static str,
+    gtid: &'static str,
+}
+
+const MARIADB_NAMES: ColumnNames = ColumnNames {
+    channel: "Connection_name",
+    host: "Master_Host",
+    port: "Master_Port",
+    file: "Relay_Master_Log_File",
+    offset: "Exec_Master_Log_Pos",
+    applier: "Slave_SQL_Running",
+    gtid: "Using_Gtid",
+};
+
+const MYSQL_NAMES: ColumnNames = ColumnNames {
+    channel: "Channel_Name",
+    host: "Source_Host",
+    port: "Source_Port",
+    file: "Relay_Source_Log_File",
+    offset: "Exec_Source_Log_Pos",
+    applier: "Replica_SQL_Running",
+    gtid: "Auto_Position",
+};
+
+/// Refuses a replica whose appliers may have left gaps: transactions applied before earlier ones, with no GTIDs to tell
+/// which. No single position describes such a copy.
+pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<()> {
+    let has_gtids = facts.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON");
+    let replica = &facts.replica;
+    let in_any_order = facts.flavor() == Flavor::MySql
+        && replica.parallel_workers > 1
+        && !replica.preserve_commit_order
+        && !has_gtids;
+    if in_any_order && channels.iter().any(|channel| channel.is_applying) {
+        return Err(Error::failed(
+            "the replica applies in parallel without keeping the order, and without GTIDs",
+        )
+        .hinted(
+            "Stop its applier first (STOP REPLICA SQL_THREAD), or set replica_preserve_commit_order=ON.",
+        ));
+    }
+    Ok(())
+}
+
+/// A tablespace as InnoDB lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TablespaceRow {
+    /// Its id.
+    pub space: SpaceId,
+    /// Its name: `db/table`, `innodb_undo_001` …
+    pub name: String,
+    /// Its flags.
+    pub flag: u32,
+    /// Its file, where the server tells (MariaDB).
+    pub file: Option<String>,
+    /// `normal`, `discarded`, `corrupted`, `active`, `inactive`, `empty` (MySQL).
+    pub state: Option<String>,
+    /// Tables in it (MySQL).
+    pub table_ids: BTreeSet<u64>,
+    /// Indexes in it (MySQL).
+    pub index_ids: BTreeSet<u64>,
+}
+
+/// InnoDB's tablespaces at one moment, by id. MariaDB lists only those that it has opened since its start. Under heavy
+/// changes of definitions the first look at MySQL's may take seconds; it needs `PROCESS` on both.
+pub fn tablespaces(session: &mut Session) -> Result<BTreeMap<SpaceId, TablespaceRow>, SqlError> {
+    let query = match session.flavor() {
+        Flavor::MariaDb => {
+            "SELECT space, name, flag, filename AS file, NULL AS state FROM information_schema.innodb_sys_tablespaces"
+        }
+        Flavor::MySql => {
+            "SELECT space, name, flag, NULL AS file, state FROM information_schema.innodb_tablespaces"
+        }
+    };
+    let mut spaces = BTreeMap::new();
+    for row in session.rows(query)? {
+        let space = SpaceId(row.number("space")?);
+        let text = |column| Ok::<_, SqlError>(row.text_or_null(column)?.map(str::to_owned));
+        let tablespace = TablespaceRow {
+            space,
+            name: row.text_or_null("name")?.unwrap_or_default().to_owned(),
+            flag: row.number("flag")?,
+            file: text("file")?,
+            state: text("state")?,
+            table_ids: BTreeSet::new(),
+            index_ids: BTreeSet::new(),
+        };
+        spaces.insert(space, tablespace);
+    }
+    if session.flavor() == Flavor::MySql {
+        for row in session.rows("SELECT space, table_id AS id FROM information_schema.innodb_tables")? {
+            if let Some(tablespace) = spaces.get_mut(&SpaceId(row.number("space")?)) {
+                tablespace.table_ids.insert(row.number("id")?);
+            }
+        }
+        for row in session.rows("SELECT space, index_id AS id FROM information_schema.innodb_indexes")? {
+            if let Some(tablespace) = spaces.get_mut(&SpaceId(row.number("space")?)) {
+                tablespace.index_ids.insert(row.number("id")?);
+            }
+        }
+    }
+    Ok(spaces)
+}
+
+/// MariaDB: the tablespace of each InnoDB table, by table id. DISCARD gives a table a new id.
+pub fn mariadb_tables(session: &mut Session) -> Result<BTreeMap<u64, SpaceId>, SqlError> {
+    let rows = session.rows("SELECT table_id AS id, space FROM information_schema.innodb_sys_tables")?;
+    rows.iter().map(|row| Ok((row.number("id")?, SpaceId(row.number("space")?)))).collect()
+}
+
+/// A file of a tablespace, wherever it is (MySQL).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TablespaceFile {
+    /// The tablespace.
+    pub space: SpaceId,
+    /// Path as the server names it: relative ones begin at the data directory.
+    pub path: String,
+    /// Whether it holds undo logs.
+    pub is_undo: bool,
+}
+
+/// MySQL: every file of every tablespace that is not temporary. Needs `PROCESS`.
+pub fn mysql_files(session: &mut Session) -> Result<Vec<TablespaceFile>, SqlError> {
+    let query = "SELECT file_id AS space, file_name AS path, file_type AS kind FROM information_schema.files \
+                 WHERE file_type <> 'TEMPORARY' AND engine = 'InnoDB'";
+    let file = |row: &Row| {
+        Ok(TablespaceFile {
+            space: SpaceId(row.number("space")?),
+            path: row.text("path")?.to_owned(),
+            is_undo: row.text("kind")? == "UNDO LOG",
+        })
+    };
+    session.rows(query)?.iter().map(file).collect()
+}
+
+/// Makes the redo written so far durable, so that a reader of the log sees it.
+pub fn flush_engine_logs(session: &mut Session) -> Result<(), SqlError> {
+    session.exec("FLUSH LOCAL ENGINE LOGS")
+}
+
+/// Begins a new binlog file, so that the one in use is small.
+pub fn flush_binary_logs(session: &mut Session) -> Result<(), SqlError> {
+    session.exec("FLUSH LOCAL BINARY LOGS")
+}
+
+/// MariaDB: makes the server write a checkpoint now, if the account may; says whether it did.
+pub fn checkpoint_now(session: &mut Session) -> Result<bool, SqlError> {
+    match session.exec("SET GLOBAL innodb_log_checkpoint_now = 1") {
+        Ok(()) => Ok(true),
+        Err(error) if error.code().is_some() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const ENGINES: &str =
+        r#"{"InnoDB": {"LSN": 3531523905, "LSN_checkpoint": 1413101042}, "Other": {"x": 1}}"#;
+
+    /// A look at the logs is read as MySQL writes it, with and without binlog and replication.
+    #[test]
+    fn log_status() {
+        let local = "{\"gtid_executed\": \"a:1-3,\\nb:7\", \"binary_log_file\": \"b.000002\", \"binary_log_position\": 158}";
+        let channels = r#"{"channels": [{"channel_name": "c1", "relay_log_file": "r.1", "relay_log_position": 4,
+            "relay_source_log_file": "m.1", "exec_source_log_position": 9}]}"#;
+        let status = LogStatus::parse("uuid", local, channels, ENGINES).unwrap();
+        assert_eq!((status.lsn, status.checkpoint), (Lsn(3_531_523_905), Lsn(1_413_101_042)));
+        assert_eq!(status.binlog, Some(BinlogCoordinates { file: "b.000002".into(), offset: 158 }));
+        assert_eq!(status.gtid_executed, "a:1-3,b:7");
+        assert_eq!(status.channels[0].relay_master_log_file, "m.1");
+        assert_eq!(status.channels[0].exec_master_log_position, 9);
+
+        let bare =
+            LogStatus::parse("uuid", r#"{"gtid_executed": ""}"#, r#"{"channels": []}"#, ENGINES).unwrap();
+        assert_eq!(bare.binlog, None);
+        for (local, replication, engines) in [
+            ("", "{}", ENGINES),
+            ("{}", "[", ENGINES),
+            ("{}", "{}", "{}"),
+            ("{}", "{}", r#"{"InnoDB":{"LSN":-1}}"#),
+        ] {
+            let error = LogStatus::parse("uuid", local, replication, engines).unwrap_err();
+            assert!(error.to_string().contains("log_status."), "{error}");
+        }
+    }
+}

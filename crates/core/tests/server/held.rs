@@ -1,0 +1,386 @@
+//! Locks are held while they must be, and never longer: not by a client that is frozen, cut off, slow or gone.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_core::server::{
+    Attempt, BackupStages, ConnectOptions, ExportLock, HeldSession, InstanceLock, LockLimits, Purpose,
+    RedoConsumer, Session, SqlCause, Stage, WAIT_TIMEOUT, inventory::TableName, status::MariaDbPosition,
+};
+use holdfast_formats::Lsn;
+use holdfast_testkit::{Server, ServerKind};
+
+use super::{on_each, options, start, tcp};
+
+const MARIADB: [ServerKind; 2] = [ServerKind::MariaDb1011, ServerKind::MariaDb118];
+
+fn unlimited() -> LockLimits {
+    LockLimits { wait_max: Duration::from_secs(1), held_max: None }
+}
+
+fn limited(held_max: Duration) -> LockLimits {
+    LockLimits { held_max: Some(held_max), ..unlimited() }
+}
+
+fn granted(attempt: Attempt) {
+    assert_eq!(attempt, Attempt::Granted);
+}
+
+/// Whether a statement gets through within a second.
+fn passes(server: &Server, statement: &str) -> bool {
+    match server.exec_all(["SET SESSION lock_wait_timeout = 1", statement]) {
+        Ok(()) => true,
+        Err(error) => {
+            assert!(format!("{error:#}").contains("1205"), "{error:#}");
+            false
+        }
+    }
+}
+
+fn enter_all(stages: &mut BackupStages) {
+    for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl, Stage::BlockCommit] {
+        granted(stages.enter(stage).unwrap());
+    }
+}
+
+fn eventually(limit: Duration, what: &str, done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < limit, "{what}: not within {limit:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Each stage blocks what it should, the position can be read in it, and the end releases everything.
+#[test]
+fn stages_block_and_release() {
+    for kind in MARIADB {
+        let server = start(kind);
+        server.exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (i INT)"]).unwrap();
+        let ddl = "CREATE OR REPLACE TABLE d.x (i INT)";
+        let commit = "INSERT INTO d.t VALUES (1)";
+        let mut stages = BackupStages::open(&options(&server), unlimited()).unwrap();
+        assert!(stages.enter(Stage::Flush).is_err(), "no stage without a start");
+        granted(stages.enter(Stage::Start).unwrap());
+        assert!(passes(&server, ddl) && passes(&server, commit));
+        granted(stages.enter(Stage::BlockDdl).unwrap());
+        assert!(!passes(&server, ddl) && passes(&server, commit));
+        granted(stages.enter(Stage::BlockCommit).unwrap());
+        assert!(!passes(&server, ddl) && !passes(&server, commit));
+        let position = stages.session().with(MariaDbPosition::read).unwrap();
+        assert!(position.binlog.unwrap().offset > 0 && position.gtid_binlog_pos.starts_with("0-"));
+        assert!(stages.enter(Stage::Flush).is_err(), "no way back");
+        stages.end().unwrap();
+        assert!(passes(&server, ddl) && passes(&server, commit));
+        let statements: Vec<&str> = stages.records().iter().map(|record| record.statement.as_str()).collect();
+        assert_eq!(statements, ["BACKUP STAGE START", "BACKUP STAGE BLOCK_DDL", "BACKUP STAGE BLOCK_COMMIT"]);
+        assert!(stages.records().iter().all(|record| record.held > Duration::ZERO));
+        enter_all(&mut stages);
+        drop(stages);
+        assert!(passes(&server, ddl) && passes(&server, commit), "dropping releases");
+    }
+}
+
+/// A stage that somebody is in the way of gives up soon, says so, and can be asked for again.
+#[test]
+fn stages_time_out() {
+    for kind in MARIADB {
+        let server = start(kind);
+        server.exec_all(["CREATE DATABASE d", "CREATE TABLE d.m (i INT) ENGINE=MyISAM"]).unwrap();
+        let mut stages = BackupStages::open(&options(&server), unlimited()).unwrap();
+        let mut writer = session(&options(&server));
+        writer.exec("LOCK TABLES d.m WRITE").unwrap();
+        assert_eq!(stages.enter(Stage::Start).unwrap(), Attempt::TimedOut);
+        assert_eq!(stages.stage(), None);
+        writer.exec("UNLOCK TABLES").unwrap();
+        enter_all(&mut stages);
+        stages.end().unwrap();
+        assert_eq!(stages.records()[0].held, Duration::ZERO);
+    }
+}
+
+fn session(options: &ConnectOptions) -> Session {
+    Session::open(options, Purpose::Control).unwrap()
+}
+
+/// A lock that is held for too long is released at its limit, idle or in the middle of a statement, and who held it is
+/// told so.
+#[test]
+fn the_limit_releases() {
+    on_each(|server| {
+        server.exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (i INT)"]).unwrap();
+        let ddl = "CREATE TABLE d.x (i INT)";
+        let held_max = Duration::from_millis(300);
+        for busy in [false, true] {
+            let mut stages = None;
+            let mut lock = None;
+            let begin = Instant::now();
+            let held: &HeldSession = if server.kind().is_mariadb() {
+                let stages = stages.insert(BackupStages::open(&options(server), limited(held_max)).unwrap());
+                enter_all(stages);
+                stages.session()
+            } else {
+                let lock = lock.insert(InstanceLock::open(&options(server), limited(held_max)).unwrap());
+                granted(lock.try_lock().unwrap());
+                lock.session()
+            };
+            let error = if busy {
+                held.exec("SELECT SLEEP(30)").unwrap_err()
+            } else {
+                assert!(passes(server, ddl), "released while nobody looked");
+                server.exec("DROP TABLE d.x").unwrap();
+                held.exec("SELECT 1").unwrap_err()
+            };
+            assert!(begin.elapsed() < Duration::from_secs(5));
+            assert_eq!(*error.cause(), SqlCause::Expired, "{error}");
+            assert!(error.to_string().contains("held for 300 ms"), "{error}");
+            let what = format!("{} busy {busy} release", server.kind());
+            eventually(Duration::from_secs(3), &what, || passes(server, "DROP TABLE IF EXISTS d.y"));
+            assert!(stages.map_or(Ok(()), |mut stages| stages.end()).is_err() || lock.is_some());
+        }
+    });
+}
+
+/// MySQL: the instance's lock blocks definitions, tables are locked in the same session, and each is released.
+#[test]
+fn instance_lock() {
+    let server = start(ServerKind::MySql97);
+    server
+        .exec_all([
+            "CREATE DATABASE d",
+            "CREATE TABLE d.`m,1` (i INT) ENGINE=MyISAM",
+            "CREATE TABLE d.t (i INT)",
+        ])
+        .unwrap();
+    let ddl = "ALTER TABLE d.t COMMENT 'x'";
+    let write = "INSERT INTO d.`m,1` VALUES (1)";
+    let tables = [TableName { schema: "d".into(), table: "m,1".into() }];
+    let mut lock = InstanceLock::open(&options(&server), unlimited()).unwrap();
+    granted(lock.try_lock().unwrap());
+    assert!(!passes(&server, ddl) && passes(&server, write));
+    granted(lock.try_lock_tables(&tables, None).unwrap());
+    assert!(!passes(&server, write) && passes(&server, "INSERT INTO d.t VALUES (1)"));
+    assert!(!passes(&server, ddl), "the instance is still locked");
+    lock.release().unwrap();
+    assert!(passes(&server, ddl) && passes(&server, write));
+    let statements: Vec<&str> = lock.records().iter().map(|record| record.statement.as_str()).collect();
+    assert_eq!(statements, ["LOCK INSTANCE FOR BACKUP", "FLUSH TABLES WITH READ LOCK"]);
+    // A change of definitions in progress is waited for, briefly.
+    let slow = thread::scope(|scope| {
+        let slow = scope.spawn(|| server.exec("CREATE TABLE d.slow SELECT SLEEP(3)"));
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(lock.try_lock().unwrap(), Attempt::TimedOut);
+        slow.join().unwrap()
+    });
+    slow.unwrap();
+    granted(lock.try_lock().unwrap());
+    // Tables have a limit of their own, within the instance's.
+    granted(lock.try_lock_tables(&tables, Some(Duration::from_millis(200))).unwrap());
+    eventually(Duration::from_secs(3), "release", || passes(&server, write) && passes(&server, ddl));
+    assert!(lock.release().is_err());
+}
+
+/// MySQL: there is one redo consumer; it can be advanced, not taken twice, and goes with its session.
+#[test]
+fn redo_consumer() {
+    let server = start(ServerKind::MySql97);
+    let mut consumer = RedoConsumer::register(&options(&server)).unwrap();
+    let taken = RedoConsumer::register(&options(&server)).unwrap_err();
+    assert!(taken.to_string().contains("redo consumer is taken") && taken.hint().is_some());
+    consumer.advance(Lsn(1)).unwrap();
+    let lsn: u64 =
+        server.value("SELECT storage_engines->>'$.InnoDB.LSN' FROM performance_schema.log_status").unwrap();
+    consumer.advance(Lsn(lsn)).unwrap();
+    consumer.advance(Lsn(lsn)).unwrap();
+    consumer.unregister().unwrap();
+    drop(RedoConsumer::register(&options(&server)).unwrap());
+    eventually(Duration::from_secs(3), "unregistered", || RedoConsumer::register(&options(&server)).is_ok());
+}
+
+/// MariaDB: tables can be held for export beside the stages.
+#[test]
+fn export_lock() {
+    let server = start(ServerKind::MariaDb1011);
+    server.exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (i INT)"]).unwrap();
+    let tables = [TableName { schema: "d".into(), table: "t".into() }];
+    let mut stages = BackupStages::open(&options(&server), unlimited()).unwrap();
+    granted(stages.enter(Stage::Start).unwrap());
+    granted(stages.enter(Stage::BlockDdl).unwrap());
+    let mut writer = session(&options(&server));
+    writer.exec("BEGIN").unwrap();
+    writer.exec("INSERT INTO d.t VALUES (1)").unwrap();
+    let mut lock = ExportLock::open(&options(&server), unlimited()).unwrap();
+    assert_eq!(lock.try_lock(&tables).unwrap(), Attempt::TimedOut);
+    writer.exec("COMMIT").unwrap();
+    granted(lock.try_lock(&tables).unwrap());
+    stages.end().unwrap();
+    let write = "INSERT INTO d.t VALUES (2)";
+    assert!(!passes(&server, write));
+    lock.release().unwrap();
+    assert!(passes(&server, write));
+}
+
+/// A session that holds something stays alive though it is idle for longer than the server's patience.
+#[test]
+fn idle_sessions_stay() {
+    let servers = ServerKind::all_kinds().map(start);
+    let held: Vec<HeldSession> =
+        servers.iter().map(|server| HeldSession::open(&options(server), Purpose::Stages).unwrap()).collect();
+    thread::sleep(WAIT_TIMEOUT + Duration::from_secs(4));
+    for session in held {
+        session.exec("SELECT 1").unwrap();
+    }
+}
+
+const HOLD_SOCKET: &str = "HOLDFAST_TEST_HOLD_SOCKET";
+
+/// Not a test by itself: a client that takes what a backup takes, says so, and sleeps.
+#[test]
+#[ignore = "a process for the tests below"]
+fn holder() {
+    let options = ConnectOptions {
+        socket: Some(std::env::var_os(HOLD_SOCKET).unwrap().into()),
+        user: Some("root".to_owned()),
+        run: "holder".to_owned(),
+        ..ConnectOptions::default()
+    };
+    let mariadb = session(&options).version().text.contains("MariaDB");
+    let held: Box<dyn std::any::Any> = if mariadb {
+        let mut stages = BackupStages::open(&options, unlimited()).unwrap();
+        enter_all(&mut stages);
+        Box::new(stages)
+    } else {
+        let mut lock = InstanceLock::open(&options, unlimited()).unwrap();
+        granted(lock.try_lock().unwrap());
+        Box::new((lock, RedoConsumer::register(&options).unwrap()))
+    };
+    std::io::stdout().write_all(b"\nholding\n").unwrap();
+    thread::sleep(Duration::from_secs(600));
+    drop(held);
+}
+
+struct Holder(Child);
+
+impl Holder {
+    fn start(server: &Server) -> Holder {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "server::held::holder", "--ignored", "--nocapture"])
+            .env(HOLD_SOCKET, server.socket())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let holder = Holder(child);
+        let mut said = String::new();
+        let mut byte = [0];
+        while !said.ends_with("\nholding\n") {
+            assert_eq!(output.read(&mut byte).unwrap(), 1, "the holder failed: {said}");
+            said.push(char::from(byte[0]));
+        }
+        holder
+    }
+
+    fn freeze(&self) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn is_free(server: &Server) -> bool {
+    passes(server, "CREATE TABLE d.free (i INT)")
+        && passes(server, "DROP TABLE d.free")
+        && (server.kind().is_mariadb() || RedoConsumer::register(&options(server)).is_ok())
+}
+
+/// A client that is killed lets go at once; one that is frozen lets go when the server's patience is over.
+#[test]
+fn frozen_clients_let_go() {
+    thread::scope(|scope| {
+        for kind in ServerKind::all_kinds() {
+            scope.spawn(move || {
+                let server = start(kind);
+                server.exec("CREATE DATABASE d").unwrap();
+                let holder = Holder::start(&server);
+                assert!(!passes(&server, "CREATE TABLE d.x (i INT)"), "{kind}: it holds");
+                drop(holder);
+                eventually(Duration::from_secs(5), "killed", || is_free(&server));
+
+                let holder = Holder::start(&server);
+                holder.freeze();
+                assert!(!passes(&server, "CREATE TABLE d.x (i INT)"), "{kind}: it holds");
+                eventually(WAIT_TIMEOUT + Duration::from_secs(10), "frozen", || is_free(&server));
+            });
+        }
+    });
+}
+
+/// A TCP relay that can go silent without closing anything: a network that is gone.
+struct Relay {
+    port: u16,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Relay {
+    fn to(server_port: u16) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let cut = Arc::clone(&is_cut);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                let server = TcpStream::connect(("127.0.0.1", server_port)).unwrap();
+                for (mut from, mut to) in
+                    [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+                {
+                    let cut = Arc::clone(&cut);
+                    thread::spawn(move || {
+                        let mut buffer = [0; 4096];
+                        loop {
+                            let count = from.read(&mut buffer).unwrap_or(0);
+                            if cut.load(Ordering::Acquire) {
+                                thread::sleep(Duration::from_secs(60));
+                            }
+                            if count == 0 || to.write_all(&buffer[..count]).is_err() {
+                                let _ = to.shutdown(std::net::Shutdown::Both);
+                                return;
+                            }
+                        }
+                    });
+                }
+            }
+        });
+        Relay { port, is_cut }
+    }
+}
+
+/// When the network is gone, the server lets go by itself, and the client notices by itself.
+#[test]
+fn cut_off_clients_let_go() {
+    let server = start(ServerKind::MariaDb1011);
+    server.exec("CREATE DATABASE d").unwrap();
+    let relay = Relay::to(server.port());
+    let far = ConnectOptions { port: Some(relay.port), ..tcp(&server) };
+    let mut stages = BackupStages::open(&far, unlimited()).unwrap();
+    enter_all(&mut stages);
+    stages.alive().unwrap();
+    relay.is_cut.store(true, Ordering::Release);
+    eventually(WAIT_TIMEOUT + Duration::from_secs(10), "server", || is_free(&server));
+    eventually(Duration::from_secs(20), "client", || stages.alive().is_err());
+}

@@ -1,0 +1,106 @@
+//! Positions and lists are what the server has.
+
+use holdfast_core::server::{
+    ServerFacts,
+    status::{
+        LogStatus, MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, checkpoint_now,
+        flush_binary_logs, flush_engine_logs, mariadb_tables, mysql_files, refuse_gaps, tablespaces,
+    },
+};
+
+use holdfast_formats::Lsn;
+
+use super::{on_each, session};
+
+/// LSNs and positions agree with each other and move with writes.
+#[test]
+fn positions() {
+    on_each(|server| {
+        server.exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (i INT)"]).unwrap();
+        let mut session = session(server);
+        flush_binary_logs(&mut session).unwrap();
+        flush_engine_logs(&mut session).unwrap();
+        if server.kind().is_mariadb() {
+            let before = MariaDbLsns::read(&mut session).unwrap();
+            let from = MariaDbPosition::read(&mut session).unwrap();
+            server.exec("INSERT INTO d.t VALUES (1)").unwrap();
+            let after = MariaDbLsns::read(&mut session).unwrap();
+            let to = MariaDbPosition::read(&mut session).unwrap();
+            assert!(before.last_checkpoint <= before.flushed && before.flushed <= before.current);
+            assert!(before.current < after.current);
+            let (from, to) = (from.binlog.unwrap(), to.binlog.unwrap());
+            assert!(to.file == "binlog.000002" && from.file == to.file && from.offset < to.offset);
+            assert!(checkpoint_now(&mut session).unwrap());
+            assert!(
+                MariaDbLsns::read(&mut session).unwrap().last_checkpoint >= after.flushed.min(after.current)
+            );
+        } else {
+            let before = LogStatus::read(&mut session).unwrap();
+            server.exec("INSERT INTO d.t VALUES (1)").unwrap();
+            let after = LogStatus::read(&mut session).unwrap();
+            assert!(before.lsn < after.lsn && before.checkpoint <= before.lsn);
+            assert!(after.gtid_executed.contains(&after.server_uuid));
+            assert!(before.binlog.unwrap().offset < after.binlog.as_ref().unwrap().offset);
+            let redo = MySqlRedoStatus::read(&mut session).unwrap();
+            assert!(redo.is_enabled && redo.uuid != 0, "{redo:?}");
+            assert!(redo.checkpoint <= redo.flushed && redo.flushed <= redo.current, "{redo:?}");
+            assert!(redo.flushed > Lsn(0));
+        }
+        assert_eq!(ReplicaChannel::read_all(&mut session).unwrap(), []);
+    });
+}
+
+/// A configured channel is read with its primary and its place.
+#[test]
+fn channels() {
+    on_each(|server| {
+        let change = if server.kind().is_mariadb() {
+            "CHANGE MASTER 'c1' TO MASTER_HOST='nowhere.invalid', MASTER_PORT=1234, MASTER_LOG_FILE='b.000007', \
+             MASTER_LOG_POS=99, MASTER_USE_GTID=no"
+        } else {
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='nowhere.invalid', SOURCE_PORT=1234, \
+             SOURCE_LOG_FILE='b.000007', SOURCE_LOG_POS=99, SOURCE_AUTO_POSITION=0 FOR CHANNEL 'c1'"
+        };
+        server.exec(change).unwrap();
+        let mut session = session(server);
+        let channels = ReplicaChannel::read_all(&mut session).unwrap();
+        let [channel] = &channels[..] else { panic!("{channels:?}") };
+        assert_eq!(
+            (channel.name.as_str(), channel.host.as_str(), channel.port),
+            ("c1", "nowhere.invalid", 1234)
+        );
+        assert_eq!((channel.executed.file.as_str(), channel.executed.offset), ("b.000007", 99));
+        assert!(!channel.is_applying && !channel.by_gtid);
+        refuse_gaps(&ServerFacts::probe(&mut session).unwrap(), &channels).unwrap();
+    });
+}
+
+/// InnoDB's tablespaces are listed with what tells a rebuilt table from the old one.
+#[test]
+fn spaces() {
+    on_each(|server| {
+        server.exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (i INT PRIMARY KEY)"]).unwrap();
+        let mut session = session(server);
+        let find = |session: &mut _| {
+            let spaces = tablespaces(session).unwrap();
+            spaces.into_values().find(|space| space.name == "d/t").unwrap()
+        };
+        let before = find(&mut session);
+        server.exec("ALTER TABLE d.t FORCE").unwrap();
+        let after = find(&mut session);
+        assert_ne!(before.space, after.space);
+        if server.kind().is_mariadb() {
+            assert_eq!(after.file.as_deref(), Some("./d/t.ibd"));
+            assert!(mariadb_tables(&mut session).unwrap().values().any(|space| *space == after.space));
+        } else {
+            assert_eq!(after.state.as_deref(), Some("normal"));
+            assert!(after.table_ids.is_disjoint(&before.table_ids) && after.index_ids.len() == 1);
+            let files = mysql_files(&mut session).unwrap();
+            assert!(files.iter().any(|file| file.space == after.space && file.path == "./d/t.ibd"));
+            assert!(files.iter().filter(|file| file.is_undo).count() >= 2);
+            for file in files {
+                assert!(server.datadir().join(&file.path).is_file(), "{file:?}");
+            }
+        }
+    });
+}
