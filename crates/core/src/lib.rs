@@ -5,7 +5,10 @@
 
 pub mod error;
 pub mod event;
+pub mod physical;
+pub mod points;
 pub mod server;
+pub mod source;
 
 pub use error::{Context, Error, ErrorKind, Result};
 pub use event::{Cancel, Event, Listener};

@@ -2,4 +2,5 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod capture;
 mod server;

@@ -21,7 +21,7 @@ fn start(kind: ServerKind) -> Server {
 }
 
 /// `root` by socket.
-fn options(server: &Server) -> ConnectOptions {
+pub(crate) fn options(server: &Server) -> ConnectOptions {
     ConnectOptions {
         socket: Some(server.socket().to_owned()),
         user: Some("root".to_owned()),

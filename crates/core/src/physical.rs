@@ -1,0 +1,128 @@
+//! What a physical backup says of itself beyond its files: the redo that was captured and the position it ends at.
+//!
+//! Stored as JSON in the manifest head, fields `redo` and `position` (`docs/repository.md` section 9,
+//! `docs/hot-backup.md`). Backup writes them, restore lays the redo out from them.
+
+use holdfast_formats::Lsn;
+use serde::{Deserialize, Serialize};
+
+use crate::server::status::{BinlogCoordinates, ReplicaChannel};
+
+/// Path of the item that holds the captured redo; its type is *captured redo*.
+pub const REDO_ITEM: &str = "#redo";
+
+/// The captured redo, as restore must know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "format", rename_all = "kebab-case")]
+pub enum CapturedRedo {
+    /// MariaDB 10.8 and later: one circular file of mini-transactions. The item holds the mini-transactions from
+    /// `checkpoint_lsn` to `stop_lsn`, every marker byte rewritten for a log that never wrapped.
+    MariaDb {
+        /// Checkpoint that recovery starts from (C0).
+        checkpoint_lsn: u64,
+        /// Where the checkpoint's own records begin (E0).
+        checkpoint_end_lsn: u64,
+        /// End of the captured redo: recovery must end exactly here.
+        stop_lsn: u64,
+        /// Size of the source's log file.
+        source_size_bytes: u64,
+        /// First 512 bytes of the source's log file, hex.
+        header: String,
+        /// Whether the records are encrypted.
+        encrypted: bool,
+        /// Absolute paths of tablespaces that file records name (known only where not encrypted).
+        absolute_paths: Vec<String>,
+    },
+    /// MySQL 8.0.30 and later: 512-byte blocks. The item holds whole blocks from `begin_lsn`; the last one is cut at
+    /// `stop_lsn`, unless it is encrypted.
+    MySql {
+        /// LSN of the first block.
+        begin_lsn: u64,
+        /// Checkpoint that recovery starts from.
+        checkpoint_lsn: u64,
+        /// End of the redo that belongs to the position.
+        stop_lsn: u64,
+        /// First 2,048 bytes of the source's redo file that held the checkpoint, hex.
+        header: String,
+        /// Whether blocks are encrypted.
+        encrypted: bool,
+    },
+}
+
+impl CapturedRedo {
+    /// Where recovery must end.
+    #[must_use]
+    pub fn stop_lsn(&self) -> Lsn {
+        match self {
+            Self::MariaDb { stop_lsn, .. } | Self::MySql { stop_lsn, .. } => Lsn(*stop_lsn),
+        }
+    }
+
+    /// Where recovery starts.
+    #[must_use]
+    pub fn checkpoint_lsn(&self) -> Lsn {
+        match self {
+            Self::MariaDb { checkpoint_lsn, .. } | Self::MySql { checkpoint_lsn, .. } => Lsn(*checkpoint_lsn),
+        }
+    }
+}
+
+/// How sure the position is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// Read with the redo's end under one lock: the restored server is at exactly this position.
+    Exact,
+    /// Must be read from the restored server.
+    AtRestore,
+}
+
+/// The state the backup restores to, as replication knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// How sure.
+    pub precision: Precision,
+    /// End of the redo.
+    pub lsn: u64,
+    /// Binlog file and offset, where the server writes a binlog.
+    pub binlog: Option<BinlogPosition>,
+    /// MariaDB: `gtid_binlog_pos`, or `gtid_slave_pos` where there is no binlog. MySQL: `gtid_executed`.
+    pub gtid: Option<String>,
+    /// Where the source itself stood as a replica; evidence, one line for each channel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replica_of: Vec<ReplicaPosition>,
+}
+
+/// A place in the binlog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BinlogPosition {
+    /// File name without directory.
+    pub file: String,
+    /// Offset in bytes.
+    pub offset: u64,
+}
+
+/// Where a replication channel of the source stood.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaPosition {
+    /// Connection or channel name; empty for the default one.
+    pub channel: String,
+    /// Its primary.
+    pub host: String,
+    /// Its primary's port.
+    pub port: u16,
+    /// Executed up to here in the primary's binlog.
+    pub executed: BinlogPosition,
+}
+
+impl From<BinlogCoordinates> for BinlogPosition {
+    fn from(found: BinlogCoordinates) -> Self {
+        Self { file: found.file, offset: found.offset }
+    }
+}
+
+impl From<ReplicaChannel> for ReplicaPosition {
+    fn from(found: ReplicaChannel) -> Self {
+        Self { channel: found.name, host: found.host, port: found.port, executed: found.executed.into() }
+    }
+}

@@ -1,0 +1,53 @@
+//! The copy of many files, by several threads, into one inventory. What to copy when is the flavor's business.
+
+use std::cmp::Reverse;
+
+use super::{
+    Role,
+    copy::{CopyContext, on_threads},
+    files::Entry,
+    inventory::{Before, Inventory, Spaces, TablespaceEntry},
+};
+use crate::{error::Result, points::point};
+
+/// Copies files and remembers what it copied.
+pub struct Copier<'a> {
+    /// Where pages go, and who is told.
+    pub context: CopyContext<'a>,
+    /// What was copied so far.
+    pub inventory: Inventory,
+    /// Reader threads.
+    pub parallel: usize,
+}
+
+impl Copier<'_> {
+    /// Copies tablespaces, the largest first. `spaces` was read from the server before this call.
+    pub fn tablespaces(&mut self, mut found: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<()> {
+        found.sort_by_key(|found| Reverse(found.entry.size_bytes));
+        let context = &self.context;
+        let copied = on_threads(found, self.parallel, |found, buffers| {
+            point("backup.file.before_copy");
+            // Behind the server's own LSN, which only makes a copy look older than it is.
+            let captured = context.redo.captured();
+            let copied = context.tablespace(&found.entry, found.role, buffers)?;
+            Ok(copied.map(|copied| (found.entry.path, copied, captured)))
+        })?;
+        for (path, copied, captured) in copied.into_iter().flatten() {
+            let space = copied.key.space.and_then(|space| spaces.get(&space)).cloned();
+            self.inventory.add_tablespace(self.context.sink, &path, copied, Before { captured, space })?;
+        }
+        Ok(())
+    }
+
+    /// Copies other files.
+    pub fn files(&mut self, files: Vec<(Entry, Role)>) -> Result<()> {
+        let context = &self.context;
+        let copied = on_threads(files, self.parallel, |(entry, role), buffers| {
+            Ok(context.plain(&entry, role, buffers)?.map(|copied| (entry.path, copied)))
+        })?;
+        for (path, copied) in copied.into_iter().flatten() {
+            self.inventory.add_file(&path, copied);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,559 @@
+//! Copies one file after another into the sink: tablespaces page-checked, other files as they are.
+//!
+//! A page with a bad checksum was torn by a write in progress, so it is read again until it is good; one that stays
+//! bad fails the backup. A page whose checksum cannot be checked without a key is accepted when two reads are equal.
+
+use std::{
+    io,
+    os::unix::fs::MetadataExt,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use holdfast_formats::{
+    Flavor, PageNo, PageSize,
+    page::{PageState, check_page, doublewrite_ranges},
+    tablespace::Geometry,
+};
+use holdfast_pipe::Stop;
+use rustix::fs::{SeekFrom, seek};
+
+use super::{
+    FileId, FileSpec, RedoProgress, Role, Sink,
+    files::{Entry, FileKey, Inode, Signature, path_text, read_failed},
+    page_reader::{ExtentBuffer, PageReader, ReadMode},
+};
+use crate::{
+    error::{Error, Result},
+    event::{Cancel, Event, Listener},
+};
+
+/// Bytes read at once: the largest chunk the repository makes.
+const EXTENT_BYTES: usize = 1 << 20;
+/// A torn page is good again within milliseconds; one that is bad for this many reads is damaged.
+const REREADS_MAX: u32 = 200;
+/// Longest bytes of page 0 that tell the geometry of any tablespace.
+const PAGE0_BYTES: usize = 65_536;
+
+/// Counters of all copies, shared by the threads.
+#[derive(Debug, Default)]
+pub struct CopyCounters {
+    /// Pages of tablespaces.
+    pub pages: AtomicU64,
+    /// Bytes of any file.
+    pub bytes: AtomicU64,
+    /// Pages that were bad at first.
+    pub torn_pages: AtomicU64,
+    /// Reads it took.
+    pub torn_reads: AtomicU64,
+    /// Pages accepted for two equal reads.
+    pub unverifiable: AtomicU64,
+    /// Files that vanished.
+    pub vanished: AtomicU64,
+}
+
+impl CopyCounters {
+    /// Bytes read so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// How far the copy is; tells the listener a few times a second.
+pub struct Progress<'a> {
+    listener: &'a dyn Listener,
+    done: AtomicU64,
+    total: AtomicU64,
+    told: Mutex<Instant>,
+}
+
+impl<'a> Progress<'a> {
+    /// Nothing done of nothing.
+    #[must_use]
+    pub fn new(listener: &'a dyn Listener) -> Self {
+        Self { listener, done: AtomicU64::new(0), total: AtomicU64::new(0), told: Mutex::new(Instant::now()) }
+    }
+
+    /// More work is known.
+    pub fn expect(&self, bytes: u64) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Work is done.
+    pub fn advance(&self, bytes: u64) {
+        let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if let Ok(mut told) = self.told.try_lock()
+            && told.elapsed() >= Duration::from_millis(250)
+        {
+            *told = Instant::now();
+            let total = self.total.load(Ordering::Relaxed).max(done);
+            self.listener.event(Event::Progress { bytes_done: done, bytes_total: total });
+        }
+    }
+}
+
+/// What every copy needs.
+pub struct CopyContext<'a> {
+    /// Whose pages.
+    pub flavor: Flavor,
+    /// How tablespaces are read.
+    pub mode: ReadMode,
+    /// Where the pages go.
+    pub sink: &'a dyn Sink,
+    /// Counts.
+    pub counters: &'a CopyCounters,
+    /// Tells how far it is.
+    pub progress: &'a Progress<'a>,
+    /// Ends it early.
+    pub cancel: &'a Cancel,
+    /// Ends it early, too: without the redo no copy is worth anything.
+    pub redo: &'a dyn RedoProgress,
+}
+
+/// A tablespace that was copied.
+#[derive(Clone, Debug)]
+pub struct CopiedTablespace {
+    /// In the sink.
+    pub file: FileId,
+    /// Which incarnation of which space.
+    pub key: FileKey,
+    /// As the file was just before it was opened.
+    pub signature: Signature,
+}
+
+/// Another file that was copied.
+#[derive(Clone, Debug)]
+pub struct CopiedFile {
+    /// In the sink.
+    pub file: FileId,
+    /// As the file was just before it was read.
+    pub signature: Signature,
+    /// Bytes copied.
+    pub size_bytes: u64,
+}
+
+impl CopyContext<'_> {
+    fn may_go_on(&self) -> Result<()> {
+        self.cancel.check()?;
+        self.redo.check()
+    }
+
+    /// Copies a tablespace. `None`: it vanished; whether that matters shows at the end.
+    pub fn tablespace(
+        &self,
+        entry: &Entry,
+        role: Role,
+        buffers: &mut Buffers,
+    ) -> Result<Option<CopiedTablespace>> {
+        let gone = || {
+            self.counters.vanished.fetch_add(1, Ordering::Relaxed);
+            Ok(None)
+        };
+        let failed = |error| read_failed(&entry.real, error);
+        let signature = match std::fs::metadata(&entry.real) {
+            Ok(metadata) => Signature::of(&metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return gone(),
+            Err(error) => return Err(failed(error)),
+        };
+        let reader = match PageReader::open(&entry.real, self.mode) {
+            Ok(reader) => reader,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return gone(),
+            Err(error) => return Err(failed(error)),
+        };
+        let inode = Inode::of(reader.file()).map_err(failed)?;
+        let size_at_start = reader.file().metadata().map_err(failed)?.len();
+        let geometry = self.geometry(entry, &reader, buffers)?;
+        let key = FileKey { space: geometry.map(|g| g.space_id()), inode };
+        let page_size = geometry.map_or(PageSize::DEFAULT_FILE, |g| g.page_size());
+        let file = self.sink.file_begin(FileSpec {
+            path: entry.path.clone(),
+            role,
+            mode: entry.mode,
+            page_size,
+            space: geometry.map(|g| (g.space_id(), g.flags())),
+            outside: entry.outside.then(|| path_text(&entry.real)),
+        })?;
+        let size = match geometry {
+            Some(geometry) => self.checked_pages(entry, &reader, &geometry, file, buffers)?,
+            // Created within this backup, page 0 is still in the buffer pool only. The redo initialises all of its
+            // pages, but the file must exist: a crashed server would find it like this, too.
+            None => self.plain_pages(entry, &reader, file, false, buffers)?,
+        };
+        if size < size_at_start && role != Role::Undo {
+            let links = reader.file().metadata().map_err(failed)?.nlink();
+            if links > 0 {
+                return Err(Error::failed(format!(
+                    "{}: became shorter while it was copied ({size_at_start} to {size} bytes)",
+                    entry.path
+                )));
+            }
+        }
+        self.sink.file_end(file, size)?;
+        Ok(Some(CopiedTablespace { file, key, signature }))
+    }
+
+    /// The geometry, from a page 0 that is good; `None` while page 0 is all zeros.
+    fn geometry(
+        &self,
+        entry: &Entry,
+        reader: &PageReader,
+        buffers: &mut Buffers,
+    ) -> Result<Option<Geometry>> {
+        let mut reads = 0;
+        loop {
+            let got = reader
+                .read(0, PAGE0_BYTES, &mut buffers.extent)
+                .map_err(|error| read_failed(&entry.real, error))?;
+            let prefix = buffers.extent.bytes(got);
+            if prefix.iter().take(1024).all(|byte| *byte == 0) {
+                return Ok(None);
+            }
+            let parsed = Geometry::parse(self.flavor, prefix);
+            if let Ok(Some(geometry)) = parsed
+                && let Some(page) = prefix.get(..geometry.page_size().bytes())
+                && check_page(&geometry, PageNo(0), page) != PageState::Bad
+            {
+                if reads > 0 {
+                    self.counters.torn_pages.fetch_add(1, Ordering::Relaxed);
+                }
+                return Ok(Some(geometry));
+            }
+            reads += 1;
+            self.counters.torn_reads.fetch_add(1, Ordering::Relaxed);
+            if reads > REREADS_MAX {
+                let error = damaged(&entry.path, 0);
+                return Err(match parsed {
+                    Err(cause) => error.caused_by(cause),
+                    Ok(_) => error,
+                });
+            }
+            self.may_go_on()?;
+            pause(reads);
+        }
+    }
+
+    fn checked_pages(
+        &self,
+        entry: &Entry,
+        reader: &PageReader,
+        geometry: &Geometry,
+        file: FileId,
+        buffers: &mut Buffers,
+    ) -> Result<u64> {
+        let failed = |error| read_failed(&entry.real, error);
+        let page_bytes = geometry.page_size().bytes();
+        let unchecked = if geometry.space_id().0 == 0 && entry.path.ends_with("ibdata1") {
+            let page5 = reader
+                .read_again(5 * page_bytes as u64, page_bytes, &mut buffers.page)
+                .map_err(failed)?
+                .unwrap_or_default();
+            doublewrite_ranges(&page5, geometry.page_size())
+        } else {
+            Vec::new()
+        };
+        let mut offset = 0_u64;
+        loop {
+            self.may_go_on()?;
+            let got = reader.read(offset, EXTENT_BYTES, &mut buffers.extent).map_err(failed)?;
+            let whole = got / page_bytes * page_bytes;
+            if whole == 0 {
+                break;
+            }
+            let first = offset / page_bytes as u64;
+            let mut second: Option<usize> = None;
+            for (i, start) in (0..whole).step_by(page_bytes).enumerate() {
+                let page_no = page_no(entry, first + i as u64)?;
+                if unchecked.iter().any(|range| range.contains(&page_no)) {
+                    continue;
+                }
+                let page = &buffers.extent.bytes(whole)[start..start + page_bytes];
+                let good = match check_page(geometry, page_no, page) {
+                    PageState::Good | PageState::Zero => true,
+                    PageState::Bad => false,
+                    PageState::Unverifiable => {
+                        let again = match second {
+                            Some(len) => len,
+                            None => {
+                                if reader.mode() == ReadMode::Buffered {
+                                    // Only the drop from the cache matters here.
+                                    reader.read_again(offset, 1, &mut buffers.page).map_err(failed)?;
+                                }
+                                let len = reader.read(offset, whole, &mut buffers.second).map_err(failed)?;
+                                second = Some(len);
+                                len
+                            }
+                        };
+                        self.counters.unverifiable.fetch_add(1, Ordering::Relaxed);
+                        buffers.second.bytes(again).get(start..start + page_bytes) == Some(page)
+                    }
+                };
+                if !good {
+                    let Some(mended) = self.read_until_good(entry, reader, geometry, page_no, buffers)?
+                    else {
+                        return Ok(offset + start as u64);
+                    };
+                    buffers.extent.bytes_mut(whole)[start..start + page_bytes].copy_from_slice(&mended);
+                }
+            }
+            let holes = Holes::of(reader, offset, whole, page_bytes).map_err(failed)?;
+            self.sink.pages(file, first, buffers.extent.bytes(whole), &|i| holes.contains(i))?;
+            self.counters.pages.fetch_add((whole / page_bytes) as u64, Ordering::Relaxed);
+            self.count(whole);
+            offset += whole as u64;
+            if got < EXTENT_BYTES {
+                break;
+            }
+        }
+        Ok(offset)
+    }
+
+    /// Reads a bad page again until it is good. `None`: the file ends before it now.
+    fn read_until_good(
+        &self,
+        entry: &Entry,
+        reader: &PageReader,
+        geometry: &Geometry,
+        page_no: PageNo,
+        buffers: &mut Buffers,
+    ) -> Result<Option<Vec<u8>>> {
+        self.counters.torn_pages.fetch_add(1, Ordering::Relaxed);
+        let page_bytes = geometry.page_size().bytes();
+        let offset = u64::from(page_no.0) * page_bytes as u64;
+        let mut before: Option<Vec<u8>> = None;
+        for read in 1..=REREADS_MAX {
+            pause(read);
+            self.may_go_on()?;
+            self.counters.torn_reads.fetch_add(1, Ordering::Relaxed);
+            let page = reader
+                .read_again(offset, page_bytes, &mut buffers.page)
+                .map_err(|error| read_failed(&entry.real, error))?;
+            let Some(page) = page else { return Ok(None) };
+            match check_page(geometry, page_no, &page) {
+                PageState::Good | PageState::Zero => return Ok(Some(page)),
+                PageState::Unverifiable if before.as_ref() == Some(&page) => return Ok(Some(page)),
+                PageState::Unverifiable => before = Some(page),
+                PageState::Bad => {}
+            }
+        }
+        // A file that was dropped meanwhile ends as it ends; it is not part of the backup.
+        let links = reader.file().metadata().map_or(1, |metadata| metadata.nlink());
+        if links == 0 { Ok(None) } else { Err(damaged(&entry.path, page_no.0)) }
+    }
+
+    /// Copies a file that is no tablespace. `None`: it vanished.
+    ///
+    /// Aria files are read twice until both reads are equal, since their pages can be torn and what repairs them, the
+    /// Aria log, expects whole ones.
+    pub fn plain(&self, entry: &Entry, role: Role, buffers: &mut Buffers) -> Result<Option<CopiedFile>> {
+        let failed = |error| read_failed(&entry.real, error);
+        let open = std::fs::metadata(&entry.real)
+            .and_then(|metadata| Ok((metadata, PageReader::open(&entry.real, ReadMode::Buffered)?)));
+        let (metadata, reader) = match open {
+            Ok(open) => open,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.counters.vanished.fetch_add(1, Ordering::Relaxed);
+                return Ok(None);
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let signature = Signature::of(&metadata);
+        let file = self.sink.file_begin(FileSpec {
+            path: entry.path.clone(),
+            role,
+            mode: entry.mode,
+            page_size: PageSize::DEFAULT_FILE,
+            space: None,
+            outside: entry.outside.then(|| path_text(&entry.real)),
+        })?;
+        let size_bytes = self.plain_pages(entry, &reader, file, role == Role::Aria, buffers)?;
+        self.sink.file_end(file, size_bytes)?;
+        Ok(Some(CopiedFile { file, signature, size_bytes }))
+    }
+
+    fn plain_pages(
+        &self,
+        entry: &Entry,
+        reader: &PageReader,
+        file: FileId,
+        twice: bool,
+        buffers: &mut Buffers,
+    ) -> Result<u64> {
+        self.plain_pages_from(entry, reader, file, 0, twice, buffers)
+    }
+
+    fn plain_pages_from(
+        &self,
+        entry: &Entry,
+        reader: &PageReader,
+        file: FileId,
+        start: u64,
+        twice: bool,
+        buffers: &mut Buffers,
+    ) -> Result<u64> {
+        let failed = |error| read_failed(&entry.real, error);
+        let page_bytes = PageSize::DEFAULT_FILE.bytes();
+        let mut offset = start;
+        loop {
+            self.may_go_on()?;
+            let mut got = reader.read(offset, EXTENT_BYTES, &mut buffers.extent).map_err(failed)?;
+            let mut reads = 0;
+            while twice && got > 0 {
+                let again = reader.read(offset, EXTENT_BYTES, &mut buffers.second).map_err(failed)?;
+                if again == got && buffers.second.bytes(again) == buffers.extent.bytes(got) {
+                    break;
+                }
+                std::mem::swap(&mut buffers.extent, &mut buffers.second);
+                got = again;
+                reads += 1;
+                if reads > REREADS_MAX {
+                    return Err(Error::failed(format!(
+                        "{}: changes faster than it can be read twice alike",
+                        entry.path
+                    )));
+                }
+                pause(reads);
+            }
+            if got == 0 {
+                return Ok(offset);
+            }
+            let padded = got.next_multiple_of(page_bytes);
+            buffers.extent.bytes_mut(padded)[got..].fill(0);
+            self.sink.pages(file, offset / page_bytes as u64, buffers.extent.bytes(padded), &|_| false)?;
+            self.count(got);
+            offset += got as u64;
+            if got < EXTENT_BYTES {
+                return Ok(offset);
+            }
+        }
+    }
+
+    /// Sends what has been appended to a file since it was copied, from the last whole page on.
+    pub fn plain_tail(
+        &self,
+        entry: &Entry,
+        copied: &mut CopiedFile,
+        margin_bytes: u64,
+        buffers: &mut Buffers,
+    ) -> Result<()> {
+        let reader =
+            PageReader::open(&entry.real, ReadMode::Buffered).map_err(|e| read_failed(&entry.real, e))?;
+        let page_bytes = PageSize::DEFAULT_FILE.bytes() as u64;
+        let start = copied.size_bytes.saturating_sub(margin_bytes) / page_bytes * page_bytes;
+        copied.size_bytes = self.plain_pages_from(entry, &reader, copied.file, start, false, buffers)?;
+        self.sink.file_end(copied.file, copied.size_bytes)
+    }
+
+    fn count(&self, bytes: usize) {
+        self.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.progress.advance(bytes as u64);
+    }
+}
+
+/// Buffers of one reader thread.
+#[derive(Debug)]
+pub struct Buffers {
+    extent: ExtentBuffer,
+    second: ExtentBuffer,
+    page: ExtentBuffer,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self {
+            extent: ExtentBuffer::new(EXTENT_BYTES),
+            second: ExtentBuffer::new(EXTENT_BYTES),
+            page: ExtentBuffer::new(PAGE0_BYTES + 4096),
+        }
+    }
+}
+
+/// Bytes that the buffers of one reader take.
+pub const BUFFERS_BYTES: usize = 2 * EXTENT_BYTES + PAGE0_BYTES;
+
+/// Which pages of an extent lie in holes of the file.
+struct Holes(Vec<bool>);
+
+impl Holes {
+    fn of(reader: &PageReader, offset: u64, len: usize, page_bytes: usize) -> io::Result<Self> {
+        let metadata = reader.file().metadata()?;
+        if metadata.blocks() * 512 >= metadata.len() {
+            return Ok(Self(Vec::new()));
+        }
+        let mut holes = vec![false; len / page_bytes];
+        let end = offset + len as u64;
+        let mut at = offset;
+        while at < end {
+            let data = match seek(reader.file(), SeekFrom::Data(at)) {
+                Ok(data) => data.min(end),
+                Err(rustix::io::Errno::NXIO) => end,
+                // A file system without holes to tell of.
+                Err(rustix::io::Errno::INVAL) => return Ok(Self(Vec::new())),
+                Err(error) => return Err(error.into()),
+            };
+            for (i, hole) in holes.iter_mut().enumerate() {
+                let page = offset + (i * page_bytes) as u64;
+                *hole |= page >= at && page + page_bytes as u64 <= data;
+            }
+            if data >= end {
+                break;
+            }
+            at = seek(reader.file(), SeekFrom::Hole(data))?;
+        }
+        Ok(Self(holes))
+    }
+
+    fn contains(&self, page: usize) -> bool {
+        self.0.get(page).copied().unwrap_or(false)
+    }
+}
+
+/// Runs `work` over `jobs` on `threads` threads, in order; the first error ends it.
+pub fn on_threads<J: Send, R: Send>(
+    jobs: Vec<J>,
+    threads: usize,
+    work: impl Fn(J, &mut Buffers) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let queue = Mutex::new(jobs.into_iter());
+    let results = Mutex::new(Vec::new());
+    let stop = Stop::default();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                let mut buffers = Buffers::default();
+                while !stop.is_stopped() {
+                    let job = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
+                    let Some(job) = job else { break };
+                    match work(job, &mut buffers) {
+                        Ok(result) => {
+                            results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(result);
+                        }
+                        Err(error) => stop.fail(error),
+                    }
+                }
+            });
+        }
+    });
+    match stop.take() {
+        Some(error) => Err(error),
+        None => Ok(results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)),
+    }
+}
+
+fn page_no(entry: &Entry, page: u64) -> Result<PageNo> {
+    u32::try_from(page)
+        .map(PageNo)
+        .map_err(|_| Error::failed(format!("{}: more pages than a tablespace can have", entry.path)))
+}
+
+fn pause(reads: u32) {
+    std::thread::sleep(Duration::from_millis(u64::from(reads.min(5)) * 2));
+}
+
+fn damaged(path: &str, page: u32) -> Error {
+    Error::failed(format!("page {page} of {path} is damaged: {REREADS_MAX} reads gave no good checksum"))
+        .hinted("the page is bad on the source itself; run CHECK TABLE there, and see the server's error log")
+}

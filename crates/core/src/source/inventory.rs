@@ -1,0 +1,252 @@
+//! What has been copied so far, and what a new look at the data directory means for it.
+//!
+//! Tablespaces are known by their [`FileKey`], so a renamed one is recognised and one that was made anew under its
+//! old name is not taken for it. Other files are known by path and [`Signature`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs::File,
+    io,
+};
+
+use holdfast_formats::{Flavor, Lsn, SpaceId, tablespace::Geometry};
+
+use super::{
+    Role, Sink,
+    copy::{CopiedFile, CopiedTablespace},
+    files::{Entry, FileKey, Inode, Signature, read_failed},
+};
+use crate::{
+    error::{Error, Result},
+    server::status::TablespaceRow,
+};
+
+/// A tablespace file and what it is to the server.
+#[derive(Clone, Debug)]
+pub struct TablespaceEntry {
+    /// The file.
+    pub entry: Entry,
+    /// Its role.
+    pub role: Role,
+}
+
+/// Everything copied so far.
+#[derive(Default)]
+pub struct Inventory {
+    tablespaces: HashMap<FileKey, Held>,
+    files: BTreeMap<String, CopiedFile>,
+    directories: BTreeSet<String>,
+}
+
+struct Held {
+    copied: CopiedTablespace,
+    path: String,
+    before: Before,
+}
+
+/// What the server said of a tablespace just before its copy began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// All redo before this was captured: what the copy may lack is later.
+    pub captured: Lsn,
+    /// The tablespace's own entry, if the server had one.
+    pub space: Option<TablespaceRow>,
+}
+
+/// The tablespaces that the server lists.
+pub type Spaces = BTreeMap<SpaceId, TablespaceRow>;
+
+/// What is to be done about a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The redo makes it good.
+    Keep,
+    /// Pages may have been written without redo: copy it again.
+    CopyAgain,
+    /// The same, and its redo is of no use: copy it again while nobody may write to it.
+    CopyClosed,
+}
+
+/// What to do about the tablespaces, now that their names cannot change.
+#[derive(Default)]
+pub struct Rescan {
+    /// To be copied: new, another incarnation than the one that was copied, or judged so.
+    pub copy: Vec<TablespaceEntry>,
+    /// Copied under another name.
+    pub renamed: u64,
+    /// Copies of what is no more.
+    pub gone: u64,
+    /// To be copied while nobody may write to them.
+    pub copy_closed: Vec<TablespaceEntry>,
+}
+
+impl Inventory {
+    /// Takes note of a copied tablespace.
+    pub fn add_tablespace(
+        &mut self,
+        sink: &dyn Sink,
+        path: &str,
+        copied: CopiedTablespace,
+        before: Before,
+    ) -> Result<()> {
+        let held = Held { copied, path: path.to_owned(), before };
+        match self.tablespaces.insert(held.copied.key, held) {
+            // Two names of one file, seen while it was renamed: one of them is enough.
+            Some(before) => sink.file_gone(before.copied.file),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes note of another file.
+    pub fn add_file(&mut self, path: &str, copied: CopiedFile) {
+        self.files.insert(path.to_owned(), copied);
+    }
+
+    /// Whether a file was copied.
+    #[must_use]
+    pub fn has_file(&self, path: &str) -> bool {
+        self.files.contains_key(path)
+    }
+
+    /// The tablespaces that were copied; two files of one space are an error, since recovery would take either.
+    pub fn spaces(&self) -> Result<BTreeSet<SpaceId>> {
+        let mut spaces = BTreeMap::new();
+        for (key, held) in &self.tablespaces {
+            if let Some(space) = key.space
+                && let Some(other) = spaces.insert(space, &held.path)
+            {
+                return Err(Error::failed(format!(
+                    "tablespace {space} has two files: {other} and {}",
+                    held.path
+                )));
+            }
+        }
+        Ok(spaces.into_keys().collect())
+    }
+
+    /// Forgets that files were copied, so that they are copied again.
+    pub fn forget(&mut self, which: impl Fn(&str) -> bool) {
+        self.files.retain(|path, _| !which(path));
+    }
+
+    /// The copy of a file.
+    pub fn file_mut(&mut self, path: &str) -> Option<&mut CopiedFile> {
+        self.files.get_mut(path)
+    }
+
+    /// Whether `entry` has surely not changed since it was copied.
+    #[must_use]
+    pub fn has_unchanged(&self, entry: &Entry) -> bool {
+        match (self.files.get(&entry.path), std::fs::metadata(&entry.real)) {
+            (Some(copied), Ok(now)) => copied.signature.unchanged(&Signature::of(&now)),
+            _ => false,
+        }
+    }
+
+    /// Whether `entry` was copied from the same inode, changed or not.
+    #[must_use]
+    pub fn has_same_file(&self, entry: &Entry) -> bool {
+        match (self.files.get(&entry.path), std::fs::metadata(&entry.real)) {
+            (Some(copied), Ok(now)) => copied.signature.same_inode(&Signature::of(&now)),
+            _ => false,
+        }
+    }
+
+    /// Sends the directories in `entries` that were not sent.
+    pub fn add_directories<'a>(
+        &mut self,
+        sink: &dyn Sink,
+        entries: impl Iterator<Item = &'a Entry>,
+    ) -> Result<()> {
+        for entry in entries.filter(|entry| entry.is_dir) {
+            if self.directories.insert(entry.path.clone()) {
+                sink.directory(&entry.path, entry.mode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops what was copied of files that are not in `present` any more.
+    pub fn drop_vanished(&mut self, sink: &dyn Sink, present: &BTreeMap<String, Entry>) -> Result<()> {
+        let gone: Vec<String> =
+            self.files.keys().filter(|path| !present.contains_key(*path)).cloned().collect();
+        for path in gone {
+            if let Some(copied) = self.files.remove(&path) {
+                sink.file_gone(copied.file)?;
+            }
+        }
+        for path in self.directories.iter().filter(|path| !present.contains_key(*path)) {
+            sink.directory_gone(path)?;
+        }
+        self.directories.retain(|path| present.contains_key(path));
+        Ok(())
+    }
+
+    /// Compares the tablespaces with what is there `now`. Renames and drops copies in the sink; tells what must be
+    /// copied. `judge` decides about each copy whose file is still there.
+    pub fn rescan(
+        &mut self,
+        flavor: Flavor,
+        sink: &dyn Sink,
+        now: Vec<TablespaceEntry>,
+        judge: &dyn Fn(&CopiedTablespace, &Before, &Entry) -> Verdict,
+    ) -> Result<Rescan> {
+        let mut result = Rescan::default();
+        let mut kept = HashMap::new();
+        let mut moves = Vec::new();
+        for found in now {
+            let Some(key) = key_of(flavor, &found.entry)? else { continue };
+            let Some(mut held) = self.tablespaces.remove(&key) else {
+                result.copy.push(found);
+                continue;
+            };
+            match judge(&held.copied, &held.before, &found.entry) {
+                Verdict::Keep => {}
+                Verdict::CopyAgain => result.copy.push(found.clone()),
+                Verdict::CopyClosed => result.copy_closed.push(found.clone()),
+            }
+            if held.path != found.entry.path {
+                result.renamed += 1;
+                moves.push((held.copied.file, found.entry.path.clone()));
+                held.path.clone_from(&found.entry.path);
+            }
+            kept.insert(key, held);
+        }
+        for (_, held) in self.tablespaces.drain() {
+            result.gone += 1;
+            sink.file_gone(held.copied.file)?;
+        }
+        // Names may have been swapped: out of the way first.
+        for (file, _) in &moves {
+            sink.file_renamed(*file, &format!("#moving/{}", file.0))?;
+        }
+        for (file, path) in &moves {
+            sink.file_renamed(*file, path)?;
+        }
+        self.tablespaces = kept;
+        Ok(result)
+    }
+}
+
+/// Which incarnation of which space a file is. `None`: it vanished.
+fn key_of(flavor: Flavor, entry: &Entry) -> Result<Option<FileKey>> {
+    let read = || -> io::Result<FileKey> {
+        use std::os::unix::fs::FileExt;
+        let file = File::open(&entry.real)?;
+        let mut prefix = [0; 1024];
+        let mut len = 0;
+        while len < prefix.len() {
+            match file.read_at(&mut prefix[len..], len as u64)? {
+                0 => break,
+                n => len += n,
+            }
+        }
+        let geometry = Geometry::parse(flavor, &prefix[..len]).ok().flatten();
+        Ok(FileKey { space: geometry.map(|g| g.space_id()), inode: Inode::of(&file)? })
+    };
+    match read() {
+        Ok(key) => Ok(Some(key)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(read_failed(&entry.real, error)),
+    }
+}

@@ -1,0 +1,192 @@
+//! The copy while the server writes: tablespaces first, then everything else, then what has changed since.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::PathBuf,
+};
+
+use holdfast_formats::SpaceId;
+
+use super::{Capture, layout::When};
+use crate::{
+    error::{Error, Result},
+    event::Event,
+    points::point,
+    server::status,
+    source::{
+        Role,
+        copier::Copier,
+        copy::CopiedTablespace,
+        files::{Entry, Signature, read_failed, walk},
+        inventory::{Before, Rescan, TablespaceEntry, Verdict},
+        outside::OutsideFiles,
+    },
+};
+
+/// Passes over what DDL made meanwhile, before any lock: under a constant storm more of them stop paying.
+const CATCH_UP_PASSES: u32 = 2;
+/// What is left to copy under the lock is little enough at this size.
+const LITTLE_BYTES: u64 = 16 << 20;
+
+/// A look at the data directory.
+pub(super) struct Listing {
+    pub(super) tablespaces: Vec<TablespaceEntry>,
+    pub(super) others: BTreeMap<String, Entry>,
+}
+
+impl Capture<'_> {
+    /// Step 2 and 3 of the order in [`super`].
+    pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
+        let listing = self.list()?;
+        let bytes = listing.tablespaces.iter().map(|found| found.entry.size_bytes).sum::<u64>()
+            + listing.others.values().map(|entry| entry.size_bytes).sum::<u64>();
+        self.copier.context.progress.expect(bytes);
+        self.copy_tablespaces(listing.tablespaces)?;
+        point("backup.tablespaces.copied");
+        self.copy_other_files(&listing.others)?;
+        for _ in 0..CATCH_UP_PASSES {
+            if self.catch_up()? <= LITTLE_BYTES {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One pass over what has changed; tells how many bytes of tablespaces it copied.
+    pub(super) fn catch_up(&mut self) -> Result<u64> {
+        let listing = self.list()?;
+        let Rescan { copy, .. } = self.rescan(listing.tablespaces)?;
+        let bytes = copy.iter().map(|found| found.entry.size_bytes).sum();
+        self.copy_tablespaces(copy)?;
+        self.copy_other_files(&listing.others)?;
+        Ok(bytes)
+    }
+
+    /// Everything in the data directory and wherever it points to.
+    pub(super) fn list(&self) -> Result<Listing> {
+        let mut entries = walk(&self.options.datadir, &|path| self.layout.when(path) == When::Never)?;
+        let mut tablespaces = Vec::new();
+        let mut links = Vec::new();
+        for entry in entries.values().filter(|entry| !entry.is_dir) {
+            match self.layout.when(&entry.path) {
+                When::Tablespace(role) => tablespaces.push(TablespaceEntry { entry: entry.clone(), role }),
+                When::Link => links.extend(linked_tablespace(entry)?),
+                _ => {}
+            }
+        }
+        for found in links {
+            if !entries.contains_key(&found.entry.path) {
+                tablespaces.push(found);
+            }
+        }
+        entries.retain(|path, entry| entry.is_dir || !matches!(self.layout.when(path), When::Tablespace(_)));
+        let outside = self.outside()?;
+        let system = outside.system.into_iter().map(|entry| (entry, Role::System));
+        let undo = outside.undo.into_iter().map(|entry| (entry, Role::Undo));
+        tablespaces.extend(system.chain(undo).map(|(entry, role)| TablespaceEntry { entry, role }));
+        entries.extend(outside.aria.into_iter().map(|entry| (entry.path.clone(), entry)));
+        Ok(Listing { tablespaces, others: entries })
+    }
+
+    pub(super) fn outside(&self) -> Result<OutsideFiles> {
+        OutsideFiles::find(self.facts, self.options, |name| {
+            self.layout.when(name) == When::Tablespace(Role::Undo)
+        })
+    }
+
+    /// Copies tablespaces as the server lists them now: one that it does not list may be rewritten by an IMPORT.
+    pub(super) fn copy_tablespaces(&mut self, found: Vec<TablespaceEntry>) -> Result<()> {
+        if found.is_empty() {
+            return Ok(());
+        }
+        let spaces = status::tablespaces(self.session)?;
+        self.copier.tablespaces(found, &spaces)
+    }
+
+    /// Copies what is no tablespace and has changed since it was copied, the Aria control file first.
+    pub(super) fn copy_other_files(&mut self, entries: &BTreeMap<String, Entry>) -> Result<()> {
+        self.copier.inventory.drop_vanished(self.copier.context.sink, entries)?;
+        self.copier.inventory.add_directories(self.copier.context.sink, entries.values())?;
+        let files = || entries.values().filter(|entry| !entry.is_dir);
+        let control = files().filter(|entry| {
+            self.layout.when(&entry.path) == When::AriaControl && !self.copier.inventory.has_file(&entry.path)
+        });
+        self.copier.files(control.map(|entry| (entry.clone(), Role::AriaControl)).collect())?;
+        let changed = files().filter_map(|entry| {
+            let role = match self.layout.when(&entry.path) {
+                When::Early(role) => role,
+                When::Link => Role::Other,
+                When::AriaLog => Role::AriaLog,
+                _ => return None,
+            };
+            // Aria logs only grow: what is missing is their tail.
+            let have = match role {
+                Role::AriaLog => self.copier.inventory.has_same_file(entry),
+                _ => self.copier.inventory.has_unchanged(entry),
+            };
+            (!have).then(|| (entry.clone(), role))
+        });
+        let changed = changed.collect();
+        self.copier.files(changed)
+    }
+
+    pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>) -> Result<Rescan> {
+        let deleted = self.follower.deleted();
+        let Copier { context, inventory, .. } = &mut self.copier;
+        let rescan = inventory.rescan(context.flavor, context.sink, now, &|copied, before, entry| {
+            judge(&deleted, copied, before, entry)
+        })?;
+        self.stats.files_renamed += rescan.renamed;
+        self.stats.files_recopied += rescan.copy.len() as u64;
+        if rescan.copy.len() as u64 + rescan.renamed + rescan.gone > 0 {
+            self.listener.event(Event::Note {
+                text: format!(
+                    "DDL since the copy: {} tablespaces to copy, {} renamed, {} dropped",
+                    rescan.copy.len(),
+                    rescan.renamed,
+                    rescan.gone
+                ),
+            });
+        }
+        Ok(rescan)
+    }
+}
+
+/// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id: recovery ignores all redo of the space
+/// from there on. A space that the server did not list can be rewritten by an IMPORT without redo. Verified on MariaDB
+/// 10.11.19 in 17 scenarios; tables that were merely never opened are kept out by the second half of the second test.
+fn judge(deleted: &BTreeSet<SpaceId>, copied: &CopiedTablespace, before: &Before, entry: &Entry) -> Verdict {
+    let discarded = copied.key.space.is_some_and(|space| deleted.contains(&space));
+    let rewritten = before.space.is_none()
+        && std::fs::metadata(&entry.real)
+            .is_ok_and(|metadata| !copied.signature.unchanged(&Signature::of(&metadata)));
+    if discarded || rewritten { Verdict::CopyClosed } else { Verdict::Keep }
+}
+
+/// The tablespace that an `.isl` file names: `db/t.isl` holds the path of the file that stands for `db/t.ibd`.
+fn linked_tablespace(link: &Entry) -> Result<Option<TablespaceEntry>> {
+    let target = match std::fs::read_to_string(&link.real) {
+        Ok(text) => PathBuf::from(text.trim_end_matches(['\n', '\r', ' ', '\0'])),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(read_failed(&link.real, error)),
+    };
+    if !target.is_absolute() {
+        return Err(Error::failed(format!("{}: names no absolute path", link.path)));
+    }
+    let metadata = match std::fs::metadata(&target) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(read_failed(&target, error)),
+    };
+    let path = format!("{}.ibd", link.path.strip_suffix(".isl").unwrap_or(&link.path));
+    let entry = Entry {
+        path,
+        real: target,
+        outside: true,
+        size_bytes: metadata.len(),
+        is_dir: false,
+        mode: link.mode,
+    };
+    Ok(Some(TablespaceEntry { entry, role: Role::Tablespace }))
+}

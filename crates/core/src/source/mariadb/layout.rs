@@ -1,0 +1,124 @@
+//! What lies in a MariaDB data directory: which files are copied when, and which are left.
+
+use crate::{
+    server::ServerFacts,
+    source::{Role, files::base_name, own_logs::OwnLogs},
+};
+
+/// When a file is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// A tablespace: first, page-checked, while the server writes.
+    Tablespace(Role),
+    /// Before the locks, and again under them if it has changed since.
+    Early(Role),
+    /// First of all non-InnoDB files, and never again: the Aria log from its checkpoint on repairs everything that was
+    /// copied later, and nothing that was copied before.
+    AriaControl,
+    /// Before the locks, its tail while commits are blocked: it must be newer than every Aria page.
+    AriaLog,
+    /// While commits are blocked.
+    Late(Role),
+    /// Named by an `.isl` file: the path of a tablespace elsewhere. The file is copied too.
+    Link,
+    /// Not part of a backup.
+    Never,
+}
+
+/// The files that the server's own settings name.
+#[derive(Debug, Default)]
+pub struct Layout {
+    own_logs: OwnLogs,
+}
+
+/// Rebuilt by the server, or tied to this very server: restored, they would do harm or nothing.
+const NEVER: &[&str] =
+    &["ib_logfile0", "ibtmp1", "ib_buffer_pool", "ddl.log", "tc.log", "aria_log_control.lock", "auto.cnf"];
+
+impl Layout {
+    /// From the server's settings.
+    #[must_use]
+    pub fn new(facts: &ServerFacts) -> Self {
+        Self { own_logs: OwnLogs::of(facts) }
+    }
+
+    /// When `path` is copied.
+    #[must_use]
+    pub fn when(&self, path: &str) -> When {
+        let name = base_name(path);
+        let top = !path.contains('/');
+        let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
+        if path.starts_with('#') || name.starts_with("#sql-temptable") || self.own_logs.contains(path) {
+            return When::Never;
+        }
+        if top {
+            if NEVER.contains(&name) || ends(&[".pid", ".sock", ".err"]) {
+                return When::Never;
+            }
+            if name.starts_with("ibdata") {
+                return When::Tablespace(Role::System);
+            }
+            if name.strip_prefix("undo").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit())) {
+                return When::Tablespace(Role::Undo);
+            }
+            if name == "aria_log_control" {
+                return When::AriaControl;
+            }
+            if name.starts_with("aria_log.") {
+                return When::AriaLog;
+            }
+            if name == "ddl_recovery.log" {
+                return When::Late(Role::Other);
+            }
+        }
+        if name.ends_with(".ibd") {
+            return When::Tablespace(Role::Tablespace);
+        }
+        if name.ends_with(".isl") {
+            return When::Link;
+        }
+        if path.starts_with("mysql/general_log.") || path.starts_with("mysql/slow_log.") {
+            return When::Late(Role::EngineFile);
+        }
+        if ends(&[".MAD", ".MAI"]) {
+            return When::Early(Role::Aria);
+        }
+        if ends(&[".MYD", ".MYI", ".CSV", ".CSM", ".ARZ", ".ARM", ".ARN", ".MRG"]) {
+            return When::Early(Role::EngineFile);
+        }
+        When::Early(Role::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_a_data_directory_has_its_time() {
+        let layout = Layout { own_logs: OwnLogs::of_base("bin") };
+        for (path, when) in [
+            ("ibdata1", When::Tablespace(Role::System)),
+            ("undo003", When::Tablespace(Role::Undo)),
+            ("undoing.txt", When::Early(Role::Other)),
+            ("db/t#P#p0.ibd", When::Tablespace(Role::Tablespace)),
+            ("db/#sql-alter-1-2.ibd", When::Tablespace(Role::Tablespace)),
+            ("db/t.isl", When::Link),
+            ("db/t.frm", When::Early(Role::Other)),
+            ("db/t.MAD", When::Early(Role::Aria)),
+            ("db/t.MYI", When::Early(Role::EngineFile)),
+            ("mysql/slow_log.CSV", When::Late(Role::EngineFile)),
+            ("aria_log_control", When::AriaControl),
+            ("aria_log.00000001", When::AriaLog),
+            ("ddl_recovery.log", When::Late(Role::Other)),
+            ("ib_logfile0", When::Never),
+            ("bin.000001", When::Never),
+            ("bin.index", When::Never),
+            ("bin.notes", When::Early(Role::Other)),
+            ("db/#sql-temptable-1.MAD", When::Never),
+            ("master.info", When::Never),
+        ] {
+            assert_eq!(layout.when(path), when, "{path}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The end of the copy: names settled, position and end of redo read together. Locks are held here and nowhere else,
+//! each as short as can be; if one cannot be had in time, everything is released and tried again.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use holdfast_formats::{Lsn, redo::mariadb::LogHeader, table_name::TableFile};
+
+use super::{Capture, layout::When};
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    event::Event,
+    physical::{CapturedRedo, Position, Precision},
+    points::point,
+    server::{
+        Attempt, BackupStages, ConnectOptions, ExportLock, Session, SqlError, Stage,
+        inventory::TableName,
+        status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel},
+    },
+    source::{
+        CaptureOptions, Role,
+        attempt::{Stopped, granted},
+        copier::Copier,
+        copy::Buffers,
+        files::walk,
+        inventory::TablespaceEntry,
+        redo::mariadb::Captured,
+    },
+};
+
+/// The redo reader is behind by milliseconds; much more means that the disk is stuck.
+const REDO_WAIT: Duration = Duration::from_secs(30);
+/// The last page of an Aria log is written again when it fills; never more than this before the end.
+const ARIA_LOG_MARGIN_BYTES: u64 = 64 << 10;
+
+/// Enters the first stage, which blocks nothing but can have to wait.
+pub(super) fn start(stages: &mut BackupStages, options: &CaptureOptions) -> Result<()> {
+    for _ in 0..options.lock_tries {
+        if stages.enter(Stage::Start)? == Attempt::Granted {
+            return Ok(());
+        }
+    }
+    Err(Error::new(ErrorKind::Server, "BACKUP STAGE START was not granted in time")
+        .hinted("another backup may be running, or LOCK TABLES .. WRITE is held: see SHOW PROCESSLIST"))
+}
+
+impl Capture<'_> {
+    /// Steps 4 to 6 of the order in [`super`], tried again when a lock is not to be had or held too long.
+    pub(super) fn stop(&mut self, mut stages: BackupStages, connect: &ConnectOptions) -> Result<Position> {
+        let limits = self.options.stage_limits();
+        let mut tries = 0;
+        loop {
+            let stopped = self.try_to_stop(&mut stages, connect);
+            // What was lost with the session was released by the server.
+            drop(stages.end());
+            self.stats.locks.extend_from_slice(stages.records());
+            let error = match stopped {
+                Ok(position) => return Ok(position),
+                Err(Stopped::Failed(error)) => return Err(error),
+                Err(Stopped::TryAgain(error)) => error,
+            };
+            tries += 1;
+            if tries >= self.options.lock_tries {
+                return Err(error);
+            }
+            self.listener.event(Event::Warning {
+                text: format!("{error}; everything was released, trying again ({tries})"),
+            });
+            stages = BackupStages::open(connect, limits)?;
+            start(&mut stages, self.options)?;
+            // Between two stages the server may purge Aria logs: what relied on them is copied anew.
+            let layout = &self.layout;
+            self.copier.inventory.forget(|path| {
+                matches!(layout.when(path), When::AriaControl | When::AriaLog | When::Early(Role::Aria))
+            });
+            self.catch_up()?;
+        }
+    }
+
+    fn try_to_stop(
+        &mut self,
+        stages: &mut BackupStages,
+        connect: &ConnectOptions,
+    ) -> std::result::Result<Position, Stopped> {
+        granted(stages.enter(Stage::Flush)?, "BACKUP STAGE FLUSH")?;
+        granted(stages.enter(Stage::BlockDdl)?, "BACKUP STAGE BLOCK_DDL")?;
+        point("backup.ddl.blocked");
+        let read_before = self.copier.context.counters.bytes_read();
+        let exported = self.settle(stages, connect)?;
+        self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
+        // Most of what the flush under the commit lock would have to wait for is waited for here.
+        stages.session().with(status::flush_engine_logs)?;
+        granted(stages.enter(Stage::BlockCommit)?, "BACKUP STAGE BLOCK_COMMIT")?;
+        stages.session().limit(self.options.lock_max);
+        point("backup.commit.blocked");
+        self.copy_tails()?;
+        stages.session().with(status::flush_engine_logs)?;
+        let position = stages.session().with(position)?;
+        self.follower.stop_at(Lsn(position.lsn));
+        stages.session().alive()?;
+        stages.end()?;
+        if let Some(mut exported) = exported {
+            exported.alive()?;
+            exported.release()?;
+            self.stats.locks.extend_from_slice(exported.records());
+        }
+        Ok(position)
+    }
+
+    /// Makes the copied files those that exist now, under the names they have now, and copies again what
+    /// non-transactional writers have changed.
+    ///
+    /// Returns the lock that keeps imported tables closed to writes; it must be held until the stages have ended.
+    fn settle(
+        &mut self,
+        stages: &mut BackupStages,
+        connect: &ConnectOptions,
+    ) -> std::result::Result<Option<ExportLock>, Stopped> {
+        stages.session().with(status::flush_engine_logs)?;
+        let now = stages.session().with(MariaDbLsns::read)?.current;
+        self.follower.wait_for(now, REDO_WAIT)?;
+        let listing = self.list()?;
+        let rescan = self.rescan(listing.tablespaces)?;
+        self.copy_tablespaces(rescan.copy)?;
+        self.copy_other_files(&listing.others)?;
+        if rescan.copy_closed.is_empty() {
+            return Ok(None);
+        }
+        let tables = rescan.copy_closed.iter().map(table_of).collect::<Result<BTreeSet<_>>>()?;
+        let tables: Vec<_> = tables.into_iter().collect();
+        let names = tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        self.listener.event(Event::Note {
+            text: format!("imported during the backup, copied again while closed to writes: {names}"),
+        });
+        let limits = self.options.stage_limits();
+        let mut export = ExportLock::open(connect, limits)?;
+        granted(export.try_lock(&tables)?, &format!("FLUSH TABLES {names} FOR EXPORT"))?;
+        self.stats.files_recopied += rescan.copy_closed.len() as u64;
+        self.copy_tablespaces(rescan.copy_closed)?;
+        Ok(Some(export))
+    }
+
+    /// Under the commit lock: log tables, the DDL log, and the Aria log to its end, last.
+    fn copy_tails(&mut self) -> Result<()> {
+        // Not the whole tree: that would take long where there are many tables.
+        let found = walk(&self.options.datadir, &|path| {
+            path != "mysql" && !matches!(self.layout.when(path), When::Late(_) | When::AriaLog)
+        })?;
+        let outside = self.outside()?.aria;
+        let files = || found.values().chain(&outside).filter(|entry| !entry.is_dir);
+        let late = files().filter_map(|entry| match self.layout.when(&entry.path) {
+            When::Late(role) => Some((entry.clone(), role)),
+            _ => None,
+        });
+        self.copier.files(late.collect())?;
+        let mut buffers = Buffers::default();
+        let mut logs: Vec<_> =
+            files().filter(|entry| self.layout.when(&entry.path) == When::AriaLog).collect();
+        logs.sort_by(|a, b| a.path.cmp(&b.path));
+        for entry in logs {
+            let Copier { context, inventory, .. } = &mut self.copier;
+            if inventory.has_same_file(entry)
+                && let Some(copied) = inventory.file_mut(&entry.path)
+            {
+                context.plain_tail(entry, copied, ARIA_LOG_MARGIN_BYTES, &mut buffers)?;
+            } else {
+                self.copier.files(vec![(entry.clone(), Role::AriaLog)])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Position and end of redo, read by the session that blocks commits.
+fn position(session: &mut Session) -> std::result::Result<Position, SqlError> {
+    let found = MariaDbPosition::read(session)?;
+    let channels = ReplicaChannel::read_all(session)?;
+    // Where no binlog is written, the position is that of the server as a replica.
+    let gtid = [found.gtid_binlog_pos, found.gtid_slave_pos].into_iter().find(|text| !text.is_empty());
+    let lsn = MariaDbLsns::read(session)?.current;
+    Ok(Position {
+        precision: Precision::Exact,
+        lsn: lsn.0,
+        binlog: found.binlog.map(Into::into),
+        gtid,
+        replica_of: channels.into_iter().map(Into::into).collect(),
+    })
+}
+
+/// The table that a tablespace file belongs to.
+fn table_of(found: &TablespaceEntry) -> Result<TableName> {
+    let path = &found.entry.path;
+    match TableFile::from_path(path) {
+        Some(file) => Ok(TableName { schema: file.database, table: file.table }),
+        None => Err(Error::failed(format!(
+            "{path} was imported during the backup, and its table's name cannot be read"
+        ))
+        .hinted("run the backup again")),
+    }
+}
+
+/// What restore must know of the captured redo.
+pub(super) fn describe_redo(header: &LogHeader, redo: &Captured, position_lsn: u64) -> Result<CapturedRedo> {
+    if redo.stop.0 != position_lsn {
+        return Err(Error::failed(format!(
+            "the captured redo ends at LSN {}, the position was read at {position_lsn}",
+            redo.stop
+        )));
+    }
+    let checkpoint = header.checkpoint();
+    let hex = header.raw().iter().map(|byte| format!("{byte:02x}")).collect();
+    let absolute_paths = redo
+        .absolute_paths
+        .iter()
+        .map(|path| String::from_utf8(path.to_vec()))
+        .collect::<std::result::Result<Vec<_>, _>>()
+        .context("a path in the redo log is not UTF-8")?;
+    Ok(CapturedRedo::MariaDb {
+        checkpoint_lsn: checkpoint.lsn.0,
+        checkpoint_end_lsn: checkpoint.end.0,
+        stop_lsn: redo.stop.0,
+        source_size_bytes: header.file_bytes(),
+        header: hex,
+        encrypted: header.encrypted(),
+        absolute_paths,
+    })
+}

@@ -1,0 +1,174 @@
+//! Where a backup's bytes come from.
+//!
+//! A [`Source`] pushes events, addressed by file id, into a [`Sink`]. It shows neither file descriptors nor paths of
+//! the host, so the same pipeline takes a local data directory, the far end of an SSH connection, or a server that
+//! sends its own pages. The last write of (file, page) wins: a source may send a page, or a whole file, again.
+
+use std::path::Path;
+
+use holdfast_formats::{Lsn, PageSize, SpaceId};
+use serde::Serialize;
+
+use crate::{
+    error::{Error, Result},
+    event::{Cancel, Listener},
+    physical::{CapturedRedo, Position},
+    server::{LockRecord, ServerFacts},
+};
+
+mod attempt;
+pub mod copier;
+pub mod copy;
+pub mod files;
+pub mod inventory;
+pub mod mariadb;
+pub mod mysql;
+pub mod options;
+mod outside;
+mod own_logs;
+pub mod page_reader;
+pub mod redo;
+pub mod spool;
+
+pub use options::CaptureOptions;
+
+/// Names a file within one capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u64);
+
+/// What a file is to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// None of the others: definitions, certificates, settings.
+    Other,
+    /// An InnoDB tablespace.
+    Tablespace,
+    /// An undo tablespace: may shrink while it is copied.
+    Undo,
+    /// The system tablespace.
+    System,
+    /// An Aria log.
+    AriaLog,
+    /// The Aria control file.
+    AriaControl,
+    /// Data or index of an Aria table.
+    Aria,
+    /// A binlog, or its index.
+    Binlog,
+    /// Data or index of a table of another engine.
+    EngineFile,
+}
+
+/// A file, as its events will say.
+#[derive(Clone, Debug)]
+pub struct FileSpec {
+    /// Relative to the data directory, `/` between parts.
+    pub path: String,
+    /// What it is.
+    pub role: Role,
+    /// Permission bits.
+    pub mode: u16,
+    /// The unit of its pages.
+    pub page_size: PageSize,
+    /// Space id and flags of a tablespace.
+    pub space: Option<(SpaceId, u32)>,
+    /// Where it really is, when that is not below the data directory.
+    pub outside: Option<String>,
+}
+
+/// Receives a capture. Called from several threads, for several files at once.
+pub trait Sink: Sync {
+    /// A file begins. Beginning a path again replaces what was sent of it.
+    fn file_begin(&self, spec: FileSpec) -> Result<FileId>;
+    /// Whole pages, contiguous from `first`. A short last page of a file is padded with zeros.
+    /// `hole(i)` says that the i-th of them lies in a hole of the source's file.
+    fn pages(&self, file: FileId, first: u64, bytes: &[u8], hole: &dyn Fn(usize) -> bool) -> Result<()>;
+    /// The file is complete and this long.
+    fn file_end(&self, file: FileId, size_bytes: u64) -> Result<()>;
+    /// The file has another path now.
+    fn file_renamed(&self, file: FileId, path: &str) -> Result<()>;
+    /// The file is not part of the backup after all.
+    fn file_gone(&self, file: FileId) -> Result<()>;
+    /// A directory.
+    fn directory(&self, path: &str, mode: u16) -> Result<()>;
+    /// A directory is not part of the backup after all.
+    fn directory_gone(&self, path: &str) -> Result<()>;
+}
+
+/// What a capture did to get its bytes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CaptureStats {
+    /// Pages read from tablespaces, repeats included.
+    pub pages_read: u64,
+    /// Bytes read from files of any kind.
+    pub bytes_read: u64,
+    /// Bad pages that were read again (a page counts once).
+    pub pages_torn: u64,
+    /// Reads that it took to get them right.
+    pub torn_reads: u64,
+    /// Pages without a checksum that can be checked, accepted after two equal reads.
+    pub pages_unverifiable: u64,
+    /// Files that vanished while they were copied.
+    pub files_vanished: u64,
+    /// Files copied again at the end, because of DDL.
+    pub files_recopied: u64,
+    /// Files renamed between their copy and the end.
+    pub files_renamed: u64,
+    /// Bytes read while DDL was blocked.
+    pub bytes_under_ddl_lock: u64,
+    /// Redo captured.
+    pub redo_bytes: u64,
+    /// The furthest the redo reader was behind the server's newest checkpoint.
+    pub redo_lag_bytes_max: u64,
+    /// Locks, in the order they were released.
+    pub locks: Vec<LockRecord>,
+    /// Whether tablespaces were read past the page cache.
+    pub direct_io: bool,
+}
+
+impl CaptureStats {
+    /// Adds what the copies counted.
+    pub(crate) fn count(&mut self, counters: &copy::CopyCounters) {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.pages_read += counters.pages.load(Relaxed);
+        self.bytes_read += counters.bytes.load(Relaxed);
+        self.pages_torn += counters.torn_pages.load(Relaxed);
+        self.torn_reads += counters.torn_reads.load(Relaxed);
+        self.pages_unverifiable += counters.unverifiable.load(Relaxed);
+        self.files_vanished += counters.vanished.load(Relaxed);
+    }
+}
+
+/// What a capture amounts to, besides the pages it sent.
+#[derive(Clone, Debug)]
+pub struct Captured {
+    /// The server it came from.
+    pub facts: ServerFacts,
+    /// The redo, sent as the item [`crate::physical::REDO_ITEM`].
+    pub redo: CapturedRedo,
+    /// The state it restores to.
+    pub position: Position,
+    /// What it took.
+    pub stats: CaptureStats,
+}
+
+/// A running server whose files can be captured.
+pub trait Source {
+    /// Sends every file and the redo into `sink`, so that the server's own recovery makes one consistent state of it.
+    fn capture(&mut self, sink: &dyn Sink, listener: &dyn Listener, cancel: &Cancel) -> Result<Captured>;
+}
+
+/// The newest LSN that a follower of the redo has safely captured.
+pub trait RedoProgress: Sync {
+    /// Everything before it is captured.
+    fn captured(&self) -> Lsn;
+    /// Fails if the follower has failed: no point in copying on.
+    fn check(&self) -> Result<()>;
+}
+
+/// The redo log that was found is not that of the server that answered.
+fn not_this_server(log: &Path) -> Error {
+    Error::failed(format!("{} is not the redo log of the server that was connected to", log.display()))
+        .hinted("connect to the server that owns this data directory; see --datadir and --path-map")
+}

@@ -1,0 +1,101 @@
+//! What lies in a MySQL data directory: which files are copied when, and which are left.
+
+use crate::{
+    server::ServerFacts,
+    source::{Role, files::base_name, own_logs::OwnLogs},
+};
+
+/// When a file is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// A tablespace: page-checked, while the server writes.
+    Tablespace(Role),
+    /// Before the locks, and again under the DDL lock if it has changed since.
+    Early(Role),
+    /// Before the locks, and again while its tables are closed to writes if it has changed since.
+    Table,
+    /// Not part of a backup.
+    Never,
+}
+
+/// The files that the server's own settings name.
+#[derive(Debug, Default)]
+pub struct Layout {
+    own_logs: OwnLogs,
+}
+
+/// Made anew by the server at each start.
+const NEVER_FOLDERS: &[&str] = &["#innodb_redo", "#innodb_temp", "#ib_archive", "#meb", "#ib_16384_0.dblwr"];
+
+impl Layout {
+    /// From the server's settings.
+    #[must_use]
+    pub fn new(facts: &ServerFacts) -> Self {
+        Self { own_logs: OwnLogs::of(facts) }
+    }
+
+    /// When `path` is copied.
+    #[must_use]
+    pub fn when(&self, path: &str) -> When {
+        let name = base_name(path);
+        let top = !path.contains('/');
+        let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
+        if top
+            && (NEVER_FOLDERS.contains(&name)
+                || ends(&[".pid", ".sock", ".sock.lock", ".err", ".dblwr", ".bdblwr"])
+                || name == "auto.cnf"
+                || name == "ib_buffer_pool"
+                || name.starts_with("ibtmp")
+                || name.starts_with("ib_logfile"))
+        {
+            return When::Never;
+        }
+        if self.own_logs.contains(path) {
+            return When::Never;
+        }
+        if ends(&[".ibd"]) {
+            return When::Tablespace(Role::Tablespace);
+        }
+        if ends(&[".ibu"]) || (top && is_numbered(name, "undo_")) {
+            return When::Tablespace(Role::Undo);
+        }
+        if top && name.starts_with("ibdata") {
+            return When::Tablespace(Role::System);
+        }
+        if ends(&[".MYD", ".MYI", ".CSV", ".CSM", ".ARZ", ".ARM", ".ARN"]) {
+            return When::Table;
+        }
+        When::Early(Role::Other)
+    }
+}
+
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_a_data_directory_has_its_time() {
+        let layout = Layout { own_logs: OwnLogs::of_base("binlog") };
+        for (path, when) in [
+            ("mysql.ibd", When::Tablespace(Role::Tablespace)),
+            ("ibdata1", When::Tablespace(Role::System)),
+            ("undo_001", When::Tablespace(Role::Undo)),
+            ("more.ibu", When::Tablespace(Role::Undo)),
+            ("db/t#p#p0.ibd", When::Tablespace(Role::Tablespace)),
+            ("db/t_364.sdi", When::Early(Role::Other)),
+            ("db/t.MYD", When::Table),
+            ("mysqld-auto.cnf", When::Early(Role::Other)),
+            ("auto.cnf", When::Never),
+            ("#innodb_redo", When::Never),
+            ("#ib_16384_1.dblwr", When::Never),
+            ("binlog.000007", When::Never),
+            ("binlog.index", When::Never),
+        ] {
+            assert_eq!(layout.when(path), when, "{path}");
+        }
+    }
+}

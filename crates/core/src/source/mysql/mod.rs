@@ -1,0 +1,145 @@
+//! A running MySQL server, captured so that its own crash recovery makes one consistent state of the copy.
+//!
+//! DDL is blocked only at the end. Bulk builds of indexes write pages without redo, so a copy that began before such
+//! a build ended is void: the redo holds a record for each (MLOG_INDEX_LOAD), which the follower looks for. Order of
+//! the steps, each verified on 9.7.4 (`docs/hot-backup.md`):
+//!
+//! 1. register as consumer of the redo, then follow it from the newest checkpoint;
+//! 2. copy tablespaces, then all other files, while the server writes; catch up once or twice;
+//! 3. `LOCK INSTANCE FOR BACKUP`: settle names, copy again what DDL has touched;
+//! 4. `FLUSH TABLES … WITH READ LOCK` on the tables of other engines: copy what has changed;
+//! 5. `log_status`: position and end LSN together; release; cut the redo exactly there.
+
+use holdfast_formats::{Lsn, redo::index_load::IndexLoadLimits};
+
+use super::{
+    CaptureOptions, CaptureStats, Captured, Sink, Source,
+    copier::Copier,
+    copy::{CopyContext, CopyCounters, Progress},
+    inventory::Inventory,
+    not_this_server,
+    page_reader::ReadMode,
+    redo::mysql::Follower,
+    spool::Spool,
+};
+use crate::{
+    error::{Error, Result},
+    event::{Cancel, Event, Listener},
+    points::point,
+    server::{ConnectOptions, Purpose, RedoConsumer, ServerFacts, Session, status::MySqlRedoStatus},
+};
+
+mod consumer;
+mod copy;
+mod layout;
+mod stop;
+
+pub use layout::Layout;
+
+/// The server.
+pub struct MySqlSource {
+    connect: ConnectOptions,
+    facts: ServerFacts,
+    session: Session,
+    options: CaptureOptions,
+}
+
+impl MySqlSource {
+    /// A source on a server that was probed and found fit.
+    #[must_use]
+    pub fn new(
+        connect: ConnectOptions,
+        facts: ServerFacts,
+        session: Session,
+        options: CaptureOptions,
+    ) -> Self {
+        Self { connect, facts, session, options }
+    }
+}
+
+/// What the phases share.
+struct Capture<'a> {
+    options: &'a CaptureOptions,
+    facts: &'a ServerFacts,
+    layout: Layout,
+    copier: Copier<'a>,
+    follower: &'a Follower,
+    stats: CaptureStats,
+    listener: &'a dyn Listener,
+    /// For questions while another session holds the lock.
+    session: &'a mut Session,
+}
+
+impl Source for MySqlSource {
+    fn capture(&mut self, sink: &dyn Sink, listener: &dyn Listener, cancel: &Cancel) -> Result<Captured> {
+        listener.event(Event::Phase { name: "start" });
+        if self.facts.encryption.redo {
+            return Err(Error::failed("the redo log is encrypted (innodb_redo_log_encrypt)")
+                .hinted("backups of servers with encrypted redo are not supported yet"));
+        }
+        let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
+        let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
+        let highest_index = self
+            .session
+            .number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")?;
+        // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on.
+        let consumer = RedoConsumer::register(&self.connect)?;
+        point("backup.consumer.registered");
+        let follower = Follower::start(&self.options.redo_dir, spool, IndexLoadLimits::above(highest_index))?;
+        let redo = MySqlRedoStatus::read(&mut self.session)?;
+        if follower.begin().log_uuid != redo.uuid {
+            return Err(not_this_server(&self.options.redo_dir));
+        }
+        let observer = Session::open(&self.connect, Purpose::Monitor)?;
+        let counters = CopyCounters::default();
+        let progress = Progress::new(listener);
+        let (position, mut stats) = std::thread::scope(|scope| {
+            let advancing =
+                consumer::advance(scope, consumer, observer, &follower, self.facts.innodb.redo_size);
+            point("backup.redo.following");
+            let mut capture = Capture {
+                options: &self.options,
+                facts: &self.facts,
+                layout: Layout::new(&self.facts),
+                copier: Copier {
+                    context: CopyContext {
+                        flavor: self.facts.flavor(),
+                        mode,
+                        sink,
+                        counters: &counters,
+                        progress: &progress,
+                        cancel,
+                        redo: &follower,
+                    },
+                    inventory: Inventory::default(),
+                    parallel: self.options.parallel,
+                },
+                follower: &follower,
+                stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
+                listener,
+                session: &mut self.session,
+            };
+            listener.event(Event::Phase { name: "copy" });
+            capture.copy_while_the_server_writes()?;
+            point("backup.copied");
+            listener.event(Event::Phase { name: "stop" });
+            let position = capture.stop(&self.connect)?;
+            point("backup.locks.released");
+            let stats = capture.stats;
+            drop(advancing);
+            Ok::<_, Error>((position, stats))
+        })?;
+        let begin = follower.begin().clone();
+        let redo = follower.finish(Lsn(position.lsn), stop::REDO_WAIT)?;
+        point("backup.redo.finished");
+        stats.count(&counters);
+        stats.redo_bytes = redo.keep_bytes;
+        super::redo::send(&redo.spool, redo.keep_bytes, &redo.last_block, sink)?;
+        Ok(Captured {
+            facts: self.facts.clone(),
+            redo: stop::describe_redo(&begin, &position),
+            position,
+            stats,
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! Reads a file in extents, the way the server writes it.
+//!
+//! A server that writes with `O_DIRECT` can leave a stale page in the page cache, with a good checksum. So the reader
+//! goes past the cache whenever the server does, and a second read of a page never comes from the cache: either the
+//! file is open with `O_DIRECT`, or the range is dropped from the cache first.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
+};
+
+use rustix::fs::{Advice, OFlags, fadvise};
+
+/// Alignment of offset, length and memory for direct reads.
+const ALIGNMENT: usize = 4096;
+
+/// How to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Past the page cache.
+    Direct,
+    /// Through it.
+    Buffered,
+}
+
+/// A buffer whose contents begin at a multiple of [`ALIGNMENT`]. One for each reader thread.
+#[derive(Debug)]
+pub struct ExtentBuffer {
+    memory: Vec<u8>,
+    start: usize,
+    capacity: usize,
+}
+
+impl ExtentBuffer {
+    /// Room for `capacity` bytes.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.next_multiple_of(ALIGNMENT);
+        let memory = vec![0; capacity + ALIGNMENT];
+        let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Self { memory, start, capacity }
+    }
+
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        let end = self.start + len.next_multiple_of(ALIGNMENT).min(self.capacity);
+        &mut self.memory[self.start..end]
+    }
+
+    /// The first `len` bytes of what was read.
+    #[must_use]
+    pub fn bytes(&self, len: usize) -> &[u8] {
+        &self.memory[self.start..self.start + len]
+    }
+
+    /// The same, to be mended.
+    pub fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + len]
+    }
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct PageReader {
+    file: File,
+    mode: ReadMode,
+}
+
+impl PageReader {
+    /// Opens `path`. Falls back to buffered reads where the file system knows no direct ones.
+    pub fn open(path: &Path, mode: ReadMode) -> io::Result<Self> {
+        if mode == ReadMode::Direct {
+            let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
+            match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+                Ok(file) => return Ok(Self { file, mode }),
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { file: File::open(path)?, mode: ReadMode::Buffered })
+    }
+
+    /// The open file, for its metadata.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// How it is being read.
+    #[must_use]
+    pub fn mode(&self) -> ReadMode {
+        self.mode
+    }
+
+    /// Reads up to `len` bytes at `offset`, a multiple of 4,096 where reads are direct; fewer only at the end of the
+    /// file.
+    pub fn read(&self, offset: u64, len: usize, buffer: &mut ExtentBuffer) -> io::Result<usize> {
+        let room = buffer.room(len);
+        let mut done = 0;
+        while done < room.len() {
+            match self.file.read_at(&mut room[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            // A direct read that stops off the grid has met the end of the file.
+            if self.mode == ReadMode::Direct && !done.is_multiple_of(ALIGNMENT) {
+                break;
+            }
+        }
+        Ok(done.min(len))
+    }
+
+    /// Reads one page again, never from the cache. `offset` is that of the page. `None`: the file has become shorter.
+    pub fn read_again(
+        &self,
+        offset: u64,
+        len: usize,
+        buffer: &mut ExtentBuffer,
+    ) -> io::Result<Option<Vec<u8>>> {
+        let start = offset / ALIGNMENT as u64 * ALIGNMENT as u64;
+        let skip = usize::try_from(offset - start).unwrap_or(0);
+        if self.mode == ReadMode::Buffered {
+            fadvise(&self.file, start, std::num::NonZeroU64::new((skip + len) as u64), Advice::DontNeed)?;
+        }
+        let got = self.read(start, skip + len, buffer)?;
+        Ok((got == skip + len).then(|| buffer.bytes(got)[skip..].to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_modes_read_the_same_up_to_an_odd_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let content: Vec<u8> = (0..100_003_u32).map(|i| (i % 251) as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        for mode in [ReadMode::Direct, ReadMode::Buffered] {
+            let reader = PageReader::open(&path, mode).unwrap();
+            let mut buffer = ExtentBuffer::new(1 << 16);
+            let mut all = Vec::new();
+            loop {
+                let got = reader.read(all.len() as u64, 1 << 16, &mut buffer).unwrap();
+                all.extend_from_slice(buffer.bytes(got));
+                if got < 1 << 16 {
+                    break;
+                }
+            }
+            assert!(all == content, "{mode:?}");
+            assert_eq!(reader.read_again(1024, 512, &mut buffer).unwrap().unwrap(), content[1024..1536]);
+            assert_eq!(reader.read_again(99_999, 512, &mut buffer).unwrap(), None);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Where captured redo waits until the lock is released and the store takes it: a local file, sealed with a key that
+//! exists only in this process, without a name, so that every way of ending removes it.
+//!
+//! The redo reader appends and never waits for the copy or for the store.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use holdfast_pipe::{ObjectKey, SealContext, Suite, TAG_BYTES};
+use zeroize::Zeroizing;
+
+use crate::error::{Context, Error, Result};
+
+const FRAME_BYTES: usize = 1 << 20;
+
+/// An append-only sequence of bytes.
+pub struct Spool {
+    file: File,
+    dir: PathBuf,
+    key: ObjectKey,
+    frame: Vec<u8>,
+    frames: u64,
+    bytes_max: u64,
+}
+
+impl Spool {
+    /// An empty spool in `dir` that takes at most `bytes_max`.
+    pub fn create(dir: &Path, bytes_max: u64) -> Result<Self> {
+        let file = tempfile::tempfile_in(dir)
+            .context(format_args!("create the redo spool in {}", dir.display()))
+            .map_err(|error| error.hinted("choose a directory with room for it by --spool-dir"))?;
+        let mut secret = Zeroizing::new([0; 32]);
+        getrandom::fill(secret.as_mut_slice()).context("draw a key for the redo spool")?;
+        let key = ObjectKey::derive(Suite::X25519Aes256Gcm, &secret, b"redo spool");
+        Ok(Self {
+            file,
+            dir: dir.to_owned(),
+            key,
+            frame: Vec::with_capacity(FRAME_BYTES + TAG_BYTES),
+            frames: 0,
+            bytes_max,
+        })
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.frames * FRAME_BYTES as u64 + self.frame.len() as u64
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends; full is an error, with the numbers.
+    pub fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        if self.len() + bytes.len() as u64 > self.bytes_max {
+            return Err(Error::failed(format!(
+                "the redo spool in {} is full: the server wrote more than {} bytes of redo during the backup",
+                self.dir.display(),
+                self.bytes_max
+            ))
+            .hinted("allow more by --redo-spool-max, or take the backup when the server writes less"));
+        }
+        while !bytes.is_empty() {
+            let take = bytes.len().min(FRAME_BYTES - self.frame.len());
+            self.frame.extend_from_slice(&bytes[..take]);
+            bytes = &bytes[take..];
+            if self.frame.len() == FRAME_BYTES {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.key.seal(context(self.frames), &mut self.frame);
+        self.file
+            .write_all_at(&self.frame, self.frames * (FRAME_BYTES + TAG_BYTES) as u64)
+            .context(format_args!("write the redo spool in {}", self.dir.display()))?;
+        self.frame.clear();
+        self.frames += 1;
+        Ok(())
+    }
+
+    /// Gives back the first `len` bytes in order, in pieces of 1 MiB but for the last.
+    pub fn read(&self, len: u64, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut left = len.min(self.len());
+        let mut frame = 0;
+        while left > 0 {
+            let bytes = self.frame(frame)?;
+            let take = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            each(&bytes[..take])?;
+            left -= take as u64;
+            frame += 1;
+        }
+        Ok(())
+    }
+
+    /// `len` bytes at `offset`; both within what was appended, and within one frame.
+    pub fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let bytes = self.frame(offset / FRAME_BYTES as u64)?;
+        let start = usize::try_from(offset % FRAME_BYTES as u64).unwrap_or(0);
+        match bytes.get(start..start + len) {
+            Some(bytes) => Ok(bytes.to_vec()),
+            None => Err(Error::failed(format!("the redo spool has no {len} bytes at {offset}"))),
+        }
+    }
+
+    fn frame(&self, frame: u64) -> Result<std::borrow::Cow<'_, [u8]>> {
+        if frame >= self.frames {
+            return Ok(self.frame.as_slice().into());
+        }
+        let mut sealed = vec![0; FRAME_BYTES + TAG_BYTES];
+        self.file
+            .read_exact_at(&mut sealed, frame * (FRAME_BYTES + TAG_BYTES) as u64)
+            .context(format_args!("read the redo spool in {}", self.dir.display()))?;
+        let len = self
+            .key
+            .open(context(frame), &mut sealed)
+            .map_err(io::Error::other)
+            .context(format_args!("the redo spool in {} was altered", self.dir.display()))?
+            .len();
+        sealed.truncate(len);
+        Ok(sealed.into())
+    }
+}
+
+fn context(frame: u64) -> SealContext {
+    SealContext {
+        object_kind: 0,
+        chunk_kind: 0,
+        codec: 0,
+        last: false,
+        ordinal: frame,
+        plain_len: FRAME_BYTES as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_comes_out_and_is_not_readable_on_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(dir.path(), 10 << 20).unwrap();
+        let bytes: Vec<u8> = (0..3_500_000_u32).map(|i| (i % 253) as u8).collect();
+        for piece in bytes.chunks(777_777) {
+            spool.append(piece).unwrap();
+        }
+        assert_eq!(spool.len(), bytes.len() as u64);
+        let mut out = Vec::new();
+        spool
+            .read(3_400_000, |piece| {
+                out.extend_from_slice(piece);
+                Ok(())
+            })
+            .unwrap();
+        assert!(out == bytes[..3_400_000]);
+        assert_eq!(spool.read_at(2 << 20, 512).unwrap(), bytes[2 << 20..(2 << 20) + 512]);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the spool has a name");
+        let mut stored = vec![0; 1000];
+        spool.file.read_exact_at(&mut stored, 0).unwrap();
+        assert!(stored != bytes[..1000]);
+    }
+
+    #[test]
+    fn a_full_spool_fails_with_the_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(dir.path(), 1000).unwrap();
+        spool.append(&[1; 1000]).unwrap();
+        assert!(spool.append(&[1]).unwrap_err().to_string().contains("1000 bytes"));
+    }
+}
