@@ -68,18 +68,18 @@ impl Capture<'_> {
         let listing = self.list()?;
         self.copy_other_files(&listing.others)?;
         let status = lock.session().with(LogStatus::read)?;
-        lock.unlock_tables()?;
-        lock.session().with(status::flush_engine_logs)?;
-        // Read to the end before the lock goes: what follows is only the cut.
-        self.follower.wait_for(status.lsn, REDO_WAIT)?;
-        if !lock.session().with(MySqlRedoStatus::read)?.is_enabled {
+        let redo_is_on = lock.session().with(MySqlRedoStatus::read)?.is_enabled;
+        let channels = lock.session().with(ReplicaChannel::read_all)?;
+        lock.session().alive()?;
+        lock.release()?;
+        if !redo_is_on {
             return Err(Error::failed("redo logging was switched off during the backup")
                 .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG, then run the backup again")
                 .into());
         }
-        let channels = lock.session().with(ReplicaChannel::read_all)?;
-        lock.session().alive()?;
-        lock.release()?;
+        // The end is written by now, or about to be: no lock is needed to read on to it.
+        lock.session().with(status::flush_engine_logs)?;
+        self.follower.wait_for(status.lsn, REDO_WAIT)?;
         Ok(Position {
             precision: Precision::Exact,
             lsn: status.lsn.0,
