@@ -25,7 +25,7 @@ fn a_replica_ends_equal_after_every_kind_of_change(kind: ServerKind) -> Result<(
     let writes = WriteLoad::start(&source, 2, 7)?;
     let storm = DdlStorm::start(&source, 2, 7)?;
     let prober = CommitProber::start(&source)?;
-    std::thread::sleep(Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(2));
     let (writes, storm, commits) = (writes.stop()?, storm.stop()?, prober.stop()?);
     assert!(writes.committed > 0 && writes.plain > 0 && commits.max() > Duration::ZERO, "{writes:?}");
     assert!(storm.done > 2 * storm.refused.values().sum::<u64>(), "mostly refused: {storm:?}");
