@@ -34,6 +34,11 @@ bench: servers ## cost of backup and restore, beside MariaDB's own tool (BENCH='
 	$(CARGO) build --release -p holdfast -p holdfast-testkit
 	@target/release/bench $(BENCH)
 
-CASES ?= 50000
-fuzz: ## the property tests of parsers and repository with many random cases (CASES=50000)
+CASES ?= 20000
+SECONDS_EACH ?= 30
+fuzz: ## parsers and repository against random input (CASES=20000 SECONDS_EACH=30); needs a nightly toolchain
 	PROPTEST_CASES=$(CASES) $(CARGO) test --release -p holdfast-formats -p holdfast-pipe -p holdfast-repo
+	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
+	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
+	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(SECONDS_EACH); \
+	done
