@@ -10,6 +10,7 @@
 
 pub mod connect;
 pub mod facts;
+pub mod grants;
 pub mod inventory;
 pub mod lock;
 pub mod mariadb_stages;
@@ -18,12 +19,14 @@ pub mod option_file;
 pub mod process;
 pub mod session;
 mod sql_error;
+pub mod stale;
 pub mod status;
 pub mod table_lock;
 pub mod version;
 
 pub use connect::{ConnectOptions, Purpose, Secret, SslMode};
 pub use facts::{Capabilities, ServerFacts};
+pub use grants::check_grants;
 pub use inventory::TableInventory;
 pub use lock::{Attempt, LockLimits, LockRecord};
 pub use mariadb_stages::{BackupStages, Stage};

@@ -159,7 +159,8 @@ pub enum Network {
 pub struct ServerRun {
     /// The program.
     pub binary: PathBuf,
-    /// Its options. Those for temporary directory, error log, pid file and socket are added, and win.
+    /// Its options. Those for temporary directory, error log, pid file and socket are added, and win. MySQL tells of its
+    /// recovery only with `--log-error-verbosity=3`.
     pub arguments: Vec<OsString>,
     /// What it reads from standard input.
     pub stdin: Vec<u8>,

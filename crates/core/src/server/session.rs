@@ -20,6 +20,7 @@ use mysql::{Conn, Value, prelude::Queryable};
 use super::{
     connect::{ConnectOptions, Purpose},
     sql_error::{SqlCause, SqlError, code},
+    stale,
     version::ServerVersion,
 };
 use crate::error::Result;
@@ -311,6 +312,7 @@ impl HeldSession {
             return Err(error.into());
         }
         session.exec(&format!("SET SESSION wait_timeout = {}", WAIT_TIMEOUT.as_secs()))?;
+        stale::mark(&mut session, purpose)?;
         let cloned = session.socket.try_clone();
         let socket = cloned.map_err(|error| SqlError::new(SqlCause::Lost, error.to_string()))?;
         let connection_id = session.id;

@@ -2,7 +2,9 @@
 
 mod connect;
 mod facts;
+mod grants;
 mod held;
+mod process;
 mod status;
 
 use holdfast_core::server::{ConnectOptions, Purpose, Secret, Session};
