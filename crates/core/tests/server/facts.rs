@@ -92,3 +92,36 @@ fn tables_by_engine() {
         assert_eq!(blind, inventory);
     });
 }
+
+/// Each thing at which a backup would go wrong is refused by name, with what to do.
+#[test]
+fn refusals() {
+    on_each(|server| {
+        let facts = ServerFacts::probe(&mut session(server)).unwrap();
+        let refused = |name: &str, change: &dyn Fn(&mut ServerFacts)| {
+            let mut facts = facts.clone();
+            change(&mut facts);
+            let error = facts.refuse_unsupported().unwrap_err();
+            assert!(error.to_string().contains(name) && error.hint().is_some(), "{error:?}");
+        };
+        refused("wsrep_on", &|facts| facts.capabilities.galera = true);
+        refused("replication group", &|facts| facts.capabilities.group_member = true);
+        refused("innodb_log_archive", &|facts| facts.capabilities.log_archive = true);
+        refused("innodb_redo_log_enabled", &|facts| facts.capabilities.redo_enabled = false);
+        refused("innodb_force_recovery", &|facts| facts.innodb.force_recovery = 3);
+        refused("raw device", &|facts| facts.innodb.data_file_path = "/dev/sdb:3Graw".to_owned());
+        refused("binlog_storage_engine", &|facts| {
+            facts.binlog.as_mut().unwrap().storage_engine = Some("innodb".to_owned());
+        });
+        if server.kind().is_mariadb() {
+            refused("BACKUP STAGE", &|facts| facts.capabilities.backup_stages = false);
+            refused("Innodb_lsn", &|facts| facts.capabilities.lsn_status = false);
+        } else {
+            refused("LOCK INSTANCE", &|facts| facts.capabilities.instance_lock = false);
+            refused("log_status", &|facts| facts.capabilities.log_status = false);
+            server.exec("ALTER INSTANCE DISABLE INNODB REDO_LOG").unwrap();
+            let facts = ServerFacts::probe(&mut session(server)).unwrap();
+            assert!(!facts.capabilities.redo_enabled);
+        }
+    });
+}

@@ -4,7 +4,8 @@ use holdfast_core::server::{
     ServerFacts,
     status::{
         LogStatus, MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, checkpoint_now,
-        flush_binary_logs, flush_engine_logs, mariadb_tables, mysql_files, refuse_gaps, tablespaces,
+        flush_binary_logs, flush_engine_logs, mariadb_tables, mysql_durable_end, mysql_files, refuse_gaps,
+        tablespaces,
     },
 };
 
@@ -41,6 +42,7 @@ fn positions() {
             assert!(before.lsn < after.lsn && before.checkpoint <= before.lsn);
             assert!(after.gtid_executed.contains(&after.server_uuid));
             assert!(before.binlog.unwrap().offset < after.binlog.as_ref().unwrap().offset);
+            assert!(mysql_durable_end(&mut session).unwrap() >= after.lsn);
             let redo = MySqlRedoStatus::read(&mut session).unwrap();
             assert!(redo.is_enabled && redo.uuid != 0, "{redo:?}");
             assert!(redo.checkpoint <= redo.flushed && redo.flushed <= redo.current, "{redo:?}");
