@@ -30,9 +30,9 @@ demo: servers ## back up a busy server, restore it, prove the copy equal (DEMO='
 	$(CARGO) build --release -p holdfast -p holdfast-testkit
 	@target/release/demo $(DEMO)
 
-bench: servers ## cost of backup and restore, beside MariaDB's own tool (BENCH='--size-mib 4096 --rounds 5')
-	$(CARGO) build --release -p holdfast -p holdfast-testkit
-	@target/release/bench $(BENCH)
+bench: servers ## cost of backup and restore beside other tools, see docs/bench.md (BENCH=--quick)
+	$(CARGO) build --release -p holdfast -p holdfast-bench
+	@target/release/holdfast-bench physical $(BENCH)
 
 CASES ?= 20000
 SECONDS_EACH ?= 30

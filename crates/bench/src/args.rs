@@ -1,0 +1,126 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use holdfast_testkit::ServerKind;
+
+use crate::scenario;
+
+/// Measures Holdfast beside the tools that it is compared with, on real servers.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast-bench", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure hot physical backup and restore
+    Physical(PhysicalArgs),
+    /// Make table and plot again from a JSON file of results
+    Report {
+        /// For example bench/results/physical.json
+        file: PathBuf,
+    },
+}
+
+/// What `physical` measures.
+#[derive(Args, Debug)]
+pub(crate) struct PhysicalArgs {
+    /// Tables on each server, about
+    #[arg(long, value_name = "MIB", default_value_t = 4000)]
+    size_mib: u64,
+
+    /// How often each contestant runs
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// A smoke test with 200 MiB and one run, whose figures mean nothing
+    #[arg(long, conflicts_with_all = ["size_mib", "runs"])]
+    quick: bool,
+
+    /// Scenarios [default: all of them]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = scenario::names())]
+    only: Vec<String>,
+
+    /// Contestants, as named in the JSON: floor, holdfast, mariadb-backup-zstd … [default: all of them]
+    #[arg(long = "tool", value_name = "NAMES", value_delimiter = ',')]
+    tools: Vec<String>,
+
+    /// Servers
+    #[arg(long = "server", value_name = "NAMES", value_delimiter = ',', default_value = "mariadb-10.11,mysql-9.7", value_parser = server_kind)]
+    servers: Vec<ServerKind>,
+
+    /// Name of the files in --out-dir [default: physical; quick with --quick]
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Where the results go
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
+    out_dir: PathBuf,
+
+    /// Where data are kept and everything is written, on the disk to be measured [default: ~/.cache/holdfast/bench]
+    #[arg(long, value_name = "DIR")]
+    work_dir: Option<PathBuf>,
+
+    /// The holdfast program [default: beside this one]
+    #[arg(long, value_name = "PROGRAM")]
+    holdfast: Option<PathBuf>,
+}
+
+/// What was asked for, with nothing left open.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) size_mib: u64,
+    pub(crate) rounds: u32,
+    pub(crate) quick: bool,
+    pub(crate) only: Vec<String>,
+    pub(crate) tools: Vec<String>,
+    pub(crate) servers: Vec<ServerKind>,
+    pub(crate) name: String,
+    pub(crate) out_dir: PathBuf,
+    pub(crate) work_dir: Option<PathBuf>,
+    pub(crate) holdfast: PathBuf,
+}
+
+impl PhysicalArgs {
+    const QUICK_SIZE_MIB: u64 = 200;
+
+    /// Fills in the defaults.
+    pub(crate) fn resolve(self) -> anyhow::Result<Options> {
+        let holdfast = match self.holdfast {
+            Some(program) => std::path::absolute(program)?,
+            None => std::env::current_exe()?.with_file_name("holdfast"),
+        };
+        Ok(Options {
+            size_mib: if self.quick { PhysicalArgs::QUICK_SIZE_MIB } else { self.size_mib },
+            rounds: if self.quick { 1 } else { self.runs },
+            quick: self.quick,
+            only: self.only,
+            tools: self.tools,
+            servers: self.servers,
+            name: self.name.unwrap_or_else(|| if self.quick { "quick" } else { "physical" }.to_owned()),
+            out_dir: self.out_dir,
+            work_dir: self.work_dir,
+            holdfast,
+        })
+    }
+}
+
+impl Options {
+    /// Of data on one server, for forecasts only.
+    pub(crate) fn data_gb(&self) -> f64 {
+        const SYSTEM_TABLESPACES_MIB: u64 = 100;
+        (self.size_mib + SYSTEM_TABLESPACES_MIB) as f64 * f64::from(1 << 20) / 1e9
+    }
+}
+
+fn server_kind(name: &str) -> Result<ServerKind, String> {
+    let known = ServerKind::all_kinds();
+    known
+        .into_iter()
+        .find(|kind| kind.name() == name)
+        .ok_or_else(|| format!("unknown server; known are {}", known.map(ServerKind::name).join(", ")))
+}

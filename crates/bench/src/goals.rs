@@ -1,0 +1,204 @@
+//! What was promised, and whether it was kept.
+//!
+//! Two contestants are compared round by round, since only neighbours in time had the same machine; the value is the median of
+//! those ratios. A goal whose contestants were not measured says so.
+
+use serde::{Deserialize, Serialize};
+
+use crate::results::{Cache, Group, Load, Results, Sample, Series, Unit};
+use crate::stats::{Spread, percentile};
+
+/// A goal and how it came out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    pub(crate) server: String,
+    pub(crate) goal: String,
+    pub(crate) at_most: f64,
+    pub(crate) unit: Unit,
+    pub(crate) value: Option<Spread>,
+    pub(crate) outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    Met,
+    Missed,
+    NotMeasured,
+}
+
+const MARIADB: &str = "mariadb-10.11";
+const MYSQL: &str = "mysql-9.7";
+const WALL: fn(&Sample) -> Option<f64> = |sample| Some(sample.wall_s);
+const STORED: fn(&Sample) -> Option<f64> = |sample| sample.stored_bytes.map(|bytes| bytes as f64);
+
+/// Holds the results against all goals.
+pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
+    let full = |server| In { results, scenario: "full", server, cache: Cache::Cold, load: Load::Idle };
+    let busy = In { results, scenario: "busy", server: MARIADB, cache: Cache::Cold, load: Load::Writes };
+    let restore =
+        In { results, scenario: "restore", server: MARIADB, cache: Cache::Cold, load: Load::Stopped };
+    let incremental =
+        |server| In { results, scenario: "incremental", server, cache: Cache::Cold, load: Load::Idle };
+    let many =
+        In { results, scenario: "amplification", server: MARIADB, cache: Cache::Cold, load: Load::Stopped };
+    let ratio = Unit::Ratio;
+    let mut verdicts = vec![
+        full(MARIADB).verdict("plain, unencrypted, cold: wall / cp + sync", 1.15, ratio, |it| {
+            it.ratio("holdfast-plain", "floor", WALL)
+        }),
+        full(MARIADB).verdict("plain, unencrypted, cold: wall / mariadb-backup", 1.0, ratio, |it| {
+            it.ratio("holdfast-plain", "mariadb-backup", WALL)
+        }),
+        full(MARIADB).verdict("zstd + encryption, cold: wall / (mariadb-backup | zstd)", 0.75, ratio, |it| {
+            it.ratio("holdfast", "mariadb-backup-zstd", WALL)
+        }),
+        full(MARIADB).verdict(
+            "zstd + encryption: bytes stored / (mariadb-backup | zstd)",
+            1.0,
+            ratio,
+            |it| it.ratio("holdfast", "mariadb-backup-zstd", STORED),
+        ),
+        full(MARIADB).verdict(
+            "zstd + encryption, cold: wall / (bytes / (cores x codec alone))",
+            1.2,
+            ratio,
+            In::codec_bound,
+        ),
+        restore.verdict("restore: wall / (decompress + extract + prepare + copy-back)", 0.5, ratio, |it| {
+            it.ratio("holdfast", "mariadb-backup-zstd", WALL)
+        }),
+        restore.verdict("restore: wall / (decompress + extract + prepare + move-back)", 0.8, ratio, |it| {
+            it.ratio("holdfast", "mariadb-backup-zstd-move", WALL)
+        }),
+        busy.verdict("longest commit seen by a 1 kHz prober, median of the runs", 15.0, Unit::Ms, |it| {
+            it.longest_commits("holdfast")
+        }),
+        busy.verdict("longest commit seen by a 1 kHz prober, p95 of the runs", 60.0, Unit::Ms, |it| {
+            let series = it.series("holdfast")?;
+            let longest = series.samples.iter().filter_map(|sample| Some(sample.clients?.commit_longest_ms));
+            percentile(longest, 95.0).map(Spread::single)
+        }),
+        many.verdict("after 50 skewed incrementals: restore wall / fresh full's", 1.3, ratio, |it| {
+            it.ratio("holdfast-after-many", "holdfast-fresh", WALL)
+        }),
+        many.verdict(
+            "after 50 skewed incrementals: repository with the last one / fresh full's",
+            1.3,
+            ratio,
+            |it| Some(Spread::single(it.figure("repo-pruned")? / it.figure("repo-fresh")?)),
+        ),
+        full(MYSQL).verdict("plain, unencrypted, cold: wall / cp + sync", 1.15, ratio, |it| {
+            it.ratio("holdfast-plain", "floor", WALL)
+        }),
+        full(MYSQL).verdict(
+            "zstd + encryption, cold: wall / (bytes / (cores x codec alone))",
+            1.2,
+            ratio,
+            In::codec_bound,
+        ),
+    ];
+    for server in [MARIADB, MYSQL] {
+        let it = incremental(server);
+        verdicts.push(it.verdict("1 % changed, cold: wall / reading the files once", 1.1, ratio, |it| {
+            it.ratio("holdfast", "read-once", WALL)
+        }));
+        verdicts.push(it.verdict(
+            "1 % changed: bytes stored / changed pages compressed alone",
+            1.03,
+            ratio,
+            |it| {
+                let alone = it.figure("changed-compressed")?;
+                it.series("holdfast")?.spread(|sample| Some(STORED(sample)? / alone))
+            },
+        ));
+    }
+    // Servers that were not asked for have no goals.
+    verdicts.retain(|verdict| results.data.iter().any(|data| data.server == verdict.server));
+    verdicts
+}
+
+/// One group of the results.
+#[derive(Clone, Copy)]
+struct In<'a> {
+    results: &'a Results,
+    scenario: &'static str,
+    server: &'static str,
+    cache: Cache,
+    load: Load,
+}
+
+impl<'a> In<'a> {
+    fn verdict(
+        self,
+        goal: &str,
+        at_most: f64,
+        unit: Unit,
+        value: impl Fn(In<'a>) -> Option<Spread>,
+    ) -> Verdict {
+        let value = value(self);
+        let outcome = match value {
+            None => Outcome::NotMeasured,
+            Some(value) if value.median <= at_most => Outcome::Met,
+            Some(_) => Outcome::Missed,
+        };
+        Verdict { server: self.server.to_owned(), goal: goal.to_owned(), at_most, unit, value, outcome }
+    }
+
+    fn series(self, contestant: &str) -> Option<&'a Series> {
+        let group = Group {
+            scenario: self.scenario.to_owned(),
+            server: self.server.to_owned(),
+            cache: self.cache,
+            load: self.load,
+        };
+        self.results.series.iter().find(|series| series.group == group && series.contestant == contestant)
+    }
+
+    fn figure(self, id: &str) -> Option<f64> {
+        let figure = self.results.figure(self.scenario, self.server, id)?;
+        Spread::of(figure.values.iter().copied()).map(|values| values.median)
+    }
+
+    /// One contestant by the other, in the rounds in which both ran.
+    fn ratio(self, ours: &str, theirs: &str, of: fn(&Sample) -> Option<f64>) -> Option<Spread> {
+        let (ours, theirs) = (self.series(ours)?, self.series(theirs)?);
+        Spread::of(ours.samples.iter().filter_map(|sample| {
+            let same_round = theirs.samples.iter().find(|other| other.round == sample.round)?;
+            Some(of(sample)? / of(same_round)?)
+        }))
+    }
+
+    fn longest_commits(self, contestant: &str) -> Option<Spread> {
+        self.series(contestant)?.spread(|sample| Some(sample.clients?.commit_longest_ms))
+    }
+
+    /// How much longer than the codec would take if it were all there is to do, on every core.
+    fn codec_bound(self) -> Option<Spread> {
+        let codec = self.results.figure("codec", self.server, "zstd-1-core")?;
+        let bytes_per_core_s = Spread::of(codec.values.iter().copied())?.median;
+        let data =
+            self.results.data.iter().find(|data| data.server == self.server && data.scenario.is_none())?;
+        let bound_s = data.data_file_bytes as f64 / (self.results.machine.cores as f64 * bytes_per_core_s);
+        self.series("holdfast")?.spread(|sample| Some(sample.wall_s / bound_s))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Outcome, judge};
+    use crate::report::tests::results;
+
+    /// Ratios are taken within rounds: a slow round slows both, and does not count against one of them.
+    #[test]
+    fn contestants_are_compared_within_rounds() {
+        let verdicts = judge(&results());
+        let find = |goal: &str| verdicts.iter().find(|verdict| verdict.goal.contains(goal)).unwrap();
+        let floor = find("wall / cp + sync");
+        assert_eq!(floor.value.unwrap().median, 1.1);
+        assert_eq!(floor.outcome, Outcome::Met);
+        assert_eq!(find("wall / mariadb-backup").outcome, Outcome::Missed);
+        assert_eq!(find("copy-back").outcome, Outcome::NotMeasured);
+        assert!(verdicts.iter().all(|verdict| verdict.server == "mariadb-10.11"), "{verdicts:?}");
+    }
+}

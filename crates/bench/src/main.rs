@@ -1,0 +1,45 @@
+//! `holdfast-bench`: measures Holdfast beside the tools that it is compared with. See `docs/bench.md`.
+//!
+//! Invariants: contestants that are compared run in the same run, in turns, on the same files and the same filesystem; what is
+//! timed is a command of the real programs, recorded in the results; what could not be measured is named with the reason.
+
+mod args;
+mod dataset;
+mod goals;
+mod interrupt;
+mod machine;
+mod page_cache;
+mod pages;
+mod process;
+mod progress;
+mod report;
+mod results;
+mod run;
+mod scenario;
+mod scratch;
+mod source;
+mod stats;
+mod tool;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let result: Result<bool> = match Cli::parse().command {
+        Command::Physical(args) => args.resolve().and_then(run::physical),
+        Command::Report { file } => report::again(&file).map(|()| true),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        // Everything that could be measured is in the report.
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            progress::print_error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

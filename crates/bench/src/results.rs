@@ -1,0 +1,212 @@
+//! What a run leaves: the JSON of `bench/results`, from which tables and plots are made.
+//!
+//! `SCHEMA_VERSION` is raised when a field goes or changes its meaning. Durations are seconds, sizes bytes, unless a name
+//! says otherwise.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::goals::Verdict;
+use crate::machine::{Machine, ToolVersion};
+use crate::stats::Spread;
+
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// One run of `physical`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Results {
+    pub(crate) schema_version: u32,
+    pub(crate) name: String,
+    pub(crate) begun_at: String,
+    pub(crate) elapsed_s: f64,
+    /// How often each contestant ran.
+    pub(crate) rounds: u32,
+    /// A smoke test: the figures mean nothing.
+    pub(crate) quick: bool,
+    pub(crate) machine: Machine,
+    pub(crate) tools: Vec<ToolVersion>,
+    pub(crate) data: Vec<Data>,
+    pub(crate) series: Vec<Series>,
+    pub(crate) figures: Vec<Figure>,
+    /// Scenarios that ended early, with the reason.
+    pub(crate) failures: Vec<String>,
+    pub(crate) goals: Vec<Verdict>,
+}
+
+/// What was backed up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Data {
+    /// The server's name, and for the amplification scenario its own data.
+    pub(crate) server: String,
+    pub(crate) scenario: Option<String>,
+    pub(crate) server_version: String,
+    /// Of the whole data directory, as allocated on disk.
+    pub(crate) datadir_bytes: u64,
+    /// Of the files that any backup must read: without logs, temporary files and doublewrite files.
+    pub(crate) data_file_bytes: u64,
+    pub(crate) description: String,
+}
+
+/// State of the page cache when a command starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Cache {
+    /// Emptied.
+    Cold,
+    /// The data files have been read.
+    Warm,
+}
+
+/// What the server does meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Load {
+    /// Runs, without clients.
+    Idle,
+    /// Writers and the commit prober.
+    Writes,
+    /// Does not run: restores need none.
+    Stopped,
+}
+
+impl fmt::Display for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Cache::Cold => "cold",
+            Cache::Warm => "warm",
+        })
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Load::Idle => "idle",
+            Load::Writes => "under writes",
+            Load::Stopped => "server stopped",
+        })
+    }
+}
+
+/// Contestants that were measured in turns, and can be compared with each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Group {
+    pub(crate) scenario: String,
+    pub(crate) server: String,
+    pub(crate) cache: Cache,
+    pub(crate) load: Load,
+}
+
+/// One contestant's runs in one group.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Series {
+    #[serde(flatten)]
+    pub(crate) group: Group,
+    /// For programs, stable.
+    pub(crate) contestant: String,
+    /// For people.
+    pub(crate) label: String,
+    /// The shell command that was timed.
+    pub(crate) command: String,
+    pub(crate) samples: Vec<Sample>,
+    /// Why there are no samples, or fewer.
+    pub(crate) not_measured: Option<String>,
+}
+
+/// One run of one contestant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    pub(crate) round: u32,
+    pub(crate) wall_s: f64,
+    /// Of all processes of the command.
+    pub(crate) user_s: f64,
+    pub(crate) system_s: f64,
+    /// Of the largest process of the command.
+    pub(crate) rss_max_bytes: u64,
+    /// Of the server meanwhile: some tools make it do their work.
+    pub(crate) server_cpu_s: Option<f64>,
+    /// Of everything else on the machine but this program: the kernel's write-back, and neighbours.
+    pub(crate) other_cpu_s: f64,
+    /// Allocated on disk by the result.
+    pub(crate) stored_bytes: Option<u64>,
+    /// What clients of the server saw meanwhile.
+    pub(crate) clients: Option<Clients>,
+    /// What the tool says of itself, where it says so in JSON.
+    pub(crate) said: Option<Value>,
+}
+
+/// What clients of the server saw while a command ran.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Clients {
+    /// Of the prober: one row, one after the other, at most 1,000 a second.
+    pub(crate) commits: usize,
+    pub(crate) commit_median_ms: f64,
+    pub(crate) commit_p99_ms: f64,
+    pub(crate) commit_longest_ms: f64,
+    /// Of the writers.
+    pub(crate) transactions_per_s: f64,
+}
+
+/// Something measured that is not a run of a command.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    pub(crate) scenario: String,
+    pub(crate) server: String,
+    /// For programs, stable.
+    pub(crate) id: String,
+    /// For people.
+    pub(crate) label: String,
+    pub(crate) unit: Unit,
+    pub(crate) values: Vec<f64>,
+}
+
+/// How a number is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Unit {
+    Bytes,
+    BytesPerCpuS,
+    BytesPerS,
+    Pages,
+    /// A factor.
+    Ratio,
+    Ms,
+}
+
+impl Series {
+    /// Median and extremes of one property of the samples.
+    pub(crate) fn spread(&self, of: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.samples.iter().filter_map(of))
+    }
+}
+
+impl Sample {
+    /// Processor time of the command and of the server on its behalf.
+    pub(crate) fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
+}
+
+impl Results {
+    /// The groups in the order in which they were measured.
+    pub(crate) fn groups(&self) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for series in &self.series {
+            if !groups.contains(&series.group) {
+                groups.push(series.group.clone());
+            }
+        }
+        groups
+    }
+
+    pub(crate) fn in_group<'a>(&'a self, group: &'a Group) -> impl Iterator<Item = &'a Series> {
+        self.series.iter().filter(move |series| series.group == *group)
+    }
+
+    /// The values of one figure.
+    pub(crate) fn figure(&self, scenario: &str, server: &str, id: &str) -> Option<&Figure> {
+        self.figures.iter().find(|it| it.scenario == scenario && it.server == server && it.id == id)
+    }
+}

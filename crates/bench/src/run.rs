@@ -1,0 +1,408 @@
+//! One run of `physical`: the outline, and how one contestant is measured once.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use holdfast_testkit::ServerKind;
+use holdfast_testkit::load::{CommitProber, WriteLoad};
+use holdfast_testkit::observe::directory_bytes;
+
+use crate::args::Options;
+use crate::dataset::Dataset;
+use crate::goals;
+use crate::interrupt;
+use crate::machine::{self, Machine};
+use crate::page_cache;
+use crate::process::{Script, Usage};
+use crate::progress::{self, Progress};
+use crate::report;
+use crate::results::{Clients, Data, Figure, Group, Results, SCHEMA_VERSION, Sample, Series, Unit};
+use crate::scenario::{self, Scenario};
+use crate::scratch::Scratch;
+use crate::source::Source;
+use crate::tool::{Job, Tool};
+
+/// Time in which the prober gets going before a command, and in which a commit that the command blocked comes back.
+const PROBER_MARGIN: Duration = Duration::from_millis(300);
+
+/// Measures everything that was asked for, and writes the report. False if a contestant failed.
+pub(crate) fn physical(options: Options) -> Result<bool> {
+    interrupt::watch()?;
+    let scenarios = scenario::selected(&options.only);
+    let progress = Progress::start();
+    forecast(&options, &scenarios, &progress);
+    // Kept data of each server, a copy of one, and what a restore needs at its peak: stream, extracted files, target.
+    const COPIES_ON_DISK: f64 = 6.0;
+    let scratch =
+        Scratch::open(options.work_dir.as_deref(), (options.data_gb() * 1e9 * COPIES_ON_DISK) as u64)?;
+    let machine = Machine::look(scratch.path())?;
+    if machine.load_at_start > 0.5 {
+        progress
+            .note(&format!("this machine is busy (load {}): figures will be worse", machine.load_at_start));
+    }
+    let results = Results {
+        schema_version: SCHEMA_VERSION,
+        name: options.name.clone(),
+        begun_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        elapsed_s: 0.0,
+        rounds: options.rounds,
+        quick: options.quick,
+        machine,
+        tools: Vec::new(),
+        data: Vec::new(),
+        series: Vec::new(),
+        figures: Vec::new(),
+        failures: Vec::new(),
+        goals: Vec::new(),
+    };
+    let mut bench = Bench { options, scratch, progress, results, failed: false };
+    let outcome = bench.run(&scenarios);
+    // What was measured before a failure is worth keeping.
+    bench.finish()?;
+    outcome?;
+    Ok(!bench.failed)
+}
+
+/// Says how long it will take, for each scenario.
+fn forecast(options: &Options, scenarios: &[Box<dyn Scenario>], progress: &Progress) {
+    let mut total_s = 0.0;
+    for &kind in &options.servers {
+        // Copying the data and starting a server.
+        let mut of_kind_s = 5.0 + 2.2 * options.data_gb();
+        let mut parts = Vec::new();
+        for scenario in scenarios.iter().filter(|scenario| scenario.applies(kind)) {
+            let seconds = scenario.expected_s(kind, options);
+            of_kind_s += seconds;
+            parts.push(format!("{} {:.1}", scenario.name(), seconds / 60.0));
+        }
+        total_s += of_kind_s;
+        progress.note(&format!("{kind}: about {:.0} minutes ({})", of_kind_s / 60.0, parts.join(", ")));
+    }
+    progress.note(&format!(
+        "{} runs with {} MiB: about {:.0} minutes, and a few more where data must be loaded first",
+        options.rounds,
+        options.size_mib,
+        (total_s / 60.0).ceil()
+    ));
+}
+
+/// A run under way.
+pub(crate) struct Bench {
+    pub(crate) options: Options,
+    pub(crate) scratch: Scratch,
+    pub(crate) progress: Progress,
+    results: Results,
+    failed: bool,
+}
+
+/// One contestant's turn.
+pub(crate) struct Turn<'a> {
+    pub(crate) group: &'a Group,
+    pub(crate) tool: &'a dyn Tool,
+    pub(crate) round: u32,
+    /// Writers that are at work; with them the prober runs.
+    pub(crate) load: Option<&'a WriteLoad>,
+}
+
+/// The order in which `count` contestants run in a round: it turns, so that none always follows the same one, and nobody
+/// always has the machine of the first minute.
+pub(crate) fn order(count: usize, round: u32) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    if count > 0 {
+        order.rotate_left(round as usize / 2 % count);
+    }
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+impl Bench {
+    fn run(&mut self, scenarios: &[Box<dyn Scenario>]) -> Result<()> {
+        for kind in self.options.servers.clone() {
+            let mut source: Option<Source> = None;
+            for scenario in scenarios.iter().filter(|scenario| scenario.applies(kind)) {
+                self.progress.note(&format!("{kind}, {}: {}", scenario.name(), scenario.about()));
+                let outcome = self.run_scenario(scenario.as_ref(), kind, &mut source);
+                interrupt::check()?;
+                if let Err(error) = outcome {
+                    let failure = format!("{kind}, {}: {error:#}", scenario.name());
+                    self.progress.note(&format!("failed: {failure}"));
+                    self.results.failures.push(failure);
+                    self.failed = true;
+                    // The next one starts on a server of its own.
+                    source = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run_scenario(
+        &mut self,
+        scenario: &dyn Scenario,
+        kind: ServerKind,
+        source: &mut Option<Source>,
+    ) -> Result<()> {
+        let source = match source {
+            Some(source) => source,
+            None => source.insert(self.start_source(kind)?),
+        };
+        source.run()?;
+        scenario.run(self, source)
+    }
+
+    fn start_source(&mut self, kind: ServerKind) -> Result<Source> {
+        let dataset = Dataset { kind, size_mib: self.options.size_mib };
+        let source = Source::start(dataset, &self.scratch, &self.progress)?;
+        let described =
+            self.results.data.iter().any(|data| data.server == kind.name() && data.scenario.is_none());
+        if !described {
+            self.describe(source.describe(None)?);
+        }
+        Ok(source)
+    }
+
+    /// Records what is backed up.
+    pub(crate) fn describe(&mut self, data: Data) {
+        self.results.data.push(data);
+    }
+
+    /// Records a number that is not a run of a command.
+    pub(crate) fn figure(&mut self, group: &Group, id: &str, label: &str, unit: Unit, values: Vec<f64>) {
+        self.results.figures.push(Figure {
+            scenario: group.scenario.clone(),
+            server: group.server.clone(),
+            id: id.to_owned(),
+            label: label.to_owned(),
+            unit,
+            values,
+        });
+    }
+
+    /// Those of the tools that can be measured here and were asked for. The others are named in the results.
+    pub(crate) fn present<'a>(
+        &mut self,
+        group: &Group,
+        kind: ServerKind,
+        tools: &[&'a dyn Tool],
+    ) -> Vec<&'a dyn Tool> {
+        let mut present = Vec::new();
+        for &tool in tools {
+            let asked = self.options.tools.is_empty() || self.options.tools.iter().any(|id| id == tool.id());
+            let reason = match asked {
+                true => page_cache::missing(group.cache).or_else(|| tool.missing(kind)),
+                false => Some("left out by --tool".to_owned()),
+            };
+            let series = self.series(group, tool);
+            if let Some(reason) = reason {
+                series.not_measured = Some(reason.clone());
+                self.progress.note(&format!("{}: not measured: {reason}", tool.id()));
+                continue;
+            }
+            for version in tool.versions(kind) {
+                if !self
+                    .results
+                    .tools
+                    .iter()
+                    .any(|known| known.name == version.name && known.version == version.version)
+                {
+                    self.results.tools.push(version);
+                }
+            }
+            present.push(tool);
+        }
+        present
+    }
+
+    fn series(&mut self, group: &Group, tool: &dyn Tool) -> &mut Series {
+        let all = &mut self.results.series;
+        let known = all.iter().position(|series| series.group == *group && series.contestant == tool.id());
+        let at = known.unwrap_or_else(|| {
+            all.push(Series {
+                group: group.clone(),
+                contestant: tool.id().to_owned(),
+                label: tool.label().to_owned(),
+                command: String::new(),
+                samples: Vec::new(),
+                not_measured: None,
+            });
+            all.len() - 1
+        });
+        &mut all[at]
+    }
+
+    /// Runs a command that is needed for a measurement but not part of it.
+    pub(crate) fn untimed(&self, job: &Job) -> Result<()> {
+        if let Some(before) = &job.before {
+            before.run(self.scratch.logs())?;
+        }
+        job.timed.run(self.scratch.logs())
+    }
+
+    /// Runs a script outside all measurements.
+    pub(crate) fn script(&self, script: &Script) -> Result<()> {
+        script.run(self.scratch.logs())
+    }
+
+    /// Measures one turn. A contestant that fails is named in the results with the reason and gets no further turns;
+    /// whether it succeeded is returned.
+    pub(crate) fn measure(&mut self, source: &Source, turn: &Turn<'_>, job: Result<Job>) -> Result<bool> {
+        interrupt::check()?;
+        if self.series(turn.group, turn.tool).not_measured.is_some() {
+            return Ok(false);
+        }
+        let measured = job.and_then(|job| Ok((self.try_measure(source, turn, &job)?, job)));
+        interrupt::check()?;
+        match measured {
+            Ok((sample, job)) => {
+                self.progress.sample(turn.group, turn.tool.id(), &sample);
+                let series = self.series(turn.group, turn.tool);
+                job.timed.text().clone_into(&mut series.command);
+                series.samples.push(sample);
+                Ok(true)
+            }
+            Err(error) => {
+                self.give_up(turn, &error);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Records that a contestant failed.
+    pub(crate) fn give_up(&mut self, turn: &Turn<'_>, error: &anyhow::Error) {
+        self.failed = true;
+        let reason = format!("failed: {error:#}");
+        self.progress.note(&format!("{} {reason}", turn.tool.id()));
+        self.series(turn.group, turn.tool).not_measured = Some(reason);
+    }
+
+    fn try_measure(&self, source: &Source, turn: &Turn<'_>, job: &Job) -> Result<Sample> {
+        let logs = self.scratch.logs();
+        if let Some(before) = &job.before {
+            before.run(logs)?;
+        }
+        let stored_before = stored(job.stored_in.as_deref())?;
+        let files = source.data_files()?;
+        page_cache::prepare(turn.group.cache, files.iter().map(AsRef::as_ref))?;
+
+        let probed = turn
+            .load
+            .map(|load| Ok::<_, anyhow::Error>((load, CommitProber::start(&source.server)?)))
+            .transpose()?;
+        if probed.is_some() {
+            thread::sleep(PROBER_MARGIN);
+        }
+        let committed_before = turn.load.map(WriteLoad::committed);
+        let before = Processors::look(source)?;
+        let usage = job.timed.measure(logs)?;
+        let after = Processors::look(source)?;
+        let transactions =
+            turn.load.map(WriteLoad::committed).zip(committed_before).map(|(after, before)| after - before);
+        let clients = match probed {
+            Some((_, prober)) => {
+                thread::sleep(PROBER_MARGIN);
+                Some(clients(prober, &usage, transactions.unwrap_or_default())?)
+            }
+            None => None,
+        };
+
+        let server_cpu_s = after.server_s.zip(before.server_s).map(|(after, before)| after - before);
+        let (user_s, system_s) = (usage.user.as_secs_f64(), usage.system.as_secs_f64());
+        let known_s = user_s + system_s + server_cpu_s.unwrap_or_default() + after.own_s - before.own_s;
+        let stored_bytes = stored(job.stored_in.as_deref())?
+            .zip(stored_before)
+            .map(|(after, before)| after.saturating_sub(before));
+        Ok(Sample {
+            round: turn.round,
+            wall_s: usage.wall().as_secs_f64(),
+            user_s,
+            system_s,
+            rss_max_bytes: usage.rss_max_bytes,
+            server_cpu_s,
+            other_cpu_s: (after.machine_s - before.machine_s - known_s).max(0.0),
+            stored_bytes,
+            clients,
+            said: serde_json::from_str(&usage.last_line).ok().filter(serde_json::Value::is_object),
+        })
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.results.elapsed_s = self.progress.elapsed().as_secs_f64().round();
+        if self.results.series.iter().all(|series| series.samples.is_empty()) {
+            return Ok(());
+        }
+        self.results.goals = goals::judge(&self.results);
+        fs::create_dir_all(&self.options.out_dir)?;
+        let base = self.options.out_dir.join(&self.options.name);
+        report::write(&self.results, &base)?;
+        progress::print(&report::goals(&self.results));
+        self.progress.note(&format!("written: {}.json, .md and .svg", base.display()));
+        Ok(())
+    }
+}
+
+/// Processor time so far.
+struct Processors {
+    server_s: Option<f64>,
+    own_s: f64,
+    machine_s: f64,
+}
+
+impl Processors {
+    fn look(source: &Source) -> Result<Processors> {
+        Ok(Processors {
+            server_s: source.cpu_s()?,
+            own_s: machine::process_cpu_s(std::process::id())?,
+            machine_s: machine::machine_cpu_s()?,
+        })
+    }
+}
+
+/// What a result occupies; nothing yet where it does not exist.
+fn stored(path: Option<&Path>) -> Result<Option<u64>> {
+    let Some(path) = path else { return Ok(None) };
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => directory_bytes(path).map(Some),
+        Ok(meta) => Ok(Some(meta.len())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Some(0)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn clients(prober: CommitProber, usage: &Usage, transactions: u64) -> Result<Clients> {
+    let ms = |latency: Duration| latency.as_secs_f64() * 1000.0;
+    let latencies = prober.stop()?.during(usage.begun, usage.ended);
+    ensure!(!latencies.commits.is_empty(), "the prober saw no commit");
+    Ok(Clients {
+        commits: latencies.commits.len(),
+        commit_median_ms: ms(latencies.percentile(50.0)),
+        commit_p99_ms: ms(latencies.percentile(99.0)),
+        commit_longest_ms: ms(latencies.max()),
+        transactions_per_s: transactions as f64 / usage.wall().as_secs_f64(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::order;
+
+    /// Every contestant runs once in every round, and each has been first and last.
+    #[test]
+    fn turns_alternate() {
+        let rounds: Vec<Vec<usize>> = (0..6).map(|round| order(3, round)).collect();
+        for round in &rounds {
+            let mut sorted = round.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2]);
+        }
+        for contestant in 0..3 {
+            assert!(rounds.iter().any(|round| round.first() == Some(&contestant)), "{rounds:?}");
+            assert!(rounds.iter().any(|round| round.last() == Some(&contestant)), "{rounds:?}");
+        }
+        assert!(order(0, 1).is_empty());
+    }
+}

@@ -1,0 +1,99 @@
+//! A first backup of a server that is written to: what clients notice, and what the writes cost the backup.
+//!
+//! The writers are paced, as applications are: an unpaced load only measures who gets the processors. That nobody backs up
+//! (`nothing`) and that files are only copied (`floor`) are contestants too, since commits wait for the disk as well.
+
+use std::path::Path;
+
+use anyhow::Result;
+use holdfast_testkit::ServerKind;
+use holdfast_testkit::load::WriteLoad;
+
+use super::{Scenario, expected_s, group};
+use crate::args::Options;
+use crate::process::Script;
+use crate::results::{Cache, Load};
+use crate::run::{Bench, Turn, order};
+use crate::source::Source;
+use crate::tool::{CloneLocal, CopyDatadir, Holdfast, Job, MariadbBackup, Output, Placing, Tool, Verb};
+
+pub(crate) const WRITERS: u32 = 4;
+pub(crate) const TRANSACTIONS_PER_WRITER_PER_S: u32 = 50;
+pub(crate) const SEED: u64 = 1;
+
+pub(crate) struct Busy;
+
+/// No backup at all: what the prober sees anyway.
+struct Nothing;
+
+impl Tool for Nothing {
+    fn id(&self) -> &'static str {
+        "nothing"
+    }
+
+    fn label(&self) -> &'static str {
+        "no backup"
+    }
+
+    fn missing(&self, _kind: ServerKind) -> Option<String> {
+        None
+    }
+
+    fn expected_s_per_gb(&self, _verb: Verb) -> f64 {
+        2.0
+    }
+
+    fn backup(&self, _source: &Source, _dir: &Path) -> Result<Job> {
+        const ABOUT_AS_LONG_AS_A_BACKUP_S: u32 = 10;
+        let timed = Script::new(format!("exec sleep {ABOUT_AS_LONG_AS_A_BACKUP_S}"));
+        Ok(Job { before: None, timed, stored_in: None })
+    }
+}
+
+fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
+    let mut tools: Vec<Box<dyn Tool>> =
+        vec![Box::new(Nothing), Box::new(CopyDatadir), Box::new(Holdfast::defaults(&options.holdfast))];
+    if kind.is_mariadb() {
+        tools.push(Box::new(Holdfast::plain(&options.holdfast)));
+        for output in [Output::Directory, Output::ZstdStream] {
+            tools.push(Box::new(MariadbBackup { output, placing: Placing::Copy }));
+        }
+    } else {
+        tools.push(Box::new(CloneLocal));
+    }
+    tools
+}
+
+impl Scenario for Busy {
+    fn name(&self) -> &'static str {
+        "busy"
+    }
+
+    fn about(&self) -> &'static str {
+        "first backup under writes, and the longest commit meanwhile"
+    }
+
+    fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
+        let tools = tools(options, kind);
+        let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
+        const SLOWER_UNDER_WRITES: f64 = 1.2;
+        expected_s(&tools, Verb::Backup, kind, Cache::Cold, options) * SLOWER_UNDER_WRITES
+    }
+
+    fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
+        let group = group(self, source.kind(), Cache::Cold, Load::Writes);
+        let tools = tools(&bench.options, source.kind());
+        let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
+        let tools = bench.present(&group, source.kind(), &tools);
+        let load =
+            WriteLoad::start_paced(&source.server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))?;
+        for round in 0..bench.options.rounds {
+            for at in order(tools.len(), round) {
+                let dir = bench.scratch.dir("busy-")?;
+                let turn = Turn { group: &group, tool: tools[at], round, load: Some(&load) };
+                bench.measure(source, &turn, tools[at].backup(source, dir.path()))?;
+            }
+        }
+        load.stop().map(drop)
+    }
+}

@@ -1,0 +1,72 @@
+//! A first backup of an idle server: how close to copying the files, with the page cache cold and warm.
+
+use anyhow::Result;
+use holdfast_testkit::ServerKind;
+
+use super::{Scenario, expected_s, group};
+use crate::args::Options;
+use crate::results::{Cache, Load};
+use crate::run::{Bench, Turn, order};
+use crate::source::Source;
+use crate::tool::{CloneLocal, CopyDatadir, Dump, Holdfast, MariadbBackup, Output, Placing, Tool, Verb};
+
+pub(crate) struct Full;
+
+/// What takes part; what the page cache does to a slow codec or a dump is not worth the minutes.
+fn tools(options: &Options, cache: Cache, kind: ServerKind) -> Vec<Box<dyn Tool>> {
+    let mut tools: Vec<Box<dyn Tool>> = vec![
+        Box::new(CopyDatadir),
+        Box::new(Holdfast::plain(&options.holdfast)),
+        Box::new(Holdfast::defaults(&options.holdfast)),
+    ];
+    if cache == Cache::Cold {
+        tools.push(Box::new(Holdfast::lz4(&options.holdfast)));
+    }
+    if kind.is_mariadb() {
+        for output in [Output::Directory, Output::ZstdStream] {
+            tools.push(Box::new(MariadbBackup { output, placing: Placing::Copy }));
+        }
+    } else {
+        tools.push(Box::new(CloneLocal));
+        if cache == Cache::Cold {
+            tools.push(Box::new(Dump));
+        }
+    }
+    tools
+}
+
+impl Scenario for Full {
+    fn name(&self) -> &'static str {
+        "full"
+    }
+
+    fn about(&self) -> &'static str {
+        "first backup of an idle server"
+    }
+
+    fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
+        let of_cache = |cache| {
+            let tools = tools(options, cache, kind);
+            let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
+            expected_s(&tools, Verb::Backup, kind, cache, options)
+        };
+        of_cache(Cache::Cold) + of_cache(Cache::Warm)
+    }
+
+    fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
+        for cache in [Cache::Cold, Cache::Warm] {
+            let group = group(self, source.kind(), cache, Load::Idle);
+            let tools = tools(&bench.options, cache, source.kind());
+            let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
+            let tools = bench.present(&group, source.kind(), &tools);
+            for round in 0..bench.options.rounds {
+                for at in order(tools.len(), round) {
+                    let dir = bench.scratch.dir("full-")?;
+                    let turn = Turn { group: &group, tool: tools[at], round, load: None };
+                    bench.measure(source, &turn, tools[at].backup(source, dir.path()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! What is measured: one module for each question.
+
+mod amplification;
+mod busy;
+mod codec;
+mod full;
+mod incremental;
+mod restore;
+
+use anyhow::Result;
+use holdfast_testkit::ServerKind;
+
+use crate::args::Options;
+use crate::results::{Cache, Group, Load};
+use crate::run::Bench;
+use crate::source::Source;
+use crate::tool::{Tool, Verb};
+
+/// One question and the contestants that answer it.
+pub(crate) trait Scenario {
+    /// For `--only` and the results.
+    fn name(&self) -> &'static str;
+
+    /// The question, in a line.
+    fn about(&self) -> &'static str;
+
+    /// Whether it makes sense for that server.
+    fn applies(&self, _kind: ServerKind) -> bool {
+        true
+    }
+
+    /// How long it will take.
+    fn expected_s(&self, kind: ServerKind, options: &Options) -> f64;
+
+    /// Measures; the source runs, and may be left stopped.
+    fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()>;
+}
+
+/// In the order in which they run: those that leave the data as they are come first.
+fn all() -> Vec<Box<dyn Scenario>> {
+    vec![
+        Box::new(codec::CodecSpeed),
+        Box::new(full::Full),
+        Box::new(incremental::Incremental),
+        Box::new(busy::Busy),
+        Box::new(restore::Restore),
+        Box::new(amplification::Amplification),
+    ]
+}
+
+/// The names for `--only`.
+pub(crate) fn names() -> Vec<&'static str> {
+    all().iter().map(|scenario| scenario.name()).collect()
+}
+
+/// Those with the given names; all where none is given.
+pub(crate) fn selected(names: &[String]) -> Vec<Box<dyn Scenario>> {
+    let mut scenarios = all();
+    scenarios.retain(|scenario| names.is_empty() || names.iter().any(|name| name == scenario.name()));
+    scenarios
+}
+
+fn group(scenario: &dyn Scenario, kind: ServerKind, cache: Cache, load: Load) -> Group {
+    Group { scenario: scenario.name().to_owned(), server: kind.name().to_owned(), cache, load }
+}
+
+/// The forecast for all rounds of some contestants.
+fn expected_s(tools: &[&dyn Tool], verb: Verb, kind: ServerKind, cache: Cache, options: &Options) -> f64 {
+    // Starting, cleaning up, and writing the old result's blocks back.
+    const OVERHEAD_S: f64 = 1.5;
+    const READ_WARM_S_PER_GB: f64 = 0.6;
+    let warming = if cache == Cache::Warm { READ_WARM_S_PER_GB } else { 0.0 };
+    let of_tool = |tool: &&dyn Tool| match tool.missing(kind) {
+        Some(_) => 0.0,
+        None => (tool.expected_s_per_gb(verb) + warming) * options.data_gb() + OVERHEAD_S,
+    };
+    tools.iter().map(of_tool).sum::<f64>() * f64::from(options.rounds)
+}

@@ -1,0 +1,132 @@
+//! Holdfast itself: the program, with the options that an operator would type.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use holdfast_testkit::ServerKind;
+
+use super::{Job, Tool, Verb};
+use crate::machine::{ToolVersion, tool_version};
+use crate::process::Script;
+use crate::source::Source;
+
+/// Holdfast with one way to store.
+pub(crate) struct Holdfast {
+    program: PathBuf,
+    id: &'static str,
+    label: &'static str,
+    init_options: &'static str,
+    backup_options: &'static str,
+    /// Of the data, for the forecast.
+    expected_s_per_gb: f64,
+}
+
+impl Holdfast {
+    /// As it comes: zstd at level 1, encrypted.
+    pub(crate) fn defaults(program: &Path) -> Holdfast {
+        Holdfast {
+            program: program.to_path_buf(),
+            id: "holdfast",
+            label: "holdfast (zstd, encrypted)",
+            init_options: "",
+            backup_options: "",
+            expected_s_per_gb: 2.8,
+        }
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn plain(program: &Path) -> Holdfast {
+        Holdfast {
+            id: "holdfast-plain",
+            label: "holdfast (plain, unencrypted)",
+            init_options: " --no-encryption",
+            backup_options: " --compress none",
+            expected_s_per_gb: 2.5,
+            ..Holdfast::defaults(program)
+        }
+    }
+
+    /// The quick codec.
+    pub(crate) fn lz4(program: &Path) -> Holdfast {
+        Holdfast {
+            id: "holdfast-lz4",
+            label: "holdfast (lz4, encrypted)",
+            backup_options: " --compress lz4",
+            expected_s_per_gb: 2.5,
+            ..Holdfast::defaults(program)
+        }
+    }
+
+    /// The same under another name, where one scenario has it twice.
+    pub(crate) fn named(self, id: &'static str, label: &'static str) -> Holdfast {
+        Holdfast { id, label, ..self }
+    }
+
+    /// Where the repository is, for a backup into `dir`.
+    pub(crate) fn repo(dir: &Path) -> PathBuf {
+        dir.join("repo")
+    }
+
+    /// A command of the program on the repository in `dir`.
+    pub(crate) fn command(&self, words: &str, dir: &Path) -> Script {
+        let common = "--repo \"$REPO\" --password-file \"$PASSWORD_FILE\"";
+        Script::new(format!("\"$HOLDFAST\" {common} {words}"))
+            .var("HOLDFAST", &self.program)
+            .var("REPO", Holdfast::repo(dir))
+            .var("PASSWORD_FILE", dir.join("password"))
+    }
+
+    /// Makes the repository.
+    fn init(&self, dir: &Path) -> Script {
+        let init = self.command(&format!("init{}", self.init_options), dir);
+        init.before("echo measured > \"$PASSWORD_FILE\"\n")
+    }
+
+    fn backup_command(&self, source: &Source, dir: &Path) -> Script {
+        let server = "--no-defaults --socket \"$SOCKET\" --user root";
+        self.command(&format!("backup --json --name bench {server}{}", self.backup_options), dir)
+            .var("SOCKET", source.server.socket())
+    }
+}
+
+impl Tool for Holdfast {
+    fn id(&self) -> &'static str {
+        self.id
+    }
+
+    fn label(&self) -> &'static str {
+        self.label
+    }
+
+    fn missing(&self, _kind: ServerKind) -> Option<String> {
+        let hint = "build it with `cargo build --release -p holdfast`";
+        (!self.program.is_file()).then(|| format!("no program {}: {hint}", self.program.display()))
+    }
+
+    fn versions(&self, _kind: ServerKind) -> Vec<ToolVersion> {
+        vec![tool_version("holdfast", &self.program, "--version")]
+    }
+
+    fn expected_s_per_gb(&self, verb: Verb) -> f64 {
+        match verb {
+            Verb::Backup => self.expected_s_per_gb,
+            Verb::Incremental => 1.3,
+            Verb::Restore => 3.2,
+        }
+    }
+
+    fn backup(&self, source: &Source, dir: &Path) -> Result<Job> {
+        let job = Job::new(self.backup_command(source, dir), &Holdfast::repo(dir));
+        Ok(Job { before: Some(self.init(dir)), ..job })
+    }
+
+    fn incremental(&self, source: &Source, base: &Path, _dir: &Path) -> Result<Job> {
+        Ok(Job::new(self.backup_command(source, base), &Holdfast::repo(base)))
+    }
+
+    fn restore(&self, kind: ServerKind, backup: &Path, target: &Path, _dir: &Path) -> Result<Job> {
+        let words = "restore latest --json --target-dir \"$TARGET\" --server-binary \"$SERVER\"";
+        let script = self.command(words, backup).var("TARGET", target).var("SERVER", kind.server_program()?);
+        Ok(Job::new(script, target))
+    }
+}

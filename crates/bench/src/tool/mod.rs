@@ -1,0 +1,94 @@
+//! The contestants. Each says how it backs a server up and restores it, as shell commands.
+//!
+//! What every command has in common, so that they can be compared: it ends only when its result is durable (Holdfast syncs
+//! its own files, the others are followed by `sync -f`), it uses as many threads as there are processors where it can, and it
+//! keeps its result on the filesystem of the data directory.
+
+mod floor;
+mod holdfast;
+mod mariadb_backup;
+mod mysql_tools;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use holdfast_testkit::ServerKind;
+
+use crate::machine::ToolVersion;
+use crate::process::Script;
+use crate::source::Source;
+
+pub(crate) use floor::{CopyDatadir, ReadOnce};
+pub(crate) use holdfast::Holdfast;
+pub(crate) use mariadb_backup::{MariadbBackup, Output, Placing};
+pub(crate) use mysql_tools::{CloneLocal, Dump};
+
+/// One command to be timed, and what belongs to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    /// Untimed, before it.
+    pub(crate) before: Option<Script>,
+    pub(crate) timed: Script,
+    /// The result, whose size on disk is reported.
+    pub(crate) stored_in: Option<PathBuf>,
+}
+
+impl Job {
+    /// A command whose result is `stored_in`.
+    fn new(timed: Script, stored_in: &Path) -> Job {
+        Job { before: None, timed, stored_in: Some(stored_in.to_path_buf()) }
+    }
+}
+
+/// What a tool is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Backup,
+    Incremental,
+    Restore,
+}
+
+/// A contestant.
+pub(crate) trait Tool {
+    /// For programs and `--tool`, stable.
+    fn id(&self) -> &'static str;
+
+    /// For people.
+    fn label(&self) -> &'static str;
+
+    /// Why it cannot be measured on this host with that server.
+    fn missing(&self, kind: ServerKind) -> Option<String>;
+
+    /// The programs behind it.
+    fn versions(&self, _kind: ServerKind) -> Vec<ToolVersion> {
+        Vec::new()
+    }
+
+    /// Seconds for each GB of data on a machine with two processors, for the forecast.
+    fn expected_s_per_gb(&self, verb: Verb) -> f64;
+
+    /// A full backup into the empty directory `dir`.
+    fn backup(&self, source: &Source, dir: &Path) -> Result<Job>;
+
+    /// A backup of what has changed since the one in `base`, into `dir` or, for tools with a repository, into `base`.
+    fn incremental(&self, _source: &Source, _base: &Path, _dir: &Path) -> Result<Job> {
+        anyhow::bail!("{} makes no incremental backups", self.id())
+    }
+
+    /// A restore of the backup in `backup` to `target`, which does not exist yet, so that a server can be started on it;
+    /// `dir` is empty, for what the tool needs meanwhile.
+    fn restore(&self, _kind: ServerKind, _backup: &Path, _target: &Path, _dir: &Path) -> Result<Job> {
+        anyhow::bail!("restores by {} are not measured", self.id())
+    }
+}
+
+/// Whether a program is in the search path.
+fn in_path(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
+/// The first of the programs that this host does not have, as the reason why a tool is missing.
+fn missing_program(programs: &[&str]) -> Option<String> {
+    programs.iter().find(|program| !in_path(program)).map(|program| format!("{program} is not installed"))
+}
