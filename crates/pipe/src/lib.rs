@@ -1,15 +1,16 @@
-//! What happens to bytes between source and repository: page hashes, codecs, seals, meters.
+//! What happens to bytes between source and repository: page hashes, codecs, seals, meters, throttles.
 //!
 //! Bytes in, bytes out: no network, no SQL, no files. `docs/repository.md` sections 5 to 8 give the layouts.
 
 pub mod codec;
 pub mod hash;
 pub mod meter;
-
 pub mod seal;
 pub mod stop;
+pub mod throttle;
 
 pub use codec::{Codec, CodecError, Compression};
 pub use hash::{HashKey, PageHash};
 pub use seal::{ObjectKey, SealContext, SealError, Suite, TAG_BYTES};
 pub use stop::Stop;
+pub use throttle::Throttle;

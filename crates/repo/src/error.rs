@@ -56,6 +56,12 @@ impl RepoError {
         matches!(self, Self::Store(error) if error.is_not_found())
     }
 
+    /// Whether an object is gone that should be there, or was never there.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.is_not_found() || matches!(self, Self::Damaged { damage: Damage::Missing, .. })
+    }
+
     /// Whether the name was taken.
     #[must_use]
     pub fn is_exists(&self) -> bool {

@@ -2,19 +2,34 @@
 //!
 //! Everything stored is specified in `docs/repository.md`.
 
+pub mod check;
+pub mod client;
 pub mod columns;
 pub mod error;
+pub mod expire;
 pub mod hex;
+pub mod history;
+pub mod hooks;
 pub mod index;
 pub mod item;
 pub mod keys;
+pub mod lease;
+mod lock;
+pub mod manifest;
 pub mod names;
 pub mod object;
+pub mod outcome;
 pub mod pack;
 pub mod page_map;
+pub mod prune;
+pub mod reader;
+pub mod refs;
 pub mod repo;
+pub mod retention;
+pub mod run;
 pub mod store;
 pub mod wire;
+pub mod writer;
 
 pub use error::{Damage, RepoError};
 pub use keys::{KeyError, KeyMaterial, Password, Protection};

@@ -11,7 +11,7 @@ pub const PAGES_PER_LEAF: u32 = 4_096;
 /// Patches of an overlay, at most: above that a full leaf costs less than what reading two costs.
 pub const PATCHES_MAX: usize = 512;
 /// Leaves in a chunk, at most; also bounds the slot of a leaf reference.
-pub const LEAVES_PER_CHUNK_MAX: u32 = 65_536;
+pub const LEAVES_PER_CHUNK_MAX: u32 = 1_024;
 
 /// Where a leaf is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -133,7 +133,17 @@ impl Repo {
         for block in object.chunks(1 << 20) {
             upload.write(block)?;
         }
-        Ok(upload.finish()?)
+        match upload.finish() {
+            // Stored by an attempt whose reply got lost.
+            Err(error) if error.is_exists() && self.holds(place, object) => {
+                Ok(self.store.head(&place.path())?)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    fn holds(&self, place: &Place<'_>, object: &[u8]) -> bool {
+        read_all(&*self.store, &place.path(), object.len() as u64).is_ok_and(|found| found == object)
     }
 
     /// All logs that have objects, in order. Strangers among the names are not seen.

@@ -119,16 +119,20 @@ pub trait Store: Send + Sync {
 
 /// A whole small object; larger than `limit_bytes` is an error before anything is allocated.
 pub fn read_all(store: &dyn Store, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
-    let info = store.head(path)?;
+    read_listed(store, &store.head(path)?, limit_bytes)
+}
+
+/// As [`read_all`], of an object whose size is known from a listing.
+pub fn read_listed(store: &dyn Store, info: &ObjectInfo, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
     let size = usize::try_from(info.size_bytes).ok().filter(|_| info.size_bytes <= limit_bytes);
     let Some(size) = size else {
         return Err(StoreError::new(
-            path,
+            &info.path,
             StoreErrorKind::TooLarge { size_bytes: info.size_bytes, limit_bytes },
         ));
     };
     let mut bytes = vec![0; size];
-    store.read_exact_at(path, 0, &mut bytes)?;
+    store.read_exact_at(&info.path, 0, &mut bytes)?;
     Ok(bytes)
 }
 

@@ -1,0 +1,96 @@
+//! Who runs: for people, and for the shortcut that lets a new run on the same host end one whose process is gone.
+//!
+//! Nothing is ever correct because of this: a wrong "gone" costs the other run its work, never its honesty.
+
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+
+use crate::hex::Hex;
+
+/// Who runs.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// For people; stored sealed.
+    pub host: String,
+    /// Where the host can say so.
+    pub process: Option<ProcessId>,
+}
+
+/// A process, distinct from all others that ever ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Hash of what tells this boot of this host, and this process namespace, from all others.
+    pub host: Hex<16>,
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in ticks since boot.
+    pub started: u64,
+}
+
+impl Client {
+    /// This process on this host.
+    #[must_use]
+    pub fn this_process() -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self { host, process: ProcessId::own().ok() }
+    }
+}
+
+impl ProcessId {
+    fn own() -> io::Result<Self> {
+        let pid = std::process::id();
+        Ok(Self { host: host_tag()?, pid, started: started(pid)? })
+    }
+
+    /// Whether it can be said that the process ran here and is gone.
+    #[must_use]
+    pub(crate) fn is_gone(&self) -> bool {
+        if host_tag().ok() != Some(self.host) {
+            return false;
+        }
+        match started(self.pid) {
+            Ok(started) => started != self.started,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
+    }
+}
+
+/// The boot id is random, so that its hash tells nobody which host it is. Without the process namespace, processes of
+/// another container would look gone.
+fn host_tag() -> io::Result<Hex<16>> {
+    let mut hasher = blake3::Hasher::new_derive_key("holdfast 2026-11 host 1");
+    hasher.update(fs::read("/proc/sys/kernel/random/boot_id")?.trim_ascii());
+    hasher.update(fs::read_link("/proc/self/ns/pid")?.as_os_str().as_encoded_bytes());
+    let mut tag = [0; 16];
+    tag.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    Ok(Hex(tag))
+}
+
+/// Start of a process in ticks since boot: field 22 of its `stat`, counted behind the name, which may hold anything.
+fn started(pid: u32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    stat.rsplit_once(')')
+        .and_then(|(_, fields)| fields.split_ascii_whitespace().nth(19))
+        .and_then(|field| field.parse().ok())
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_gone_only_when_this_host_knows_it() {
+        let own = ProcessId::own().unwrap();
+        assert!(!own.is_gone());
+        assert!(ProcessId { started: own.started + 1, ..own }.is_gone(), "its number was given out again");
+        assert!(ProcessId { pid: u32::MAX, ..own }.is_gone());
+        assert!(!ProcessId { host: Hex([0; 16]), pid: u32::MAX, ..own }.is_gone(), "of another host");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let of_child = ProcessId { pid, started: started(pid).unwrap(), ..own };
+        child.wait().unwrap();
+        assert!(of_child.is_gone());
+    }
+}

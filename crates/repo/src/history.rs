@@ -1,0 +1,255 @@
+//! The history of a log: all outcomes, verified; which backups stand; what prunes declared.
+//!
+//! Nothing is believed that is not signed, in its place, and in the chain.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fmt::Display,
+    time::SystemTime,
+};
+
+use crate::{
+    error::{Damage, RepoError},
+    names::{ChunkRef, Folder, LogName, PackId, RunNo},
+    object::{ObjectKind, Place, sealed_limit_bytes},
+    outcome::{self, NO_OUTCOME, OUTCOME_BYTES_MAX, Outcome, OutcomeType, object_hash},
+    refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX},
+    repo::Repo,
+    store::{ObjectInfo, read_all, read_listed},
+};
+
+/// The outcomes of a log, and what follows from them.
+#[derive(Clone, Debug)]
+pub struct History {
+    log: LogName,
+    /// Run n is at n - 1.
+    outcomes: Vec<Outcome>,
+    standing: BTreeSet<RunNo>,
+}
+
+impl History {
+    /// Reads and verifies all outcomes.
+    pub fn read(repo: &Repo, log: &LogName) -> Result<Self, RepoError> {
+        let mut history = Self { log: log.clone(), outcomes: Vec::new(), standing: BTreeSet::new() };
+        history.refresh(repo)?;
+        Ok(history)
+    }
+
+    /// Reads what has come since.
+    pub fn refresh(&mut self, repo: &Repo) -> Result<(), RepoError> {
+        for (run, info) in
+            list_folder(repo, &self.log, Folder::Outcomes)?.iter().map(|(key, info)| (key.0, info))
+        {
+            if run < self.next_run() {
+                continue;
+            }
+            if run != self.next_run() {
+                return Err(RepoError::damaged(self.log.outcome(self.next_run()), Damage::Missing));
+            }
+            let bytes = read_listed(&**repo.store(), info, OUTCOME_BYTES_MAX)?;
+            let outcome = outcome::parse(repo, &self.log, run, &bytes, info.created_at)?;
+            self.append(outcome)?;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, outcome: Outcome) -> Result<(), RepoError> {
+        if outcome.previous != self.last_hash() {
+            return Err(RepoError::damaged(self.log.outcome(outcome.run), Damage::Chain));
+        }
+        if outcome.dropped.iter().any(|dropped| *dropped >= outcome.run) {
+            return Err(RepoError::malformed(self.log.outcome(outcome.run), "it drops what came later"));
+        }
+        match outcome.outcome_type {
+            OutcomeType::Backup => drop(self.standing.insert(outcome.run)),
+            OutcomeType::Expire => {
+                for dropped in &outcome.dropped {
+                    self.standing.remove(dropped);
+                }
+            }
+            OutcomeType::Prune | OutcomeType::Tombstone | OutcomeType::Abandoned => {}
+        }
+        self.outcomes.push(outcome);
+        Ok(())
+    }
+
+    /// Whose.
+    #[must_use]
+    pub fn log(&self) -> &LogName {
+        &self.log
+    }
+
+    /// All outcomes, in order.
+    #[must_use]
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+
+    /// The outcome of a run.
+    #[must_use]
+    pub fn outcome(&self, run: RunNo) -> Option<&Outcome> {
+        let index = usize::try_from(run.0.checked_sub(1)?).ok()?;
+        self.outcomes.get(index)
+    }
+
+    /// The number after the last outcome.
+    #[must_use]
+    pub fn next_run(&self) -> RunNo {
+        RunNo(self.outcomes.len() as u64 + 1)
+    }
+
+    pub(crate) fn last_hash(&self) -> outcome::ObjectHash {
+        self.outcomes.last().map_or(NO_OUTCOME, |last| last.hash)
+    }
+
+    /// The backups that stand, oldest first.
+    pub fn standing(&self) -> impl DoubleEndedIterator<Item = &Outcome> {
+        self.standing.iter().filter_map(|run| self.outcome(*run))
+    }
+
+    /// Whether `run` is a backup that stands.
+    #[must_use]
+    pub fn stands(&self, run: RunNo) -> bool {
+        self.standing.contains(&run)
+    }
+
+    /// The newest backup that stands.
+    #[must_use]
+    pub fn newest_backup(&self) -> Option<RunNo> {
+        self.standing.last().copied()
+    }
+
+    /// Runs that ended without effect after the newest backup that succeeded: what they stored may be adopted.
+    #[must_use]
+    pub fn adoptable(&self) -> Vec<RunNo> {
+        let mut runs: Vec<RunNo> = self
+            .outcomes
+            .iter()
+            .rev()
+            .take_while(|outcome| outcome.outcome_type != OutcomeType::Backup)
+            .filter(|outcome| matches!(outcome.outcome_type, OutcomeType::Tombstone | OutcomeType::Abandoned))
+            .map(|outcome| outcome.run)
+            .collect();
+        runs.reverse();
+        runs
+    }
+
+    /// The manifest head of a backup, as JSON.
+    pub fn head(&self, repo: &Repo, run: RunNo) -> Result<Vec<u8>, RepoError> {
+        let path = self.log.outcome(run);
+        let recorded = self.outcome(run).ok_or_else(|| RepoError::damaged(&path, Damage::Missing))?;
+        let bytes = read_all(&**repo.store(), &path, OUTCOME_BYTES_MAX)?;
+        if object_hash(&bytes) != recorded.hash {
+            return Err(RepoError::damaged(&path, Damage::NotAsRecorded));
+        }
+        outcome::open_head(repo, &self.log, run, &bytes)
+    }
+
+    /// What a backup needs.
+    pub fn backup_refs(&self, repo: &Repo, run: RunNo) -> Result<BackupRefs, RepoError> {
+        let (path, bytes) = self.refs(repo, run)?;
+        BackupRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
+    }
+
+    fn refs(&self, repo: &Repo, run: RunNo) -> Result<(impl Display, Vec<u8>), RepoError> {
+        let place = Place { log: &self.log, kind: ObjectKind::Refs, run, part: 0 };
+        let path = place.path();
+        let recorded = self.outcome(run).and_then(|outcome| outcome.refs);
+        let object = match read_all(&**repo.store(), &path, sealed_limit_bytes(REFS_BYTES_MAX)) {
+            Err(error) if error.is_not_found() => {
+                return Err(RepoError::damaged(path, Damage::Missing));
+            }
+            object => object?,
+        };
+        if recorded != Some(object_hash(&object)) {
+            return Err(RepoError::damaged(path, Damage::NotAsRecorded));
+        }
+        let plain = repo.open_object(&place, &object)?;
+        Ok((path, plain))
+    }
+
+    /// What all prunes declared.
+    pub fn prunes(&self, repo: &Repo) -> Result<Prunes, RepoError> {
+        let mut prunes = Prunes::default();
+        for outcome in &self.outcomes {
+            if outcome.outcome_type == OutcomeType::Prune {
+                let (path, bytes) = self.refs(repo, outcome.run)?;
+                let refs = PruneRefs::decode(outcome.run, &bytes)
+                    .map_err(|e| RepoError::damaged(&path, Damage::Format(e)))?;
+                prunes.add(outcome.created_at, refs).map_err(|what| RepoError::malformed(&path, what))?;
+            }
+        }
+        Ok(prunes)
+    }
+}
+
+/// What prunes declared, all together.
+#[derive(Clone, Debug, Default)]
+pub struct Prunes {
+    dead_since: BTreeMap<PackId, SystemTime>,
+    moves: HashMap<ChunkRef, ChunkRef>,
+    moved_from: HashSet<PackId>,
+}
+
+impl Prunes {
+    fn add(&mut self, at: SystemTime, refs: PruneRefs) -> Result<(), &'static str> {
+        for moved in refs.moves {
+            if self.moves.insert(moved.from, moved.to).is_some() {
+                return Err("it moves a chunk that an earlier prune moved");
+            }
+            self.moved_from.insert(moved.from.pack);
+        }
+        for pack in refs.dead {
+            // Named again only by a mistake, which does not make it younger.
+            self.dead_since.entry(pack).or_insert(at);
+        }
+        Ok(())
+    }
+
+    /// Where the content of a chunk is now.
+    #[must_use]
+    pub fn resolve(&self, chunk: ChunkRef) -> ChunkRef {
+        // Ends, since each move leads into a later run.
+        let mut at = chunk;
+        while let Some(next) = self.moves.get(&at) {
+            at = *next;
+        }
+        at
+    }
+
+    /// Whether a prune declared the pack dead.
+    #[must_use]
+    pub fn is_dead(&self, pack: PackId) -> bool {
+        self.dead_since.contains_key(&pack)
+    }
+
+    /// Whether a new backup may reference chunks of this pack: it is not dead and nothing was moved out of it.
+    #[must_use]
+    pub fn may_reference(&self, pack: PackId) -> bool {
+        !self.is_dead(pack) && !self.moved_from.contains(&pack)
+    }
+
+    /// When a prune declared the pack dead.
+    #[must_use]
+    pub fn dead_since(&self, pack: PackId) -> Option<SystemTime> {
+        self.dead_since.get(&pack).copied()
+    }
+}
+
+/// The objects of one folder, by run and part; strangers are not seen.
+pub(crate) fn list_folder(
+    repo: &Repo,
+    log: &LogName,
+    folder: Folder,
+) -> Result<BTreeMap<(RunNo, u32), ObjectInfo>, RepoError> {
+    let prefix = log.folder(folder);
+    let mut objects = BTreeMap::new();
+    repo.store().list(&prefix, &mut |info| {
+        let name = info.path.as_str().strip_prefix(&prefix).unwrap_or_default();
+        if let Some(key) = folder.parse(name) {
+            objects.insert(key, info);
+        }
+        true
+    })?;
+    Ok(objects)
+}

@@ -1,0 +1,158 @@
+//! Leases: a run says that it is alive by creating one small object a minute (`docs/repository.md` section 12).
+//!
+//! They only decide how soon somebody else may end the run. That it has been ended shows in its outcome alone.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, SystemTime},
+};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    client::ProcessId,
+    error::RepoError,
+    hex::Hex,
+    names::{Folder, LogName, RunNo},
+    repo::Repo,
+    store::{ObjectPath, StoreError, read_all},
+};
+
+/// A run without a renewal for this long, by the store's clock, may be ended by another.
+pub const LEASE: Duration = Duration::from_secs(15 * 60);
+/// How often a run renews.
+pub const RENEWAL: Duration = Duration::from_secs(60);
+
+const LEASE_BYTES_MAX: u64 = 4096;
+/// The last renewal that a name can hold; at one a minute, two years.
+const RENEWAL_MAX: u32 = 999_999;
+
+/// What a lease object says. Readable without a key, so nothing in it tells who runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeaseObject {
+    /// Random: by it a run knows its own objects again when a reply got lost.
+    pub(crate) token: Hex<16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) process: Option<ProcessId>,
+}
+
+impl LeaseObject {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match serde_json::to_vec(self) {
+            Ok(bytes) => bytes,
+            Err(_) => unreachable!("a plain struct into memory"),
+        }
+    }
+
+    /// `None` where it is not readable: nothing depends on it.
+    pub(crate) fn read(repo: &Repo, path: &ObjectPath) -> Result<Option<Self>, StoreError> {
+        let bytes = read_all(&**repo.store(), path, LEASE_BYTES_MAX)?;
+        Ok(serde_json::from_slice(&bytes).ok())
+    }
+}
+
+/// What is known of a run that has no outcome.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseState {
+    pub(crate) started_at: SystemTime,
+    pub(crate) renewed_at: SystemTime,
+    pub(crate) process: Option<ProcessId>,
+    pub(crate) is_alive: bool,
+}
+
+/// Looks at the lease of `run`; `None` where it has no objects.
+pub(crate) fn look(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<LeaseState>, RepoError> {
+    let prefix = format!("{}{:010}/", log.folder(Folder::Runs), run.0);
+    let mut first = None;
+    let mut newest = None;
+    repo.store().list(&prefix, &mut |info| {
+        first.get_or_insert(info.created_at);
+        newest = Some(info);
+        true
+    })?;
+    let (Some(started_at), Some(newest)) = (first, newest) else { return Ok(None) };
+    let process = match LeaseObject::read(repo, &newest.path) {
+        Ok(object) => object.and_then(|object| object.process),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => return Err(error.into()),
+    };
+    // A renewal from the future is a clock that was set back: as good as new.
+    let age = repo.store().now()?.duration_since(newest.created_at).unwrap_or_default();
+    let is_alive = age < LEASE && !process.is_some_and(|process| process.is_gone());
+    Ok(Some(LeaseState { started_at, renewed_at: newest.created_at, process, is_alive }))
+}
+
+/// Renews one run's lease, and sees whether it has been ended.
+pub(crate) struct Renewer {
+    repo: Arc<Repo>,
+    log: LogName,
+    run: RunNo,
+    object: Vec<u8>,
+    next: AtomicU32,
+    lost: AtomicBool,
+}
+
+impl Renewer {
+    pub(crate) fn new(repo: &Arc<Repo>, log: &LogName, run: RunNo, object: &LeaseObject) -> Self {
+        Self {
+            repo: Arc::clone(repo),
+            log: log.clone(),
+            run,
+            object: object.encode(),
+            next: AtomicU32::new(1),
+            lost: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// One renewal. Errors are not the run's end: only its outcome decides.
+    pub(crate) fn renew(&self) -> Result<(), RepoError> {
+        match self.repo.store().head(&self.log.outcome(self.run)) {
+            Ok(_) => {
+                self.lost.store(true, Ordering::Release);
+                return Ok(());
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        let renewal = self.next.fetch_add(1, Ordering::Relaxed).min(RENEWAL_MAX);
+        self.repo.store().create_if_absent(&self.log.lease(self.run, renewal), &self.object)?;
+        Ok(())
+    }
+}
+
+/// A thread that renews until it is dropped.
+pub(crate) struct RenewalThread {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RenewalThread {
+    pub(crate) fn start(renewer: Arc<Renewer>, every: Duration) -> std::io::Result<Self> {
+        let (stop, stopped) = bounded::<()>(0);
+        let thread = std::thread::Builder::new().name("lease".to_owned()).spawn(move || {
+            while !renewer.is_lost() && stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                // Not reported: the next renewal may succeed, and a run without a lease is still a run.
+                let _ = renewer.renew();
+            }
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for RenewalThread {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Outcomes: what a run came to. Signed, chained, created once (`docs/repository.md` section 11).
+
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Damage, RepoError},
+    hex::Hex,
+    keys::Role,
+    names::{LogName, RunNo},
+    object::{ObjectKind, Place, seal_object},
+    repo::Repo,
+    wire::{Decoder, FormatError},
+};
+
+/// Bytes of a whole outcome, at most.
+pub const OUTCOME_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a manifest head before sealing, at most.
+pub const HEAD_BYTES_MAX: usize = 64 << 10;
+
+const MAGIC: &[u8; 4] = b"HFO1";
+
+/// What kind of end a run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OutcomeType {
+    /// A backup.
+    Backup,
+    /// Backups were dropped.
+    Expire,
+    /// Packs were declared dead, chunks moved.
+    Prune,
+    /// Another run ended this one.
+    Tombstone,
+    /// The run ended itself, without effect.
+    Abandoned,
+}
+
+impl OutcomeType {
+    /// As stored, and for people.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Backup => "backup",
+            Self::Expire => "expire",
+            Self::Prune => "prune",
+            Self::Tombstone => "tombstone",
+            Self::Abandoned => "abandoned",
+        }
+    }
+
+    /// Whether a key of this role may sign it.
+    #[must_use]
+    pub fn allowed_to(self, role: Role) -> bool {
+        match (self, role) {
+            (_, Role::Operator) | (Self::Tombstone | Self::Abandoned, _) => true,
+            (Self::Backup, Role::Writer) | (Self::Expire | Self::Prune, Role::Keeper) => true,
+            (Self::Backup, Role::Keeper) | (Self::Expire | Self::Prune, Role::Writer) => false,
+        }
+    }
+}
+
+/// BLAKE3 of an object's bytes.
+pub type ObjectHash = Hex<32>;
+
+/// Hash of what comes before the first outcome.
+pub(crate) const NO_OUTCOME: ObjectHash = Hex([0; 32]);
+
+pub(crate) fn object_hash(bytes: &[u8]) -> ObjectHash {
+    Hex(*blake3::hash(bytes).as_bytes())
+}
+
+/// The public part of an outcome, as stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PublicPart {
+    pub(crate) run: u64,
+    #[serde(rename = "type")]
+    pub(crate) outcome_type: OutcomeType,
+    pub(crate) at: Timestamp,
+    pub(crate) host: String,
+    pub(crate) previous: ObjectHash,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refs: Option<ObjectHash>,
+    #[serde(default)]
+    pub(crate) index_parts: u32,
+    #[serde(default)]
+    pub(crate) pack_parts: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) dropped: Vec<u64>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) why: String,
+}
+
+/// What a run came to, verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The run.
+    pub run: RunNo,
+    /// What kind of end.
+    pub outcome_type: OutcomeType,
+    /// When, by the store's clock as the run read it.
+    pub at: Timestamp,
+    /// When the object appeared, by the store.
+    pub created_at: SystemTime,
+    /// Where the run ran, for people.
+    pub host: String,
+    /// Hash of the refs object.
+    pub refs: Option<ObjectHash>,
+    /// How many index parts the run wrote.
+    pub index_parts: u32,
+    /// How many pack numbers the run gave out.
+    pub pack_parts: u32,
+    /// Backups that an expire dropped.
+    pub dropped: Vec<RunNo>,
+    /// For people; empty where nothing is to say.
+    pub why: String,
+    /// Hash of the outcome before this one.
+    pub previous: ObjectHash,
+    /// Hash of this one.
+    pub hash: ObjectHash,
+}
+
+/// The bytes of an outcome.
+pub(crate) fn encode(
+    repo: &Repo,
+    log: &LogName,
+    public: &PublicPart,
+    head: Option<&[u8]>,
+) -> Result<Vec<u8>, RepoError> {
+    let run = RunNo(public.run);
+    let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
+    let role = repo.keys().role();
+    if !public.outcome_type.allowed_to(role) {
+        return Err(RepoError::NotAllowed { role, act: public.outcome_type.as_str() });
+    }
+    if head.is_some_and(|head| head.len() > HEAD_BYTES_MAX) {
+        return Err(RepoError::malformed(place, "the manifest head is larger than 64 KiB"));
+    }
+    let json = serde_json::to_vec(public)
+        .map_err(|_| RepoError::malformed(place, "its public part does not become JSON"))?;
+    let public = seal_object(repo.keys(), &place, &json)?;
+    let head = match head {
+        Some(head) => seal_object(repo.keys(), &Place { kind: ObjectKind::ManifestHead, ..place }, head)?,
+        None => Vec::new(),
+    };
+    let mut bytes = MAGIC.to_vec();
+    for part in [&public, &head] {
+        bytes.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+        bytes.extend_from_slice(part);
+    }
+    let (signer, signature) = repo.keys().sign(&signed_message(repo, log, run, &bytes));
+    bytes.extend_from_slice(&signer.0);
+    bytes.extend_from_slice(&signature);
+    if bytes.len() as u64 > OUTCOME_BYTES_MAX {
+        return Err(RepoError::malformed(place, "it would be larger than 1 MiB"));
+    }
+    Ok(bytes)
+}
+
+fn signed_message(repo: &Repo, log: &LogName, run: RunNo, before: &[u8]) -> Vec<u8> {
+    let source = log.source.as_str();
+    let mut message = b"holdfast outcome 1\0".to_vec();
+    message.extend_from_slice(&repo.info().repository_id.0.0);
+    // At most 64, by the rules for names.
+    message.push(u8::try_from(source.len()).unwrap_or(u8::MAX));
+    message.extend_from_slice(source.as_bytes());
+    message.push(log.kind as u8);
+    message.extend_from_slice(&run.0.to_le_bytes());
+    message.extend_from_slice(blake3::hash(before).as_bytes());
+    message
+}
+
+struct Parts<'a> {
+    public: &'a [u8],
+    head: &'a [u8],
+    before_signature: &'a [u8],
+    signer: Hex<32>,
+    signature: [u8; 64],
+}
+
+fn split(bytes: &[u8]) -> Result<Parts<'_>, FormatError> {
+    let mut decoder = Decoder::new(bytes);
+    if decoder.array::<4>("magic")? != *MAGIC {
+        return Err(FormatError::rule("magic", "is not that of an outcome"));
+    }
+    let mut part = |field| {
+        let len = decoder.u32(field)?;
+        decoder.bytes(field, usize::try_from(len).unwrap_or(usize::MAX))
+    };
+    let public = part("public part")?;
+    let head = part("manifest head")?;
+    let before_signature = bytes.get(..bytes.len() - decoder.left()).unwrap_or_default();
+    let signer = Hex(decoder.array("signer")?);
+    let signature = decoder.array("signature")?;
+    decoder.end("outcome")?;
+    Ok(Parts { public, head, before_signature, signer, signature })
+}
+
+/// Verifies the outcome of `run` and opens its public part. Whether it continues the chain is the history's question.
+pub(crate) fn parse(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    bytes: &[u8],
+    created_at: SystemTime,
+) -> Result<Outcome, RepoError> {
+    let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
+    let (parts, role) = verify(repo, &place, bytes)?;
+    let json = repo.open_object(&place, parts.public)?;
+    let public: PublicPart = serde_json::from_slice(&json)
+        .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
+    let outcome_type = public.outcome_type;
+    if !outcome_type.allowed_to(role) {
+        return Err(RepoError::damaged(place, Damage::Role { act: outcome_type.as_str(), role }));
+    }
+    if public.run != run.0 {
+        let found = format!("the outcome of run #{}", public.run);
+        return Err(RepoError::damaged(place, Damage::Misplaced { found }));
+    }
+    if (outcome_type == OutcomeType::Backup) == parts.head.is_empty() {
+        return Err(RepoError::malformed(place, "a backup has a manifest head, and nothing else has one"));
+    }
+    let has_refs = matches!(outcome_type, OutcomeType::Backup | OutcomeType::Prune);
+    if has_refs != public.refs.is_some() {
+        return Err(RepoError::malformed(place, "backups and prunes have refs, and nothing else has them"));
+    }
+    Ok(Outcome {
+        run,
+        outcome_type,
+        at: public.at,
+        created_at,
+        host: public.host,
+        refs: public.refs,
+        index_parts: public.index_parts,
+        pack_parts: public.pack_parts,
+        dropped: public.dropped.into_iter().map(RunNo).collect(),
+        why: public.why,
+        previous: public.previous,
+        hash: object_hash(bytes),
+    })
+}
+
+/// Opens the manifest head in the bytes of an outcome.
+pub(crate) fn open_head(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) -> Result<Vec<u8>, RepoError> {
+    let place = Place { log, kind: ObjectKind::ManifestHead, run, part: 0 };
+    let (parts, _) = verify(repo, &place, bytes)?;
+    let head = repo.open_object(&place, parts.head)?;
+    if head.len() > HEAD_BYTES_MAX {
+        return Err(RepoError::malformed(place, "the manifest head is larger than 64 KiB"));
+    }
+    Ok(head)
+}
+
+fn verify<'a>(repo: &Repo, place: &Place<'_>, bytes: &'a [u8]) -> Result<(Parts<'a>, Role), RepoError> {
+    let parts = split(bytes).map_err(|error| RepoError::damaged(place, Damage::Format(error)))?;
+    let message = signed_message(repo, place.log, place.run, parts.before_signature);
+    match repo.keys().verify(parts.signer, &message, &parts.signature) {
+        Some(role) => Ok((parts, role)),
+        None => Err(RepoError::damaged(place, Damage::Signature)),
+    }
+}

@@ -1,0 +1,191 @@
+//! Prune: freeing what no backup needs (`docs/repository.md` section 14).
+//!
+//! - *Declaring* is a run: its outcome names packs dead, for good, and says where chunks went that were written anew.
+//! - *Sweeping* deletes what an earlier prune declared, after a grace. It needs no run: dead is dead for good.
+//!
+//! Only outcomes and refs are read, so that a keeper, who can read no backup, can prune; writing chunks anew takes a
+//! [`Rewrite`], and an operator.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use thiserror::Error;
+
+mod plan;
+mod sweep;
+
+pub use plan::{PrunePlan, RewritePack};
+pub use sweep::Swept;
+
+use crate::{
+    error::RepoError,
+    history::History,
+    names::{ChunkRef, LogName, PackId},
+    refs::{Move, PruneRefs},
+    repo::Repo,
+    run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions, WrittenRefs, end_if_dead},
+};
+
+/// How to prune.
+#[derive(Clone, Copy, Debug)]
+pub struct PruneOptions {
+    /// How long a pack stays after it was declared dead, for restores that are under way.
+    pub grace: Duration,
+    /// How long the remains of unfinished runs stay for a run that could take them over.
+    pub resume_window: Duration,
+    /// Packs are written anew when less than so many percent of their stored bytes are needed.
+    pub rewrite_below_percent: u64,
+    /// At most so many bytes are written anew.
+    pub rewrite_bytes_max: u64,
+}
+
+impl Default for PruneOptions {
+    fn default() -> Self {
+        Self {
+            grace: Duration::from_secs(24 * 3600),
+            resume_window: Duration::from_secs(7 * 24 * 3600),
+            rewrite_below_percent: 50,
+            rewrite_bytes_max: u64::MAX,
+        }
+    }
+}
+
+/// How chunks are written anew.
+pub trait Rewrite {
+    /// Stored bytes of each chunk of a pack, by ordinal.
+    fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError>;
+
+    /// Writes `chunks`, in order of packs, into packs of `run`, and their index parts. All of it is durable on return.
+    fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, RepoError>;
+}
+
+/// What [`Rewrite::copy`] did.
+#[derive(Clone, Debug, Default)]
+pub struct Copied {
+    /// Where each chunk is now.
+    pub moves: Vec<Move>,
+    /// What was stored.
+    pub parts: PartCounts,
+}
+
+/// What a prune did.
+#[derive(Clone, Debug, Default)]
+pub struct Pruned {
+    /// What it declared; nothing where there was nothing to declare.
+    pub declared: PrunePlan,
+    /// What it deleted.
+    pub swept: Swept,
+}
+
+/// Why a prune failed. What it had declared or deleted by then is right.
+#[derive(Debug, Error)]
+pub enum PruneError {
+    /// The run could not begin.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// The run could not end.
+    #[error(transparent)]
+    Finish(#[from] FinishError),
+    /// The repository failed, or is damaged.
+    #[error(transparent)]
+    Repo(#[from] RepoError),
+}
+
+/// What a prune would declare now.
+pub fn plan_prune(
+    repo: &Repo,
+    log: &LogName,
+    options: &PruneOptions,
+    rewrite: Option<&mut dyn Rewrite>,
+) -> Result<PrunePlan, RepoError> {
+    plan_outside_run(repo, &mut History::read(repo, log)?, options, rewrite)
+}
+
+/// A plan while others may change the log: what they have deleted is not missed once their outcomes are seen.
+fn plan_outside_run(
+    repo: &Repo,
+    history: &mut History,
+    options: &PruneOptions,
+    mut rewrite: Option<&mut dyn Rewrite>,
+) -> Result<PrunePlan, RepoError> {
+    loop {
+        let error = match PrunePlan::make(repo, history, options, reborrow(&mut rewrite)) {
+            Err(error) if error.is_missing() => error,
+            done => return done,
+        };
+        let known = history.next_run();
+        history.refresh(repo)?;
+        if history.next_run() == known {
+            return Err(error);
+        }
+    }
+}
+
+/// Declares what is dead and sweeps what was declared earlier.
+pub fn prune(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    options: &PruneOptions,
+    mut rewrite: Option<&mut dyn Rewrite>,
+    run_options: &RunOptions,
+) -> Result<Pruned, PruneError> {
+    let mut history = History::read(repo, log)?;
+    // What a dead run left is garbage only once it is known to be dead. A live one does not keep us from sweeping.
+    end_if_dead(repo, &history, &run_options.client)?;
+    history.refresh(repo)?;
+    let plan = plan_outside_run(repo, &mut history, options, reborrow(&mut rewrite))?;
+    let declared =
+        if plan.declares_nothing() { plan } else { declare(repo, log, options, rewrite, run_options)? };
+    Ok(Pruned { declared, swept: sweep::sweep(repo, &history, options.grace)? })
+}
+
+/// A second borrow of what is behind the option.
+fn reborrow<'a>(rewrite: &'a mut Option<&mut dyn Rewrite>) -> Option<&'a mut dyn Rewrite> {
+    match rewrite {
+        Some(rewrite) => Some(&mut **rewrite),
+        None => None,
+    }
+}
+
+fn declare(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    options: &PruneOptions,
+    rewrite: Option<&mut dyn Rewrite>,
+    run_options: &RunOptions,
+) -> Result<PrunePlan, PruneError> {
+    let mut run = Run::begin(repo, log, run_options)?;
+    let (plan, refs, parts) =
+        write_declaration(&run, options, rewrite).map_err(|error| run.lost_or(error))?;
+    run.finish(Ending::Prune { refs, parts })?;
+    Ok(plan)
+}
+
+fn write_declaration(
+    run: &Run,
+    options: &PruneOptions,
+    mut rewrite: Option<&mut dyn Rewrite>,
+) -> Result<(PrunePlan, WrittenRefs, PartCounts), RepoError> {
+    // Made within the run, so that no other backup can appear that counts.
+    let plan = PrunePlan::make(run.repo(), run.history(), options, reborrow(&mut rewrite))?;
+    let copied = match rewrite {
+        Some(rewrite) if !plan.rewrite.is_empty() => copy(run, rewrite, &plan)?,
+        _ => Copied::default(),
+    };
+    let emptied = plan.rewrite.iter().map(|pack| pack.pack);
+    let dead: BTreeSet<PackId> = plan.dead.iter().map(|(pack, _)| *pack).chain(emptied).collect();
+    let refs = PruneRefs { dead: dead.into_iter().collect(), moves: copied.moves };
+    let refs = run.write_prune_refs(&refs)?;
+    Ok((plan, refs, copied.parts))
+}
+
+/// Writes anew what the plan says, and makes sure that all of it went somewhere: its packs are about to die.
+fn copy(run: &Run, rewrite: &mut dyn Rewrite, plan: &PrunePlan) -> Result<Copied, RepoError> {
+    let chunks: Vec<ChunkRef> = plan.rewrite.iter().flat_map(RewritePack::chunks).collect();
+    let mut copied = rewrite.copy(run, &chunks)?;
+    copied.moves.sort_unstable();
+    if !copied.moves.iter().map(|moved| moved.from).eq(chunks) {
+        let object = run.log().refs(run.no());
+        return Err(RepoError::malformed(object, "it would not say where every chunk went"));
+    }
+    Ok(copied)
+}

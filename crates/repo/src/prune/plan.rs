@@ -1,0 +1,215 @@
+//! What to declare: which packs nothing needs, which are mostly dead.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::SystemTime,
+};
+
+use super::{PruneOptions, Rewrite};
+use crate::{
+    error::{Damage, RepoError},
+    history::{History, Prunes, list_folder},
+    names::{ChunkRef, Folder, PackId, RunNo},
+    repo::Repo,
+    store::ObjectInfo,
+};
+
+/// What a prune declares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrunePlan {
+    /// Packs that nothing needs, with their sizes.
+    pub dead: Vec<(PackId, u64)>,
+    /// Packs of which little is needed, which is written anew.
+    pub rewrite: Vec<RewritePack>,
+    /// Bytes in packs that backups need.
+    pub live_bytes: u64,
+    /// Bytes in packs that an earlier prune declared dead and that are still there.
+    pub waiting_bytes: u64,
+    /// Bytes in packs of unfinished runs, kept for a run that could take them over.
+    pub unfinished_bytes: u64,
+}
+
+/// A pack to be written anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RewritePack {
+    /// Which.
+    pub pack: PackId,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Stored bytes of its needed chunks.
+    pub live_bytes: u64,
+    /// The needed chunks.
+    pub ordinals: Vec<u32>,
+}
+
+impl RewritePack {
+    /// The needed chunks.
+    pub(super) fn chunks(&self) -> impl Iterator<Item = ChunkRef> {
+        self.ordinals.iter().map(|ordinal| ChunkRef { pack: self.pack, ordinal: *ordinal })
+    }
+}
+
+/// Which chunks of a pack are needed.
+#[derive(Default)]
+struct Needed {
+    ordinals: Vec<u64>,
+    /// How many chunks the pack has, where a backup tells.
+    chunk_count: Option<usize>,
+}
+
+impl Needed {
+    fn add(&mut self, ordinal: u32) {
+        let word = (ordinal / 64) as usize;
+        if self.ordinals.len() <= word {
+            self.ordinals.resize(word + 1, 0);
+        }
+        self.ordinals[word] |= 1 << (ordinal % 64);
+    }
+
+    fn ordinals(&self) -> Vec<u32> {
+        let bits = (0_u32..).zip(&self.ordinals);
+        bits.flat_map(|(at, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
+        })
+        .collect()
+    }
+
+    fn count(&self) -> usize {
+        self.ordinals.iter().map(|word| word.count_ones() as usize).sum()
+    }
+}
+
+impl PrunePlan {
+    /// Whether no run is needed.
+    #[must_use]
+    pub fn declares_nothing(&self) -> bool {
+        self.dead.is_empty() && self.rewrite.is_empty()
+    }
+
+    /// Bytes that are free once what this declares is swept.
+    #[must_use]
+    pub fn freed_bytes(&self) -> u64 {
+        let dead: u64 = self.dead.iter().map(|(_, size)| size).sum();
+        let rewritten: u64 =
+            self.rewrite.iter().map(|pack| pack.size_bytes.saturating_sub(pack.live_bytes)).sum();
+        dead + rewritten
+    }
+
+    /// From outcomes, refs and names only. Packs of runs without an outcome are not looked at.
+    pub(super) fn make(
+        repo: &Repo,
+        history: &History,
+        options: &PruneOptions,
+        rewrite: Option<&mut dyn Rewrite>,
+    ) -> Result<Self, RepoError> {
+        let log = history.log();
+        let prunes = history.prunes(repo)?;
+        let mut packs = BTreeMap::new();
+        for ((run, part), info) in list_folder(repo, log, Folder::Packs)? {
+            if run < history.next_run() {
+                packs.insert(PackId { run, part }, info);
+            }
+        }
+        let needed = needed(repo, history, &prunes)?;
+        for pack in needed.keys() {
+            let damaged = |damage| Err(RepoError::damaged(log.pack(*pack), damage));
+            if prunes.is_dead(*pack) {
+                return damaged(Damage::Malformed { what: "it is declared dead, and a backup needs it" });
+            }
+            if !packs.contains_key(pack) {
+                return damaged(Damage::Missing);
+            }
+        }
+        let kept_for_resume = kept_for_resume(history, options, repo.store().now()?);
+        let mut plan = Self::default();
+        for (pack, info) in &packs {
+            if prunes.is_dead(*pack) {
+                plan.waiting_bytes += info.size_bytes;
+            } else if needed.contains_key(pack) {
+                plan.live_bytes += info.size_bytes;
+            } else if kept_for_resume.contains(&pack.run) {
+                plan.unfinished_bytes += info.size_bytes;
+            } else {
+                plan.dead.push((*pack, info.size_bytes));
+            }
+        }
+        if let Some(rewrite) = rewrite {
+            plan.rewrite = mostly_dead(&needed, &packs, options, rewrite)?;
+        }
+        Ok(plan)
+    }
+}
+
+/// The chunks that standing backups need, where they are now.
+fn needed(repo: &Repo, history: &History, prunes: &Prunes) -> Result<BTreeMap<PackId, Needed>, RepoError> {
+    let mut all: BTreeMap<PackId, Needed> = BTreeMap::new();
+    for backup in history.standing() {
+        for of_pack in history.backup_refs(repo, backup.run)?.packs {
+            let stays = prunes.may_reference(of_pack.pack);
+            for (ordinal, _) in (0..).zip(&of_pack.chunks).filter(|(_, chunk)| chunk.needed > 0) {
+                let mut chunk = ChunkRef { pack: of_pack.pack, ordinal };
+                if !stays {
+                    chunk = prunes.resolve(chunk);
+                }
+                let needed = all.entry(chunk.pack).or_default();
+                needed.add(chunk.ordinal);
+                if stays {
+                    needed.chunk_count = Some(of_pack.chunks.len());
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Runs whose remains may still be taken over.
+fn kept_for_resume(history: &History, options: &PruneOptions, now: SystemTime) -> HashSet<RunNo> {
+    let is_recent = |run: &RunNo| {
+        let ended = history.outcome(*run).map(|outcome| outcome.created_at);
+        ended.is_some_and(|ended| now.duration_since(ended).unwrap_or_default() < options.resume_window)
+    };
+    history.adoptable().into_iter().filter(is_recent).collect()
+}
+
+fn mostly_dead(
+    needed: &BTreeMap<PackId, Needed>,
+    packs: &BTreeMap<PackId, ObjectInfo>,
+    options: &PruneOptions,
+    rewrite: &mut dyn Rewrite,
+) -> Result<Vec<RewritePack>, RepoError> {
+    let mut found = Vec::new();
+    for (pack, needed) in needed {
+        if needed.chunk_count == Some(needed.count()) {
+            continue;
+        }
+        let Some(size_bytes) = packs.get(pack).map(|info| info.size_bytes) else { continue };
+        let bytes = rewrite.chunk_bytes(*pack)?;
+        let ordinals = needed.ordinals();
+        let live = ordinals.iter().map(|ordinal| bytes.get(*ordinal as usize).copied());
+        let Some(live_bytes) = live.sum::<Option<u64>>() else {
+            let damage = Damage::Malformed { what: "a backup needs a chunk that it does not have" };
+            return Err(RepoError::damaged(pack, damage));
+        };
+        let all_bytes = bytes.iter().sum::<u64>();
+        if u128::from(live_bytes) * 100 < u128::from(all_bytes) * u128::from(options.rewrite_below_percent) {
+            found.push(RewritePack { pack: *pack, size_bytes, live_bytes, ordinals });
+        }
+    }
+    // What frees most for what is written comes first.
+    found.sort_by(|a, b| {
+        let of = |pack: &RewritePack, other: &RewritePack| {
+            u128::from(pack.live_bytes) * u128::from(other.size_bytes)
+        };
+        of(a, b).cmp(&of(b, a)).then(a.pack.cmp(&b.pack))
+    });
+    let mut budget = options.rewrite_bytes_max;
+    found.retain(|pack| {
+        let fits = pack.live_bytes <= budget;
+        if fits {
+            budget -= pack.live_bytes;
+        }
+        fits
+    });
+    found.sort_by_key(|pack| pack.pack);
+    Ok(found)
+}

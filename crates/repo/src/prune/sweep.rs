@@ -1,0 +1,89 @@
+//! Deleting what earlier prunes declared dead, and what ended runs left lying.
+//!
+//! Every rule here holds for good once it holds, so it does no harm to sweep late, twice, at once with others, or from
+//! a process that was frozen since it looked.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::{
+    error::RepoError,
+    history::{History, list_folder},
+    names::{Folder, PackId, RunNo},
+    outcome::OutcomeType,
+    repo::Repo,
+    store::ObjectPath,
+};
+
+/// Objects are deleted in batches of so many.
+const BATCH: usize = 1000;
+/// Uploads that began so long ago will not be finished.
+const UPLOAD_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// What was deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Packs.
+    pub packs: u64,
+    /// Their bytes.
+    pub pack_bytes: u64,
+    /// Other objects.
+    pub others: u64,
+}
+
+/// Deletes in the order in which things depend on each other: packs, index parts, refs and reports, leases.
+pub(super) fn sweep(repo: &Repo, history: &History, grace: Duration) -> Result<Swept, RepoError> {
+    let log = history.log();
+    let mut swept = Swept::default();
+    let prunes = history.prunes(repo)?;
+    let now = repo.store().now()?;
+    let is_due = |pack| prunes.dead_since(pack).is_some_and(|since| since + grace <= now);
+    let mut runs_with_packs = BTreeSet::new();
+    let mut due = Vec::new();
+    for ((run, part), info) in list_folder(repo, log, Folder::Packs)? {
+        if is_due(PackId { run, part }) {
+            swept.packs += 1;
+            swept.pack_bytes += info.size_bytes;
+            due.push(info.path);
+        } else {
+            runs_with_packs.insert(run);
+        }
+    }
+    delete(repo, &due)?;
+
+    let is_useful = |folder, run| {
+        run >= history.next_run()
+            || match folder {
+                Folder::Index => history.stands(run) || runs_with_packs.contains(&run),
+                Folder::Refs | Folder::Reports => keeps_records(history, run),
+                Folder::Runs => false,
+                Folder::Packs | Folder::Outcomes => true,
+            }
+    };
+    for folder in [Folder::Index, Folder::Refs, Folder::Reports, Folder::Runs] {
+        let useless: Vec<ObjectPath> = list_folder(repo, log, folder)?
+            .into_iter()
+            .filter(|((run, _), _)| !is_useful(folder, *run))
+            .map(|(_, info)| info.path)
+            .collect();
+        delete(repo, &useless)?;
+        swept.others += useless.len() as u64;
+    }
+    repo.store().sweep_uploads(UPLOAD_AGE)?;
+    Ok(swept)
+}
+
+/// Refs and reports are of use as long as a backup stands; those of prunes for good, since moves are.
+fn keeps_records(history: &History, run: RunNo) -> bool {
+    history.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
+        OutcomeType::Backup => history.stands(run),
+        OutcomeType::Prune | OutcomeType::Expire => true,
+        OutcomeType::Tombstone | OutcomeType::Abandoned => false,
+    })
+}
+
+fn delete(repo: &Repo, paths: &[ObjectPath]) -> Result<(), RepoError> {
+    for batch in paths.chunks(BATCH) {
+        repo.store().delete(batch)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! Finds the rows of a pack: in the index of its run or, where that is missing or damaged, in the pack itself.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use super::cache::Cache;
+use crate::{
+    error::{Damage, RepoError},
+    index,
+    lock::lock,
+    names::{Folder, LogName, PackId, RunNo},
+    object::{HEADER_BYTES, ObjectKind, Place},
+    pack::{ChunkRow, Directory, PackRows, TRAILER_BYTES, Trailer},
+    repo::Repo,
+    store::StoreErrorKind,
+    writer::directory_context,
+};
+
+/// Plain bytes of an index part, at most.
+const INDEX_BYTES_MAX: u64 = 1 << 28;
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Rows of packs, as few as needed in memory.
+pub(crate) struct Catalog {
+    /// Existing index parts of each run, in order.
+    parts: OnceLock<BTreeMap<RunNo, Vec<u32>>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    rows: Cache<PackId, PackRows>,
+    /// First and last pack part of the index parts that have been read; `None` where reading failed.
+    ranges: BTreeMap<(RunNo, u32), Option<(u32, u32)>>,
+}
+
+impl Catalog {
+    pub(crate) fn new() -> Self {
+        let state = State { rows: Cache::new(CACHE_BYTES), ranges: BTreeMap::new() };
+        Self { parts: OnceLock::new(), state: Mutex::new(state) }
+    }
+
+    /// The rows of a pack.
+    pub(crate) fn rows(&self, repo: &Repo, log: &LogName, pack: PackId) -> Result<Arc<PackRows>, RepoError> {
+        if let Some(rows) = lock(&self.state).rows.get(&pack) {
+            return Ok(rows);
+        }
+        if let Some(rows) = self.rows_of_index(repo, log, pack)? {
+            return Ok(rows);
+        }
+        let (size_bytes, directory) = read_directory(repo, log, pack)?;
+        let rows = PackRows::new(size_bytes, directory.rows)
+            .map_err(|error| RepoError::damaged(log.pack(pack), Damage::Format(error)))?;
+        let rows = Arc::new(rows);
+        self.keep(pack, &rows);
+        Ok(rows)
+    }
+
+    fn keep(&self, pack: PackId, rows: &Arc<PackRows>) {
+        let bytes = rows.rows().len() * (size_of::<ChunkRow>() + 8) + 64;
+        lock(&self.state).rows.insert(pack, Arc::clone(rows), bytes);
+    }
+
+    fn rows_of_index(
+        &self,
+        repo: &Repo,
+        log: &LogName,
+        pack: PackId,
+    ) -> Result<Option<Arc<PackRows>>, RepoError> {
+        let parts = self.parts(repo, log)?;
+        let Some(parts) = parts.get(&pack.run) else { return Ok(None) };
+        let (mut low, mut high) = (0, parts.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let part = parts[middle];
+            let key = (pack.run, part);
+            let known = lock(&self.state).ranges.get(&key).copied();
+            let range = match known {
+                // Known not to hold the pack, or unreadable: no need to read it again.
+                Some(None) => None,
+                Some(Some(range)) if !(range.0..=range.1).contains(&pack.part) => Some(range),
+                _ => {
+                    let packs = match read_index_part(repo, log, pack.run, part) {
+                        Ok(packs) => packs,
+                        Err(error) if is_of_the_object(&error) => Vec::new(),
+                        Err(error) => return Err(error),
+                    };
+                    let range = packs.first().zip(packs.last()).map(|(first, last)| (first.0, last.0));
+                    lock(&self.state).ranges.insert(key, range);
+                    let mut found = None;
+                    for (part, rows) in packs {
+                        let rows = Arc::new(rows);
+                        self.keep(PackId { run: pack.run, part }, &rows);
+                        if part == pack.part {
+                            found = Some(rows);
+                        }
+                    }
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                    range
+                }
+            };
+            match range {
+                Some((first, _)) if pack.part < first => high = middle,
+                Some((_, last)) if pack.part > last => low = middle + 1,
+                // A part that is missing or damaged: the pack itself knows.
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    fn parts(&self, repo: &Repo, log: &LogName) -> Result<&BTreeMap<RunNo, Vec<u32>>, RepoError> {
+        if let Some(parts) = self.parts.get() {
+            return Ok(parts);
+        }
+        let parts = list_index_parts(repo, log)?;
+        Ok(self.parts.get_or_init(|| parts))
+    }
+}
+
+/// The index parts that exist, by run.
+pub(crate) fn list_index_parts(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Vec<u32>>, RepoError> {
+    let prefix = log.folder(Folder::Index);
+    let mut parts: BTreeMap<RunNo, Vec<u32>> = BTreeMap::new();
+    repo.store().list(&prefix, &mut |info| {
+        if let Some((run, part)) =
+            info.path.as_str().strip_prefix(&prefix).and_then(|name| Folder::Index.parse(name))
+        {
+            parts.entry(run).or_default().push(part);
+        }
+        true
+    })?;
+    Ok(parts)
+}
+
+/// Sizes of all packs of the log.
+pub(crate) fn list_packs(repo: &Repo, log: &LogName) -> Result<HashMap<PackId, u64>, RepoError> {
+    let prefix = log.folder(Folder::Packs);
+    let mut packs = HashMap::new();
+    repo.store().list(&prefix, &mut |info| {
+        let name = info.path.as_str().strip_prefix(&prefix);
+        if let Some((run, part)) = name.and_then(|name| Folder::Packs.parse(name)) {
+            packs.insert(PackId { run, part }, info.size_bytes);
+        }
+        true
+    })?;
+    Ok(packs)
+}
+
+/// Whether an error is about one object, not about the way to the store.
+pub(crate) fn is_of_the_object(error: &RepoError) -> bool {
+    match error {
+        RepoError::Damaged { .. } => true,
+        RepoError::Store(error) => matches!(
+            error.kind,
+            StoreErrorKind::NotFound | StoreErrorKind::ShortRead { .. } | StoreErrorKind::TooLarge { .. }
+        ),
+        _ => false,
+    }
+}
+
+/// The packs that one index part lists, with their rows.
+pub(crate) fn read_index_part(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    part: u32,
+) -> Result<Vec<(u32, PackRows)>, RepoError> {
+    let place = Place { log, kind: ObjectKind::Index, run, part };
+    let plain = repo.read_object(&place, INDEX_BYTES_MAX)?;
+    let damaged = |error| RepoError::damaged(place, Damage::Format(error));
+    let packs = index::decode(&plain).map_err(damaged)?;
+    packs
+        .into_iter()
+        .map(|pack| Ok((pack.part, PackRows::new(pack.size_bytes, pack.rows).map_err(damaged)?)))
+        .collect()
+}
+
+/// The directory of a pack, from the pack itself, and the size of the pack.
+pub(crate) fn read_directory(
+    repo: &Repo,
+    log: &LogName,
+    pack: PackId,
+) -> Result<(u64, Directory), RepoError> {
+    let place = Place { log, kind: ObjectKind::Pack, run: pack.run, part: pack.part };
+    let path = place.path();
+    let damaged = |error| RepoError::damaged(&path, Damage::Format(error));
+    let store = repo.store();
+    let size_bytes = store.head(&path)?.size_bytes;
+    let trailer_at = size_bytes
+        .checked_sub(TRAILER_BYTES as u64)
+        .filter(|at| *at >= HEADER_BYTES as u64)
+        .ok_or_else(|| RepoError::malformed(&path, "it is too short for a pack"))?;
+    let mut trailer = [0; TRAILER_BYTES];
+    store.read_exact_at(&path, trailer_at, &mut trailer)?;
+    let trailer = Trailer::decode(&trailer, size_bytes).map_err(damaged)?;
+    let mut header = [0; HEADER_BYTES];
+    store.read_exact_at(&path, 0, &mut header)?;
+    let key = repo.object_key(&place, &header)?;
+    let mut sealed = vec![0; trailer.sealed_len as usize];
+    store.read_exact_at(&path, trailer.offset, &mut sealed)?;
+    let plain = key
+        .open(directory_context(trailer.plain_len), &mut sealed)
+        .map_err(|_| RepoError::damaged(&path, Damage::Sealed { what: "its directory" }))?;
+    Ok((size_bytes, Directory::decode(plain).map_err(damaged)?))
+}

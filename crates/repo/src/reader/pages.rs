@@ -1,0 +1,207 @@
+//! Fetches many pages at once: neighbouring chunks in one read, several threads, every page verified.
+
+use std::{
+    num::NonZero,
+    ops::Range,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+};
+
+use holdfast_formats::PageSize;
+use holdfast_pipe::PageHash;
+
+use super::source::ChunkSource;
+use crate::{
+    error::{Damage, RepoError},
+    lock::lock,
+    names::ChunkRef,
+    pack::ChunkKind,
+};
+
+/// Chunks of a pack are read together when no more than this lies between them.
+const GAP_BYTES_MAX: u64 = 256 << 10;
+/// One read is at most this long.
+const READ_BYTES_MAX: u64 = 8 << 20;
+
+/// One page that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageWant {
+    /// Where it is now: from entries that [`super::Backup::leaf`] gave.
+    pub chunk: ChunkRef,
+    /// Position in the chunk.
+    pub slot: u32,
+    /// What it must be.
+    pub hash: PageHash,
+    /// The caller's name for it.
+    pub token: u64,
+}
+
+/// How to fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct FetchOptions {
+    /// Threads that read, open, decompress and verify; each holds one read (at most 8 MiB) and one chunk.
+    pub threads: usize,
+}
+
+impl Default for FetchOptions {
+    fn default() -> Self {
+        Self { threads: thread::available_parallelism().map_or(1, NonZero::get) }
+    }
+}
+
+/// The wanted pages of one chunk, verified.
+#[derive(Debug)]
+pub struct ChunkPages<'a> {
+    /// What was wanted of it, by slot.
+    pub wants: &'a [PageWant],
+    /// Size of its pages.
+    pub page_size: PageSize,
+    plain: &'a [u8],
+}
+
+impl<'a> ChunkPages<'a> {
+    /// The bytes of `wants[position]`.
+    #[must_use]
+    pub fn page(&self, position: usize) -> &'a [u8] {
+        self.run(position..position + 1)
+    }
+
+    /// The bytes of several wants whose slots follow one another; empty if they do not.
+    #[must_use]
+    pub fn run(&self, positions: Range<usize>) -> &'a [u8] {
+        let page = self.page_size.bytes();
+        let Some(wants) = self.wants.get(positions) else { return &[] };
+        let (Some(first), Some(last)) = (wants.first(), wants.last()) else { return &[] };
+        if (last.slot - first.slot) as usize != wants.len() - 1 {
+            return &[];
+        }
+        let begin = first.slot as usize * page;
+        self.plain.get(begin..begin + wants.len() * page).unwrap_or_default()
+    }
+}
+
+/// Chunks of one pack that are read together.
+struct Group {
+    wants: Range<usize>,
+}
+
+impl ChunkSource {
+    /// Fetches `wants`, which are sorted by chunk and slot, and calls `each` for every chunk of them, from several
+    /// threads and in no order. `name` gives the caller's words for a token; errors use it. The first error ends it.
+    pub fn fetch_pages<E>(
+        &self,
+        wants: &[PageWant],
+        options: FetchOptions,
+        name: &(dyn Fn(u64) -> String + Sync),
+        each: &(dyn Fn(ChunkPages<'_>) -> Result<(), E> + Sync),
+    ) -> Result<(), E>
+    where
+        E: From<RepoError> + Send,
+    {
+        let groups = self.groups(wants)?;
+        let next = AtomicUsize::new(0);
+        let stopped = AtomicBool::new(false);
+        let first_error = std::sync::Mutex::new(None);
+        let work = || {
+            let mut buffers = (Vec::new(), Vec::new());
+            while !stopped.load(Ordering::Relaxed) {
+                let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                if let Err(error) = self.fetch_group(&wants[group.wants.clone()], &mut buffers, name, each) {
+                    stopped.store(true, Ordering::Relaxed);
+                    lock(&first_error).get_or_insert(error);
+                }
+            }
+        };
+        let others = options.threads.clamp(1, groups.len().max(1)) - 1;
+        thread::scope(|scope| {
+            for _ in 0..others {
+                scope.spawn(work);
+            }
+            work();
+        });
+        lock(&first_error).take().map_or(Ok(()), Err)
+    }
+
+    /// Cuts the wants where another pack begins, where much lies between, or where a read would become long.
+    fn groups(&self, wants: &[PageWant]) -> Result<Vec<Group>, RepoError> {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut open: Option<(ChunkRef, u64, u64)> = None;
+        let mut at = 0;
+        for wants_of_chunk in wants.chunk_by(|a, b| a.chunk == b.chunk) {
+            let chunk = wants_of_chunk[0].chunk;
+            let (row, begin) = self.row(&*self.pack(chunk.pack)?, chunk)?;
+            let end = begin + u64::from(row.sealed_len);
+            let wants = at..at + wants_of_chunk.len();
+            at = wants.end;
+            match (&mut open, groups.last_mut()) {
+                (Some((first, group_begin, group_end)), Some(group))
+                    if first.pack == chunk.pack
+                        && begin >= *group_end
+                        && begin - *group_end <= GAP_BYTES_MAX
+                        && end - *group_begin <= READ_BYTES_MAX =>
+                {
+                    *group_end = end;
+                    group.wants.end = wants.end;
+                }
+                _ => {
+                    open = Some((chunk, begin, end));
+                    groups.push(Group { wants });
+                }
+            }
+        }
+        Ok(groups)
+    }
+
+    fn fetch_group<E: From<RepoError>>(
+        &self,
+        wants: &[PageWant],
+        (sealed, plain): &mut (Vec<u8>, Vec<u8>),
+        name: &(dyn Fn(u64) -> String + Sync),
+        each: &(dyn Fn(ChunkPages<'_>) -> Result<(), E> + Sync),
+    ) -> Result<(), E> {
+        let (Some(first), Some(last)) = (wants.first(), wants.last()) else { return Ok(()) };
+        let pack = first.chunk.pack;
+        let rows = self.pack(pack)?;
+        let (_, begin) = self.row(&rows, first.chunk)?;
+        let (last_row, last_begin) = self.row(&rows, last.chunk)?;
+        let len = last_begin + u64::from(last_row.sealed_len) - begin;
+        sealed.resize(usize::try_from(len).unwrap_or(usize::MAX), 0);
+        let path = self.log().pack(pack);
+        self.repo().store().read_exact_at(&path, begin, sealed).map_err(RepoError::from)?;
+        let key = self.key(pack)?;
+        for wants in wants.chunk_by(|a, b| a.chunk == b.chunk) {
+            let chunk = wants[0].chunk;
+            let (row, offset) = self.row(&rows, chunk)?;
+            let from = usize::try_from(offset - begin).unwrap_or(usize::MAX);
+            let bytes = &mut sealed[from..from + row.sealed_len as usize];
+            self.open_chunk(chunk, &row, &key, bytes, plain)?;
+            let ChunkKind::Pages(page_size) = row.kind else {
+                return Err(self.page_error(&wants[0], name, "its chunk holds no pages").into());
+            };
+            let pages = ChunkPages { wants, page_size, plain };
+            for (position, want) in wants.iter().enumerate() {
+                let page = pages.page(position);
+                if page.is_empty() {
+                    return Err(self.page_error(want, name, "its chunk has fewer pages").into());
+                }
+                if !self.is_page(page, want.hash)? {
+                    return Err(self.page_error(want, name, "its hash is not the recorded one").into());
+                }
+            }
+            each(pages)?;
+        }
+        Ok(())
+    }
+
+    fn page_error(
+        &self,
+        want: &PageWant,
+        name: &(dyn Fn(u64) -> String + Sync),
+        what: &'static str,
+    ) -> RepoError {
+        let pack = self.log().pack(want.chunk.pack);
+        let object =
+            format!("{} ({pack}, chunk {}, slot {})", name(want.token), want.chunk.ordinal, want.slot);
+        RepoError::damaged(object, Damage::Malformed { what })
+    }
+}

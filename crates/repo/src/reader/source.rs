@@ -1,0 +1,249 @@
+//! Fetches chunks: finds them through the moves of all prunes, reads, opens, decompresses.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use holdfast_pipe::{ObjectKey, PageHash, TAG_BYTES, codec::decompress};
+
+use super::{cache::Cache, catalog::Catalog};
+use crate::{
+    columns::PageEntry,
+    error::{Damage, RepoError},
+    history::Prunes,
+    lock::lock,
+    names::{ChunkRef, LogName, PackId},
+    object::{HEADER_BYTES, ObjectKind, Place},
+    pack::{ChunkKind, ChunkRow, Directory, PackRows},
+    page_map::{Leaf, LeafRef, leaf_of_chunk},
+    repo::Repo,
+    wire::FormatError,
+    writer::chunk_context,
+};
+
+const KEYS_MAX: usize = 4_096;
+
+/// The chunks of one log. Shared between threads.
+pub struct ChunkSource {
+    repo: Arc<Repo>,
+    log: LogName,
+    prunes: Arc<Prunes>,
+    catalog: Catalog,
+    keys: Mutex<HashMap<PackId, Arc<ObjectKey>>>,
+    /// Plain chunks of items and leaves.
+    chunks: Mutex<Cache<ChunkRef, Vec<u8>>>,
+}
+
+/// A leaf with everything that is known of it, as it is now.
+#[derive(Debug)]
+pub(crate) struct LoadedLeaf {
+    /// Every page, where its chunk is now.
+    pub(crate) entries: Vec<PageEntry>,
+    /// Pages whose chunks have moved.
+    pub(crate) moved: Vec<u32>,
+    /// Where the leaf is now.
+    pub(crate) leaf: LeafRef,
+    /// For an overlay: its full leaf as it names it and as it is now, and the pages it patches.
+    pub(crate) overlay: Option<(LeafRef, LeafRef, Vec<u32>)>,
+}
+
+impl ChunkSource {
+    /// The chunks of `log`; keeps at most `cache_bytes` of items and leaves.
+    #[must_use]
+    pub fn new(repo: Arc<Repo>, log: LogName, prunes: Arc<Prunes>, cache_bytes: usize) -> Self {
+        Self {
+            repo,
+            log,
+            prunes,
+            catalog: Catalog::new(),
+            keys: Mutex::default(),
+            chunks: Mutex::new(Cache::new(cache_bytes)),
+        }
+    }
+
+    /// The repository.
+    #[must_use]
+    pub fn repo(&self) -> &Arc<Repo> {
+        &self.repo
+    }
+
+    /// Whose chunks.
+    #[must_use]
+    pub fn log(&self) -> &LogName {
+        &self.log
+    }
+
+    /// What prunes have declared dead or moved.
+    #[must_use]
+    pub fn prunes(&self) -> &Prunes {
+        &self.prunes
+    }
+
+    /// Where a chunk is now.
+    #[must_use]
+    pub fn resolve(&self, chunk: ChunkRef) -> ChunkRef {
+        self.prunes.resolve(chunk)
+    }
+
+    /// Size and chunks of a pack.
+    pub fn pack(&self, pack: PackId) -> Result<Arc<PackRows>, RepoError> {
+        self.catalog.rows(&self.repo, &self.log, pack)
+    }
+
+    /// Size and directory of a pack, from the pack itself.
+    pub fn directory(&self, pack: PackId) -> Result<(u64, Directory), RepoError> {
+        super::catalog::read_directory(&self.repo, &self.log, pack)
+    }
+
+    pub(crate) fn place(&self, pack: PackId) -> Place<'_> {
+        Place { log: &self.log, kind: ObjectKind::Pack, run: pack.run, part: pack.part }
+    }
+
+    pub(crate) fn key(&self, pack: PackId) -> Result<Arc<ObjectKey>, RepoError> {
+        if let Some(key) = lock(&self.keys).get(&pack) {
+            return Ok(Arc::clone(key));
+        }
+        let place = self.place(pack);
+        let mut header = [0; HEADER_BYTES];
+        self.repo.store().read_exact_at(&place.path(), 0, &mut header)?;
+        let key = Arc::new(self.repo.object_key(&place, &header)?);
+        let mut keys = lock(&self.keys);
+        if keys.len() >= KEYS_MAX {
+            keys.clear();
+        }
+        keys.insert(pack, Arc::clone(&key));
+        Ok(key)
+    }
+
+    /// Opens a sealed chunk in place and makes it plain.
+    pub(crate) fn open_chunk(
+        &self,
+        chunk: ChunkRef,
+        row: &ChunkRow,
+        key: &ObjectKey,
+        sealed: &mut [u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<(), RepoError> {
+        let broken = |what| self.damaged(chunk, Damage::Sealed { what });
+        let context = chunk_context(row, u64::from(chunk.ordinal));
+        let opened = key.open(context, sealed).map_err(|_| broken("its seal"))?;
+        decompress(row.codec, opened, row.plain_len as usize, plain).map_err(|_| broken("its compression"))
+    }
+
+    pub(crate) fn damaged(&self, chunk: ChunkRef, damage: Damage) -> RepoError {
+        let object = format!("{}, chunk {}", self.log.pack(chunk.pack), chunk.ordinal);
+        RepoError::damaged(object, damage)
+    }
+
+    /// The row of a chunk and where it begins.
+    pub(crate) fn row(&self, rows: &PackRows, chunk: ChunkRef) -> Result<(ChunkRow, u64), RepoError> {
+        rows.chunk(chunk.ordinal)
+            .map(|(row, offset)| (*row, offset))
+            .ok_or_else(|| self.damaged(chunk, Damage::Malformed { what: "the pack has no such chunk" }))
+    }
+
+    fn read_sealed(&self, chunk: ChunkRef) -> Result<(ChunkRow, Vec<u8>), RepoError> {
+        let (row, offset) = self.row(&*self.pack(chunk.pack)?, chunk)?;
+        let mut sealed = vec![0; row.sealed_len as usize];
+        self.repo.store().read_exact_at(&self.log.pack(chunk.pack), offset, &mut sealed)?;
+        Ok((row, sealed))
+    }
+
+    /// One chunk where it is now, without the cache.
+    pub(crate) fn read_chunk(&self, chunk: ChunkRef) -> Result<(ChunkRow, Vec<u8>), RepoError> {
+        let (row, mut sealed) = self.read_sealed(chunk)?;
+        let mut plain = Vec::new();
+        self.open_chunk(chunk, &row, &*self.key(chunk.pack)?, &mut sealed, &mut plain)?;
+        Ok((row, plain))
+    }
+
+    /// One chunk where it is now, opened: as its codec made it, and `plain`.
+    pub(crate) fn read_compressed(
+        &self,
+        chunk: ChunkRef,
+        plain: &mut Vec<u8>,
+    ) -> Result<(ChunkRow, Vec<u8>), RepoError> {
+        let (row, mut bytes) = self.read_sealed(chunk)?;
+        self.open_chunk(chunk, &row, &*self.key(chunk.pack)?, &mut bytes, plain)?;
+        // Opened in place; what is left of the seal is its tag.
+        bytes.truncate(bytes.len().saturating_sub(TAG_BYTES));
+        Ok((row, bytes))
+    }
+
+    /// Plain bytes of a chunk of items, leaves or roots, given as stored or as it is now.
+    pub(crate) fn small_chunk(&self, chunk: ChunkRef, kind: ChunkKind) -> Result<Arc<Vec<u8>>, RepoError> {
+        let chunk = self.resolve(chunk);
+        if let Some(plain) = lock(&self.chunks).get(&chunk) {
+            return Ok(plain);
+        }
+        let (row, plain) = self.read_chunk(chunk)?;
+        if row.kind != kind {
+            let what = "it holds something else than the reference to it says";
+            return Err(self.damaged(chunk, Damage::Malformed { what }));
+        }
+        let plain = Arc::new(plain);
+        let bytes = plain.len() + 64;
+        lock(&self.chunks).insert(chunk, Arc::clone(&plain), bytes);
+        Ok(plain)
+    }
+
+    fn leaf(&self, leaf: LeafRef) -> Result<Leaf, RepoError> {
+        let plain = self.small_chunk(leaf.chunk, ChunkKind::Leaves)?;
+        leaf_of_chunk(&plain, leaf.slot)
+            .and_then(Leaf::decode)
+            .map_err(|error| self.damaged(leaf.chunk, Damage::Format(error)))
+    }
+
+    fn resolve_leaf(&self, leaf: LeafRef) -> LeafRef {
+        LeafRef { chunk: self.resolve(leaf.chunk), slot: leaf.slot }
+    }
+
+    /// A leaf with its overlay applied, and every chunk where it is now.
+    pub(crate) fn load_leaf(&self, stored: LeafRef) -> Result<LoadedLeaf, RepoError> {
+        let leaf = self.resolve_leaf(stored);
+        let (mut entries, overlay) = match self.leaf(leaf)? {
+            Leaf::Full(entries) => (entries, None),
+            Leaf::Overlay(overlay) => {
+                let damaged = |error: FormatError| self.damaged(leaf.chunk, Damage::Format(error));
+                let under = self.resolve_leaf(overlay.under);
+                let Leaf::Full(full) = self.leaf(under)? else {
+                    return Err(damaged(FormatError::rule("overlay", "lies on another overlay")));
+                };
+                let entries = overlay.apply(&full).map_err(damaged)?;
+                let patched = overlay.patches.iter().map(|(page, _)| *page).collect();
+                (entries, Some((overlay.under, under, patched)))
+            }
+        };
+        let moved = self.resolve_entries(&mut entries);
+        Ok(LoadedLeaf { entries, moved, leaf, overlay })
+    }
+
+    /// The full leaf that `stored` lies on, where it is now; `None` if it is one itself.
+    pub(crate) fn under(&self, stored: LeafRef) -> Result<Option<LeafRef>, RepoError> {
+        Ok(match self.leaf(self.resolve_leaf(stored))? {
+            Leaf::Full(_) => None,
+            Leaf::Overlay(overlay) => Some(self.resolve_leaf(overlay.under)),
+        })
+    }
+
+    /// Puts every chunk where it is now; returns the positions of entries that this changed.
+    pub(crate) fn resolve_entries(&self, entries: &mut [PageEntry]) -> Vec<u32> {
+        let mut moved = Vec::new();
+        for (position, entry) in entries.iter_mut().enumerate() {
+            if let PageEntry::Stored(page) = entry {
+                let chunk = self.resolve(page.chunk);
+                if chunk != page.chunk {
+                    page.chunk = chunk;
+                    moved.push(position as u32);
+                }
+            }
+        }
+        moved
+    }
+
+    /// Whether `bytes` have the hash `hash`.
+    pub(crate) fn is_page(&self, bytes: &[u8], hash: PageHash) -> Result<bool, RepoError> {
+        Ok(self.repo.hash_key()?.hash(bytes) == hash)
+    }
+}

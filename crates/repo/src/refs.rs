@@ -1,0 +1,259 @@
+//! Refs: which chunks a backup needs, and what a prune declared dead or moved (`docs/repository.md` section 10).
+//!
+//! They are all that pruning reads: no manifest and no page map is opened to find what is garbage.
+
+use crate::{
+    columns::CHUNKS_PER_PACK_MAX,
+    names::{ChunkRef, PackId, RunNo},
+    wire::{Decoder, FormatError, put_varint},
+};
+
+/// Bytes of refs before sealing, at most: some hundred times what 20 TB need.
+pub const REFS_BYTES_MAX: u64 = 1 << 29;
+
+const BACKUP: u8 = 1;
+const PRUNE: u8 = 2;
+const PART_MAX: u32 = 999_999;
+const UNITS_MAX: u32 = 1 << 20;
+
+/// How much of one chunk is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkNeed {
+    /// Pages, leaves, items or root entries in it.
+    pub units: u32,
+    /// How many of them are needed; 0: the chunk is dead.
+    pub needed: u32,
+}
+
+/// A pack of which a backup needs something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeededPack {
+    /// Which.
+    pub pack: PackId,
+    /// Bytes of the object.
+    pub size_bytes: u64,
+    /// All its chunks, by ordinal.
+    pub chunks: Vec<ChunkNeed>,
+}
+
+/// What a backup needs, in order of packs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackupRefs {
+    /// The packs.
+    pub packs: Vec<NeededPack>,
+}
+
+/// A chunk that a prune wrote anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Move {
+    /// Where references point.
+    pub from: ChunkRef,
+    /// Where the content is now.
+    pub to: ChunkRef,
+}
+
+/// What a prune declared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PruneRefs {
+    /// Packs that nothing needs and nothing may ever need again, in order.
+    pub dead: Vec<PackId>,
+    /// Chunks that are elsewhere now, in order of where they were.
+    pub moves: Vec<Move>,
+}
+
+fn put_pack(out: &mut Vec<u8>, pack: PackId) {
+    put_varint(out, pack.run.0);
+    put_varint(out, u64::from(pack.part));
+}
+
+fn put_chunk(out: &mut Vec<u8>, chunk: ChunkRef) {
+    put_pack(out, chunk.pack);
+    put_varint(out, u64::from(chunk.ordinal));
+}
+
+fn pack(decoder: &mut Decoder<'_>) -> Result<PackId, FormatError> {
+    let run = RunNo(decoder.between("run", 1, u64::MAX)?);
+    Ok(PackId { run, part: decoder.u32_most("part", PART_MAX)? })
+}
+
+fn chunk(decoder: &mut Decoder<'_>) -> Result<ChunkRef, FormatError> {
+    let pack = pack(decoder)?;
+    Ok(ChunkRef { pack, ordinal: decoder.u32_most("ordinal", CHUNKS_PER_PACK_MAX - 1)? })
+}
+
+fn begin(bytes: &[u8], kind: u8) -> Result<Decoder<'_>, FormatError> {
+    let mut decoder = Decoder::new(bytes);
+    if decoder.u8("type of refs")? == kind {
+        Ok(decoder)
+    } else {
+        Err(FormatError::rule("type of refs", "is not that of the run's outcome"))
+    }
+}
+
+fn in_order<T: Ord>(field: &'static str, last: Option<&T>, next: &T) -> Result<(), FormatError> {
+    if last.is_some_and(|last| last >= next) {
+        return Err(FormatError::rule(field, "is not after the one before"));
+    }
+    Ok(())
+}
+
+impl BackupRefs {
+    /// The stored form.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![BACKUP];
+        put_varint(&mut out, self.packs.len() as u64);
+        for needed in &self.packs {
+            put_pack(&mut out, needed.pack);
+            put_varint(&mut out, needed.size_bytes);
+            put_varint(&mut out, needed.chunks.len() as u64);
+            for chunk in &needed.chunks {
+                put_varint(&mut out, u64::from(chunk.units));
+                put_varint(&mut out, u64::from(chunk.needed));
+            }
+        }
+        out
+    }
+
+    /// Reads the stored form of the refs of run `run`.
+    pub fn decode(run: RunNo, bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut decoder = begin(bytes, BACKUP)?;
+        let count = decoder.count("pack count", usize::MAX, 4)?;
+        let mut packs: Vec<NeededPack> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let pack = pack(&mut decoder)?;
+            in_order("pack", packs.last().map(|last| &last.pack), &pack)?;
+            if pack.run > run {
+                return Err(FormatError::rule("pack", "is of a later run"));
+            }
+            let size_bytes = decoder.varint("object size")?;
+            let chunk_count = decoder.count("chunk count", CHUNKS_PER_PACK_MAX as usize, 2)?;
+            let mut chunks = Vec::with_capacity(chunk_count);
+            for _ in 0..chunk_count {
+                let units = decoder.u32_most("units", UNITS_MAX)?;
+                chunks.push(ChunkNeed { units, needed: decoder.u32_most("needed units", units)? });
+            }
+            packs.push(NeededPack { pack, size_bytes, chunks });
+        }
+        decoder.end("refs")?;
+        Ok(Self { packs })
+    }
+}
+
+impl PruneRefs {
+    /// The stored form.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![PRUNE];
+        put_varint(&mut out, self.dead.len() as u64);
+        for dead in &self.dead {
+            put_pack(&mut out, *dead);
+        }
+        put_varint(&mut out, self.moves.len() as u64);
+        for Move { from, to } in &self.moves {
+            put_chunk(&mut out, *from);
+            put_chunk(&mut out, *to);
+        }
+        out
+    }
+
+    /// Reads the stored form of the refs of run `run`. What is dead or moved is of earlier runs, and moves lead into
+    /// packs of this run: so following moves always ends.
+    pub fn decode(run: RunNo, bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut decoder = begin(bytes, PRUNE)?;
+        let count = decoder.count("dead count", usize::MAX, 2)?;
+        let mut dead = Vec::with_capacity(count);
+        for _ in 0..count {
+            let pack = pack(&mut decoder)?;
+            in_order("dead pack", dead.last(), &pack)?;
+            if pack.run >= run {
+                return Err(FormatError::rule("dead pack", "is not of an earlier run"));
+            }
+            dead.push(pack);
+        }
+        let count = decoder.count("move count", usize::MAX, 6)?;
+        let mut moves: Vec<Move> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let next = Move { from: chunk(&mut decoder)?, to: chunk(&mut decoder)? };
+            in_order("move", moves.last().map(|last| &last.from), &next.from)?;
+            if next.from.pack.run >= run || next.to.pack.run != run {
+                return Err(FormatError::rule("move", "does not lead from an earlier run into this one"));
+            }
+            moves.push(next);
+        }
+        decoder.end("refs")?;
+        Ok(Self { dead, moves })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::btree_map, collection::btree_set, collection::vec, prelude::*};
+
+    use super::*;
+
+    const RUN: RunNo = RunNo(1_000);
+
+    fn any_pack(runs: std::ops::Range<u64>) -> impl Strategy<Value = PackId> {
+        (runs, 0..=PART_MAX).prop_map(|(run, part)| PackId { run: RunNo(run), part })
+    }
+
+    fn any_chunk(runs: std::ops::Range<u64>) -> impl Strategy<Value = ChunkRef> {
+        (any_pack(runs), 0..CHUNKS_PER_PACK_MAX).prop_map(|(pack, ordinal)| ChunkRef { pack, ordinal })
+    }
+
+    fn any_backup() -> impl Strategy<Value = BackupRefs> {
+        let need = (0..=UNITS_MAX)
+            .prop_flat_map(|units| (0..=units).prop_map(move |needed| ChunkNeed { units, needed }));
+        btree_map(any_pack(1..1_001), (any::<u64>(), vec(need, 0..9)), 0..9).prop_map(|packs| BackupRefs {
+            packs: packs
+                .into_iter()
+                .map(|(pack, (size_bytes, chunks))| NeededPack { pack, size_bytes, chunks })
+                .collect(),
+        })
+    }
+
+    fn any_prune() -> impl Strategy<Value = PruneRefs> {
+        let moves = btree_map(any_chunk(1..1_000), any_chunk(1_000..1_001), 0..9);
+        (btree_set(any_pack(1..1_000), 0..9), moves).prop_map(|(dead, moves)| PruneRefs {
+            dead: dead.into_iter().collect(),
+            moves: moves.into_iter().map(|(from, to)| Move { from, to }).collect(),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn refs_come_back_and_no_cut_is_taken_for_them(backup in any_backup(), prune in any_prune()) {
+            let bytes = backup.encode();
+            prop_assert_eq!(BackupRefs::decode(RUN, &bytes), Ok(backup));
+            prop_assert!(PruneRefs::decode(RUN, &bytes).is_err());
+            for cut in 0..bytes.len() {
+                prop_assert!(BackupRefs::decode(RUN, &bytes[..cut]).is_err());
+            }
+            let bytes = prune.encode();
+            prop_assert_eq!(PruneRefs::decode(RUN, &bytes), Ok(prune));
+            for cut in 0..bytes.len() {
+                prop_assert!(PruneRefs::decode(RUN, &bytes[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn random_bytes_never_panic(kind in 1..3_u8, rest in vec(any::<u8>(), 0..200)) {
+            let mut bytes = vec![kind];
+            bytes.extend(rest);
+            let _ = BackupRefs::decode(RUN, &bytes);
+            let _ = PruneRefs::decode(RUN, &bytes);
+        }
+    }
+
+    #[test]
+    fn moves_lead_forward_only() {
+        let at = |run, ordinal| ChunkRef { pack: PackId { run: RunNo(run), part: 0 }, ordinal };
+        for (from, to) in
+            [(at(5, 0), at(5, 1)), (at(4, 0), at(4, 1)), (at(6, 0), at(5, 0)), (at(4, 0), at(6, 0))]
+        {
+            let bytes = PruneRefs { dead: vec![], moves: vec![Move { from, to }] }.encode();
+            assert!(PruneRefs::decode(RunNo(5), &bytes).is_err(), "{from} to {to}");
+        }
+    }
+}

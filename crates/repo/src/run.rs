@@ -1,0 +1,466 @@
+//! A run: the only way in which a log changes (`docs/repository.md` section 12).
+//!
+//! - A run begins when it has created its first lease object, and every earlier run has an outcome.
+//! - It ends with one outcome, created conditionally. Whoever comes second has lost, whatever it has stored.
+//! - Between the two, everything it stores bears its number, so nothing of it can be taken for another run's.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::{
+    client::{Client, ProcessId},
+    error::{Damage, RepoError},
+    hex::Hex,
+    history::{History, list_folder},
+    keys::random,
+    lease::{LeaseObject, RENEWAL, RenewalThread, Renewer, look},
+    names::{Folder, LogName, RunNo},
+    object::{ObjectKind, Place, RunSecrets, seal_object},
+    outcome::{self, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PublicPart, object_hash},
+    refs::{BackupRefs, PruneRefs},
+    repo::Repo,
+    store::read_listed,
+};
+
+/// How often a beginning run looks again after it lost a creation to another.
+const ATTEMPTS: u32 = 20;
+
+/// How a run is to behave.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Who runs.
+    pub client: Client,
+    /// How often a thread of its own renews the lease; `None`: the caller calls [`Run::renew`].
+    pub renew_every: Option<Duration>,
+}
+
+impl RunOptions {
+    /// This process, renewing as specified.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        Self { client: Client::this_process(), renew_every: Some(RENEWAL) }
+    }
+}
+
+/// Another run that is alive.
+#[derive(Clone, Debug)]
+pub struct ActiveRun {
+    /// Whose log.
+    pub log: LogName,
+    /// Its number.
+    pub run: RunNo,
+    /// When it began, by the store's clock.
+    pub started_at: SystemTime,
+    /// Its last sign of life, by the store's clock.
+    pub renewed_at: SystemTime,
+    /// Its process, where it told.
+    pub process: Option<ProcessId>,
+}
+
+/// Why a run could not begin.
+#[derive(Debug, Error)]
+pub enum BeginError {
+    /// Another is active.
+    #[error(
+        "run {} of {} is active: it began at {} and showed its last sign of life at {}",
+        .0.run, .0.log, when(.0.started_at), when(.0.renewed_at)
+    )]
+    Active(Box<ActiveRun>),
+    /// Others kept beginning runs.
+    #[error("other runs of {log} kept coming first")]
+    Crowded {
+        /// Whose log.
+        log: LogName,
+    },
+    /// The lease thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] std::io::Error),
+    /// The repository failed.
+    #[error(transparent)]
+    Repo(#[from] RepoError),
+}
+
+fn when(time: SystemTime) -> String {
+    Timestamp::try_from(time).map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.0}"))
+}
+
+/// Why a run could not end as it wanted.
+#[derive(Debug, Error)]
+pub enum FinishError {
+    /// Another run has ended it: nothing of it counts.
+    #[error("run {run} of {log} was ended by another while it ran ({by}): nothing of it counts")]
+    Lost {
+        /// Whose log.
+        log: LogName,
+        /// Its number.
+        run: RunNo,
+        /// What stands as its outcome.
+        by: &'static str,
+    },
+    /// The repository failed. The run may try again.
+    #[error(transparent)]
+    Repo(#[from] RepoError),
+}
+
+/// How a run ends.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// As a backup.
+    Backup {
+        /// The manifest head, JSON of at most 64 KiB.
+        head: Vec<u8>,
+        /// What it needs, as [`Run::write_backup_refs`] stored it.
+        refs: WrittenRefs,
+        /// What it stored.
+        parts: PartCounts,
+    },
+    /// By dropping backups.
+    Expire {
+        /// Which.
+        dropped: Vec<RunNo>,
+    },
+    /// By declaring packs dead and chunks moved.
+    Prune {
+        /// Which, as [`Run::write_prune_refs`] stored it.
+        refs: WrittenRefs,
+        /// What it stored.
+        parts: PartCounts,
+    },
+}
+
+/// How many numbers a run gave out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartCounts {
+    /// Of index parts.
+    pub index: u32,
+    /// Of packs.
+    pub pack: u32,
+}
+
+/// Proof that refs are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenRefs(ObjectHash);
+
+/// An active run. Dropped without an ending, it tries to say that it is abandoned.
+pub struct Run {
+    repo: Arc<Repo>,
+    history: History,
+    no: RunNo,
+    host: String,
+    secrets: Arc<RunSecrets>,
+    renewer: Arc<Renewer>,
+    thread: Option<RenewalThread>,
+    /// Outcomes that this run has tried to create: a reply may have got lost.
+    attempts: Vec<ObjectHash>,
+    ended: bool,
+}
+
+impl Run {
+    /// Begins a run on `log`, ending one whose lease is over if need be.
+    pub fn begin(repo: &Arc<Repo>, log: &LogName, options: &RunOptions) -> Result<Self, BeginError> {
+        let mut history = None;
+        let token = Hex(random().map_err(RepoError::NoRandom)?);
+        let lease = LeaseObject { token, process: options.client.process };
+        for _ in 0..ATTEMPTS {
+            // Leases first: a run that begins and ends between the two lists must not look like a gap.
+            let newest_lease = list_folder(repo, log, Folder::Runs)?.last_key_value().map(|(key, _)| key.0);
+            let known = match history.take() {
+                Some(mut known) => {
+                    History::refresh(&mut known, repo)?;
+                    known
+                }
+                None => History::read(repo, log)?,
+            };
+            let next = known.next_run();
+            if newest_lease > Some(next) {
+                return Err(RepoError::damaged(log.outcome(next), Damage::Missing).into());
+            }
+            if newest_lease == Some(next) {
+                if let Some(active) = end_if_dead(repo, &known, &options.client)? {
+                    return Err(BeginError::Active(Box::new(active)));
+                }
+            } else if create_first_lease(repo, log, next, &lease)? {
+                return Self::start(repo, known, next, &lease, options);
+            }
+            history = Some(known);
+        }
+        Err(BeginError::Crowded { log: log.clone() })
+    }
+
+    fn start(
+        repo: &Arc<Repo>,
+        history: History,
+        no: RunNo,
+        lease: &LeaseObject,
+        options: &RunOptions,
+    ) -> Result<Self, BeginError> {
+        let renewer = Arc::new(Renewer::new(repo, history.log(), no, lease));
+        let mut run = Self {
+            secrets: Arc::new(repo.draw_secrets(history.log(), no)?),
+            repo: Arc::clone(repo),
+            history,
+            no,
+            host: options.client.host.clone(),
+            renewer,
+            thread: None,
+            attempts: Vec::new(),
+            ended: false,
+        };
+        if let Some(every) = options.renew_every {
+            let thread = RenewalThread::start(Arc::clone(&run.renewer), every);
+            run.thread = Some(thread.map_err(BeginError::Thread)?);
+        }
+        Ok(run)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn no(&self) -> RunNo {
+        self.no
+    }
+
+    /// The repository.
+    #[must_use]
+    pub fn repo(&self) -> &Arc<Repo> {
+        &self.repo
+    }
+
+    /// Its log.
+    #[must_use]
+    pub fn log(&self) -> &LogName {
+        self.history.log()
+    }
+
+    /// All that came before. It cannot change while this run can still succeed.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// For its packs and index parts.
+    #[must_use]
+    pub fn secrets(&self) -> &Arc<RunSecrets> {
+        &self.secrets
+    }
+
+    /// Whether it is known that another has ended this run: all further work is in vain.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.renewer.is_lost()
+    }
+
+    /// Renews the lease once, and looks whether the run has been ended.
+    pub fn renew(&self) -> Result<(), RepoError> {
+        self.renewer.renew()
+    }
+
+    /// Why an operation of this run failed: if another has ended the run, what it relied on may be gone by now, and
+    /// that it has lost is the reason.
+    #[must_use]
+    pub fn lost_or(&self, error: RepoError) -> FinishError {
+        let (log, run) = (self.history.log(), self.no);
+        let read = || -> Result<Outcome, RepoError> {
+            let path = log.outcome(run);
+            let info = self.repo.store().head(&path)?;
+            let bytes = read_listed(&**self.repo.store(), &info, OUTCOME_BYTES_MAX)?;
+            outcome::parse(&self.repo, log, run, &bytes, info.created_at)
+        };
+        match read() {
+            Ok(found) if !self.attempts.contains(&found.hash) => {
+                let by = found.outcome_type.as_str();
+                FinishError::Lost { log: log.clone(), run, by }
+            }
+            _ => error.into(),
+        }
+    }
+
+    fn place(&self, kind: ObjectKind) -> Place<'_> {
+        Place { log: self.history.log(), kind, run: self.no, part: 0 }
+    }
+
+    /// Stores what the backup needs. After the packs and index parts, before the ending.
+    pub fn write_backup_refs(&self, refs: &BackupRefs) -> Result<WrittenRefs, RepoError> {
+        self.write_refs(&refs.encode())
+    }
+
+    /// Stores what the prune declares. After the packs and index parts, before the ending.
+    pub fn write_prune_refs(&self, refs: &PruneRefs) -> Result<WrittenRefs, RepoError> {
+        self.write_refs(&refs.encode())
+    }
+
+    fn write_refs(&self, plain: &[u8]) -> Result<WrittenRefs, RepoError> {
+        let place = self.place(ObjectKind::Refs);
+        let object = seal_object(self.repo.keys(), &place, plain)?;
+        self.repo.put(&place, &object)?;
+        Ok(WrittenRefs(object_hash(&object)))
+    }
+
+    /// Stores what the run measured, as JSON.
+    pub fn write_report(&self, json: &[u8]) -> Result<(), RepoError> {
+        self.repo.write_object(&self.place(ObjectKind::Report), json).map(|_| ())
+    }
+
+    /// Ends the run: from here on its effect is there, for everybody and for good.
+    pub fn finish(&mut self, ending: Ending) -> Result<Outcome, FinishError> {
+        let mut public = self.public_part(OutcomeType::Abandoned, String::new())?;
+        let head = match ending {
+            Ending::Backup { head, refs, parts } => {
+                public.outcome_type = OutcomeType::Backup;
+                public.refs = Some(refs.0);
+                public.index_parts = parts.index;
+                public.pack_parts = parts.pack;
+                Some(head)
+            }
+            Ending::Expire { dropped } => {
+                public.outcome_type = OutcomeType::Expire;
+                public.dropped = dropped.into_iter().map(|run| run.0).collect();
+                None
+            }
+            Ending::Prune { refs, parts } => {
+                public.outcome_type = OutcomeType::Prune;
+                public.refs = Some(refs.0);
+                public.index_parts = parts.index;
+                public.pack_parts = parts.pack;
+                None
+            }
+        };
+        self.end(&public, head.as_deref())
+    }
+
+    /// Ends the run without effect. What it stored may be adopted by the next one.
+    pub fn abandon(mut self, why: &str) -> Result<(), FinishError> {
+        self.end_abandoned(why)
+    }
+
+    fn end_abandoned(&mut self, why: &str) -> Result<(), FinishError> {
+        let public = self.public_part(OutcomeType::Abandoned, why.to_owned())?;
+        self.end(&public, None).map(|_| ())
+    }
+
+    fn public_part(&self, outcome_type: OutcomeType, why: String) -> Result<PublicPart, RepoError> {
+        public_part(&self.repo, &self.history, outcome_type, &self.host, why)
+    }
+
+    fn end(&mut self, public: &PublicPart, head: Option<&[u8]>) -> Result<Outcome, FinishError> {
+        let (log, no) = (self.history.log(), self.no);
+        let bytes = outcome::encode(&self.repo, log, public, head)?;
+        self.attempts.push(object_hash(&bytes));
+        let path = log.outcome(no);
+        let created = self.repo.store().create_if_absent(&path, &bytes);
+        let (bytes, created_at) = match created {
+            Ok(info) => (bytes, info.created_at),
+            Err(error) => {
+                // Whatever the error says, what is there decides.
+                let found = self.repo.store().head(&path).and_then(|info| {
+                    Ok((read_listed(&**self.repo.store(), &info, OUTCOME_BYTES_MAX)?, info.created_at))
+                });
+                found.map_err(|_| RepoError::from(error))?
+            }
+        };
+        self.ended = true;
+        self.thread = None;
+        let outcome = outcome::parse(&self.repo, log, no, &bytes, created_at)?;
+        if self.attempts.contains(&outcome.hash) && outcome.outcome_type == public.outcome_type {
+            Ok(outcome)
+        } else {
+            let by = outcome.outcome_type.as_str();
+            Err(FinishError::Lost { log: log.clone(), run: no, by })
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Only a courtesy to the next run, which would otherwise wait for the lease to end.
+            let _ = self.end_abandoned("ended without a word");
+        }
+    }
+}
+
+fn public_part(
+    repo: &Repo,
+    history: &History,
+    outcome_type: OutcomeType,
+    host: &str,
+    why: String,
+) -> Result<PublicPart, RepoError> {
+    let now = repo.store().now()?;
+    Ok(PublicPart {
+        run: history.next_run().0,
+        outcome_type,
+        at: Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH),
+        host: host.to_owned(),
+        previous: history.last_hash(),
+        refs: None,
+        index_parts: 0,
+        pack_parts: 0,
+        dropped: Vec::new(),
+        why,
+    })
+}
+
+/// If the newest run has no outcome: returns it if it lives, and ends it otherwise, so that what it left can be seen as
+/// left.
+pub(crate) fn end_if_dead(
+    repo: &Repo,
+    history: &History,
+    client: &Client,
+) -> Result<Option<ActiveRun>, RepoError> {
+    let (log, run) = (history.log(), history.next_run());
+    let Some(lease) = look(repo, log, run)? else { return Ok(None) };
+    if lease.is_alive {
+        return match repo.store().head(&log.outcome(run)) {
+            // It has ended since its outcome was looked for.
+            Ok(_) => Ok(None),
+            Err(error) if error.is_not_found() => Ok(Some(ActiveRun {
+                log: log.clone(),
+                run,
+                started_at: lease.started_at,
+                renewed_at: lease.renewed_at,
+                process: lease.process,
+            })),
+            Err(error) => Err(error.into()),
+        };
+    }
+    let why = "its lease was over".to_owned();
+    let public = public_part(repo, history, OutcomeType::Tombstone, &client.host, why)?;
+    let bytes = outcome::encode(repo, log, &public, None)?;
+    match repo.store().create_if_absent(&log.outcome(run), &bytes) {
+        Ok(_) => Ok(None),
+        Err(error) if error.is_exists() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether run `run` is this one's now.
+fn create_first_lease(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    lease: &LeaseObject,
+) -> Result<bool, RepoError> {
+    let path = log.lease(run, 0);
+    match repo.store().create_if_absent(&path, &lease.encode()) {
+        Ok(_) => {}
+        Err(error) if error.is_exists() => match LeaseObject::read(repo, &path) {
+            // Created by an attempt whose reply got lost.
+            Ok(Some(found)) if found.token == lease.token => {}
+            Ok(_) => return Ok(false),
+            Err(error) if error.is_not_found() => return Ok(false),
+            Err(error) => return Err(error.into()),
+        },
+        Err(error) => return Err(error.into()),
+    }
+    // The run may have been another's that has ended, and whose lease objects a prune has deleted since.
+    match repo.store().head(&log.outcome(run)) {
+        Ok(_) => Ok(false),
+        Err(error) if error.is_not_found() => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,179 @@
+//! What a backup can build on: the base's items and leaves, looked up as they are needed.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, OnceLock},
+};
+
+use holdfast_formats::SpaceId;
+use holdfast_pipe::PageHash;
+
+use super::leaf::{BaseForm, BaseLeaf};
+use crate::{
+    error::RepoError,
+    history::History,
+    item::{Item, ItemMap, ItemPath},
+    names::{ChunkRef, PackId, RunNo},
+    page_map::LeafRef,
+    reader::{Backup, ChunkSource, LoadedLeaf, catalog::list_packs},
+    refs::{ChunkNeed, NeededPack},
+};
+
+/// A standing backup to compare with.
+pub(super) struct Base {
+    backup: Backup,
+    /// What it needs of each pack, as its refs say.
+    packs: HashMap<PackId, NeededPack>,
+    /// Chunks of which less than a quarter is needed, where they are now.
+    sparse: HashSet<ChunkRef>,
+    /// Packs that should be there and are not: nothing of them is referenced again.
+    lost: HashSet<PackId>,
+    /// For renamed files; made when the first path is not found.
+    by_space: OnceLock<HashMap<SpaceId, u32>>,
+}
+
+/// A file of the base.
+#[derive(Debug)]
+pub(super) struct BaseFile {
+    pub(super) item: Item,
+}
+
+impl Base {
+    pub(super) fn open(source: Arc<ChunkSource>, history: &History, run: RunNo) -> Result<Self, RepoError> {
+        let refs = history.backup_refs(source.repo(), run)?;
+        let present = list_packs(source.repo(), source.log())?;
+        let mut sparse = HashSet::new();
+        let mut lost = HashSet::new();
+        for pack in &refs.packs {
+            if present.get(&pack.pack) != Some(&pack.size_bytes) {
+                lost.insert(pack.pack);
+            }
+            for (ordinal, need) in pack.chunks.iter().enumerate() {
+                if is_sparse(need) {
+                    let chunk = ChunkRef { pack: pack.pack, ordinal: ordinal as u32 };
+                    sparse.insert(source.resolve(chunk));
+                }
+            }
+        }
+        let packs = refs.packs.into_iter().map(|pack| (pack.pack, pack)).collect();
+        let backup = Backup::open_with(source, history, run)?;
+        Ok(Self { backup, packs, sparse, lost, by_space: OnceLock::new() })
+    }
+
+    pub(super) fn backup(&self) -> &Backup {
+        &self.backup
+    }
+
+    pub(super) fn is_sparse(&self, chunk: ChunkRef) -> bool {
+        !self.sparse.is_empty() && self.sparse.contains(&chunk)
+    }
+
+    /// Whether the chunk's pack is there.
+    pub(super) fn is_there(&self, chunk: ChunkRef) -> bool {
+        self.lost.is_empty() || !self.lost.contains(&chunk.pack)
+    }
+
+    /// Packs of the base that are not there.
+    pub(super) fn lost_packs(&self) -> usize {
+        self.lost.len()
+    }
+
+    /// Size and units of a pack as the base's refs have them.
+    pub(super) fn pack(&self, pack: PackId) -> Option<&NeededPack> {
+        self.packs.get(&pack)
+    }
+
+    /// The file of this path or, failing that, of this tablespace. Files of another page size do not compare.
+    pub(super) fn find(
+        &self,
+        path: &ItemPath,
+        space: Option<SpaceId>,
+        page_bytes: usize,
+    ) -> Result<Option<BaseFile>, RepoError> {
+        let mut item = self.backup.find(path)?;
+        if let (None, Some(space)) = (&item, space) {
+            item = self.find_space(space)?;
+        }
+        Ok(item.filter(|item| item.page_size.bytes() == page_bytes).map(|item| BaseFile { item }))
+    }
+
+    fn find_space(&self, space: SpaceId) -> Result<Option<Item>, RepoError> {
+        let by_space = match self.by_space.get() {
+            Some(by_space) => by_space,
+            None => {
+                let by_space = self.spaces()?;
+                self.by_space.get_or_init(|| by_space)
+            }
+        };
+        let Some(position) = by_space.get(&space) else { return Ok(None) };
+        let Some(root) = self.backup.roots().get(*position as usize) else { return Ok(None) };
+        Ok(self.backup.items_of(root)?.iter().find(|item| space_of(item) == Some(space)).cloned())
+    }
+
+    /// In which chunk of the item table each tablespace is. Ids that occur twice (partitions of an import, copies
+    /// under other names) tell nothing.
+    fn spaces(&self) -> Result<HashMap<SpaceId, u32>, RepoError> {
+        let mut spaces = HashMap::new();
+        let mut twice = HashSet::new();
+        for (position, root) in self.backup.roots().iter().enumerate() {
+            for item in self.backup.items_of(root)?.iter() {
+                if let Some(space) = space_of(item)
+                    && spaces.insert(space, position as u32).is_some()
+                {
+                    twice.insert(space);
+                }
+            }
+        }
+        spaces.retain(|space, _| !twice.contains(space));
+        Ok(spaces)
+    }
+
+    /// Leaf `leaf` of a file; `None` beyond its end.
+    pub(super) fn leaf(&self, file: &BaseFile, leaf: u32) -> Result<Option<BaseLeaf>, RepoError> {
+        let source = self.backup.source();
+        match &file.item.map {
+            ItemMap::Inline(entries) if leaf == 0 => {
+                let mut entries = entries.clone();
+                let moved = source.resolve_entries(&mut entries);
+                Ok(Some(BaseLeaf { entries, form: None, moved }))
+            }
+            ItemMap::Inline(_) => Ok(None),
+            ItemMap::Leaves(leaves) => match leaves.get(leaf as usize) {
+                Some(stored) => Ok(Some(self.form(*stored, source.load_leaf(*stored)?))),
+                None => Ok(None),
+            },
+        }
+    }
+
+    fn form(&self, stored: LeafRef, loaded: LoadedLeaf) -> BaseLeaf {
+        let LoadedLeaf { entries, moved, leaf, overlay } = loaded;
+        let form = match overlay {
+            None => Some(BaseForm { leaf: Some(leaf), under: leaf, patched: Vec::new() }),
+            // An overlay that names a full leaf that has moved is not referenced again, only built upon.
+            Some((named, under, patched)) => {
+                Some(BaseForm { leaf: (named == under).then_some(leaf), under, patched })
+            }
+        };
+        debug_assert_eq!(leaf.slot, stored.slot);
+        // A leaf that keeps a mostly dead chunk alive is written anew.
+        let form = form.filter(|form| {
+            let good = |chunk| !self.is_sparse(chunk) && self.is_there(chunk);
+            good(form.under.chunk) && form.leaf.is_none_or(|leaf| good(leaf.chunk))
+        });
+        BaseLeaf { entries, form, moved }
+    }
+
+    /// Chunks of the item table by the hash of their plain bytes, where they are now.
+    pub(super) fn item_chunks(&self) -> HashMap<PageHash, ChunkRef> {
+        let source = self.backup.source();
+        self.backup.roots().iter().map(|root| (root.hash, source.resolve(root.chunk))).collect()
+    }
+}
+
+fn space_of(item: &Item) -> Option<SpaceId> {
+    item.tablespace.map(|tablespace| tablespace.space)
+}
+
+fn is_sparse(need: &ChunkNeed) -> bool {
+    need.needed > 0 && need.needed.saturating_mul(4) < need.units
+}

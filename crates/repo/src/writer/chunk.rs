@@ -1,0 +1,130 @@
+//! Chunks on their way: pages gathered until a chunk is full, and the ticket that says where it went.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use holdfast_formats::PageSize;
+use holdfast_pipe::{PageHash, TAG_BYTES};
+
+use crate::{
+    columns::CHUNK_BYTES_MAX,
+    names::{ChunkRef, PackId, RunNo},
+    pack::ChunkKind,
+};
+
+/// Tells where a chunk went, once the pipeline has placed it.
+#[derive(Debug, Default)]
+pub(super) struct Ticket(AtomicU64);
+
+impl Ticket {
+    const ORDINAL_BITS: u32 = 12;
+
+    /// Called once, by the pipeline.
+    pub(super) fn place(&self, part: u32, ordinal: u32) {
+        let place = (u64::from(part) << Self::ORDINAL_BITS | u64::from(ordinal)) + 1;
+        self.0.store(place, Ordering::Release);
+    }
+
+    /// The chunk, when it is placed; all tickets are of this run.
+    pub(super) fn chunk(&self, run: RunNo) -> Option<ChunkRef> {
+        let place = self.0.load(Ordering::Acquire).checked_sub(1)?;
+        let part = u32::try_from(place >> Self::ORDINAL_BITS).unwrap_or(u32::MAX);
+        let ordinal = (place & ((1 << Self::ORDINAL_BITS) - 1)) as u32;
+        Some(ChunkRef { pack: PackId { run, part }, ordinal })
+    }
+
+    pub(super) fn is_placed(&self) -> bool {
+        self.0.load(Ordering::Acquire) != 0
+    }
+}
+
+/// A chunk that is complete, not yet compressed.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) kind: ChunkKind,
+    pub(super) plain: Vec<u8>,
+    pub(super) unit_count: u32,
+    /// For chunks of pages, one for each.
+    pub(super) hashes: Vec<PageHash>,
+    pub(super) ticket: Arc<Ticket>,
+}
+
+/// Where a page went before its chunk is placed.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) ticket: Arc<Ticket>,
+    pub(super) slot: u32,
+}
+
+/// Gathers pages of one size into one chunk.
+#[derive(Debug)]
+pub(super) struct PageGatherer {
+    page_size: PageSize,
+    plain: Vec<u8>,
+    hashes: Vec<PageHash>,
+    ticket: Arc<Ticket>,
+}
+
+impl PageGatherer {
+    pub(super) fn new(page_size: PageSize, buffers: &Buffers) -> Self {
+        Self { page_size, plain: buffers.take(), hashes: Vec::new(), ticket: Arc::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.hashes.is_empty()
+    }
+
+    /// Appends one page. [`Self::is_full`] was false.
+    pub(super) fn push(&mut self, page: &[u8], hash: PageHash) -> Pending {
+        let slot = self.hashes.len() as u32;
+        self.plain.extend_from_slice(page);
+        self.hashes.push(hash);
+        Pending { ticket: Arc::clone(&self.ticket), slot }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.plain.len() + self.page_size.bytes() > CHUNK_BYTES_MAX
+    }
+
+    pub(super) fn into_chunk(self) -> Chunk {
+        Chunk {
+            kind: ChunkKind::Pages(self.page_size),
+            plain: self.plain,
+            unit_count: self.hashes.len() as u32,
+            hashes: self.hashes,
+            ticket: self.ticket,
+        }
+    }
+}
+
+/// Buffers of chunks that have gone, to be used again. Does not bound how many there are: the queues do.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    free: Mutex<Vec<Vec<u8>>>,
+    keep: usize,
+}
+
+impl Buffers {
+    const CAPACITY: usize = CHUNK_BYTES_MAX + TAG_BYTES;
+
+    /// Keeps at most `keep` for later.
+    pub(super) fn new(keep: usize) -> Self {
+        Self { free: Mutex::default(), keep }
+    }
+
+    /// An empty buffer with room for a sealed chunk.
+    pub(super) fn take(&self) -> Vec<u8> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.unwrap_or_else(|| Vec::with_capacity(Self::CAPACITY))
+    }
+
+    pub(super) fn give(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if buffer.capacity() >= Self::CAPACITY && free.len() < self.keep {
+            free.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! The end of a backup: late pages, the item table, its roots, the last packs, the refs.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError},
+};
+
+use super::{
+    BackupWriter, Pipeline, WriteError,
+    chunk::Ticket,
+    error::FileProblem,
+    file::{FileInner, FileState, Slot},
+    leaf::{BaseForm, BaseLeaf, Change, LeafPlace, LeafSlot, OpenLeaf},
+    pipeline::Progress,
+};
+use crate::{
+    columns,
+    error::{Damage, RepoError},
+    item::{
+        FileRole, Item, ItemChunk, ItemCutter, ItemMap, ItemPath, ItemType, RootEntry, encode_roots,
+        page_count,
+    },
+    lock::lock,
+    manifest::Totals,
+    names::{ChunkRef, PackId},
+    pack::ChunkKind,
+    page_map::LeafRef,
+    reader::LoadedLeaf,
+    refs::{BackupRefs, ChunkNeed, NeededPack},
+    run::{PartCounts, Run, WrittenRefs},
+    wire::Decoder,
+};
+
+/// What a finished backup consists of; all of it is durable.
+#[derive(Debug)]
+pub struct FinishedData {
+    /// Chunks of the item table's roots, for the head.
+    pub roots: Vec<ChunkRef>,
+    /// Sizes, for the head.
+    pub totals: Totals,
+    /// What the outcome records of the refs.
+    pub refs: WrittenRefs,
+    /// Numbers the run gave out, for the outcome.
+    pub parts: PartCounts,
+}
+
+/// A chunk of the item table on its way.
+struct PlacedItems {
+    chunk: ItemChunk,
+    hash: holdfast_pipe::PageHash,
+    place: Result<ChunkRef, Arc<Ticket>>,
+}
+
+impl BackupWriter {
+    /// Writes everything that is still missing and waits until all of it is durable.
+    ///
+    /// The outcome is left to the caller: until it exists there is no backup.
+    pub fn finish(mut self, run: &Run) -> Result<FinishedData, WriteError> {
+        let result = self.finish_all(run);
+        // The first error is the reason, whoever sees which.
+        result.map_err(|error| self.stop.take().unwrap_or(error))
+    }
+
+    fn finish_all(&mut self, run: &Run) -> Result<FinishedData, WriteError> {
+        self.all_ended()?;
+        self.place_pages()?;
+        self.amend()?;
+        let (roots, items) = self.write_items()?;
+        let pipeline = self.pipeline.take().ok_or(WriteError::Stopped)?;
+        let progress = Pipeline::finish(pipeline)?;
+        self.options.hooks.point("writer.packs.durable");
+        let refs = self.refs(&progress)?;
+        self.options.hooks.point("writer.refs.before_put");
+        let refs = run.write_backup_refs(&refs)?;
+        self.options.hooks.point("writer.refs.after_put");
+        let meters = &self.meters;
+        let rewritten = meters.rewritten.bytes();
+        let totals = Totals {
+            bytes_new: meters.new.bytes() - rewritten,
+            bytes_reused: meters.reused.bytes(),
+            bytes_adopted: meters.adopted.bytes(),
+            bytes_rewritten: rewritten,
+            bytes_stored: progress.packs.iter().map(|pack| pack.size_bytes).sum(),
+            chunks: progress.packs.iter().map(|pack| pack.units.len() as u64).sum(),
+            packs: progress.packs.len() as u64,
+            ..items
+        };
+        let parts = PartCounts { index: progress.index_part, pack: progress.pack_part };
+        Ok(FinishedData { roots, totals, refs, parts })
+    }
+
+    fn all_ended(&self) -> Result<(), WriteError> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        for file in &files.list {
+            let inner = lock(&file.inner);
+            if inner.state == FileState::Open {
+                let path = inner.spec.path.clone();
+                return Err(WriteError::File { path, problem: FileProblem::NotEnded });
+            }
+        }
+        Ok(())
+    }
+
+    /// Every page has its place, every leaf its slot in a chunk that has its place.
+    fn place_pages(&self) -> Result<(), WriteError> {
+        self.flush_pages()?;
+        self.pipeline()?.wait_placed()?;
+        self.seal_waiting()?;
+        self.submit_leaves(&mut lock(&self.leaves))?;
+        self.pipeline()?.wait_placed()
+    }
+
+    /// Pages that came after their leaf was closed, and files that were dropped after some of theirs were: reads
+    /// those leaves back.
+    fn amend(&mut self) -> Result<(), WriteError> {
+        let undone = std::mem::take(&mut *lock(&self.undone));
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner).list.clone();
+        let files: Vec<_> = files.into_iter().filter(|file| !lock(&file.inner).late.is_empty()).collect();
+        if undone.is_empty() && files.is_empty() {
+            return Ok(());
+        }
+        // What is to be read back must be whole: the last pack is closed, and another pipeline goes on.
+        let pipeline = self.pipeline.take().ok_or(WriteError::Stopped)?;
+        let progress = Pipeline::finish(pipeline)?;
+        self.start_pipeline(progress)?;
+        for slot in &undone {
+            let leaf = self.load_closed(slot)?;
+            lock(&self.needs).remove_pages(&leaf.entries);
+        }
+        for file in files {
+            let mut inner = lock(&file.inner);
+            for (leaf, changes) in std::mem::take(&mut inner.late) {
+                self.amend_leaf(&mut inner, leaf, changes)?;
+            }
+        }
+        self.place_pages()
+    }
+
+    fn amend_leaf(
+        &self,
+        inner: &mut FileInner,
+        leaf: u32,
+        changes: Vec<(u16, Change)>,
+    ) -> Result<(), WriteError> {
+        let Some(Slot::Closed(slot)) = inner.leaves.get_mut(leaf as usize) else {
+            return Err(WriteError::Lost);
+        };
+        let LoadedLeaf { entries, leaf, overlay, .. } = self.load_closed(slot)?;
+        lock(&self.needs).remove_pages(&entries);
+        let (under, patched) = overlay.map_or((leaf, Vec::new()), |(_, under, patched)| (under, patched));
+        let form = BaseForm { leaf: None, under, patched };
+        let base = BaseLeaf { entries, form: Some(form), moved: Vec::new() };
+        let place = LeafSlot::default();
+        self.wait(OpenLeaf::amend(base, changes), super::Target::Leaf(Arc::clone(&place)));
+        *slot = place;
+        Ok(())
+    }
+
+    fn load_closed(&self, slot: &LeafSlot) -> Result<LoadedLeaf, WriteError> {
+        let leaf = slot.get().and_then(|place| place.leaf_ref(self.run)).ok_or(WriteError::Lost)?;
+        Ok(self.source.load_leaf(leaf)?)
+    }
+
+    /// Writes the item table and its roots.
+    fn write_items(&self) -> Result<(Vec<ChunkRef>, Totals), WriteError> {
+        let mut totals = Totals::default();
+        let known = self.base.as_ref().map_or_else(HashMap::new, super::Base::item_chunks);
+        let mut cutter = ItemCutter::default();
+        let mut chunks = Vec::new();
+        let mut encoded = Vec::new();
+        for (path, entry) in self.entries() {
+            let item = match entry {
+                Entry::Directory(mode) => directory_item(path.clone(), mode)?,
+                Entry::File(id) => self.item(id)?,
+            };
+            totals.items += 1;
+            totals.files += u64::from(item.item_type == ItemType::File);
+            totals.bytes += item.size_bytes;
+            encoded.clear();
+            item.encode(&mut encoded);
+            let cut = cutter.push(&path, &encoded);
+            let cut = cut.map_err(|error| WriteError::File { path, problem: FileProblem::Format(error) })?;
+            for chunk in cut {
+                chunks.push(self.place_items(chunk, &known)?);
+            }
+        }
+        if let Some(chunk) = cutter.finish() {
+            chunks.push(self.place_items(chunk, &known)?);
+        }
+        self.pipeline()?.wait_placed()?;
+        let meters = &self.meters;
+        totals.pages = meters.new.units() + meters.reused.units() + meters.adopted.units();
+        let mut roots = Vec::with_capacity(chunks.len());
+        for items in chunks {
+            let chunk = match items.place {
+                Ok(chunk) => Some(chunk),
+                Err(ticket) => ticket.chunk(self.run),
+            };
+            let chunk = chunk.ok_or(WriteError::Lost)?;
+            let mut needs = lock(&self.needs);
+            for slot in 0..items.chunk.item_count {
+                needs.add(chunk, slot);
+            }
+            let ItemChunk { first_path, item_count, .. } = items.chunk;
+            roots.push(RootEntry { first_path, item_count, hash: items.hash, chunk });
+        }
+        Ok((self.write_roots(&roots)?, totals))
+    }
+
+    /// Everything that stays, in path order.
+    fn entries(&self) -> Vec<(ItemPath, Entry)> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let directories =
+            files.directories.iter().map(|(path, mode)| (path.clone(), Entry::Directory(*mode)));
+        let of_files = files.by_path.iter().map(|(path, id)| (path.clone(), Entry::File(*id)));
+        let mut entries: Vec<_> =
+            directories.filter(|(path, _)| !files.by_path.contains_key(path)).chain(of_files).collect();
+        entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        entries
+    }
+
+    fn item(&self, id: super::FileId) -> Result<Item, WriteError> {
+        let file = self.file(id)?;
+        let inner = lock(&file.inner);
+        let (size_bytes, map) = match &inner.state {
+            FileState::Small(size_bytes, columns) => {
+                let count = page_count(*size_bytes, file.page_size) as usize;
+                let entries = columns::decode(&mut Decoder::new(columns), count);
+                let entries = entries.map_err(|_| WriteError::Lost)?;
+                lock(&self.needs).add_pages(&entries);
+                (*size_bytes, ItemMap::Inline(entries))
+            }
+            FileState::Ended(size_bytes) => {
+                let mut leaves = Vec::with_capacity(inner.leaves.len());
+                for slot in &inner.leaves {
+                    let Slot::Closed(slot) = slot else { return Err(WriteError::Lost) };
+                    leaves.push(self.need_leaf(slot.get().ok_or(WriteError::Lost)?)?);
+                }
+                (*size_bytes, ItemMap::Leaves(leaves))
+            }
+            FileState::Open | FileState::Dropped => {
+                let path = inner.spec.path.clone();
+                return Err(WriteError::File { path, problem: FileProblem::NotEnded });
+            }
+        };
+        let spec = &inner.spec;
+        Ok(Item {
+            path: spec.path.clone(),
+            item_type: spec.item_type,
+            role: spec.role,
+            mode: spec.mode,
+            size_bytes,
+            page_size: file.page_size,
+            tablespace: spec.tablespace,
+            outside: spec.outside.clone(),
+            map,
+        })
+    }
+
+    fn need_leaf(&self, place: &LeafPlace) -> Result<LeafRef, WriteError> {
+        let leaf = place.leaf_ref(self.run).ok_or(WriteError::Lost)?;
+        let mut needs = lock(&self.needs);
+        needs.add(leaf.chunk, leaf.slot);
+        if let Some(under) = place.under {
+            needs.add(under.chunk, under.slot);
+        }
+        Ok(leaf)
+    }
+
+    fn place_items(
+        &self,
+        chunk: ItemChunk,
+        known: &HashMap<holdfast_pipe::PageHash, ChunkRef>,
+    ) -> Result<PlacedItems, WriteError> {
+        let hash = self.hash_key.hash(&chunk.plain);
+        let base = self.base.as_ref();
+        let shared = known.get(&hash).filter(|chunk| base.is_some_and(|base| base.is_there(**chunk)));
+        let place = match shared {
+            Some(chunk) => Ok(*chunk),
+            None => {
+                let ticket = Arc::<Ticket>::default();
+                let plain = chunk.plain.clone();
+                self.submit_small(ChunkKind::Items, plain, chunk.item_count, Arc::clone(&ticket))?;
+                Err(ticket)
+            }
+        };
+        let chunk = ItemChunk { plain: Vec::new(), ..chunk };
+        Ok(PlacedItems { chunk, hash, place })
+    }
+
+    /// Where nothing at all has changed the base's roots are the roots.
+    fn write_roots(&self, roots: &[RootEntry]) -> Result<Vec<ChunkRef>, WriteError> {
+        let base = self.base.as_ref().filter(|base| base.backup().roots() == roots);
+        let of_base = base.map(|base| {
+            let chunks = base.backup().head().roots.iter();
+            chunks.map(|place| self.source.resolve(place.chunk())).collect::<Vec<_>>()
+        });
+        let encoded = encode_roots(roots);
+        let chunks = match of_base {
+            Some(chunks) if chunks.len() == encoded.len() => chunks,
+            _ => {
+                let mut tickets = Vec::with_capacity(encoded.len());
+                for (count, plain) in &encoded {
+                    let ticket = Arc::<Ticket>::default();
+                    self.submit_small(ChunkKind::Roots, plain.clone(), *count, Arc::clone(&ticket))?;
+                    tickets.push(ticket);
+                }
+                self.pipeline()?.wait_placed()?;
+                let places = tickets.iter().map(|ticket| ticket.chunk(self.run));
+                places.collect::<Option<_>>().ok_or(WriteError::Lost)?
+            }
+        };
+        let mut needs = lock(&self.needs);
+        for (chunk, (count, _)) in chunks.iter().zip(&encoded) {
+            for slot in 0..*count {
+                needs.add(*chunk, slot);
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// The refs: what is needed of each pack, with the pack's size and units from wherever they are known.
+    fn refs(&self, progress: &Progress) -> Result<BackupRefs, WriteError> {
+        let needs = lock(&self.needs);
+        let mut refs = BackupRefs::default();
+        for (pack, needed) in needs.packs() {
+            let (size_bytes, units) = self.pack_units(pack, progress)?;
+            if needed.len() > units.len() || needed.iter().zip(&units).any(|(needed, units)| needed > units) {
+                let what = "a page map names more pages than it has";
+                return Err(
+                    RepoError::damaged(self.source.log().pack(pack), Damage::Malformed { what }).into()
+                );
+            }
+            let needed = needed.into_iter().chain(std::iter::repeat(0));
+            let chunks = units.into_iter().zip(needed).map(|(units, needed)| ChunkNeed { units, needed });
+            refs.packs.push(NeededPack { pack, size_bytes, chunks: chunks.collect() });
+        }
+        Ok(refs)
+    }
+
+    fn pack_units(&self, pack: PackId, progress: &Progress) -> Result<(u64, Vec<u32>), WriteError> {
+        if pack.run == self.run {
+            let own = progress.packs.get(pack.part as usize).ok_or(WriteError::Lost)?;
+            return Ok((own.size_bytes, own.units.clone()));
+        }
+        if let Some(known) = self.base.as_ref().and_then(|base| base.pack(pack)) {
+            return Ok((known.size_bytes, known.chunks.iter().map(|chunk| chunk.units).collect()));
+        }
+        let rows = self.source.pack(pack)?;
+        Ok((rows.size_bytes, rows.rows().iter().map(|row| row.unit_count).collect()))
+    }
+}
+
+enum Entry {
+    Directory(u16),
+    File(super::FileId),
+}
+
+fn directory_item(path: ItemPath, mode: u16) -> Result<Item, WriteError> {
+    Ok(Item {
+        path,
+        item_type: ItemType::Directory,
+        role: FileRole::Other,
+        mode,
+        size_bytes: 0,
+        page_size: holdfast_formats::PageSize::DEFAULT_FILE,
+        tablespace: None,
+        outside: None,
+        map: ItemMap::Inline(Vec::new()),
+    })
+}

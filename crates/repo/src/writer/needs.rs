@@ -1,0 +1,142 @@
+//! Counts what a backup needs of every chunk: the body of its refs.
+//!
+//! A unit (page, leaf, item) counts once however often it is mapped, and can be taken back exactly when a file
+//! that mapped it is replaced. One bit for each unit of each chunk: 8 bytes for a MiB of 16 KiB pages.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::{
+    columns::PageEntry,
+    names::{ChunkRef, PackId},
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Needs {
+    packs: BTreeMap<PackId, Vec<Bits>>,
+    /// How often units are mapped beyond the first time; empty but for duplicates found by adoption.
+    again: HashMap<(ChunkRef, u32), u32>,
+}
+
+#[derive(Clone, Debug)]
+enum Bits {
+    Few(u64),
+    Many(Vec<u64>),
+}
+
+impl Bits {
+    fn word(&mut self, slot: u32) -> &mut u64 {
+        let index = slot as usize / 64;
+        if let (Self::Few(word), 1..) = (&*self, index) {
+            *self = Self::Many(vec![*word]);
+        }
+        match self {
+            Self::Few(word) => word,
+            Self::Many(words) => {
+                if words.len() <= index {
+                    words.resize(index + 1, 0);
+                }
+                &mut words[index]
+            }
+        }
+    }
+
+    fn count(&self) -> u32 {
+        match self {
+            Self::Few(word) => word.count_ones(),
+            Self::Many(words) => words.iter().map(|word| word.count_ones()).sum(),
+        }
+    }
+}
+
+impl Needs {
+    fn word(&mut self, chunk: ChunkRef, slot: u32) -> &mut u64 {
+        let chunks = self.packs.entry(chunk.pack).or_default();
+        let ordinal = chunk.ordinal as usize;
+        if chunks.len() <= ordinal {
+            chunks.resize(ordinal + 1, Bits::Few(0));
+        }
+        chunks[ordinal].word(slot)
+    }
+
+    /// One more mapping of a unit.
+    pub(super) fn add(&mut self, chunk: ChunkRef, slot: u32) {
+        let bit = 1 << (slot % 64);
+        let word = self.word(chunk, slot);
+        if *word & bit == 0 {
+            *word |= bit;
+        } else {
+            *self.again.entry((chunk, slot)).or_default() += 1;
+        }
+    }
+
+    /// One mapping less of a unit.
+    pub(super) fn remove(&mut self, chunk: ChunkRef, slot: u32) {
+        match self.again.get_mut(&(chunk, slot)) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) => {
+                self.again.remove(&(chunk, slot));
+            }
+            None => *self.word(chunk, slot) &= !(1 << (slot % 64)),
+        }
+    }
+
+    /// The pages that `entries` map.
+    pub(super) fn add_pages<'a>(&mut self, entries: impl IntoIterator<Item = &'a PageEntry>) {
+        for page in entries.into_iter().filter_map(PageEntry::stored) {
+            self.add(page.chunk, page.slot);
+        }
+    }
+
+    /// Takes back [`Self::add_pages`].
+    pub(super) fn remove_pages<'a>(&mut self, entries: impl IntoIterator<Item = &'a PageEntry>) {
+        for page in entries.into_iter().filter_map(PageEntry::stored) {
+            self.remove(page.chunk, page.slot);
+        }
+    }
+
+    /// Every pack that is needed, in order, with the needed units of its chunks up to the last needed one.
+    pub(super) fn packs(&self) -> impl Iterator<Item = (PackId, Vec<u32>)> + '_ {
+        self.packs
+            .iter()
+            .map(|(pack, chunks)| (*pack, chunks.iter().map(Bits::count).collect::<Vec<_>>()))
+            .filter(|(_, counts)| counts.iter().any(|count| *count > 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::names::RunNo;
+
+    proptest! {
+        #[test]
+        fn units_count_once_and_can_be_taken_back(units in prop::collection::vec((1..3_u64, 0..3_u32, 0..200_u32, any::<bool>()), 0..300)) {
+            let mut needs = Needs::default();
+            let mut model: HashMap<(ChunkRef, u32), u32> = HashMap::new();
+            for (run, ordinal, slot, add) in units {
+                let chunk = ChunkRef { pack: PackId { run: RunNo(run), part: 0 }, ordinal };
+                let count = model.entry((chunk, slot)).or_default();
+                if add {
+                    *count += 1;
+                    needs.add(chunk, slot);
+                } else if *count > 0 {
+                    *count -= 1;
+                    needs.remove(chunk, slot);
+                }
+            }
+            let live: HashSet<_> = model.iter().filter(|(_, count)| **count > 0).map(|(unit, _)| *unit).collect();
+            for (pack, counts) in needs.packs() {
+                for (ordinal, count) in counts.iter().enumerate() {
+                    let expected = live.iter().filter(|(chunk, _)| chunk.pack == pack && chunk.ordinal as usize == ordinal).count();
+                    prop_assert_eq!(*count as usize, expected);
+                }
+            }
+            let packs: HashSet<_> = live.iter().map(|(chunk, _)| chunk.pack).collect();
+            prop_assert_eq!(needs.packs().map(|(pack, _)| pack).collect::<HashSet<_>>(), packs);
+        }
+    }
+}

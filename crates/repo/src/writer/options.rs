@@ -1,0 +1,82 @@
+//! What the caller decides about a writer, and what follows for its memory.
+
+use std::time::Duration;
+
+use holdfast_pipe::Compression;
+
+use crate::hooks::Hooks;
+
+const MIB: usize = 1 << 20;
+
+/// What the caller decides.
+#[derive(Clone, Debug)]
+pub struct WriterOptions {
+    /// How chunks are made smaller.
+    pub compression: Compression,
+    /// Threads that compress.
+    pub compress_threads: usize,
+    /// Threads that seal.
+    pub encrypt_threads: usize,
+    /// What the writer may hold: half for chunks in its queues, an eighth each for gathering, for the base's maps,
+    /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about 600 bytes for
+    /// each file and 10 bytes for each MiB that the backup needs.
+    pub memory_bytes: usize,
+    /// A pack is closed when it has so many stored bytes.
+    pub pack_target_bytes: u64,
+    /// Of the bytes given, how much may be stored again although unchanged, because its chunk is mostly dead.
+    pub max_rewrite_fraction: f64,
+    /// An index part is written after so many stored bytes.
+    pub index_every_bytes: u64,
+    /// An index part is written at least so often while there is something to list.
+    pub index_every: Duration,
+    /// Packs whose upload is being made durable while the next ones are written.
+    pub finishing_packs: usize,
+    /// For tests.
+    pub hooks: Hooks,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            compression: Compression::default(),
+            compress_threads: threads,
+            encrypt_threads: 1,
+            memory_bytes: 256 * MIB,
+            pack_target_bytes: 64 << 20,
+            max_rewrite_fraction: 0.05,
+            index_every_bytes: 2 << 30,
+            index_every: Duration::from_secs(300),
+            finishing_packs: 2,
+            hooks: Hooks::default(),
+        }
+    }
+}
+
+/// How the memory is divided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Chunks in each of the three queues.
+    pub(super) queue_chunks: usize,
+    /// Files that may gather a chunk of their own at one time.
+    pub(super) gathering_files: usize,
+    /// Bytes of the base's items and leaves.
+    pub(super) base_bytes: usize,
+    /// Bytes of hashes of adopted runs.
+    pub(super) adoption_bytes: usize,
+    /// Changes in complete leaves that wait for their chunks.
+    pub(super) waiting_changes: usize,
+}
+
+impl WriterOptions {
+    pub(super) fn budget(&self) -> Budget {
+        let eighth = self.memory_bytes / 8;
+        Budget {
+            queue_chunks: (eighth * 4 / MIB / 3).clamp(2, 64),
+            gathering_files: (eighth / MIB).max(2),
+            base_bytes: eighth.max(4 * MIB),
+            adoption_bytes: eighth,
+            waiting_changes: (eighth / 64).max(8_192),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Writes the live chunks of mostly dead packs anew, for a prune.
+//!
+//! A chunk is opened, decompressed and its pages hashed before it is sealed again in its new place: what is damaged
+//! is not carried on under a fresh seal.
+
+use std::sync::Arc;
+
+use holdfast_formats::PageSize;
+use holdfast_pipe::{PageHash, Stop};
+
+use super::{
+    WriteError,
+    chunk::{Buffers, Ticket},
+    options::WriterOptions,
+    pipeline::{Compressed, Pipeline, PipelineParts, Progress},
+};
+use crate::{
+    error::RepoError,
+    names::{ChunkRef, Folder, PackId},
+    pack::{ChunkKind, ChunkRow},
+    prune::{Copied, Rewrite},
+    reader::ChunkSource,
+    refs::Move,
+    run::{PartCounts, Run},
+    store::{StoreError, StoreErrorKind},
+};
+
+/// Copies chunks for a prune.
+pub struct ChunkRewriter {
+    source: Arc<ChunkSource>,
+    options: WriterOptions,
+}
+
+impl ChunkRewriter {
+    /// Reads from `source`; of `options`, compression does not matter: chunks stay as they are.
+    #[must_use]
+    pub fn new(source: Arc<ChunkSource>, options: WriterOptions) -> Self {
+        Self { source, options }
+    }
+
+    fn copy_all(&self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, WriteError> {
+        let stop = Stop::default();
+        let queue_chunks = self.options.budget().queue_chunks;
+        let parts = PipelineParts {
+            repo: Arc::clone(run.repo()),
+            secrets: Arc::clone(run.secrets()),
+            stop: stop.clone(),
+            meters: Arc::default(),
+            buffers: Arc::new(Buffers::new(queue_chunks)),
+        };
+        let pipeline = Pipeline::start(parts, &self.options, queue_chunks, Progress::default())?;
+        let copied = self.feed(run, pipeline, chunks);
+        copied.map_err(|error| stop.take().unwrap_or(error))
+    }
+
+    fn feed(&self, run: &Run, pipeline: Pipeline, chunks: &[ChunkRef]) -> Result<Copied, WriteError> {
+        let mut tickets = Vec::with_capacity(chunks.len());
+        let mut plain = Vec::new();
+        for from in chunks {
+            let (row, compressed) = self.source.read_compressed(*from, &mut plain)?;
+            let ticket = Arc::<Ticket>::default();
+            pipeline.submit_compressed(Compressed {
+                kind: row.kind,
+                codec: row.codec,
+                plain_len: row.plain_len,
+                unit_count: row.unit_count,
+                bytes: compressed,
+                hashes: self.hashes(&row, &plain)?,
+                ticket: Arc::clone(&ticket),
+            })?;
+            tickets.push((*from, ticket));
+        }
+        let progress = pipeline.finish()?;
+        let moves =
+            tickets.into_iter().map(|(from, ticket)| Some(Move { from, to: ticket.chunk(run.no())? }));
+        Ok(Copied {
+            moves: moves.collect::<Option<_>>().ok_or(WriteError::Lost)?,
+            parts: PartCounts { index: progress.index_part, pack: progress.pack_part },
+        })
+    }
+
+    fn hashes(&self, row: &ChunkRow, plain: &[u8]) -> Result<Vec<PageHash>, RepoError> {
+        let hash_key = self.source.repo().hash_key()?;
+        Ok(match row.kind {
+            ChunkKind::Pages(size) => {
+                plain.chunks(PageSize::bytes(size)).map(|page| hash_key.hash(page)).collect()
+            }
+            _ => Vec::new(),
+        })
+    }
+}
+
+impl Rewrite for ChunkRewriter {
+    fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError> {
+        Ok(self.source.pack(pack)?.rows().iter().map(|row| u64::from(row.sealed_len)).collect())
+    }
+
+    fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, RepoError> {
+        self.copy_all(run, chunks).map_err(|error| match error {
+            WriteError::Repo(error) => error,
+            other => {
+                let reason = StoreErrorKind::Io(std::io::Error::other(other));
+                StoreError::new(run.log().folder(Folder::Packs), reason).into()
+            }
+        })
+    }
+}

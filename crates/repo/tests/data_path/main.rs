@@ -1,0 +1,9 @@
+//! The data path from end to end: pages in, a repository in memory, the same pages out.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
+
+mod damage;
+mod incremental;
+mod prune;
+mod resume;
+mod round_trip;
+mod world;

@@ -1,0 +1,110 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use holdfast_pipe::Suite;
+use holdfast_repo::{
+    hooks::Hooks,
+    writer::{BackupWriter, Foundation, WriterOptions},
+};
+
+use crate::world::*;
+
+#[test]
+fn what_an_unfinished_run_stored_is_not_stored_again() {
+    for memory_bytes in [64 << 20, 200_000] {
+        let world = World::new(Suite::X25519Aes256Gcm);
+        let mut random = Random::new(1);
+        let mut source = Source::new();
+        source.insert("a".into(), SourceFile::random(&mut random, 4096, 5_000 * 4096));
+        source.insert("b".into(), SourceFile::random(&mut random, 16_384, 300 * 16_384));
+        let options = || WriterOptions { index_every: Duration::ZERO, memory_bytes, ..small_packs() };
+        let run = world.begin();
+        let writer = BackupWriter::new(&run, &Foundation::default(), options()).unwrap();
+        give_all(&writer, &source, 1).unwrap();
+        drop(writer);
+        run.abandon("test").unwrap();
+        let (run, totals) = world.backup(&source, options());
+        let bytes = totals.bytes;
+        assert!(totals.bytes_adopted > bytes * 3 / 4, "{totals:?}");
+        assert_eq!(totals.bytes_adopted + totals.bytes_new, bytes);
+        world.assert_is(run, &source);
+        let (run, totals) = world.backup(&source, options());
+        assert_eq!((totals.bytes_adopted, totals.bytes_new), (0, 0), "now it is the base's");
+        world.assert_is(run, &source);
+    }
+}
+
+#[test]
+fn an_error_of_any_store_call_fails_the_backup_and_nothing_stands() {
+    use holdfast_repo::store::{
+        Store,
+        faulty::{Fault, FaultyStore},
+    };
+    let mut random = Random::new(2);
+    let mut source = Source::new();
+    source.insert("a".into(), SourceFile::random(&mut random, 16_384, 400 * 16_384));
+    let mut failures = 0;
+    for seed in 0..20 {
+        let world = World::new(Suite::None);
+        let (first, _) = world.backup(&source, small_packs());
+        let mut changed = source.clone();
+        for page in 0..300 {
+            changed.get_mut("a").unwrap().change(&mut random, page);
+        }
+        let faulty: Arc<dyn Store> =
+            Arc::new(FaultyStore::random(Arc::new(world.store.clone()), seed, 20, vec![Fault::Error]));
+        let Ok(repo) = holdfast_repo::Repo::open(faulty, None) else { continue };
+        let faulty = World {
+            repo: Arc::new(repo),
+            store: world.store.clone(),
+            log: world.log.clone(),
+            suite: world.suite,
+        };
+        let result = faulty.try_backup(small_packs(), |writer| give_all(writer, &changed, 2));
+        match result {
+            Ok((run, _)) => world.assert_is(run, &changed),
+            Err(_) => {
+                failures += 1;
+                assert_eq!(world.history().newest_backup(), Some(first));
+                world.assert_is(first, &source);
+            }
+        }
+    }
+    assert!(failures > 10, "the store hardly ever failed");
+}
+
+#[test]
+fn every_named_point_is_passed() {
+    let world = World::new(Suite::None);
+    let mut random = Random::new(3);
+    let mut source = Source::new();
+    source.insert("a".into(), SourceFile::random(&mut random, 16_384, 200 * 16_384));
+    let seen: Arc<std::sync::Mutex<std::collections::BTreeSet<&'static str>>> = Arc::default();
+    let count = Arc::new(AtomicU64::new(0));
+    let hooks = Hooks::new({
+        let (seen, count) = (Arc::clone(&seen), Arc::clone(&count));
+        move |name| {
+            seen.lock().unwrap().insert(name);
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    world.backup(&source, WriterOptions { hooks, ..small_packs() });
+    for name in [
+        "writer.pack.before_put",
+        "writer.pack.after_put",
+        "writer.pack.before_finish",
+        "writer.pack.after_finish",
+        "writer.index.before_put",
+        "writer.index.after_put",
+        "writer.packs.durable",
+        "writer.refs.before_put",
+        "writer.refs.after_put",
+    ] {
+        assert!(seen.lock().unwrap().contains(name), "{name}");
+    }
+}

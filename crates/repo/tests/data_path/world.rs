@@ -1,0 +1,356 @@
+//! A repository in memory, files that change, backups of them, and the proof that a backup is those files.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use holdfast_formats::{PageSize, SpaceId};
+use holdfast_pipe::Suite;
+use holdfast_repo::{
+    ChunkRef, Kind, LogName, Password, Protection, Repo, RepoError, RunNo,
+    columns::PageEntry,
+    history::History,
+    item::{FileRole, Item, ItemPath, ItemType, Tablespace},
+    keys::KdfParams,
+    manifest::{HEAD_SCHEMA, Head, Totals},
+    reader::{Backup, FetchOptions, PageWant},
+    run::{Ending, Run, RunOptions},
+    store::{Store, mem::MemStore},
+    writer::{BackupWriter, FileId, FileSpec, Foundation, WriteError, WriterOptions},
+};
+
+/// Numbers from a seed that the test prints when it fails.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// A page that shrinks to about a third.
+    pub fn page(&mut self, len: usize) -> Vec<u8> {
+        let mut page = vec![0_u8; len];
+        for block in page.chunks_mut(24) {
+            let bytes = self.next().to_le_bytes();
+            let len = block.len().min(8);
+            block[..len].copy_from_slice(&bytes[..len]);
+        }
+        page
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    pub page_size: PageSize,
+    pub bytes: Vec<u8>,
+    pub holes: BTreeSet<u64>,
+    pub space: Option<u32>,
+}
+
+pub fn page_size(bytes: u32) -> PageSize {
+    PageSize::from_bytes(bytes).unwrap()
+}
+
+impl SourceFile {
+    /// A file of random pages.
+    pub fn random(random: &mut Random, page_bytes: u32, len: usize) -> Self {
+        let bytes = random.page(len);
+        Self { page_size: page_size(page_bytes), bytes, holes: BTreeSet::new(), space: None }
+    }
+
+    pub fn pages(&self) -> u64 {
+        self.bytes.len().div_ceil(self.page_size.bytes()) as u64
+    }
+
+    pub fn page_range(&self, page: u64) -> std::ops::Range<usize> {
+        let len = self.page_size.bytes();
+        let begin = page as usize * len;
+        begin..(begin + len).min(self.bytes.len())
+    }
+
+    pub fn change(&mut self, random: &mut Random, page: u64) {
+        let range = self.page_range(page);
+        let new = random.page(range.len());
+        self.bytes[range].copy_from_slice(&new);
+        self.holes.remove(&page);
+    }
+
+    pub fn zero(&mut self, page: u64, hole: bool) {
+        let range = self.page_range(page);
+        self.bytes[range].fill(0);
+        if hole {
+            self.holes.insert(page);
+        }
+    }
+
+    /// Whole pages of a range, padded.
+    pub fn padded(&self, pages: std::ops::Range<u64>) -> Vec<u8> {
+        let len = self.page_size.bytes();
+        let begin = pages.start as usize * len;
+        let mut bytes = self.bytes[begin..self.bytes.len().min(pages.end as usize * len)].to_vec();
+        bytes.resize((pages.end - pages.start) as usize * len, 0);
+        bytes
+    }
+}
+
+pub type Source = BTreeMap<String, SourceFile>;
+
+pub struct World {
+    pub store: MemStore,
+    pub repo: Arc<Repo>,
+    pub log: LogName,
+    pub suite: Suite,
+}
+
+/// Opens a repository that [`World::new`] made.
+pub fn open_repo(store: Arc<dyn Store>, suite: Suite) -> Repo {
+    let password = Password::new("x".to_owned()).unwrap();
+    Repo::open(store, (suite != Suite::None).then_some(&password)).unwrap()
+}
+
+impl World {
+    pub fn new(suite: Suite) -> Self {
+        let store = MemStore::new();
+        let password = Password::new("x".to_owned()).unwrap();
+        let protection = match suite {
+            Suite::None => Protection::None,
+            Suite::X25519Aes256Gcm => Protection::Password { password: &password, kdf: KdfParams::MINIMUM },
+        };
+        let repo = Arc::new(Repo::init(Arc::new(store.clone()), &protection).unwrap());
+        let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
+        Self { store, repo, log, suite }
+    }
+
+    pub fn begin(&self) -> Run {
+        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+        Run::begin(&self.repo, &self.log, &options).unwrap()
+    }
+
+    pub fn history(&self) -> History {
+        History::read(&self.repo, &self.log).unwrap()
+    }
+
+    /// A backup of `source` on the newest base, given by `threads`.
+    pub fn backup(&self, source: &Source, options: WriterOptions) -> (RunNo, Totals) {
+        self.backup_with(options, |writer| give_all(writer, source, 2))
+    }
+
+    pub fn backup_with(
+        &self,
+        options: WriterOptions,
+        give: impl FnOnce(&BackupWriter) -> Result<(), WriteError>,
+    ) -> (RunNo, Totals) {
+        self.try_backup(options, give).unwrap()
+    }
+
+    pub fn try_backup(
+        &self,
+        options: WriterOptions,
+        give: impl FnOnce(&BackupWriter) -> Result<(), WriteError>,
+    ) -> Result<(RunNo, Totals), Box<dyn Error>> {
+        let run_options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+        let mut run = Run::begin(&self.repo, &self.log, &run_options)?;
+        let history = run.history();
+        let foundation = Foundation { base: history.newest_backup(), adopted: history.adoptable() };
+        let writer = BackupWriter::new(&run, &foundation, options)?;
+        give(&writer)?;
+        let data = writer.finish(&run)?;
+        let head = Head {
+            schema: HEAD_SCHEMA,
+            run: run.no().0,
+            source: "db1".into(),
+            kind: "physical".into(),
+            method: "physical".into(),
+            started_at: jiff::Timestamp::UNIX_EPOCH,
+            finished_at: jiff::Timestamp::UNIX_EPOCH,
+            tags: Vec::new(),
+            server: serde_json::Map::new(),
+            redo: None,
+            position: None,
+            totals: data.totals,
+            flags: Vec::new(),
+            roots: data.roots.into_iter().map(Into::into).collect(),
+            base: foundation.base.map(|run| run.0),
+            more: serde_json::Map::new(),
+        };
+        let ending = Ending::Backup { head: head.encode()?, refs: data.refs, parts: data.parts };
+        run.finish(ending)?;
+        Ok((run.no(), data.totals))
+    }
+
+    pub fn open(&self, run: RunNo) -> Result<Backup, RepoError> {
+        Backup::open(&self.repo, &self.history(), run)
+    }
+
+    /// The backup is `source`: read in order, and fetched by pages.
+    pub fn assert_is(&self, run: RunNo, source: &Source) {
+        let backup = self.open(run).unwrap();
+        let items: Vec<Item> = backup.items().collect::<Result<_, _>>().unwrap();
+        let paths: Vec<_> = items.iter().map(|item| item.path.to_string()).collect();
+        assert_eq!(paths, source.keys().cloned().collect::<Vec<_>>(), "{run}");
+        // Reading in order opens a chunk for each file: of many files a sample will do.
+        for item in items.iter().step_by(1 + items.len() / 200) {
+            let expected = &source[&item.path.to_string()];
+            assert_eq!(item.size_bytes, expected.bytes.len() as u64, "{} {run}", item.path);
+            let mut bytes = Vec::new();
+            backup
+                .read_file(item, &mut |part| {
+                    bytes.extend_from_slice(part);
+                    Ok::<_, RepoError>(())
+                })
+                .unwrap();
+            assert!(bytes == expected.bytes, "{} of {run} differs", item.path);
+            assert_eq!(backup.find(&item.path).unwrap().as_ref(), Some(item));
+        }
+        self.assert_fetched(&backup, &items, source);
+        self.assert_refs(run, &backup, &items);
+    }
+
+    fn assert_fetched(&self, backup: &Backup, items: &[Item], source: &Source) {
+        let mut wants = Vec::new();
+        let mut files: Vec<Vec<u8>> = Vec::new();
+        for (file, item) in items.iter().enumerate() {
+            files.push(vec![0; item.page_count() as usize * item.page_size.bytes()]);
+            for (page, entry) in entries(backup, item).into_iter().enumerate() {
+                let expected = &source[&item.path.to_string()];
+                assert_eq!(entry == PageEntry::Hole, expected.holes.contains(&(page as u64)));
+                if let PageEntry::Stored(stored) = entry {
+                    let token = (file as u64) << 32 | page as u64;
+                    wants.push(PageWant { chunk: stored.chunk, slot: stored.slot, hash: stored.hash, token });
+                }
+            }
+        }
+        wants.sort_by_key(|want| (want.chunk, want.slot));
+        let files = Mutex::new(files);
+        backup
+            .source()
+            .fetch_pages(&wants, FetchOptions { threads: 3 }, &|token| format!("page {token}"), &|pages| {
+                for (position, want) in pages.wants.iter().enumerate() {
+                    let len = pages.page_size.bytes();
+                    let begin = (want.token & 0xffff_ffff) as usize * len;
+                    files.lock().unwrap()[(want.token >> 32) as usize][begin..begin + len]
+                        .copy_from_slice(pages.page(position));
+                }
+                Ok::<_, RepoError>(())
+            })
+            .unwrap();
+        for (item, bytes) in items.iter().zip(files.into_inner().unwrap()) {
+            let expected = &source[&item.path.to_string()].bytes;
+            assert!(bytes[..expected.len()] == expected[..], "{} differs", item.path);
+        }
+    }
+
+    /// The refs agree with the page maps, exactly, for chunks of pages.
+    fn assert_refs(&self, run: RunNo, backup: &Backup, items: &[Item]) {
+        let mut mapped: BTreeMap<ChunkRef, BTreeSet<u32>> = BTreeMap::new();
+        for item in items {
+            for entry in entries(backup, item) {
+                if let PageEntry::Stored(stored) = entry {
+                    mapped.entry(stored.chunk).or_default().insert(stored.slot);
+                }
+            }
+        }
+        let refs = self.history().backup_refs(&self.repo, run).unwrap();
+        for pack in &refs.packs {
+            for (ordinal, need) in (0..).zip(&pack.chunks) {
+                let chunk = backup.source().resolve(ChunkRef { pack: pack.pack, ordinal });
+                if need.needed == 0 {
+                    continue;
+                }
+                let rows = backup.source().pack(chunk.pack).unwrap();
+                let row = rows.rows()[chunk.ordinal as usize];
+                assert_eq!(row.unit_count, need.units);
+                assert!(chunk.pack != pack.pack || rows.size_bytes == pack.size_bytes);
+                if row.kind.number() == 1 {
+                    let count = mapped.remove(&chunk).map_or(0, |slots| slots.len());
+                    assert_eq!(count as u32, need.needed, "{chunk} in the refs of {run}");
+                }
+            }
+        }
+        assert!(mapped.is_empty(), "the refs of {run} miss {:?}", mapped.keys());
+    }
+}
+
+pub fn entries(backup: &Backup, item: &Item) -> Vec<PageEntry> {
+    let leaves = item.page_count().div_ceil(4_096);
+    (0..leaves).flat_map(|leaf| backup.leaf(item, leaf).unwrap()).collect()
+}
+
+pub fn spec(path: &str, file: &SourceFile) -> FileSpec {
+    FileSpec {
+        path: ItemPath::new(path).unwrap(),
+        item_type: ItemType::File,
+        role: FileRole::Tablespace,
+        mode: 0o640,
+        page_size: file.page_size,
+        tablespace: file.space.map(|space| Tablespace { space: SpaceId(space), flags: 0x15 }),
+        outside: None,
+    }
+}
+
+/// Gives the pages `pages` of a file, holes as holes.
+pub fn give_pages(
+    writer: &BackupWriter,
+    id: FileId,
+    file: &SourceFile,
+    pages: std::ops::Range<u64>,
+) -> Result<(), WriteError> {
+    let mut from = pages.start;
+    while from < pages.end {
+        let hole = file.holes.contains(&from);
+        let mut to = from + 1;
+        while to < pages.end && file.holes.contains(&to) == hole {
+            to += 1;
+        }
+        if hole {
+            writer.holes(id, from, to - from)?;
+        } else {
+            writer.pages(id, from, &file.padded(from..to))?;
+        }
+        from = to;
+    }
+    Ok(())
+}
+
+pub fn give_file(writer: &BackupWriter, path: &str, file: &SourceFile) -> Result<FileId, WriteError> {
+    let id = writer.begin_file(spec(path, file))?;
+    let extent = ((1 << 20) / file.page_size.bytes()) as u64;
+    for first in (0..file.pages()).step_by(extent as usize) {
+        give_pages(writer, id, file, first..(first + extent).min(file.pages()))?;
+    }
+    writer.end_file(id, file.bytes.len() as u64)?;
+    Ok(id)
+}
+
+pub fn give_all(writer: &BackupWriter, source: &Source, threads: usize) -> Result<(), WriteError> {
+    let next = Mutex::new(source.iter());
+    thread::scope(|scope| {
+        let work = || {
+            loop {
+                let file = next.lock().unwrap().next();
+                let Some((path, file)) = file else { return Ok(()) };
+                give_file(writer, path, file)?;
+            }
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+    })
+}
+
+pub fn small_packs() -> WriterOptions {
+    WriterOptions { pack_target_bytes: 1 << 20, memory_bytes: 64 << 20, ..WriterOptions::default() }
+}

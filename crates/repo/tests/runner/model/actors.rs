@@ -1,0 +1,313 @@
+//! What the clients do: each actor is one process that does one thing and ends.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use holdfast_repo::{
+    ChunkRef, Folder, LogName, PackId, Repo, RepoError, RunNo,
+    client::Client,
+    expire::{ExpireError, ExpireRequest, expire},
+    history::{History, Prunes},
+    prune::{PruneError, PruneOptions, prune},
+    refs::{BackupRefs, ChunkNeed, NeededPack},
+    retention::RetentionPolicy,
+    run::{BeginError, Ending, FinishError, Run, RunOptions},
+    store::{Store, mem::ManualClock},
+};
+use jiff::tz::TimeZone;
+
+use super::{
+    Mutation,
+    chunks::{Content, ModelRewrite, PACK_CHUNKS, Writer, indexed_chunks, read_pack},
+    random::Random,
+};
+
+pub(crate) const GRACE: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const PRUNE: PruneOptions = PruneOptions {
+    grace: GRACE,
+    resume_window: Duration::from_secs(12 * 3600),
+    rewrite_below_percent: 50,
+    rewrite_bytes_max: u64::MAX,
+};
+
+/// What a backup consists of: the head of the model's manifest.
+pub(crate) type Head = Vec<(Content, (u64, u32, u32))>;
+
+pub(crate) fn chunk_of((run, part, ordinal): (u64, u32, u32)) -> ChunkRef {
+    ChunkRef { pack: PackId { run: RunNo(run), part }, ordinal }
+}
+
+/// What an actor is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Backup,
+    Expire,
+    Prune,
+    Restore,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// A backup that its user was told is safe.
+    BackedUp {
+        run: RunNo,
+        adopted: bool,
+        followed_moves: bool,
+    },
+    Expired,
+    Pruned {
+        moved: bool,
+        swept: bool,
+    },
+    Restored,
+    /// Another run was active.
+    Refused,
+    /// Ended by another run.
+    Lost {
+        run: RunNo,
+    },
+    /// Nothing to do.
+    Idle,
+    /// The store failed, by injection.
+    Failed,
+    /// What must not happen.
+    Violation(String),
+}
+
+impl From<RepoError> for Report {
+    fn from(error: RepoError) -> Self {
+        match &error {
+            RepoError::Store(_) => Self::Failed,
+            other => Self::Violation(other.to_string()),
+        }
+    }
+}
+
+impl From<BeginError> for Report {
+    fn from(error: BeginError) -> Self {
+        match error {
+            BeginError::Active(_) | BeginError::Crowded { .. } => Self::Refused,
+            BeginError::Repo(error) => error.into(),
+            BeginError::Thread(error) => Self::Violation(error.to_string()),
+        }
+    }
+}
+
+impl From<FinishError> for Report {
+    fn from(error: FinishError) -> Self {
+        match error {
+            FinishError::Lost { run, .. } => Self::Lost { run },
+            FinishError::Repo(error) => error.into(),
+        }
+    }
+}
+
+impl From<holdfast_repo::store::StoreError> for Report {
+    fn from(error: holdfast_repo::store::StoreError) -> Self {
+        RepoError::from(error).into()
+    }
+}
+
+/// One client.
+pub(crate) struct Actor {
+    pub(crate) repo: Arc<Repo>,
+    pub(crate) log: LogName,
+    pub(crate) random: Random,
+    pub(crate) clock: ManualClock,
+    /// The database: what its pages hold now.
+    pub(crate) database: Arc<Mutex<Vec<Content>>>,
+    pub(crate) mutation: Mutation,
+}
+
+pub(crate) fn options() -> RunOptions {
+    RunOptions { client: Client { host: "model".to_owned(), process: None }, renew_every: None }
+}
+
+impl Actor {
+    pub(crate) fn act(mut self, task: Task) -> Report {
+        let done = match task {
+            Task::Backup => self.backup(),
+            Task::Expire => self.expire(),
+            Task::Prune => self.prune(),
+            Task::Restore => self.restore(),
+        };
+        done.unwrap_or_else(|report| report)
+    }
+
+    fn backup(&mut self) -> Result<Report, Report> {
+        let mut run = Run::begin(&self.repo, &self.log, &options())?;
+        match self.write_backup(&run) {
+            Ok((ending, report)) => {
+                run.finish(ending)?;
+                Ok(report)
+            }
+            Err(error) => Err(run.lost_or(error).into()),
+        }
+    }
+
+    fn write_backup(&mut self, run: &Run) -> Result<(Ending, Report), RepoError> {
+        let prunes = run.history().prunes(&self.repo)?;
+        let mut known: HashMap<Content, ChunkRef> = HashMap::new();
+        let mut followed_moves = false;
+        for unfinished in run.history().adoptable() {
+            for (content, chunk) in indexed_chunks(&self.repo, &self.log, unfinished)? {
+                if prunes.may_reference(chunk.pack) || self.mutation == Mutation::ReferencesIgnorePrunes {
+                    known.insert(content, chunk);
+                }
+            }
+        }
+        let adoptable = known.clone();
+        if let Some(base) = run.history().newest_backup() {
+            let head: Head = serde_json::from_slice(&run.history().head(&self.repo, base)?).unwrap();
+            for (content, chunk) in head {
+                let mut chunk = chunk_of(chunk);
+                if self.mutation != Mutation::ReferencesIgnorePrunes {
+                    let moved = prunes.resolve(chunk);
+                    followed_moves |= moved != chunk;
+                    chunk = moved;
+                }
+                known.insert(content, chunk);
+            }
+        }
+        let pages = self.database.lock().unwrap().clone();
+        let mut new: Vec<Content> = pages.iter().copied().filter(|page| !known.contains_key(page)).collect();
+        new.sort_unstable();
+        new.dedup();
+        let mut writer = Writer::new(run);
+        for content in new {
+            writer.add(content)?;
+            if self.random.permille(100) {
+                run.renew()?;
+            }
+        }
+        let parts = writer.finish()?;
+        known.extend(writer.written.iter().copied());
+        let head: Head = pages
+            .iter()
+            .map(|page| {
+                let chunk = known[page];
+                (*page, (chunk.pack.run.0, chunk.pack.part, chunk.ordinal))
+            })
+            .collect();
+        let refs = run.write_backup_refs(&refs_of(&head))?;
+        let head = serde_json::to_vec(&head).unwrap();
+        let adopted = pages.iter().any(|page| adoptable.get(page).is_some_and(|chunk| *chunk == known[page]));
+        let report = Report::BackedUp { run: run.no(), adopted, followed_moves };
+        Ok((Ending::Backup { head, refs, parts }, report))
+    }
+
+    fn expire(&mut self) -> Result<Report, Report> {
+        let request = if self.random.permille(300) {
+            let history = History::read(&self.repo, &self.log)?;
+            let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
+            ExpireRequest::Exactly(self.random.pick(&standing).copied().into_iter().collect())
+        } else {
+            let last = 1 + u32::try_from(self.random.below(3)).unwrap();
+            let policy = RetentionPolicy { last, ..RetentionPolicy::default() };
+            ExpireRequest::ByRules { policy, zone: TimeZone::UTC }
+        };
+        match expire(&self.repo, &self.log, &request, &options()) {
+            Ok(plan) if plan.dropped.is_empty() => Ok(Report::Idle),
+            Ok(_) => Ok(Report::Expired),
+            Err(ExpireError::NoSuchBackup { .. } | ExpireError::NoRules) => Ok(Report::Idle),
+            Err(ExpireError::Begin(error)) => Err(error.into()),
+            Err(ExpireError::Finish(error)) => Err(error.into()),
+            Err(ExpireError::Repo(error)) => Err(error.into()),
+        }
+    }
+
+    fn prune(&mut self) -> Result<Report, Report> {
+        if self.mutation == Mutation::SweepsUndeclared {
+            return self.sweep_undeclared();
+        }
+        let mut options_of_prune = PRUNE;
+        if self.mutation == Mutation::NoGrace {
+            options_of_prune.grace = Duration::ZERO;
+        }
+        let mut rewrite = ModelRewrite { repo: &self.repo, log: &self.log };
+        match prune(&self.repo, &self.log, &options_of_prune, Some(&mut rewrite), &options()) {
+            Ok(pruned) => Ok(Report::Pruned {
+                moved: !pruned.declared.rewrite.is_empty(),
+                swept: pruned.swept.packs > 0,
+            }),
+            Err(PruneError::Begin(error)) => Err(error.into()),
+            Err(PruneError::Finish(error)) => Err(error.into()),
+            Err(PruneError::Repo(error)) => Err(error.into()),
+        }
+    }
+
+    /// The classic mistake: what nothing needs is deleted.
+    fn sweep_undeclared(&mut self) -> Result<Report, Report> {
+        let history = History::read(&self.repo, &self.log)?;
+        let mut needed = Vec::new();
+        for backup in history.standing() {
+            needed.extend(history.backup_refs(&self.repo, backup.run)?.packs.into_iter().map(|p| p.pack));
+        }
+        let mut garbage = Vec::new();
+        self.repo.store().list(&self.log.folder(Folder::Packs), &mut |info| {
+            let (run, part) = Folder::Packs.parse(info.path.file_name()).unwrap();
+            if !needed.contains(&PackId { run, part }) {
+                garbage.push(info.path);
+            }
+            true
+        })?;
+        self.repo.store().delete(&garbage)?;
+        Ok(Report::Idle)
+    }
+
+    fn restore(&mut self) -> Result<Report, Report> {
+        let started_at = self.clock.now();
+        let history = History::read(&self.repo, &self.log)?;
+        let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
+        let Some(backup) = self.random.pick(&standing).copied() else { return Ok(Report::Idle) };
+        let head: Head = serde_json::from_slice(&history.head(&self.repo, backup)?).unwrap();
+        let prunes = self.prunes(&history)?;
+        for (content, chunk) in head {
+            let mut found = self.chunk(prunes.resolve(chunk_of(chunk)));
+            if matches!(&found, Err(RepoError::Store(error)) if error.is_not_found()) {
+                let mut history = history.clone();
+                history.refresh(&self.repo)?;
+                found = self.chunk(self.prunes(&history)?.resolve(chunk_of(chunk)));
+            }
+            match found {
+                Ok(found) if found == Some(content) => {}
+                Err(RepoError::Store(error)) if !error.is_not_found() => return Err(Report::Failed),
+                other if self.clock.now().duration_since(started_at).unwrap() < GRACE => {
+                    let what = format!("a restore of {backup} found {other:?} for {content}");
+                    return Err(Report::Violation(what));
+                }
+                _ => return Ok(Report::Idle),
+            }
+        }
+        Ok(Report::Restored)
+    }
+
+    fn prunes(&self, history: &History) -> Result<Prunes, Report> {
+        match self.mutation {
+            Mutation::MovesAreIgnored => Ok(Prunes::default()),
+            _ => Ok(history.prunes(&self.repo)?),
+        }
+    }
+
+    fn chunk(&self, chunk: ChunkRef) -> Result<Option<Content>, RepoError> {
+        let store: &dyn Store = &**self.repo.store();
+        Ok(read_pack(store, &self.log, chunk.pack)?.get(chunk.ordinal as usize).copied())
+    }
+}
+
+/// The refs of a backup. How many chunks a pack has is not known here, only how many it can have: enough for a prune
+/// to look.
+pub(crate) fn refs_of(head: &Head) -> BackupRefs {
+    let mut packs: BTreeMap<PackId, Vec<ChunkNeed>> = BTreeMap::new();
+    for (_, chunk) in head {
+        let chunk = chunk_of(*chunk);
+        let nothing = vec![ChunkNeed { units: 1, needed: 0 }; PACK_CHUNKS];
+        packs.entry(chunk.pack).or_insert(nothing)[chunk.ordinal as usize].needed = 1;
+    }
+    let packs = packs.into_iter().map(|(pack, chunks)| NeededPack { pack, size_bytes: 1, chunks }).collect();
+    BackupRefs { packs }
+}

@@ -1,0 +1,129 @@
+//! Packs of abstract chunks: a chunk is a number, a pack a JSON list of them.
+
+use std::collections::HashMap;
+
+use holdfast_repo::{
+    ChunkRef, Folder, LogName, ObjectKind, PackId, Place, Repo, RepoError, RunNo,
+    prune::{Copied, Rewrite},
+    refs::Move,
+    run::{PartCounts, Run},
+    store::{Store, StoreError, read_all},
+};
+
+pub(crate) type Content = u64;
+
+/// What a model index part says: packs and their chunks.
+type IndexPart = Vec<(u32, Vec<Content>)>;
+
+pub(crate) const PACK_CHUNKS: usize = 3;
+
+/// The chunks of a pack.
+pub(crate) fn read_pack(store: &dyn Store, log: &LogName, pack: PackId) -> Result<Vec<Content>, StoreError> {
+    Ok(serde_json::from_slice(&read_all(store, &log.pack(pack), 1 << 20)?).unwrap())
+}
+
+/// Writes packs, and after every second one an index part.
+pub(crate) struct Writer<'a> {
+    run: &'a Run,
+    open: Vec<Content>,
+    unlisted: IndexPart,
+    parts: PartCounts,
+    pub(crate) written: Vec<(Content, ChunkRef)>,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(run: &'a Run) -> Self {
+        let (open, unlisted, written) = (Vec::new(), Vec::new(), Vec::new());
+        Self { run, open, unlisted, parts: PartCounts::default(), written }
+    }
+
+    pub(crate) fn add(&mut self, content: Content) -> Result<(), RepoError> {
+        self.open.push(content);
+        if self.open.len() == PACK_CHUNKS { self.close_pack() } else { Ok(()) }
+    }
+
+    fn close_pack(&mut self) -> Result<(), RepoError> {
+        let part = self.parts.pack;
+        self.parts.pack += 1;
+        let pack = PackId { run: self.run.no(), part };
+        let contents = std::mem::take(&mut self.open);
+        let mut upload = self.run.repo().store().put(&self.run.log().pack(pack))?;
+        upload.write(&serde_json::to_vec(&contents).unwrap())?;
+        upload.finish()?;
+        for (ordinal, content) in (0..).zip(&contents) {
+            self.written.push((*content, ChunkRef { pack, ordinal }));
+        }
+        self.unlisted.push((part, contents));
+        if self.unlisted.len() == 2 { self.close_index() } else { Ok(()) }
+    }
+
+    fn close_index(&mut self) -> Result<(), RepoError> {
+        let part = self.parts.index;
+        self.parts.index += 1;
+        let plain = serde_json::to_vec(&std::mem::take(&mut self.unlisted)).unwrap();
+        let object = self.run.secrets().seal_index(part, &plain)?;
+        let place = Place { log: self.run.log(), kind: ObjectKind::Index, run: self.run.no(), part };
+        self.run.repo().put(&place, &object).map(|_| ())
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<PartCounts, RepoError> {
+        if !self.open.is_empty() {
+            self.close_pack()?;
+        }
+        if !self.unlisted.is_empty() {
+            self.close_index()?;
+        }
+        Ok(self.parts)
+    }
+}
+
+/// What the index parts of a run list.
+pub(crate) fn indexed_chunks(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+) -> Result<Vec<(Content, ChunkRef)>, RepoError> {
+    let mut parts = Vec::new();
+    let prefix = log.folder(Folder::Index);
+    repo.store().list(&prefix, &mut |info| {
+        parts.extend(Folder::Index.parse(info.path.file_name()));
+        true
+    })?;
+    let mut found = Vec::new();
+    for (_, part) in parts.into_iter().filter(|(of, _)| *of == run) {
+        let plain = repo.read_object(&Place { log, kind: ObjectKind::Index, run, part }, 1 << 20)?;
+        for (part, contents) in serde_json::from_slice::<IndexPart>(&plain).unwrap() {
+            let pack = PackId { run, part };
+            found.extend((0..).zip(contents).map(|(ordinal, c)| (c, ChunkRef { pack, ordinal })));
+        }
+    }
+    Ok(found)
+}
+
+/// The model's way of writing chunks anew.
+pub(crate) struct ModelRewrite<'a> {
+    pub(crate) repo: &'a Repo,
+    pub(crate) log: &'a LogName,
+}
+
+impl Rewrite for ModelRewrite<'_> {
+    fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError> {
+        Ok(read_pack(&**self.repo.store(), self.log, pack)?.iter().map(|_| 100).collect())
+    }
+
+    fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, RepoError> {
+        let mut packs: HashMap<PackId, Vec<Content>> = HashMap::new();
+        let mut writer = Writer::new(run);
+        for chunk in chunks {
+            if !packs.contains_key(&chunk.pack) {
+                let contents = read_pack(&**self.repo.store(), self.log, chunk.pack)?;
+                packs.insert(chunk.pack, contents);
+            }
+            writer.add(packs[&chunk.pack][chunk.ordinal as usize])?;
+        }
+        let parts = writer.finish()?;
+        let moves =
+            chunks.iter().zip(&writer.written).map(|(from, (_, to))| Move { from: *from, to: *to }).collect();
+        Ok(Copied { moves, parts })
+    }
+}

@@ -1,0 +1,149 @@
+//! The oracle: sees the whole store, past every fault, and says what does not hold.
+
+use std::collections::{BTreeSet, HashMap};
+
+use holdfast_repo::{
+    Folder, LogName, PackId, Repo, RunNo, history::History, outcome::OutcomeType, store::read_all,
+};
+
+use super::{
+    actors::{Head, Report, chunk_of},
+    chunks::{Content, read_pack},
+};
+
+pub(crate) struct Oracle {
+    repo: Repo,
+    log: LogName,
+    /// All that users were told.
+    told: Vec<Report>,
+    /// As of the last check.
+    history: History,
+}
+
+type Check = Result<(), String>;
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+impl Oracle {
+    pub(crate) fn new(repo: Repo, log: LogName) -> Self {
+        let history = History::read(&repo, &log).unwrap();
+        Self { repo, log, told: Vec::new(), history }
+    }
+
+    pub(crate) fn tell(&mut self, report: &Report) -> Check {
+        if let Report::Violation(what) = report {
+            return Err(what.clone());
+        }
+        self.told.push(report.clone());
+        Ok(())
+    }
+
+    /// The chain verifies; all that stands is there, right, and not declared dead; nobody was told a lie.
+    pub(crate) fn check(&mut self) -> Check {
+        self.history.refresh(&self.repo).map_err(text)?;
+        let history = &self.history;
+        let prunes = history.prunes(&self.repo).map_err(text)?;
+        let mut packs: HashMap<PackId, Vec<Content>> = HashMap::new();
+        for backup in history.standing() {
+            history.backup_refs(&self.repo, backup.run).map_err(text)?;
+            let head: Head =
+                serde_json::from_slice(&history.head(&self.repo, backup.run).map_err(text)?).unwrap();
+            for (content, chunk) in head {
+                let at = prunes.resolve(chunk_of(chunk));
+                let whose = || format!("backup {} needs {content} in {at}", backup.run);
+                if prunes.is_dead(at.pack) {
+                    return Err(format!("{}: that pack is declared dead", whose()));
+                }
+                let contents = match packs.get(&at.pack) {
+                    Some(contents) => contents,
+                    None => {
+                        let contents = read_pack(&**self.repo.store(), &self.log, at.pack)
+                            .map_err(|error| format!("{}: {error}", whose()))?;
+                        packs.entry(at.pack).or_insert(contents)
+                    }
+                };
+                if contents.get(at.ordinal as usize) != Some(&content) {
+                    return Err(format!("{}: found {contents:?}", whose()));
+                }
+            }
+        }
+        for report in &self.told {
+            let (run, is_backup) = match report {
+                Report::BackedUp { run, .. } => (*run, true),
+                Report::Lost { run } => (*run, false),
+                _ => continue,
+            };
+            let outcome = history.outcome(run).map(|outcome| outcome.outcome_type);
+            if (outcome == Some(OutcomeType::Backup)) != is_backup {
+                return Err(format!("{report:?} was told, and its outcome is {outcome:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn runs_in(&self, folder: Folder) -> Vec<(RunNo, u32)> {
+        let prefix = self.log.folder(folder);
+        let mut found = Vec::new();
+        let listed = self.repo.store().list(&prefix, &mut |info| {
+            found.extend(folder.parse(info.path.as_str().strip_prefix(&prefix).unwrap()));
+            true
+        });
+        listed.unwrap();
+        found
+    }
+
+    /// After the last prunes: nothing is left that nobody needs.
+    pub(crate) fn check_no_garbage(&self) -> Check {
+        let history = History::read(&self.repo, &self.log).map_err(text)?;
+        let prunes = history.prunes(&self.repo).map_err(text)?;
+        let mut needed = BTreeSet::new();
+        for backup in history.standing() {
+            let refs = history.backup_refs(&self.repo, backup.run).map_err(text)?;
+            for of_pack in refs.packs {
+                for (ordinal, _) in (0..).zip(&of_pack.chunks).filter(|(_, chunk)| chunk.needed > 0) {
+                    let chunk = holdfast_repo::ChunkRef { pack: of_pack.pack, ordinal };
+                    needed.insert(prunes.resolve(chunk).pack);
+                }
+            }
+        }
+        for (run, part) in self.runs_in(Folder::Packs) {
+            if !needed.contains(&PackId { run, part }) {
+                return Err(format!("pack {part} of {run} is garbage and was never freed"));
+            }
+        }
+        for (run, _) in self.runs_in(Folder::Index) {
+            if !history.stands(run) && !needed.iter().any(|pack| pack.run == run) {
+                return Err(format!("the index of {run} was never freed"));
+            }
+        }
+        for (run, _) in self.runs_in(Folder::Refs) {
+            let is_prune = history.outcome(run).is_some_and(|o| o.outcome_type == OutcomeType::Prune);
+            if !history.stands(run) && !is_prune {
+                return Err(format!("the refs of {run} were never freed"));
+            }
+        }
+        let leases = self.runs_in(Folder::Runs);
+        if leases.iter().any(|(run, _)| run.0 + 1 < history.next_run().0) {
+            return Err(format!("leases were never freed: {leases:?}"));
+        }
+        Ok(())
+    }
+
+    /// A hash of everything of the log but random numbers: the same for the same run of the model.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        let store = self.repo.store();
+        store
+            .list(&self.log.prefix(), &mut |info| {
+                hasher.update(info.path.as_str().as_bytes());
+                if info.path.as_str().contains("/packs/") {
+                    hasher.update(&read_all(&**store, &info.path, 1 << 20).unwrap());
+                }
+                true
+            })
+            .unwrap();
+        u64::from_le_bytes(*hasher.finalize().as_bytes().first_chunk().unwrap())
+    }
+}
