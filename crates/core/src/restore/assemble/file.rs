@@ -1,0 +1,216 @@
+//! One file being written, page by page, from several threads.
+
+use std::{
+    fs::{File, Permissions},
+    io,
+    num::NonZero,
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::PathBuf,
+};
+
+use rustix::{
+    fs::{Advice, FallocateFlags, fadvise, fallocate},
+    io::Errno,
+};
+
+use super::super::target::io_failed;
+use crate::error::Result;
+
+/// Writing back is started for runs of at least this length; shorter ones are left for the kernel to gather.
+const WRITE_BACK_BYTES_MIN: u64 = 256 << 10;
+/// Zeros are written in pieces of this size where the filesystem cannot allocate them.
+const ZEROS: &[u8] = &[0; 64 << 10];
+
+/// What a file is to be.
+pub(super) struct FileSpec {
+    /// For messages.
+    pub(super) shown: PathBuf,
+    pub(super) page_bytes: usize,
+    /// Where the first page is.
+    pub(super) base: u64,
+    /// Bytes that the pages stand for; the last may be cut by it.
+    pub(super) data_bytes: u64,
+    /// Size of the file.
+    pub(super) size_bytes: u64,
+    pub(super) mode: u16,
+    /// Whether it was made just now: nothing of it needs to be read.
+    pub(super) is_new: bool,
+    /// Whether zeros may be holes.
+    pub(super) sparse: bool,
+}
+
+/// An open file.
+pub(super) struct TargetFile {
+    file: File,
+    spec: FileSpec,
+}
+
+impl TargetFile {
+    /// Gives the file its size and mode.
+    pub(super) fn begin(file: File, spec: FileSpec) -> Result<Self> {
+        let begin = || {
+            file.set_len(spec.size_bytes)?;
+            // The owner must be able to read and write what a later restore may continue.
+            file.set_permissions(Permissions::from_mode(u32::from(spec.mode & 0o777 | 0o600)))
+        };
+        begin().map_err(|error| io_failed("make", &spec.shown, error))?;
+        Ok(Self { file, spec })
+    }
+
+    pub(super) fn is_new(&self) -> bool {
+        self.spec.is_new
+    }
+
+    pub(super) fn page_bytes(&self) -> usize {
+        self.spec.page_bytes
+    }
+
+    /// For messages.
+    pub(super) fn describe(&self, page: u64) -> String {
+        format!("{} page {page}", self.spec.shown.display())
+    }
+
+    /// Offset and length of `count` pages, as far as the file has them.
+    fn range(&self, first: u64, count: u64) -> (u64, u64) {
+        let page = self.spec.page_bytes as u64;
+        let begin = first.saturating_mul(page);
+        let bytes = count.saturating_mul(page).min(self.spec.data_bytes.saturating_sub(begin));
+        (self.spec.base.saturating_add(begin), bytes)
+    }
+
+    /// What stands before the pages.
+    pub(super) fn write_header(&self, header: &[u8]) -> Result<()> {
+        self.file.write_all_at(header, 0).map_err(|error| io_failed("write", &self.spec.shown, error))
+    }
+
+    /// Writes whole pages; what the last has beyond the file's end is dropped. Returns the bytes written.
+    pub(super) fn write(&self, first: u64, pages: &[u8]) -> Result<u64> {
+        let (at, bytes) = self.range(first, (pages.len() / self.spec.page_bytes) as u64);
+        let pages = pages.get(..usize::try_from(bytes).unwrap_or(usize::MAX)).unwrap_or_default();
+        self.file.write_all_at(pages, at).map_err(|error| io_failed("write", &self.spec.shown, error))?;
+        if let (true, Some(len)) = (bytes >= WRITE_BACK_BYTES_MIN, NonZero::new(bytes)) {
+            // Starts writing back, and drops pages that are clean, which these are not yet. Only advice.
+            let _ = fadvise(&self.file, at, Some(len), Advice::DontNeed);
+        }
+        Ok(bytes)
+    }
+
+    /// Makes the file durable.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|error| io_failed("write", &self.spec.shown, error))
+    }
+
+    /// Reads whole pages as they are now, the last padded with zeros.
+    pub(super) fn read(&self, first: u64, pages: &mut [u8]) -> Result<()> {
+        let (at, bytes) = self.range(first, (pages.len() / self.spec.page_bytes) as u64);
+        let (present, beyond) =
+            pages.split_at_mut(usize::try_from(bytes).unwrap_or(usize::MAX).min(pages.len()));
+        self.file.read_exact_at(present, at).map_err(|error| io_failed("read", &self.spec.shown, error))?;
+        beyond.fill(0);
+        Ok(())
+    }
+
+    /// Makes `count` pages zero: a hole where the source had one, else room on the disk. Returns the bytes.
+    pub(super) fn zeros(&self, first: u64, count: u64, hole: bool) -> Result<u64> {
+        let (at, bytes) = self.range(first, count);
+        self.make_zeros(at, bytes, hole || self.spec.sparse)
+            .map_err(|error| io_failed("write", &self.spec.shown, error))?;
+        Ok(bytes)
+    }
+
+    fn make_zeros(&self, at: u64, bytes: u64, hole: bool) -> io::Result<()> {
+        let flags = match (hole, self.spec.is_new) {
+            _ if bytes == 0 => return Ok(()),
+            (true, true) => return Ok(()),
+            (true, false) => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            (false, true) => FallocateFlags::empty(),
+            (false, false) => FallocateFlags::ZERO_RANGE,
+        };
+        match fallocate(&self.file, flags, at, bytes) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(at, bytes),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn write_zeros(&self, at: u64, bytes: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes {
+            let piece = ZEROS.len().min(usize::try_from(bytes - done).unwrap_or(usize::MAX));
+            self.file.write_all_at(&ZEROS[..piece], at + done)?;
+            done += piece as u64;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const PAGE: usize = 16 << 10;
+
+    fn target(size_bytes: u64, is_new: bool, content: &[u8]) -> (File, TargetFile) {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(content, 0).unwrap();
+        let spec = FileSpec {
+            shown: "t.ibd".into(),
+            page_bytes: PAGE,
+            base: 0,
+            data_bytes: size_bytes,
+            size_bytes,
+            mode: 0o440,
+            is_new,
+            sparse: false,
+        };
+        (file.try_clone().unwrap(), TargetFile::begin(file, spec).unwrap())
+    }
+
+    fn content(file: &File) -> Vec<u8> {
+        let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    /// The last page is cut where the file ends, and reads as it was stored.
+    #[test]
+    fn last_page() {
+        let size = PAGE as u64 + 100;
+        let (file, target) = target(size, true, &[]);
+        let mut pages = vec![1; 2 * PAGE];
+        pages[PAGE + 100..].fill(0);
+        assert_eq!(target.write(0, &pages).unwrap(), size);
+        assert_eq!(content(&file), pages[..size as usize]);
+        let mut back = vec![9; 2 * PAGE];
+        target.read(0, &mut back).unwrap();
+        assert_eq!(back, pages);
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o640);
+    }
+
+    /// Zeros replace what was there, and nothing beside them; a file that was too long is cut.
+    #[test]
+    fn zeros_over_old_content() {
+        for hole in [false, true] {
+            let (file, target) = target(4 * PAGE as u64 - 5, false, &[7; 6 * PAGE]);
+            target.zeros(1, 1, hole).unwrap();
+            target.zeros(3, 1, hole).unwrap();
+            let mut expected = vec![7; 4 * PAGE - 5];
+            expected[PAGE..2 * PAGE].fill(0);
+            expected[3 * PAGE..].fill(0);
+            assert_eq!(content(&file), expected);
+        }
+    }
+
+    /// Zeros take room, unless they were a hole.
+    #[test]
+    fn room_for_zeros() {
+        use std::os::unix::fs::MetadataExt;
+        let (file, target) = target(64 * PAGE as u64, true, &[]);
+        target.zeros(0, 32, true).unwrap();
+        assert_eq!(file.metadata().unwrap().blocks(), 0);
+        target.zeros(32, 32, false).unwrap();
+        assert!(file.metadata().unwrap().blocks() * 512 >= 32 * PAGE as u64);
+    }
+}

@@ -1,0 +1,297 @@
+//! Pages that are fetched together.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_repo::{
+    columns::PageEntry,
+    reader::{ChunkPages, FetchOptions, PageWant},
+};
+
+use super::{
+    super::{opened::Opened, options::RestoreOptions},
+    file::TargetFile,
+    syncer::Syncer,
+};
+use crate::{
+    error::{Error, Result},
+    event::{Cancel, Event, Listener},
+};
+
+/// Open files, at most: the usual limit of a process is 1,024, and as many again wait to be synced.
+const FILES_MAX: usize = 256;
+/// Pages that a window has at least, so that chunks with pages of several files are not read too often.
+const PAGES_MIN: usize = 16 << 10;
+/// Memory that a fetching thread takes: one read and one chunk.
+const THREAD_BYTES: u64 = 10 << 20;
+/// Existing pages are read and hashed in runs of this length.
+const COMPARE_BYTES: usize = 1 << 20;
+/// Progress is told no more often.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+
+/// A file of the window: its number, as the high bits of a token.
+#[derive(Clone, Copy)]
+pub(super) struct FileNo(usize);
+
+/// A token is the number of a file and of a page in it; 2^40 pages are more than a file can have.
+const PAGE_BITS: u32 = 40;
+
+fn token(file: usize, page: u64) -> u64 {
+    (file as u64) << PAGE_BITS | page
+}
+
+fn of_token(token: u64) -> (usize, u64) {
+    ((token >> PAGE_BITS) as usize, token & ((1 << PAGE_BITS) - 1))
+}
+
+/// Open files and the pages that are wanted of them.
+pub(super) struct Window<'a> {
+    opened: &'a Opened,
+    threads: usize,
+    pages_max: usize,
+    files: Vec<TargetFile>,
+    /// In file and page order until they are fetched.
+    wants: Vec<PageWant>,
+    syncer: Syncer,
+}
+
+impl<'a> Window<'a> {
+    pub(super) fn new(opened: &'a Opened, options: &RestoreOptions) -> Result<Self> {
+        let threads = options.parallel.max(1);
+        let left = options.memory_bytes.saturating_sub(THREAD_BYTES.saturating_mul(threads as u64));
+        // Wants double while they are sorted.
+        let each = 2 * size_of::<PageWant>() as u64;
+        let pages_max = usize::try_from(left / 2 / each).unwrap_or(usize::MAX).max(PAGES_MIN);
+        let syncer = Syncer::start()?;
+        Ok(Self { opened, threads, pages_max, files: Vec::new(), wants: Vec::new(), syncer })
+    }
+
+    /// Takes a file in; fetches what is wanted so far if there are too many.
+    pub(super) fn add_file(&mut self, file: TargetFile, progress: &Progress<'_>) -> Result<FileNo> {
+        if self.files.len() >= FILES_MAX {
+            self.flush(progress)?;
+        }
+        self.files.push(file);
+        Ok(FileNo(self.files.len() - 1))
+    }
+
+    pub(super) fn file(&self, file: FileNo) -> Result<&TargetFile> {
+        self.files.get(file.0).ok_or_else(|| Error::failed("a file was closed while it was written"))
+    }
+
+    /// Whether so many more pages do not fit.
+    pub(super) fn is_full(&self, more: usize) -> bool {
+        self.wants.len() + more > self.pages_max
+    }
+
+    /// Wants pages from `first` on; all of them are stored.
+    pub(super) fn want(&mut self, file: FileNo, first: u64, entries: &[PageEntry]) {
+        let stored = (first..).zip(entries).filter_map(|(page, entry)| Some((page, entry.stored()?)));
+        self.wants.extend(stored.map(|(page, stored)| PageWant {
+            chunk: stored.chunk,
+            slot: stored.slot,
+            hash: stored.hash,
+            token: token(file.0, page),
+        }));
+    }
+
+    /// Fetches what is wanted, and goes on with `file` in the next window.
+    pub(super) fn turn(&mut self, file: FileNo, progress: &Progress<'_>) -> Result<FileNo> {
+        self.fetch(progress)?;
+        if file.0 + 1 != self.files.len() {
+            return Err(Error::failed("a file was written after the next was begun"));
+        }
+        self.complete(file.0)?;
+        Ok(FileNo(0))
+    }
+
+    /// Fetches what is wanted, and closes the files.
+    pub(super) fn flush(&mut self, progress: &Progress<'_>) -> Result<()> {
+        self.fetch(progress)?;
+        self.complete(self.files.len())
+    }
+
+    /// The first `count` files are whole.
+    fn complete(&mut self, count: usize) -> Result<()> {
+        self.files.drain(..count).try_for_each(|file| self.syncer.push(file))
+    }
+
+    /// Waits until all files are durable.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        self.syncer.finish()
+    }
+
+    fn fetch(&mut self, progress: &Progress<'_>) -> Result<()> {
+        let mut wants = std::mem::take(&mut self.wants);
+        if self.files.iter().any(|file| !file.is_new()) {
+            wants = self.without_equal(&wants, progress)?;
+        }
+        wants.sort_unstable_by_key(|want| (want.chunk, want.slot, want.token));
+        let files = &self.files;
+        let name = |token| {
+            let (file, page) = of_token(token);
+            files.get(file).map_or_else(String::new, |file| file.describe(page))
+        };
+        let each = |pages: ChunkPages<'_>| -> Result<()> {
+            progress.check()?;
+            write_chunk(files, &pages, progress)
+        };
+        self.opened.backup.source().fetch_pages(
+            &wants,
+            FetchOptions { threads: self.threads },
+            &name,
+            &each,
+        )?;
+        wants.clear();
+        self.wants = wants;
+        Ok(())
+    }
+
+    /// The wants that the files do not already fulfil.
+    fn without_equal(&self, wants: &[PageWant], progress: &Progress<'_>) -> Result<Vec<PageWant>> {
+        let runs: Vec<&[PageWant]> = self.runs(wants);
+        let next = AtomicUsize::new(0);
+        let different = Mutex::new(Vec::new());
+        let work = || -> Result<()> {
+            let mut buffer = Vec::new();
+            let mut mine = Vec::new();
+            while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                progress.check()?;
+                self.compare(run, &mut buffer, &mut mine, progress)?;
+            }
+            different.lock().unwrap_or_else(PoisonError::into_inner).append(&mut mine);
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..self.threads.min(runs.len())).map(|_| scope.spawn(work)).collect();
+            let mine = work();
+            others.into_iter().fold(mine, |result, other| {
+                let other =
+                    other.join().unwrap_or_else(|_| Err(Error::failed("a comparing thread panicked")));
+                result.and(other)
+            })
+        })?;
+        Ok(different.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Stretches of neighbouring pages of one file.
+    fn runs<'w>(&self, wants: &'w [PageWant]) -> Vec<&'w [PageWant]> {
+        let neighbours = wants.chunk_by(|a, b| a.token + 1 == b.token);
+        neighbours
+            .flat_map(|run| {
+                let file = run.first().and_then(|want| self.files.get(of_token(want.token).0));
+                let pages = file.map_or(1, |file| (COMPARE_BYTES / file.page_bytes()).max(1));
+                run.chunks(pages)
+            })
+            .collect()
+    }
+
+    fn compare(
+        &self,
+        run: &[PageWant],
+        buffer: &mut Vec<u8>,
+        different: &mut Vec<PageWant>,
+        progress: &Progress<'_>,
+    ) -> Result<()> {
+        let Some(first) = run.first() else { return Ok(()) };
+        let (file, page) = of_token(first.token);
+        let Some(file) = self.files.get(file) else { return Ok(()) };
+        if file.is_new() {
+            different.extend_from_slice(run);
+            return Ok(());
+        }
+        buffer.resize(run.len() * file.page_bytes(), 0);
+        file.read(page, buffer)?;
+        for (want, bytes) in run.iter().zip(buffer.chunks_exact(file.page_bytes())) {
+            if self.opened.hash_key.hash(bytes) == want.hash {
+                progress.kept(bytes.len() as u64);
+            } else {
+                different.push(*want);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the pages of a chunk, those that stay neighbours at once.
+fn write_chunk(files: &[TargetFile], pages: &ChunkPages<'_>, progress: &Progress<'_>) -> Result<()> {
+    let follows = |a: &PageWant, b: &PageWant| b.token == a.token + 1 && b.slot == a.slot + 1;
+    let mut position = 0;
+    for run in pages.wants.chunk_by(follows) {
+        let (file, page) = of_token(run[0].token);
+        let bytes = pages.run(position..position + run.len());
+        position += run.len();
+        let file = files.get(file).ok_or_else(|| Error::failed("a page belongs to no file"))?;
+        if file.page_bytes() != pages.page_size.bytes() {
+            return Err(super::super::layout::damaged(format!(
+                "{}: its chunk has other pages",
+                file.describe(page)
+            )));
+        }
+        progress.written(file.write(page, bytes)?);
+    }
+    Ok(())
+}
+
+/// Counts, tells, and listens for a wish to stop.
+pub(super) struct Progress<'a> {
+    listener: &'a dyn Listener,
+    cancel: &'a Cancel,
+    bytes_total: u64,
+    bytes_written: AtomicU64,
+    bytes_kept: AtomicU64,
+    told: Mutex<Instant>,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(listener: &'a dyn Listener, cancel: &'a Cancel, bytes_total: u64) -> Self {
+        Self {
+            listener,
+            cancel,
+            bytes_total,
+            bytes_written: AtomicU64::new(0),
+            bytes_kept: AtomicU64::new(0),
+            told: Mutex::new(Instant::now()),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        self.cancel.check()
+    }
+
+    pub(super) fn written(&self, bytes: u64) {
+        self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
+        self.tell();
+    }
+
+    /// Right already, or zeros that cost nothing.
+    pub(super) fn kept(&self, bytes: u64) {
+        self.bytes_kept.fetch_add(bytes, Ordering::Relaxed);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let Ok(mut told) = self.told.try_lock() else { return };
+        if told.elapsed() < PROGRESS_EVERY {
+            return;
+        }
+        *told = Instant::now();
+        drop(told);
+        let bytes_done = self.bytes_written.load(Ordering::Relaxed) + self.bytes_kept.load(Ordering::Relaxed);
+        self.listener.event(Event::Progress { bytes_done, bytes_total: self.bytes_total });
+    }
+
+    /// Bytes written, and bytes that were right or zeros.
+    pub(super) fn finish(&self) -> (u64, u64) {
+        let (written, kept) =
+            (self.bytes_written.load(Ordering::Relaxed), self.bytes_kept.load(Ordering::Relaxed));
+        self.listener.event(Event::Progress { bytes_done: self.bytes_total, bytes_total: self.bytes_total });
+        (written, kept)
+    }
+}

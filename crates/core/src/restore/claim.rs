@@ -1,0 +1,323 @@
+//! Whether the target may be written to, and taking it.
+//!
+//! Invariants:
+//! - Nothing is written into a directory that holds anything, unless an interrupted restore of the same backup left
+//!   it, or the user asked for a delta and it is a data directory.
+//! - No server runs on it: the locks that the server takes on its own files are taken first.
+//! - The marker is there, durably, before anything else changes, and goes last; it is locked, so that two restores
+//!   never work on one target.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use holdfast_repo::item::ItemPath;
+use rustix::{
+    fs::{FlockOperation, fcntl_lock},
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    layout::{MARKER, REPORT, own_path, partial_of},
+    report::BackupId,
+    target::{Found, FoundKind, Tree, io_failed},
+};
+use crate::error::{Context, Error, ErrorKind, Result};
+
+/// Files that a server locks with `fcntl` as long as it runs.
+const SERVER_LOCKS: [&str; 2] = ["ibdata1", "aria_log_control"];
+/// What only a data directory has.
+const DATA_DIRECTORY_SIGNS: [&str; 4] = ["ibdata1", "ibdata1.partial", MARKER, REPORT];
+/// Longest marker that is read.
+const MARKER_BYTES_MAX: u64 = 64 << 20;
+
+/// What the marker says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Marker {
+    pub(super) backup: BackupId,
+    /// Files in mapped places that are the interrupted restore's own.
+    #[serde(default)]
+    pub(super) mapped: Vec<PathBuf>,
+}
+
+/// What is in the target before anything is done.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// Nothing, or not even the directory.
+    Free,
+    /// What an interrupted restore of the same backup left.
+    Ours(Marker),
+    /// A data directory, or what a restore of another backup left.
+    Other,
+}
+
+/// The target as it was found.
+pub(super) struct Survey {
+    pub(super) standing: Standing,
+    /// Everything in it.
+    pub(super) found: BTreeMap<ItemPath, Found>,
+    /// Its owner, where it exists.
+    pub(super) owner: Option<(u32, u32)>,
+}
+
+/// Looks at the target, and refuses one that must not be touched. Changes nothing.
+pub(super) fn survey(target: &Path, delta: bool, backup: &BackupId) -> Result<Survey> {
+    let tree = match Tree::open(target) {
+        Ok(tree) => tree,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Survey { standing: Standing::Free, found: BTreeMap::new(), owner: None });
+        }
+        Err(error) => return Err(io_failed("open", target, error)),
+    };
+    let owner = Some(tree.owner().map_err(|error| io_failed("look at", target, error))?);
+    let found = tree.walk().map_err(|error| io_failed("list", target, error))?;
+    let marker = read_marker(&tree)?;
+    let only_marker = found.len() == 1 && found.keys().all(|path| path.as_bytes() == MARKER.as_bytes());
+    if found.is_empty() || (only_marker && marker.is_none()) {
+        return Ok(Survey { standing: Standing::Free, found, owner });
+    }
+    let standing = match marker {
+        Some(marker) if marker.backup == *backup => Standing::Ours(marker),
+        other => {
+            let what = other.map(|marker| format!("holds an unfinished restore of {}", marker.backup));
+            refuse_unless(delta, &found, target, what)?;
+            Standing::Other
+        }
+    };
+    ServerLocks::take(&tree)?;
+    Ok(Survey { standing, found, owner })
+}
+
+fn refuse_unless(
+    delta: bool,
+    found: &BTreeMap<ItemPath, Found>,
+    target: &Path,
+    what: Option<String>,
+) -> Result<()> {
+    let refused = |why: &str, hint: &str| {
+        Err(Error::new(ErrorKind::Usage, format!("{} {why}", target.display())).hinted(hint))
+    };
+    if !delta {
+        return refused(
+            what.as_deref().unwrap_or("is not empty"),
+            "name another directory, or use --delta to make what is there into the backup",
+        );
+    }
+    let known = |sign: &str| found.keys().any(|path| path.as_bytes() == sign.as_bytes());
+    if DATA_DIRECTORY_SIGNS.into_iter().any(known) {
+        Ok(())
+    } else {
+        refused(
+            "does not look like a data directory, and --delta would delete what is in it",
+            "name the data directory itself, or an empty directory",
+        )
+    }
+}
+
+fn read_marker(tree: &Tree) -> Result<Option<Marker>> {
+    let path = own_path(MARKER)?;
+    let failed = |error| io_failed("read", tree.path_of(&path), error);
+    let Some(file) = tree.open_file(&path).map_err(failed)? else { return Ok(None) };
+    let mut text = String::new();
+    file.take(MARKER_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    // One that was being written when the power went says nothing.
+    Ok(serde_json::from_str(&text).ok())
+}
+
+/// The target, taken.
+pub(super) struct Claim {
+    pub(super) tree: Tree,
+    /// Closing it would give up the lock.
+    marker: File,
+    server_locks: Option<ServerLocks>,
+}
+
+impl Claim {
+    /// Makes the target if need be, and puts the marker into it.
+    pub(super) fn take(target: &Path, marker: &Marker) -> Result<Self> {
+        fs::create_dir_all(target).map_err(|error| io_failed("make", target, error))?;
+        let tree = Tree::open(target).map_err(|error| io_failed("open", target, error))?;
+        sync_parents(tree.path())?;
+        let server_locks = Some(ServerLocks::take(&tree)?);
+        let path = own_path(MARKER)?;
+        let failed = |error| io_failed("write", tree.path_of(&path), error);
+        let open = || match tree.open_file(&path)? {
+            Some(file) => Ok(file),
+            None => tree.create_file(&path, 0o600),
+        };
+        let file = open().map_err(failed)?;
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN | Errno::ACCESS) => {
+                return Err(Error::new(
+                    ErrorKind::Active,
+                    format!("another restore is writing to {}", target.display()),
+                ));
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+        let mut claim = Self { tree, marker: file, server_locks };
+        claim.write(marker)?;
+        Ok(claim)
+    }
+
+    /// Says something else in the marker.
+    pub(super) fn write(&mut self, marker: &Marker) -> Result<()> {
+        let text = serde_json::to_vec_pretty(marker).context("write the marker")?;
+        let path = own_path(MARKER)?;
+        let file = &mut self.marker;
+        let mut writing = || {
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&text)?;
+            file.set_len(text.len() as u64)?;
+            file.sync_all()?;
+            self.tree.sync_dir(None)
+        };
+        writing().map_err(|error| io_failed("write", self.tree.path_of(&path), error))
+    }
+
+    /// Puts the files aside without which no server starts. From here on none does, and its locks are not needed:
+    /// they are on files that are to be written, and any closing of such a file would give them up anyway.
+    pub(super) fn set_aside(&mut self, held: &[ItemPath]) -> Result<()> {
+        for path in held {
+            let partial = partial_of(path)?;
+            let failed = |error| io_failed("set aside", self.tree.path_of(path), error);
+            let found = self.tree.look(path).map_err(failed)?;
+            let Some(found) = found else { continue };
+            let aside = self.tree.look(&partial).map_err(failed)?;
+            if found.kind == FoundKind::File && aside.is_none() {
+                self.tree.rename(path, &partial).map_err(failed)?;
+            } else if found.kind != FoundKind::Directory {
+                // What was set aside before is the restore's own; this one somebody made since.
+                self.tree.remove(path).map_err(failed)?;
+            }
+        }
+        self.tree.sync_dir(None).map_err(|error| io_failed("write", self.tree.path(), error))?;
+        self.server_locks = None;
+        Ok(())
+    }
+
+    /// Takes the marker away: the restore is complete.
+    pub(super) fn release(self) -> Result<()> {
+        let path = own_path(MARKER)?;
+        let failed = |error| io_failed("remove", self.tree.path_of(&path), error);
+        self.tree.remove(&path).map_err(failed)?;
+        self.tree.sync_dir(None).map_err(failed)
+    }
+}
+
+/// Makes the target's own name durable.
+fn sync_parents(target: &Path) -> Result<()> {
+    let Some(parent) = target.parent() else { return Ok(()) };
+    let sync = || File::open(parent)?.sync_all();
+    sync().map_err(|error| io_failed("write", parent, error))
+}
+
+/// The locks of a running server, held by us.
+struct ServerLocks {
+    #[expect(dead_code, reason = "closing the files gives the locks up")]
+    files: Vec<File>,
+}
+
+impl ServerLocks {
+    fn take(tree: &Tree) -> Result<Self> {
+        let mut files = Vec::new();
+        for name in SERVER_LOCKS {
+            let path = own_path(name)?;
+            let failed = |error| io_failed("lock", tree.path_of(&path), error);
+            // Something else of that name is no server's.
+            let is_file =
+                tree.look(&path).map_err(failed)?.is_some_and(|found| found.kind == FoundKind::File);
+            let Some(file) = (if is_file { tree.open_file(&path).map_err(failed)? } else { None }) else {
+                continue;
+            };
+            match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => files.push(file),
+                Err(Errno::AGAIN | Errno::ACCESS) => {
+                    return Err(Error::new(
+                        ErrorKind::Failed,
+                        format!(
+                            "a server is running on {}: it holds the lock on {name}",
+                            tree.path().display()
+                        ),
+                    )
+                    .hinted("stop it, or restore into another directory"));
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+        Ok(Self { files })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn id(run: u64) -> BackupId {
+        BackupId { repository: "ab".into(), source: "db1".into(), kind: "physical".into(), run }
+    }
+
+    fn marker(run: u64) -> Marker {
+        Marker { backup: id(run), mapped: Vec::new() }
+    }
+
+    fn standing(dir: &Path, delta: bool, run: u64) -> Result<Standing> {
+        survey(dir, delta, &id(run)).map(|survey| survey.standing)
+    }
+
+    /// Only free directories, our own leavings, and data directories with `delta` are touched.
+    #[test]
+    fn what_may_be_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        assert!(matches!(standing(&at("absent"), false, 1), Ok(Standing::Free)));
+        fs::create_dir_all(at("empty/lost+found")).unwrap();
+        assert!(matches!(standing(&at("empty"), false, 1), Ok(Standing::Free)));
+
+        fs::create_dir(at("home")).unwrap();
+        fs::write(at("home/thesis.txt"), "years of work").unwrap();
+        for delta in [false, true] {
+            assert_eq!(standing(&at("home"), delta, 1).unwrap_err().kind(), ErrorKind::Usage);
+        }
+        assert!(standing(&at("home/thesis.txt"), true, 1).is_err());
+
+        fs::create_dir(at("data")).unwrap();
+        fs::write(at("data/ibdata1"), "pages").unwrap();
+        assert!(standing(&at("data"), false, 1).is_err());
+        assert!(matches!(standing(&at("data"), true, 1), Ok(Standing::Other)));
+
+        drop(Claim::take(&at("ours"), &marker(1)).unwrap());
+        assert!(matches!(standing(&at("ours"), false, 1), Ok(Standing::Ours(found)) if found == marker(1)));
+        let error = standing(&at("ours"), false, 2).unwrap_err();
+        assert!(error.to_string().contains("unfinished restore of db1/physical #1"), "{error}");
+        assert!(matches!(standing(&at("ours"), true, 2), Ok(Standing::Other)));
+        // The power went while the marker was written: nothing else was done yet.
+        fs::write(at("ours").join(MARKER), "{").unwrap();
+        assert!(matches!(standing(&at("ours"), false, 1), Ok(Standing::Free)));
+        fs::write(at("ours/x"), "").unwrap();
+        assert!(standing(&at("ours"), false, 1).is_err());
+    }
+
+    /// Set aside, the system files are kept for reuse; a file that a server made in their place since is not.
+    #[test]
+    fn setting_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("ibdata1"), "old").unwrap();
+        let held = [ItemPath::new("ibdata1").unwrap(), ItemPath::new("aria_log_control").unwrap()];
+        let mut claim = Claim::take(dir.path(), &marker(1)).unwrap();
+        claim.set_aside(&held).unwrap();
+        fs::write(dir.path().join("ibdata1"), "made by a server that found none").unwrap();
+        claim.set_aside(&held).unwrap();
+        assert_eq!(fs::read(dir.path().join("ibdata1.partial")).unwrap(), b"old");
+        assert!(!dir.path().join("ibdata1").exists());
+        claim.release().unwrap();
+        assert!(!dir.path().join(MARKER).exists());
+    }
+}

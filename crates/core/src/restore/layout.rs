@@ -1,0 +1,402 @@
+//! Where each item of a backup goes.
+//!
+//! Everything comes home: files that the source kept outside of its data directory go into the target, unless a
+//! mapping names another place for them. So a restored server can open nothing of the source's, not even on the
+//! source's own host.
+//!
+//! - MariaDB: a table with DATA DIRECTORY becomes an ordinary one: its file goes where its `.isl` was, the `.isl` is
+//!   dropped, and the captured redo is rewritten to say so ([`super::redo`]).
+//! - MySQL: the dictionary remembers absolute paths, and the server finds a moved file by its space id when it scans
+//!   its data directory ("is moved to"). A general tablespace must not be in a directory below it, but may be in it.
+//!   Verified on 9.7.4: general, undo and DATA DIRECTORY tablespaces recovered from there, and were used after that.
+//! - A file of another engine behind a link becomes an ordinary file in the link's place.
+
+use std::{
+    collections::HashSet,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use holdfast_formats::{Flavor, SpaceId};
+use holdfast_repo::item::{FileRole, Item, ItemPath, ItemType};
+
+use super::target::LOST_AND_FOUND;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The file that says a restore is not complete.
+pub(super) const MARKER: &str = "holdfast-restore.incomplete";
+/// What a finished restore says of itself.
+pub(super) const REPORT: &str = "holdfast-restore.json";
+/// Ends the names of files without which no server starts, until all others are durable.
+const PARTIAL: &str = ".partial";
+
+/// MariaDB's redo log.
+pub(super) const REDO_MARIADB: &str = "ib_logfile0";
+/// MySQL's redo log, which is one file after a restore.
+pub(super) const REDO_MYSQL: &str = "#innodb_redo/#ib_redo0";
+const REDO_MYSQL_DIR: &str = "#innodb_redo";
+
+/// MySQL: this tablespace may hold several tables (`FSP_FLAGS_POS_SHARED`).
+const FLAG_SHARED: u32 = 1 << 11;
+
+/// One of the trees that a restore writes into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Root {
+    /// The target directory.
+    Target,
+    /// The place that this mapping names.
+    Mapped(usize),
+}
+
+/// A place to put something.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Place {
+    pub(super) root: Root,
+    pub(super) path: ItemPath,
+}
+
+impl Place {
+    fn home(path: ItemPath) -> Self {
+        Self { root: Root::Target, path }
+    }
+}
+
+/// How the target leads to a file in a mapped place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Pointer {
+    /// An `.isl` file in the place of this path's `.ibd`; a link in that place while the server recovers, because the
+    /// redo leads there.
+    Isl { data: ItemPath, isl: ItemPath },
+    /// The same, from the beginning: encrypted redo leads to the mapped place itself.
+    IslOnly { isl: ItemPath },
+    /// A link.
+    Link(ItemPath),
+    /// None: the server is told the directory (`innodb_directories`).
+    Told,
+}
+
+/// What is done with an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// A directory of the target.
+    Directory(ItemPath),
+    /// A file of the target. `held`: no server starts without it, so it gets its name last.
+    File { place: Place, held: bool },
+    /// A file in a mapped place.
+    Mapped { place: Place, pointer: Pointer },
+    /// Not restored, and why.
+    Dropped(&'static str),
+    /// The captured redo, laid out on its own.
+    Redo,
+}
+
+/// Decides, item by item, and sees to it that no two go to one place.
+pub(super) struct Layout<'a> {
+    flavor: Flavor,
+    redo_encrypted: bool,
+    maps: &'a [(PathBuf, PathBuf)],
+    taken: HashSet<Place>,
+}
+
+impl<'a> Layout<'a> {
+    pub(super) fn new(flavor: Flavor, redo_encrypted: bool, maps: &'a [(PathBuf, PathBuf)]) -> Self {
+        Self { flavor, redo_encrypted, maps, taken: HashSet::new() }
+    }
+
+    /// The redo file's place.
+    pub(super) fn redo_path(flavor: Flavor) -> Result<ItemPath> {
+        own_path(match flavor {
+            Flavor::MariaDb => REDO_MARIADB,
+            Flavor::MySql => REDO_MYSQL,
+        })
+    }
+
+    /// Decides on an item.
+    pub(super) fn decide(&mut self, item: &Item) -> Result<Decision> {
+        match item.item_type {
+            ItemType::CapturedRedo => return Ok(Decision::Redo),
+            ItemType::Directory if item.path.as_bytes() == REDO_MYSQL_DIR.as_bytes() => {
+                return Ok(Decision::Dropped("the redo log's directory is made anew"));
+            }
+            ItemType::Directory if item.path.as_bytes() == LOST_AND_FOUND => {
+                return Ok(Decision::Dropped("it belongs to the source's filesystem"));
+            }
+            ItemType::Directory => return Ok(Decision::Directory(item.path.clone())),
+            ItemType::File => {}
+        }
+        if let Some(why) = never_restored(self.flavor, &item.path) {
+            return Ok(Decision::Dropped(why));
+        }
+        let decision = match &item.outside {
+            None => Decision::File { place: Place::home(item.path.clone()), held: is_held(item) },
+            Some(outside) => self.outside(item, outside)?,
+        };
+        match &decision {
+            Decision::File { place, .. } => self.take(place, item)?,
+            Decision::Mapped { place, pointer } => {
+                self.take(place, item)?;
+                if let Pointer::Isl { data: path, .. } | Pointer::Link(path) = pointer {
+                    self.take(&Place::home(path.clone()), item)?;
+                }
+            }
+            Decision::Directory(_) | Decision::Dropped(_) | Decision::Redo => {}
+        }
+        Ok(decision)
+    }
+
+    fn outside(&self, item: &Item, outside: &[u8]) -> Result<Decision> {
+        let is_table = matches!(item.role, FileRole::Tablespace | FileRole::AriaTable | FileRole::TableFile);
+        let mapped = if is_table { self.mapped(outside)? } else { None };
+        let innodb = matches!(item.role, FileRole::Tablespace);
+        let encrypted = innodb && self.flavor == Flavor::MariaDb && self.redo_encrypted;
+        let Some((place, to)) = mapped else {
+            if encrypted {
+                return Err(Error::new(
+                    ErrorKind::Usage,
+                    format!(
+                        "{} was at {}, and the redo, which is encrypted, says so where it cannot be rewritten",
+                        item.path,
+                        String::from_utf8_lossy(outside)
+                    ),
+                )
+                .hinted(
+                    "restore on a host where that path is free, and name it with --map: \
+                     --map DIR=DIR, both the same",
+                ));
+            }
+            let place = Place::home(self.home_path(item, outside)?);
+            return Ok(Decision::File { place, held: is_held(item) });
+        };
+        if encrypted && to.as_os_str().as_bytes() != outside {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!(
+                    "{} must be restored to {}, because the redo is encrypted and says so",
+                    item.path,
+                    String::from_utf8_lossy(outside)
+                ),
+            )
+            .hinted("map its directory to the same path"));
+        }
+        let pointer = match (self.flavor, innodb) {
+            (Flavor::MySql, true) => Pointer::Told,
+            (Flavor::MariaDb, true) => {
+                let isl = isl_of(&item.path)?;
+                if encrypted {
+                    Pointer::IslOnly { isl }
+                } else {
+                    Pointer::Isl { data: item.path.clone(), isl }
+                }
+            }
+            (_, false) => Pointer::Link(item.path.clone()),
+        };
+        Ok(Decision::Mapped { place, pointer })
+    }
+
+    /// The mapping that covers `outside`, if any: the longest wins.
+    fn mapped(&self, outside: &[u8]) -> Result<Option<(Place, PathBuf)>> {
+        let outside = Path::new(OsStr::from_bytes(outside));
+        let covering = self
+            .maps
+            .iter()
+            .enumerate()
+            .filter_map(|(index, (from, to))| Some((index, to, outside.strip_prefix(from).ok()?, from)))
+            .max_by_key(|(.., from)| from.as_os_str().len());
+        let Some((index, to, below, _)) = covering else { return Ok(None) };
+        let path = ItemPath::new(below.as_os_str().as_bytes())
+            .map_err(|error| damaged(format!("outside path {}: {error}", outside.display())))?;
+        Ok(Some((Place { root: Root::Mapped(index), path }, to.join(below))))
+    }
+
+    /// Where a file from outside belongs in the target.
+    fn home_path(&self, item: &Item, outside: &[u8]) -> Result<ItemPath> {
+        let parts: Vec<&[u8]> = outside.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
+        let tail = |count: usize| {
+            let tail = parts.get(parts.len().saturating_sub(count)..).unwrap_or_default().join(&b'/');
+            ItemPath::new(tail).map_err(|error| damaged(format!("outside path of {}: {error}", item.path)))
+        };
+        let shared = item.tablespace.is_some_and(|tablespace| tablespace.flags & FLAG_SHARED != 0);
+        let system = item.tablespace.is_some_and(|tablespace| tablespace.space == SpaceId::SYSTEM);
+        match (self.flavor, item.role) {
+            (Flavor::MySql, FileRole::UndoTablespace | FileRole::SystemTablespace) => tail(1),
+            (Flavor::MySql, FileRole::Tablespace) if shared || system => tail(1),
+            // `<schema>/<table>.ibd`, as the server wants it wherever it is.
+            (Flavor::MySql, FileRole::Tablespace) if item.path.as_bytes().starts_with(b"#") => tail(2),
+            _ => Ok(item.path.clone()),
+        }
+    }
+
+    fn take(&mut self, place: &Place, item: &Item) -> Result<()> {
+        let path = place.path.as_bytes();
+        let ours = [MARKER, REPORT, REDO_MARIADB].map(str::as_bytes).contains(&path)
+            || path.starts_with(REDO_MYSQL_DIR.as_bytes())
+            || path.ends_with(PARTIAL.as_bytes());
+        if place.root == Root::Target && ours {
+            return Err(damaged(format!("{} has a name that belongs to the restore", item.path)));
+        }
+        if self.taken.insert(place.clone()) {
+            Ok(())
+        } else {
+            Err(Error::new(
+                ErrorKind::Failed,
+                format!("{} and another file of the backup both belong at {}", item.path, place.path),
+            )
+            .hinted("files from outside of the data directory can be given another place with --map"))
+        }
+    }
+}
+
+/// Files without which no server starts. The redo is the third kind.
+fn is_held(item: &Item) -> bool {
+    let system = item.tablespace.is_some_and(|tablespace| tablespace.space == SpaceId::SYSTEM);
+    system || matches!(item.role, FileRole::SystemTablespace | FileRole::AriaControl)
+}
+
+/// What must not come back, even if a backup has it: it would make the restored server start by itself what nobody
+/// asked for, or point outside.
+fn never_restored(flavor: Flavor, path: &ItemPath) -> Option<&'static str> {
+    let path = path.as_bytes();
+    let top_level = !path.contains(&b'/');
+    let info = |prefix: &[u8]| top_level && path.starts_with(prefix) && path.ends_with(b".info");
+    if info(b"master") || info(b"relay-log") || info(b"multi-master") {
+        return Some("a restored server does not start to replicate by itself");
+    }
+    if top_level && matches!(path, b"grastate.dat" | b"gvwstate.dat") {
+        return Some("a restored server is not a member of the source's cluster");
+    }
+    if flavor == Flavor::MariaDb && path.ends_with(b".isl") {
+        return Some("links to files outside are made anew where --map asks for them");
+    }
+    None
+}
+
+fn isl_of(data: &ItemPath) -> Result<ItemPath> {
+    let path = data.as_bytes();
+    let stem = path
+        .strip_suffix(b".ibd")
+        .ok_or_else(|| damaged(format!("{data} was outside, and is not a table's .ibd file")))?;
+    ItemPath::new([stem, b".isl"].concat()).map_err(|error| damaged(format!("{data}: {error}")))
+}
+
+/// The name of a held file until it gets its own.
+pub(super) fn partial_of(path: &ItemPath) -> Result<ItemPath> {
+    ItemPath::new([path.as_bytes(), PARTIAL.as_bytes()].concat())
+        .map_err(|error| damaged(format!("{path}: {error}")))
+}
+
+/// A path that this program chose.
+pub(super) fn own_path(path: &str) -> Result<ItemPath> {
+    ItemPath::new(path).map_err(|error| Error::failed(format!("path {path}")).caused_by(error))
+}
+
+pub(super) fn damaged(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Damaged, message)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use holdfast_formats::PageSize;
+    use holdfast_repo::item::{ItemMap, Tablespace};
+
+    use super::*;
+
+    pub(in super::super) fn path(text: &str) -> ItemPath {
+        ItemPath::new(text).unwrap()
+    }
+
+    pub(in super::super) fn item(text: &str, role: FileRole, flags: u32, outside: Option<&str>) -> Item {
+        let space = matches!(role, FileRole::Tablespace | FileRole::UndoTablespace);
+        Item {
+            path: path(text),
+            item_type: ItemType::File,
+            role,
+            mode: 0o640,
+            size_bytes: 0,
+            page_size: PageSize::DEFAULT_FILE,
+            tablespace: space.then_some(Tablespace { space: SpaceId(7), flags }),
+            outside: outside.map(|outside| outside.as_bytes().to_vec()),
+            map: ItemMap::Inline(Vec::new()),
+        }
+    }
+
+    fn home(text: &str, held: bool) -> Decision {
+        Decision::File { place: Place::home(path(text)), held }
+    }
+
+    /// Without a mapping every file is in the target, and the server finds it there.
+    #[test]
+    fn everything_comes_home() {
+        let mut maria = Layout::new(Flavor::MariaDb, false, &[]);
+        let mut decide = |text, role, outside| maria.decide(&item(text, role, 0, outside)).unwrap();
+        assert_eq!(decide("ibdata1", FileRole::SystemTablespace, None), home("ibdata1", true));
+        assert_eq!(decide("aria_log_control", FileRole::AriaControl, None), home("aria_log_control", true));
+        assert_eq!(decide("db/t.ibd", FileRole::Tablespace, Some("/fast/db/t.ibd")), home("db/t.ibd", false));
+        assert_eq!(decide("db/y.MYD", FileRole::TableFile, Some("/x/y.MYD")), home("db/y.MYD", false));
+        assert!(matches!(decide("db/t.isl", FileRole::Other, None), Decision::Dropped(_)));
+        assert!(matches!(decide("master-eu.info", FileRole::Other, None), Decision::Dropped(_)));
+        assert_eq!(decide("db/master.info", FileRole::Other, None), home("db/master.info", false));
+
+        let mut mysql = Layout::new(Flavor::MySql, false, &[]);
+        let mut decide =
+            |text, role, flags, outside| mysql.decide(&item(text, role, flags, outside)).unwrap();
+        let shared = FLAG_SHARED;
+        assert_eq!(decide("#1/ts", FileRole::Tablespace, shared, Some("/x/ts1.ibd")), home("ts1.ibd", false));
+        assert_eq!(decide("#2/u", FileRole::UndoTablespace, 0, Some("/x/ux.ibu")), home("ux.ibu", false));
+        assert_eq!(decide("#3", FileRole::Tablespace, 0, Some("/x/db/e.ibd")), home("db/e.ibd", false));
+        assert_eq!(decide("a/e.ibd", FileRole::Tablespace, 0, Some("/x/b/e.ibd")), home("a/e.ibd", false));
+    }
+
+    /// A mapping puts a file elsewhere and makes the target lead there.
+    #[test]
+    fn mappings() {
+        let maps = [("/fast".into(), "/srv/f".into()), ("/fast/shop".into(), "/srv/shop".into())];
+        let mut maria = Layout::new(Flavor::MariaDb, false, &maps);
+        let decision =
+            maria.decide(&item("db/t.ibd", FileRole::Tablespace, 0, Some("/fast/shop/db/t.ibd"))).unwrap();
+        let pointer = Pointer::Isl { data: path("db/t.ibd"), isl: path("db/t.isl") };
+        let place = Place { root: Root::Mapped(1), path: path("db/t.ibd") };
+        assert_eq!(decision, Decision::Mapped { place, pointer });
+        let decision = maria.decide(&item("db/y.MYD", FileRole::TableFile, 0, Some("/fast/y.MYD"))).unwrap();
+        let place = Place { root: Root::Mapped(0), path: path("y.MYD") };
+        assert_eq!(decision, Decision::Mapped { place, pointer: Pointer::Link(path("db/y.MYD")) });
+        assert!(
+            maria.decide(&item("db/u.ibd", FileRole::Tablespace, 0, Some("/fast/../etc/u.ibd"))).is_err()
+        );
+
+        let mut mysql = Layout::new(Flavor::MySql, false, &maps);
+        let decision =
+            mysql.decide(&item("#1", FileRole::Tablespace, FLAG_SHARED, Some("/fast/ts1.ibd"))).unwrap();
+        assert!(matches!(decision, Decision::Mapped { pointer: Pointer::Told, .. }));
+    }
+
+    /// Encrypted redo cannot be made to stay at home: the same path or nothing.
+    #[test]
+    fn encrypted_redo() {
+        let outside = item("db/t.ibd", FileRole::Tablespace, 0, Some("/fast/db/t.ibd"));
+        let decide = |maps: &[(PathBuf, PathBuf)]| Layout::new(Flavor::MariaDb, true, maps).decide(&outside);
+        assert_eq!(decide(&[]).unwrap_err().kind(), ErrorKind::Usage);
+        assert!(decide(&[("/fast".into(), "/srv".into())]).is_err());
+        let decision = decide(&[("/fast".into(), "/fast".into())]).unwrap();
+        assert!(matches!(decision, Decision::Mapped { pointer: Pointer::IslOnly { .. }, .. }));
+        let other = item("db/y.MYD", FileRole::TableFile, 0, Some("/fast/y.MYD"));
+        assert!(Layout::new(Flavor::MariaDb, true, &[]).decide(&other).is_ok());
+    }
+
+    /// No item takes a name of ours, or another's place.
+    #[test]
+    fn collisions() {
+        for name in
+            [MARKER, REPORT, REDO_MARIADB, REDO_MYSQL, "#innodb_redo/x", "ibdata1.partial", "db/x.partial"]
+        {
+            let error = Layout::new(Flavor::MySql, false, &[]).decide(&item(name, FileRole::Other, 0, None));
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::Damaged, "{name}");
+        }
+        let mut layout = Layout::new(Flavor::MySql, false, &[]);
+        layout.decide(&item("#1", FileRole::UndoTablespace, 0, Some("/a/u.ibu"))).unwrap();
+        let error = layout.decide(&item("#2", FileRole::UndoTablespace, 0, Some("/b/u.ibu"))).unwrap_err();
+        assert!(error.to_string().contains("u.ibu"), "{error}");
+    }
+}

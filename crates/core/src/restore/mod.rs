@@ -1,0 +1,187 @@
+//! Restoring a backup into a data directory that a server can be started on.
+//!
+//! [`run`] is the outline: plan → assemble → place → prepare → complete. Invariants:
+//!
+//! - Nothing outside of the target and of the places that the user's mappings name is ever written, and nothing
+//!   restored leads outside: not a path of the manifest, not a link in the target, not the redo, not a file that the
+//!   source kept elsewhere ([`target`], [`layout`], [`redo`]).
+//! - A directory with anything in it is touched only if it holds an interrupted restore of the same backup, or on
+//!   request, and never while a server runs on it ([`claim`]).
+//! - No server starts on a half restored directory, whenever the restore ends: the files without which none starts
+//!   have other names until all others are durable ([`place`]).
+//! - A restore that ended anywhere can be run again and completes what is there.
+//! - Every page is verified by its hash, recovery by where it arrives ([`judge`]).
+
+mod assemble;
+mod claim;
+mod judge;
+mod layout;
+mod opened;
+mod options;
+mod place;
+mod plan;
+mod pointers;
+mod prepare;
+mod redo;
+mod report;
+mod roots;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::{io::Write, sync::Arc, time::Instant};
+
+use holdfast_repo::{LogName, Repo, RunNo};
+
+use self::{
+    claim::{Claim, Marker},
+    opened::Opened,
+    plan::Plan,
+    roots::Roots,
+    target::io_failed,
+};
+use crate::{
+    error::{Context, Result},
+    event::{Cancel, Event, Listener},
+    points::point,
+};
+
+pub use options::RestoreOptions;
+pub use plan::{ExternalFile, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan};
+pub use report::{BackupId, PhaseTime, Prepared, RESTORE_SCHEMA, RestoreReport, Written};
+
+/// What [`run`] would do. Changes nothing; fails where `run` would refuse.
+pub fn plan(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    which: RunNo,
+    options: &RestoreOptions,
+    cancel: &Cancel,
+) -> Result<RestorePlan> {
+    let opened = Opened::open(repo, log, which)?;
+    plan::make(&opened, options, cancel).map(|plan| plan.shown)
+}
+
+/// Restores a backup.
+pub fn run(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    which: RunNo,
+    options: &RestoreOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<RestoreReport> {
+    let mut watch = Watch::new(listener);
+    watch.phase("plan");
+    let opened = Opened::open(repo, log, which)?;
+    let plan = plan::make(&opened, options, cancel)?;
+    point("restore.planned");
+
+    watch.phase("assemble");
+    let marker = Marker { backup: opened.id.clone(), mapped: plan.mapped.clone() };
+    let mut claim = Claim::take(&options.target_dir, &marker)?;
+    point("restore.claimed");
+    let roots = Roots::open(&plan, options)?;
+    set_aside(&mut claim, &plan)?;
+    point("restore.set.aside");
+    let written = assemble::run(&opened, &plan, &roots, options, listener, cancel)?;
+    point("restore.assembled");
+
+    watch.phase("place");
+    cancel.check()?;
+    place::run(&opened, &plan, &roots, options)?;
+
+    let prepared = match &plan.binary {
+        None => None,
+        Some(binary) => {
+            watch.phase("prepare");
+            let prepared = prepare::run(&opened, &plan, &roots, binary, options, listener, cancel);
+            if prepared.is_err() {
+                // What a server made of these files is not what the backup is: none may start on them.
+                set_aside(&mut claim, &plan)?;
+            }
+            Some(prepared?)
+        }
+    };
+    point("restore.prepared");
+
+    watch.phase("complete");
+    let mut report = RestoreReport {
+        schema_version: RESTORE_SCHEMA,
+        backup: opened.id.clone(),
+        target_dir: plan.shown.target_dir.clone(),
+        server_version: opened.server.version.clone(),
+        position: opened.position.clone(),
+        prepared,
+        written,
+        phases: watch.phases(),
+        server_options: plan.shown.server_options.clone(),
+        replicate_statement: report::replicate_statement(&opened.server.version, &opened.position),
+    };
+    complete(claim, &plan, &roots, options, &report)?;
+    report.phases = watch.phases();
+    Ok(report)
+}
+
+fn set_aside(claim: &mut Claim, plan: &Plan) -> Result<()> {
+    let all: Vec<_> = plan.held.iter().chain([&plan.redo_path]).cloned().collect();
+    claim.set_aside(&all)
+}
+
+/// Says in the target what it is, and takes the marker away.
+fn complete(
+    claim: Claim,
+    plan: &Plan,
+    roots: &Roots,
+    options: &RestoreOptions,
+    report: &RestoreReport,
+) -> Result<()> {
+    if report.prepared.is_some() {
+        pointers::write(plan, roots, pointers::When::AfterRecovery)?;
+    }
+    let tree = roots.target();
+    let path = layout::own_path(layout::REPORT)?;
+    let text = serde_json::to_vec_pretty(report).context("write the report")?;
+    let write = || {
+        tree.remove(&path)?;
+        let mut file = tree.create_file(&path, REPORT_MODE)?;
+        file.write_all(&text)?;
+        file.sync_all()
+    };
+    write().map_err(|error| io_failed("write", tree.path_of(&path), error))?;
+    place::give_new(plan, roots, options)?;
+    roots.sync_names()?;
+    point("restore.report.written");
+    claim.release()
+}
+
+/// It tells no secrets, and monitoring may want to read it.
+const REPORT_MODE: u16 = 0o644;
+
+/// Tells and times the phases.
+struct Watch<'a> {
+    listener: &'a dyn Listener,
+    done: Vec<PhaseTime>,
+    current: Option<(&'static str, Instant)>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(listener: &'a dyn Listener) -> Self {
+        Self { listener, done: Vec::new(), current: None }
+    }
+
+    fn phase(&mut self, name: &'static str) {
+        self.done = self.phases();
+        self.current = Some((name, Instant::now()));
+        self.listener.event(Event::Phase { name });
+    }
+
+    /// The phases so far, the current one as far as it is.
+    fn phases(&self) -> Vec<PhaseTime> {
+        let current = self.current.map(|(name, began)| PhaseTime {
+            name: name.to_owned(),
+            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        });
+        self.done.iter().cloned().chain(current).collect()
+    }
+}

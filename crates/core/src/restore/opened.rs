@@ -1,0 +1,78 @@
+//! A backup, opened for restoring: what its manifest says, in the words of this crate.
+
+use std::sync::Arc;
+
+use holdfast_pipe::HashKey;
+use holdfast_repo::{
+    Kind, LogName, Repo, RunNo,
+    history::History,
+    item::{Item, ItemPath},
+    reader::Backup,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::{layout::damaged, report::BackupId};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    physical::{CapturedRedo, Position, REDO_ITEM},
+    server::ServerFacts,
+};
+
+/// A backup and what is known of it.
+pub(super) struct Opened {
+    pub(super) id: BackupId,
+    pub(super) backup: Backup,
+    /// Of pages, to compare what is in the target.
+    pub(super) hash_key: HashKey,
+    pub(super) server: ServerFacts,
+    pub(super) redo: CapturedRedo,
+    pub(super) redo_item: Item,
+    pub(super) position: Position,
+}
+
+impl Opened {
+    pub(super) fn open(repo: &Arc<Repo>, log: &LogName, which: RunNo) -> Result<Self> {
+        if log.kind != Kind::Physical {
+            return Err(Error::new(ErrorKind::Usage, format!("{log} {which} is not a physical backup")));
+        }
+        let history = History::read(repo, log)?;
+        let backup = Backup::open(repo, &history, which)?;
+        let id = BackupId {
+            repository: repo.info().repository_id.to_string(),
+            source: log.source.to_string(),
+            kind: log.kind.to_string(),
+            run: which.0,
+        };
+        let unreadable = |error| damaged(format!("read the manifest of {id}")).caused_by(error);
+        let mut head: Map<String, Value> =
+            serde_json::from_slice(&history.head(repo, which)?).map_err(unreadable)?;
+        let path =
+            ItemPath::new(REDO_ITEM).map_err(|error| Error::failed("name the redo").caused_by(error))?;
+        let redo_item = backup.find(&path)?.ok_or_else(|| damaged(format!("{id} has no captured redo")))?;
+        Ok(Self {
+            server: field(&mut head, "server", &id)?,
+            redo: field(&mut head, "redo", &id)?,
+            position: field(&mut head, "position", &id)?,
+            id,
+            hash_key: repo.hash_key()?.clone(),
+            backup,
+            redo_item,
+        })
+    }
+}
+
+impl Opened {
+    /// Whether the redo's records cannot be read without the server's keys.
+    pub(super) fn redo_encrypted(&self) -> bool {
+        match &self.redo {
+            CapturedRedo::MariaDb { encrypted, .. } | CapturedRedo::MySql { encrypted, .. } => *encrypted,
+        }
+    }
+}
+
+fn field<T: DeserializeOwned>(head: &mut Map<String, Value>, name: &str, id: &BackupId) -> Result<T> {
+    let value = head.remove(name).unwrap_or(Value::Null);
+    serde_json::from_value(value)
+        .map_err(|error| damaged(format!("the manifest of {id} does not say its {name}")).caused_by(error))
+}

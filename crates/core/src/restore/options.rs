@@ -1,0 +1,63 @@
+//! What the user decides about a restore.
+
+use std::{num::NonZero, path::PathBuf, thread};
+
+/// Threads that fetch and write, unless told otherwise: one for each processor, at most this many.
+const PARALLEL_MAX: usize = 8;
+const MEMORY_BYTES: u64 = 256 << 20;
+
+/// How to restore.
+#[derive(Clone, Debug)]
+pub struct RestoreOptions {
+    /// Where to. Absent, empty, or what an interrupted restore of the same backup left; anything else only with
+    /// `delta`.
+    pub target_dir: PathBuf,
+    /// Make the data directory in the target into the backup: write only pages that differ, delete what the backup
+    /// does not have.
+    pub delta: bool,
+    /// Let the server recover the files now, and see that it arrives where the backup ends.
+    pub prepare: bool,
+    /// Prefixes of paths outside the source's data directory, and where such files go.
+    pub maps: Vec<(PathBuf, PathBuf)>,
+    /// The server program that recovers; `None`: one of the same release series, found.
+    pub server_binary: Option<PathBuf>,
+    /// Directories to look for it first.
+    pub search_path: Vec<PathBuf>,
+    /// User and group of everything restored, if we may say; `None`: those of an existing target, else our own.
+    pub owner: Option<(u32, u32)>,
+    /// Threads.
+    pub parallel: usize,
+    /// Memory for buffers and page maps.
+    pub memory_bytes: u64,
+    /// Buffer pool of the recovery; `None`: by the amount of redo.
+    pub prepare_memory_bytes: Option<u64>,
+    /// Recover with a server of another series, or an older one.
+    pub allow_version: bool,
+    /// Further options for the recovering server, such as those of a key provider. They come last and win.
+    pub prepare_options: Vec<String>,
+    /// Make holes of all pages of zeros, not only of those that were holes.
+    pub sparse: bool,
+}
+
+impl RestoreOptions {
+    /// What an expert would choose.
+    #[must_use]
+    pub fn new(target_dir: impl Into<PathBuf>) -> Self {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        Self {
+            target_dir: target_dir.into(),
+            delta: false,
+            prepare: true,
+            maps: Vec::new(),
+            server_binary: None,
+            search_path: Vec::new(),
+            owner: None,
+            parallel: processors.min(PARALLEL_MAX),
+            memory_bytes: MEMORY_BYTES,
+            prepare_memory_bytes: None,
+            allow_version: false,
+            prepare_options: Vec::new(),
+            sparse: false,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Giving the files to their owner, making them durable, and only then giving those their names without which no
+//! server starts.
+//!
+//! From then on the target is a crash image that a server can recover: to exactly the backup's position, and without
+//! leaving the target. The marker stays until the whole restore is done.
+
+use holdfast_repo::item::ItemPath;
+
+use super::{
+    layout::{Decision, Layout, Pointer, REPORT, own_path, partial_of},
+    opened::Opened,
+    options::RestoreOptions,
+    plan::Plan,
+    pointers,
+    roots::Roots,
+    target::io_failed,
+};
+use crate::{error::Result, points::point};
+
+/// Whose everything will be: whom the user names, else whose the target was. `None` if we may not say.
+pub(super) fn owner(plan: &Plan, options: &RestoreOptions) -> Option<(u32, u32)> {
+    let owner = options.owner.or(plan.survey.owner)?;
+    rustix::process::geteuid().is_root().then_some(owner)
+}
+
+/// Puts everything in its place.
+pub(super) fn run(opened: &Opened, plan: &Plan, roots: &Roots, options: &RestoreOptions) -> Result<()> {
+    pointers::write(plan, roots, pointers::When::BeforeRecovery)?;
+    if let Some(owner) = owner(plan, options) {
+        give_all(opened, roots, options, owner)?;
+    }
+    roots.sync_names()?;
+    point("restore.names.durable");
+    let tree = roots.target();
+    for path in plan.held.iter().chain([&plan.redo_path]) {
+        let partial = partial_of(path)?;
+        tree.rename(&partial, path)
+            .map_err(|error| io_failed("give its name to", tree.path_of(path), error))?;
+        point("restore.file.named");
+    }
+    roots.sync_names()?;
+    point("restore.files.named");
+    Ok(())
+}
+
+fn give_all(opened: &Opened, roots: &Roots, options: &RestoreOptions, owner: (u32, u32)) -> Result<()> {
+    let tree = roots.target();
+    let found = tree.walk().map_err(|error| io_failed("list", tree.path(), error))?;
+    for path in found.keys() {
+        tree.give(path, owner).map_err(|error| io_failed("give away", tree.path_of(path), error))?;
+    }
+    tree.give_root(owner).map_err(|error| io_failed("give away", tree.path(), error))?;
+    let encrypted = opened.redo_encrypted();
+    let mut layout = Layout::new(opened.server.version.flavor, encrypted, &options.maps);
+    if options.maps.is_empty() {
+        return Ok(());
+    }
+    for item in opened.backup.items() {
+        if let Decision::Mapped { place, .. } = layout.decide(&item?)? {
+            let tree = roots.tree(place.root)?;
+            let failed = |error| io_failed("give away", tree.path_of(&place.path), error);
+            // The directories in between too: the server makes new files beside.
+            let bytes = place.path.as_bytes();
+            let ends = bytes.iter().enumerate().filter_map(|(at, byte)| (*byte == b'/').then_some(at));
+            for end in ends.chain([bytes.len()]) {
+                let path = ItemPath::new(&bytes[..end]).map_err(std::io::Error::other).map_err(failed)?;
+                tree.give(&path, owner).map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives away what was made since: pointers and the report. What a server made is its user's already.
+pub(super) fn give_new(plan: &Plan, roots: &Roots, options: &RestoreOptions) -> Result<()> {
+    let Some(owner) = owner(plan, options) else { return Ok(()) };
+    let tree = roots.target();
+    let report = own_path(REPORT)?;
+    let isl = plan.pointers.iter().filter_map(|(pointer, _)| match pointer {
+        Pointer::Isl { isl, .. } => Some(isl),
+        Pointer::IslOnly { .. } | Pointer::Link(_) | Pointer::Told => None,
+    });
+    for path in isl.chain([&report]).filter(|path| matches!(tree.look(path), Ok(Some(_)))) {
+        tree.give(path, owner).map_err(|error| io_failed("give away", tree.path_of(path), error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,531 @@
+//! What a restore will do, before it does anything.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::{Path, PathBuf},
+};
+
+use holdfast_formats::Flavor;
+use holdfast_repo::{
+    columns::PageEntry,
+    item::{Item, ItemPath, leaf_count},
+};
+use serde::Serialize;
+
+use super::{
+    claim::{Standing, Survey, survey},
+    layout::{Decision, Layout, MARKER, Place, Pointer, Root, damaged, partial_of},
+    opened::Opened,
+    options::RestoreOptions,
+    redo::{RedoLayout, lay_out},
+    report::BackupId,
+    target::{Found, FoundKind, LOST_AND_FOUND, Room, Tree, io_failed},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::Cancel,
+    server::{ServerVersion, process::ServerBinary},
+};
+
+/// Room for what no plan knows: directories, the marker, the server's small files.
+const ROOM_EXTRA_BYTES: u64 = 16 << 20;
+/// Temporary tablespaces and logs that a recovering server makes.
+const ROOM_PREPARE_BYTES: u64 = 64 << 20;
+
+/// How the target was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestoreMode {
+    /// Nothing is there.
+    Fresh,
+    /// An interrupted restore of the same backup is completed.
+    Continue,
+    /// What is there is made into the backup.
+    Delta,
+}
+
+/// A file, by where it goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedPath {
+    /// Absolute.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// A file that the source kept outside of its data directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExternalFile {
+    /// Where it was.
+    pub was: PathBuf,
+    /// Where it goes.
+    pub goes_to: PathBuf,
+}
+
+/// Room in one place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedRoom {
+    /// The directory, or the existing one above it.
+    pub path: PathBuf,
+    /// Most that the restore takes there.
+    pub needed_bytes: u64,
+    /// Free there, for whoever restores.
+    pub free_bytes: u64,
+}
+
+/// How the server will recover the files.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlannedPrepare {
+    /// The program.
+    pub program: PathBuf,
+    /// What it is.
+    pub version: ServerVersion,
+    /// Its buffer pool.
+    pub buffer_pool_bytes: u64,
+}
+
+/// What a restore will do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RestorePlan {
+    /// The backup.
+    pub backup: BackupId,
+    /// The server it is of.
+    pub server_version: ServerVersion,
+    /// Where it goes.
+    pub target_dir: PathBuf,
+    /// How the target was found.
+    pub mode: RestoreMode,
+    /// Files of the backup.
+    pub files: u64,
+    /// Their size; holes count.
+    pub bytes: u64,
+    /// Redo that recovery will go through.
+    pub redo_bytes: u64,
+    /// Files to be made.
+    pub create: Vec<PlannedPath>,
+    /// Files that are there and get the backup's content; pages that are right stay.
+    pub replace: Vec<PlannedPath>,
+    /// What is there and does not belong to the backup.
+    pub delete: Vec<PathBuf>,
+    /// Files from outside.
+    pub external: Vec<ExternalFile>,
+    /// Files of the backup that are not restored, and why.
+    pub dropped: Vec<(String, String)>,
+    /// Room.
+    pub room: Vec<PlannedRoom>,
+    /// The recovery; `None` if the first start of the restored server is to do it.
+    pub prepare: Option<PlannedPrepare>,
+    /// Options that a server needs on these files, beside those of its own configuration.
+    pub server_options: Vec<String>,
+}
+
+/// The plan and what carrying it out needs besides.
+pub(super) struct Plan {
+    pub(super) shown: RestorePlan,
+    pub(super) survey: Survey,
+    pub(super) redo: RedoLayout,
+    pub(super) redo_path: ItemPath,
+    /// Directories of the target, in order.
+    pub(super) directories: Vec<(ItemPath, u16)>,
+    /// Files without which no server starts.
+    pub(super) held: Vec<ItemPath>,
+    pub(super) pointers: Vec<(Pointer, PathBuf)>,
+    /// To be removed, what is in a directory before it.
+    pub(super) delete: Vec<ItemPath>,
+    /// Files in mapped places.
+    pub(super) mapped: Vec<PathBuf>,
+    pub(super) binary: Option<ServerBinary>,
+}
+
+/// Plans; changes nothing.
+pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -> Result<Plan> {
+    check_options(options)?;
+    let binary = if options.prepare { Some(find_binary(opened, options)?) } else { None };
+    let survey = survey(&options.target_dir, options.delta, &opened.id)?;
+    let redo = lay_out(&opened.redo, &opened.redo_item)?;
+    let flavor = opened.server.version.flavor;
+    let redo_path = Layout::redo_path(flavor)?;
+    let mut planner = Planner::new(opened, options, &survey);
+    for item in opened.backup.items() {
+        cancel.check()?;
+        planner.add(&item?)?;
+    }
+    planner.redo(&redo, &redo_path)?;
+    let delete = planner.delete();
+    let room = planner.room(&redo, &delete, cancel)?;
+    let buffer_pool = super::prepare::buffer_pool_bytes(options, redo.captured_bytes);
+    let server_options = planner.server_options();
+    let target_dir = absolute(&options.target_dir)?;
+    let shown = RestorePlan {
+        backup: opened.id.clone(),
+        server_version: opened.server.version.clone(),
+        mode: match &survey.standing {
+            Standing::Free => RestoreMode::Fresh,
+            Standing::Ours(_) => RestoreMode::Continue,
+            Standing::Other => RestoreMode::Delta,
+        },
+        files: planner.files,
+        bytes: planner.bytes,
+        redo_bytes: redo.captured_bytes,
+        create: std::mem::take(&mut planner.create),
+        replace: std::mem::take(&mut planner.replace),
+        delete: delete.iter().map(|path| join(&target_dir, path)).collect(),
+        external: std::mem::take(&mut planner.external),
+        dropped: std::mem::take(&mut planner.dropped),
+        room,
+        prepare: binary.as_ref().map(|binary| PlannedPrepare {
+            program: binary.path.clone(),
+            version: binary.version.clone(),
+            buffer_pool_bytes: buffer_pool,
+        }),
+        server_options,
+        target_dir,
+    };
+    let Planner { directories, held, pointers, mapped, .. } = planner;
+    Ok(Plan { shown, redo, redo_path, directories, held, pointers, delete, mapped, binary, survey })
+}
+
+fn check_options(options: &RestoreOptions) -> Result<()> {
+    for (from, to) in &options.maps {
+        if !from.is_absolute() || !to.is_absolute() {
+            let text = format!("mapping {}={} needs absolute paths", from.display(), to.display());
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
+    }
+    if options.owner.is_some() && !rustix::process::geteuid().is_root() {
+        return Err(Error::new(ErrorKind::Usage, "only root can give the restored files to another user"));
+    }
+    let target = absolute(&options.target_dir)?;
+    if let Some((_, to)) = options.maps.iter().find(|(_, to)| to.starts_with(&target)) {
+        let text = format!("a mapping leads to {}, which is in the target", to.display());
+        return Err(Error::new(ErrorKind::Usage, text)
+            .hinted("without a mapping, files from outside go into the target by themselves"));
+    }
+    Ok(())
+}
+
+fn find_binary(opened: &Opened, options: &RestoreOptions) -> Result<ServerBinary> {
+    let wanted = &opened.server.version;
+    let binary = ServerBinary::find(options.server_binary.as_deref(), wanted, &options.search_path)
+        .map_err(without_prepare)?;
+    if binary.version.flavor != wanted.flavor {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            format!("{} is {}, and the backup is of {wanted}", binary.path.display(), binary.version),
+        ));
+    }
+    if !options.allow_version {
+        binary.require(wanted).map_err(without_prepare)?;
+    }
+    Ok(binary)
+}
+
+fn without_prepare(error: Error) -> Error {
+    let hint = error.hint().unwrap_or_default().to_owned();
+    error.hinted(format!(
+        "{hint} Or use --no-prepare: the server that is started on the files recovers them then."
+    ))
+}
+
+/// The target as an absolute path, whether it exists or not.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    match path.canonicalize() {
+        Ok(path) => Ok(path),
+        Err(_) => std::path::absolute(path).map_err(|error| io_failed("find", path, error)),
+    }
+}
+
+fn join(dir: &Path, path: &ItemPath) -> PathBuf {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+    dir.join(OsStr::from_bytes(path.as_bytes()))
+}
+
+struct Planner<'a> {
+    opened: &'a Opened,
+    options: &'a RestoreOptions,
+    survey: &'a Survey,
+    target: PathBuf,
+    layout: Layout<'a>,
+    files: u64,
+    bytes: u64,
+    /// By root: bytes that may have to be allocated.
+    growth: HashMap<Root, u64>,
+    create: Vec<PlannedPath>,
+    replace: Vec<PlannedPath>,
+    external: Vec<ExternalFile>,
+    dropped: Vec<(String, String)>,
+    directories: Vec<(ItemPath, u16)>,
+    held: Vec<ItemPath>,
+    pointers: Vec<(Pointer, PathBuf)>,
+    mapped: Vec<PathBuf>,
+    /// Everything that may stay in the target: `true` for directories.
+    keep: BTreeMap<ItemPath, bool>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(opened: &'a Opened, options: &'a RestoreOptions, survey: &'a Survey) -> Self {
+        let encrypted = opened.redo_encrypted();
+        Self {
+            opened,
+            options,
+            survey,
+            target: absolute(&options.target_dir).unwrap_or_else(|_| options.target_dir.clone()),
+            layout: Layout::new(opened.server.version.flavor, encrypted, &options.maps),
+            files: 0,
+            bytes: 0,
+            growth: HashMap::new(),
+            create: Vec::new(),
+            replace: Vec::new(),
+            external: Vec::new(),
+            dropped: Vec::new(),
+            directories: Vec::new(),
+            held: Vec::new(),
+            pointers: Vec::new(),
+            mapped: Vec::new(),
+            keep: BTreeMap::new(),
+        }
+    }
+
+    fn add(&mut self, item: &Item) -> Result<()> {
+        match self.layout.decide(item)? {
+            Decision::Redo => {}
+            Decision::Dropped(why) => self.dropped.push((item.path.to_string(), why.to_owned())),
+            Decision::Directory(path) => {
+                self.keep_with_parents(&path, true)?;
+                self.directories.push((path, item.mode));
+            }
+            Decision::File { place, held } => {
+                self.keep_with_parents(&place.path, false)?;
+                let goes_to = join(&self.target, &place.path);
+                self.external(item, &goes_to);
+                if held {
+                    self.keep.insert(partial_of(&place.path)?, false);
+                    self.held.push(place.path.clone());
+                }
+                self.file(item, &place, goes_to, held)?;
+            }
+            Decision::Mapped { place, pointer } => {
+                let Root::Mapped(map) = place.root else {
+                    return Err(Error::failed(format!("{} is mapped to nowhere", item.path)));
+                };
+                let goes_to = join(&self.options.maps[map].1, &place.path);
+                self.check_mapped(&goes_to)?;
+                self.external(item, &goes_to);
+                self.mapped.push(goes_to.clone());
+                self.point(&pointer)?;
+                self.pointers.push((pointer, goes_to.clone()));
+                self.file(item, &place, goes_to, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn external(&mut self, item: &Item, goes_to: &Path) {
+        use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+        if let Some(outside) = &item.outside {
+            let was = PathBuf::from(OsStr::from_bytes(outside));
+            self.external.push(ExternalFile { was, goes_to: goes_to.to_owned() });
+        }
+    }
+
+    fn point(&mut self, pointer: &Pointer) -> Result<()> {
+        match pointer {
+            Pointer::Isl { isl, .. } if self.options.prepare => self.keep_with_parents(isl, false),
+            Pointer::Isl { data, .. } => Err(Error::new(
+                ErrorKind::Usage,
+                format!("{data} can be given a place of its own only after recovery"),
+            )
+            .hinted("leave out --no-prepare, or --map")),
+            Pointer::IslOnly { isl } => self.keep_with_parents(isl, false),
+            Pointer::Link(path) => self.keep_with_parents(path, false),
+            Pointer::Told => Ok(()),
+        }
+    }
+
+    /// A file in a mapped place may be there already only if it is ours, or the user wants what is there replaced.
+    fn check_mapped(&self, goes_to: &Path) -> Result<()> {
+        let ours = match &self.survey.standing {
+            Standing::Ours(marker) => marker.mapped.iter().any(|path| path == goes_to),
+            Standing::Free | Standing::Other => false,
+        };
+        let exists = goes_to.symlink_metadata().is_ok();
+        if !exists || ours || (self.options.delta && !self.opened.redo_encrypted()) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Usage, format!("{} exists already", goes_to.display()))
+            .hinted("map to a directory where it does not, or use --delta to replace it"))
+    }
+
+    fn file(&mut self, item: &Item, place: &Place, goes_to: PathBuf, held: bool) -> Result<()> {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(item.size_bytes);
+        let found = match place.root {
+            Root::Target if held => {
+                let partial = partial_of(&place.path)?;
+                self.survey.found.get(&partial).or_else(|| self.survey.found.get(&place.path)).copied()
+            }
+            Root::Target => self.survey.found.get(&place.path).copied(),
+            Root::Mapped(_) => None,
+        };
+        let reused = found.filter(is_reusable);
+        let there = reused.map_or(0, |found| found.allocated_bytes);
+        let growth = self.growth.entry(place.root).or_default();
+        *growth = growth.saturating_add(item.size_bytes.saturating_sub(there));
+        let planned = PlannedPath { path: goes_to, bytes: item.size_bytes };
+        if reused.is_some() {
+            self.replace.push(planned)
+        } else {
+            self.create.push(planned)
+        }
+        Ok(())
+    }
+
+    fn redo(&mut self, redo: &RedoLayout, path: &ItemPath) -> Result<()> {
+        self.create.push(PlannedPath { path: join(&self.target, path), bytes: redo.file_bytes });
+        // Made anew in any case: what is there goes. Its directory stays.
+        self.keep_with_parents(path, false)?;
+        self.keep.remove(path);
+        Ok(())
+    }
+
+    fn keep_with_parents(&mut self, path: &ItemPath, directory: bool) -> Result<()> {
+        let bytes = path.as_bytes();
+        for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let parent = ItemPath::new(&bytes[..at]).map_err(|error| damaged(error.to_string()))?;
+            if self.keep.insert(parent, true) == Some(false) {
+                return Err(damaged(format!("{path} is in a directory that is a file")));
+            }
+        }
+        if self.keep.insert(path.clone(), directory).is_some_and(|before| before != directory) {
+            return Err(damaged(format!("{path} is a file and a directory")));
+        }
+        Ok(())
+    }
+
+    /// What is in the target and may not stay, the inside of a directory before it.
+    fn delete(&self) -> Vec<ItemPath> {
+        let goes = |(path, found): (&ItemPath, &Found)| {
+            let stays = match self.keep.get(path) {
+                Some(true) => found.kind == FoundKind::Directory,
+                Some(false) => found.kind == FoundKind::File && found.links == 1,
+                None => path.as_bytes() == MARKER.as_bytes() && found.kind == FoundKind::File,
+            };
+            (!stays && path.as_bytes() != LOST_AND_FOUND).then(|| path.clone())
+        };
+        // Path order puts a directory before its inside.
+        self.survey.found.iter().rev().filter_map(goes).collect()
+    }
+
+    fn room(&self, redo: &RedoLayout, delete: &[ItemPath], cancel: &Cancel) -> Result<Vec<PlannedRoom>> {
+        let mut rooms: BTreeMap<u64, (PlannedRoom, Vec<Root>)> = BTreeMap::new();
+        let mut growth = self.growth.clone();
+        let own = growth.entry(Root::Target).or_default();
+        // The server makes a log of its own size before it drops the captured one.
+        let own_redo = if self.options.prepare { self.opened.server.innodb.redo_size } else { 0 };
+        let prepare = if self.options.prepare { ROOM_PREPARE_BYTES } else { 0 };
+        *own = [redo.captured_bytes, own_redo, prepare, ROOM_EXTRA_BYTES]
+            .into_iter()
+            .fold(*own, u64::saturating_add);
+        for (root, bytes) in growth {
+            let path = match root {
+                Root::Target => &self.target,
+                Root::Mapped(map) => &self.options.maps[map].1,
+            };
+            let (existing, room) = room_at(path)?;
+            let entry = rooms.entry(room.device).or_insert_with(|| {
+                (PlannedRoom { path: existing, needed_bytes: 0, free_bytes: room.free_bytes }, Vec::new())
+            });
+            entry.0.needed_bytes = entry.0.needed_bytes.saturating_add(bytes);
+            entry.1.push(root);
+        }
+        let freed: u64 = delete
+            .iter()
+            .filter_map(|path| self.survey.found.get(path))
+            .filter(|found| found.links == 1)
+            .fold(0, |sum, found| sum.saturating_add(found.allocated_bytes));
+        for (room, roots) in rooms.values_mut() {
+            if roots.contains(&Root::Target) {
+                room.needed_bytes = room.needed_bytes.saturating_sub(freed);
+            }
+            if room.needed_bytes > room.free_bytes {
+                // Sizes count holes; the maps know how much of them there is.
+                let holes = self.hole_bytes(roots, cancel)?;
+                room.needed_bytes = room.needed_bytes.saturating_sub(holes);
+            }
+            if room.needed_bytes > room.free_bytes {
+                return Err(Error::failed(format!(
+                    "{} has {} bytes free, and the restore needs {}",
+                    room.path.display(),
+                    room.free_bytes,
+                    room.needed_bytes
+                ))
+                .hinted("make room, or restore into another filesystem"));
+            }
+        }
+        Ok(rooms.into_values().map(|(room, _)| room).collect())
+    }
+
+    fn hole_bytes(&self, roots: &[Root], cancel: &Cancel) -> Result<u64> {
+        let mut layout =
+            Layout::new(self.opened.server.version.flavor, self.opened.redo_encrypted(), &self.options.maps);
+        let mut bytes = 0_u64;
+        for item in self.opened.backup.items() {
+            cancel.check()?;
+            let item = item?;
+            let root = match layout.decide(&item)? {
+                Decision::File { place, .. } | Decision::Mapped { place, .. } => place.root,
+                _ => continue,
+            };
+            if !roots.contains(&root) {
+                continue;
+            }
+            let is_hole = |entry: &&PageEntry| match entry {
+                PageEntry::Hole => true,
+                PageEntry::Zero => self.options.sparse,
+                PageEntry::Stored(_) => false,
+            };
+            for leaf in 0..leaf_count(item.page_count()) {
+                let holes = self.opened.backup.leaf(&item, leaf)?.iter().filter(is_hole).count();
+                bytes = bytes.saturating_add((holes as u64).saturating_mul(item.page_size.bytes() as u64));
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn server_options(&self) -> Vec<String> {
+        let mut options = super::prepare::format_options(&self.opened.server);
+        let told: Vec<_> = self
+            .pointers
+            .iter()
+            .filter(|(pointer, _)| *pointer == Pointer::Told)
+            .filter_map(|(_, goes_to)| {
+                self.options.maps.iter().map(|(_, to)| to).find(|to| goes_to.starts_with(to))
+            })
+            .map(|to| to.display().to_string())
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        if self.opened.server.version.flavor == Flavor::MySql && !told.is_empty() {
+            options.push(format!("--innodb-directories={}", told.join(";")));
+        }
+        options
+    }
+}
+
+/// Whether a file can be made right in place: a file of several names is somebody else's as well.
+pub(super) fn is_reusable(found: &Found) -> bool {
+    found.kind == FoundKind::File && found.links == 1
+}
+
+/// Room at `path`, or where it will be made.
+fn room_at(path: &Path) -> Result<(PathBuf, Room)> {
+    let failed = |error| io_failed("look at", path, error);
+    for existing in path.ancestors() {
+        match Tree::open(existing) {
+            Ok(tree) => return Ok((tree.path().to_owned(), tree.room().map_err(failed)?)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(failed(std::io::ErrorKind::NotFound.into()))
+}

@@ -1,0 +1,322 @@
+//! Letting the server recover the restored files: its own crash recovery, once, with nothing else.
+//!
+//! The server runs without network, binlog, event scheduler, persisted settings, plugins of the user's or general
+//! logs, with a temporary directory of its own, as the user the files belong to. What it logged is then judged
+//! ([`super::judge`]): it must have arrived exactly where the backup ends.
+//!
+//! Durability while it runs is not needed: a recovery that is cut off is begun again from the repository.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::Write,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
+    path::{Path, PathBuf},
+};
+
+use holdfast_formats::{
+    Flavor,
+    redo::mariadb::{DATA_START, LogHeader},
+};
+
+use super::{
+    judge::{Expected, judge},
+    layout::own_path,
+    opened::Opened,
+    options::RestoreOptions,
+    plan::Plan,
+    report::Prepared,
+    roots::Roots,
+    target::io_failed,
+};
+use crate::{
+    error::{Context, Error, Result},
+    event::{Cancel, Event, Listener},
+    physical::{BinlogPosition, CapturedRedo},
+    server::{
+        ServerFacts,
+        process::{Network, RunAs, ServerBinary, ServerExit, ServerRun},
+    },
+};
+
+/// Everything of the recovering server that is not data. In the target, where the right user can go.
+const SCRATCH: &str = "#holdfast-prepare";
+/// Where it is instead if a socket's path in the target would be too long for the kernel.
+const SCRATCH_SHORT: &str = "/tmp";
+const SOCKET_PATH_MAX: usize = 100;
+/// What tells MySQL to stop once it is up.
+const SHUTDOWN_FILE: &str = "#holdfast-shutdown.sql";
+const SHUTDOWN: &[u8] = b"SHUTDOWN;\n";
+
+const BUFFER_POOL_MIN: u64 = 128 << 20;
+const BUFFER_POOL_MAX: u64 = 1 << 30;
+/// A server does not start with less.
+const BUFFER_POOL_LEAST: u64 = 32 << 20;
+
+/// The buffer pool of the recovery: recovery keeps parsed redo in it, and pages of it are read once each.
+pub(super) fn buffer_pool_bytes(options: &RestoreOptions, redo_bytes: u64) -> u64 {
+    let wanted = options
+        .prepare_memory_bytes
+        .unwrap_or_else(|| redo_bytes.saturating_mul(2).clamp(BUFFER_POOL_MIN, BUFFER_POOL_MAX));
+    let info = rustix::system::sysinfo();
+    let ram = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
+    wanted.min(ram / 2).max(BUFFER_POOL_LEAST) >> 20 << 20
+}
+
+/// Options without which a server does not start on these files, or reads them wrongly.
+pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
+    let innodb = &server.innodb;
+    let mut options = vec![
+        format!("--innodb-page-size={}", innodb.page_size),
+        format!("--innodb-data-file-path={}", at_home(&innodb.data_file_path)),
+        format!("--lower-case-table-names={}", server.sql.lower_case_table_names),
+    ];
+    if let Some(count) = innodb.undo_tablespaces {
+        options.push(format!("--innodb-undo-tablespaces={count}"));
+    }
+    if let Some(aria) = &server.aria {
+        options.push(format!("--aria-block-size={}", aria.block_size));
+    }
+    options
+}
+
+/// `innodb_data_file_path` with every file in the data directory.
+fn at_home(data_file_path: &str) -> String {
+    let home = |file: &str| match file.rsplit_once('/') {
+        Some((_, name)) if file.starts_with('/') => name.to_owned(),
+        _ => file.to_owned(),
+    };
+    data_file_path.split(';').map(home).collect::<Vec<_>>().join(";")
+}
+
+fn arguments(
+    server: &ServerFacts,
+    datadir: &Path,
+    server_options: &[String],
+    buffer_pool_bytes: u64,
+    extra: &[String],
+) -> Vec<OsString> {
+    let mut datadir_option = OsString::from("--datadir=");
+    datadir_option.push(datadir);
+    let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), datadir_option];
+    let mut add = |option: String| arguments.push(option.into());
+    for option in [
+        "--skip-networking",
+        "--skip-log-bin",
+        "--skip-slave-start",
+        "--general-log=OFF",
+        "--slow-query-log=OFF",
+        "--event-scheduler=OFF",
+        "--performance-schema=OFF",
+        "--innodb-doublewrite=OFF",
+        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-buffer-pool-load-at-startup=OFF",
+        "--innodb-buffer-pool-dump-at-shutdown=OFF",
+    ] {
+        add(option.to_owned());
+    }
+    add(format!("--innodb-buffer-pool-size={buffer_pool_bytes}"));
+    server_options.iter().cloned().for_each(&mut add);
+    let redo_size = server.innodb.redo_size;
+    match server.version.flavor {
+        Flavor::MariaDb => {
+            add("--bootstrap".to_owned());
+            add("--skip-grant-tables".to_owned());
+            add("--loose-wsrep-on=OFF".to_owned());
+            // Waits for the rollback of unfinished transactions.
+            add("--innodb-fast-shutdown=0".to_owned());
+            add(format!("--innodb-log-file-size={redo_size}"));
+        }
+        Flavor::MySql => {
+            let mut init = OsString::from("--init-file=");
+            init.push(datadir.join(SHUTDOWN_FILE));
+            for option in [
+                "--persisted-globals-load=OFF",
+                "--mysqlx=OFF",
+                // The lines that are judged are notes.
+                "--log-error-verbosity=3",
+                "--secure-file-priv=NULL",
+            ] {
+                add(option.to_owned());
+            }
+            add(format!("--innodb-redo-log-capacity={redo_size}"));
+            let gtid_mode = server.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref());
+            if gtid_mode == Some("ON") {
+                add("--gtid-mode=ON".to_owned());
+                add("--enforce-gtid-consistency=ON".to_owned());
+            }
+            arguments.push(init);
+        }
+    }
+    arguments.extend(extra.iter().map(OsString::from));
+    arguments
+}
+
+/// Lets `binary` recover the target.
+pub(super) fn run(
+    opened: &Opened,
+    plan: &Plan,
+    roots: &Roots,
+    binary: &ServerBinary,
+    options: &RestoreOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<Prepared> {
+    let tree = roots.target();
+    let flavor = opened.server.version.flavor;
+    let shutdown = own_path(SHUTDOWN_FILE)?;
+    if flavor == Flavor::MySql {
+        let write = || tree.create_file(&shutdown, 0o644)?.write_all(SHUTDOWN);
+        write().map_err(|error| io_failed("write", tree.path_of(&shutdown), error))?;
+    }
+    let buffer_pool =
+        plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
+    let run_as = RunAs::owner_of(tree.path())?;
+    let server_run = ServerRun {
+        binary: binary.path.clone(),
+        arguments: arguments(
+            &opened.server,
+            tree.path(),
+            &plan.shown.server_options,
+            buffer_pool,
+            &options.prepare_options,
+        ),
+        stdin: Vec::new(),
+        scratch: scratch(tree.path()),
+        run_as: Some(run_as),
+    };
+    let exit = server_run.start()?.wait(cancel)?;
+    let recovered = check(opened, &exit, roots).map_err(|error| hinted(error, opened, options))?;
+    if let Network::Shared(why) = &exit.network {
+        let text =
+            format!("the recovering server had no network of its own ({why}); its options kept it off");
+        listener.event(Event::Note { text });
+    }
+    compare_binlog(opened.position.binlog.as_ref(), recovered.binlog.as_ref(), listener);
+    if flavor == Flavor::MySql {
+        tree.remove(&shutdown).map_err(|error| io_failed("remove", tree.path_of(&shutdown), error))?;
+    }
+    Ok(Prepared {
+        program: binary.path.clone(),
+        version: binary.version.to_string(),
+        lsn: recovered.lsn.0,
+        binlog: recovered.binlog,
+        rows_rolled_back: recovered.rows_rolled_back,
+        ms: u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+fn scratch(target: &Path) -> PathBuf {
+    let scratch = target.join(SCRATCH);
+    if scratch.as_os_str().as_bytes().len() <= SOCKET_PATH_MAX {
+        scratch
+    } else {
+        let name = format!("holdfast-prepare-{}", rustix::process::getpid().as_raw_nonzero());
+        Path::new(SCRATCH_SHORT).join(name)
+    }
+}
+
+fn check(opened: &Opened, exit: &ServerExit, roots: &Roots) -> Result<super::judge::Recovered> {
+    exit.success("recover the restored files")?;
+    let expected = Expected {
+        flavor: opened.server.version.flavor,
+        stop_lsn: opened.redo.stop_lsn(),
+        precision: opened.position.precision,
+    };
+    let recovered = judge(&exit.log.join("\n"), &expected)
+        .map_err(|refused| Error::failed("recover the restored files").caused_by(refused))?;
+    if let CapturedRedo::MariaDb { .. } = opened.redo {
+        check_clean_log(roots)?;
+    }
+    Ok(recovered)
+}
+
+/// MariaDB does not log that it has shut down; its redo log shows it.
+fn check_clean_log(roots: &Roots) -> Result<()> {
+    let tree = roots.target();
+    let path = own_path(super::layout::REDO_MARIADB)?;
+    let failed = |error| io_failed("read", tree.path_of(&path), error);
+    let Some(file) = tree.open_file(&path).map_err(failed)? else {
+        return Err(Error::failed("the recovered server left no redo log"));
+    };
+    let file: File = file;
+    let mut prefix = vec![0; DATA_START as usize];
+    file.read_exact_at(&mut prefix, 0).map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
+    let header = LogHeader::parse(&prefix, size).context("read the recovered server's redo log")?;
+    let checkpoint = header.checkpoint();
+    if checkpoint.lsn == checkpoint.end {
+        Ok(())
+    } else {
+        Err(Error::failed(format!(
+            "the recovered server did not shut down in good order: its redo log goes on after the checkpoint at {}",
+            checkpoint.lsn
+        )))
+    }
+}
+
+fn hinted(error: Error, opened: &Opened, options: &RestoreOptions) -> Error {
+    let providers = &opened.server.encryption.key_providers;
+    if providers.is_empty() || !options.prepare_options.is_empty() || error.hint().is_some() {
+        return error;
+    }
+    error.hinted(format!(
+        "the source had its keys from {}, which is not part of a backup: give the recovering server the options for it \
+         with --prepare-option",
+        providers.join(", ")
+    ))
+}
+
+/// InnoDB stores the position of its own last transaction; what other engines wrote after it is not in it. So the
+/// server's may be before the backup's, and not after it.
+fn compare_binlog(
+    recorded: Option<&BinlogPosition>,
+    found: Option<&BinlogPosition>,
+    listener: &dyn Listener,
+) {
+    let (Some(recorded), Some(found)) = (recorded, found) else { return };
+    if (&found.file, found.offset) > (&recorded.file, recorded.offset) {
+        let text = format!(
+            "the recovered server remembers binlog position {}:{}, later than the backup's {}:{}; this is normal only \
+             if the source's binlogs were begun anew (RESET MASTER)",
+            found.file, found.offset, recorded.file, recorded.offset
+        );
+        listener.event(Event::Warning { text });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// System tablespaces that were elsewhere are looked for at home.
+    #[test]
+    fn system_tablespaces() {
+        for (path, home) in [
+            ("ibdata1:12M:autoextend", "ibdata1:12M:autoextend"),
+            ("sub/ibdata1:12M", "sub/ibdata1:12M"),
+            (
+                "/a/ibdata1:10M;/b/c/ibdata2:50M:autoextend:max:2G",
+                "ibdata1:10M;ibdata2:50M:autoextend:max:2G",
+            ),
+        ] {
+            assert_eq!(at_home(path), home);
+        }
+    }
+
+    /// The buffer pool follows the redo, within bounds, and the user's word counts.
+    #[test]
+    fn buffer_pool() {
+        let mut options = RestoreOptions::new("x");
+        assert_eq!(buffer_pool_bytes(&options, 0), BUFFER_POOL_MIN);
+        assert_eq!(buffer_pool_bytes(&options, 100 << 20), 200 << 20);
+        assert_eq!(buffer_pool_bytes(&options, u64::MAX), BUFFER_POOL_MAX);
+        options.prepare_memory_bytes = Some((64 << 20) + 5);
+        assert_eq!(buffer_pool_bytes(&options, 0), 64 << 20);
+        options.prepare_memory_bytes = Some(u64::MAX);
+        let info = rustix::system::sysinfo();
+        assert!(buffer_pool_bytes(&options, 0) <= info.totalram as u64 * u64::from(info.mem_unit) / 2);
+    }
+}

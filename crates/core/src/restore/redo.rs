@@ -1,0 +1,304 @@
+//! Laying the captured redo out as the log that the server recovers from.
+//!
+//! The captured bytes go where the log's layout wants them, like the pages of any file; the header is made here. Then
+//! absolute paths in MariaDB's file records are replaced by relative ones, for every restore: recovery opens what
+//! they name, and on the source's own host that is the source's file. Redo that still leads outside after that is
+//! refused.
+
+use std::{fs::File, os::unix::fs::FileExt};
+
+use holdfast_formats::{
+    Lsn, checksum,
+    redo::{
+        mariadb::{AbsolutePaths, Checkpoint, DATA_START, FileOp, LinearLog, LogHeader, PathRelocator},
+        mysql::{BLOCK_BYTES, FILE_HEADER_BYTES, RedoFileBuilder, RedoFileHeader, encryption_block},
+    },
+};
+use holdfast_repo::item::Item;
+
+use super::layout::damaged;
+use crate::{
+    error::{Context, Result},
+    event::Cancel,
+    physical::CapturedRedo,
+};
+
+/// The redo is walked in pieces of this size; a mini-transaction that does not fit makes the piece grow.
+const PIECE_BYTES: usize = 8 << 20;
+/// No mini-transaction is larger than this; damaged redo must not cost more memory.
+const MTR_BYTES_MAX: usize = 1 << 30;
+
+/// How the log file will look.
+pub(super) struct RedoLayout {
+    /// Its first bytes.
+    pub(super) header: Vec<u8>,
+    /// Where the captured bytes begin.
+    pub(super) data_offset: u64,
+    /// Size of the file; what is not captured is a hole.
+    pub(super) file_bytes: u64,
+    /// Bytes captured.
+    pub(super) captured_bytes: u64,
+    relocate: Option<Relocate>,
+}
+
+struct Relocate {
+    start: Lsn,
+    directories: Vec<Vec<u8>>,
+}
+
+/// Lays out `item`, the captured redo.
+pub(super) fn lay_out(redo: &CapturedRedo, item: &Item) -> Result<RedoLayout> {
+    match redo {
+        CapturedRedo::MariaDb {
+            checkpoint_lsn,
+            checkpoint_end_lsn,
+            stop_lsn,
+            source_size_bytes,
+            header,
+            encrypted,
+            absolute_paths,
+        } => {
+            let checkpoint = Checkpoint { lsn: Lsn(*checkpoint_lsn), end: Lsn(*checkpoint_end_lsn) };
+            let header = mariadb_header(&hex(header)?, checkpoint, *source_size_bytes)?;
+            check_length(item, stop_lsn.checked_sub(*checkpoint_lsn))?;
+            if header.encrypted() != *encrypted {
+                return Err(damaged("the manifest and the captured redo disagree on encryption"));
+            }
+            let log = LinearLog::new(&header, checkpoint, item.size_bytes, *source_size_bytes)
+                .map_err(|error| damaged("lay out the redo").caused_by(error))?;
+            let mut paths = AbsolutePaths::default();
+            for path in absolute_paths {
+                paths.observe(FileOp::Modify { space: holdfast_formats::SpaceId(0), path: path.as_bytes() });
+            }
+            let directories = paths.directories().into_iter().map(<[u8]>::to_vec).collect();
+            let relocate = (!encrypted).then_some(Relocate { start: checkpoint.lsn, directories });
+            Ok(RedoLayout {
+                header: log.header,
+                data_offset: log.data_offset,
+                file_bytes: log.file_bytes,
+                captured_bytes: item.size_bytes,
+                relocate,
+            })
+        }
+        CapturedRedo::MySql { begin_lsn, checkpoint_lsn, stop_lsn, header, .. } => {
+            let header = hex(header)?;
+            let source = RedoFileHeader::parse(&header)
+                .map_err(|error| damaged("read the redo header").caused_by(error))?;
+            let builder = RedoFileBuilder::new(&source, Lsn(*checkpoint_lsn), encryption_block(&header));
+            if builder.start_lsn() != Lsn(*begin_lsn) {
+                return Err(damaged(format!(
+                    "captured redo begins at {begin_lsn}, not in the block of its checkpoint {checkpoint_lsn}"
+                )));
+            }
+            let bytes = stop_lsn.checked_sub(*begin_lsn);
+            check_length(item, bytes.and_then(|bytes| bytes.checked_next_multiple_of(BLOCK_BYTES as u64)))?;
+            let file_bytes = builder
+                .file_bytes(item.size_bytes)
+                .ok_or_else(|| damaged("the captured redo is larger than a file can be"))?;
+            Ok(RedoLayout {
+                header: builder.header().to_vec(),
+                data_offset: FILE_HEADER_BYTES as u64,
+                file_bytes,
+                captured_bytes: item.size_bytes,
+                relocate: None,
+            })
+        }
+    }
+}
+
+fn check_length(item: &Item, expected: Option<u64>) -> Result<()> {
+    if expected == Some(item.size_bytes) {
+        return Ok(());
+    }
+    let expected =
+        expected.map_or_else(|| "an end before its beginning".to_owned(), |bytes| format!("{bytes}"));
+    Err(damaged(format!("the captured redo has {} bytes, and the manifest says {expected}", item.size_bytes)))
+}
+
+/// The manifest keeps the header block; the checkpoint, which it keeps as numbers, is put where a log has it.
+fn mariadb_header(block: &[u8], checkpoint: Checkpoint, file_bytes: u64) -> Result<LogHeader> {
+    const CHECKPOINT_AT: usize = 0x1000;
+    const CHECKSUM_AT: usize = 60;
+    let mut prefix = block.to_vec();
+    prefix.resize(DATA_START as usize, 0);
+    let place = &mut prefix[CHECKPOINT_AT..];
+    place[..8].copy_from_slice(&checkpoint.lsn.0.to_be_bytes());
+    place[8..16].copy_from_slice(&checkpoint.end.0.to_be_bytes());
+    let crc = checksum::crc32c(&place[..CHECKSUM_AT]);
+    place[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&crc.to_be_bytes());
+    LogHeader::parse(&prefix, file_bytes).map_err(|error| damaged("read the redo header").caused_by(error))
+}
+
+/// The first bytes of a log are few.
+const HEX_MAX: usize = 1 << 16;
+
+fn hex(text: &str) -> Result<Vec<u8>> {
+    let bad = || damaged("the redo header in the manifest is not hexadecimal");
+    if text.len() > HEX_MAX || !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return Err(bad());
+    }
+    text.as_bytes()
+        .chunks_exact(2)
+        .map(|pair| {
+            let pair = std::str::from_utf8(pair).map_err(|_| bad())?;
+            u8::from_str_radix(pair, 16).map_err(|_| bad())
+        })
+        .collect()
+}
+
+/// Makes the redo in `file` lead nowhere outside; returns how many paths were changed.
+pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Result<u64> {
+    let Some(Relocate { start, directories }) = &layout.relocate else { return Ok(0) };
+    let refused = |error| damaged("make the redo stay in the target").caused_by(error);
+    let relocator = PathRelocator::new(directories).map_err(refused)?;
+    let mut piece = Vec::new();
+    let mut done = 0_u64;
+    let mut changed = 0;
+    let mut piece_bytes = PIECE_BYTES;
+    while done < layout.captured_bytes {
+        cancel.check()?;
+        let left = layout.captured_bytes - done;
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(piece_bytes);
+        piece.resize(len, 0);
+        let at = layout.data_offset + done;
+        file.read_exact_at(&mut piece, at).context("read the redo back")?;
+        let lsn = start.checked_add(done).ok_or_else(|| damaged("the captured redo ends beyond all LSNs"))?;
+        let relocated = relocator.rewrite(&mut piece, lsn).map_err(refused)?;
+        if relocated.paths_changed > 0 {
+            file.write_all_at(&piece[..relocated.bytes], at).context("write the redo")?;
+            changed += relocated.paths_changed;
+        }
+        if relocated.bytes > 0 {
+            done += relocated.bytes as u64;
+            piece_bytes = PIECE_BYTES;
+        } else if len as u64 == left || piece_bytes >= MTR_BYTES_MAX {
+            return Err(damaged(format!("the captured redo is cut within a mini-transaction at {lsn}")));
+        } else {
+            piece_bytes = piece_bytes.saturating_mul(4);
+        }
+    }
+    Ok(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use holdfast_repo::item::{FileRole, ItemType};
+
+    use super::{super::layout::tests::item, *};
+
+    /// A mini-transaction of one FILE_MODIFY record.
+    fn modify(path: &str) -> Vec<u8> {
+        let payload = [&[7, 0][..], path.as_bytes()].concat();
+        let mut mtr = Vec::new();
+        if payload.len() < 16 {
+            mtr.push(0xB0 | payload.len() as u8);
+        } else {
+            // Long form: the number of bytes after the first byte, less 15; one varint byte here.
+            mtr.extend([0xB0, (payload.len() + 1 - 15) as u8]);
+        }
+        mtr.extend(payload);
+        let crc = checksum::crc32c(&mtr);
+        mtr.push(1);
+        mtr.extend(crc.to_be_bytes());
+        mtr
+    }
+
+    fn checkpoint_mtr(lsn: u64) -> Vec<u8> {
+        let mut mtr = vec![0xFA, 0, 0];
+        mtr.extend(lsn.to_be_bytes());
+        let crc = checksum::crc32c(&mtr);
+        mtr.push(1);
+        mtr.extend(crc.to_be_bytes());
+        mtr
+    }
+
+    fn captured(paths: &[&str], absolute: &[&str]) -> (CapturedRedo, Vec<u8>) {
+        let lsn = 50_000;
+        let mut bytes: Vec<u8> = paths.iter().flat_map(|path| modify(path)).collect();
+        bytes.extend(checkpoint_mtr(lsn));
+        let mut header = vec![0; 512];
+        header[..4].copy_from_slice(b"Phys");
+        header[8..16].copy_from_slice(&0x3000_u64.to_be_bytes());
+        header[16..24].copy_from_slice(b"MariaDB ");
+        let crc = checksum::crc32c(&header[..508]);
+        header[508..].copy_from_slice(&crc.to_be_bytes());
+        let redo = CapturedRedo::MariaDb {
+            checkpoint_lsn: lsn,
+            checkpoint_end_lsn: lsn,
+            stop_lsn: lsn + bytes.len() as u64,
+            source_size_bytes: 1 << 20,
+            header: header.iter().map(|byte| format!("{byte:02x}")).collect(),
+            encrypted: false,
+            absolute_paths: absolute.iter().map(ToString::to_string).collect(),
+        };
+        (redo, bytes)
+    }
+
+    fn redo_item(size_bytes: u64) -> Item {
+        Item { item_type: ItemType::CapturedRedo, size_bytes, ..item("#redo", FileRole::Other, 0, None) }
+    }
+
+    fn laid_out(paths: &[&str], absolute: &[&str]) -> (RedoLayout, File) {
+        let (redo, bytes) = captured(paths, absolute);
+        let layout = lay_out(&redo, &redo_item(bytes.len() as u64)).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&layout.header, 0).unwrap();
+        file.write_all_at(&bytes, layout.data_offset).unwrap();
+        file.set_len(layout.file_bytes).unwrap();
+        (layout, file)
+    }
+
+    /// Paths outside are replaced, all others stay, and the log is as long as it was.
+    #[test]
+    fn relocating() {
+        let (layout, file) = laid_out(&["./db/t.ibd", "/fast/shop/db/u.ibd"], &["/fast/shop/db/u.ibd"]);
+        assert_eq!(relocate(&layout, &file, &Cancel::default()).unwrap(), 1);
+        let mut bytes = vec![0; layout.captured_bytes as usize];
+        file.read_exact_at(&mut bytes, layout.data_offset).unwrap();
+        let (_, expected) = captured(&["./db/t.ibd", ".//////////db/u.ibd"], &[]);
+        assert_eq!(bytes, expected);
+        assert_eq!(relocate(&layout, &file, &Cancel::default()).unwrap(), 0);
+    }
+
+    /// A path that the manifest does not know of is refused, and so is damaged or cut redo.
+    #[test]
+    fn refusing() {
+        let (layout, file) = laid_out(&["/elsewhere/db/u.ibd"], &["/fast/shop/db/u.ibd"]);
+        let error = relocate(&layout, &file, &Cancel::default()).unwrap_err();
+        assert!(error.to_string().contains("/elsewhere/db/u.ibd"), "{error}");
+        let (layout, file) = laid_out(&["./db/../../t.ibd"], &[]);
+        assert!(relocate(&layout, &file, &Cancel::default()).is_err());
+        let (layout, file) = laid_out(&["./db/t.ibd"], &[]);
+        file.write_all_at(b"x", layout.data_offset + 5).unwrap();
+        assert!(relocate(&layout, &file, &Cancel::default()).is_err());
+        let (mut layout, file) = laid_out(&["./db/t.ibd"], &[]);
+        layout.captured_bytes -= 1;
+        assert!(relocate(&layout, &file, &Cancel::default()).unwrap_err().to_string().contains("cut within"));
+    }
+
+    /// What the manifest says must agree with itself.
+    #[test]
+    fn disagreeing() {
+        let (redo, bytes) = captured(&["./db/t.ibd"], &[]);
+        let size = bytes.len() as u64;
+        assert!(lay_out(&redo, &redo_item(size - 1)).is_err());
+        let CapturedRedo::MariaDb { header, .. } = &redo else { unreachable!() };
+        for bad in ["zz", "a", "é", &header[2..]] {
+            let mut redo = redo.clone();
+            if let CapturedRedo::MariaDb { header, .. } = &mut redo {
+                *header = bad.to_owned();
+            }
+            assert!(lay_out(&redo, &redo_item(size)).is_err(), "{bad}");
+        }
+        let mysql = CapturedRedo::MySql {
+            begin_lsn: 1024,
+            checkpoint_lsn: 1100,
+            stop_lsn: 1500,
+            header: String::new(),
+            encrypted: false,
+        };
+        assert!(lay_out(&mysql, &redo_item(512)).is_err());
+    }
+}

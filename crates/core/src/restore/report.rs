@@ -1,0 +1,214 @@
+//! What a restore came to: returned, and kept in the target as `holdfast-restore.json`.
+
+use std::path::PathBuf;
+
+use holdfast_formats::Flavor;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    physical::{BinlogPosition, Position, Precision},
+    server::ServerVersion,
+};
+
+/// Of the report and of `holdfast-restore.json`. Fields are added without raising it.
+pub const RESTORE_SCHEMA: u32 = 1;
+
+/// Which backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupId {
+    /// Id of the repository, hex.
+    pub repository: String,
+    /// Name of the source.
+    pub source: String,
+    /// Kind of backup.
+    pub kind: String,
+    /// Number of its run.
+    pub run: u64,
+}
+
+impl std::fmt::Display for BackupId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} #{}", self.source, self.kind, self.run)
+    }
+}
+
+/// One phase of a restore.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseTime {
+    /// Its name, as in the events.
+    pub name: String,
+    /// How long it took.
+    pub ms: u64,
+}
+
+/// What the files took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Files of the backup in the target.
+    pub files: u64,
+    /// Of these, files that were there already and were made right in place.
+    pub files_reused: u64,
+    /// Their size.
+    pub bytes: u64,
+    /// Fetched from the repository and written.
+    pub bytes_written: u64,
+    /// Found in the target already, by hash; and zeros, which are not stored.
+    pub bytes_kept: u64,
+    /// Things that were in the target and do not belong to the backup.
+    pub deleted: u64,
+}
+
+/// What the recovering server did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The program.
+    pub program: PathBuf,
+    /// Its version.
+    pub version: String,
+    /// Where recovery ended; equal to the position's LSN where that is exact.
+    pub lsn: u64,
+    /// The binlog position that the server found in its files (MariaDB).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binlog: Option<BinlogPosition>,
+    /// Rows of unfinished transactions, changed back.
+    pub rows_rolled_back: u64,
+    /// How long the server ran.
+    pub ms: u64,
+}
+
+/// What a restore came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RestoreReport {
+    /// [`RESTORE_SCHEMA`].
+    pub schema_version: u32,
+    /// Which backup.
+    pub backup: BackupId,
+    /// Where it is now.
+    pub target_dir: PathBuf,
+    /// The server it is of.
+    pub server_version: ServerVersion,
+    /// The state it is in, as replication knows it.
+    pub position: Position,
+    /// Whether a server has recovered it already. If not, the first start does.
+    pub prepared: Option<Prepared>,
+    /// What was written.
+    pub written: Written,
+    /// Every phase.
+    pub phases: Vec<PhaseTime>,
+    /// Options that a server needs on these files, beside those of its own configuration.
+    pub server_options: Vec<String>,
+    /// Statements that make the restored server a replica of its source; `<…>` is to be filled in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicate_statement: Option<String>,
+}
+
+/// The statements to replicate from the source on; `None` where nothing is known of a position.
+pub(super) fn replicate_statement(version: &ServerVersion, position: &Position) -> Option<String> {
+    let flavor = version.flavor;
+    // Both come from the repository, and somebody will paste them into a client.
+    let gtid = position.gtid.as_deref().filter(|gtid| !gtid.is_empty() && gtid.chars().all(in_gtid));
+    let binlog = position.binlog.as_ref().filter(|binlog| binlog.file.chars().all(in_file_name));
+    let address = |prefix: &str| {
+        format!(
+            "{prefix}_HOST='<host>', {prefix}_PORT=<port>, {prefix}_USER='<user>', {prefix}_PASSWORD='<password>'"
+        )
+    };
+    match (flavor, gtid, binlog) {
+        (Flavor::MariaDb, Some(gtid), _) => Some(format!(
+            "SET GLOBAL gtid_slave_pos = '{}'; CHANGE MASTER TO {}, MASTER_USE_GTID=slave_pos; START SLAVE;",
+            compact(gtid),
+            address("MASTER")
+        )),
+        (Flavor::MariaDb, None, Some(BinlogPosition { file, offset })) => Some(format!(
+            "CHANGE MASTER TO {}, MASTER_LOG_FILE='{file}', MASTER_LOG_POS={offset}; START SLAVE;",
+            address("MASTER")
+        )),
+        (Flavor::MySql, Some(gtid), _) => {
+            let follow = format!(
+                "CHANGE REPLICATION SOURCE TO {}, SOURCE_AUTO_POSITION=1; START REPLICA;",
+                address("SOURCE")
+            );
+            Some(match position.precision {
+                // Those of transactions that no InnoDB table took part in are in the binlog only: the restored
+                // server's own list has gaps.
+                Precision::Exact => {
+                    let reset = if version.number() < (8, 2, 0) {
+                        "RESET MASTER"
+                    } else {
+                        "RESET BINARY LOGS AND GTIDS"
+                    };
+                    format!("{reset}; SET GLOBAL gtid_purged = '{}'; {follow}", compact(gtid))
+                }
+                // The restored server knows.
+                Precision::AtRestore => follow,
+            })
+        }
+        (Flavor::MySql, None, Some(BinlogPosition { file, offset })) => Some(format!(
+            "CHANGE REPLICATION SOURCE TO {}, SOURCE_LOG_FILE='{file}', SOURCE_LOG_POS={offset}; START REPLICA;",
+            address("SOURCE")
+        )),
+        (_, None, None) => None,
+    }
+}
+
+fn in_gtid(c: char) -> bool {
+    // UUIDs, tags, intervals; sets may be spread over lines.
+    c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | ',' | '_' | ' ' | '\n')
+}
+
+fn in_file_name(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+fn compact(gtid: &str) -> String {
+    gtid.chars().filter(|c| !c.is_whitespace()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn position(gtid: Option<&str>, binlog: Option<(&str, u64)>) -> Position {
+        Position {
+            precision: Precision::Exact,
+            lsn: 1,
+            binlog: binlog.map(|(file, offset)| BinlogPosition { file: file.to_owned(), offset }),
+            gtid: gtid.map(str::to_owned),
+            replica_of: Vec::new(),
+        }
+    }
+
+    /// A GTID is used where there is one, else file and offset; nothing that is no position reaches a statement.
+    #[test]
+    fn statements() {
+        let say = |flavor, gtid, binlog| {
+            let text = if flavor == Flavor::MariaDb { "11.8.6-MariaDB" } else { "9.7.4" };
+            replicate_statement(&ServerVersion::parse(text).unwrap(), &position(gtid, binlog))
+        };
+        let text = say(Flavor::MariaDb, Some("0-1-100, 1-2-3"), Some(("b.1", 4))).unwrap();
+        assert!(
+            text.starts_with("SET GLOBAL gtid_slave_pos = '0-1-100,1-2-3'; CHANGE MASTER TO MASTER_HOST=")
+        );
+        assert!(text.contains("MASTER_USE_GTID=slave_pos"));
+        let text = say(Flavor::MariaDb, Some(""), Some(("binlog.000001", 4))).unwrap();
+        assert!(text.contains("MASTER_LOG_FILE='binlog.000001', MASTER_LOG_POS=4"));
+        let text = say(Flavor::MySql, Some("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"), None).unwrap();
+        assert!(
+            text.starts_with("RESET BINARY LOGS AND GTIDS; SET GLOBAL gtid_purged = '3e11fa47-"),
+            "{text}"
+        );
+        assert!(text.contains("SOURCE_AUTO_POSITION=1"));
+        let old = ServerVersion::parse("8.0.36").unwrap();
+        let mut later = position(Some("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"), None);
+        assert!(replicate_statement(&old, &later).unwrap().starts_with("RESET MASTER; "));
+        later.precision = Precision::AtRestore;
+        assert!(replicate_statement(&old, &later).unwrap().starts_with("CHANGE REPLICATION SOURCE"));
+        let text = say(Flavor::MySql, None, Some(("binlog.000001", 4))).unwrap();
+        assert!(text.contains("SOURCE_LOG_FILE='binlog.000001', SOURCE_LOG_POS=4"));
+        assert_eq!(say(Flavor::MySql, None, Some(("b'; DROP", 4))), None);
+        assert_eq!(say(Flavor::MariaDb, Some("0-1-1'; DROP"), None), None);
+        assert_eq!(say(Flavor::MariaDb, None, None), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! The trees that a restore writes into: the target, and the places that mappings name.
+
+use std::{collections::BTreeSet, fs, os::unix::ffi::OsStrExt};
+
+use holdfast_repo::item::ItemPath;
+
+use super::{
+    layout::Root,
+    options::RestoreOptions,
+    plan::Plan,
+    target::{FoundKind, Tree, io_failed},
+};
+use crate::error::{Error, Result};
+
+/// Open trees.
+pub(super) struct Roots {
+    target: Tree,
+    mapped: Vec<Option<Mapped>>,
+}
+
+/// A place that a mapping names. It may hold more than what is restored.
+struct Mapped {
+    tree: Tree,
+    /// Directories in it that the restored files are in.
+    directories: BTreeSet<ItemPath>,
+}
+
+impl Roots {
+    /// Opens the target, and makes and opens the mapped places that are used.
+    pub(super) fn open(plan: &Plan, options: &RestoreOptions) -> Result<Self> {
+        let path = &options.target_dir;
+        let target = Tree::open(path).map_err(|error| io_failed("open", path, error))?;
+        let mut mapped = Vec::new();
+        for (_, to) in &options.maps {
+            let below = plan.mapped.iter().filter_map(|path| path.strip_prefix(to).ok()).collect::<Vec<_>>();
+            if below.is_empty() {
+                mapped.push(None);
+                continue;
+            }
+            fs::create_dir_all(to).map_err(|error| io_failed("make", to, error))?;
+            let tree = Tree::open(to).map_err(|error| io_failed("open", to, error))?;
+            let directories = below
+                .into_iter()
+                .flat_map(|path| path.ancestors().skip(1))
+                .filter_map(|path| ItemPath::new(path.as_os_str().as_bytes()).ok())
+                .collect();
+            mapped.push(Some(Mapped { tree, directories }));
+        }
+        Ok(Self { target, mapped })
+    }
+
+    pub(super) fn target(&self) -> &Tree {
+        &self.target
+    }
+
+    pub(super) fn tree(&self, root: Root) -> Result<&Tree> {
+        match root {
+            Root::Target => Ok(&self.target),
+            Root::Mapped(map) => self
+                .mapped
+                .get(map)
+                .and_then(Option::as_ref)
+                .map(|mapped| &mapped.tree)
+                .ok_or_else(|| Error::failed("a mapped place was not made")),
+        }
+    }
+
+    /// Makes the names in all directories durable. The files are, by those who wrote them.
+    pub(super) fn sync_names(&self) -> Result<()> {
+        let found = self.target.walk().map_err(|error| io_failed("list", self.target.path(), error))?;
+        let directories = found.iter().filter(|(_, found)| found.kind == FoundKind::Directory);
+        sync(&self.target, directories.map(|(path, _)| path))?;
+        self.mapped.iter().flatten().try_for_each(|mapped| sync(&mapped.tree, mapped.directories.iter()))
+    }
+}
+
+fn sync<'a>(tree: &Tree, directories: impl Iterator<Item = &'a ItemPath>) -> Result<()> {
+    for path in directories.map(Some).chain([None]) {
+        tree.sync_dir(path).map_err(|error| io_failed("write", tree.path(), error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,418 @@
+//! A directory that a restore writes into, and the only way it touches anything below it.
+//!
+//! Paths come from a manifest, and what is in the directory comes from anybody. So every name is resolved by the
+//! kernel beneath the directory's own descriptor and without following a link (`openat2`, Linux 5.6): a path that
+//! leads outside, or through a link that somebody planted, is an error and never a write elsewhere. Nothing but
+//! regular files and directories is made, except the links that a mapping asks for, and no mode has more than
+//! permission bits.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs::File,
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+};
+
+use holdfast_repo::item::ItemPath;
+use rustix::{
+    fs::{
+        AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, chownat, fchown, fstatvfs, mkdirat,
+        openat2, renameat, statat, symlinkat, unlinkat,
+    },
+    io::Errno,
+};
+
+use crate::error::{Error, ErrorKind};
+
+/// A directory on ext4 that is a mount point has this, and it is nobody's data.
+pub(super) const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+/// An open directory.
+pub(super) struct Tree {
+    root: OwnedFd,
+    path: PathBuf,
+}
+
+/// Something below a [`Tree`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) kind: FoundKind,
+    pub(super) size_bytes: u64,
+    /// What it really takes on disk.
+    pub(super) allocated_bytes: u64,
+    /// Names of the file. A file of several names must not be changed in place: it is somebody else's as well.
+    pub(super) links: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FoundKind {
+    File,
+    Directory,
+    /// A link, socket, pipe or device: never followed and never written to, only removed.
+    Other,
+}
+
+impl Found {
+    fn of(stat: &Stat) -> Self {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FoundKind::File,
+            FileType::Directory => FoundKind::Directory,
+            _ => FoundKind::Other,
+        };
+        #[allow(clippy::unnecessary_cast, reason = "narrower on other architectures")]
+        let links = stat.st_nlink as u64;
+        Self {
+            kind,
+            size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512),
+            links,
+        }
+    }
+}
+
+/// Room in a filesystem, for whoever restores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) free_bytes: u64,
+    /// Tells filesystems apart.
+    pub(super) device: u64,
+}
+
+impl Tree {
+    /// Opens an existing directory. The last part of `path` may be a link: it is the user's.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let root = File::open(&path)?;
+        if !root.metadata()?.is_dir() {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(Self { root: root.into(), path })
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where something below it is, to be named in a message or handed to a server.
+    pub(super) fn path_of(&self, path: &ItemPath) -> PathBuf {
+        self.path.join(OsStr::from_bytes(path.as_bytes()))
+    }
+
+    fn resolve(&self, path: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        loop {
+            let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
+            match openat2(&self.root, OsStr::from_bytes(path), flags, mode, resolve) {
+                // A rename elsewhere in the tree, or a signal.
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    /// The directory in which `path` is, and its last part.
+    fn parent<'a>(&self, path: &'a ItemPath) -> io::Result<(OwnedFd, &'a OsStr)> {
+        let bytes = path.as_bytes();
+        let (parent, name) = match bytes.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (&bytes[..slash], &bytes[slash + 1..]),
+            None => (&b"."[..], bytes),
+        };
+        let parent = self.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok((parent, OsStr::from_bytes(name)))
+    }
+
+    /// Makes a directory and those above it that are missing. One that is there is as good.
+    pub(super) fn create_dir(&self, path: &ItemPath, mode: u16) -> io::Result<()> {
+        let bytes = path.as_bytes();
+        let ends = bytes.iter().enumerate().filter_map(|(at, byte)| (*byte == b'/').then_some(at));
+        for end in ends.chain([bytes.len()]) {
+            let above = ItemPath::new(&bytes[..end]).map_err(io::Error::other)?;
+            // Directories above get the usual mode; the server needs to search them, others do not.
+            let mode = if end == bytes.len() { mode } else { DIRECTORY_MODE };
+            let (parent, name) = self.parent(&above)?;
+            let mode = permissions(mode | OWNER_OF_DIRECTORY);
+            let made = mkdirat(&parent, name, mode);
+            if let Err(error) = made
+                && error != Errno::EXIST
+            {
+                return Err(error.into());
+            }
+            let directory =
+                self.resolve(above.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+            if made.is_ok() {
+                // The process's mask took bits away.
+                rustix::fs::fchmod(directory, mode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the directory in which `path` is.
+    pub(super) fn create_parent(&self, path: &ItemPath) -> io::Result<()> {
+        match path.as_bytes().iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => {
+                let parent = ItemPath::new(&path.as_bytes()[..slash]).map_err(io::Error::other)?;
+                self.create_dir(&parent, DIRECTORY_MODE)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a file. There must be nothing of that name.
+    pub(super) fn create_file(&self, path: &ItemPath, mode: u16) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let mode = permissions(mode | OWNER_OF_FILE);
+        let file = self.resolve(path.as_bytes(), flags, mode)?;
+        rustix::fs::fchmod(&file, mode)?;
+        Ok(file.into())
+    }
+
+    /// Opens a regular file for reading and writing; `None` if there is none.
+    pub(super) fn open_file(&self, path: &ItemPath) -> io::Result<Option<File>> {
+        // Without waiting for a writer, should it be a pipe.
+        let file: File = match self.resolve(path.as_bytes(), OFlags::RDWR | OFlags::NONBLOCK, Mode::empty()) {
+            Ok(file) => file.into(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("is not a regular file"));
+        }
+        Ok(Some(file))
+    }
+
+    /// What is at `path`; `None` if nothing.
+    pub(super) fn look(&self, path: &ItemPath) -> io::Result<Option<Found>> {
+        let found = self
+            .parent(path)
+            .and_then(|(parent, name)| Ok(statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?));
+        match found {
+            Ok(stat) => Ok(Some(Found::of(&stat))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Everything below, each directory before what is in it. Links are not followed.
+    pub(super) fn walk(&self) -> io::Result<BTreeMap<ItemPath, Found>> {
+        let mut found = BTreeMap::new();
+        let mut todo = vec![Vec::new()];
+        while let Some(directory) = todo.pop() {
+            let opened: &[u8] = if directory.is_empty() { b"." } else { &directory };
+            let fd = self.resolve(opened, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+            for entry in rustix::fs::Dir::read_from(&fd)? {
+                let entry = entry?;
+                let name = entry.file_name().to_bytes();
+                if name == b"." || name == b".." || (directory.is_empty() && name == LOST_AND_FOUND) {
+                    continue;
+                }
+                let stat = statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+                let path =
+                    if directory.is_empty() { name.to_vec() } else { [&directory, &b"/"[..], name].concat() };
+                let what = Found::of(&stat);
+                if what.kind == FoundKind::Directory {
+                    todo.push(path.clone());
+                }
+                found.insert(ItemPath::new(path).map_err(io::Error::other)?, what);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Gives something another name, replacing what has that name.
+    pub(super) fn rename(&self, from: &ItemPath, to: &ItemPath) -> io::Result<()> {
+        let (from_parent, from_name) = self.parent(from)?;
+        let (to_parent, to_name) = self.parent(to)?;
+        Ok(renameat(&from_parent, from_name, &to_parent, to_name)?)
+    }
+
+    /// Removes what is at `path`, whatever it is; a directory must be empty. Nothing there is fine too.
+    pub(super) fn remove(&self, path: &ItemPath) -> io::Result<()> {
+        let Some(found) = self.look(path)? else { return Ok(()) };
+        let flags = if found.kind == FoundKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        let (parent, name) = self.parent(path)?;
+        match unlinkat(&parent, name, flags) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes a link at `path` that leads to the absolute path `to`.
+    pub(super) fn link(&self, to: &Path, path: &ItemPath) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        Ok(symlinkat(to, &parent, name)?)
+    }
+
+    /// Makes the names in a directory durable; `None` is the tree's own.
+    pub(super) fn sync_dir(&self, path: Option<&ItemPath>) -> io::Result<()> {
+        let bytes = path.map_or(&b"."[..], ItemPath::as_bytes);
+        let directory = self.resolve(bytes, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(rustix::fs::fsync(directory)?)
+    }
+
+    /// Gives something below to an owner; a link itself, not what it leads to.
+    pub(super) fn give(&self, path: &ItemPath, owner: (u32, u32)) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        let (uid, gid) = ids(owner);
+        Ok(chownat(&parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Gives the directory itself to an owner.
+    pub(super) fn give_root(&self, owner: (u32, u32)) -> io::Result<()> {
+        let (uid, gid) = ids(owner);
+        Ok(fchown(&self.root, Some(uid), Some(gid))?)
+    }
+
+    /// Whose the directory is.
+    pub(super) fn owner(&self) -> io::Result<(u32, u32)> {
+        let stat = rustix::fs::fstat(&self.root)?;
+        Ok((stat.st_uid, stat.st_gid))
+    }
+
+    /// Room in its filesystem.
+    pub(super) fn room(&self) -> io::Result<Room> {
+        let stat = fstatvfs(&self.root)?;
+        let device = rustix::fs::fstat(&self.root)?.st_dev;
+        Ok(Room { free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize), device })
+    }
+}
+
+fn ids((uid, gid): (u32, u32)) -> (Uid, Gid) {
+    (Uid::from_raw(uid), Gid::from_raw(gid))
+}
+
+/// Mode of directories that the backup does not list.
+pub(super) const DIRECTORY_MODE: u16 = 0o750;
+/// We must be able to write what we make.
+const OWNER_OF_DIRECTORY: u16 = 0o700;
+const OWNER_OF_FILE: u16 = 0o600;
+
+fn permissions(mode: u16) -> Mode {
+    Mode::from_raw_mode(u32::from(mode) & 0o777)
+}
+
+/// Says which thing could not be done, with a hint for the usual causes.
+pub(super) fn io_failed(doing: &str, path: impl AsRef<Path>, error: io::Error) -> Error {
+    let path = path.as_ref().display();
+    let failed = |hint: &str| {
+        let error = Error::new(ErrorKind::Failed, format!("{doing} {path}: {}", plain(&error)));
+        if hint.is_empty() { error } else { error.hinted(hint) }
+    };
+    match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => {
+            failed("a link stands in the way; restore into an empty directory, or remove it")
+        }
+        Some(Errno::XDEV) => failed("the path leads out of the target"),
+        Some(Errno::NOSPC | Errno::DQUOT) => {
+            failed("make room and run the same restore again: it continues with what is there")
+        }
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
+            failed("restore as root, or as the owner of the target")
+        }
+        Some(Errno::NOSYS) => failed("restoring needs Linux 5.6 or later (openat2)"),
+        _ => failed(""),
+    }
+}
+
+/// An operating system's error without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    };
+
+    use super::*;
+
+    fn path(text: &str) -> ItemPath {
+        ItemPath::new(text).unwrap()
+    }
+
+    fn tree() -> (tempfile::TempDir, Tree) {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = Tree::open(dir.path()).unwrap();
+        (dir, tree)
+    }
+
+    /// A link planted anywhere on the way, or in the place itself, is an error, and what it leads to stays as it is.
+    #[test]
+    fn planted_links() {
+        let (dir, tree) = tree();
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::write(elsewhere.path().join("t.ibd"), "theirs").unwrap();
+        symlink(elsewhere.path(), dir.path().join("db")).unwrap();
+        symlink(elsewhere.path().join("t.ibd"), dir.path().join("t.ibd")).unwrap();
+        symlink(elsewhere.path().join("new"), dir.path().join("new")).unwrap();
+
+        assert!(tree.create_file(&path("db/u.ibd"), 0o640).is_err());
+        assert!(tree.create_dir(&path("db/sub"), 0o750).is_err());
+        assert!(tree.create_dir(&path("db"), 0o750).is_err());
+        assert!(tree.create_file(&path("new"), 0o640).is_err());
+        assert!(tree.open_file(&path("t.ibd")).is_err());
+        assert!(tree.open_file(&path("db/t.ibd")).is_err());
+        assert!(tree.remove(&path("db/t.ibd")).is_err());
+        assert_eq!(tree.look(&path("t.ibd")).unwrap().unwrap().kind, FoundKind::Other);
+        assert_eq!(tree.walk().unwrap().len(), 3);
+
+        tree.remove(&path("t.ibd")).unwrap();
+        tree.remove(&path("db")).unwrap();
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+        assert_eq!(fs::read(elsewhere.path().join("t.ibd")).unwrap(), b"theirs");
+    }
+
+    /// Whatever the manifest says, no set-uid bit and no unreadable file comes of it.
+    #[test]
+    fn modes() {
+        let (dir, tree) = tree();
+        tree.create_file(&path("f"), 0o7777).unwrap();
+        tree.create_file(&path("g"), 0).unwrap();
+        tree.create_dir(&path("a/b"), 0o7000).unwrap();
+        let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode("f") & 0o7000, 0);
+        assert_eq!(mode("g"), 0o600);
+        assert_eq!(mode("a/b"), 0o700);
+        assert_eq!(mode("a") & 0o7027, 0);
+    }
+
+    /// A pipe in the place of a file does not make the restore wait, and is not written to.
+    #[test]
+    fn pipes() {
+        let (dir, tree) = tree();
+        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("p"), FileType::Fifo, permissions(0o600), 0)
+            .unwrap();
+        assert!(tree.open_file(&path("p")).is_err());
+        tree.remove(&path("p")).unwrap();
+        assert!(tree.look(&path("p")).unwrap().is_none());
+    }
+
+    /// Directories come before what is in them, and `lost+found` is not ours.
+    #[test]
+    fn walking() {
+        let (dir, tree) = tree();
+        fs::create_dir(dir.path().join("lost+found")).unwrap();
+        tree.create_dir(&path("a/b"), 0o750).unwrap();
+        let file = tree.create_file(&path("a/b/c"), 0o640).unwrap();
+        file.set_len(1 << 20).unwrap();
+        fs::hard_link(dir.path().join("a/b/c"), dir.path().join("d")).unwrap();
+        let found = tree.walk().unwrap();
+        let names: Vec<_> = found.keys().map(ToString::to_string).collect();
+        assert_eq!(names, ["a", "a/b", "a/b/c", "d"]);
+        let c = found[&path("a/b/c")];
+        assert_eq!((c.kind, c.size_bytes, c.allocated_bytes, c.links), (FoundKind::File, 1 << 20, 0, 2));
+        assert!(tree.open_file(&path("a")).is_err());
+        assert!(tree.open_file(&path("nothing/here")).unwrap().is_none());
+        assert_eq!(tree.room().unwrap().device, fs::metadata(dir.path()).unwrap().dev());
+    }
+}
