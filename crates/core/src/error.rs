@@ -5,6 +5,8 @@
 
 use std::{error::Error as StdError, fmt};
 
+use holdfast_repo::RepoError;
+
 /// The classes a caller can act upon. Each has one exit code (`docs/errors.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -126,5 +128,16 @@ impl<T, E: StdError + Send + Sync + 'static> Context<T> for std::result::Result<
 
     fn context_kind(self, kind: ErrorKind, doing: impl fmt::Display) -> Result<T> {
         self.map_err(|error| Error::new(kind, doing.to_string()).caused_by(error))
+    }
+}
+
+impl From<RepoError> for Error {
+    fn from(error: RepoError) -> Self {
+        let kind = match &error {
+            RepoError::Store(_) => ErrorKind::Store,
+            RepoError::Damaged { .. } => ErrorKind::Damaged,
+            _ => ErrorKind::Failed,
+        };
+        Self::new(kind, error.to_string())
     }
 }

@@ -3,12 +3,15 @@
 //! Silent: returns values and [`error::Error`]s, emits [`event::Event`]s; never prints, exits or reads the
 //! environment.
 
+pub mod backup;
 pub mod error;
 pub mod event;
 pub mod physical;
 pub mod points;
+pub mod restore;
 pub mod server;
 pub mod source;
+pub mod usage;
 
 pub use error::{Context, Error, ErrorKind, Result};
 pub use event::{Cancel, Event, Listener};

@@ -3,4 +3,5 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod capture;
+mod physical;
 mod server;

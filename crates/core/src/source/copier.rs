@@ -29,7 +29,7 @@ impl Copier<'_> {
             point("backup.file.before_copy");
             // Behind the server's own LSN, which only makes a copy look older than it is.
             let captured = context.redo.captured();
-            let copied = context.tablespace(&found.entry, found.role, buffers)?;
+            let copied = context.tablespace(&found, buffers)?;
             Ok(copied.map(|copied| (found.entry.path, copied, captured)))
         })?;
         for (path, copied, captured) in copied.into_iter().flatten() {

@@ -22,8 +22,9 @@ use holdfast_pipe::Stop;
 use rustix::fs::{SeekFrom, seek};
 
 use super::{
-    FileId, FileSpec, RedoProgress, Role, Sink,
+    FileId, FileSpec, Pages, RedoProgress, Role, Sink,
     files::{Entry, FileKey, Inode, Signature, path_text, read_failed},
+    inventory::TablespaceEntry,
     page_reader::{ExtentBuffer, PageReader, ReadMode},
 };
 use crate::{
@@ -145,10 +146,10 @@ impl CopyContext<'_> {
     /// Copies a tablespace. `None`: it vanished; whether that matters shows at the end.
     pub fn tablespace(
         &self,
-        entry: &Entry,
-        role: Role,
+        found: &TablespaceEntry,
         buffers: &mut Buffers,
     ) -> Result<Option<CopiedTablespace>> {
+        let (entry, role) = (&found.entry, found.role);
         let gone = || {
             self.counters.vanished.fetch_add(1, Ordering::Relaxed);
             Ok(None)
@@ -166,8 +167,16 @@ impl CopyContext<'_> {
         };
         let inode = Inode::of(reader.file()).map_err(failed)?;
         let size_at_start = reader.file().metadata().map_err(failed)?.len();
-        let geometry = self.geometry(entry, &reader, buffers)?;
-        let key = FileKey { space: geometry.map(|g| g.space_id()), inode };
+        let (geometry, first_page) = match &found.continues {
+            None => (self.geometry(entry, &reader, buffers)?, 0),
+            Some(continues) => {
+                let first = PageReader::open(&continues.first_file, self.mode)
+                    .map_err(|error| read_failed(&continues.first_file, error))?;
+                (self.geometry(entry, &first, buffers)?, continues.first_page)
+            }
+        };
+        let own_space = geometry.filter(|_| found.continues.is_none()).map(|g| g.space_id());
+        let key = FileKey { space: own_space, inode };
         let page_size = geometry.map_or(PageSize::DEFAULT_FILE, |g| g.page_size());
         let file = self.sink.file_begin(FileSpec {
             path: entry.path.clone(),
@@ -178,7 +187,7 @@ impl CopyContext<'_> {
             outside: entry.outside.then(|| path_text(&entry.real)),
         })?;
         let size = match geometry {
-            Some(geometry) => self.checked_pages(entry, &reader, &geometry, file, buffers)?,
+            Some(geometry) => self.checked_pages(entry, &reader, &geometry, first_page, file, buffers)?,
             // Created within this backup, page 0 is still in the buffer pool only. The redo initialises all of its
             // pages, but the file must exist: a crashed server would find it like this, too.
             None => self.plain_pages(entry, &reader, file, false, buffers)?,
@@ -241,12 +250,13 @@ impl CopyContext<'_> {
         entry: &Entry,
         reader: &PageReader,
         geometry: &Geometry,
+        space_page: u64,
         file: FileId,
         buffers: &mut Buffers,
     ) -> Result<u64> {
         let failed = |error| read_failed(&entry.real, error);
         let page_bytes = geometry.page_size().bytes();
-        let unchecked = if geometry.space_id().0 == 0 && entry.path.ends_with("ibdata1") {
+        let unchecked = if geometry.space_id().0 == 0 && space_page == 0 {
             let page5 = reader
                 .read_again(5 * page_bytes as u64, page_bytes, &mut buffers.page)
                 .map_err(failed)?
@@ -266,7 +276,7 @@ impl CopyContext<'_> {
             let first = offset / page_bytes as u64;
             let mut second: Option<usize> = None;
             for (i, start) in (0..whole).step_by(page_bytes).enumerate() {
-                let page_no = page_no(entry, first + i as u64)?;
+                let page_no = page_no(entry, space_page + first + i as u64)?;
                 if unchecked.iter().any(|range| range.contains(&page_no)) {
                     continue;
                 }
@@ -292,15 +302,16 @@ impl CopyContext<'_> {
                     }
                 };
                 if !good {
-                    let Some(mended) = self.read_until_good(entry, reader, geometry, page_no, buffers)?
-                    else {
-                        return Ok(offset + start as u64);
-                    };
+                    let at = offset + start as u64;
+                    let mended = self.read_until_good(entry, reader, geometry, page_no, at, buffers)?;
+                    let Some(mended) = mended else { return Ok(at) };
                     buffers.extent.bytes_mut(whole)[start..start + page_bytes].copy_from_slice(&mended);
                 }
             }
-            let holes = Holes::of(reader, offset, whole, page_bytes).map_err(failed)?;
-            self.sink.pages(file, first, buffers.extent.bytes(whole), &|i| holes.contains(i))?;
+            let holes = holes(reader, offset, whole, page_bytes).map_err(failed)?;
+            let bytes = buffers.extent.bytes(whole);
+            let page_size = geometry.page_size();
+            self.sink.pages(file, Pages { first, page_size, bytes, holes: &holes })?;
             self.counters.pages.fetch_add((whole / page_bytes) as u64, Ordering::Relaxed);
             self.count(whole);
             offset += whole as u64;
@@ -318,11 +329,11 @@ impl CopyContext<'_> {
         reader: &PageReader,
         geometry: &Geometry,
         page_no: PageNo,
+        offset: u64,
         buffers: &mut Buffers,
     ) -> Result<Option<Vec<u8>>> {
         self.counters.torn_pages.fetch_add(1, Ordering::Relaxed);
         let page_bytes = geometry.page_size().bytes();
-        let offset = u64::from(page_no.0) * page_bytes as u64;
         let mut before: Option<Vec<u8>> = None;
         for read in 1..=REREADS_MAX {
             pause(read);
@@ -347,7 +358,7 @@ impl CopyContext<'_> {
     /// Copies a file that is no tablespace. `None`: it vanished.
     ///
     /// Aria files are read twice until both reads are equal, since their pages can be torn and what repairs them, the
-    /// Aria log, expects whole ones.
+    /// Aria log, expects whole ones. An Aria log is not ended here: [`CopyContext::plain_tail`] does that.
     pub fn plain(&self, entry: &Entry, role: Role, buffers: &mut Buffers) -> Result<Option<CopiedFile>> {
         let failed = |error| read_failed(&entry.real, error);
         let open = std::fs::metadata(&entry.real)
@@ -370,7 +381,9 @@ impl CopyContext<'_> {
             outside: entry.outside.then(|| path_text(&entry.real)),
         })?;
         let size_bytes = self.plain_pages(entry, &reader, file, role == Role::Aria, buffers)?;
-        self.sink.file_end(file, size_bytes)?;
+        if role != Role::AriaLog {
+            self.sink.file_end(file, size_bytes)?;
+        }
         Ok(Some(CopiedFile { file, signature, size_bytes }))
     }
 
@@ -422,7 +435,9 @@ impl CopyContext<'_> {
             }
             let padded = got.next_multiple_of(page_bytes);
             buffers.extent.bytes_mut(padded)[got..].fill(0);
-            self.sink.pages(file, offset / page_bytes as u64, buffers.extent.bytes(padded), &|_| false)?;
+            let (first, bytes) = (offset / page_bytes as u64, buffers.extent.bytes(padded));
+            let page_size = PageSize::DEFAULT_FILE;
+            self.sink.pages(file, Pages { first, page_size, bytes, holes: &[] })?;
             self.count(got);
             offset += got as u64;
             if got < EXTENT_BYTES {
@@ -431,7 +446,8 @@ impl CopyContext<'_> {
         }
     }
 
-    /// Sends what has been appended to a file since it was copied, from the last whole page on.
+    /// Sends what has been appended to an Aria log since it was copied, and ends it. `margin_bytes` before its end
+    /// then may have been written again.
     pub fn plain_tail(
         &self,
         entry: &Entry,
@@ -474,41 +490,33 @@ impl Default for Buffers {
 /// Bytes that the buffers of one reader take.
 pub const BUFFERS_BYTES: usize = 2 * EXTENT_BYTES + PAGE0_BYTES;
 
-/// Which pages of an extent lie in holes of the file.
-struct Holes(Vec<bool>);
-
-impl Holes {
-    fn of(reader: &PageReader, offset: u64, len: usize, page_bytes: usize) -> io::Result<Self> {
-        let metadata = reader.file().metadata()?;
-        if metadata.blocks() * 512 >= metadata.len() {
-            return Ok(Self(Vec::new()));
-        }
-        let mut holes = vec![false; len / page_bytes];
-        let end = offset + len as u64;
-        let mut at = offset;
-        while at < end {
-            let data = match seek(reader.file(), SeekFrom::Data(at)) {
-                Ok(data) => data.min(end),
-                Err(rustix::io::Errno::NXIO) => end,
-                // A file system without holes to tell of.
-                Err(rustix::io::Errno::INVAL) => return Ok(Self(Vec::new())),
-                Err(error) => return Err(error.into()),
-            };
-            for (i, hole) in holes.iter_mut().enumerate() {
-                let page = offset + (i * page_bytes) as u64;
-                *hole |= page >= at && page + page_bytes as u64 <= data;
-            }
-            if data >= end {
-                break;
-            }
-            at = seek(reader.file(), SeekFrom::Hole(data))?;
-        }
-        Ok(Self(holes))
+/// Which pages of an extent lie in holes of the file; empty where the file has none.
+fn holes(reader: &PageReader, offset: u64, len: usize, page_bytes: usize) -> io::Result<Vec<bool>> {
+    let metadata = reader.file().metadata()?;
+    if metadata.blocks() * 512 >= metadata.len() {
+        return Ok(Vec::new());
     }
-
-    fn contains(&self, page: usize) -> bool {
-        self.0.get(page).copied().unwrap_or(false)
+    let mut holes = vec![false; len / page_bytes];
+    let end = offset + len as u64;
+    let mut at = offset;
+    while at < end {
+        let data = match seek(reader.file(), SeekFrom::Data(at)) {
+            Ok(data) => data.min(end),
+            Err(rustix::io::Errno::NXIO) => end,
+            // A file system without holes to tell of.
+            Err(rustix::io::Errno::INVAL) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        for (i, hole) in holes.iter_mut().enumerate() {
+            let page = offset + (i * page_bytes) as u64;
+            *hole |= page >= at && page + page_bytes as u64 <= data;
+        }
+        if data >= end {
+            break;
+        }
+        at = seek(reader.file(), SeekFrom::Hole(data))?;
     }
+    Ok(holes)
 }
 
 /// Runs `work` over `jobs` on `threads` threads, in order; the first error ends it.

@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fs::File,
     io,
+    path::PathBuf,
 };
 
 use holdfast_formats::{Flavor, Lsn, SpaceId, tablespace::Geometry};
@@ -28,6 +29,25 @@ pub struct TablespaceEntry {
     pub entry: Entry,
     /// Its role.
     pub role: Role,
+    /// Set for every file of a tablespace but its first.
+    pub continues: Option<Continues>,
+}
+
+/// A file that goes on where another file of its tablespace ends: `ibdata2`.
+#[derive(Clone, Debug)]
+pub struct Continues {
+    /// The first file: its page 0 tells the geometry.
+    pub first_file: PathBuf,
+    /// The number of this file's first page.
+    pub first_page: u64,
+}
+
+impl TablespaceEntry {
+    /// The first, or only, file of a tablespace.
+    #[must_use]
+    pub fn new(entry: Entry, role: Role) -> Self {
+        Self { entry, role, continues: None }
+    }
 }
 
 /// Everything copied so far.
@@ -195,15 +215,20 @@ impl Inventory {
         let mut kept = HashMap::new();
         let mut moves = Vec::new();
         for found in now {
-            let Some(key) = key_of(flavor, &found.entry)? else { continue };
+            let Some(key) = key_of(flavor, &found)? else { continue };
             let Some(mut held) = self.tablespaces.remove(&key) else {
                 result.copy.push(found);
                 continue;
             };
-            match judge(&held.copied, &held.before, &found.entry) {
-                Verdict::Keep => {}
-                Verdict::CopyAgain => result.copy.push(found.clone()),
-                Verdict::CopyClosed => result.copy_closed.push(found.clone()),
+            let again = match judge(&held.copied, &held.before, &found.entry) {
+                Verdict::Keep => None,
+                Verdict::CopyAgain => Some(&mut result.copy),
+                Verdict::CopyClosed => Some(&mut result.copy_closed),
+            };
+            if let Some(again) = again {
+                sink.file_gone(held.copied.file)?;
+                again.push(found);
+                continue;
             }
             if held.path != found.entry.path {
                 result.renamed += 1;
@@ -229,7 +254,8 @@ impl Inventory {
 }
 
 /// Which incarnation of which space a file is. `None`: it vanished.
-fn key_of(flavor: Flavor, entry: &Entry) -> Result<Option<FileKey>> {
+fn key_of(flavor: Flavor, found: &TablespaceEntry) -> Result<Option<FileKey>> {
+    let entry = &found.entry;
     let read = || -> io::Result<FileKey> {
         use std::os::unix::fs::FileExt;
         let file = File::open(&entry.real)?;
@@ -241,7 +267,11 @@ fn key_of(flavor: Flavor, entry: &Entry) -> Result<Option<FileKey>> {
                 n => len += n,
             }
         }
-        let geometry = Geometry::parse(flavor, &prefix[..len]).ok().flatten();
+        // Only the first file begins with a page that names the tablespace.
+        let geometry = match found.continues {
+            None => Geometry::parse(flavor, &prefix[..len]).ok().flatten(),
+            Some(_) => None,
+        };
         Ok(FileKey { space: geometry.map(|g| g.space_id()), inode: Inode::of(&file)? })
     };
     match read() {

@@ -77,13 +77,25 @@ pub struct FileSpec {
     pub outside: Option<String>,
 }
 
+/// Whole pages, contiguous.
+#[derive(Clone, Copy)]
+pub struct Pages<'a> {
+    /// The number of the first, in the file.
+    pub first: u64,
+    /// Their size.
+    pub page_size: PageSize,
+    /// Their bytes. A short last page of a file is padded with zeros.
+    pub bytes: &'a [u8],
+    /// Which of them lie in a hole of the source's file; empty: none.
+    pub holes: &'a [bool],
+}
+
 /// Receives a capture. Called from several threads, for several files at once.
 pub trait Sink: Sync {
     /// A file begins. Beginning a path again replaces what was sent of it.
     fn file_begin(&self, spec: FileSpec) -> Result<FileId>;
-    /// Whole pages, contiguous from `first`. A short last page of a file is padded with zeros.
-    /// `hole(i)` says that the i-th of them lies in a hole of the source's file.
-    fn pages(&self, file: FileId, first: u64, bytes: &[u8], hole: &dyn Fn(usize) -> bool) -> Result<()>;
+    /// Whole pages.
+    fn pages(&self, file: FileId, pages: Pages<'_>) -> Result<()>;
     /// The file is complete and this long.
     fn file_end(&self, file: FileId, size_bytes: u64) -> Result<()>;
     /// The file has another path now.

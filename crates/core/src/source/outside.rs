@@ -9,8 +9,9 @@ use std::{
 };
 
 use super::{
-    CaptureOptions,
+    CaptureOptions, Role,
     files::{Entry, read_failed},
+    inventory::{Continues, TablespaceEntry},
 };
 use crate::{error::Result, server::ServerFacts};
 
@@ -48,6 +49,34 @@ impl OutsideFiles {
         }
         Ok(found)
     }
+}
+
+/// Tells the files of the system tablespace where in it they begin: only the first has a page 0 of its own. All but the
+/// last have a fixed size.
+pub(super) fn number_system_files(facts: &ServerFacts, tablespaces: &mut [TablespaceEntry]) -> Result<()> {
+    let order: Vec<_> = facts
+        .system_files()?
+        .iter()
+        .filter_map(|file| file.file_name().and_then(|name| name.to_str()).map(str::to_owned))
+        .collect();
+    let mut found: Vec<_> = tablespaces
+        .iter_mut()
+        .filter(|found| found.role == Role::System)
+        .filter_map(|found| {
+            let position = order.iter().position(|name| *name == found.entry.path)?;
+            Some((position, found))
+        })
+        .collect();
+    found.sort_by_key(|(position, _)| *position);
+    let mut files = found.into_iter().map(|(_, found)| found);
+    let Some(first) = files.next() else { return Ok(()) };
+    let page_size = u64::from(facts.innodb.page_size).max(1);
+    let mut first_page = first.entry.size_bytes / page_size;
+    for file in files {
+        file.continues = Some(Continues { first_file: first.entry.real.clone(), first_page });
+        first_page += file.entry.size_bytes / page_size;
+    }
+    Ok(())
 }
 
 fn list(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<Entry>> {

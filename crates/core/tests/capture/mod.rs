@@ -17,7 +17,8 @@ use holdfast_core::{
     physical::{CapturedRedo, REDO_ITEM},
     server::{Purpose, ServerFacts, Session},
     source::{
-        CaptureOptions, Captured, FileId, FileSpec, Sink, Source, mariadb::MariaDbSource, mysql::MySqlSource,
+        CaptureOptions, Captured, FileId, FileSpec, Pages, Sink, Source, mariadb::MariaDbSource,
+        mysql::MySqlSource,
     },
 };
 use holdfast_formats::{
@@ -106,9 +107,8 @@ impl Sink for DirectorySink {
         Ok(FileId(id))
     }
 
-    fn pages(&self, file: FileId, first: u64, bytes: &[u8], _hole: &dyn Fn(usize) -> bool) -> Result<()> {
-        let page_size = self.state.lock().unwrap().files[&file.0].0.page_size.bytes() as u64;
-        self.open(file).write_all_at(bytes, first * page_size).unwrap();
+    fn pages(&self, file: FileId, pages: Pages<'_>) -> Result<()> {
+        self.open(file).write_all_at(pages.bytes, pages.first * pages.page_size.bytes() as u64).unwrap();
         Ok(())
     }
 
@@ -202,8 +202,8 @@ fn lay_out_redo(target: &Path, redo: &CapturedRedo) {
     }
 }
 
-fn captured_server_equals_its_source(kind: ServerKind, seed: u64) {
-    let source = Server::start(kind, ServerOptions::default()).unwrap();
+fn captured_server_equals_its_source(kind: ServerKind, seed: u64, options: &ServerOptions) {
+    let source = Server::start(kind, options.clone()).unwrap();
     shop::load(&source, shop::ShopOptions { size_mib: 30, ..shop::ShopOptions::default() }).unwrap();
     misc::create(&source, misc::MiscOptions { outside: false, ..misc::MiscOptions::default() }).unwrap();
     let load = WriteLoad::start(&source, 2, seed).unwrap();
@@ -221,7 +221,7 @@ fn captured_server_equals_its_source(kind: ServerKind, seed: u64) {
     );
     sink.place(&target);
     lay_out_redo(&target, &captured.redo);
-    let copy = Server::attach(kind, target, ServerOptions::default()).unwrap();
+    let copy = Server::attach(kind, target, options.clone()).unwrap();
     check_ledger(&copy).unwrap();
     let gtid = captured.position.gtid.clone().unwrap();
     if !kind.is_mariadb() {
@@ -241,15 +241,24 @@ fn captured_server_equals_its_source(kind: ServerKind, seed: u64) {
 
 #[test]
 fn mariadb_10_11_captured_under_writes_and_ddl_equals_its_source() {
-    captured_server_equals_its_source(ServerKind::MariaDb1011, 11);
+    captured_server_equals_its_source(ServerKind::MariaDb1011, 11, &ServerOptions::default());
 }
 
 #[test]
 fn mariadb_11_8_captured_under_writes_and_ddl_equals_its_source() {
-    captured_server_equals_its_source(ServerKind::MariaDb118, 12);
+    captured_server_equals_its_source(ServerKind::MariaDb118, 12, &ServerOptions::default());
 }
 
 #[test]
 fn mysql_9_7_captured_under_writes_and_ddl_equals_its_source() {
-    captured_server_equals_its_source(ServerKind::MySql97, 13);
+    captured_server_equals_its_source(ServerKind::MySql97, 13, &ServerOptions::default());
+}
+
+#[test]
+fn a_system_tablespace_of_two_files_is_captured_whole() {
+    for (kind, seed) in [(ServerKind::MariaDb1011, 14), (ServerKind::MySql97, 15)] {
+        let options =
+            ServerOptions::default().init_arg("--innodb-data-file-path=ibdata1:12M;ibdata2:12M:autoextend");
+        captured_server_equals_its_source(kind, seed, &options);
+    }
 }

@@ -157,13 +157,12 @@ impl Capture<'_> {
             files().filter(|entry| self.layout.when(&entry.path) == When::AriaLog).collect();
         logs.sort_by(|a, b| a.path.cmp(&b.path));
         for entry in logs {
-            let Copier { context, inventory, .. } = &mut self.copier;
-            if inventory.has_same_file(entry)
-                && let Some(copied) = inventory.file_mut(&entry.path)
-            {
-                context.plain_tail(entry, copied, ARIA_LOG_MARGIN_BYTES, &mut buffers)?;
-            } else {
+            if !self.copier.inventory.has_same_file(entry) {
                 self.copier.files(vec![(entry.clone(), Role::AriaLog)])?;
+            }
+            let Copier { context, inventory, .. } = &mut self.copier;
+            if let Some(copied) = inventory.file_mut(&entry.path) {
+                context.plain_tail(entry, copied, ARIA_LOG_MARGIN_BYTES, &mut buffers)?;
             }
         }
         Ok(())

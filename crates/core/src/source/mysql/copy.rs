@@ -19,7 +19,7 @@ use crate::{
         copy::CopiedTablespace,
         files::{Entry, path_text, walk},
         inventory::{Before, Rescan, Spaces, TablespaceEntry, Verdict},
-        outside::OutsideFiles,
+        outside::{OutsideFiles, number_system_files},
     },
 };
 
@@ -76,7 +76,7 @@ impl Capture<'_> {
             .values()
             .filter(|entry| !entry.is_dir)
             .filter_map(|entry| match self.layout.when(&entry.path) {
-                When::Tablespace(role) => Some(TablespaceEntry { entry: entry.clone(), role }),
+                When::Tablespace(role) => Some(TablespaceEntry::new(entry.clone(), role)),
                 _ => None,
             })
             .collect();
@@ -89,14 +89,15 @@ impl Capture<'_> {
             own.system.iter().chain(&own.undo).filter_map(|entry| entry.real.canonicalize().ok()).collect();
         let system = own.system.into_iter().map(|entry| (entry, Role::System));
         let undo = own.undo.into_iter().map(|entry| (entry, Role::Undo));
-        tablespaces.extend(system.chain(undo).map(|(entry, role)| TablespaceEntry { entry, role }));
+        tablespaces.extend(system.chain(undo).map(|(entry, role)| TablespaceEntry::new(entry, role)));
         for file in status::mysql_files(self.session)? {
             let real = self.options.map_path(&inside.join(file.path));
             if let Some(entry) = outside(&inside, &real).filter(|entry| !own_paths.contains(&entry.real)) {
                 let role = if file.is_undo { Role::Undo } else { Role::Tablespace };
-                tablespaces.push(TablespaceEntry { entry, role });
+                tablespaces.push(TablespaceEntry::new(entry, role));
             }
         }
+        number_system_files(self.facts, &mut tablespaces)?;
         Ok(Listing { tablespaces, others: entries })
     }
 

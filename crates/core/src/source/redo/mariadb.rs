@@ -5,7 +5,6 @@
 //! marker byte of each mini-transaction tells apart. A log file that was replaced (resize) ends the backup.
 
 use std::{
-    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
     thread::JoinHandle,
@@ -13,11 +12,11 @@ use std::{
 };
 
 use holdfast_formats::{
-    Lsn, SpaceId,
+    Lsn,
     redo::mariadb::{AbsolutePaths, DATA_START, FileOp, LogHeader, MtrWalker, WalkStop},
 };
 
-use super::Follow;
+use super::{FileNotes, Follow};
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     source::{
@@ -54,8 +53,6 @@ pub struct Captured {
     pub absolute_paths: AbsolutePaths,
     /// The furthest the newest checkpoint was ahead of the reader.
     pub lag_bytes_max: u64,
-    /// Tablespaces that were deleted or discarded.
-    pub deleted: BTreeSet<SpaceId>,
 }
 
 struct Log {
@@ -105,10 +102,10 @@ impl Follower {
         self.follow.wake();
     }
 
-    /// The tablespaces whose deletion is noted in what was captured so far.
+    /// What is noted about files in what was captured so far.
     #[must_use]
-    pub fn deleted(&self) -> BTreeSet<SpaceId> {
-        self.follow.deleted.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    pub fn file_notes(&self) -> FileNotes {
+        self.follow.noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// Waits for the end said by [`Follower::stop_at`].
@@ -156,7 +153,7 @@ impl Log {
         let mut want = READ_BYTES;
         let mut absolute_paths = AbsolutePaths::default();
         let mut lag_bytes_max = 0;
-        let mut deleted = BTreeSet::new();
+        let mut notes = FileNotes::default();
         loop {
             let limit = shared.stop_at();
             self.read(at, want)?;
@@ -170,9 +167,8 @@ impl Log {
             let walked = walker.walk(&mut self.window, at, limit, |lsn, op| {
                 absolute_paths.observe(op);
                 match op {
-                    FileOp::Delete { space, .. } => {
-                        deleted.insert(space);
-                    }
+                    FileOp::Create { space, .. } => drop(notes.created.insert(space)),
+                    FileOp::Delete { space, .. } => drop(notes.deleted.insert(space)),
                     FileOp::Unknown { kind } => unknown = Some((lsn, kind)),
                     _ => {}
                 }
@@ -186,12 +182,12 @@ impl Log {
             if walked.bytes > 0 {
                 spool.append(&self.window[..walked.bytes])?;
                 at = Lsn(at.0 + walked.bytes as u64);
-                shared.note_deleted(&deleted);
+                shared.note_files(&notes);
                 shared.advance(at);
             }
             match walked.stop {
                 WalkStop::Limit => {
-                    return Ok(Captured { spool, stop: at, absolute_paths, lag_bytes_max, deleted });
+                    return Ok(Captured { spool, stop: at, absolute_paths, lag_bytes_max });
                 }
                 WalkStop::NeedMore if walked.bytes == 0 => {
                     let most =

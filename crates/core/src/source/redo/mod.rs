@@ -14,7 +14,7 @@ use std::{
 
 use holdfast_formats::{Lsn, PageSize, SpaceId};
 
-use super::{FileSpec, Role, Sink, spool::Spool};
+use super::{FileSpec, Pages, Role, Sink, spool::Spool};
 use crate::{
     error::{Error, Result},
     physical::REDO_ITEM,
@@ -39,7 +39,11 @@ pub(crate) fn send(spool: &Spool, keep_bytes: u64, last: &[u8], sink: &dyn Sink)
     let mut send_whole_pages = |held: &mut Vec<u8>| -> Result<()> {
         let whole = held.len() / page_bytes * page_bytes;
         if whole > 0 {
-            sink.pages(file, sent_pages, &held[..whole], &|_| false)?;
+            let bytes = &held[..whole];
+            sink.pages(
+                file,
+                Pages { first: sent_pages, page_size: PageSize::DEFAULT_FILE, bytes, holes: &[] },
+            )?;
             sent_pages += (whole / page_bytes) as u64;
             held.drain(..whole);
         }
@@ -55,6 +59,15 @@ pub(crate) fn send(spool: &Spool, keep_bytes: u64, last: &[u8], sink: &dyn Sink)
     sink.file_end(file, keep_bytes + last.len() as u64)
 }
 
+/// Tablespaces that captured redo says were created or deleted (MariaDB).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileNotes {
+    /// Created since the capture began: all of their pages are in the redo.
+    pub created: BTreeSet<SpaceId>,
+    /// Dropped or discarded since.
+    pub deleted: BTreeSet<SpaceId>,
+}
+
 /// What a follower and those who wait for it share.
 #[derive(Debug, Default)]
 pub(crate) struct Follow {
@@ -63,7 +76,7 @@ pub(crate) struct Follow {
     stop_at: AtomicU64,
     ended: AtomicBool,
     failure: Mutex<Option<Error>>,
-    deleted: Mutex<BTreeSet<SpaceId>>,
+    noted: Mutex<FileNotes>,
     moved: Condvar,
     moved_lock: Mutex<()>,
 }
@@ -87,11 +100,11 @@ impl Follow {
         Some(self.stop_at.load(Ordering::Acquire)).filter(|lsn| *lsn != 0).map(Lsn)
     }
 
-    /// Shares which tablespaces the redo says were deleted; before the LSN advances past it.
-    fn note_deleted(&self, deleted: &BTreeSet<SpaceId>) {
-        let mut noted = self.deleted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if noted.len() < deleted.len() {
-            noted.clone_from(deleted);
+    /// Shares what the redo notes about files; before the LSN advances past it.
+    fn note_files(&self, notes: &FileNotes) {
+        let mut noted = self.noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *noted != *notes {
+            noted.clone_from(notes);
         }
     }
 

@@ -1,0 +1,117 @@
+//! Phase `complete`: everything is stored and confirmed; refs, report, and last the outcome, which makes it a backup.
+
+use holdfast_repo::{
+    RunNo,
+    manifest::{HEAD_SCHEMA, Head},
+    run::{Ending, FinishError, Run},
+    writer::{FinishedData, WriterMeters},
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{
+    BackupOptions, BackupReport,
+    report::{REPORT_SCHEMA, StageTime, Watch, ms},
+};
+use crate::{
+    error::{Context, Error, Result},
+    points::point,
+    source::Captured,
+};
+
+/// Publishes the backup.
+pub(super) fn publish(
+    run: &mut Run,
+    base: Option<RunNo>,
+    captured: Captured,
+    finished: FinishedData,
+    meters: &WriterMeters,
+    options: &BackupOptions,
+    watch: &Watch<'_>,
+) -> Result<BackupReport> {
+    let finished_at = jiff::Timestamp::now();
+    let started_at = finished_at - jiff::SignedDuration::try_from(watch.elapsed()).unwrap_or_default();
+    let head = Head {
+        schema: HEAD_SCHEMA,
+        run: run.no().0,
+        source: run.log().source.to_string(),
+        kind: run.log().kind.to_string(),
+        method: "physical".to_owned(),
+        started_at,
+        finished_at,
+        tags: options.tags.clone(),
+        server: object(&captured.facts)?,
+        redo: Some(object(&captured.redo)?),
+        position: Some(object(&captured.position)?),
+        totals: finished.totals,
+        flags: Vec::new(),
+        base: base.map(|base| base.0),
+        roots: finished.roots.iter().map(|root| (*root).into()).collect(),
+        more: Map::new(),
+    };
+    let report = report(run, base, captured, &finished, meters, options, watch, (started_at, finished_at));
+    run.write_report(&serde_json::to_vec(&report).context("describe the run")?)?;
+    point("backup.report.durable");
+    let head = head.encode().context("encode the manifest head")?;
+    run.finish(Ending::Backup { head, refs: finished.refs, parts: finished.parts }).map_err(lost)?;
+    point("backup.published");
+    Ok(report)
+}
+
+fn object(value: &impl Serialize) -> Result<Map<String, Value>> {
+    match serde_json::to_value(value).context("describe the backup")? {
+        Value::Object(object) => Ok(object),
+        other => Err(Error::failed(format!("describe the backup: {other} is no JSON object"))),
+    }
+}
+
+fn lost(error: FinishError) -> Error {
+    match error {
+        FinishError::Repo(error) => error.into(),
+        error => Error::failed(error.to_string())
+            .hinted("this process was frozen or cut off from the repository for longer than its lease; run the backup again"),
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "each is a part of the report")]
+fn report(
+    run: &Run,
+    base: Option<RunNo>,
+    captured: Captured,
+    finished: &FinishedData,
+    meters: &WriterMeters,
+    options: &BackupOptions,
+    watch: &Watch<'_>,
+    (started_at, finished_at): (jiff::Timestamp, jiff::Timestamp),
+) -> BackupReport {
+    let stages = [
+        ("compare", &meters.compare),
+        ("compress", &meters.pipeline.compress),
+        ("seal", &meters.pipeline.seal),
+        ("upload", &meters.pipeline.upload),
+        ("finish", &meters.pipeline.finish),
+    ];
+    let stages =
+        stages.map(|(name, meter)| StageTime { name, busy_ms: ms(meter.busy()), bytes: meter.bytes() });
+    BackupReport {
+        schema_version: REPORT_SCHEMA,
+        backup: run.no().0,
+        base: base.map(|base| base.0),
+        source: run.log().source.to_string(),
+        kind: run.log().kind.to_string(),
+        holdfast_version: env!("CARGO_PKG_VERSION"),
+        server_version: captured.facts.version.to_string(),
+        started_at: started_at.to_string(),
+        finished_at: finished_at.to_string(),
+        total_ms: ms(watch.elapsed()),
+        phases: watch.phases(),
+        stages: stages.to_vec(),
+        position: captured.position,
+        locks: captured.stats.locks.clone(),
+        capture: captured.stats,
+        totals: finished.totals,
+        memory_bytes_max: crate::usage::memory_bytes_max(),
+        cpu_seconds: crate::usage::cpu_time().as_secs_f64(),
+        compression: options.compression.to_string(),
+    }
+}

@@ -1,0 +1,176 @@
+//! A backup of a running server into a repository.
+//!
+//! [`run`] is the outline: reach the server → begin a run → capture into the writer → complete. The manifest is the
+//! last thing written; until the run's outcome exists there is no backup, and whatever was stored is garbage that a
+//! later prune removes, or that the next run adopts.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use holdfast_pipe::Compression;
+use holdfast_repo::{
+    Kind, LogName, Repo, SourceName,
+    hooks::Hooks,
+    run::{BeginError, Run, RunOptions},
+    writer::{BackupWriter, Foundation, WriteError, WriterOptions},
+};
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::{Cancel, Event, Listener},
+    points::point,
+    server::ConnectOptions,
+};
+
+mod complete;
+mod reach;
+mod report;
+mod sink;
+
+pub use report::{BackupReport, PhaseTime, REPORT_SCHEMA};
+
+/// What the user decides.
+#[derive(Clone, Debug)]
+pub struct BackupOptions {
+    /// How to reach the server.
+    pub connect: ConnectOptions,
+    /// The history that the backup belongs to; `None`: host and port of the server.
+    pub name: Option<SourceName>,
+    /// The data directory, where it is elsewhere for this process than for the server.
+    pub datadir: Option<PathBuf>,
+    /// Where this process sees paths of the server: its prefix, ours.
+    pub path_map: Vec<(PathBuf, PathBuf)>,
+    /// Reader threads.
+    pub parallel: usize,
+    /// How chunks are made smaller.
+    pub compression: Compression,
+    /// Threads that compress.
+    pub compress_threads: usize,
+    /// Threads that seal.
+    pub encrypt_threads: usize,
+    /// Memory for everything that grows.
+    pub memory_bytes: usize,
+    /// Of the data, how much may be stored again although unchanged.
+    pub max_rewrite_fraction: f64,
+    /// Longest time that commits, or writes to tables of other engines, may be blocked in one try.
+    pub lock_max: Duration,
+    /// Longest time that DDL may be blocked in one try.
+    pub ddl_lock_max: Duration,
+    /// Longest time to wait for a lock in one try.
+    pub lock_wait: Duration,
+    /// Tries to take the locks.
+    pub lock_tries: u32,
+    /// Where the redo spool goes; `None`: the system's directory for temporary files that survive a restart.
+    pub spool_dir: Option<PathBuf>,
+    /// Most redo that may be captured.
+    pub redo_spool_max_bytes: u64,
+    /// Words that the user attaches.
+    pub tags: Vec<String>,
+    /// How the run presents itself and keeps its lease.
+    pub run: RunOptions,
+}
+
+impl BackupOptions {
+    /// What an expert would choose on this host.
+    #[must_use]
+    pub fn new(connect: ConnectOptions) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            connect,
+            name: None,
+            datadir: None,
+            path_map: Vec::new(),
+            parallel: threads.clamp(1, 4),
+            compression: Compression::default(),
+            compress_threads: threads,
+            encrypt_threads: 1,
+            memory_bytes: 256 << 20,
+            max_rewrite_fraction: 0.05,
+            lock_max: Duration::from_secs(2),
+            ddl_lock_max: Duration::from_secs(30),
+            lock_wait: Duration::from_secs(2),
+            lock_tries: 3,
+            spool_dir: None,
+            redo_spool_max_bytes: 64 << 30,
+            tags: Vec::new(),
+            run: RunOptions::of_this_process(),
+        }
+    }
+}
+
+/// Takes a backup.
+pub fn run(
+    repo: &Arc<Repo>,
+    options: &BackupOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<BackupReport> {
+    let watch = report::Watch::new(listener);
+    let reached = reach::server(options, &watch)?;
+    let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
+    reach::room(repo, &log, &reached, &watch)?;
+    let mut run = Run::begin(repo, &log, &options.run).map_err(not_begun)?;
+    point("backup.run.begun");
+    let result = capture_and_complete(&mut run, reached, options, &watch, cancel);
+    if let Err(error) = &result {
+        // Frees the source for the next run at once; should it fail, the lease runs out by itself.
+        drop(run.abandon(&error.to_string()));
+    }
+    result
+}
+
+fn capture_and_complete(
+    run: &mut Run,
+    reached: reach::Reached,
+    options: &BackupOptions,
+    watch: &report::Watch<'_>,
+    cancel: &Cancel,
+) -> Result<BackupReport> {
+    let foundation = Foundation { base: run.history().newest_backup(), adopted: run.history().adoptable() };
+    let base = foundation.base;
+    let writer = BackupWriter::new(run, &foundation, writer_options(options)).map_err(write_failed)?;
+    let mut source = reached.source(options)?;
+    let captured = source.capture(&sink::WriterSink::new(&writer), watch, cancel)?;
+    watch.phase("complete");
+    let meters = Arc::clone(writer.meters());
+    let finished = writer.finish(run).map_err(write_failed)?;
+    point("backup.data.durable");
+    cancel.check()?;
+    if meters.base_unreadable.units() > 0 {
+        let text =
+            "parts of the base backup could not be read and were stored anew; run holdfast check --read-data";
+        watch.event(Event::Warning { text: text.to_owned() });
+    }
+    complete::publish(run, base, captured, finished, &meters, options, watch)
+}
+
+fn writer_options(options: &BackupOptions) -> WriterOptions {
+    WriterOptions {
+        compression: options.compression,
+        compress_threads: options.compress_threads,
+        encrypt_threads: options.encrypt_threads,
+        memory_bytes: options
+            .memory_bytes
+            .saturating_sub(options.parallel * crate::source::copy::BUFFERS_BYTES),
+        max_rewrite_fraction: options.max_rewrite_fraction,
+        hooks: Hooks::new(point),
+        ..WriterOptions::default()
+    }
+}
+
+fn not_begun(error: BeginError) -> Error {
+    match error {
+        BeginError::Active(active) => Error::new(ErrorKind::Active, BeginError::Active(active).to_string())
+            .hinted(
+                "wait for it; if its host is gone, its lease ends 15 minutes after its last sign of life",
+            ),
+        BeginError::Repo(error) => error.into(),
+        error => Error::failed("begin the run").caused_by(error),
+    }
+}
+
+fn write_failed(error: WriteError) -> Error {
+    match error {
+        WriteError::Repo(error) => error.into(),
+        error => Error::failed("write to the repository").caused_by(error),
+    }
+}

@@ -1,0 +1,171 @@
+//! Phase `reach`: connect, see what server this is and what we may do, refuse what would go wrong, find its files.
+
+use std::{
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use holdfast_formats::Flavor;
+use holdfast_repo::{LogName, Repo, SourceName, history::History};
+
+use super::{BackupOptions, report::Watch};
+use crate::{
+    error::{Context, Error, Result},
+    event::{Event, Listener},
+    server::{Purpose, ServerFacts, Session, TableInventory, grants, stale},
+    source::{
+        CaptureOptions, Source, files::walk, mariadb::MariaDbSource, mysql::MySqlSource, options::map_path,
+    },
+};
+
+/// Spool directories to choose from: not `/tmp`, which is often memory.
+const SPOOL_DIR: &str = "/var/tmp";
+
+/// A server that can be backed up.
+pub(super) struct Reached {
+    pub(super) name: SourceName,
+    facts: ServerFacts,
+    session: Session,
+    datadir: PathBuf,
+    redo_dir: PathBuf,
+    data_bytes: u64,
+}
+
+/// Connects, probes and refuses.
+pub(super) fn server(options: &BackupOptions, watch: &Watch<'_>) -> Result<Reached> {
+    watch.phase("reach");
+    let mut session = Session::open(&options.connect, Purpose::Control)?;
+    let facts = ServerFacts::probe(&mut session)?;
+    facts.refuse_unsupported()?;
+    grants::check_grants(&mut session)?;
+    let tables = TableInventory::read(&mut session)?;
+    tables.refuse_unsupported()?;
+    for text in tables.warnings() {
+        watch.event(Event::Warning { text });
+    }
+    for other in stale::other_sessions(&mut session, &options.connect.run)? {
+        let text = format!("{other} is still there: another run, or one that has just died");
+        watch.event(Event::Warning { text });
+    }
+    let here = |path: PathBuf| map_path(&options.path_map, &path);
+    let datadir = match &options.datadir {
+        Some(datadir) => datadir.clone(),
+        None => here(facts.resolved(Path::new(""))),
+    };
+    let redo_dir = match (facts.flavor(), &options.datadir, &facts.innodb.log_group_home_dir) {
+        (_, Some(datadir), home) if home.as_ref().is_none_or(|home| home.is_relative()) => {
+            datadir.join(home.as_deref().unwrap_or(Path::new("")))
+        }
+        _ => here(facts.redo_dir()),
+    };
+    let redo_dir = match facts.flavor() {
+        Flavor::MariaDb => redo_dir,
+        Flavor::MySql => redo_dir.join("#innodb_redo"),
+    };
+    let data_bytes = readable_bytes(&datadir)?;
+    watch.note(format!(
+        "{} at {}: {} in {}",
+        facts.version,
+        facts.identity.hostname,
+        human(data_bytes),
+        datadir.display()
+    ));
+    let name = match &options.name {
+        Some(name) => name.clone(),
+        None => default_name(&facts)?,
+    };
+    Ok(Reached { name, facts, session, datadir, redo_dir, data_bytes })
+}
+
+/// `host:port`, with what cannot be in a name left out.
+fn default_name(facts: &ServerFacts) -> Result<SourceName> {
+    let host: String = facts
+        .identity
+        .hostname
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+        .collect();
+    let host = host.trim_start_matches('.');
+    let name = format!("{}:{}", if host.is_empty() { "server" } else { host }, facts.identity.port);
+    name.parse().context("make a name for this source").map_err(|error| error.hinted("give one by --name"))
+}
+
+/// Size of everything below the data directory; fails if it is not there or not ours to read.
+fn readable_bytes(datadir: &Path) -> Result<u64> {
+    let found = walk(datadir, &|_| false).map_err(|error| {
+        error.hinted("the data directory must be readable here; see --datadir and --path-map, and run as the server's user or root")
+    })?;
+    Ok(found
+        .values()
+        .filter(|entry| !entry.is_dir)
+        .filter_map(|entry| std::fs::metadata(&entry.real).ok())
+        .map(|metadata| metadata.len().min(metadata.blocks() * 512))
+        .sum())
+}
+
+/// Forecasts what will be stored, and refuses to begin when it cannot fit.
+pub(super) fn room(repo: &Repo, log: &LogName, reached: &Reached, watch: &Watch<'_>) -> Result<()> {
+    let Some(free) = repo.store().free_bytes().map_err(holdfast_repo::RepoError::from)? else {
+        return Ok(());
+    };
+    let history = History::read(repo, log)?;
+    // The first backup stores everything, compressed to a third or so; later ones what has changed.
+    let (least, likely) = match history.newest_backup() {
+        None => (reached.data_bytes / 20, reached.data_bytes / 2),
+        Some(_) => (0, reached.data_bytes / 20),
+    };
+    if free < least {
+        return Err(Error::failed(format!(
+            "{} has {} free, too little for a first backup of {}",
+            repo.store().location(),
+            human(free),
+            human(reached.data_bytes)
+        ))
+        .hinted("make room, or choose another repository"));
+    }
+    if free < likely {
+        watch.event(Event::Warning {
+            text: format!(
+                "{} has {} free; this backup may need about {}",
+                repo.store().location(),
+                human(free),
+                human(likely)
+            ),
+        });
+    }
+    Ok(())
+}
+
+impl Reached {
+    /// The server as a source.
+    pub(super) fn source(self, options: &BackupOptions) -> Result<Box<dyn Source>> {
+        let capture = CaptureOptions {
+            datadir: self.datadir,
+            redo_dir: self.redo_dir,
+            path_map: options.path_map.clone(),
+            parallel: options.parallel,
+            lock_max: options.lock_max,
+            ddl_lock_max: options.ddl_lock_max,
+            lock_wait: options.lock_wait,
+            lock_tries: options.lock_tries,
+            spool_dir: options.spool_dir.clone().unwrap_or_else(|| PathBuf::from(SPOOL_DIR)),
+            redo_spool_max_bytes: options.redo_spool_max_bytes,
+        };
+        let connect = options.connect.clone();
+        Ok(match self.facts.flavor() {
+            Flavor::MariaDb => Box::new(MariaDbSource::new(connect, self.facts, self.session, capture)),
+            Flavor::MySql => Box::new(MySqlSource::new(connect, self.facts, self.session, capture)),
+        })
+    }
+}
+
+fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}

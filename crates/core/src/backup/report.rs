@@ -1,0 +1,133 @@
+//! What a backup measured. Stored with the run, printed at its end.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use holdfast_repo::manifest::Totals;
+use serde::Serialize;
+
+use crate::{
+    event::{Event, Listener},
+    physical::Position,
+    server::LockRecord,
+    source::CaptureStats,
+};
+
+/// Version of the report's layout; raised when a field changes its meaning or goes.
+pub const REPORT_SCHEMA: u32 = 1;
+
+/// How long a phase took.
+#[derive(Clone, Debug, Serialize)]
+pub struct PhaseTime {
+    /// `reach`, `start`, `copy`, `stop`, `complete`.
+    pub name: &'static str,
+    /// Wall time.
+    pub ms: u64,
+}
+
+/// Busy time of a stage, summed over its threads.
+#[derive(Clone, Debug, Serialize)]
+pub struct StageTime {
+    /// `compress`, `seal`, `upload`, …
+    pub name: &'static str,
+    /// Busy time.
+    pub busy_ms: u64,
+    /// Bytes that went through it.
+    pub bytes: u64,
+}
+
+/// What a backup measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct BackupReport {
+    /// [`REPORT_SCHEMA`].
+    pub schema_version: u32,
+    /// Number of the run, and of the backup.
+    pub backup: u64,
+    /// The backup that unchanged pages were compared with.
+    pub base: Option<u64>,
+    /// Whose.
+    pub source: String,
+    /// `physical`.
+    pub kind: String,
+    /// What wrote it.
+    pub holdfast_version: &'static str,
+    /// The server, as it calls itself.
+    pub server_version: String,
+    /// When it began, RFC 3339, UTC.
+    pub started_at: String,
+    /// When the backup was complete.
+    pub finished_at: String,
+    /// Wall time.
+    pub total_ms: u64,
+    /// Its parts.
+    pub phases: Vec<PhaseTime>,
+    /// Busy time of the stages between source and repository.
+    pub stages: Vec<StageTime>,
+    /// The state it restores to.
+    pub position: Position,
+    /// What the capture did.
+    pub capture: CaptureStats,
+    /// Locks, in the order they were released.
+    pub locks: Vec<LockRecord>,
+    /// What was stored.
+    pub totals: Totals,
+    /// Highest memory of the process.
+    pub memory_bytes_max: u64,
+    /// CPU time of the process, user and system.
+    pub cpu_seconds: f64,
+    /// How it was made smaller.
+    pub compression: String,
+}
+
+/// Passes events on and takes the time of the phases.
+pub(super) struct Watch<'a> {
+    listener: &'a dyn Listener,
+    started: Instant,
+    phases: Mutex<Vec<(&'static str, Instant)>>,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(listener: &'a dyn Listener) -> Self {
+        Self { listener, started: Instant::now(), phases: Mutex::default() }
+    }
+
+    pub(super) fn phase(&self, name: &'static str) {
+        self.event(Event::Phase { name });
+    }
+
+    pub(super) fn note(&self, text: String) {
+        self.event(Event::Note { text });
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(super) fn phases(&self) -> Vec<PhaseTime> {
+        let phases = self.phases.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let ends = phases.iter().skip(1).map(|(_, begin)| *begin).chain([Instant::now()]);
+        phases
+            .iter()
+            .zip(ends)
+            .map(|((name, begin), end)| PhaseTime { name, ms: ms(end.duration_since(*begin)) })
+            .collect()
+    }
+}
+
+impl Listener for Watch<'_> {
+    fn event(&self, event: Event) {
+        if let Event::Phase { name } = &event {
+            self.phases
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .push((name, Instant::now()));
+        }
+        self.listener.event(event);
+    }
+}
+
+pub(super) fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

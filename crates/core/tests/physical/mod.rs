@@ -1,0 +1,91 @@
+//! Hot backups of busy servers. The judge is always the server: a restored copy, attached as a replica at the recorded
+//! position, must catch up and then hold the same rows in every table.
+
+use std::{sync::Arc, time::Duration};
+
+use holdfast_core::{
+    Cancel,
+    backup::{self, BackupOptions, BackupReport},
+    restore::{self, RestoreOptions, RestoreReport},
+};
+use holdfast_repo::{Kind, LogName, Protection, Repo, RunNo, keys::KdfParams, store::create_store};
+use holdfast_testkit::{
+    Server, ServerKind, ServerOptions,
+    checksum::assert_equal_checksums,
+    data::{misc, shop},
+    load::{DdlStorm, WriteLoad, writes::check_ledger},
+    replica::{self, Position},
+};
+use tempfile::TempDir;
+
+use crate::capture::Told;
+
+mod consistency;
+
+/// A server with data, a repository, and room to restore into.
+struct Stage {
+    source: Server,
+    repo: Arc<Repo>,
+    dir: TempDir,
+}
+
+impl Stage {
+    fn new(kind: ServerKind, size_mib: u64) -> Self {
+        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        shop::load(&source, shop::ShopOptions { size_mib, ..shop::ShopOptions::default() }).unwrap();
+        misc::create(&source, misc::MiscOptions::default()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let store = create_store(dir.path().join("repo").to_str().unwrap()).unwrap();
+        let password = holdfast_repo::Password::new("a password".to_owned()).unwrap();
+        let repo = Repo::init(store, &Protection::Password { password: &password, kdf: KdfParams::DEFAULT })
+            .unwrap();
+        Self { source, repo: Arc::new(repo), dir }
+    }
+
+    fn log(&self) -> LogName {
+        LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
+    }
+
+    fn options(&self) -> BackupOptions {
+        BackupOptions {
+            name: Some("db1".parse().unwrap()),
+            spool_dir: Some(self.dir.path().to_owned()),
+            ..BackupOptions::new(super::server::options(&self.source))
+        }
+    }
+
+    fn back_up(&self) -> BackupReport {
+        backup::run(&self.repo, &self.options(), &Told, &Cancel::default()).unwrap()
+    }
+
+    fn restore(&self, backup: u64) -> (Restored, RestoreReport) {
+        let target = self.dir.path().join(format!("restored-{backup}"));
+        let options = RestoreOptions {
+            server_binary: Some(self.source.kind().server_program().unwrap()),
+            ..RestoreOptions::new(target.clone())
+        };
+        let report =
+            restore::run(&self.repo, &self.log(), RunNo(backup), &options, &Told, &Cancel::default())
+                .unwrap();
+        let server = Server::attach(self.source.kind(), target, ServerOptions::default()).unwrap();
+        (Restored { server }, report)
+    }
+
+    /// Restores `backup`, lets it catch up with the source, and compares all tables. The source must be quiet.
+    fn prove(&self, backup: &BackupReport) {
+        let (restored, report) = self.restore(backup.backup);
+        let prepared = report.prepared.expect("the server recovered it");
+        assert_eq!(prepared.lsn, backup.position.lsn, "recovery ended elsewhere");
+        check_ledger(&restored.server).unwrap();
+        let gtid = backup.position.gtid.clone().unwrap();
+        let position = if self.source.kind().is_mariadb() { Position::Gtid(gtid) } else { Position::Held };
+        replica::catch_up(&self.source, &restored.server, &position, Duration::from_secs(120)).unwrap();
+        let tables = assert_equal_checksums(&self.source, &restored.server).unwrap();
+        println!("backup {}: {tables} tables equal", backup.backup);
+    }
+}
+
+/// A server on a restored directory.
+struct Restored {
+    server: Server,
+}
