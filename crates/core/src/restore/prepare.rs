@@ -32,7 +32,7 @@ use super::{
 use crate::{
     error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
-    physical::{BinlogPosition, CapturedRedo},
+    physical::{BinlogPosition, CapturedRedo, Position},
     server::{
         ServerFacts,
         process::{Network, RunAs, ServerBinary, ServerExit, ServerRun},
@@ -44,9 +44,26 @@ const SCRATCH: &str = "#holdfast-prepare";
 /// Where it is instead if a socket's path in the target would be too long for the kernel.
 const SCRATCH_SHORT: &str = "/tmp";
 const SOCKET_PATH_MAX: usize = 100;
-/// What tells MySQL to stop once it is up.
-const SHUTDOWN_FILE: &str = "#holdfast-shutdown.sql";
-const SHUTDOWN: &[u8] = b"SHUTDOWN;\n";
+/// What MySQL executes once it is up.
+const INIT_FILE: &str = "#holdfast-init.sql";
+
+/// Sets the GTIDs of the position, then stops. The GTIDs of writes to other engines' tables are only in the source's
+/// binlog until it rotates, so the copy's own list has gaps (verified on 9.7.4).
+fn init_file(position: &Position) -> Vec<u8> {
+    let mut statements = String::new();
+    if let Some(gtid) = position.gtid.as_deref().filter(|gtid| gtid.chars().all(in_gtid_set)) {
+        let gtid: String = gtid.split_whitespace().collect();
+        statements.push_str("RESET BINARY LOGS AND GTIDS;\n");
+        statements.push_str(&format!("SET GLOBAL gtid_purged = '{gtid}';\n"));
+    }
+    statements.push_str("SHUTDOWN;\n");
+    statements.into_bytes()
+}
+
+/// The position comes from the repository and becomes part of a statement.
+fn in_gtid_set(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | ',' | '_' | ' ' | '\n')
+}
 
 const BUFFER_POOL_MIN: u64 = 128 << 20;
 const BUFFER_POOL_MAX: u64 = 1 << 30;
@@ -129,7 +146,7 @@ fn arguments(
         }
         Flavor::MySql => {
             let mut init = OsString::from("--init-file=");
-            init.push(datadir.join(SHUTDOWN_FILE));
+            init.push(datadir.join(INIT_FILE));
             for option in [
                 "--persisted-globals-load=OFF",
                 "--mysqlx=OFF",
@@ -164,10 +181,10 @@ pub(super) fn run(
 ) -> Result<Prepared> {
     let tree = roots.target();
     let flavor = opened.server.version.flavor;
-    let shutdown = own_path(SHUTDOWN_FILE)?;
+    let init = own_path(INIT_FILE)?;
     if flavor == Flavor::MySql {
-        let write = || tree.create_file(&shutdown, 0o644)?.write_all(SHUTDOWN);
-        write().map_err(|error| io_failed("write", tree.path_of(&shutdown), error))?;
+        let write = || tree.create_file(&init, 0o644)?.write_all(&init_file(&opened.position));
+        write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
     }
     let buffer_pool =
         plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
@@ -194,7 +211,7 @@ pub(super) fn run(
     }
     compare_binlog(opened.position.binlog.as_ref(), recovered.binlog.as_ref(), listener);
     if flavor == Flavor::MySql {
-        tree.remove(&shutdown).map_err(|error| io_failed("remove", tree.path_of(&shutdown), error))?;
+        tree.remove(&init).map_err(|error| io_failed("remove", tree.path_of(&init), error))?;
     }
     Ok(Prepared {
         program: binary.path.clone(),

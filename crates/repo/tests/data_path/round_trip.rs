@@ -254,7 +254,7 @@ fn random_doings_end_as_the_model_says() {
                         }
                         _ => {
                             let most = if random.below(3) == 0 { 9_000 } else { 80 };
-                    let pages = random.below(most);
+                            let pages = random.below(most);
                             let len = (pages * 1024 + random.below(1024)) as usize;
                             let mut file = SourceFile::random(&mut random, 1024, len);
                             for page in 0..file.pages() {

@@ -91,9 +91,8 @@ impl Capture<'_> {
 
     /// Makes the copied files those that exist now, under the names they have now.
     fn settle(&mut self, lock: &mut InstanceLock) -> std::result::Result<(), Stopped> {
-        lock.session().with(status::flush_engine_logs)?;
-        let flushed = lock.session().with(MySqlRedoStatus::read)?.flushed;
-        self.follower.wait_for(flushed, REDO_WAIT)?;
+        let end = lock.session().with(status::mysql_durable_end)?;
+        self.follower.wait_for(end, REDO_WAIT)?;
         let spaces = lock.session().with(status::tablespaces)?;
         let listing = self.list()?;
         let rescan = self.rescan(listing.tablespaces, &spaces)?;
