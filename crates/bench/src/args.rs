@@ -30,7 +30,7 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct PhysicalArgs {
     /// Tables on each server, about
-    #[arg(long, value_name = "MIB", default_value_t = 4000)]
+    #[arg(long, value_name = "MIB", default_value_t = 3500)]
     size_mib: u64,
 
     /// How often each contestant runs

@@ -52,9 +52,9 @@ impl Tool for Nothing {
 
 fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> =
-        vec![Box::new(Nothing), Box::new(CopyDatadir), Box::new(Holdfast::defaults(&options.holdfast))];
+        vec![Box::new(Nothing), Box::new(Holdfast::defaults(&options.holdfast))];
     if kind.is_mariadb() {
-        tools.push(Box::new(Holdfast::plain(&options.holdfast)));
+        tools.push(Box::new(CopyDatadir));
         for output in [Output::Directory, Output::ZstdStream] {
             tools.push(Box::new(MariadbBackup { output, placing: Placing::Copy }));
         }

@@ -27,7 +27,7 @@ impl Tool for CopyDatadir {
     }
 
     fn expected_s_per_gb(&self, _verb: Verb) -> f64 {
-        2.2
+        1.8
     }
 
     fn backup(&self, source: &Source, dir: &Path) -> Result<Job> {

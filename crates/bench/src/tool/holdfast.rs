@@ -30,7 +30,7 @@ impl Holdfast {
             label: "holdfast (zstd, encrypted)",
             init_options: "",
             backup_options: "",
-            expected_s_per_gb: 2.8,
+            expected_s_per_gb: 2.4,
         }
     }
 
@@ -41,7 +41,7 @@ impl Holdfast {
             label: "holdfast (plain, unencrypted)",
             init_options: " --no-encryption",
             backup_options: " --compress none",
-            expected_s_per_gb: 2.5,
+            expected_s_per_gb: 2.0,
             ..Holdfast::defaults(program)
         }
     }
@@ -52,7 +52,7 @@ impl Holdfast {
             id: "holdfast-lz4",
             label: "holdfast (lz4, encrypted)",
             backup_options: " --compress lz4",
-            expected_s_per_gb: 2.5,
+            expected_s_per_gb: 2.2,
             ..Holdfast::defaults(program)
         }
     }
@@ -111,7 +111,7 @@ impl Tool for Holdfast {
         match verb {
             Verb::Backup => self.expected_s_per_gb,
             Verb::Incremental => 1.3,
-            Verb::Restore => 3.2,
+            Verb::Restore => 2.8,
         }
     }
 

@@ -77,11 +77,11 @@ impl Tool for MariadbBackup {
 
     fn expected_s_per_gb(&self, verb: Verb) -> f64 {
         match (verb, self.output, self.placing) {
-            (Verb::Backup, Output::Directory, _) => 2.4,
-            (Verb::Backup, Output::ZstdStream, _) => 4.4,
+            (Verb::Backup, Output::Directory, _) => 2.0,
+            (Verb::Backup, Output::ZstdStream, _) => 4.0,
             (Verb::Incremental, ..) => 1.8,
-            (Verb::Restore, _, Placing::Copy) => 6.0,
-            (Verb::Restore, _, Placing::Move) => 4.0,
+            (Verb::Restore, _, Placing::Copy) => 5.0,
+            (Verb::Restore, _, Placing::Move) => 3.5,
         }
     }
 

@@ -30,8 +30,8 @@ impl Tool for CloneLocal {
 
     fn expected_s_per_gb(&self, verb: Verb) -> f64 {
         match verb {
-            Verb::Restore => 2.2,
-            _ => 2.4,
+            Verb::Restore => 1.8,
+            _ => 2.0,
         }
     }
 
