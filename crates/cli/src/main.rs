@@ -1,2 +1,52 @@
-//! The command line.
-fn main() {}
+//! The `holdfast` program: turns what was typed into options of `holdfast-core` and `holdfast-repo`, runs one verb,
+//! says what came of it.
+//!
+//! `args` is what was typed, `config` what the file says, `commands` has one file for each verb, `output` is the only
+//! part that prints, `exit` holds the codes.
+
+use std::{process::ExitCode, sync::Arc};
+
+use holdfast_core::{Cancel, Error, ErrorKind};
+
+mod args;
+mod commands;
+mod config;
+mod exit;
+mod output;
+mod password;
+mod signals;
+
+use exit::Exit;
+use output::{Output, Verbosity};
+
+fn main() -> ExitCode {
+    let typed: Vec<_> = std::env::args_os().collect();
+    let cli = match args::parse(&typed) {
+        Ok(cli) => cli,
+        Err(error) => return output::usage(&error, typed.iter().any(|word| word == "--json")).into(),
+    };
+    let verbosity = match (cli.global.quiet, cli.global.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    };
+    let output = Arc::new(Output::new(cli.verb.name(), cli.global.json, verbosity));
+    let cancel = Cancel::default();
+    let done = commands::run(cli, &output, &cancel);
+    done.unwrap_or_else(|error| {
+        let error = if cancel.is_cancelled() && error.kind() != ErrorKind::Interrupted {
+            Error::new(ErrorKind::Interrupted, "interrupted").caused_by(error)
+        } else {
+            error
+        };
+        output.error(&error);
+        error.kind().into()
+    })
+    .into()
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}

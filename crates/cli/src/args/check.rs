@@ -1,0 +1,25 @@
+use clap::Args;
+use holdfast_repo::SourceName;
+
+use super::units::Percent;
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast check                    every backup's structure: seconds
+  holdfast check --read-data        read and authenticate every byte
+  holdfast check --read-data=10%    a tenth of the packs, others each time";
+
+/// Check that the repository is whole.
+///
+/// Without --read-data: that every object a backup needs is there, is signed, has the right size, and that all references agree.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct CheckArgs {
+    /// Read and authenticate stored data too, all of it or a part
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, default_missing_value = "100%")]
+    pub(crate) read_data: Option<Percent>,
+
+    /// Only this source
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<SourceName>,
+}

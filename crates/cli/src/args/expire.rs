@@ -1,0 +1,69 @@
+use clap::Args;
+use serde::Deserialize;
+
+use super::{backup_ref::BackupRef, inspect::NameArg};
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast expire --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
+  holdfast expire --name db1 --keep-last 3 --keep-yearly 10
+  holdfast expire 17 18 --name db1
+
+Space is freed by prune. The last backup of a source is never dropped by a rule.";
+
+/// Drop backups, by rules or by name.
+///
+/// A backup stays when any rule keeps it. Rules go by UTC days, ISO weeks, months and years, and keep the newest backup of each.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct ExpireArgs {
+    /// Backups to drop: 42, db1#42 or db1/physical#42
+    #[arg(value_name = "ID", conflicts_with_all = KeepArgs::IDS)]
+    pub(crate) ids: Vec<BackupRef>,
+
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
+
+    /// Only show what would be dropped
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) name: NameArg,
+}
+
+/// Which backups stay.
+#[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
+#[command(next_help_heading = "Rules")]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct KeepArgs {
+    /// Keep the newest N
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_last: Option<u32>,
+    /// Keep the newest of each of the last N hours that have one
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_hourly: Option<u32>,
+    /// Keep the newest of each of the last N days that have one
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_daily: Option<u32>,
+    /// Keep the newest of each of the last N weeks that have one
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_weekly: Option<u32>,
+    /// Keep the newest of each of the last N months that have one
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_monthly: Option<u32>,
+    /// Keep the newest of each of the last N years that have one
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_yearly: Option<u32>,
+}
+
+impl KeepArgs {
+    /// clap's names of the rules.
+    const IDS: [&'static str; 6] =
+        ["keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly"];
+
+    /// The typed rules where there are any, else the file's: rules are one decision, not six.
+    pub(crate) fn or(self, file: Self) -> Self {
+        if self == Self::default() { file } else { self }
+    }
+}

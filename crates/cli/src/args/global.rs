@@ -1,0 +1,36 @@
+//! Options of every verb.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Options of every verb.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Global")]
+pub(crate) struct GlobalArgs {
+    /// Where the repository is: a directory
+    #[arg(long, global = true, value_name = "URL", env = "HOLDFAST_REPO", hide_env_values = true)]
+    pub(crate) repo: Option<String>,
+
+    /// File whose first line is the repository's password
+    ///
+    /// Without it: HOLDFAST_PASSWORD, the output of HOLDFAST_PASSWORD_COMMAND, the configuration file, or a question on the terminal.
+    #[arg(long, global = true, value_name = "FILE", env = "HOLDFAST_PASSWORD_FILE", hide_env_values = true)]
+    pub(crate) password_file: Option<PathBuf>,
+
+    /// Configuration file [default: ~/.config/holdfast/holdfast.toml or /etc/holdfast/holdfast.toml, where there is one]
+    #[arg(long, global = true, value_name = "FILE", env = "HOLDFAST_CONFIG", hide_env_values = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Write JSON, one object on each line (docs/json.md); the last one is the result
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Only the result, warnings and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Also how long each phase took, and each lock
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+}

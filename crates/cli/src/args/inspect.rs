@@ -1,0 +1,90 @@
+//! Verbs that look and change nothing.
+
+use clap::Args;
+use holdfast_repo::SourceName;
+
+use super::backup_ref::BackupRef;
+
+/// Which source is meant where a number alone would not say.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct NameArg {
+    /// Name of the source [default: as in the configuration, else the only one there is]
+    #[arg(long, value_name = "NAME", env = "HOLDFAST_NAME", hide_env_values = true)]
+    pub(crate) name: Option<SourceName>,
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  holdfast list
+  holdfast list --name db1
+  holdfast list --json | jq -r '.data.backups[-1].id'";
+
+/// List the backups.
+#[derive(Args, Debug)]
+#[command(after_long_help = LIST_EXAMPLES)]
+pub(crate) struct ListArgs {
+    /// Only this source
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<SourceName>,
+
+    /// Only backups with this tag
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Option<String>,
+}
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  holdfast show latest
+  holdfast show 42
+  holdfast show db1#42 --json";
+
+/// Show all there is to know about a backup.
+#[derive(Args, Debug)]
+#[command(after_long_help = SHOW_EXAMPLES)]
+pub(crate) struct ShowArgs {
+    /// The backup: latest, 42, db1#42 or db1/physical#42
+    #[arg(value_name = "ID")]
+    pub(crate) id: BackupRef,
+
+    #[command(flatten)]
+    pub(crate) name: NameArg,
+}
+
+const LS_EXAMPLES: &str = "\
+Examples:
+  holdfast ls latest
+  holdfast ls 42 shop/             a schema's files
+  holdfast ls db1#42 shop/orders.ibd";
+
+/// List the files in a backup, with the tables they hold.
+#[derive(Args, Debug)]
+#[command(after_long_help = LS_EXAMPLES)]
+pub(crate) struct LsArgs {
+    /// The backup: latest, 42, db1#42 or db1/physical#42
+    #[arg(value_name = "ID")]
+    pub(crate) id: BackupRef,
+
+    /// Only this file, or what is below this directory
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) name: NameArg,
+}
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  holdfast report latest
+  holdfast report 42 --json";
+
+/// Show what a run measured: phases, bytes, locks, memory, processor time.
+#[derive(Args, Debug)]
+#[command(after_long_help = REPORT_EXAMPLES)]
+pub(crate) struct ReportArgs {
+    /// The backup: latest, 42, db1#42 or db1/physical#42
+    #[arg(value_name = "ID")]
+    pub(crate) id: BackupRef,
+
+    #[command(flatten)]
+    pub(crate) name: NameArg,
+}

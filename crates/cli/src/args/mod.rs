@@ -1,0 +1,204 @@
+//! What was typed. Nothing here says what it means: that is for `options` and the commands.
+//!
+//! Options that the configuration file may set too are declared once, in a struct that both clap and serde fill
+//! ([`source::SourceArgs`], [`resources::ResourceArgs`], [`expire::KeepArgs`]); what was typed wins.
+
+use std::ffi::OsString;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::exit::Exit;
+
+pub(crate) mod backup;
+pub(crate) mod backup_ref;
+pub(crate) mod check;
+pub(crate) mod expire;
+pub(crate) mod global;
+pub(crate) mod init;
+pub(crate) mod inspect;
+pub(crate) mod owner;
+pub(crate) mod prune;
+#[cfg(test)]
+mod reference;
+pub(crate) mod resources;
+pub(crate) mod restore;
+pub(crate) mod source;
+pub(crate) mod units;
+
+const ABOUT: &str = "Hot backup, restore and recovery for MySQL and MariaDB.";
+
+const OVERVIEW: &str = "\
+Hot backup, restore and recovery for MySQL and MariaDB.
+
+Every backup is complete in itself, encrypted and compressed, and stores only the pages that no earlier backup has. Any backup restores in one pass, and any can be dropped.";
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast --repo /backup/repo init
+  holdfast --repo /backup/repo backup --name db1
+  holdfast --repo /backup/repo list
+  holdfast --repo /backup/repo restore latest --target-dir /var/lib/mysql-new
+  holdfast --repo /backup/repo expire --keep-daily 7 --keep-weekly 4
+  holdfast --repo /backup/repo prune
+
+Options can stand in holdfast.toml, and as HOLDFAST_* in the environment.";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "holdfast",
+    version,
+    about = ABOUT,
+    long_about = OVERVIEW,
+    after_long_help = EXAMPLES,
+    disable_help_flag = true,
+    disable_version_flag = true,
+    max_term_width = 110
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: global::GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// One variant for each verb.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Init(init::InitArgs),
+    Backup(backup::BackupArgs),
+    List(inspect::ListArgs),
+    Show(inspect::ShowArgs),
+    Ls(inspect::LsArgs),
+    Report(inspect::ReportArgs),
+    Restore(restore::RestoreArgs),
+    Check(check::CheckArgs),
+    Expire(expire::ExpireArgs),
+    Prune(prune::PruneArgs),
+    Version(VersionArgs),
+}
+
+impl Verb {
+    /// Its name on the command line.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Init(_) => "init",
+            Self::Backup(_) => "backup",
+            Self::List(_) => "list",
+            Self::Show(_) => "show",
+            Self::Ls(_) => "ls",
+            Self::Report(_) => "report",
+            Self::Restore(_) => "restore",
+            Self::Check(_) => "check",
+            Self::Expire(_) => "expire",
+            Self::Prune(_) => "prune",
+            Self::Version(_) => "version",
+        }
+    }
+}
+
+/// Show the version of the program and of the repository format it writes.
+#[derive(Args, Debug)]
+pub(crate) struct VersionArgs {}
+
+/// The whole command with its help options: `-?` and `--help` as in MySQL's clients, and `-h` too wherever it does
+/// not name a host.
+pub(crate) fn command() -> Command {
+    let help = || {
+        Arg::new("help")
+            .short('?')
+            .long("help")
+            .help("Print this help")
+            .help_heading("Global")
+            .display_order(100)
+            .action(ArgAction::HelpLong)
+    };
+    let version = Arg::new("version")
+        .short('V')
+        .long("version")
+        .help("Print the version")
+        .help_heading("Global")
+        .display_order(101)
+        .action(ArgAction::Version);
+    let command = Cli::command().arg(help().short_alias('h')).arg(version).subcommand_help_heading("Verbs");
+    let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    verbs
+        .into_iter()
+        .fold(command, |command, name| {
+            command.mut_subcommand(name, |verb| {
+                let names_host = verb.get_arguments().any(|arg| arg.get_short() == Some('h'));
+                let help = if names_host { help() } else { help().short_alias('h') };
+                let after = match verb.get_after_long_help() {
+                    Some(examples) => format!("{examples}\n\n{}", Exit::help()),
+                    None => Exit::help(),
+                };
+                verb.disable_help_flag(true).arg(help).after_long_help(after)
+            })
+        })
+        .disable_help_subcommand(false)
+        .after_long_help(format!("{EXAMPLES}\n\n{}", Exit::help()))
+}
+
+/// Reads the command line.
+pub(crate) fn parse(typed: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    if source::password_was_typed(typed) {
+        return Err(command.error(
+            clap::error::ErrorKind::ValueValidation,
+            "a password on the command line can be read by every user of this host\n\n  \
+             hint: use -p alone to be asked for it, --server-password-file, or an option file",
+        ));
+    }
+    let matches: ArgMatches = command.try_get_matches_from_mut(typed)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn clap_finds_no_contradiction() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_has_examples_and_exit_codes() {
+        for verb in command().get_subcommands().filter(|verb| !matches!(verb.get_name(), "help" | "version"))
+        {
+            let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:\n  holdfast "), "{} has no examples", verb.get_name());
+            assert!(help.contains("130  interrupted"), "{} lists no exit codes", verb.get_name());
+        }
+    }
+
+    #[test]
+    fn h_is_the_host_where_there_is_one_and_help_elsewhere() {
+        let Verb::Backup(args) =
+            parse(&typed(&["holdfast", "backup", "-h", "db1", "-P", "3307"])).unwrap().verb
+        else {
+            panic!("not a backup")
+        };
+        assert_eq!((args.source.host.as_deref(), args.source.port), (Some("db1"), Some(3307)));
+        let help = parse(&typed(&["holdfast", "list", "-h"])).unwrap_err();
+        assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn a_typed_password_is_refused_with_a_way_out() {
+        for words in [
+            &["holdfast", "backup", "-psecret"][..],
+            &["holdfast", "backup", "-u", "root", "--password=secret"],
+        ] {
+            let error = parse(&typed(words)).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            let text = error.to_string();
+            assert!(text.contains("--server-password-file") && !text.contains("secret"), "{text}");
+        }
+        assert!(parse(&typed(&["holdfast", "backup", "-p"])).is_ok());
+    }
+}

@@ -1,0 +1,28 @@
+use clap::Args;
+use holdfast_repo::SourceName;
+
+use super::units::Span;
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast prune --dry-run
+  holdfast prune
+
+What is found unneeded is deleted by a later prune, after the grace, so that restores under way can finish.";
+
+/// Free the space of dropped backups and interrupted runs.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct PruneArgs {
+    /// Only show what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// How long unneeded data stays after a prune has named it
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    pub(crate) grace: Span,
+
+    /// Only this source
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<SourceName>,
+}

@@ -1,0 +1,81 @@
+//! What an operation may use of this host, and how backups are compressed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use holdfast_pipe::codec::Compression;
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use super::units::{ByteSize, Percent, Span};
+
+/// What a backup may use.
+#[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
+#[command(next_help_heading = "Resources")]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct ResourceArgs {
+    /// Threads that read data files [default: one for each processor, at most 4]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub(crate) parallel: Option<usize>,
+
+    /// How chunks are compressed: zstd[:-7..19], lz4, gzip[:1..9] or none [default: zstd:1]
+    #[arg(long, value_name = "CODEC[:LEVEL]")]
+    #[serde(deserialize_with = "compression")]
+    pub(crate) compress: Option<Compression>,
+
+    /// Threads that compress [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub(crate) compress_threads: Option<usize>,
+
+    /// Threads that encrypt [default: 1]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub(crate) encrypt_threads: Option<usize>,
+
+    /// Memory for buffers [default: 256M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<ByteSize>,
+
+    /// Longest time that a lock on the server is waited for or held [default: 2s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) lock_max: Option<Span>,
+
+    /// Directory on a disk for redo that waits to be stored [default: /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spool_dir: Option<PathBuf>,
+
+    /// Most redo that may be captured; more fails the backup [default: 64G]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) spool_max: Option<ByteSize>,
+
+    /// How much of what is read may be stored again although unchanged, to keep restores quick [default: 5%]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_rewrite: Option<Percent>,
+}
+
+impl ResourceArgs {
+    /// What was typed, and for the rest what the file says.
+    pub(crate) fn or(self, file: Self) -> Self {
+        Self {
+            parallel: self.parallel.or(file.parallel),
+            compress: self.compress.or(file.compress),
+            compress_threads: self.compress_threads.or(file.compress_threads),
+            encrypt_threads: self.encrypt_threads.or(file.encrypt_threads),
+            memory: self.memory.or(file.memory),
+            lock_max: self.lock_max.or(file.lock_max),
+            spool_dir: self.spool_dir.or(file.spool_dir),
+            spool_max: self.spool_max.or(file.spool_max),
+            max_rewrite: self.max_rewrite.or(file.max_rewrite),
+        }
+    }
+}
+
+/// A number of threads: 1 to 256.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|n| (1..=256).contains(n))
+        .ok_or_else(|| format!("\"{text}\" is not a number of threads: write 1 to 256"))
+}
+
+fn compression<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Compression>, D::Error> {
+    String::deserialize(deserializer)?.parse().map(Some).map_err(D::Error::custom)
+}

@@ -1,0 +1,87 @@
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    backup_ref::BackupRef, inspect::NameArg, owner::Owner, resources::threads, source::PathPair,
+    units::ByteSize,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast restore latest --target-dir /var/lib/mysql-new
+  holdfast restore 42 --target-dir /var/lib/mysql-new --dry-run
+  holdfast restore latest --target-dir /var/lib/mysql --delta
+  holdfast restore latest --target-dir /srv/db1 --map /fast/shop=/srv/fast/shop
+
+The server must not run on the target. The result can be started at once; holdfast-restore.json in it says the position, and the statement to replicate from there is printed.";
+
+/// Restore a backup into a data directory that a server can start on.
+///
+/// Writes the files, then lets the server's own program of the same series recover them to exactly the recorded position. Can be run again after any interruption.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct RestoreArgs {
+    /// The backup: latest, 42, db1#42 or db1/physical#42
+    #[arg(value_name = "ID")]
+    pub(crate) id: BackupRef,
+
+    #[command(flatten)]
+    pub(crate) name: NameArg,
+
+    /// Directory to restore into; must be empty or absent unless --delta
+    #[arg(long, value_name = "DIR")]
+    pub(crate) target_dir: PathBuf,
+
+    /// Reuse what is in the target: only pages that differ are written, files that do not belong are deleted
+    #[arg(long)]
+    pub(crate) delta: bool,
+
+    /// Only show what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Write the files and leave recovery to the server that is started on them
+    #[arg(long, conflicts_with = "server_binary")]
+    pub(crate) no_prepare: bool,
+
+    /// Where files that were outside the data directory go; can be repeated
+    #[arg(long, value_name = "FROM=TO")]
+    pub(crate) map: Vec<PathPair>,
+
+    /// The server's program for the recovery [default: found by series on this host]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) server_binary: Option<PathBuf>,
+
+    /// Who the restored files belong to, where we may say [default: as the target, else who runs this]
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub(crate) owner: Option<Owner>,
+
+    /// Go on with --delta without asking at the terminal
+    #[arg(long, requires = "delta")]
+    pub(crate) yes: bool,
+
+    /// Leave holes where pages are all zeros, not only where the source had holes
+    #[arg(long)]
+    pub(crate) sparse: bool,
+
+    /// Recover with a server of another series, or an older one
+    #[arg(long, conflicts_with = "no_prepare")]
+    pub(crate) allow_version: bool,
+
+    /// An option for the recovering server, like those of a key provider; can be repeated
+    #[arg(long, value_name = "OPTION", conflicts_with = "no_prepare", allow_hyphen_values = true)]
+    pub(crate) prepare_option: Vec<String>,
+
+    /// Buffer pool of the recovery [default: by the amount of redo]
+    #[arg(long, value_name = "SIZE", alias = "use-memory", help_heading = "Resources")]
+    pub(crate) prepare_memory: Option<ByteSize>,
+
+    /// Threads that fetch and write [default: one for each processor, at most 8]
+    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Resources")]
+    pub(crate) parallel: Option<usize>,
+
+    /// Memory for buffers and page maps [default: 256M]
+    #[arg(long, value_name = "SIZE", help_heading = "Resources")]
+    pub(crate) memory: Option<ByteSize>,
+}

@@ -1,0 +1,167 @@
+//! Which server is backed up, in the spellings of MySQL's and MariaDB's own clients.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+/// The server and its files.
+#[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
+#[command(next_help_heading = "Source server")]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct SourceArgs {
+    /// Read this option file only
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["no_defaults", "defaults_extra_file"])]
+    pub(crate) defaults_file: Option<PathBuf>,
+
+    /// Read this option file after the global ones
+    #[arg(long, value_name = "FILE", conflicts_with = "no_defaults")]
+    pub(crate) defaults_extra_file: Option<PathBuf>,
+
+    /// Read groups with this suffix too, like [client_SUFFIX]
+    #[arg(long, value_name = "SUFFIX")]
+    pub(crate) defaults_group_suffix: Option<String>,
+
+    /// Read no option file
+    #[arg(long)]
+    pub(crate) no_defaults: bool,
+
+    /// Host of the server [default: localhost, by socket]
+    #[arg(short = 'h', long, value_name = "HOST")]
+    pub(crate) host: Option<String>,
+
+    /// TCP port [default: 3306]
+    #[arg(short = 'P', long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+
+    /// User on the server [default: as in the option files, else the name of the user who runs this]
+    #[arg(short = 'u', long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+
+    /// Ask for the server's password; a value is refused, since every user of the host could read it
+    #[arg(short = 'p', long)]
+    #[serde(skip)]
+    pub(crate) password: bool,
+
+    /// File whose first line is the server's password
+    ///
+    /// Without it and -p: the option files, then MYSQL_PWD.
+    #[arg(long, value_name = "FILE", conflicts_with = "password")]
+    pub(crate) server_password_file: Option<PathBuf>,
+
+    /// Unix socket of the server
+    #[arg(short = 'S', long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Whether the connection is encrypted, and what is checked [default: preferred]
+    #[arg(long, value_name = "MODE", ignore_case = true)]
+    pub(crate) ssl_mode: Option<SslMode>,
+
+    /// Certificates of the authorities that are believed (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ssl_ca: Option<PathBuf>,
+
+    /// Own certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "ssl_key")]
+    pub(crate) ssl_cert: Option<PathBuf>,
+
+    /// Key of the own certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "ssl_cert")]
+    pub(crate) ssl_key: Option<PathBuf>,
+
+    /// Where the server's data directory is on this host [default: as the server says]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) datadir: Option<PathBuf>,
+
+    /// A path of the server that is elsewhere on this host (a container's volume); can be repeated
+    #[arg(long, value_name = "SERVER=LOCAL")]
+    pub(crate) path_map: Vec<PathPair>,
+}
+
+/// MySQL's modes of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SslMode {
+    /// No encryption
+    Disabled,
+    /// Encryption where the server offers it
+    #[value(alias = "PREFERRED")]
+    Preferred,
+    /// Encryption, without looking at the certificate
+    Required,
+    /// Encryption, and a certificate that an authority signed
+    #[value(alias = "verify_ca")]
+    VerifyCa,
+    /// The same, and the certificate names the host
+    #[value(alias = "verify_identity")]
+    VerifyIdentity,
+}
+
+/// `FROM=TO`, both absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PathPair {
+    pub(crate) from: PathBuf,
+    pub(crate) to: PathBuf,
+}
+
+impl FromStr for PathPair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split_once('=')
+            .filter(|(from, to)| Path::new(from).is_absolute() && Path::new(to).is_absolute())
+            .map(|(from, to)| Self { from: from.into(), to: to.into() })
+            .ok_or_else(|| format!("\"{text}\" does not map a path: write /from=/to, both absolute"))
+    }
+}
+
+impl<'de> Deserialize<'de> for PathPair {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl SourceArgs {
+    /// What was typed, and for the rest what the file says. Which option files are read is one choice, not four: it is
+    /// taken from the file only where nothing about it was typed.
+    pub(crate) fn or(self, file: Self) -> Self {
+        let typed_defaults = self.no_defaults
+            || self.defaults_file.is_some()
+            || self.defaults_extra_file.is_some()
+            || self.defaults_group_suffix.is_some();
+        let defaults = if typed_defaults { self.clone() } else { file.clone() };
+        Self {
+            defaults_file: defaults.defaults_file,
+            defaults_extra_file: defaults.defaults_extra_file,
+            defaults_group_suffix: defaults.defaults_group_suffix,
+            no_defaults: defaults.no_defaults,
+            host: self.host.or(file.host),
+            port: self.port.or(file.port),
+            user: self.user.or(file.user),
+            password: self.password,
+            server_password_file: self
+                .server_password_file
+                .or(file.server_password_file.filter(|_| !self.password)),
+            socket: self.socket.or(file.socket),
+            ssl_mode: self.ssl_mode.or(file.ssl_mode),
+            ssl_ca: self.ssl_ca.or(file.ssl_ca),
+            ssl_cert: self.ssl_cert.or(file.ssl_cert),
+            ssl_key: self.ssl_key.or(file.ssl_key),
+            datadir: self.datadir.or(file.datadir),
+            path_map: if self.path_map.is_empty() { file.path_map } else { self.path_map },
+        }
+    }
+}
+
+/// Whether a password stands on the command line, as MySQL's clients allow (`-pX`, `--password=X`).
+pub(crate) fn password_was_typed(typed: &[OsString]) -> bool {
+    typed
+        .iter()
+        .take_while(|word| *word != "--")
+        .filter_map(|word| word.to_str())
+        .any(|word| word.starts_with("--password=") || (word.starts_with("-p") && word.len() > 2))
+}

@@ -1,0 +1,74 @@
+//! `backup`: from what was typed to a backup that stands.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{
+    Context as _, ErrorKind, Result,
+    backup::{self, BackupOptions},
+};
+use holdfast_repo::{Kind, LogName, RunNo};
+use serde::Serialize;
+
+use super::{Context, list, report::Report, repository, source};
+use crate::{args::backup::BackupArgs, exit::Exit, output::Render};
+
+/// A backup that stands.
+#[derive(Serialize)]
+struct Taken {
+    #[serde(flatten)]
+    report: Report,
+    #[serde(skip)]
+    log: LogName,
+    #[serde(skip)]
+    run: RunNo,
+}
+
+impl Render for Taken {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        self.report.summary(out)?;
+        writeln!(out, "backup {} {} completed OK", self.log, self.run)
+    }
+}
+
+pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
+    let options = options(args, context)?;
+    let repo = Arc::new(repository::open(context)?);
+    let report = backup::run(&repo, &options, &**context.output, context.cancel)?;
+    let log = LogName { source: report.source.parse().context("name the source")?, kind: Kind::Physical };
+    let run = RunNo(report.backup);
+    let whole = serde_json::to_value(&report).context_kind(ErrorKind::Failed, "describe the backup")?;
+    let report = Report::new(list::id(&log, run), whole)?;
+    context.output.result(Exit::Done, &Taken { report, log, run });
+    Ok(Exit::Done)
+}
+
+/// What was typed, over the configuration, over what an expert would choose.
+fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
+    let typed = args.source.or(context.config.source.clone());
+    let resources = args.resources.or(context.config.resources.clone());
+    let chosen = BackupOptions::new(source::connect_options(&typed, context.output)?);
+    let lock_max = resources.lock_max.map(|span| span.0);
+    Ok(BackupOptions {
+        name: args.name.or_else(|| context.config.name.clone()),
+        datadir: typed.datadir,
+        path_map: typed.path_map.into_iter().map(|pair| (pair.from, pair.to)).collect(),
+        parallel: resources.parallel.unwrap_or(chosen.parallel),
+        compression: resources.compress.unwrap_or(chosen.compression),
+        compress_threads: resources.compress_threads.unwrap_or(chosen.compress_threads),
+        encrypt_threads: resources.encrypt_threads.unwrap_or(chosen.encrypt_threads),
+        memory_bytes: match resources.memory {
+            Some(size) => usize::try_from(size.0).unwrap_or(usize::MAX),
+            None => chosen.memory_bytes,
+        },
+        spool_dir: resources.spool_dir.or(chosen.spool_dir),
+        redo_spool_max_bytes: resources.spool_max.map_or(chosen.redo_spool_max_bytes, |it| it.0),
+        max_rewrite_fraction: resources.max_rewrite.map_or(chosen.max_rewrite_fraction, |it| it.fraction()),
+        lock_max: lock_max.unwrap_or(chosen.lock_max),
+        lock_wait: lock_max.unwrap_or(chosen.lock_wait),
+        tags: args.tags,
+        ..chosen
+    })
+}

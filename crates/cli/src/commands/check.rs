@@ -1,0 +1,120 @@
+//! `check`: is the repository whole?
+
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{Error, Result};
+use holdfast_repo::{
+    LogName,
+    check::{CheckOptions, CheckReport, Finding, Severity, check},
+};
+use serde::Serialize;
+
+use super::{Context, list, repository};
+use crate::{
+    args::{check::CheckArgs, units::ByteSize},
+    exit::Exit,
+    output::{Render, text},
+};
+
+/// What is wrong with one object.
+#[derive(Serialize)]
+struct Found {
+    severity: &'static str,
+    object: String,
+    problem: String,
+    /// Backups that need it.
+    backups: Vec<String>,
+    /// Files that need it, the first few.
+    files: Vec<String>,
+    files_more: u64,
+}
+
+impl Found {
+    fn new(log: &LogName, finding: Finding) -> Self {
+        Self {
+            severity: match finding.severity {
+                Severity::Repairable => "repairable",
+                Severity::Lost => "lost",
+            },
+            object: finding.object,
+            problem: finding.problem,
+            backups: finding.backups.into_iter().map(|run| list::id(log, run)).collect(),
+            files: finding.files.iter().map(ToString::to_string).collect(),
+            files_more: finding.files_more,
+        }
+    }
+}
+
+/// What was looked at, and what was found.
+#[derive(Default, Serialize)]
+struct Checked {
+    findings: Vec<Found>,
+    backups: u64,
+    packs: u64,
+    packs_read: u64,
+    bytes_read: u64,
+}
+
+impl Checked {
+    fn add(&mut self, log: &LogName, report: CheckReport) {
+        self.findings.extend(report.findings.into_iter().map(|finding| Found::new(log, finding)));
+        self.backups += report.backups;
+        self.packs += report.packs;
+        self.packs_read += report.packs_read;
+        self.bytes_read += report.bytes_read;
+    }
+}
+
+impl Render for Checked {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        for found in &self.findings {
+            writeln!(out, "{}: {}: {}", found.severity, found.object, found.problem)?;
+            if !found.backups.is_empty() {
+                text::fact(out, "  backups", found.backups.join(" "))?;
+            }
+            if !found.files.is_empty() {
+                let mut files = found.files.join("\n");
+                if found.files_more > 0 {
+                    write!(files, "\nand {} more", found.files_more)?;
+                }
+                text::fact(out, "  files", files)?;
+            }
+        }
+        let (backups, packs) = (text::count(self.backups, "backup"), text::count(self.packs, "pack"));
+        write!(out, "checked {backups}, {packs}")?;
+        if self.packs_read > 0 {
+            write!(out, "; read {}, {}", text::count(self.packs_read, "pack"), ByteSize(self.bytes_read))?;
+        }
+        match self.findings.len() as u64 {
+            0 => writeln!(out, ": no errors found"),
+            n => writeln!(out, ": {}", text::count(n, "finding")),
+        }
+    }
+}
+
+pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = Arc::new(repository::open(context)?);
+    let options = CheckOptions {
+        read_data: args.read_data.map(|percent| percent.fraction()),
+        seed: jiff::Timestamp::now().as_second().unsigned_abs(),
+        ..CheckOptions::default()
+    };
+    let mut logs = repo.logs()?;
+    if let Some(name) = &args.name {
+        logs.retain(|log| *name == log.source);
+        if logs.is_empty() {
+            return Err(Error::failed(format!("the repository holds nothing of {name}")));
+        }
+    }
+    let mut checked = Checked::default();
+    for log in logs {
+        context.cancel.check()?;
+        checked.add(&log, check(&repo, &log, options)?);
+    }
+    let exit = if checked.findings.is_empty() { Exit::Done } else { Exit::Finding };
+    context.output.result(exit, &checked);
+    Ok(exit)
+}

@@ -1,0 +1,170 @@
+//! `expire`: drops backups by rules or by name.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{Error, ErrorKind, Result};
+use holdfast_repo::{
+    LogName, Repo, RunNo, SourceName,
+    expire::{ExpireError, ExpirePlan, ExpireRequest, expire, plan_expire},
+    history::History,
+    retention::RetentionPolicy,
+    run::RunOptions,
+};
+use jiff::{Timestamp, tz::TimeZone};
+use serde::Serialize;
+
+use super::{
+    Context, list,
+    repository::{self, of_begin, of_finish},
+    select,
+};
+use crate::{
+    args::{
+        backup_ref::Which,
+        expire::{ExpireArgs, KeepArgs},
+    },
+    exit::Exit,
+    output::{
+        Render,
+        text::{self, words},
+    },
+};
+
+#[derive(Serialize)]
+struct Kept {
+    id: String,
+    finished_at: Timestamp,
+    reasons: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Dropped {
+    id: String,
+    finished_at: Timestamp,
+}
+
+/// What was decided for the sources together.
+#[derive(Serialize)]
+struct Expired {
+    dry_run: bool,
+    kept: Vec<Kept>,
+    dropped: Vec<Dropped>,
+}
+
+impl Render for Expired {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let kept = self.kept.iter().map(|kept| {
+            let why = if kept.reasons.is_empty() { "last".to_owned() } else { kept.reasons.join(" ") };
+            [kept.id.clone(), text::instant(kept.finished_at), "keep".to_owned(), why]
+        });
+        let dropped = self
+            .dropped
+            .iter()
+            .map(|it| [it.id.clone(), text::instant(it.finished_at), "drop".to_owned(), String::new()]);
+        let rows: Vec<_> = dropped.chain(kept).collect();
+        text::table(out, &[words("ID"), words("TIME (UTC)"), words(""), words("RULES")], &rows)?;
+        let n = text::count(self.dropped.len() as u64, "backup");
+        match (self.dry_run, self.dropped.is_empty()) {
+            (_, true) => writeln!(out, "nothing to drop"),
+            (true, _) => writeln!(out, "{n} would be dropped (dry run)"),
+            (false, _) => writeln!(out, "{n} dropped; prune frees the space"),
+        }
+    }
+}
+
+pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = Arc::new(repository::open(context)?);
+    let mut expired = Expired { dry_run: args.dry_run, kept: Vec::new(), dropped: Vec::new() };
+    for (log, request) in requests(args, context, &repo)? {
+        context.cancel.check()?;
+        let history = History::read(&repo, &log)?;
+        let plan = if args.dry_run {
+            plan_expire(&history, &request)
+        } else {
+            expire(&repo, &log, &request, &RunOptions::of_this_process())
+        };
+        expired.add(&history, plan.map_err(of_expire)?);
+    }
+    context.output.result(Exit::Done, &expired);
+    Ok(Exit::Done)
+}
+
+impl Expired {
+    fn add(&mut self, history: &History, plan: ExpirePlan) {
+        let log = history.log();
+        self.kept.extend(plan.kept.into_iter().map(|kept| Kept {
+            id: list::id(log, kept.run),
+            finished_at: kept.at,
+            reasons: kept.reasons.iter().map(ToString::to_string).collect(),
+        }));
+        self.dropped.extend(plan.dropped.into_iter().filter_map(|run| {
+            let finished_at = history.outcome(run)?.at;
+            Some(Dropped { id: list::id(log, run), finished_at })
+        }));
+    }
+}
+
+/// What is asked of which log: named backups may be of several, rules go for each of them.
+fn requests(args: &ExpireArgs, context: &Context<'_>, repo: &Repo) -> Result<Vec<(LogName, ExpireRequest)>> {
+    let name = args.name.name.as_ref();
+    if !args.ids.is_empty() {
+        return named(args, context, repo, name);
+    }
+    let policy = policy(&args.keep.clone().or(context.config.retention.clone()));
+    if policy.is_empty() {
+        return Err(Error::new(ErrorKind::Usage, "no rule says which backups to keep")
+            .hinted("use --keep-last, --keep-daily …, [retention] in the configuration file, or name the backups to drop"));
+    }
+    let request = ExpireRequest::ByRules { policy, zone: TimeZone::UTC };
+    let mut logs = repo.logs()?;
+    let name = name.or(context.config.name.as_ref());
+    logs.retain(|log| name.is_none_or(|name| *name == log.source));
+    Ok(logs.into_iter().map(|log| (log, request.clone())).collect())
+}
+
+fn named(
+    args: &ExpireArgs,
+    context: &Context<'_>,
+    repo: &Repo,
+    name: Option<&SourceName>,
+) -> Result<Vec<(LogName, ExpireRequest)>> {
+    let mut by_log: Vec<(LogName, Vec<RunNo>)> = Vec::new();
+    for id in &args.ids {
+        let Which::Number(run) = id.which else {
+            return Err(Error::new(ErrorKind::Usage, "the latest backup is not dropped by that name")
+                .hinted("write its number"));
+        };
+        let log = select::log(context, repo, id.source.as_ref().or(name), id.kind)?;
+        match by_log.iter_mut().find(|(known, _)| *known == log) {
+            Some((_, runs)) => runs.push(run),
+            None => by_log.push((log, vec![run])),
+        }
+    }
+    Ok(by_log.into_iter().map(|(log, runs)| (log, ExpireRequest::Exactly(runs))).collect())
+}
+
+fn policy(keep: &KeepArgs) -> RetentionPolicy {
+    RetentionPolicy {
+        last: keep.keep_last.unwrap_or(0),
+        hourly: keep.keep_hourly.unwrap_or(0),
+        daily: keep.keep_daily.unwrap_or(0),
+        weekly: keep.keep_weekly.unwrap_or(0),
+        monthly: keep.keep_monthly.unwrap_or(0),
+        yearly: keep.keep_yearly.unwrap_or(0),
+    }
+}
+
+fn of_expire(error: ExpireError) -> Error {
+    match error {
+        ExpireError::NoRules => Error::new(ErrorKind::Usage, error.to_string()),
+        ExpireError::NoSuchBackup { .. } => {
+            Error::failed(error.to_string()).hinted("\"holdfast list\" shows the backups")
+        }
+        ExpireError::Begin(error) => of_begin(error),
+        ExpireError::Finish(error) => of_finish(error),
+        ExpireError::Repo(error) => error.into(),
+    }
+}

@@ -1,0 +1,66 @@
+//! `init`.
+
+use std::fmt::{self, Write as _};
+
+use holdfast_core::Result;
+use holdfast_repo::{Protection, Repo, keys::KdfParams};
+use serde::Serialize;
+
+use super::{Context, repository};
+use crate::{
+    args::init::InitArgs,
+    exit::Exit,
+    output::{Render, text},
+    password,
+};
+
+#[derive(Serialize)]
+struct Made {
+    repository_id: String,
+    location: String,
+    encrypted: bool,
+    created_at: String,
+}
+
+impl Render for Made {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let how = if self.encrypted { "encrypted" } else { "not encrypted" };
+        writeln!(out, "made the repository {} ({how})", self.location)?;
+        text::fact(out, "id", &self.repository_id)?;
+        if self.encrypted {
+            writeln!(
+                out,
+                "Keep a copy of the password away from the server: nothing here can be read without it."
+            )?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
+    let location = repository::location(context)?;
+    let password = if args.no_encryption {
+        None
+    } else {
+        let given = password::given(context.global.password_file.as_deref(), &context.config)?;
+        Some(repository::password_of(match given {
+            Some(password) => password,
+            None => password::ask_for_new()?,
+        })?)
+    };
+    context.watch_signals()?;
+    let protection = match &password {
+        Some(password) => Protection::Password { password, kdf: KdfParams::DEFAULT },
+        None => Protection::None,
+    };
+    let repo = Repo::init(repository::new_store(&location)?, &protection).map_err(repository::of_keys)?;
+    let info = repo.info();
+    let made = Made {
+        repository_id: info.repository_id.to_string(),
+        location: repo.store().location(),
+        encrypted: password.is_some(),
+        created_at: info.created_at.clone(),
+    };
+    context.output.result(Exit::Done, &made);
+    Ok(Exit::Done)
+}

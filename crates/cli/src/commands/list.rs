@@ -1,0 +1,163 @@
+//! `list`: one line for each backup that stands.
+
+use std::fmt;
+
+use holdfast_core::{Result, physical::Position, server::ServerVersion};
+use holdfast_repo::{LogName, Repo, RunNo, history::History, manifest::Head};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Context, head, repository, select};
+use crate::{
+    args::{
+        inspect::ListArgs,
+        units::{ByteSize, Span},
+    },
+    exit::Exit,
+    output::{
+        Render,
+        text::{self, numbers, words},
+    },
+};
+
+/// What a line says.
+#[derive(Serialize)]
+pub(super) struct Listed {
+    /// As it can be typed.
+    id: String,
+    source: String,
+    kind: String,
+    run: u64,
+    method: String,
+    started_at: Timestamp,
+    finished_at: Timestamp,
+    server: Option<ServerVersion>,
+    /// All files together.
+    size_bytes: u64,
+    /// Plain bytes that the base did not have.
+    new_bytes: u64,
+    /// What the backup added to the repository.
+    stored_bytes: u64,
+    position: Option<Position>,
+    tags: Vec<String>,
+    flags: Vec<String>,
+}
+
+impl Listed {
+    fn new(log: &LogName, run: RunNo, head: Head) -> Self {
+        Self {
+            id: id(log, run),
+            source: log.source.to_string(),
+            kind: log.kind.to_string(),
+            run: run.0,
+            server: head::server_version(&head),
+            position: head::position(&head),
+            method: head.method,
+            started_at: head.started_at,
+            finished_at: head.finished_at,
+            size_bytes: head.totals.bytes,
+            new_bytes: head.totals.bytes_new,
+            stored_bytes: head.totals.bytes_stored,
+            tags: head.tags,
+            flags: head.flags,
+        }
+    }
+
+    fn row(&self) -> [String; 9] {
+        [
+            self.id.clone(),
+            text::instant(self.finished_at),
+            text::age(self.finished_at),
+            self.server.as_ref().map(ToString::to_string).unwrap_or_default(),
+            ByteSize(self.size_bytes).to_string(),
+            ByteSize(self.stored_bytes).to_string(),
+            Span(duration(self.started_at, self.finished_at)).to_string(),
+            self.position.as_ref().map(short_position).unwrap_or_default(),
+            self.flags
+                .iter()
+                .map(|flag| format!("!{flag}"))
+                .chain(self.tags.iter().cloned())
+                .collect::<Vec<_>>()
+                .join(" "),
+        ]
+    }
+}
+
+/// How a person types it: `db1#42`, with the kind where it is not the usual one.
+pub(super) fn id(log: &LogName, run: RunNo) -> String {
+    match log.kind {
+        holdfast_repo::Kind::Physical => format!("{}{run}", log.source),
+        kind => format!("{}/{kind}{run}", log.source),
+    }
+}
+
+pub(super) fn duration(from: Timestamp, to: Timestamp) -> std::time::Duration {
+    to.duration_since(from).try_into().unwrap_or_default()
+}
+
+/// The binlog's place, or else the GTID as far as it fits.
+fn short_position(position: &Position) -> String {
+    match (&position.binlog, &position.gtid) {
+        (Some(binlog), _) => format!("{}:{}", binlog.file, binlog.offset),
+        (None, Some(gtid)) if gtid.len() > 40 => format!("{}…", gtid.chars().take(39).collect::<String>()),
+        (None, gtid) => gtid.clone().unwrap_or_default(),
+    }
+}
+
+#[derive(Serialize)]
+struct List {
+    repository: String,
+    backups: Vec<Listed>,
+}
+
+impl Render for List {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        if self.backups.is_empty() {
+            out.push_str("no backups\n");
+            return Ok(());
+        }
+        let columns = [
+            words("ID"),
+            words("TIME (UTC)"),
+            numbers("AGE"),
+            words("SERVER"),
+            numbers("SIZE"),
+            numbers("STORED"),
+            numbers("TOOK"),
+            words("POSITION"),
+            words("TAGS"),
+        ];
+        let rows: Vec<_> = self.backups.iter().map(Listed::row).collect();
+        text::table(out, &columns, &rows)
+    }
+}
+
+pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = repository::open(context)?;
+    let mut backups = Vec::new();
+    for log in repo.logs()? {
+        if args.name.as_ref().is_none_or(|name| *name == log.source) {
+            append(&repo, &log, args, context, &mut backups)?;
+        }
+    }
+    context.output.result(Exit::Done, &List { repository: repo.store().location(), backups });
+    Ok(Exit::Done)
+}
+
+fn append(
+    repo: &Repo,
+    log: &LogName,
+    args: &ListArgs,
+    context: &Context<'_>,
+    backups: &mut Vec<Listed>,
+) -> Result<()> {
+    let history = History::read(repo, log)?;
+    for outcome in history.standing() {
+        context.cancel.check()?;
+        let head = select::head(repo, &history, outcome.run)?;
+        if args.tag.as_ref().is_none_or(|tag| head.tags.contains(tag)) {
+            backups.push(Listed::new(log, outcome.run, head));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! `ls`: the files in a backup, as `ls -l` shows them, with the tables that they hold.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{Error, Result};
+use holdfast_formats::table_name::TableFile;
+use holdfast_repo::{
+    item::{FileRole, Item, ItemType},
+    reader::Backup,
+};
+use serde::Serialize;
+
+use super::{Context, repository, select};
+use crate::{
+    args::{inspect::LsArgs, units::ByteSize},
+    exit::Exit,
+    output::{Render, text},
+};
+
+/// One line.
+#[derive(Serialize)]
+struct Entry {
+    path: String,
+    #[serde(rename = "type")]
+    item_type: &'static str,
+    role: Option<&'static str>,
+    mode: String,
+    size_bytes: u64,
+    page_size: usize,
+    space_id: Option<u32>,
+    /// Where the file was, if not below the data directory.
+    outside: Option<String>,
+    database: Option<String>,
+    table: Option<String>,
+    partition: Option<String>,
+    #[serde(skip)]
+    holds: String,
+}
+
+impl Entry {
+    fn new(item: &Item) -> Self {
+        let path = String::from_utf8_lossy(item.path.as_bytes()).into_owned();
+        let holds_table =
+            matches!(item.role, FileRole::Tablespace | FileRole::AriaTable | FileRole::TableFile);
+        let table = TableFile::from_path(&path).filter(|_| holds_table);
+        let role = role(item);
+        Self {
+            item_type: match item.item_type {
+                ItemType::File => "file",
+                ItemType::Directory => "directory",
+                ItemType::CapturedRedo => "redo",
+            },
+            role,
+            mode: format!("{:04o}", item.mode),
+            size_bytes: item.size_bytes,
+            page_size: item.page_size.bytes(),
+            space_id: item.tablespace.map(|tablespace| tablespace.space.0),
+            outside: item.outside.as_deref().map(|path| String::from_utf8_lossy(path).into_owned()),
+            holds: table.as_ref().map(ToString::to_string).or(role.map(str::to_owned)).unwrap_or_default(),
+            partition: table.as_ref().and_then(|table| table.partition.as_ref()).map(|part| {
+                match &part.subpartition {
+                    Some(sub) => format!("{}/{sub}", part.name),
+                    None => part.name.clone(),
+                }
+            }),
+            database: table.as_ref().map(|table| table.database.clone()),
+            table: table.map(|table| table.table),
+            path,
+        }
+    }
+}
+
+fn role(item: &Item) -> Option<&'static str> {
+    if item.item_type == ItemType::CapturedRedo {
+        return Some("captured redo");
+    }
+    match item.role {
+        FileRole::Other => None,
+        FileRole::Tablespace => Some("tablespace"),
+        FileRole::UndoTablespace => Some("undo tablespace"),
+        FileRole::SystemTablespace => Some("system tablespace"),
+        FileRole::AriaLog => Some("Aria log"),
+        FileRole::AriaControl => Some("Aria control"),
+        FileRole::AriaTable => Some("Aria table"),
+        FileRole::Binlog => Some("binlog"),
+        FileRole::TableFile => Some("table file"),
+    }
+}
+
+/// `-rw-r-----`.
+fn mode_letters(item_type: &str, mode: &str) -> String {
+    let bits = u16::from_str_radix(mode, 8).unwrap_or_default();
+    let letters = (0..9).rev().zip("rwxrwxrwx".chars());
+    let mut text = String::from(if item_type == "directory" { "d" } else { "-" });
+    text.extend(letters.map(|(bit, letter)| if bits >> bit & 1 == 1 { letter } else { '-' }));
+    text
+}
+
+impl Render for Entry {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let size =
+            if self.item_type == "directory" { String::new() } else { ByteSize(self.size_bytes).to_string() };
+        write!(out, "{} {size:>9}  {}", mode_letters(self.item_type, &self.mode), self.path)?;
+        if !self.holds.is_empty() {
+            write!(out, "  ({})", self.holds)?;
+        }
+        if let Some(outside) = &self.outside {
+            write!(out, "  at {outside}")?;
+        }
+        writeln!(out)
+    }
+}
+
+/// What was listed, all together.
+#[derive(Serialize)]
+struct Total {
+    id: String,
+    items: u64,
+    size_bytes: u64,
+}
+
+impl Render for Total {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "{}, {}", text::count(self.items, "item"), ByteSize(self.size_bytes))
+    }
+}
+
+pub(super) fn run(args: &LsArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = Arc::new(repository::open(context)?);
+    let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
+    let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
+    let below =
+        args.path.as_deref().map(|path| path.trim_start_matches("./").trim_end_matches('/').as_bytes());
+    let is_wanted = |path: &[u8]| {
+        below.is_none_or(|below| {
+            below.is_empty()
+                || path.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        })
+    };
+    let mut total = Total { id: format!("{}{}", chosen.log(), chosen.run), items: 0, size_bytes: 0 };
+    for item in backup.items() {
+        context.cancel.check()?;
+        let item = item?;
+        if is_wanted(item.path.as_bytes()) {
+            total.items += 1;
+            total.size_bytes += item.size_bytes;
+            context.output.item(&Entry::new(&item));
+        }
+    }
+    match &args.path {
+        Some(path) if total.items == 0 => Err(Error::failed(format!("{} holds no {path}", total.id))),
+        _ => {
+            context.output.result(Exit::Done, &total);
+            Ok(Exit::Done)
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! One file for each verb: its arguments become options, the library does the work, the result is shown.
+
+use std::sync::Arc;
+
+use holdfast_core::{Cancel, ErrorKind, Result};
+
+use crate::{
+    args::{Cli, Verb, global::GlobalArgs},
+    config::Config,
+    exit::Exit,
+    output::Output,
+    signals,
+};
+
+mod backup;
+mod check;
+mod expire;
+mod head;
+mod init;
+mod list;
+mod ls;
+mod prune;
+mod report;
+mod repository;
+mod restore;
+mod select;
+mod show;
+mod source;
+mod version;
+
+/// What every verb gets.
+struct Context<'a> {
+    global: GlobalArgs,
+    config: Config,
+    output: &'a Arc<Output>,
+    cancel: &'a Cancel,
+    /// Whether the verb is to end in good order when a signal comes.
+    ends_in_order: bool,
+}
+
+impl Context<'_> {
+    /// From here on signals are ours: no password will be asked for any more.
+    fn watch_signals(&self) -> Result<()> {
+        if !self.ends_in_order {
+            return signals::end_at_once();
+        }
+        let output = Arc::clone(self.output);
+        signals::end_in_order(self.cancel, move || {
+            output.notice("interrupted: ending in good order; again to end at once");
+        })
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exit> {
+    let config = Config::load(cli.global.config.as_deref())?;
+    let ends_in_order = matches!(cli.verb, Verb::Backup(_) | Verb::Restore(_));
+    let context = Context { global: cli.global, config, output, cancel, ends_in_order };
+    dispatch(cli.verb, &context).map_err(|error| match (error.kind(), error.hint()) {
+        (ErrorKind::Damaged, None) => {
+            error.hinted("\"holdfast check\" says what else is damaged, and which backups are whole")
+        }
+        _ => error,
+    })
+}
+
+fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
+    match verb {
+        Verb::Init(args) => init::run(&args, context),
+        Verb::Backup(args) => backup::run(args, context),
+        Verb::Restore(args) => restore::run(args, context),
+        Verb::List(args) => list::run(&args, context),
+        Verb::Show(args) => show::run(&args, context),
+        Verb::Ls(args) => ls::run(&args, context),
+        Verb::Report(args) => report::run(&args, context),
+        Verb::Check(args) => check::run(&args, context),
+        Verb::Expire(args) => expire::run(&args, context),
+        Verb::Prune(args) => prune::run(&args, context),
+        Verb::Version(_) => version::run(context),
+    }
+}

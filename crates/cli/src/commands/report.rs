@@ -1,0 +1,240 @@
+//! `report`: what a run measured. The same figures end a backup.
+
+use std::fmt::{self, Write as _};
+
+use holdfast_core::{Context as _, ErrorKind, Result, physical::Position};
+use holdfast_repo::{ObjectKind, Place};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Context, list, repository, select};
+use crate::{
+    args::{
+        inspect::ReportArgs,
+        units::{ByteSize, Span},
+    },
+    exit::Exit,
+    output::{
+        Render,
+        text::{self, numbers, words},
+    },
+};
+
+/// Plain bytes of a report, at most.
+const REPORT_BYTES_MAX: u64 = 16 << 20;
+
+/// So much of a lock's statement stands in a summary.
+const LOCK_NAME_CHARS: usize = 32;
+
+/// What is shown of a stored report; `whole` is what machines get.
+pub(super) struct Report {
+    id: String,
+    known: Known,
+    whole: Value,
+}
+
+/// The fields that people are shown. Reports of other versions may lack some.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Known {
+    server_version: String,
+    total_ms: u64,
+    phases: Vec<Phase>,
+    stages: Vec<Stage>,
+    position: Option<Position>,
+    capture: Capture,
+    locks: Vec<Lock>,
+    totals: Totals,
+    memory_bytes_max: u64,
+    cpu_seconds: f64,
+    compression: String,
+}
+
+#[derive(Deserialize)]
+struct Phase {
+    name: String,
+    ms: u64,
+}
+
+#[derive(Deserialize)]
+struct Stage {
+    name: String,
+    busy_ms: u64,
+    bytes: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Capture {
+    pages_read: u64,
+    bytes_read: u64,
+    pages_torn: u64,
+    torn_reads: u64,
+    files_recopied: u64,
+    redo_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct Lock {
+    statement: String,
+    wait_ms: f64,
+    held_ms: f64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Totals {
+    files: u64,
+    bytes: u64,
+    bytes_new: u64,
+    bytes_reused: u64,
+    bytes_adopted: u64,
+    bytes_rewritten: u64,
+    bytes_stored: u64,
+    packs: u64,
+}
+
+impl Serialize for Report {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Whole<'a> {
+            id: &'a str,
+            report: &'a Value,
+        }
+        Whole { id: &self.id, report: &self.whole }.serialize(serializer)
+    }
+}
+
+impl Report {
+    /// Takes a report as it is stored.
+    pub(super) fn new(id: String, whole: Value) -> Result<Self> {
+        let known = Known::deserialize(&whole)
+            .context_kind(ErrorKind::Damaged, format!("understand the report of {id}"))?;
+        Ok(Self { id, known, whole })
+    }
+
+    /// What a good run of some minutes amounts to, in a few lines.
+    pub(super) fn summary(&self, out: &mut String) -> fmt::Result {
+        let Known { totals, capture, .. } = &self.known;
+        text::fact(out, "server", &self.known.server_version)?;
+        text::fact(
+            out,
+            "data",
+            format!("{} in {}", ByteSize(totals.bytes), text::count(totals.files, "file")),
+        )?;
+        let mut parts = vec![
+            format!("{} new", ByteSize(totals.bytes_new)),
+            format!("{} reused", ByteSize(totals.bytes_reused)),
+        ];
+        if totals.bytes_adopted > 0 {
+            parts.push(format!("{} taken up from a run that did not finish", ByteSize(totals.bytes_adopted)));
+        }
+        if totals.bytes_rewritten > 0 {
+            parts.push(format!("{} stored again", ByteSize(totals.bytes_rewritten)));
+        }
+        text::fact(out, "pages", parts.join(", "))?;
+        let packs = text::count(totals.packs, "pack");
+        text::fact(
+            out,
+            "stored",
+            format!("{} in {packs} ({})", ByteSize(totals.bytes_stored), self.known.compression),
+        )?;
+        text::fact(out, "redo", ByteSize(capture.redo_bytes))?;
+        if let Some(position) = &self.known.position {
+            position_facts(out, position)?;
+        }
+        if !self.known.locks.is_empty() {
+            text::fact(out, "locks held", self.locks())?;
+        }
+        text::fact(out, "time", text::millis(self.known.total_ms))
+    }
+
+    /// Each lock by the words that tell it from the others.
+    fn locks(&self) -> String {
+        let short = |lock: &Lock| {
+            let statement = lock.statement.strip_prefix("BACKUP STAGE ").unwrap_or(&lock.statement);
+            let words: String = statement.chars().take(LOCK_NAME_CHARS).collect();
+            format!("{words} {}", milliseconds(lock.held_ms))
+        };
+        self.known.locks.iter().map(short).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn milliseconds(ms: f64) -> Span {
+    Span(std::time::Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default())
+}
+
+/// Where the backup stands, as replication knows it.
+pub(super) fn position_facts(out: &mut String, position: &Position) -> fmt::Result {
+    let precision = match position.precision {
+        holdfast_core::physical::Precision::Exact => "",
+        holdfast_core::physical::Precision::AtRestore => " (the restored server says it exactly)",
+    };
+    if let Some(binlog) = &position.binlog {
+        text::fact(out, "binlog", format!("{}:{}{precision}", binlog.file, binlog.offset))?;
+    }
+    if let Some(gtid) = position.gtid.as_ref().filter(|gtid| !gtid.is_empty()) {
+        text::fact(out, "gtid", format!("{gtid}{precision}"))?;
+    }
+    text::fact(out, "lsn", position.lsn)
+}
+
+impl Render for Report {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let Known { capture, phases, stages, locks, .. } = &self.known;
+        text::fact(out, "backup", &self.id)?;
+        self.summary(out)?;
+        let rate = u128::from(capture.bytes_read) * 1000 / u128::from(self.known.total_ms.max(1));
+        let rate = ByteSize(u64::try_from(rate).unwrap_or(u64::MAX));
+        text::fact(out, "read", format!("{}, {rate}/s over all", ByteSize(capture.bytes_read)))?;
+        let torn = format!(
+            "{} of {} pages torn, {} reads again",
+            capture.pages_torn, capture.pages_read, capture.torn_reads
+        );
+        text::fact(out, "checked", torn)?;
+        if capture.files_recopied > 0 {
+            text::fact(out, "ddl", format!("{} copied again", text::count(capture.files_recopied, "file")))?;
+        }
+        text::fact(out, "memory", ByteSize(self.known.memory_bytes_max))?;
+        text::fact(out, "processor", milliseconds(self.known.cpu_seconds * 1e3))?;
+        if !phases.is_empty() {
+            writeln!(out)?;
+            let rows: Vec<_> =
+                phases.iter().map(|it| [it.name.clone(), text::millis(it.ms).to_string()]).collect();
+            text::table(out, &[words("PHASE"), numbers("TOOK")], &rows)?;
+        }
+        if !stages.is_empty() {
+            writeln!(out)?;
+            let row = |it: &Stage| {
+                [it.name.clone(), text::millis(it.busy_ms).to_string(), ByteSize(it.bytes).to_string()]
+            };
+            let rows: Vec<_> = stages.iter().map(row).collect();
+            text::table(out, &[words("STAGE"), numbers("BUSY"), numbers("BYTES")], &rows)?;
+        }
+        if !locks.is_empty() {
+            writeln!(out)?;
+            let row = |it: &Lock| {
+                [
+                    it.statement.clone(),
+                    milliseconds(it.wait_ms).to_string(),
+                    milliseconds(it.held_ms).to_string(),
+                ]
+            };
+            let rows: Vec<_> = locks.iter().map(row).collect();
+            text::table(out, &[words("LOCK"), numbers("WAITED"), numbers("HELD")], &rows)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn run(args: &ReportArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = repository::open(context)?;
+    let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
+    let id = list::id(chosen.log(), chosen.run);
+    let place = Place { log: chosen.log(), kind: ObjectKind::Report, run: chosen.run, part: 0 };
+    let json = repo.read_object(&place, REPORT_BYTES_MAX)?;
+    let whole = serde_json::from_slice(&json)
+        .context_kind(ErrorKind::Damaged, format!("understand the report of {id}"))?;
+    context.output.result(Exit::Done, &Report::new(id, whole)?);
+    Ok(Exit::Done)
+}

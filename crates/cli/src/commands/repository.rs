@@ -1,0 +1,125 @@
+//! Reaching the repository that was named.
+
+use std::sync::Arc;
+
+use holdfast_core::{Error, ErrorKind, Result, server::Secret};
+use holdfast_repo::{
+    KeyError, Password, Repo,
+    run::{BeginError, FinishError},
+    store::{Store, StoreError, fs::FsStore},
+};
+
+use super::Context;
+use crate::password;
+
+/// Where the repository is, as typed or configured.
+pub(super) fn location(context: &Context<'_>) -> Result<String> {
+    context.global.repo.clone().or_else(|| context.config.repo.clone()).ok_or_else(|| {
+        Error::new(ErrorKind::Usage, "no repository was named")
+            .hinted("use --repo, HOLDFAST_REPO, or \"repo\" in the configuration file")
+    })
+}
+
+/// The directory that a location means.
+fn directory(location: &str) -> Result<&str> {
+    let directory = location.strip_prefix("file://").unwrap_or(location);
+    match directory.split_once("://") {
+        None => Ok(directory),
+        Some((scheme, _)) => Err(Error::new(
+            ErrorKind::Usage,
+            format!("a repository at {scheme}:// is not supported by this version"),
+        )
+        .hinted("name a directory, like /backup/repo")),
+    }
+}
+
+/// An existing store.
+fn existing_store(location: &str) -> Result<Arc<dyn Store>> {
+    let directory = directory(location)?;
+    FsStore::open(directory).map(|store| Arc::new(store) as _).map_err(|error| {
+        of_store(error)
+            .context(format!("open the repository {directory}"))
+            .hinted("is the place mounted? \"holdfast init\" makes a new repository")
+    })
+}
+
+/// A store for a new repository; its directory is made if need be.
+pub(super) fn new_store(location: &str) -> Result<Arc<dyn Store>> {
+    let directory = directory(location)?;
+    FsStore::create(directory)
+        .map(|store| Arc::new(store) as _)
+        .map_err(|error| of_store(error).context(format!("make the directory {directory}")))
+}
+
+/// Opens the repository that was named, with the password that was given; asks for one only where it is needed.
+pub(super) fn open(context: &Context<'_>) -> Result<Repo> {
+    let store = existing_store(&location(context)?)?;
+    let given = password::given(context.global.password_file.as_deref(), &context.config)?;
+    let opened = match Repo::open(Arc::clone(&store), given.map(password_of).transpose()?.as_ref()) {
+        Err(KeyError::PasswordNeeded { .. }) => {
+            let password = password_of(password::ask_for_repository()?)?;
+            Repo::open(store, Some(&password))
+        }
+        opened => opened,
+    };
+    context.watch_signals()?;
+    opened.map_err(of_keys)
+}
+
+/// The password as the library takes it.
+pub(super) fn password_of(secret: Secret) -> Result<Password> {
+    Password::new(secret.reveal().to_owned())
+        .ok_or_else(|| Error::new(ErrorKind::Usage, "an empty password protects nothing"))
+}
+
+/// A failed store as an operation's failure.
+pub(super) fn of_store(error: StoreError) -> Error {
+    Error::new(ErrorKind::Store, error.to_string())
+}
+
+/// A failure to make or open keys as an operation's failure.
+pub(super) fn of_keys(error: KeyError) -> Error {
+    let (kind, hint) = match &error {
+        KeyError::NotARepository { .. } => {
+            (ErrorKind::Store, Some("is the place mounted? \"holdfast init\" makes a new repository"))
+        }
+        KeyError::NotEmpty { .. } => (ErrorKind::Failed, Some("name an empty or a new directory")),
+        KeyError::NewerFormat { .. } => {
+            (ErrorKind::Failed, Some("use the version of holdfast that wrote it, or a later one"))
+        }
+        KeyError::WrongPassword { .. } | KeyError::PasswordNeeded { .. } => (ErrorKind::Key, None),
+        KeyError::NotEncrypted { .. } => (
+            ErrorKind::Key,
+            Some("if this is right, leave the password out; if not, find out who exchanged the repository"),
+        ),
+        KeyError::Damaged { .. } | KeyError::Kdf { .. } => {
+            (ErrorKind::Damaged, Some("put this object back from a copy of the repository"))
+        }
+        KeyError::Store(_) => (ErrorKind::Store, None),
+        KeyError::NoRandom(_) => (ErrorKind::Failed, None),
+    };
+    let it = Error::new(kind, error.to_string());
+    match hint {
+        Some(hint) => it.hinted(hint),
+        None => it,
+    }
+}
+
+/// Why a run could not begin, as an operation's failure.
+pub(super) fn of_begin(error: BeginError) -> Error {
+    match error {
+        BeginError::Active(_) | BeginError::Crowded { .. } => Error::new(ErrorKind::Active, error.to_string())
+            .hinted("wait for it; if it died on another host, it is passed over 15 minutes after its last sign of life"),
+        BeginError::Thread(_) => Error::failed(error.to_string()),
+        BeginError::Repo(error) => error.into(),
+    }
+}
+
+/// Why a run could not end, as an operation's failure.
+pub(super) fn of_finish(error: FinishError) -> Error {
+    match error {
+        FinishError::Lost { .. } => Error::new(ErrorKind::Active, error.to_string())
+            .hinted("was this host asleep, or cut off from the repository, for more than 15 minutes?"),
+        FinishError::Repo(error) => error.into(),
+    }
+}

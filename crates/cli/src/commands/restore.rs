@@ -1,0 +1,183 @@
+//! `restore`: the plan is made and shown, then carried out.
+
+use std::{
+    fmt::{self, Write as _},
+    io::{self, IsTerminal as _},
+    path::Path,
+    sync::Arc,
+};
+
+use holdfast_core::{
+    Context as _, Error, ErrorKind, Result,
+    restore::{self, RestoreMode, RestoreOptions, RestorePlan, RestoreReport},
+};
+use serde::Serialize;
+
+use super::{Context, report::position_facts, repository, select};
+use crate::{
+    args::{restore::RestoreArgs, units::ByteSize},
+    exit::Exit,
+    output::{Render, text},
+};
+
+/// So many files are named before "and N more".
+const NAMED_FILES: usize = 10;
+
+/// What would be done.
+#[derive(Serialize)]
+struct Planned {
+    dry_run: bool,
+    plan: RestorePlan,
+}
+
+impl Render for Planned {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        show_plan(out, &self.plan)?;
+        writeln!(out, "nothing was changed (dry run)")
+    }
+}
+
+fn show_plan(out: &mut String, plan: &RestorePlan) -> fmt::Result {
+    let how = match plan.mode {
+        RestoreMode::Fresh => "new",
+        RestoreMode::Continue => "completes an interrupted restore",
+        RestoreMode::Delta => "made into the backup",
+    };
+    text::fact(out, "backup", &plan.backup)?;
+    text::fact(out, "of", &plan.server_version)?;
+    text::fact(out, "target", format!("{} ({how})", plan.target_dir.display()))?;
+    text::fact(out, "files", format!("{}, {}", text::count(plan.files, "file"), ByteSize(plan.bytes)))?;
+    text::fact(out, "redo", format!("{} to recover", ByteSize(plan.redo_bytes)))?;
+    for room in &plan.room {
+        let (needed, free) = (ByteSize(room.needed_bytes), ByteSize(room.free_bytes));
+        text::fact(out, "room", format!("{needed} needed of {free} free at {}", room.path.display()))?;
+    }
+    match &plan.prepare {
+        Some(prepare) => text::fact(
+            out,
+            "recovery",
+            format!(
+                "by {} ({}), buffer pool {}",
+                prepare.program.display(),
+                prepare.version,
+                ByteSize(prepare.buffer_pool_bytes)
+            ),
+        )?,
+        None => text::fact(out, "recovery", "by the server, when it is started on the files")?,
+    }
+    for file in &plan.external {
+        text::fact(
+            out,
+            "from outside",
+            format!("{} goes to {}", file.was.display(), file.goes_to.display()),
+        )?;
+    }
+    for (path, why) in &plan.dropped {
+        text::fact(out, "left out", format!("{path}: {why}"))?;
+    }
+    paths(out, "replace", plan.replace.iter().map(|file| file.path.as_path()))?;
+    paths(out, "DELETE", plan.delete.iter().map(|path| path.as_path()))
+}
+
+fn paths<'a>(out: &mut String, what: &str, paths: impl ExactSizeIterator<Item = &'a Path>) -> fmt::Result {
+    let all = paths.len();
+    let mut lines: Vec<String> = paths.take(NAMED_FILES).map(|path| path.display().to_string()).collect();
+    if all > lines.len() {
+        lines.push(format!("and {} more", all - lines.len()));
+    }
+    if lines.is_empty() { Ok(()) } else { text::fact(out, what, lines.join("\n")) }
+}
+
+/// A data directory that a server can start on.
+#[derive(Serialize)]
+struct Restored {
+    dry_run: bool,
+    report: RestoreReport,
+}
+
+impl Render for Restored {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let report = &self.report;
+        let written = &report.written;
+        text::fact(out, "server", &report.server_version)?;
+        let mut data = format!("{} in {}", ByteSize(written.bytes), text::count(written.files, "file"));
+        if written.files_reused > 0 {
+            write!(data, ", {} of pages were right already", ByteSize(written.bytes_kept))?;
+        }
+        text::fact(out, "data", data)?;
+        if written.deleted > 0 {
+            text::fact(out, "deleted", text::count(written.deleted, "file"))?;
+        }
+        let phases: Vec<String> =
+            report.phases.iter().map(|phase| format!("{} {}", phase.name, text::millis(phase.ms))).collect();
+        text::fact(out, "time", phases.join(", "))?;
+        match &report.prepared {
+            Some(prepared) => {
+                text::fact(out, "recovered", format!("by {} to lsn {}", prepared.version, prepared.lsn))?
+            }
+            None => text::fact(out, "recovered", "not yet: the first start does it")?,
+        }
+        position_facts(out, &report.position)?;
+        if !report.server_options.is_empty() {
+            text::fact(out, "start with", report.server_options.join("\n"))?;
+        }
+        if let Some(statement) = &report.replicate_statement {
+            text::fact(out, "replicate with", statement.replace("; ", ";\n"))?;
+        }
+        writeln!(out, "restore {} to {} completed OK", report.backup, report.target_dir.display())
+    }
+}
+
+pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = Arc::new(repository::open(context)?);
+    let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
+    let (dry_run, ask) = (args.dry_run, args.delta && !args.yes);
+    let options = options(args);
+    if dry_run || ask {
+        let plan = restore::plan(&repo, chosen.log(), chosen.run, &options, context.cancel)?;
+        if dry_run {
+            context.output.result(Exit::Done, &Planned { dry_run, plan });
+            return Ok(Exit::Done);
+        }
+        confirm(&plan, context)?;
+    }
+    let report = restore::run(&repo, chosen.log(), chosen.run, &options, &**context.output, context.cancel)?;
+    context.output.result(Exit::Done, &Restored { dry_run, report });
+    Ok(Exit::Done)
+}
+
+/// Shows what a delta restore will delete and replace; at a terminal, goes on only when told to.
+fn confirm(plan: &RestorePlan, context: &Context<'_>) -> Result<()> {
+    let mut shown = String::new();
+    show_plan(&mut shown, plan).context("show the plan")?;
+    context.output.notice(shown.trim_end());
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(());
+    }
+    context.output.ask("go on? [y/N] ");
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).context("read the answer")?;
+    if matches!(answer.trim(), "y" | "Y" | "yes") {
+        Ok(())
+    } else {
+        Err(Error::new(ErrorKind::Interrupted, "nothing was changed"))
+    }
+}
+
+fn options(args: RestoreArgs) -> RestoreOptions {
+    let chosen = RestoreOptions::new(args.target_dir);
+    RestoreOptions {
+        delta: args.delta,
+        prepare: !args.no_prepare,
+        maps: args.map.into_iter().map(|pair| (pair.from, pair.to)).collect(),
+        server_binary: args.server_binary,
+        owner: args.owner.map(|owner| (owner.uid, owner.gid)),
+        parallel: args.parallel.unwrap_or(chosen.parallel),
+        memory_bytes: args.memory.map_or(chosen.memory_bytes, |size| size.0),
+        prepare_memory_bytes: args.prepare_memory.map(|size| size.0),
+        allow_version: args.allow_version,
+        prepare_options: args.prepare_option,
+        sparse: args.sparse,
+        ..chosen
+    }
+}

@@ -1,0 +1,86 @@
+//! Which backup, or which source, a person means.
+
+use holdfast_core::{Context as _, Error, ErrorKind, Result};
+use holdfast_repo::{
+    Kind, LogName, Repo, RunNo, SourceName, history::History, manifest::Head, outcome::OutcomeType,
+};
+
+use super::Context;
+use crate::args::backup_ref::{BackupRef, Which};
+
+/// A backup that stands.
+pub(super) struct Chosen {
+    pub(super) history: History,
+    pub(super) run: RunNo,
+}
+
+impl Chosen {
+    pub(super) fn log(&self) -> &LogName {
+        self.history.log()
+    }
+}
+
+/// The one log that `name` or the configuration leads to, or the only one there is.
+pub(super) fn log(
+    context: &Context<'_>,
+    repo: &Repo,
+    name: Option<&SourceName>,
+    kind: Option<Kind>,
+) -> Result<LogName> {
+    let name = name.or(context.config.name.as_ref());
+    let mut logs = repo.logs()?;
+    logs.retain(|log| log.kind == kind.unwrap_or(Kind::Physical));
+    let all = logs.len();
+    logs.retain(|log| name.is_none_or(|name| *name == log.source));
+    match (logs.len(), name) {
+        (1, _) => Ok(logs.remove(0)),
+        (0, Some(name)) if all > 0 => Err(Error::failed(format!("the repository holds nothing of {name}"))
+            .hinted("\"holdfast list\" shows the names")),
+        (0, _) => Err(Error::failed("the repository holds no backup yet")),
+        _ => {
+            let names: Vec<&str> = logs.iter().map(|log| log.source.as_str()).collect();
+            Err(Error::new(
+                ErrorKind::Usage,
+                format!("the repository holds {}: which one?", names.join(", ")),
+            )
+            .hinted(format!("use --name, or write {}#{}", names[0], "42")))
+        }
+    }
+}
+
+/// The backup that was typed.
+pub(super) fn backup(
+    context: &Context<'_>,
+    repo: &Repo,
+    typed: &BackupRef,
+    name: Option<&SourceName>,
+) -> Result<Chosen> {
+    let log = log(context, repo, typed.source.as_ref().or(name), typed.kind)?;
+    let history = History::read(repo, &log)?;
+    let run = match typed.which {
+        Which::Number(run) if history.stands(run) => run,
+        Which::Number(run) => return Err(not_a_backup(&history, run)),
+        Which::Latest => {
+            history.newest_backup().ok_or_else(|| Error::failed(format!("no backup of {log} is kept")))?
+        }
+    };
+    Ok(Chosen { history, run })
+}
+
+/// What a backup says of itself.
+pub(super) fn head(repo: &Repo, history: &History, run: RunNo) -> Result<Head> {
+    let json = history.head(repo, run)?;
+    let log = history.log();
+    Head::decode(&json).context_kind(ErrorKind::Damaged, format!("understand the manifest of {log} {run}"))
+}
+
+fn not_a_backup(history: &History, run: RunNo) -> Error {
+    let log = history.log();
+    let what = match history.outcome(run).map(|outcome| outcome.outcome_type) {
+        None => format!("there is no run {run} of {log}"),
+        Some(OutcomeType::Backup) => format!("backup {run} of {log} was dropped"),
+        Some(OutcomeType::Tombstone | OutcomeType::Abandoned) => format!("run {run} of {log} did not finish"),
+        Some(other) => format!("run {run} of {log} is not a backup: it is the run of {}", other.as_str()),
+    };
+    Error::failed(what).hinted("\"holdfast list\" shows the backups")
+}

@@ -1,0 +1,94 @@
+//! `show`: everything the head of a backup says.
+
+use std::fmt;
+
+use holdfast_core::Result;
+use holdfast_repo::{RunNo, manifest::Head};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Context, head, list, report::position_facts, repository, select};
+use crate::{
+    args::{
+        inspect::ShowArgs,
+        units::{ByteSize, Span},
+    },
+    exit::Exit,
+    output::{Render, text},
+};
+
+#[derive(Serialize)]
+struct Shown {
+    id: String,
+    /// Where it was made, for people.
+    host: String,
+    head: Head,
+}
+
+impl Render for Shown {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let Head { server, totals, .. } = &self.head;
+        let took = Span(list::duration(self.head.started_at, self.head.finished_at));
+        text::fact(out, "backup", format!("{} ({})", self.id, self.head.method))?;
+        text::fact(
+            out,
+            "taken",
+            format!(
+                "{} to {} UTC, {took}, on {}",
+                text::instant(self.head.started_at),
+                text::instant(self.head.finished_at),
+                self.host
+            ),
+        )?;
+        if !self.head.tags.is_empty() {
+            text::fact(out, "tags", self.head.tags.join(" "))?;
+        }
+        if !self.head.flags.is_empty() {
+            text::fact(out, "flags", self.head.flags.join(" "))?;
+        }
+        if let Some(version) = head::server_version(&self.head) {
+            text::fact(out, "server", &version)?;
+        }
+        for part in ["identity", "innodb"] {
+            if let Some(Value::Object(values)) = server.get(part) {
+                text::fact(out, part, head::short_values(values))?;
+            }
+        }
+        if let Some(position) = head::position(&self.head) {
+            position_facts(out, &position)?;
+        }
+        if let Some(redo) = &self.head.redo {
+            text::fact(out, "redo", head::short_values(redo))?;
+        }
+        let files = text::count(totals.files, "file");
+        text::fact(out, "size", format!("{} in {files}", ByteSize(totals.bytes)))?;
+        text::fact(out, "new", format!("{} that the base did not have", ByteSize(totals.bytes_new)))?;
+        text::fact(out, "reused", ByteSize(totals.bytes_reused))?;
+        if totals.bytes_adopted > 0 {
+            text::fact(
+                out,
+                "taken up",
+                format!("{} from a run that did not finish", ByteSize(totals.bytes_adopted)),
+            )?;
+        }
+        if totals.bytes_rewritten > 0 {
+            text::fact(out, "stored again", ByteSize(totals.bytes_rewritten))?;
+        }
+        let packs = text::count(totals.packs, "pack");
+        text::fact(out, "stored", format!("{} in {packs}", ByteSize(totals.bytes_stored)))?;
+        if let Some(base) = self.head.base {
+            text::fact(out, "base", RunNo(base))?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn run(args: &ShowArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = repository::open(context)?;
+    let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
+    let head = select::head(&repo, &chosen.history, chosen.run)?;
+    let host = chosen.history.outcome(chosen.run).map(|outcome| outcome.host.clone()).unwrap_or_default();
+    let shown = Shown { id: list::id(chosen.log(), chosen.run), host, head };
+    context.output.result(Exit::Done, &shown);
+    Ok(Exit::Done)
+}

@@ -1,0 +1,77 @@
+//! From what was typed about the server to how it is reached.
+
+use std::{env, path::PathBuf};
+
+use holdfast_core::{
+    Context as _, ErrorKind, Result,
+    server::{ConnectOptions, OptionFile, Secret, SslMode, option_file::CLIENT_GROUPS},
+};
+
+use crate::{args::source, output::Output, password};
+
+/// Where the servers' own clients look, in their order; later files win.
+const GLOBAL_FILES: [&str; 2] = ["/etc/my.cnf", "/etc/mysql/my.cnf"];
+const USER_FILE: &str = ".my.cnf";
+
+/// What was typed, and for the rest what the option files say.
+pub(super) fn connect_options(typed: &source::SourceArgs, output: &Output) -> Result<ConnectOptions> {
+    let files = option_files(typed)?;
+    for path in files.ignored() {
+        output.notice(&format!("warning: {} is ignored: everybody may write it", path.display()));
+    }
+    let password = password::of_server(typed.password, typed.server_password_file.as_deref())?;
+    let mut options = ConnectOptions {
+        host: typed.host.clone(),
+        port: typed.port,
+        socket: typed.socket.clone(),
+        user: typed.user.clone(),
+        password,
+        ssl_mode: typed.ssl_mode.map(ssl_mode),
+        ssl_ca: typed.ssl_ca.clone(),
+        ssl_cert: typed.ssl_cert.clone(),
+        ssl_key: typed.ssl_key.clone(),
+        ..ConnectOptions::default()
+    }
+    .or(ConnectOptions::from_option_file(&files)?);
+    if options.password.is_none() {
+        options.password = env::var("MYSQL_PWD").ok().map(Secret::new);
+    }
+    options.validate()?;
+    Ok(options)
+}
+
+fn option_files(typed: &source::SourceArgs) -> Result<OptionFile> {
+    if typed.no_defaults {
+        return Ok(OptionFile::default());
+    }
+    let suffixed: Vec<String> = typed
+        .defaults_group_suffix
+        .iter()
+        .flat_map(|suffix| CLIENT_GROUPS.map(|group| format!("{group}{suffix}")))
+        .collect();
+    let groups: Vec<&str> = CLIENT_GROUPS.into_iter().chain(suffixed.iter().map(String::as_str)).collect();
+    let doing = "read the option files";
+    if let Some(path) = &typed.defaults_file {
+        return OptionFile::read(path, &groups).context_kind(ErrorKind::Usage, doing);
+    }
+    let mut found =
+        OptionFile::read_defaults(&GLOBAL_FILES, &groups).context_kind(ErrorKind::Usage, doing)?;
+    if let Some(path) = &typed.defaults_extra_file {
+        found.append(OptionFile::read(path, &groups).context_kind(ErrorKind::Usage, doing)?);
+    }
+    if let Some(home) = env::var_os("HOME").filter(|home| !home.is_empty()) {
+        let of_user = [PathBuf::from(home).join(USER_FILE)];
+        found.append(OptionFile::read_defaults(&of_user, &groups).context_kind(ErrorKind::Usage, doing)?);
+    }
+    Ok(found)
+}
+
+fn ssl_mode(typed: source::SslMode) -> SslMode {
+    match typed {
+        source::SslMode::Disabled => SslMode::Disabled,
+        source::SslMode::Preferred => SslMode::Preferred,
+        source::SslMode::Required => SslMode::Required,
+        source::SslMode::VerifyCa => SslMode::VerifyCa,
+        source::SslMode::VerifyIdentity => SslMode::VerifyIdentity,
+    }
+}

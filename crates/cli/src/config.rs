@@ -1,0 +1,136 @@
+//! holdfast.toml: what need not be typed each time. Optional; whatever was typed wins.
+//!
+//! It is read from one place only, never from the current directory: it can name a command to run.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use holdfast_core::{Context as _, Error, ErrorKind, Result};
+use holdfast_repo::SourceName;
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use crate::args::{expire::KeepArgs, resources::ResourceArgs, source::SourceArgs};
+
+/// The configuration file.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Config {
+    /// As `--repo`.
+    pub(crate) repo: Option<String>,
+    /// As `--password-file`.
+    pub(crate) password_file: Option<PathBuf>,
+    /// As `HOLDFAST_PASSWORD_COMMAND`.
+    pub(crate) password_command: Option<String>,
+    /// As `--name`.
+    #[serde(deserialize_with = "name")]
+    pub(crate) name: Option<SourceName>,
+    /// The server.
+    pub(crate) source: SourceArgs,
+    /// What a backup may use.
+    pub(crate) resources: ResourceArgs,
+    /// What `expire` keeps.
+    pub(crate) retention: KeepArgs,
+}
+
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SourceName>, D::Error> {
+    String::deserialize(deserializer)?.parse().map(Some).map_err(D::Error::custom)
+}
+
+impl Config {
+    /// Reads `named`, which must exist, or else the first of the usual places that does.
+    pub(crate) fn load(named: Option<&Path>) -> Result<Self> {
+        match named {
+            Some(path) => Self::read(path)?.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Usage,
+                    format!("the configuration file {} does not exist", path.display()),
+                )
+            }),
+            None => {
+                for path in usual_places() {
+                    if let Some(config) = Self::read(&path)? {
+                        return Ok(config);
+                    }
+                }
+                Ok(Self::default())
+            }
+        }
+    }
+
+    fn read(path: &Path) -> Result<Option<Self>> {
+        let doing = format!("read the configuration file {}", path.display());
+        match std::fs::read_to_string(path) {
+            Ok(text) => toml::from_str(&text).context_kind(ErrorKind::Usage, doing).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).context_kind(ErrorKind::Usage, doing),
+        }
+    }
+}
+
+fn usual_places() -> impl Iterator<Item = PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    home.map(|home| home.join(".config/holdfast/holdfast.toml"))
+        .into_iter()
+        .chain([PathBuf::from("/etc/holdfast/holdfast.toml")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::units::{ByteSize, Span};
+
+    #[test]
+    fn every_option_reads_as_on_the_command_line() {
+        let config: Config = toml::from_str(
+            r#"
+            repo = "/backup/repo"
+            password-file = "/etc/holdfast/password"
+            name = "db1"
+            [source]
+            host = "127.0.0.1"
+            port = 3307
+            ssl-mode = "verify-ca"
+            path-map = ["/var/lib/mysql=/srv/db1"]
+            [resources]
+            compress = "zstd:3"
+            memory = "512M"
+            lock-max = "1s"
+            [retention]
+            keep-daily = 7
+            keep-monthly = 12
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.source.port, Some(3307));
+        assert_eq!(config.resources.memory, Some(ByteSize(512 << 20)));
+        assert_eq!(config.resources.compress.map(|c| c.to_string()).as_deref(), Some("zstd:3"));
+        assert_eq!(config.resources.lock_max, Some(Span(std::time::Duration::from_secs(1))));
+        assert_eq!((config.retention.keep_daily, config.retention.keep_weekly), (Some(7), None));
+    }
+
+    #[test]
+    fn a_misspelt_option_is_an_error() {
+        assert!(toml::from_str::<Config>("[resources]\nparalel = 4").is_err());
+        assert!(toml::from_str::<Config>("[source]\npassword = true").is_err());
+        assert!(toml::from_str::<Config>("[resources]\nmemory = \"lots\"").is_err());
+    }
+
+    #[test]
+    fn what_was_typed_wins() {
+        let typed = SourceArgs { port: Some(1), no_defaults: true, ..SourceArgs::default() };
+        let file = SourceArgs {
+            port: Some(2),
+            user: Some("backup".to_owned()),
+            defaults_file: Some("/x".into()),
+            ..SourceArgs::default()
+        };
+        let merged = typed.or(file);
+        assert_eq!((merged.port, merged.user.as_deref()), (Some(1), Some("backup")));
+        assert_eq!(
+            merged.defaults_file, None,
+            "--no-defaults and a file's defaults-file contradict each other"
+        );
+    }
+}

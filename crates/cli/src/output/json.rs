@@ -1,0 +1,111 @@
+//! `--json`: the stream that `docs/json.md` describes.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use holdfast_core::{Error, Event};
+use serde::Serialize;
+
+use super::{progress::Progress, text, write_out};
+use crate::exit::Exit;
+
+/// Raised when a field changes its meaning or goes; new fields may come without.
+const SCHEMA_VERSION: u32 = 1;
+
+/// One object on each line.
+pub(super) struct Stream {
+    verb: &'static str,
+    run_id: String,
+    seq: AtomicU64,
+    writing: Mutex<()>,
+}
+
+#[derive(Serialize)]
+struct Line<'a, T> {
+    schema_version: u32,
+    run_id: &'a str,
+    seq: u64,
+    time: String,
+    verb: &'a str,
+    #[serde(flatten)]
+    body: T,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Body<'a, T> {
+    Phase { name: &'a str },
+    Progress { phase: &'a str, bytes_done: u64, bytes_total: u64, bytes_per_s: u64, eta_s: Option<u64> },
+    Note { text: &'a str },
+    Warning { text: &'a str },
+    Lock { statement: &'a str, wait_ms: u128, held_ms: u128 },
+    Item { data: &'a T },
+    Result { exit_code: Exit, data: &'a T },
+    Error { exit_code: Exit, kind: &'static str, message: String, hint: Option<&'a str> },
+}
+
+impl Stream {
+    pub(super) fn new(verb: &'static str) -> Self {
+        Self { verb, run_id: run_id(), seq: AtomicU64::new(1), writing: Mutex::new(()) }
+    }
+
+    fn write<T: Serialize>(&self, body: Body<'_, T>) {
+        let _order = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = Line {
+            schema_version: SCHEMA_VERSION,
+            run_id: &self.run_id,
+            seq: self.seq.fetch_add(1, Ordering::Relaxed),
+            time: text::now(),
+            verb: self.verb,
+            body,
+        };
+        if let Ok(mut text) = serde_json::to_string(&line) {
+            text.push('\n');
+            write_out(&text);
+        }
+    }
+
+    pub(super) fn event(&self, event: &Event, progress: &Progress) {
+        self.write::<()>(match event {
+            Event::Phase { name } => Body::Phase { name },
+            Event::Progress { bytes_done, bytes_total } => Body::Progress {
+                phase: progress.phase(),
+                bytes_done: *bytes_done,
+                bytes_total: *bytes_total,
+                bytes_per_s: progress.bytes_per_s(),
+                eta_s: progress.eta().map(|eta| eta.as_secs()),
+            },
+            Event::Note { text } => Body::Note { text },
+            Event::Warning { text } => Body::Warning { text },
+            Event::Lock { statement, wait, held } => {
+                Body::Lock { statement, wait_ms: wait.as_millis(), held_ms: held.as_millis() }
+            }
+        });
+    }
+
+    pub(super) fn item(&self, data: &impl Serialize) {
+        self.write(Body::Item { data });
+    }
+
+    pub(super) fn result(&self, exit: Exit, data: &impl Serialize) {
+        self.write(Body::Result { exit_code: exit, data });
+    }
+
+    pub(super) fn error(&self, error: &Error) {
+        let exit = Exit::from(error.kind());
+        self.write::<()>(Body::Error {
+            exit_code: exit,
+            kind: exit.name(),
+            message: error.to_string(),
+            hint: error.hint(),
+        });
+    }
+}
+
+/// Tells the lines of one invocation from another's in a shared log: time and process, in hex.
+fn run_id() -> String {
+    let us = jiff::Timestamp::now().as_microsecond();
+    format!("{us:013x}-{:x}", std::process::id())
+}

@@ -1,0 +1,138 @@
+//! How text for people looks: times, tables, lists of facts, errors.
+
+use std::{
+    fmt::{self, Write as _},
+    time::Duration,
+};
+
+use holdfast_core::{Error, ErrorKind};
+use jiff::Timestamp;
+
+use crate::args::units::Span;
+
+/// Now, UTC, to the millisecond.
+pub(crate) fn now() -> String {
+    format!("{:.3}", Timestamp::now())
+}
+
+/// A stored instant as people read it: `2026-11-21 09:30:05`, UTC.
+pub(crate) fn instant(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// How long ago, in one unit: `45s`, `12m`, `3h`, `6d`, `5w`.
+pub(crate) fn age(at: Timestamp) -> String {
+    let s = Timestamp::now().as_second().saturating_sub(at.as_second()).max(0);
+    match s {
+        0..60 => format!("{s}s"),
+        60..3600 => format!("{}m", s / 60),
+        3600..172_800 => format!("{}h", s / 3600),
+        172_800..2_419_200 => format!("{}d", s / 86_400),
+        _ => format!("{}w", s / 604_800),
+    }
+}
+
+/// `waited 12 ms` and the like.
+pub(crate) fn millis(ms: u64) -> Span {
+    Span(Duration::from_millis(ms))
+}
+
+/// One column of a table.
+pub(crate) struct Column {
+    pub(crate) title: &'static str,
+    /// Numbers stand at the right of their column.
+    pub(crate) right: bool,
+}
+
+/// A column of words.
+pub(crate) const fn words(title: &'static str) -> Column {
+    Column { title, right: false }
+}
+
+/// A column of numbers.
+pub(crate) const fn numbers(title: &'static str) -> Column {
+    Column { title, right: true }
+}
+
+/// Writes rows under their titles; columns are as wide as they need, those that are empty throughout are left out.
+pub(crate) fn table<const N: usize>(
+    out: &mut String,
+    columns: &[Column; N],
+    rows: &[[String; N]],
+) -> fmt::Result {
+    let chars = |text: &str| text.chars().count();
+    let widest = |i: usize| rows.iter().map(|row| chars(&row[i])).max().unwrap_or(0);
+    let shown: Vec<(usize, usize)> =
+        (0..N).filter(|i| widest(*i) > 0).map(|i| (i, widest(i).max(chars(columns[i].title)))).collect();
+    let mut line = |cell: &dyn Fn(usize) -> String| {
+        let mut text = String::new();
+        for &(i, width) in &shown {
+            let cell = cell(i);
+            if columns[i].right {
+                write!(text, "{cell:>width$}  ")?;
+            } else {
+                write!(text, "{cell:<width$}  ")?;
+            }
+        }
+        writeln!(out, "{}", text.trim_end())
+    };
+    line(&|i| columns[i].title.to_owned())?;
+    rows.iter().try_for_each(|row| line(&|i| row[i].clone()))
+}
+
+/// One `name   value` line; further lines of the value stand below its first.
+pub(crate) fn fact(out: &mut String, name: &str, value: impl fmt::Display) -> fmt::Result {
+    let value = value.to_string();
+    let mut lines = value.lines();
+    writeln!(out, "{name:<16}{}", lines.next().unwrap_or_default())?;
+    lines.try_for_each(|line| writeln!(out, "{:<16}{line}", ""))
+}
+
+/// `1 backup`, `2 backups`.
+pub(crate) fn count(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+/// `error: …` and `hint: …`.
+pub(crate) fn error(error: &Error) -> String {
+    let mut text = format!("error: {error}\n");
+    if let Some(hint) = error.hint() {
+        let mut lines = hint.lines();
+        text.push_str(&format!("hint: {}\n", lines.next().unwrap_or_default()));
+        lines.for_each(|line| text.push_str(&format!("      {line}\n")));
+    }
+    text
+}
+
+/// clap's complaint as an error of ours: its sentence, without usage and colours.
+pub(crate) fn of_clap(error: &clap::Error) -> Error {
+    let text = error.to_string();
+    let sentence = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+    Error::new(ErrorKind::Usage, sentence.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_align_and_leave_out_what_is_empty() {
+        let mut out = String::new();
+        let rows = [
+            ["1".to_owned(), String::new(), "1.0 KiB".to_owned()],
+            ["10".to_owned(), String::new(), "512 B".to_owned()],
+        ];
+        table(&mut out, &[words("ID"), words("TAGS"), numbers("SIZE")], &rows).unwrap();
+        assert_eq!(out, "ID     SIZE\n1   1.0 KiB\n10    512 B\n");
+    }
+
+    #[test]
+    fn a_hint_stands_on_its_own_lines() {
+        let it = Error::failed("the user lacks a privilege")
+            .hinted("run on the server:\nGRANT RELOAD ON *.* TO x;");
+        assert_eq!(
+            error(&it),
+            "error: the user lacks a privilege\nhint: run on the server:\n      GRANT RELOAD ON *.* TO x;\n"
+        );
+    }
+}

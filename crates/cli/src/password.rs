@@ -1,0 +1,125 @@
+//! Where passwords come from: files, the environment, a command, a person. Never the command line.
+
+use std::{
+    env,
+    io::{self, IsTerminal as _, Read as _},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use holdfast_core::{Context as _, Error, ErrorKind, Result, server::Secret};
+use zeroize::Zeroizing;
+
+use crate::config::Config;
+
+/// More than any password; a file that is longer is another file.
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// How often a person may mistype a new password.
+const ATTEMPTS: usize = 3;
+
+/// The repository's password where one was given: file, environment, command, configuration, in this order.
+pub(crate) fn given(file: Option<&Path>, config: &Config) -> Result<Option<Secret>> {
+    if let Some(path) = file {
+        return first_line(path).map(Some);
+    }
+    if let Some(password) = env::var_os("HOLDFAST_PASSWORD") {
+        let password = password
+            .into_string()
+            .map_err(|_| Error::new(ErrorKind::Usage, "HOLDFAST_PASSWORD is not UTF-8"))?;
+        return not_empty(Secret::new(password), "HOLDFAST_PASSWORD").map(Some);
+    }
+    if let Ok(command) = env::var("HOLDFAST_PASSWORD_COMMAND") {
+        return output_of(&command).map(Some);
+    }
+    if let Some(path) = &config.password_file {
+        return first_line(path).map(Some);
+    }
+    config.password_command.as_deref().map(output_of).transpose()
+}
+
+/// Asks for the password of a repository that has one.
+pub(crate) fn ask_for_repository() -> Result<Secret> {
+    terminal_or(ErrorKind::Key)?;
+    ask("password of the repository: ")
+}
+
+/// Asks, twice, for the password of a new repository.
+pub(crate) fn ask_for_new() -> Result<Secret> {
+    terminal_or(ErrorKind::Usage)?;
+    for attempt in 0..ATTEMPTS {
+        let again = if attempt == 0 { "" } else { "they differ; once more: " };
+        let first = ask(&format!("{again}new password of the repository: "))?;
+        if first.reveal().is_empty() {
+            return Err(Error::new(ErrorKind::Usage, "an empty password protects nothing"));
+        }
+        if first == ask("the same again: ")? {
+            return Ok(first);
+        }
+    }
+    Err(Error::new(ErrorKind::Usage, "the two passwords differ"))
+}
+
+fn terminal_or(kind: ErrorKind) -> Result<()> {
+    if io::stdin().is_terminal() {
+        return Ok(());
+    }
+    Err(Error::new(kind, "no password for the repository was given, and there is no terminal to ask").hinted(
+        "use --password-file, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD or HOLDFAST_PASSWORD_COMMAND",
+    ))
+}
+
+/// The server's password, where one was asked for or given by file.
+pub(crate) fn of_server(asked: bool, file: Option<&Path>) -> Result<Option<Secret>> {
+    if let Some(path) = file {
+        return first_line(path).map(Some);
+    }
+    if !asked {
+        return Ok(None);
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Error::new(ErrorKind::Usage, "there is no terminal to ask for the server's password")
+            .hinted("use --server-password-file or an option file instead of -p"));
+    }
+    ask("password of the server: ").map(Some)
+}
+
+fn ask(prompt: &str) -> Result<Secret> {
+    rpassword::prompt_password(prompt).map(Secret::new).context_kind(ErrorKind::Usage, "ask for a password")
+}
+
+fn first_line(path: &Path) -> Result<Secret> {
+    let doing = || format!("read the password file {}", path.display());
+    let file = std::fs::File::open(path).context_kind(ErrorKind::Usage, doing())?;
+    let mut text = Zeroizing::new(String::new());
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).context_kind(ErrorKind::Usage, doing())?;
+    not_empty(line_of(&text), &format!("the password file {}", path.display()))
+}
+
+fn output_of(command: &str) -> Result<Secret> {
+    let doing = || format!("run the password command \"{command}\"");
+    let output = Command::new("/bin/sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context_kind(ErrorKind::Usage, doing())?;
+    let bytes = Zeroizing::new(output.stdout);
+    if !output.status.success() {
+        return Err(Error::new(ErrorKind::Usage, format!("{}: {}", doing(), output.status)));
+    }
+    let text = std::str::from_utf8(&bytes).context_kind(ErrorKind::Usage, doing())?;
+    not_empty(line_of(text), "the output of the password command")
+}
+
+fn line_of(text: &str) -> Secret {
+    Secret::new(text.lines().next().unwrap_or_default().to_owned())
+}
+
+fn not_empty(password: Secret, place: &str) -> Result<Secret> {
+    if password.reveal().is_empty() {
+        Err(Error::new(ErrorKind::Usage, format!("{place} holds no password")))
+    } else {
+        Ok(password)
+    }
+}

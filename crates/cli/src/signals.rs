@@ -1,0 +1,39 @@
+//! SIGINT, SIGTERM and SIGHUP end the program with the code for it.
+//!
+//! Watched for only once passwords have been asked for: until then the terminal's own way to end a program is right,
+//! since it also brings back the echo.
+
+use holdfast_core::{Cancel, Context as _, Result};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::exit::Exit;
+
+/// The first signal asks the operation to end and calls `first`, for the person at the terminal; the second ends the
+/// program.
+pub(crate) fn end_in_order(cancel: &Cancel, first: impl Fn() + Send + 'static) -> Result<()> {
+    let cancel = cancel.clone();
+    watch(move || {
+        if cancel.is_cancelled() {
+            std::process::exit(Exit::Interrupted.code().into());
+        }
+        cancel.cancel();
+        first();
+    })
+}
+
+/// The first signal ends the program: for operations that leave nothing behind that matters.
+pub(crate) fn end_at_once() -> Result<()> {
+    watch(|| std::process::exit(Exit::Interrupted.code().into()))
+}
+
+fn watch(each: impl Fn() + Send + 'static) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("watch for signals")?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || signals.forever().for_each(|_| each()))
+        .context("start the thread that watches for signals")?;
+    Ok(())
+}

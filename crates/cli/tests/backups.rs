@@ -1,0 +1,204 @@
+//! Verbs on backups of a server that never was: written by the library, looked at by the program.
+
+use std::sync::Arc;
+
+use holdfast_core::server::ServerVersion;
+use holdfast_formats::{PageSize, SpaceId};
+use holdfast_repo::{
+    Kind, LogName, Password, Repo,
+    history::History,
+    item::{FileRole, ItemPath, ItemType, Tablespace},
+    manifest::{HEAD_SCHEMA, Head},
+    run::{Ending, Run, RunOptions},
+    store::fs::FsStore,
+    writer::{BackupWriter, FileSpec, Foundation, WriterOptions},
+};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::program::{PASSWORD, Program};
+
+const PAGE_BYTES: usize = 16_384;
+
+/// Backs up one table of so many pages, the `turn`-th version of each fourth.
+fn take(program: &Program, source: &str, turn: u8, pages: usize) {
+    let store = Arc::new(FsStore::open(program.repository()).unwrap());
+    let password = Password::new(PASSWORD.to_owned()).unwrap();
+    let repo = Arc::new(Repo::open(store, Some(&password)).unwrap());
+    let log = LogName { source: source.parse().unwrap(), kind: Kind::Physical };
+    let mut run = Run::begin(&repo, &log, &RunOptions::of_this_process()).unwrap();
+    let base = History::read(&repo, &log).unwrap().newest_backup();
+    let foundation = Foundation { base, ..Foundation::default() };
+    let writer = BackupWriter::new(&run, &foundation, WriterOptions::default()).unwrap();
+    writer.directory(ItemPath::new("shop").unwrap(), 0o750);
+    let spec = FileSpec {
+        path: ItemPath::new("shop/orders@002d1.ibd").unwrap(),
+        item_type: ItemType::File,
+        role: FileRole::Tablespace,
+        mode: 0o640,
+        page_size: PageSize::from_bytes(PAGE_BYTES as u32).unwrap(),
+        tablespace: Some(Tablespace { space: SpaceId(7), flags: 21 }),
+        outside: None,
+    };
+    let file = writer.begin_file(spec).unwrap();
+    for page in 0..pages {
+        let version = if page % 4 == 0 { turn } else { 0 };
+        let mut bytes: Vec<u8> = (0..PAGE_BYTES).map(|i| (i * (page + 3) % 251) as u8).collect();
+        bytes[0] = version;
+        writer.pages(file, page as u64, &bytes).unwrap();
+    }
+    writer.end_file(file, (pages * PAGE_BYTES) as u64).unwrap();
+    let finished = writer.finish(&run).unwrap();
+    let version = ServerVersion::parse("10.11.19-MariaDB").unwrap();
+    let position = json!({"precision": "exact", "lsn": 1234, "binlog": {"file": "binlog.000007", "offset": 42}, "gtid": "0-1-9"});
+    let object = |value: Value| value.as_object().unwrap().clone();
+    let report = json!({"schema_version": 1, "total_ms": 4200, "server_version": version.to_string(),
+        "position": position, "phases": [{"name": "copy", "ms": 4000}],
+        "locks": [{"statement": "BACKUP STAGE BLOCK_COMMIT", "wait_ms": 0.4, "held_ms": 8.0}]});
+    run.write_report(&serde_json::to_vec(&report).unwrap()).unwrap();
+    let head = Head {
+        schema: HEAD_SCHEMA,
+        run: run.no().0,
+        source: source.to_owned(),
+        kind: "physical".to_owned(),
+        method: "physical".to_owned(),
+        started_at: Timestamp::now(),
+        finished_at: Timestamp::now(),
+        tags: vec![format!("turn-{turn}")],
+        server: object(
+            json!({"version": serde_json::to_value(&version).unwrap(), "identity": {"hostname": "db1.example"}}),
+        ),
+        redo: None,
+        position: Some(object(position)),
+        totals: finished.totals,
+        flags: Vec::new(),
+        roots: finished.roots.iter().map(|root| (*root).into()).collect(),
+        base: base.map(|base| base.0),
+        more: Map::new(),
+    };
+    let ending = Ending::Backup { head: head.encode().unwrap(), refs: finished.refs, parts: finished.parts };
+    run.finish(ending).unwrap();
+}
+
+/// Three backups of db1.
+fn three() -> Program {
+    let program = Program::with_repository();
+    for turn in 1..=3 {
+        take(&program, "db1", turn, 40);
+    }
+    program
+}
+
+fn ids(list: &Value) -> Vec<&str> {
+    list["data"]["backups"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn list_shows_each_backup_by_an_id_that_can_be_typed() {
+    let program = three();
+    let list = program.run(&["list"]).expect_code(0);
+    assert_eq!(list.out.lines().count(), 4, "{list:#?}");
+    for part in ["db1#3", "MariaDB 10.11.19", "640 KiB", "binlog.000007:42", "turn-2"] {
+        assert!(list.out.contains(part), "{part}: {list:#?}");
+    }
+    let json = program.run(&["list", "--json"]).expect_code(0).last();
+    assert_eq!(ids(&json), ["db1#1", "db1#2", "db1#3"]);
+    assert_eq!(json["data"]["backups"][1]["size_bytes"], 40 * PAGE_BYTES);
+    assert_eq!(json["data"]["backups"][1]["new_bytes"], 10 * PAGE_BYTES);
+    let tagged = program.run(&["list", "--tag", "turn-2", "--json"]).expect_code(0).last();
+    assert_eq!(ids(&tagged), ["db1#2"]);
+    for id in ids(&json) {
+        program.run(&["show", id]).expect_code(0);
+    }
+}
+
+#[test]
+fn a_number_is_enough_while_there_is_one_source() {
+    let program = three();
+    let shown = program.run(&["show", "2"]).expect_code(0);
+    for part in ["db1#2", "MariaDB 10.11.19", "hostname=db1.example", "0-1-9"] {
+        assert!(shown.out.contains(part), "{part}: {shown:#?}");
+    }
+    take(&program, "db2", 1, 4);
+    let vague = program.run(&["show", "2"]).expect_code(2);
+    assert!(vague.err.contains("db1, db2") && vague.err.contains("--name"), "{vague:#?}");
+    for words in [&["show", "db1#2"][..], &["show", "2", "--name", "db1"], &["show", "db2#latest"]] {
+        program.run(words).expect_code(0);
+    }
+    let absent = program.run(&["show", "db1#17"]).expect_code(1);
+    assert!(absent.err.contains("no run #17"), "{absent:#?}");
+    let stranger = program.run(&["list", "--name", "db3", "--json"]).expect_code(0).last();
+    assert!(ids(&stranger).is_empty());
+}
+
+#[test]
+fn ls_names_tables_as_the_server_does() {
+    let program = three();
+    let ls = program.run(&["ls", "latest"]).expect_code(0);
+    let expected = "\
+drwxr-x---            shop
+-rw-r-----   640 KiB  shop/orders@002d1.ibd  (shop.orders-1)
+2 items, 640 KiB
+";
+    assert_eq!(ls.out, expected);
+    let lines = program.run(&["ls", "latest", "shop/orders@002d1.ibd", "--json"]).expect_code(0).json();
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&lines[0]["type"], &lines[0]["data"]["table"]), (&"item".into(), &"orders-1".into()));
+    assert_eq!(lines[0]["data"]["space_id"], 7);
+    assert_eq!(lines[1]["data"]["items"], 1);
+    program.run(&["ls", "latest", "sho"]).expect_code(1);
+}
+
+#[test]
+fn the_report_of_a_run_is_shown_as_it_was_stored() {
+    let program = three();
+    let report = program.run(&["report", "2"]).expect_code(0);
+    for part in ["4.2 s", "BACKUP STAGE BLOCK_COMMIT", "8 ms", "binlog.000007:42"] {
+        assert!(report.out.contains(part), "{part}: {report:#?}");
+    }
+    let json = program.run(&["report", "2", "--json"]).expect_code(0).last();
+    assert_eq!(json["data"]["report"]["phases"][0]["ms"], 4000);
+}
+
+#[test]
+fn expire_drops_by_rule_and_by_name_and_prune_frees() {
+    let program = three();
+    let plan = program.run(&["expire", "--keep-last", "1", "--dry-run"]).expect_code(0);
+    assert!(plan.out.contains("2 backups would be dropped"), "{plan:#?}");
+    assert_eq!(ids(&program.run(&["list", "--json"]).last()).len(), 3, "a dry run changes nothing");
+    let config = program.write("holdfast.toml", "name = \"db1\"\n[retention]\nkeep-last = 2\n");
+    let dropped =
+        program.run(&["expire", "--json", "--config", config.to_str().unwrap()]).expect_code(0).last();
+    assert_eq!(dropped["data"]["dropped"][0]["id"], "db1#1");
+    program.run(&["expire", "2"]).expect_code(0);
+    assert_eq!(ids(&program.run(&["list", "--json"]).last()), ["db1#3"]);
+    let gone = program.run(&["show", "2"]).expect_code(1);
+    assert!(gone.err.contains("was dropped"), "{gone:#?}");
+    let again = program.run(&["expire", "--keep-last", "1"]).expect_code(0);
+    assert!(again.out.contains("nothing to drop"), "{again:#?}");
+
+    program.run(&["prune", "--dry-run"]).expect_code(0);
+    let first = program.run(&["prune", "--grace", "0s", "--json"]).expect_code(0).last();
+    let log = &first["data"]["logs"][0];
+    assert!(log["dead_packs"].as_u64() > Some(0) || log["rewritten_packs"].as_u64() > Some(0), "{first}");
+    let second = program.run(&["prune", "--grace", "0s", "--json"]).expect_code(0).last();
+    assert!(second["data"]["logs"][0]["deleted_packs"].as_u64() > Some(0), "{second}");
+    let check = program.run(&["check", "--read-data"]).expect_code(0);
+    assert!(check.out.contains("no errors found"), "{check:#?}");
+}
+
+#[test]
+fn check_names_what_is_damaged_and_ends_with_3() {
+    let program = three();
+    let packs = program.repository().join("sources/db1/physical/packs");
+    let pack = std::fs::read_dir(packs).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = std::fs::read(&pack).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&pack, bytes).unwrap();
+    let found = program.run(&["check", "--read-data"]).expect_code(3);
+    assert!(found.out.contains(pack.file_name().unwrap().to_str().unwrap()), "{found:#?}");
+    let last = program.run(&["check", "--read-data", "--json"]).expect_code(3).last();
+    assert_eq!((&last["type"], &last["exit_code"]), (&"result".into(), &3.into()));
+    assert!(!last["data"]["findings"].as_array().unwrap().is_empty());
+}

@@ -1,0 +1,108 @@
+//! Runs the program in an environment that holds nothing of ours but what a test says.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) const PASSWORD: &str = "correct horse";
+
+/// A place for a repository, and the program that works on it.
+pub(crate) struct Program {
+    directory: TempDir,
+}
+
+/// What a run left.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Program {
+    pub(crate) fn new() -> Self {
+        Self { directory: TempDir::new().unwrap() }
+    }
+
+    /// With a repository behind [`PASSWORD`].
+    pub(crate) fn with_repository() -> Self {
+        let program = Self::new();
+        program.run(&["init"]).expect_code(0);
+        program
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn repository(&self) -> PathBuf {
+        self.path("repo")
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The program, with the repository and the password in the environment.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = bare(self.directory.path());
+        command.args(words).env("HOLDFAST_REPO", self.repository()).env("HOLDFAST_PASSWORD", PASSWORD);
+        command
+    }
+
+    pub(crate) fn run(&self, words: &[&str]) -> Run {
+        run(&mut self.command(words))
+    }
+}
+
+/// The program with nothing in its environment, at home in `home`.
+pub(crate) fn bare(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.env_clear().env("HOME", home).current_dir(home).stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn run(command: &mut Command) -> Run {
+    let output = command.output().unwrap();
+    Run {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+impl Run {
+    #[track_caller]
+    pub(crate) fn expect_code(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:#?}");
+        self
+    }
+
+    /// The lines of `--json`, checked for what every line must have.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Vec<Value> {
+        let lines: Vec<Value> = self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for (line, seq) in lines.iter().zip(1..) {
+            assert_eq!(line["schema_version"], 1, "{line}");
+            assert_eq!(line["run_id"], lines[0]["run_id"], "{line}");
+            assert_eq!(line["seq"], seq, "{line}");
+            assert!(
+                line["time"].as_str().is_some_and(|time| time.ends_with('Z') && time.len() == 24),
+                "{line}"
+            );
+        }
+        lines
+    }
+
+    /// The last line of `--json`.
+    #[track_caller]
+    pub(crate) fn last(&self) -> Value {
+        self.json().pop().unwrap_or_else(|| panic!("nothing on standard output: {self:#?}"))
+    }
+}

@@ -1,0 +1,75 @@
+use crate::program::{Program, bare, run};
+
+const READERS: [&[&str]; 3] = [&["list"], &["check"], &["prune", "--dry-run"]];
+
+#[test]
+fn an_empty_repository_is_whole_and_lists_nothing() {
+    let program = Program::with_repository();
+    let it = program.run(&["list"]).expect_code(0);
+    assert_eq!(it.out, "no backups\n");
+    let last = program.run(&["list", "--json"]).expect_code(0).last();
+    assert_eq!(last["data"]["backups"], serde_json::json!([]));
+    for words in [&["check"][..], &["check", "--read-data"], &["prune"], &["expire", "--keep-last", "1"]] {
+        program.run(words).expect_code(0);
+    }
+    let it = program.run(&["show", "latest"]).expect_code(1);
+    assert!(it.err.contains("no backup"), "{it:#?}");
+}
+
+#[test]
+fn a_wrong_password_is_exit_6() {
+    let program = Program::with_repository();
+    for words in READERS {
+        let it = run(program.command(words).env("HOLDFAST_PASSWORD", "battery staple")).expect_code(6);
+        assert!(it.err.starts_with("error: wrong password"), "{it:#?}");
+    }
+    let last = run(program.command(&["list", "--json"]).env("HOLDFAST_PASSWORD", "x")).expect_code(6).last();
+    assert_eq!((&last["kind"], &last["exit_code"]), (&"key".into(), &6.into()));
+    run(program.command(&["list"]).env_remove("HOLDFAST_PASSWORD")).expect_code(6);
+}
+
+#[test]
+fn a_repository_that_is_not_there_is_exit_5() {
+    let program = Program::new();
+    for words in READERS {
+        let it = program.run(words).expect_code(5);
+        assert!(it.err.contains("hint: ") && it.err.contains("init"), "{it:#?}");
+    }
+    std::fs::create_dir(program.repository()).unwrap();
+    let it = program.run(&["list"]).expect_code(5);
+    assert!(it.err.contains("holds no repository"), "{it:#?}");
+}
+
+#[test]
+fn a_repository_without_encryption_asks_for_no_password_and_takes_none() {
+    let program = Program::new();
+    let home = program.path("");
+    let with = |words: &[&str]| {
+        let mut command = bare(&home);
+        command.args(words).arg("--repo").arg(program.repository());
+        command
+    };
+    run(&mut with(&["init", "--no-encryption"])).expect_code(0);
+    run(&mut with(&["list"])).expect_code(0);
+    let it = run(with(&["list"]).env("HOLDFAST_PASSWORD", "x")).expect_code(6);
+    assert!(it.err.contains("not encrypted"), "{it:#?}");
+}
+
+#[test]
+fn damage_to_the_keys_is_exit_7_and_names_the_object() {
+    let program = Program::with_repository();
+    let keys = program.repository().join("keys");
+    let key = std::fs::read_dir(keys).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&key).unwrap();
+    std::fs::write(&key, &text[..text.len() / 2]).unwrap();
+    let it = program.run(&["list"]).expect_code(7);
+    assert!(it.err.contains(key.file_name().unwrap().to_str().unwrap()), "{it:#?}");
+}
+
+#[test]
+fn expire_without_rules_is_a_mistake() {
+    let program = Program::with_repository();
+    let it = program.run(&["expire"]).expect_code(2);
+    assert!(it.err.contains("--keep-last"), "{it:#?}");
+    program.run(&["expire", "1", "--keep-last", "1"]).expect_code(2);
+}
