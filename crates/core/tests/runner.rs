@@ -4,4 +4,5 @@
 
 mod capture;
 mod physical;
+mod restore;
 mod server;

@@ -112,11 +112,15 @@ pub fn run(
         target_dir: plan.shown.target_dir.clone(),
         server_version: opened.server.version.clone(),
         position: opened.position.clone(),
+        replicate_statement: report::replicate_statement(
+            &opened.server.version,
+            &opened.position,
+            prepared.is_some(),
+        ),
         prepared,
         written,
         phases: watch.phases(),
         server_options: plan.shown.server_options.clone(),
-        replicate_statement: report::replicate_statement(&opened.server.version, &opened.position),
     };
     complete(claim, &plan, &roots, options, &report)?;
     report.phases = watch.phases();

@@ -25,7 +25,7 @@ use super::{
     opened::Opened,
     options::RestoreOptions,
     plan::Plan,
-    report::Prepared,
+    report::{Prepared, set_gtids},
     roots::Roots,
     target::io_failed,
 };
@@ -47,22 +47,15 @@ const SOCKET_PATH_MAX: usize = 100;
 /// What MySQL executes once it is up.
 const INIT_FILE: &str = "#holdfast-init.sql";
 
-/// Sets the GTIDs of the position, then stops. The GTIDs of writes to other engines' tables are only in the source's
-/// binlog until it rotates, so the copy's own list has gaps (verified on 9.7.4).
-fn init_file(position: &Position) -> Vec<u8> {
-    let mut statements = String::new();
-    if let Some(gtid) = position.gtid.as_deref().filter(|gtid| gtid.chars().all(in_gtid_set)) {
-        let gtid: String = gtid.split_whitespace().collect();
-        statements.push_str("RESET BINARY LOGS AND GTIDS;\n");
-        statements.push_str(&format!("SET GLOBAL gtid_purged = '{gtid}';\n"));
-    }
-    statements.push_str("SHUTDOWN;\n");
-    statements.into_bytes()
+/// Sets the GTIDs of the position, where the source used them, then stops.
+fn init_file(server: &ServerFacts, position: &Position) -> Vec<u8> {
+    let gtids = if uses_gtids(server) { set_gtids(&server.version, position) } else { None };
+    let statements = gtids.into_iter().flatten().chain(["SHUTDOWN".to_owned()]);
+    statements.flat_map(|statement| format!("{statement};\n").into_bytes()).collect()
 }
 
-/// The position comes from the repository and becomes part of a statement.
-fn in_gtid_set(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | ',' | '_' | ' ' | '\n')
+fn uses_gtids(server: &ServerFacts) -> bool {
+    server.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON")
 }
 
 const BUFFER_POOL_MIN: u64 = 128 << 20;
@@ -157,8 +150,7 @@ fn arguments(
                 add(option.to_owned());
             }
             add(format!("--innodb-redo-log-capacity={redo_size}"));
-            let gtid_mode = server.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref());
-            if gtid_mode == Some("ON") {
+            if uses_gtids(server) {
                 add("--gtid-mode=ON".to_owned());
                 add("--enforce-gtid-consistency=ON".to_owned());
             }
@@ -183,7 +175,8 @@ pub(super) fn run(
     let flavor = opened.server.version.flavor;
     let init = own_path(INIT_FILE)?;
     if flavor == Flavor::MySql {
-        let write = || tree.create_file(&init, 0o644)?.write_all(&init_file(&opened.position));
+        let write =
+            || tree.create_file(&init, 0o644)?.write_all(&init_file(&opened.server, &opened.position));
         write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
     }
     let buffer_pool =

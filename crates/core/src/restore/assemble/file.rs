@@ -8,6 +8,7 @@ use std::{
     path::PathBuf,
 };
 
+use holdfast_formats::Flavor;
 use rustix::{
     fs::{Advice, FallocateFlags, fadvise, fallocate},
     io::Errno,
@@ -37,6 +38,8 @@ pub(super) struct FileSpec {
     pub(super) is_new: bool,
     /// Whether zeros may be holes.
     pub(super) sparse: bool,
+    /// Whose tablespace it is, if it is one: the server leaves holes behind compressed pages.
+    pub(super) tablespace_of: Option<Flavor>,
 }
 
 /// An open file.
@@ -87,12 +90,26 @@ impl TargetFile {
     pub(super) fn write(&self, first: u64, pages: &[u8]) -> Result<u64> {
         let (at, bytes) = self.range(first, (pages.len() / self.spec.page_bytes) as u64);
         let pages = pages.get(..usize::try_from(bytes).unwrap_or(usize::MAX)).unwrap_or_default();
-        self.file.write_all_at(pages, at).map_err(|error| io_failed("write", &self.spec.shown, error))?;
+        self.write_with_holes(at, pages).map_err(|error| io_failed("write", &self.spec.shown, error))?;
         if let (true, Some(len)) = (bytes >= WRITE_BACK_BYTES_MIN, NonZero::new(bytes)) {
             // Starts writing back, and drops pages that are clean, which these are not yet. Only advice.
             let _ = fadvise(&self.file, at, Some(len), Advice::DontNeed);
         }
         Ok(bytes)
+    }
+
+    fn write_with_holes(&self, at: u64, pages: &[u8]) -> io::Result<()> {
+        let mut written = 0;
+        if let Some(flavor) = self.spec.tablespace_of {
+            for (number, page) in pages.chunks(self.spec.page_bytes).enumerate() {
+                let Some(used) = used_of_compressed(flavor, page) else { continue };
+                let begin = number * self.spec.page_bytes;
+                self.file.write_all_at(&pages[written..begin + used], at + written as u64)?;
+                written = begin + page.len();
+                self.make_zeros(at + (begin + used) as u64, (page.len() - used) as u64, true)?;
+            }
+        }
+        self.file.write_all_at(&pages[written..], at + written as u64)
     }
 
     /// Makes the file durable.
@@ -144,6 +161,24 @@ impl TargetFile {
     }
 }
 
+/// How much of a page that InnoDB compressed in its place is used, in whole blocks; the rest was a hole. `None` if all
+/// of it is used, or it is no such page.
+fn used_of_compressed(flavor: Flavor, page: &[u8]) -> Option<usize> {
+    const TYPE: std::ops::Range<usize> = 24..26;
+    const BLOCK: usize = 4096;
+    let page_type = u16::from_be_bytes(page.get(TYPE)?.try_into().ok()?);
+    let compressed = match flavor {
+        // Page compression, encrypted or not; in the full_crc32 format the bit says it of any type.
+        Flavor::MariaDb => page_type & 0x8000 != 0,
+        Flavor::MySql => matches!(page_type, 14 | 16),
+    };
+    if !compressed {
+        return None;
+    }
+    let used = page.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1).next_multiple_of(BLOCK);
+    (used < page.len()).then_some(used)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -164,6 +199,7 @@ mod tests {
             mode: 0o440,
             is_new,
             sparse: false,
+            tablespace_of: Some(Flavor::MariaDb),
         };
         (file.try_clone().unwrap(), TargetFile::begin(file, spec).unwrap())
     }
@@ -212,5 +248,25 @@ mod tests {
         assert_eq!(file.metadata().unwrap().blocks(), 0);
         target.zeros(32, 32, false).unwrap();
         assert!(file.metadata().unwrap().blocks() * 512 >= 32 * PAGE as u64);
+    }
+
+    /// Behind a page that the server compressed there is a hole again; the bytes are the same.
+    #[test]
+    fn compressed_pages() {
+        use std::os::unix::fs::MetadataExt;
+        for is_new in [true, false] {
+            let old = if is_new { vec![] } else { vec![7; 8 * PAGE] };
+            let (file, target) = target(8 * PAGE as u64, is_new, &old);
+            let mut pages = vec![1; 8 * PAGE];
+            for page in [1, 2, 7] {
+                pages[page * PAGE + 24..page * PAGE + 26].copy_from_slice(&34354_u16.to_be_bytes());
+                pages[page * PAGE + 5_000..(page + 1) * PAGE].fill(0);
+            }
+            pages[4 * PAGE + 100..5 * PAGE].fill(0);
+            target.write(0, &pages).unwrap();
+            file.sync_all().unwrap();
+            assert_eq!(content(&file), pages);
+            assert_eq!(file.metadata().unwrap().blocks() * 512, 5 * PAGE as u64 + 3 * 8192);
+        }
     }
 }

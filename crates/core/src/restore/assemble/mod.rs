@@ -157,6 +157,7 @@ impl Assembly<'_> {
             mode: item.mode,
             is_new,
             sparse: self.options.sparse,
+            tablespace_of: item.tablespace.map(|_| self.opened.server.version.flavor),
         };
         self.pages(item, TargetFile::begin(file, spec)?)
     }
@@ -181,6 +182,7 @@ impl Assembly<'_> {
             is_new: true,
             // Zeros within it are few, and the rest of the file is a hole.
             sparse: true,
+            tablespace_of: None,
         };
         let target = TargetFile::begin(file, spec)?;
         target.write_header(&plan.redo.header)?;

@@ -1,0 +1,198 @@
+//! Captured servers, stored, restored and recovered by the server's own program: what comes out must be a replica at
+//! the recorded position, with nothing outside of its directory.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::sleep,
+    time::Duration,
+};
+
+use holdfast_core::{
+    Cancel, Result,
+    backup::{self, BackupOptions, BackupReport},
+    restore::{self, RestoreOptions, RestoreReport},
+};
+use holdfast_repo::{Kind, LogName, Protection, Repo, RunNo, store::mem::MemStore};
+use holdfast_testkit::{
+    Server, ServerKind, ServerOptions,
+    checksum::assert_equal_checksums,
+    data::{misc, shop},
+    load::{WriteLoad, writes::check_ledger},
+    replica::{self, Position},
+};
+
+use crate::capture::Told;
+
+fn new_repo() -> Arc<Repo> {
+    Arc::new(Repo::init(Arc::new(MemStore::new()), &Protection::None).unwrap())
+}
+
+fn back_up(repo: &Arc<Repo>, source: &Server, dir: &Path) -> BackupReport {
+    let options = BackupOptions {
+        name: Some("db1".parse().unwrap()),
+        spool_dir: Some(dir.to_owned()),
+        ..BackupOptions::new(crate::server::options(source))
+    };
+    backup::run(repo, &options, &Told, &Cancel::default()).unwrap()
+}
+
+fn options(kind: ServerKind, target: PathBuf) -> RestoreOptions {
+    RestoreOptions { server_binary: Some(kind.server_program().unwrap()), ..RestoreOptions::new(target) }
+}
+
+fn restore(repo: &Arc<Repo>, backup: &BackupReport, options: &RestoreOptions) -> Result<RestoreReport> {
+    let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
+    restore::run(repo, &log, RunNo(backup.backup), options, &Told, &Cancel::default())
+}
+
+/// A server on `target` catches up with the source, holds the same rows, and has none of the source's files open.
+fn assert_follows(source: &Server, target: &Path, backup: &BackupReport, prepared: bool) {
+    let copy = Server::attach(source.kind(), target, ServerOptions::default()).unwrap();
+    check_ledger(&copy).unwrap();
+    let gtid = backup.position.gtid.clone().unwrap();
+    let position = match (source.kind().is_mariadb(), prepared) {
+        (true, _) => Position::Gtid(gtid),
+        (false, true) => Position::Held,
+        (false, false) => {
+            let purged = format!("SET GLOBAL gtid_purged = '{gtid}'");
+            copy.exec_all(["RESET BINARY LOGS AND GTIDS".to_owned(), purged]).unwrap();
+            Position::Held
+        }
+    };
+    replica::catch_up(source, &copy, &position, Duration::from_secs(120)).unwrap();
+    let tables = assert_equal_checksums(source, &copy).unwrap();
+    assert!(tables > 20, "{tables}");
+    let open = open_files(&copy);
+    assert!(!open.iter().any(|path| path.starts_with(source.outside())), "{open:?}");
+}
+
+fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib: 30, ..shop::ShopOptions::default() }).unwrap();
+    misc::create(&source, misc::MiscOptions::default()).unwrap();
+    let load = WriteLoad::start(&source, 2, seed).unwrap();
+    sleep(Duration::from_secs(1));
+    let dir = tempfile::tempdir().unwrap();
+    let repo = new_repo();
+    let first = back_up(&repo, &source, dir.path());
+    let later = back_up(&repo, &source, dir.path());
+    load.stop().unwrap();
+
+    // The source runs on, with its files outside: nothing of the copy may reach them.
+    let outside = || {
+        let mut sizes: Vec<_> = walk(&source.outside());
+        sizes.sort();
+        sizes
+    };
+    let before = outside();
+    assert!(!before.is_empty());
+    let target = dir.path().join("prepared");
+    let report = restore(&repo, &first, &options(kind, target.clone())).unwrap();
+    let prepared = report.prepared.as_ref().unwrap();
+    assert_eq!(prepared.lsn, first.position.lsn);
+    assert_eq!(outside(), before);
+    assert_follows(&source, &target, &first, true);
+
+    // Onto the directory that a server has used since, with another backup.
+    let report =
+        restore(&repo, &later, &RestoreOptions { delta: true, ..options(kind, target.clone()) }).unwrap();
+    assert!(report.written.bytes_kept > report.written.bytes_written, "{:?}", report.written);
+    let again =
+        restore(&repo, &first, &RestoreOptions { delta: true, ..options(kind, target.clone()) }).unwrap();
+    assert!(again.prepared.is_some());
+    assert_follows(&source, &target, &first, true);
+
+    // Left to the server.
+    let target = dir.path().join("unprepared");
+    let report =
+        restore(&repo, &first, &RestoreOptions { prepare: false, ..options(kind, target.clone()) }).unwrap();
+    assert!(report.prepared.is_none());
+    assert_follows(&source, &target, &first, false);
+    assert_eq!(outside(), before);
+
+    // What was outside is outside again, elsewhere.
+    let target = dir.path().join("mapped");
+    let elsewhere = dir.path().join("elsewhere");
+    let maps = vec![(source.outside(), elsewhere.clone())];
+    let report = restore(&repo, &first, &RestoreOptions { maps, ..options(kind, target.clone()) }).unwrap();
+    assert_eq!(outside(), before);
+    assert!(!walk(&elsewhere).is_empty());
+    let mut server_options = ServerOptions::default();
+    server_options.extra.extend(report.server_options.iter().filter(|o| o.contains("directories")).cloned());
+    let copy = Server::attach(kind, &target, server_options).unwrap();
+    check_ledger(&copy).unwrap();
+    assert_equal_checksums(&copy, &copy).unwrap();
+    let open = open_files(&copy);
+    assert!(open.iter().any(|path| path.starts_with(&elsewhere)), "{open:?}");
+    assert!(!open.iter().any(|path| path.starts_with(source.outside())), "{open:?}");
+    drop(copy);
+}
+
+fn open_files(server: &Server) -> Vec<PathBuf> {
+    let fds = fs::read_dir(format!("/proc/{}/fd", server.pid().unwrap())).unwrap();
+    fds.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok()).collect()
+}
+
+fn walk(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(walk(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+#[test]
+fn mariadb_10_11_restored_equals_its_source() {
+    restored_server_equals_its_source(ServerKind::MariaDb1011, 21);
+}
+
+#[test]
+fn mariadb_11_8_restored_equals_its_source() {
+    restored_server_equals_its_source(ServerKind::MariaDb118, 22);
+}
+
+#[test]
+fn mysql_9_7_restored_equals_its_source() {
+    restored_server_equals_its_source(ServerKind::MySql97, 23);
+}
+
+/// Encrypted tables, without the tool having a key; the recovering server needs it.
+#[test]
+fn encrypted_mariadb_is_restored_by_a_server_that_has_the_keys() {
+    let kind = ServerKind::MariaDb1011;
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    fs::write(&keys, format!("1;{}\n", "0123456789abcdef".repeat(4))).unwrap();
+    let key_options = [
+        "--plugin-load-add=file_key_management".to_owned(),
+        format!("--file-key-management-filename={}", keys.display()),
+    ];
+    let mut server_options = ServerOptions::default().init_arg("--innodb-encrypt-tables=ON");
+    for option in &key_options {
+        server_options = server_options.init_arg(option);
+    }
+    let source = Server::start(kind, server_options.clone()).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib: 10, ..shop::ShopOptions::default() }).unwrap();
+    let load = WriteLoad::start(&source, 2, 31).unwrap();
+    sleep(Duration::from_secs(1));
+    let repo = new_repo();
+    let backup = back_up(&repo, &source, dir.path());
+    load.stop().unwrap();
+
+    let target = dir.path().join("data");
+    let without_keys = options(kind, target.clone());
+    let error = restore(&repo, &backup, &without_keys).unwrap_err();
+    assert!(error.hint().unwrap().contains("--prepare-option"), "{error:?}");
+    assert!(!target.join("ibdata1").exists());
+    let with_keys = RestoreOptions { prepare_options: key_options.to_vec(), ..without_keys };
+    let report = restore(&repo, &backup, &with_keys).unwrap();
+    assert_eq!(report.prepared.unwrap().lsn, backup.position.lsn);
+    let copy = Server::attach(kind, &target, server_options).unwrap();
+    check_ledger(&copy).unwrap();
+    let position = Position::Gtid(backup.position.gtid.unwrap());
+    replica::catch_up(&source, &copy, &position, Duration::from_secs(120)).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+}
