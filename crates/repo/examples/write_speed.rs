@@ -1,6 +1,6 @@
-//! How fast the writer takes pages, and the reader gives them back: `write_speed [directory] [MiB]`.
+//! How fast the writer takes pages, and the reader gives them back: `write_speed [directory|-] [MiB] [files]`.
 //!
-//! Without a directory packs go to memory. The source is pages in memory, so what is measured is the pipeline.
+//! Without a directory packs go to memory. With a number of files it is small files instead, and their memory. The source is pages in memory, so what is measured is the pipeline.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 use std::{
@@ -27,7 +27,7 @@ use holdfast_repo::{
     reader::{Backup, FetchOptions, PageWant},
     run::{Ending, Run, RunOptions},
     store::{Store, fs::FsStore, mem::MemStore},
-    writer::{BackupWriter, FileSpec, Foundation, WriterOptions},
+    writer::{BackupWriter, FileSpec, FinishedData, Foundation, WriterOptions},
 };
 
 const EXTENT: usize = 1 << 20;
@@ -99,15 +99,8 @@ impl Case {
                     if file >= FILES {
                         return Ok(());
                     }
-                    let id = writer.begin_file(FileSpec {
-                        path: ItemPath::new(format!("db/t{file}.ibd")).unwrap(),
-                        item_type: ItemType::File,
-                        role: FileRole::Tablespace,
-                        mode: 0o640,
-                        page_size: PageSize::DEFAULT_FILE,
-                        tablespace: None,
-                        outside: None,
-                    })?;
+                    let path = ItemPath::new(format!("db/t{file}.ibd")).unwrap();
+                    let id = writer.begin_file(file_spec(path))?;
                     for extent in 0..mib / FILES {
                         pages.extent(file, extent, round, &mut buffer);
                         writer.pages(id, extent * 64, &buffer)?;
@@ -136,6 +129,42 @@ impl Case {
             busy("upload", &meters.pipeline.upload),
             busy("finish", &meters.pipeline.finish),
         );
+        self.end(&mut run, data, base)
+    }
+
+    /// Small files of 7 pages, of which the first is different in each round.
+    fn small_files(&self, files: u64, round: u64) -> Result<(), Box<dyn Error>> {
+        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+        let mut run = Run::begin(&self.repo, &self.log, &options)?;
+        let base = run.history().newest_backup();
+        let start = (Instant::now(), cpu());
+        let foundation = Foundation { base, adopted: Vec::new() };
+        let writer = BackupWriter::new(&run, &foundation, WriterOptions::default())?;
+        let mut buffer = vec![0; 7 * 16_384];
+        for file in 0..files {
+            for (page, bytes) in buffer.chunks_exact_mut(16_384).enumerate() {
+                bytes[..8].copy_from_slice(&(file * 7 + page as u64 + 1).to_le_bytes());
+                bytes[8..16].copy_from_slice(&(if file == 0 { round } else { 0 }).to_le_bytes());
+            }
+            let path = ItemPath::new(format!("db{}/t{file:07}.ibd", file / 1_000)).unwrap();
+            let id = writer.begin_file(file_spec(path))?;
+            writer.pages(id, 0, &buffer)?;
+            writer.end_file(id, buffer.len() as u64)?;
+        }
+        let data = writer.finish(&run)?;
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+        let took = (start.0.elapsed(), cpu() - start.1);
+        println!(
+            "{files} files: {:.1} s, CPU {:.1} s, stored {} KiB, {peak}",
+            took.0.as_secs_f64(),
+            took.1.as_secs_f64(),
+            data.totals.bytes_stored >> 10
+        );
+        self.end(&mut run, data, base)
+    }
+
+    fn end(&self, run: &mut Run, data: FinishedData, base: Option<RunNo>) -> Result<(), Box<dyn Error>> {
         let head = Head {
             schema: HEAD_SCHEMA,
             run: run.no().0,
@@ -193,6 +222,18 @@ impl Case {
     }
 }
 
+fn file_spec(path: ItemPath) -> FileSpec {
+    FileSpec {
+        path,
+        item_type: ItemType::File,
+        role: FileRole::Tablespace,
+        mode: 0o640,
+        page_size: PageSize::DEFAULT_FILE,
+        tablespace: None,
+        outside: None,
+    }
+}
+
 fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
@@ -202,6 +243,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
     let directory = args.next().filter(|arg| arg != "-").map(PathBuf::from);
     let mib: u64 = args.next().map_or(Ok(1_024), |arg| arg.parse())?;
+    if let Some(files) = args.next() {
+        let store: Arc<dyn Store> = Arc::new(FsStore::create(directory.ok_or("a directory, please")?)?);
+        let log = LogName { source: "speed".parse()?, kind: Kind::Physical };
+        let case = Case { repo: Arc::new(Repo::init(store, &Protection::None)?), log };
+        return (0..3).try_for_each(|round| case.small_files(files.parse()?, round));
+    }
     let pages = Pages::new();
     alone(&pages)?;
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {

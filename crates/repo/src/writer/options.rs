@@ -18,7 +18,7 @@ pub struct WriterOptions {
     /// Threads that seal.
     pub encrypt_threads: usize,
     /// What the writer may hold: half for chunks in its queues, an eighth each for gathering, for the base's maps,
-    /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about 600 bytes for
+    /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about 1 KiB for
     /// each file and 10 bytes for each MiB that the backup needs.
     pub memory_bytes: usize,
     /// A pack is closed when it has so many stored bytes.
