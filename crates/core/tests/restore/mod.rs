@@ -10,7 +10,7 @@ use std::{
 };
 
 use holdfast_core::{
-    Cancel, Result,
+    Cancel, ErrorKind, Event, Listener, Result,
     backup::{self, BackupOptions, BackupReport},
     restore::{self, RestoreOptions, RestoreReport},
 };
@@ -29,6 +29,20 @@ fn new_repo() -> Arc<Repo> {
     Arc::new(Repo::init(Arc::new(MemStore::new()), &Protection::None).unwrap())
 }
 
+fn log() -> LogName {
+    LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
+}
+
+struct StopAtPrepare(Cancel);
+
+impl Listener for StopAtPrepare {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Phase { name: "prepare" }) {
+            self.0.cancel();
+        }
+    }
+}
+
 fn back_up(repo: &Arc<Repo>, source: &Server, dir: &Path) -> BackupReport {
     let options = BackupOptions {
         name: Some("db1".parse().unwrap()),
@@ -43,8 +57,7 @@ fn options(kind: ServerKind, target: PathBuf) -> RestoreOptions {
 }
 
 fn restore(repo: &Arc<Repo>, backup: &BackupReport, options: &RestoreOptions) -> Result<RestoreReport> {
-    let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
-    restore::run(repo, &log, RunNo(backup.backup), options, &Told, &Cancel::default())
+    restore::run(repo, &log(), RunNo(backup.backup), options, &Told, &Cancel::default())
 }
 
 /// A server on `target` catches up with the source, holds the same rows, and has none of the source's files open.
@@ -188,6 +201,12 @@ fn encrypted_mariadb_is_restored_by_a_server_that_has_the_keys() {
     assert!(error.hint().unwrap().contains("--prepare-option"), "{error:?}");
     assert!(!target.join("ibdata1").exists());
     let with_keys = RestoreOptions { prepare_options: key_options.to_vec(), ..without_keys };
+
+    // Stopped while the server recovers, it starts on nothing, and goes on when it is run again.
+    let stop = StopAtPrepare(Cancel::default());
+    let error = restore::run(&repo, &log(), RunNo(backup.backup), &with_keys, &stop, &stop.0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    assert!(!target.join("ibdata1").exists());
     let report = restore(&repo, &backup, &with_keys).unwrap();
     assert_eq!(report.prepared.unwrap().lsn, backup.position.lsn);
     let copy = Server::attach(kind, &target, server_options).unwrap();
