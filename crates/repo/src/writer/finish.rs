@@ -12,6 +12,7 @@ use super::{
     file::{FileInner, FileState, Slot},
     leaf::{BaseForm, BaseLeaf, Change, LeafPlace, LeafSlot, OpenLeaf},
     pipeline::Progress,
+    seal::Target,
 };
 use crate::{
     columns,
@@ -151,7 +152,7 @@ impl BackupWriter {
         let form = BaseForm { leaf: None, under, patched };
         let base = BaseLeaf { entries, form: Some(form), moved: Vec::new() };
         let place = LeafSlot::default();
-        self.wait(OpenLeaf::amend(base, changes), super::Target::Leaf(Arc::clone(&place)));
+        self.wait(OpenLeaf::amend(base, changes), Target::Leaf(Arc::clone(&place)));
         *slot = place;
         Ok(())
     }

@@ -1,0 +1,340 @@
+//! Is the repository whole? Structure from outcomes, refs and index; with `read_data`, every byte that backups need.
+//!
+//! Nothing stops at the first finding. Each names the object, what is wrong with it, and the backups and files that
+//! it takes down.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    num::NonZero,
+    sync::Arc,
+    thread,
+};
+
+use crate::{
+    error::RepoError,
+    history::History,
+    item::ItemPath,
+    names::{ChunkRef, LogName, PackId, RunNo},
+    pack::PackRows,
+    reader::{
+        ChunkSource,
+        catalog::{is_of_the_object, list_index_parts, list_packs, read_index_part},
+    },
+    repo::Repo,
+};
+
+mod maps;
+mod packs;
+
+const CACHE_BYTES: usize = 64 << 20;
+
+/// What to check.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    /// Reads every chunk of this share of the packs (1: of all), and all page maps.
+    pub read_data: Option<f64>,
+    /// Chooses which, where the share is below 1.
+    pub seed: u64,
+    /// Threads that read packs; each holds about 10 MiB.
+    pub threads: usize,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        Self { read_data: None, seed: 0, threads }
+    }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Backups can be restored; what is wrong can be made anew from what is there.
+    Repairable,
+    /// Data of a backup is gone, or cannot be trusted.
+    Lost,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The object, down to the chunk.
+    pub object: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// The backups that need it.
+    pub backups: Vec<RunNo>,
+    /// The files that need it, as far as page maps were read: the first few.
+    pub files: Vec<ItemPath>,
+    /// How many more files.
+    pub files_more: u64,
+}
+
+/// What a check did and found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// What is wrong, worst first.
+    pub findings: Vec<Finding>,
+    /// Backups that stand.
+    pub backups: u64,
+    /// Packs that they need.
+    pub packs: u64,
+    /// Of these, packs that were read.
+    pub packs_read: u64,
+    /// Bytes of them.
+    pub bytes_read: u64,
+    /// Items whose page maps were read.
+    pub items_walked: u64,
+}
+
+/// Checks one log. Errors are those of the store; what is wrong with the repository is a finding.
+pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<CheckReport, RepoError> {
+    let history = match History::read(repo, log) {
+        Ok(history) => history,
+        Err(error) if is_of_the_object(&error) => {
+            let mut report = CheckReport::default();
+            report.findings.push(Finding::of(&error, Severity::Lost));
+            return Ok(report);
+        }
+        Err(error) => return Err(error),
+    };
+    let prunes = match history.prunes(repo) {
+        Ok(prunes) => prunes,
+        Err(error) if is_of_the_object(&error) => {
+            let backups = history.standing().map(|outcome| outcome.run).collect();
+            let finding = Finding { backups, ..Finding::of(&error, Severity::Lost) };
+            return Ok(CheckReport { findings: vec![finding], ..CheckReport::default() });
+        }
+        Err(error) => return Err(error),
+    };
+    let source = ChunkSource::new(Arc::clone(repo), log.clone(), Arc::new(prunes), CACHE_BYTES);
+    let mut check = Check {
+        source: Arc::new(source),
+        history,
+        options,
+        report: CheckReport::default(),
+        needed: BTreeMap::new(),
+        bad_packs: HashMap::new(),
+        bad_chunks: HashMap::new(),
+    };
+    check.refs()?;
+    check.index()?;
+    check.packs()?;
+    if options.read_data.is_some() {
+        check.read_packs()?;
+    }
+    check.backups()?;
+    check.attribute()?;
+    Ok(check.report)
+}
+
+impl Finding {
+    fn of(error: &RepoError, severity: Severity) -> Self {
+        let (object, problem) = match error {
+            RepoError::Damaged { object, damage } => (object.clone(), damage.to_string()),
+            RepoError::Store(error) => (error.path.clone(), error.kind.to_string()),
+            other => (String::new(), other.to_string()),
+        };
+        Self { severity, object, problem, backups: Vec::new(), files: Vec::new(), files_more: 0 }
+    }
+}
+
+/// What all backups together need of a pack, and what its size should be.
+#[derive(Debug, Default)]
+struct Needed {
+    size_bytes: Option<u64>,
+    /// Units of each chunk, as refs have them; 0 where no refs do.
+    units: Vec<u32>,
+    chunks: BTreeSet<u32>,
+}
+
+struct Check {
+    source: Arc<ChunkSource>,
+    history: History,
+    options: CheckOptions,
+    report: CheckReport,
+    needed: BTreeMap<PackId, Needed>,
+    /// Findings about packs and chunks, to which backups and files are still to be added.
+    bad_packs: HashMap<PackId, usize>,
+    bad_chunks: HashMap<ChunkRef, usize>,
+}
+
+impl Check {
+    fn find(&mut self, finding: Finding) -> usize {
+        self.report.findings.push(finding);
+        self.report.findings.len() - 1
+    }
+
+    /// Makes an error that is about an object a finding.
+    fn finding(
+        &mut self,
+        error: RepoError,
+        severity: Severity,
+        backups: Vec<RunNo>,
+    ) -> Result<usize, RepoError> {
+        if is_of_the_object(&error) {
+            Ok(self.find(Finding { backups, ..Finding::of(&error, severity) }))
+        } else {
+            Err(error)
+        }
+    }
+
+    fn bad_pack(&mut self, pack: PackId, severity: Severity, problem: impl ToString) {
+        let object = self.source.log().pack(pack).to_string();
+        let finding = Finding { problem: problem.to_string(), ..Finding::of_object(object, severity) };
+        let position = self.find(finding);
+        if severity == Severity::Lost {
+            self.bad_packs.entry(pack).or_insert(position);
+        }
+    }
+
+    /// Refs of every backup: whole, and what they need is not dead.
+    fn refs(&mut self) -> Result<(), RepoError> {
+        let standing: Vec<RunNo> = self.history.standing().map(|outcome| outcome.run).collect();
+        self.report.backups = standing.len() as u64;
+        for run in standing {
+            let refs = match self.history.backup_refs(self.source.repo(), run) {
+                Ok(refs) => refs,
+                Err(error) => {
+                    self.finding(error, Severity::Lost, vec![run])?;
+                    continue;
+                }
+            };
+            for pack in refs.packs {
+                for (ordinal, need) in pack.chunks.iter().enumerate() {
+                    let stored = ChunkRef { pack: pack.pack, ordinal: ordinal as u32 };
+                    let chunk = self.source.resolve(stored);
+                    if need.needed > 0 {
+                        let needed = self.needed.entry(chunk.pack).or_default();
+                        needed.chunks.insert(chunk.ordinal);
+                        if chunk == stored {
+                            needed.size_bytes = Some(pack.size_bytes);
+                            if needed.units.len() < pack.chunks.len() {
+                                needed.units = pack.chunks.iter().map(|chunk| chunk.units).collect();
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let dead: Vec<PackId> =
+            self.needed.keys().copied().filter(|pack| self.source.prunes().is_dead(*pack)).collect();
+        for pack in dead {
+            self.bad_pack(pack, Severity::Lost, "a prune has named it dead, and a backup needs it");
+        }
+        self.report.packs = self.needed.len() as u64;
+        Ok(())
+    }
+
+    /// The index of every run whose packs are needed: whole, and agreeing with the refs.
+    fn index(&mut self) -> Result<(), RepoError> {
+        let exist = list_index_parts(self.source.repo(), self.source.log())?;
+        let runs: BTreeSet<RunNo> = self.needed.keys().map(|pack| pack.run).collect();
+        for run in runs {
+            let recorded = self.history.outcome(run).map_or(0, |outcome| outcome.index_parts);
+            let parts: BTreeSet<u32> = exist.get(&run).into_iter().flatten().copied().collect();
+            let mut listed: BTreeSet<PackId> = BTreeSet::new();
+            for part in &parts {
+                match read_index_part(self.source.repo(), self.source.log(), run, *part) {
+                    Ok(packs) => {
+                        for (part, rows) in packs {
+                            let pack = PackId { run, part };
+                            listed.insert(pack);
+                            self.compare_rows(pack, &rows, "the index");
+                        }
+                    }
+                    Err(error) => {
+                        self.finding(error, Severity::Repairable, Vec::new())?;
+                    }
+                }
+            }
+            let unlisted = self.needed.range(PackId { run, part: 0 }..=PackId { run, part: u32::MAX });
+            let unlisted: Vec<PackId> =
+                unlisted.map(|(pack, _)| *pack).filter(|pack| !listed.contains(pack)).collect();
+            for pack in unlisted {
+                self.bad_pack(pack, Severity::Repairable, "no index part lists it");
+            }
+            // Parts all of whose packs are gone may be gone; that is seen by what they should list.
+            if recorded > 0 && parts.is_empty() {
+                let object = self.source.log().index(run, 0).to_string();
+                let problem = format!("none of {recorded} index parts is there");
+                self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Size and units of a pack as `whose` has them, against those of the refs.
+    fn compare_rows(&mut self, pack: PackId, rows: &PackRows, whose: &str) {
+        let Some(needed) = self.needed.get_mut(&pack) else { return };
+        let size = *needed.size_bytes.get_or_insert(rows.size_bytes);
+        let units: Vec<u32> = rows.rows().iter().map(|row| row.unit_count).collect();
+        let beyond = needed.chunks.last().is_some_and(|last| *last as usize >= units.len());
+        if size != rows.size_bytes || beyond || (!needed.units.is_empty() && needed.units != units) {
+            let problem = format!("{whose} and the refs disagree about its size or its chunks");
+            self.bad_pack(pack, Severity::Lost, problem);
+        }
+    }
+
+    /// Every needed pack is there, with the size that was recorded.
+    fn packs(&mut self) -> Result<(), RepoError> {
+        let there = list_packs(self.source.repo(), self.source.log())?;
+        let mut bad = Vec::new();
+        for (pack, needed) in &self.needed {
+            match (there.get(pack), needed.size_bytes) {
+                (None, _) => bad.push((*pack, "is missing".to_owned())),
+                (Some(size), Some(recorded)) if *size != recorded => {
+                    bad.push((*pack, format!("is {size} bytes, recorded are {recorded}")));
+                }
+                _ => {}
+            }
+        }
+        for (pack, problem) in bad {
+            self.bad_pack(pack, Severity::Lost, problem);
+        }
+        Ok(())
+    }
+
+    /// Adds to each finding about a pack or a chunk the backups whose refs need it.
+    fn attribute(&mut self) -> Result<(), RepoError> {
+        if !self.bad_packs.is_empty() || !self.bad_chunks.is_empty() {
+            let standing: Vec<RunNo> = self.history.standing().map(|outcome| outcome.run).collect();
+            for run in standing {
+                let Ok(refs) = self.history.backup_refs(self.source.repo(), run) else { continue };
+                let mut hit: HashSet<usize> = HashSet::new();
+                for pack in &refs.packs {
+                    for (ordinal, _) in pack.chunks.iter().enumerate().filter(|(_, need)| need.needed > 0) {
+                        let stored = ChunkRef { pack: pack.pack, ordinal: ordinal as u32 };
+                        let chunk = self.source.resolve(stored);
+                        hit.extend(self.bad_chunks.get(&chunk));
+                        hit.extend(self.bad_packs.get(&chunk.pack));
+                    }
+                }
+                for position in hit {
+                    if let Some(finding) = self.report.findings.get_mut(position)
+                        && !finding.backups.contains(&run)
+                    {
+                        finding.backups.push(run);
+                    }
+                }
+            }
+        }
+        self.report.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        Ok(())
+    }
+}
+
+impl Finding {
+    fn of_object(object: String, severity: Severity) -> Self {
+        Self {
+            severity,
+            object,
+            problem: String::new(),
+            backups: Vec::new(),
+            files: Vec::new(),
+            files_more: 0,
+        }
+    }
+}

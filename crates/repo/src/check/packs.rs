@@ -1,0 +1,177 @@
+//! Reading packs: every chunk opens, decompresses, and its pages have the hashes of the directory.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+use std::thread;
+
+use super::{Check, Finding, Severity};
+use crate::{
+    error::{Damage, RepoError},
+    lock::lock,
+    names::{ChunkRef, PackId},
+    pack::{ChunkKind, PackRows},
+    reader::{ChunkSource, catalog::is_of_the_object},
+};
+
+/// One read of a pack is at most about so long.
+const READ_BYTES: u64 = 8 << 20;
+
+impl Check {
+    /// Reads needed packs: every chunk opens, decompresses, and its pages have the hashes of the directory.
+    pub(super) fn read_packs(&mut self) -> Result<(), RepoError> {
+        let share = self.options.read_data.unwrap_or(1.0);
+        let chosen: Vec<PackId> = self
+            .needed
+            .keys()
+            .copied()
+            .filter(|pack| !self.bad_packs.contains_key(pack) && is_chosen(*pack, share, self.options.seed))
+            .collect();
+        let next = AtomicUsize::new(0);
+        let results = Mutex::new(Vec::new());
+        let stopped = Mutex::new(None);
+        let work = || {
+            while let Some(pack) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                match read_pack(&self.source, *pack) {
+                    Ok(result) => lock(&results).push((*pack, result)),
+                    Err(error) => {
+                        lock(&stopped).get_or_insert(error);
+                    }
+                }
+                if lock(&stopped).is_some() {
+                    break;
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..self.options.threads.clamp(1, chosen.len().max(1)) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        if let Some(error) = lock(&stopped).take() {
+            return Err(error);
+        }
+        let mut results = std::mem::take(&mut *lock(&results));
+        results.sort_by_key(|(pack, _)| *pack);
+        for (pack, read) in results {
+            self.report.packs_read += 1;
+            self.report.bytes_read += read.bytes;
+            let needed = self.needed.get(&pack).map(|needed| needed.chunks.clone()).unwrap_or_default();
+            for (ordinal, finding) in read.findings {
+                match ordinal {
+                    Some(ordinal) if needed.contains(&ordinal) => {
+                        let position = self.find(finding);
+                        self.bad_chunks.insert(ChunkRef { pack, ordinal }, position);
+                    }
+                    // A dead chunk takes nothing down, but whoever damaged it may have done more.
+                    Some(_) => {
+                        self.find(Finding { severity: Severity::Repairable, ..finding });
+                    }
+                    None => {
+                        let position = self.find(finding);
+                        if self.report.findings[position].severity == Severity::Lost {
+                            self.bad_packs.entry(pack).or_insert(position);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What reading one pack came to.
+#[derive(Default)]
+struct PackRead {
+    bytes: u64,
+    /// With the chunk, or without where the whole pack is meant.
+    findings: Vec<(Option<u32>, Finding)>,
+}
+
+fn read_pack(source: &ChunkSource, pack: PackId) -> Result<PackRead, RepoError> {
+    let mut read = PackRead::default();
+    let mut note = |ordinal, error: RepoError| {
+        if is_of_the_object(&error) {
+            read.findings.push((ordinal, Finding::of(&error, Severity::Lost)));
+            Ok(())
+        } else {
+            Err(error)
+        }
+    };
+    let (size_bytes, directory) = match source.directory(pack) {
+        Ok(directory) => directory,
+        Err(error) => {
+            note(None, error)?;
+            return Ok(read);
+        }
+    };
+    let path = source.log().pack(pack);
+    let rows = match PackRows::new(size_bytes, directory.rows.clone()) {
+        Ok(rows) => rows,
+        Err(error) => {
+            note(None, RepoError::damaged(&path, Damage::Format(error)))?;
+            return Ok(read);
+        }
+    };
+    match source.pack(pack) {
+        Ok(indexed) if indexed.rows() != rows.rows() => {
+            note(None, RepoError::malformed(&path, "its directory and the index disagree"))?;
+        }
+        Ok(_) => {}
+        Err(error) => note(None, error)?,
+    }
+    let key = match source.key(pack) {
+        Ok(key) => key,
+        Err(error) => {
+            note(None, error)?;
+            return Ok(read);
+        }
+    };
+    let hash_key = source.repo().hash_key()?;
+    let mut hashes = directory.chunks().map(|(_, hashes)| hashes);
+    let (mut sealed, mut plain) = (Vec::new(), Vec::new());
+    let (mut buffer_begin, mut buffer_end) = (0, 0);
+    for ordinal in 0..rows.rows().len() as u32 {
+        let Some((row, offset)) = rows.chunk(ordinal) else { break };
+        let end = offset + u64::from(row.sealed_len);
+        if end > buffer_end {
+            buffer_begin = offset;
+            buffer_end = (offset + READ_BYTES).max(end).min(size_bytes);
+            sealed.resize(usize::try_from(buffer_end - buffer_begin).unwrap_or(usize::MAX), 0);
+            if let Err(error) = source.repo().store().read_exact_at(&path, buffer_begin, &mut sealed) {
+                note(None, error.into())?;
+                return Ok(read);
+            }
+        }
+        let from = usize::try_from(offset - buffer_begin).unwrap_or(usize::MAX);
+        let chunk = ChunkRef { pack, ordinal };
+        let page_hashes = hashes.next().unwrap_or_default();
+        let bytes = &mut sealed[from..from + row.sealed_len as usize];
+        if let Err(error) = source.open_chunk(chunk, row, &key, bytes, &mut plain) {
+            note(Some(ordinal), error)?;
+            continue;
+        }
+        if let ChunkKind::Pages(size) = row.kind {
+            let pages = plain.chunks_exact(size.bytes());
+            if !pages.zip(page_hashes).all(|(page, hash)| hash_key.hash(page) == *hash) {
+                let what = "a page has another hash than in the directory";
+                note(Some(ordinal), source.damaged(chunk, Damage::Malformed { what }))?;
+            }
+        }
+    }
+    read.bytes = size_bytes;
+    Ok(read)
+}
+
+/// Whether a sample of `share` of all packs contains this one.
+fn is_chosen(pack: PackId, share: f64, seed: u64) -> bool {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&seed.to_le_bytes());
+    hasher.update(&pack.run.0.to_le_bytes());
+    hasher.update(&pack.part.to_le_bytes());
+    let mut number = [0; 4];
+    number.copy_from_slice(&hasher.finalize().as_bytes()[..4]);
+    f64::from(u32::from_le_bytes(number)) < share * 4_294_967_296.0
+}

@@ -1,0 +1,272 @@
+//! From complete chunks to confirmed packs: compress → place and seal → upload → make durable → index.
+//!
+//! - A place (part, ordinal) is given out once in a run, so no nonce seals two contents.
+//! - Placing is cheap and under a lock; sealing is not under it, so it scales; the uploader puts chunks back in order.
+//! - Making a pack durable (an fsync, the end of a multipart upload) runs beside the packs that follow.
+//! - An index part lists confirmed packs only, in part order without gaps.
+//! - Every queue is bounded. Whoever fails says so in [`Stop`] and hangs up; the others see their queue close.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+use holdfast_pipe::{Codec, Compression, ObjectKey, PageHash, Stop, meter::Meter};
+
+use super::{
+    chunk::{Buffers, Chunk, Ticket},
+    error::WriteError,
+    options::WriterOptions,
+};
+use crate::{
+    hooks::Hooks,
+    lock::lock,
+    object::RunSecrets,
+    pack::{ChunkKind, ChunkRow},
+    repo::Repo,
+};
+
+mod index;
+mod stages;
+mod upload;
+
+use index::Indexer;
+use stages::Placer;
+pub(crate) use stages::chunk_context;
+pub(crate) use upload::directory_context;
+
+/// What the stages of the pipeline did.
+#[derive(Debug, Default)]
+pub struct PipelineMeters {
+    /// Plain bytes compressed.
+    pub compress: Meter,
+    /// Stored bytes sealed.
+    pub seal: Meter,
+    /// Stored bytes given to the store.
+    pub upload: Meter,
+    /// Packs made durable; bytes are those of the objects.
+    pub finish: Meter,
+}
+
+/// Where the run's numbering stands; a pipeline continues where the one before it ended.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Next part of a pack.
+    pub(super) pack_part: u32,
+    /// Next part of the index.
+    pub(super) index_part: u32,
+    /// Size and units of the chunks of each pack so far, by part.
+    pub(super) packs: Vec<OwnPack>,
+}
+
+/// A pack of this run, for the refs.
+#[derive(Debug)]
+pub(super) struct OwnPack {
+    pub(super) size_bytes: u64,
+    pub(super) units: Vec<u32>,
+}
+
+/// What all stages share.
+struct Shared {
+    repo: Arc<Repo>,
+    secrets: Arc<RunSecrets>,
+    stop: Stop<WriteError>,
+    meters: Arc<PipelineMeters>,
+    buffers: Arc<Buffers>,
+    hooks: Hooks,
+    compression: Compression,
+    pack_target_bytes: u64,
+    index_every_bytes: u64,
+    index_every: Duration,
+    placer: Mutex<Placer>,
+    unplaced: Mutex<u64>,
+    placed: Condvar,
+}
+
+/// The running stages.
+pub(super) struct Pipeline {
+    input: Option<Sender<Chunk>>,
+    /// Past compression, for chunks that are compressed already.
+    compressed: Option<Sender<Compressed>>,
+    threads: Vec<JoinHandle<()>>,
+    indexer: Option<JoinHandle<Progress>>,
+    shared: Arc<Shared>,
+}
+
+/// What the pipeline works with.
+pub(super) struct PipelineParts {
+    pub(super) repo: Arc<Repo>,
+    pub(super) secrets: Arc<RunSecrets>,
+    pub(super) stop: Stop<WriteError>,
+    pub(super) meters: Arc<PipelineMeters>,
+    pub(super) buffers: Arc<Buffers>,
+}
+
+/// A chunk that is complete and compressed.
+pub(super) struct Compressed {
+    pub(super) kind: ChunkKind,
+    pub(super) codec: Codec,
+    pub(super) plain_len: u32,
+    pub(super) unit_count: u32,
+    pub(super) bytes: Vec<u8>,
+    pub(super) hashes: Vec<PageHash>,
+    pub(super) ticket: Arc<Ticket>,
+}
+
+struct Sealed {
+    sequence: u64,
+    part: u32,
+    key: Arc<ObjectKey>,
+    row: ChunkRow,
+    bytes: Vec<u8>,
+    hashes: Vec<PageHash>,
+}
+
+impl Pipeline {
+    pub(super) fn start(
+        parts: PipelineParts,
+        options: &WriterOptions,
+        queue_chunks: usize,
+        progress: Progress,
+    ) -> Result<Self, WriteError> {
+        let first_part = progress.pack_part;
+        let placer = Placer::new(first_part, parts.secrets.pack_key(first_part));
+        let shared = Arc::new(Shared {
+            repo: parts.repo,
+            secrets: parts.secrets,
+            stop: parts.stop,
+            meters: parts.meters,
+            buffers: parts.buffers,
+            hooks: options.hooks.clone(),
+            compression: options.compression,
+            pack_target_bytes: options.pack_target_bytes,
+            index_every_bytes: options.index_every_bytes,
+            index_every: options.index_every,
+            placer: Mutex::new(placer),
+            unplaced: Mutex::new(0),
+            placed: Condvar::new(),
+        });
+        let (input, to_compress) = bounded(queue_chunks);
+        let (compressed, to_seal) = bounded(queue_chunks);
+        let (sealed, to_upload) = bounded(queue_chunks);
+        // A pack waits here only while all finishers are busy, which then holds up the uploader.
+        let (uploaded, to_finish) = bounded(0);
+        let (confirmed, to_index) = unbounded();
+        let mut pipeline = Self {
+            input: Some(input),
+            compressed: Some(compressed.clone()),
+            threads: Vec::new(),
+            indexer: None,
+            shared: Arc::clone(&shared),
+        };
+        for _ in 0..options.compress_threads.max(1) {
+            let (input, output) = (to_compress.clone(), compressed.clone());
+            pipeline.spawn("compress", move |shared| shared.compress(&input, &output))?;
+        }
+        for _ in 0..options.encrypt_threads.max(1) {
+            let (input, output) = (to_seal.clone(), sealed.clone());
+            pipeline.spawn("seal", move |shared| shared.seal(&input, &output))?;
+        }
+        pipeline.spawn("upload", move |shared| shared.upload(&to_upload, &uploaded, first_part))?;
+        for _ in 0..options.finishing_packs.max(1) {
+            let (input, output) = (to_finish.clone(), confirmed.clone());
+            pipeline.spawn("finish", move |shared| shared.finish_packs(&input, &output))?;
+        }
+        let indexer = thread::Builder::new().name("index".into()).spawn(move || {
+            let mut indexer = Indexer::new(progress);
+            if let Err(error) = indexer.run(&shared, &to_index) {
+                shared.fail(error);
+            }
+            indexer.progress
+        });
+        pipeline.indexer = Some(indexer.map_err(WriteError::Thread)?);
+        Ok(pipeline)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        stage: impl FnOnce(&Shared) -> Result<(), WriteError> + Send + 'static,
+    ) -> Result<(), WriteError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new().name(name.into()).spawn(move || {
+            if let Err(error) = stage(&shared) {
+                shared.fail(error);
+            }
+        });
+        self.threads.push(thread.map_err(WriteError::Thread)?);
+        Ok(())
+    }
+
+    /// Gives a complete chunk to the pipeline; waits while it is full.
+    pub(super) fn submit(&self, chunk: Chunk) -> Result<(), WriteError> {
+        *lock(&self.shared.unplaced) += 1;
+        let input = self.input.as_ref().ok_or(WriteError::Stopped)?;
+        input.send(chunk).map_err(|_| WriteError::Stopped)
+    }
+
+    /// Gives a chunk that is compressed already to the pipeline; waits while it is full.
+    pub(super) fn submit_compressed(&self, chunk: Compressed) -> Result<(), WriteError> {
+        *lock(&self.shared.unplaced) += 1;
+        let compressed = self.compressed.as_ref().ok_or(WriteError::Stopped)?;
+        compressed.send(chunk).map_err(|_| WriteError::Stopped)
+    }
+
+    /// Waits until every chunk that was submitted has its place.
+    pub(super) fn wait_placed(&self) -> Result<(), WriteError> {
+        let mut unplaced = lock(&self.shared.unplaced);
+        while *unplaced > 0 {
+            if self.shared.stop.is_stopped() {
+                return Err(WriteError::Stopped);
+            }
+            let (guard, _) = self
+                .shared
+                .placed
+                .wait_timeout(unplaced, Duration::from_millis(50))
+                .unwrap_or_else(PoisonError::into_inner);
+            unplaced = guard;
+        }
+        Ok(())
+    }
+
+    /// Ends the last pack and waits until every pack is durable and listed.
+    pub(super) fn finish(mut self) -> Result<Progress, WriteError> {
+        (self.input, self.compressed) = (None, None);
+        let mut lost = false;
+        for thread in self.threads.drain(..) {
+            lost |= thread.join().is_err();
+        }
+        let progress = self.indexer.take().map(JoinHandle::join);
+        match progress {
+            _ if self.shared.stop.is_stopped() => Err(WriteError::Stopped),
+            Some(Ok(progress)) if !lost => Ok(progress),
+            _ => Err(WriteError::Lost),
+        }
+    }
+}
+
+impl Drop for Pipeline {
+    /// A pipeline that is given up stores and lists what it holds: a later run can adopt it.
+    fn drop(&mut self) {
+        (self.input, self.compressed) = (None, None);
+        for thread in self.threads.drain(..) {
+            // Nobody is left to tell, and a panic has been printed.
+            drop(thread.join());
+        }
+        if let Some(indexer) = self.indexer.take() {
+            drop(indexer.join());
+        }
+    }
+}
+
+impl Shared {
+    /// The first error counts; closed queues are what follows from it.
+    fn fail(&self, error: WriteError) {
+        if !matches!(error, WriteError::Stopped) {
+            self.stop.fail(error);
+        }
+        self.placed.notify_all();
+    }
+}

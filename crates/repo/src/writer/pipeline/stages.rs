@@ -1,0 +1,126 @@
+//! Compressing, placing, sealing.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+use holdfast_pipe::{Codec, Compression, ObjectKey, SealContext, TAG_BYTES, codec::Compressor};
+
+use super::{Chunk, Compressed, Sealed, Shared, Ticket, WriteError};
+use crate::{
+    columns::CHUNKS_PER_PACK_MAX,
+    lock::lock,
+    object::ObjectKind,
+    pack::{ChunkRow, PAGES_PER_PACK_MAX, pages_in},
+};
+
+/// Gives out places in packs.
+pub(super) struct Placer {
+    sequence: u64,
+    part: u32,
+    ordinal: u32,
+    stored_bytes: u64,
+    pages: u32,
+    key: Arc<ObjectKey>,
+}
+
+impl Placer {
+    /// Begins with the pack `part`, of which nothing is placed.
+    pub(super) fn new(part: u32, key: ObjectKey) -> Self {
+        Self { sequence: 0, part, ordinal: 0, stored_bytes: 0, pages: 0, key: Arc::new(key) }
+    }
+}
+
+impl Shared {
+    pub(super) fn compress(
+        &self,
+        input: &Receiver<Chunk>,
+        output: &Sender<Compressed>,
+    ) -> Result<(), WriteError> {
+        let mut compressor = Compressor::new(self.compression)?;
+        for chunk in input {
+            if self.stop.is_stopped() {
+                return Err(WriteError::Stopped);
+            }
+            let Chunk { kind, plain, unit_count, hashes, ticket } = chunk;
+            let plain_len = plain.len();
+            let (codec, bytes) = self.meters.compress.time(|| match self.compression {
+                Compression::None => Ok((Codec::None, plain)),
+                _ => {
+                    let mut bytes = self.buffers.take();
+                    let codec = compressor.compress(&plain, &mut bytes)?;
+                    self.buffers.give(plain);
+                    Ok::<_, WriteError>((codec, bytes))
+                }
+            })?;
+            self.meters.compress.add(plain_len as u64);
+            let compressed =
+                Compressed { kind, codec, plain_len: plain_len as u32, unit_count, bytes, hashes, ticket };
+            output.send(compressed).map_err(|_| WriteError::Stopped)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn seal(
+        &self,
+        input: &Receiver<Compressed>,
+        output: &Sender<Sealed>,
+    ) -> Result<(), WriteError> {
+        for mut chunk in input {
+            let sealed_len = (chunk.bytes.len() + TAG_BYTES) as u32;
+            let row = ChunkRow {
+                kind: chunk.kind,
+                codec: chunk.codec,
+                plain_len: chunk.plain_len,
+                sealed_len,
+                unit_count: chunk.unit_count,
+            };
+            let (sequence, part, ordinal, key) = self.place(&row, &chunk.ticket);
+            let context = chunk_context(&row, u64::from(ordinal));
+            self.meters.seal.time(|| key.seal(context, &mut chunk.bytes));
+            self.meters.seal.add(u64::from(sealed_len));
+            let sealed = Sealed { sequence, part, key, row, bytes: chunk.bytes, hashes: chunk.hashes };
+            output.send(sealed).map_err(|_| WriteError::Stopped)?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, row: &ChunkRow, ticket: &Ticket) -> (u64, u32, u32, Arc<ObjectKey>) {
+        let mut placer = lock(&self.placer);
+        let pages = pages_in(row);
+        let full = placer.stored_bytes >= self.pack_target_bytes
+            || placer.ordinal == CHUNKS_PER_PACK_MAX
+            || placer.pages + pages > PAGES_PER_PACK_MAX;
+        if full {
+            placer.part += 1;
+            placer.ordinal = 0;
+            placer.stored_bytes = 0;
+            placer.pages = 0;
+            placer.key = Arc::new(self.secrets.pack_key(placer.part));
+        }
+        let place = (placer.sequence, placer.part, placer.ordinal, Arc::clone(&placer.key));
+        ticket.place(placer.part, placer.ordinal);
+        placer.sequence += 1;
+        placer.ordinal += 1;
+        placer.stored_bytes += u64::from(row.sealed_len);
+        placer.pages += pages;
+        drop(placer);
+        let mut unplaced = lock(&self.unplaced);
+        *unplaced -= 1;
+        if *unplaced == 0 {
+            self.placed.notify_all();
+        }
+        place
+    }
+}
+
+/// The seal's context of a chunk of a pack.
+pub(crate) fn chunk_context(row: &ChunkRow, ordinal: u64) -> SealContext {
+    SealContext {
+        object_kind: ObjectKind::Pack as u8,
+        chunk_kind: row.kind.number(),
+        codec: row.codec as u8,
+        last: false,
+        ordinal,
+        plain_len: row.plain_len,
+    }
+}

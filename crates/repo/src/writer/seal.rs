@@ -1,0 +1,164 @@
+//! Leaves: they wait until every chunk of theirs has its place, and are encoded and gathered into chunks in turn.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use super::{
+    BackupWriter, WriteError,
+    chunk::{Chunk, Pending, Ticket},
+    file::{File, FileState, Slot},
+    leaf::{ClosedLeaf, LeafAt, LeafPlace, LeafSlot, Sealed},
+};
+use crate::{
+    columns::{self, CHUNK_BYTES_MAX},
+    lock::lock,
+    pack::ChunkKind,
+    page_map::{LEAVES_PER_CHUNK_MAX, Leaf, encode_full, encode_leaf_chunk},
+};
+
+/// Encoded leaves on their way into a chunk.
+#[derive(Default)]
+pub(super) struct LeafGatherer {
+    leaves: Vec<Vec<u8>>,
+    bytes: usize,
+    ticket: Arc<Ticket>,
+}
+
+/// Leaves whose pages are known but for the places of some chunks, in order of completion.
+#[derive(Default)]
+pub(super) struct Waiting {
+    queue: VecDeque<(ClosedLeaf, Target)>,
+    changes: usize,
+}
+
+pub(super) enum Target {
+    Leaf(LeafSlot),
+    Small(Arc<File>, u64),
+}
+
+impl BackupWriter {
+    pub(super) fn close_leaf(&self, slot: &mut Slot, page_count: u32) {
+        let place = LeafSlot::default();
+        match std::mem::replace(slot, Slot::Closed(Arc::clone(&place))) {
+            Slot::Open(open) => self.wait(open.close(page_count), Target::Leaf(place)),
+            other => *slot = other,
+        }
+    }
+
+    pub(super) fn wait(&self, leaf: ClosedLeaf, target: Target) {
+        let mut waiting = lock(&self.waiting);
+        waiting.changes += leaf.change_count();
+        waiting.queue.push_back((leaf, target));
+    }
+
+    /// Seals the leaves whose chunks are placed; if too much waits, sends gathered pages on their way.
+    pub(super) fn seal_waiting(&self) -> Result<(), WriteError> {
+        loop {
+            let mut waiting = lock(&self.waiting);
+            let ready = waiting.queue.front().is_some_and(|(leaf, _)| leaf.is_placed());
+            if !ready {
+                let too_many = waiting.changes > self.budget.waiting_changes;
+                drop(waiting);
+                return if too_many { self.flush_all() } else { Ok(()) };
+            }
+            let Some((leaf, target)) = waiting.queue.pop_front() else { return Ok(()) };
+            waiting.changes -= leaf.change_count();
+            drop(waiting);
+            self.seal(leaf, target)?;
+        }
+    }
+
+    fn seal(&self, leaf: ClosedLeaf, target: Target) -> Result<(), WriteError> {
+        let (entries, sealed) = leaf.seal(self.run);
+        match target {
+            Target::Small(file, size_bytes) => {
+                let mut columns = Vec::with_capacity(entries.len() * 20 + 8);
+                columns::encode(&entries, &mut columns);
+                let mut inner = lock(&file.inner);
+                if inner.state != FileState::Dropped {
+                    inner.state = FileState::Small(size_bytes, columns.into());
+                }
+            }
+            Target::Leaf(slot) => {
+                lock(&self.needs).add_pages(&entries);
+                let place = match sealed {
+                    Sealed::Base(leaf, under) => LeafPlace { leaf: LeafAt::Known(leaf), under },
+                    Sealed::Overlay(overlay) => {
+                        let under = Some(overlay.under);
+                        let mut encoded = Vec::with_capacity(overlay.patches.len() * 24 + 32);
+                        Leaf::Overlay(overlay).encode(&mut encoded);
+                        LeafPlace { leaf: LeafAt::Own(self.gather_leaf(encoded)?), under }
+                    }
+                    Sealed::Full => {
+                        let mut encoded = Vec::with_capacity(entries.len() * 20 + 32);
+                        encode_full(&entries, &mut encoded);
+                        LeafPlace { leaf: LeafAt::Own(self.gather_leaf(encoded)?), under: None }
+                    }
+                };
+                if slot.set(place).is_err() {
+                    unreachable!("a leaf is sealed once");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn gather_leaf(&self, encoded: Vec<u8>) -> Result<Pending, WriteError> {
+        const LENGTH_BYTES: usize = 3;
+        let mut gatherer = lock(&self.leaves);
+        let bytes = encoded.len() + LENGTH_BYTES;
+        let full = gatherer.bytes + bytes + LENGTH_BYTES > CHUNK_BYTES_MAX
+            || gatherer.leaves.len() == LEAVES_PER_CHUNK_MAX as usize;
+        if full {
+            self.submit_leaves(&mut gatherer)?;
+        }
+        let pending = Pending { ticket: Arc::clone(&gatherer.ticket), slot: gatherer.leaves.len() as u32 };
+        gatherer.bytes += bytes;
+        gatherer.leaves.push(encoded);
+        Ok(pending)
+    }
+
+    pub(super) fn submit_leaves(&self, gatherer: &mut LeafGatherer) -> Result<(), WriteError> {
+        let LeafGatherer { leaves, ticket, .. } = std::mem::take(gatherer);
+        if leaves.is_empty() {
+            return Ok(());
+        }
+        self.submit_small(ChunkKind::Leaves, encode_leaf_chunk(&leaves), leaves.len() as u32, ticket)
+    }
+
+    pub(super) fn submit_small(
+        &self,
+        kind: ChunkKind,
+        plain: Vec<u8>,
+        unit_count: u32,
+        ticket: Arc<Ticket>,
+    ) -> Result<(), WriteError> {
+        let chunk = Chunk { kind, plain, unit_count, hashes: Vec::new(), ticket };
+        self.pipeline()?.submit(chunk).map_err(|error| self.first(error))
+    }
+
+    /// Sends everything that is being gathered for several files on its way.
+    pub(super) fn flush_pages(&self) -> Result<(), WriteError> {
+        for common in &self.gatherers {
+            let open = lock(common).take();
+            if let Some(open) = open.filter(|open| !open.is_empty()) {
+                self.pipeline()?.submit(open.into_chunk()).map_err(|error| self.first(error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends everything that is being gathered on its way.
+    fn flush_all(&self) -> Result<(), WriteError> {
+        let gathering = lock(&self.gathering).clone();
+        gathering.iter().try_for_each(|file| self.flush_file(file))?;
+        self.flush_pages()
+    }
+
+    pub(super) fn flush_file(&self, file: &Arc<File>) -> Result<(), WriteError> {
+        if let Some(open) = lock(&file.gatherer).take() {
+            self.gathers_no_more(file);
+            self.pipeline()?.submit(open.into_chunk()).map_err(|error| self.first(error))?;
+        }
+        Ok(())
+    }
+}
