@@ -11,10 +11,10 @@ use crate::progress::Progress;
 use crate::scratch::Scratch;
 
 /// Raised when the data for the same options change.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 const SEED: u64 = 1;
 /// The tables take more room than the literals that they are loaded from, for their indexes and half-filled pages.
-const LITERALS_PERCENT: u64 = 62;
+const LITERALS_PERCENT: u64 = 66;
 /// The default of both servers, and what a kept directory has.
 pub(crate) const REDO_MIB: u32 = 96;
 
