@@ -15,7 +15,7 @@ pub(crate) struct Holdfast {
     program: PathBuf,
     id: &'static str,
     label: &'static str,
-    init_options: &'static str,
+    encrypted: bool,
     backup_options: &'static str,
     /// Of the data, for the forecast.
     expected_s_per_gb: f64,
@@ -28,7 +28,7 @@ impl Holdfast {
             program: program.to_path_buf(),
             id: "holdfast",
             label: "holdfast (zstd, encrypted)",
-            init_options: "",
+            encrypted: true,
             backup_options: "",
             expected_s_per_gb: 2.4,
         }
@@ -39,7 +39,7 @@ impl Holdfast {
         Holdfast {
             id: "holdfast-plain",
             label: "holdfast (plain, unencrypted)",
-            init_options: " --no-encryption",
+            encrypted: false,
             backup_options: " --compress none",
             expected_s_per_gb: 2.0,
             ..Holdfast::defaults(program)
@@ -69,8 +69,8 @@ impl Holdfast {
 
     /// A command of the program on the repository in `dir`.
     pub(crate) fn command(&self, words: &str, dir: &Path) -> Script {
-        let common = "--repo \"$REPO\" --password-file \"$PASSWORD_FILE\"";
-        Script::new(format!("\"$HOLDFAST\" {common} {words}"))
+        let password = if self.encrypted { " --password-file \"$PASSWORD_FILE\"" } else { "" };
+        Script::new(format!("\"$HOLDFAST\" --repo \"$REPO\"{password} {words}"))
             .var("HOLDFAST", &self.program)
             .var("REPO", Holdfast::repo(dir))
             .var("PASSWORD_FILE", dir.join("password"))
@@ -78,8 +78,10 @@ impl Holdfast {
 
     /// Makes the repository.
     fn init(&self, dir: &Path) -> Script {
-        let init = self.command(&format!("init{}", self.init_options), dir);
-        init.before("echo measured > \"$PASSWORD_FILE\"\n")
+        match self.encrypted {
+            true => self.command("init", dir).before("echo measured > \"$PASSWORD_FILE\"\n"),
+            false => self.command("init --no-encryption", dir),
+        }
     }
 
     fn backup_command(&self, source: &Source, dir: &Path) -> Script {
