@@ -7,8 +7,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+type Hook = Box<dyn Fn(&str) + Send + Sync>;
+
 static SET: AtomicBool = AtomicBool::new(false);
-static HOOK: OnceLock<Box<dyn Fn(&str) + Send + Sync>> = OnceLock::new();
+static HOOK: OnceLock<Hook> = OnceLock::new();
 
 /// Calls `hook` at every point from now on. Once in the life of a process.
 pub fn set_hook(hook: impl Fn(&str) + Send + Sync + 'static) {

@@ -1,6 +1,6 @@
 //! The operations on real servers: one binary, a module for each subject.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod capture;
 mod physical;

@@ -1,4 +1,6 @@
 //! The repository as its users see it: one binary, a module for each subject.
 
+#![allow(missing_docs, clippy::unwrap_used)]
+
 mod log;
 mod model;

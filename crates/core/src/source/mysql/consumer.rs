@@ -30,11 +30,7 @@ pub(super) fn advance<'scope>(
 ) -> Advancing {
     let (sender, receiver) = channel();
     scope.spawn(move || {
-        loop {
-            match receiver.recv_timeout(ADVANCE_EVERY) {
-                Err(RecvTimeoutError::Timeout) => {}
-                _ => break,
-            }
+        while receiver.recv_timeout(ADVANCE_EVERY) == Err(RecvTimeoutError::Timeout) {
             if let Err(error) = tick(&mut consumer, &mut session, follower, redo_capacity_bytes) {
                 follower.give_up(error);
                 break;
