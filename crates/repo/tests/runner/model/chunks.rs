@@ -1,6 +1,6 @@
 //! Packs of abstract chunks: a chunk is a number, a pack a JSON list of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use holdfast_repo::{
     ChunkRef, Folder, LogName, ObjectKind, PackId, Place, Repo, RepoError, RunNo,
@@ -115,9 +115,8 @@ impl Rewrite for ModelRewrite<'_> {
         let mut packs: HashMap<PackId, Vec<Content>> = HashMap::new();
         let mut writer = Writer::new(run);
         for chunk in chunks {
-            if !packs.contains_key(&chunk.pack) {
-                let contents = read_pack(&**self.repo.store(), self.log, chunk.pack)?;
-                packs.insert(chunk.pack, contents);
+            if let Entry::Vacant(unread) = packs.entry(chunk.pack) {
+                unread.insert(read_pack(&**self.repo.store(), self.log, chunk.pack)?);
             }
             writer.add(packs[&chunk.pack][chunk.ordinal as usize])?;
         }
