@@ -76,10 +76,20 @@ pub struct Before {
 /// The tablespaces that the server lists.
 pub type Spaces = BTreeMap<SpaceId, TablespaceRow>;
 
-/// What is to be done about a copy.
+/// A tablespace file that is there, to be judged.
+pub struct Found<'a> {
+    /// From its page 0; `None` while that is not yet written, and for files that have none of their own.
+    pub space: Option<SpaceId>,
+    /// The file.
+    pub entry: &'a TablespaceEntry,
+    /// The copy of this very incarnation, if there is one.
+    pub copy: Option<(&'a CopiedTablespace, &'a Before)>,
+}
+
+/// What is to be done about a tablespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The redo makes it good.
+    /// If there is a copy, the redo makes it good.
     Keep,
     /// Pages may have been written without redo: copy it again.
     CopyAgain,
@@ -203,33 +213,35 @@ impl Inventory {
     }
 
     /// Compares the tablespaces with what is there `now`. Renames and drops copies in the sink; tells what must be
-    /// copied. `judge` decides about each copy whose file is still there.
+    /// copied. `judge` decides about each file that is there, also about those without a copy.
     pub fn rescan(
         &mut self,
         flavor: Flavor,
         sink: &dyn Sink,
         now: Vec<TablespaceEntry>,
-        judge: &dyn Fn(&CopiedTablespace, &Before, &Entry) -> Verdict,
+        judge: &dyn Fn(&Found<'_>) -> Verdict,
     ) -> Result<Rescan> {
         let mut result = Rescan::default();
         let mut kept = HashMap::new();
         let mut moves = Vec::new();
         for found in now {
             let Some(key) = key_of(flavor, &found)? else { continue };
-            let Some(mut held) = self.tablespaces.remove(&key) else {
-                result.copy.push(found);
-                continue;
+            let held = self.tablespaces.remove(&key);
+            let copy = held.as_ref().map(|held| (&held.copied, &held.before));
+            let verdict = judge(&Found { space: key.space, entry: &found, copy });
+            let mut held = match (verdict, held) {
+                (Verdict::Keep, Some(held)) => held,
+                (verdict, held) => {
+                    if let Some(held) = held {
+                        sink.file_gone(held.copied.file)?;
+                    }
+                    match verdict {
+                        Verdict::CopyClosed => result.copy_closed.push(found),
+                        Verdict::Keep | Verdict::CopyAgain => result.copy.push(found),
+                    }
+                    continue;
+                }
             };
-            let again = match judge(&held.copied, &held.before, &found.entry) {
-                Verdict::Keep => None,
-                Verdict::CopyAgain => Some(&mut result.copy),
-                Verdict::CopyClosed => Some(&mut result.copy_closed),
-            };
-            if let Some(again) = again {
-                sink.file_gone(held.copied.file)?;
-                again.push(found);
-                continue;
-            }
             if held.path != found.entry.path {
                 result.renamed += 1;
                 moves.push((held.copied.file, found.entry.path.clone()));

@@ -38,6 +38,8 @@ use holdfast_testkit::{
 
 use crate::server::options;
 
+mod races;
+
 /// Prints what a person would be told.
 pub(crate) struct Told;
 
@@ -140,6 +142,10 @@ impl Sink for DirectorySink {
 }
 
 fn capture(server: &Server, sink: &dyn Sink, dir: &Path) -> Captured {
+    capture_told(server, sink, dir, &Told)
+}
+
+fn capture_told(server: &Server, sink: &dyn Sink, dir: &Path, listener: &dyn Listener) -> Captured {
     let connect = options(server);
     let mut session = Session::open(&connect, Purpose::Control).unwrap();
     let facts = ServerFacts::probe(&mut session).unwrap();
@@ -162,7 +168,7 @@ fn capture(server: &Server, sink: &dyn Sink, dir: &Path) -> Captured {
     } else {
         Box::new(MySqlSource::new(connect, facts, session, capture))
     };
-    source.capture(sink, &Told, &Cancel::default()).unwrap()
+    source.capture(sink, listener, &Cancel::default()).unwrap()
 }
 
 fn unhex(text: &str) -> Vec<u8> {

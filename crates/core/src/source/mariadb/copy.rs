@@ -11,9 +11,8 @@ use crate::{
     source::{
         Role,
         copier::Copier,
-        copy::CopiedTablespace,
         files::{Entry, Signature, read_failed, walk},
-        inventory::{Before, Rescan, TablespaceEntry, Verdict},
+        inventory::{Found, Rescan, TablespaceEntry, Verdict},
         outside::{OutsideFiles, number_system_files},
         redo::FileNotes,
     },
@@ -48,7 +47,8 @@ impl Capture<'_> {
         Ok(())
     }
 
-    /// One pass over what has changed; tells how many bytes of tablespaces it copied.
+    /// One pass over what has changed; tells how many bytes of tablespaces it copied. What may only be copied while it is
+    /// closed to writes is left for the end.
     pub(super) fn catch_up(&mut self) -> Result<u64> {
         let listing = self.list()?;
         let Rescan { copy, .. } = self.rescan(listing.tablespaces)?;
@@ -130,9 +130,7 @@ impl Capture<'_> {
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>) -> Result<Rescan> {
         let notes = self.follower.file_notes();
         let Copier { context, inventory, .. } = &mut self.copier;
-        let rescan = inventory.rescan(context.flavor, context.sink, now, &|copied, before, entry| {
-            judge(&notes, copied, before, entry)
-        })?;
+        let rescan = inventory.rescan(context.flavor, context.sink, now, &|found| judge(&notes, found))?;
         self.stats.files_renamed += rescan.renamed;
         self.stats.files_recopied += rescan.copy.len() as u64;
         if rescan.copy.len() as u64 + rescan.renamed + rescan.gone > 0 {
@@ -150,16 +148,19 @@ impl Capture<'_> {
 }
 
 /// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id: recovery ignores all redo of the space
-/// from there on. A space that the server did not list can be rewritten by an IMPORT without redo. Verified on MariaDB
-/// 10.11.19 in 17 scenarios; tables that were merely never opened are kept
-/// out by the second half of the second test, and those created meanwhile by the redo that creates them.
-fn judge(notes: &FileNotes, copied: &CopiedTablespace, before: &Before, entry: &Entry) -> Verdict {
-    let Some(space) = copied.key.space else { return Verdict::Keep };
+/// from there on, so no copy that was made while it could be written to is good, not even a first one. A space that the
+/// server did not list can be rewritten by an IMPORT without redo. Verified on MariaDB 10.11.19 in 17 scenarios; tables
+/// that were merely never opened are kept out by the second half of the second test, and those created meanwhile by the
+/// redo that creates them.
+fn judge(notes: &FileNotes, found: &Found<'_>) -> Verdict {
+    let Some(space) = found.space else { return Verdict::Keep };
     let discarded = notes.deleted.contains(&space);
-    let rewritten = before.space.is_none()
-        && !notes.created.contains(&space)
-        && std::fs::metadata(&entry.real)
-            .is_ok_and(|metadata| !copied.signature.unchanged(&Signature::of(&metadata)));
+    let rewritten = found.copy.is_some_and(|(copied, before)| {
+        before.space.is_none()
+            && !notes.created.contains(&space)
+            && std::fs::metadata(&found.entry.entry.real)
+                .is_ok_and(|metadata| !copied.signature.unchanged(&Signature::of(&metadata)))
+    });
     if discarded || rewritten { Verdict::CopyClosed } else { Verdict::Keep }
 }
 

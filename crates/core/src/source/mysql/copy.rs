@@ -16,9 +16,8 @@ use crate::{
     source::{
         Role,
         copier::Copier,
-        copy::CopiedTablespace,
         files::{Entry, path_text, walk},
-        inventory::{Before, Rescan, Spaces, TablespaceEntry, Verdict},
+        inventory::{Found, Rescan, Spaces, TablespaceEntry, Verdict},
         outside::{OutsideFiles, number_system_files},
     },
 };
@@ -121,9 +120,8 @@ impl Capture<'_> {
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<Rescan> {
         let loads = self.follower.loads();
         let Copier { context, inventory, .. } = &mut self.copier;
-        let rescan = inventory.rescan(context.flavor, context.sink, now, &|copied, before, _| {
-            judge(spaces, &loads, copied, before)
-        })?;
+        let rescan =
+            inventory.rescan(context.flavor, context.sink, now, &|found| judge(spaces, &loads, found))?;
         self.stats.files_renamed += rescan.renamed;
         self.stats.files_recopied += rescan.copy.len() as u64;
         if rescan.copy.len() as u64 + rescan.renamed + rescan.gone > 0 {
@@ -143,13 +141,11 @@ impl Capture<'_> {
 /// A copy is good if the server knew the tablespace before it began, as it is now, and no index was loaded into it
 /// since. Ids alone would miss an index that was added and dropped again, and a unique index that failed late:
 /// both make backups that cannot be recovered (verified on 9.7.4).
-fn judge(
-    spaces: &Spaces,
-    loads: &HashMap<SpaceId, Lsn>,
-    copied: &CopiedTablespace,
-    before: &Before,
-) -> Verdict {
-    let Some(space) = copied.key.space else { return Verdict::CopyAgain };
+fn judge(spaces: &Spaces, loads: &HashMap<SpaceId, Lsn>, found: &Found<'_>) -> Verdict {
+    let Some((_, before)) = found.copy else { return Verdict::CopyAgain };
+    // Further files of the system tablespace have no page 0 of their own.
+    let system = found.entry.continues.as_ref().map(|_| SpaceId(0));
+    let Some(space) = found.space.or(system) else { return Verdict::CopyAgain };
     // The system tablespace and undo tablespaces are not always listed; they are ordinary redo.
     let listed = spaces.get(&space);
     let changed = listed.is_some_and(|now| {

@@ -1,0 +1,76 @@
+//! What a server does between two steps of a capture, placed there on purpose.
+
+use mysql::prelude::Queryable;
+
+use super::*;
+
+/// Does something on the server when a phase begins, before the capture goes on.
+struct AtPhase<F: Fn() + Send + Sync> {
+    phase: &'static str,
+    action: F,
+}
+
+impl<F: Fn() + Send + Sync> Listener for AtPhase<F> {
+    fn event(&self, event: Event) {
+        if matches!(&event, Event::Phase { name } if *name == self.phase) {
+            (self.action)();
+        }
+        Told.event(event);
+    }
+}
+
+/// Captures `source`, does `action` when `phase` begins, and compares what is recovered with the source, which must be
+/// quiet but for that.
+fn captured_while(
+    source: &Server,
+    phase: &'static str,
+    options: ServerOptions,
+    action: impl Fn() + Send + Sync,
+) {
+    let dir = tempfile::tempdir().unwrap();
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    let captured = capture_told(source, &sink, dir.path(), &AtPhase { phase, action });
+    let target = dir.path().join("data");
+    sink.place(&target);
+    lay_out_redo(&target, &captured.redo);
+    let copy = Server::attach(source.kind(), target, options).unwrap();
+    assert_equal_checksums(source, &copy).unwrap();
+}
+
+/// A table is discarded and imported before its first copy, or after the last look without a lock. Recovery ignores
+/// the redo of its id from the DISCARD on, so only a copy that was closed to writes holds the rows written later.
+#[test]
+fn mariadb_a_table_imported_around_the_copy_is_whole() {
+    for phase in ["copy", "stop"] {
+        let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+        source
+            .exec_all([
+                "CREATE DATABASE imp",
+                "CREATE TABLE imp.t (id INT PRIMARY KEY, v VARCHAR(200)) ENGINE=InnoDB",
+                "INSERT INTO imp.t SELECT seq, REPEAT('x', 100) FROM imp.seq_1_to_5000",
+            ])
+            .unwrap();
+        let kept = tempfile::tempdir().unwrap();
+        let live = source.datadir().join("imp/t.ibd");
+        let exported = kept.path().join("t.ibd");
+        let put = |from: &Path, to: &Path| {
+            for suffix in ["ibd", "cfg"] {
+                fs::copy(from.with_extension(suffix), to.with_extension(suffix)).unwrap();
+            }
+        };
+        let mut exporter = source.conn().unwrap();
+        exporter.query_drop("FLUSH TABLES imp.t FOR EXPORT").unwrap();
+        put(&live, &exported);
+        drop(exporter);
+        captured_while(&source, phase, ServerOptions::default(), || {
+            source.exec("ALTER TABLE imp.t DISCARD TABLESPACE").unwrap();
+            put(&exported, &live);
+            source
+                .exec_all([
+                    "ALTER TABLE imp.t IMPORT TABLESPACE",
+                    "INSERT INTO imp.t SELECT seq, REPEAT('y', 100) FROM imp.seq_10001_to_10500",
+                ])
+                .unwrap();
+        });
+    }
+}
