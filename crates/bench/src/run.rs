@@ -332,7 +332,9 @@ impl Bench {
 
     fn finish(&mut self) -> Result<()> {
         self.results.elapsed_s = self.progress.elapsed().as_secs_f64().round();
-        if self.results.series.iter().all(|series| series.samples.is_empty()) {
+        let measured = self.results.series.iter().any(|series| !series.samples.is_empty());
+        if !measured && self.results.figures.is_empty() {
+            self.progress.note("nothing was measured, nothing is written");
             return Ok(());
         }
         self.results.goals = goals::judge(&self.results);
