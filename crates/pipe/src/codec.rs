@@ -1,6 +1,7 @@
 //! Codecs: how the plain bytes of a chunk are made smaller. Numbers are stored (`docs/repository.md` section 5).
 
 use std::{
+    cell::RefCell,
     fmt,
     io::{Read, Write},
     str::FromStr,
@@ -149,11 +150,8 @@ impl Compressor {
         out.clear();
         let codec = match (self.compression, &mut self.zstd) {
             (Compression::Zstd { .. }, Some(zstd)) => {
-                out.resize(zstd::zstd_safe::compress_bound(plain.len()), 0);
-                let len = zstd
-                    .compress_to_buffer(plain, out.as_mut_slice())
-                    .map_err(|source| CodecError::Failed { source })?;
-                out.truncate(len);
+                out.reserve(zstd::zstd_safe::compress_bound(plain.len()));
+                zstd.compress_to_buffer(plain, out).map_err(|source| CodecError::Failed { source })?;
                 Codec::Zstd
             }
             (Compression::Lz4, _) => {
@@ -181,6 +179,11 @@ impl Compressor {
     }
 }
 
+thread_local! {
+    /// A context costs more than many a chunk; one for each thread that ever decompresses.
+    static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
 /// Makes `stored` whole again: exactly `plain_len` bytes into `out` (replaced).
 ///
 /// The caller bounds `plain_len` first: it is what gets allocated.
@@ -191,20 +194,32 @@ pub fn decompress(
     out: &mut Vec<u8>,
 ) -> Result<(), CodecError> {
     let damaged = || CodecError::Damaged { plain_len };
-    out.clear();
     match codec {
-        Codec::None => out.extend_from_slice(stored),
+        Codec::None => {
+            out.clear();
+            out.extend_from_slice(stored);
+        }
         Codec::Zstd => {
-            out.resize(plain_len, 0);
-            let len = zstd::bulk::decompress_to_buffer(stored, out.as_mut_slice()).map_err(|_| damaged())?;
-            out.truncate(len);
+            out.clear();
+            out.reserve(plain_len);
+            ZSTD.with_borrow_mut(|zstd| {
+                let zstd = match zstd {
+                    Some(zstd) => zstd,
+                    None => zstd.insert(
+                        zstd::bulk::Decompressor::new().map_err(|source| CodecError::Failed { source })?,
+                    ),
+                };
+                zstd.decompress_to_buffer(stored, out).map_err(|_| damaged())
+            })?;
         }
         Codec::Lz4 => {
+            // What is there already need not be zeroed again: all of it is written, or it is an error.
             out.resize(plain_len, 0);
             let len = lz4_flex::block::decompress_into(stored, out).map_err(|_| damaged())?;
             out.truncate(len);
         }
         Codec::Gzip => {
+            out.clear();
             let limit = u64::try_from(plain_len).map_err(|_| damaged())?.saturating_add(1);
             flate2::read::GzDecoder::new(stored).take(limit).read_to_end(out).map_err(|_| damaged())?;
         }
