@@ -8,7 +8,13 @@ use std::{
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
+    check::{CheckOptions, check},
     hooks::Hooks,
+    store::{
+        Store,
+        faulty::{Fault, FaultyStore},
+        mem::{ManualClock, MemStore},
+    },
     writer::{BackupWriter, Foundation, WriterOptions},
 };
 
@@ -41,10 +47,6 @@ fn what_an_unfinished_run_stored_is_not_stored_again() {
 
 #[test]
 fn an_error_of_any_store_call_fails_the_backup_and_nothing_stands() {
-    use holdfast_repo::store::{
-        Store,
-        faulty::{Fault, FaultyStore},
-    };
     let mut random = Random::new(2);
     let mut source = Source::new();
     source.insert("a".into(), SourceFile::random(&mut random, 16_384, 400 * 16_384));
@@ -76,6 +78,49 @@ fn an_error_of_any_store_call_fails_the_backup_and_nothing_stands() {
         }
     }
     assert!(failures > 10, "the store hardly ever failed");
+}
+
+#[test]
+fn a_death_at_any_change_of_the_store_leaves_a_repository_to_go_on_with() {
+    let mut random = Random::new(9);
+    let mut before = Source::new();
+    before.insert("big".into(), SourceFile::random(&mut random, 1024, 6_000 * 1024));
+    before.insert("small".into(), SourceFile::random(&mut random, 16_384, 100_000));
+    let mut after = before.clone();
+    for page in 1_000..5_000 {
+        after.get_mut("big").unwrap().change(&mut random, page);
+    }
+    let options = || WriterOptions { index_every: Duration::ZERO, ..small_packs() };
+    let mut deaths = 0;
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        for n in 1.. {
+            let clock = ManualClock::default();
+            let world = World::over(MemStore::with_clock(clock.clone()), Suite::None);
+            let (first, _) = world.backup(&before, options());
+            let store =
+                FaultyStore::scripted(Arc::new(world.store.clone()), n, fault, |call| call.op.changes());
+            let repo = Arc::new(open_repo(Arc::new(store), Suite::None));
+            let dying =
+                World { repo, store: world.store.clone(), log: world.log.clone(), suite: Suite::None };
+            let died = dying.try_backup(options(), |writer| give_all(writer, &after, 2)).is_err();
+            let history = world.history();
+            world.assert_is(first, &before);
+            if let Some(second) = history.newest_backup().filter(|newest| *newest != first) {
+                world.assert_is(second, &after);
+            }
+            clock.advance(Duration::from_secs(16 * 60));
+            let (run, _) = world.backup(&after, options());
+            world.assert_is(run, &after);
+            let check_options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
+            let report = check(&world.repo, &world.log, check_options).unwrap();
+            assert!(report.findings.is_empty(), "{fault:?} at {n}: {:?}", report.findings);
+            if !died {
+                break;
+            }
+            deaths += 1;
+        }
+    }
+    assert!(deaths > 10, "{deaths}");
 }
 
 #[test]

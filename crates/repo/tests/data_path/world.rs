@@ -124,7 +124,10 @@ pub fn open_repo(store: Arc<dyn Store>, suite: Suite) -> Repo {
 
 impl World {
     pub fn new(suite: Suite) -> Self {
-        let store = MemStore::new();
+        Self::over(MemStore::new(), suite)
+    }
+
+    pub fn over(store: MemStore, suite: Suite) -> Self {
         let password = Password::new("x".to_owned()).unwrap();
         let protection = match suite {
             Suite::None => Protection::None,
