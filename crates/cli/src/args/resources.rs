@@ -30,6 +30,11 @@ pub(crate) struct ResourceArgs {
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) encrypt_threads: Option<usize>,
 
+    /// Most to read each second while the server writes, for example 50M; redo and what is read under a lock are never
+    /// held up [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) limit_rate: Option<ByteSize>,
+
     /// Memory for buffers [default: 256M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<ByteSize>,
@@ -59,6 +64,7 @@ impl ResourceArgs {
             compress: self.compress.or(file.compress),
             compress_threads: self.compress_threads.or(file.compress_threads),
             encrypt_threads: self.encrypt_threads.or(file.encrypt_threads),
+            limit_rate: self.limit_rate.or(file.limit_rate),
             memory: self.memory.or(file.memory),
             lock_max: self.lock_max.or(file.lock_max),
             spool_dir: self.spool_dir.or(file.spool_dir),

@@ -59,6 +59,8 @@ pub struct BackupOptions {
     pub lock_wait: Duration,
     /// Tries to take the locks.
     pub lock_tries: u32,
+    /// Most bytes to read each second; never bounds the redo, nor what is read under a lock.
+    pub read_bytes_per_s_max: Option<u64>,
     /// Where the redo spool goes; `None`: the system's directory for temporary files that survive a restart.
     pub spool_dir: Option<PathBuf>,
     /// Most redo that may be captured.
@@ -89,6 +91,7 @@ impl BackupOptions {
             ddl_lock_max: Duration::from_secs(30),
             lock_wait: Duration::from_secs(2),
             lock_tries: 3,
+            read_bytes_per_s_max: None,
             spool_dir: None,
             redo_spool_max_bytes: 64 << 30,
             tags: Vec::new(),

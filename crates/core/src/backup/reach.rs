@@ -145,6 +145,7 @@ impl Reached {
             path_map: options.path_map.clone(),
             parallel: options.parallel,
             lock_max: options.lock_max,
+            read_bytes_per_s_max: options.read_bytes_per_s_max,
             ddl_lock_max: options.ddl_lock_max,
             lock_wait: options.lock_wait,
             lock_tries: options.lock_tries,

@@ -34,7 +34,7 @@ pub(super) fn granted(attempt: Attempt, lock: &str) -> Result<(), Stopped> {
         Attempt::Granted => Ok(()),
         Attempt::TimedOut => Err(Stopped::TryAgain(
             Error::new(ErrorKind::Server, format!("{lock} was not granted in time"))
-                .hinted("a long statement or transaction is in the way: see SHOW PROCESSLIST; --lock-wait allows a longer wait"),
+                .hinted("a long statement or transaction is in the way: see SHOW PROCESSLIST; --lock-max allows a longer wait"),
         )),
     }
 }

@@ -18,7 +18,7 @@ use holdfast_formats::{
     page::{PageState, check_page, doublewrite_ranges},
     tablespace::Geometry,
 };
-use holdfast_pipe::Stop;
+use holdfast_pipe::{Stop, throttle::Throttle};
 use rustix::fs::{SeekFrom, seek};
 
 use super::{
@@ -109,6 +109,8 @@ pub struct CopyContext<'a> {
     pub counters: &'a CopyCounters,
     /// Tells how far it is.
     pub progress: &'a Progress<'a>,
+    /// Bounds the rate of reading; no lock is held while it does.
+    pub throttle: &'a Throttle,
     /// Ends it early.
     pub cancel: &'a Cancel,
     /// Ends it early, too: without the redo no copy is worth anything.
@@ -466,6 +468,7 @@ impl CopyContext<'_> {
     fn count(&self, bytes: usize) {
         self.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.progress.advance(bytes as u64);
+        self.throttle.take(bytes as u64, || self.cancel.is_cancelled() || self.redo.has_failed());
     }
 }
 

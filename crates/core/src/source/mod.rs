@@ -177,6 +177,8 @@ pub trait RedoProgress: Sync {
     fn captured(&self) -> Lsn;
     /// Fails if the follower has failed: no point in copying on.
     fn check(&self) -> Result<()>;
+    /// Whether it has.
+    fn has_failed(&self) -> bool;
 }
 
 /// The redo log that was found is not that of the server that answered.

@@ -26,6 +26,8 @@ pub struct CaptureOptions {
     pub lock_wait: Duration,
     /// Tries to take the locks before the backup fails.
     pub lock_tries: u32,
+    /// Most bytes to read each second while the server writes; never bounds the redo, nor what is read under a lock.
+    pub read_bytes_per_s_max: Option<u64>,
     /// Where the redo spool goes.
     pub spool_dir: PathBuf,
     /// Most redo that may be captured.

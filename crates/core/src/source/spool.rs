@@ -66,7 +66,7 @@ impl Spool {
                 self.dir.display(),
                 self.bytes_max
             ))
-            .hinted("allow more by --redo-spool-max, or take the backup when the server writes less"));
+            .hinted("allow more by --spool-max, or take the backup when the server writes less"));
         }
         while !bytes.is_empty() {
             let take = bytes.len().min(FRAME_BYTES - self.frame.len());

@@ -155,6 +155,7 @@ fn capture_told(server: &Server, sink: &dyn Sink, dir: &Path, listener: &dyn Lis
         redo_dir: if mariadb { datadir.clone() } else { datadir.join("#innodb_redo") },
         datadir,
         path_map: Vec::new(),
+        read_bytes_per_s_max: None,
         parallel: 2,
         lock_max: Duration::from_secs(2),
         ddl_lock_max: Duration::from_secs(30),

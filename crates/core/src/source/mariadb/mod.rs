@@ -14,6 +14,8 @@
 
 use std::time::Duration;
 
+use holdfast_pipe::throttle::Throttle;
+
 use super::{
     CaptureOptions, CaptureStats, Captured, Sink, Source,
     copier::Copier,
@@ -90,6 +92,7 @@ impl Source for MariaDbSource {
         point("backup.redo.following");
         let counters = CopyCounters::default();
         let progress = Progress::new(listener);
+        let throttle = Throttle::new(self.options.read_bytes_per_s_max);
         let mut capture = Capture {
             options: &self.options,
             facts: &self.facts,
@@ -101,6 +104,7 @@ impl Source for MariaDbSource {
                     sink,
                     counters: &counters,
                     progress: &progress,
+                    throttle: &throttle,
                     cancel,
                     redo: &follower,
                 },
@@ -121,6 +125,10 @@ impl Source for MariaDbSource {
         point("backup.copied");
 
         listener.event(Event::Phase { name: "stop" });
+
+        // Under a lock, the sooner the better.
+
+        throttle.set_rate(None);
         let position = capture.stop(stages, &self.connect)?;
         point("backup.locks.released");
 

@@ -12,7 +12,7 @@ use crate::{
     physical::{CapturedRedo, Position, Precision},
     points::point,
     server::{
-        Attempt, BackupStages, ConnectOptions, ExportLock, Session, SqlError, Stage,
+        Attempt, BackupStages, ConnectOptions, ExportLock, LockRecord, Session, SqlError, Stage,
         inventory::TableName,
         status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel},
     },
@@ -44,6 +44,13 @@ pub(super) fn start(stages: &mut BackupStages, options: &CaptureOptions) -> Resu
 }
 
 impl Capture<'_> {
+    fn note_locks(&mut self, locks: &[LockRecord]) {
+        for lock in locks {
+            lock.report(self.listener);
+        }
+        self.stats.locks.extend_from_slice(locks);
+    }
+
     /// Steps 4 to 6 of the order in [`super`], tried again when a lock is not to be had or held too long.
     pub(super) fn stop(&mut self, mut stages: BackupStages, connect: &ConnectOptions) -> Result<Position> {
         let limits = self.options.stage_limits();
@@ -52,7 +59,7 @@ impl Capture<'_> {
             let stopped = self.try_to_stop(&mut stages, connect);
             // What was lost with the session was released by the server.
             drop(stages.end());
-            self.stats.locks.extend_from_slice(stages.records());
+            self.note_locks(stages.records());
             let error = match stopped {
                 Ok(position) => return Ok(position),
                 Err(Stopped::Failed(error)) => return Err(error),
@@ -101,7 +108,7 @@ impl Capture<'_> {
         if let Some(mut exported) = exported {
             exported.alive()?;
             exported.release()?;
-            self.stats.locks.extend_from_slice(exported.records());
+            self.note_locks(exported.records());
         }
         Ok(position)
     }

@@ -12,6 +12,8 @@
 
 use holdfast_formats::{Lsn, redo::index_load::IndexLoadLimits};
 
+use holdfast_pipe::throttle::Throttle;
+
 use super::{
     CaptureOptions, CaptureStats, Captured, Sink, Source,
     copier::Copier,
@@ -93,6 +95,7 @@ impl Source for MySqlSource {
         let observer = Session::open(&self.connect, Purpose::Monitor)?;
         let counters = CopyCounters::default();
         let progress = Progress::new(listener);
+        let throttle = Throttle::new(self.options.read_bytes_per_s_max);
         let (position, mut stats) = std::thread::scope(|scope| {
             let advancing =
                 consumer::advance(scope, consumer, observer, &follower, self.facts.innodb.redo_size);
@@ -108,6 +111,7 @@ impl Source for MySqlSource {
                         sink,
                         counters: &counters,
                         progress: &progress,
+                        throttle: &throttle,
                         cancel,
                         redo: &follower,
                     },
@@ -123,6 +127,8 @@ impl Source for MySqlSource {
             capture.copy_while_the_server_writes()?;
             point("backup.copied");
             listener.event(Event::Phase { name: "stop" });
+            // Under a lock, the sooner the better.
+            throttle.set_rate(None);
             let position = capture.stop(&self.connect)?;
             point("backup.locks.released");
             let stats = capture.stats;

@@ -11,7 +11,7 @@ use crate::{
     physical::{CapturedRedo, Position, Precision},
     points::point,
     server::{
-        ConnectOptions, InstanceLock, Session, SqlError, TableInventory,
+        ConnectOptions, InstanceLock, LockRecord, Session, SqlError, TableInventory,
         inventory::TableName,
         status::{self, LogStatus, MySqlRedoStatus, ReplicaChannel},
     },
@@ -26,6 +26,13 @@ use crate::{
 pub(super) const REDO_WAIT: Duration = Duration::from_secs(30);
 
 impl Capture<'_> {
+    fn note_locks(&mut self, locks: &[LockRecord]) {
+        for lock in locks {
+            lock.report(self.listener);
+        }
+        self.stats.locks.extend_from_slice(locks);
+    }
+
     /// Steps 3 to 5 of the order in [`super`], tried again when a lock is not to be had or held too long.
     pub(super) fn stop(&mut self, connect: &ConnectOptions) -> Result<Position> {
         let limits = self.options.stage_limits();
@@ -35,7 +42,7 @@ impl Capture<'_> {
             let stopped = self.try_to_stop(&mut lock);
             // What was lost with the session was released by the server.
             drop(lock.release());
-            self.stats.locks.extend_from_slice(lock.records());
+            self.note_locks(lock.records());
             let error = match stopped {
                 Ok(position) => return Ok(position),
                 Err(Stopped::Failed(error)) => return Err(error),

@@ -188,6 +188,10 @@ impl RedoProgress for Follower {
     fn check(&self) -> Result<()> {
         self.follow.check()
     }
+
+    fn has_failed(&self) -> bool {
+        self.follow.abandoned()
+    }
 }
 
 impl Log {
