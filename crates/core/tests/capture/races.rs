@@ -1,5 +1,9 @@
 //! What a server does between two steps of a capture, placed there on purpose.
 
+use holdfast_core::{
+    server::status::MariaDbLsns,
+    source::{RedoProgress, page_reader::ReadMode, redo::mariadb::Follower, spool::Spool},
+};
 use mysql::prelude::Queryable;
 
 use super::*;
@@ -73,4 +77,40 @@ fn mariadb_a_table_imported_around_the_copy_is_whole() {
                 .unwrap();
         });
     }
+}
+
+/// Redo is written on while the position is read, and a position that was read can turn out to be of no use because a
+/// lock was lost: the capture ends exactly at the last position that it is told, and has everything before it.
+#[test]
+fn mariadb_redo_ends_exactly_where_it_is_told_however_late() {
+    let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib: 10, ..shop::ShopOptions::default() }).unwrap();
+    let load = WriteLoad::start(&source, 2, 3).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Spool::create(dir.path(), 1 << 30).unwrap();
+    let log = source.datadir().join("ib_logfile0");
+    let follower = Follower::start(&log, ReadMode::Direct, spool).unwrap();
+    let mut session = Session::open(&options(&source), Purpose::Control).unwrap();
+    let wait = Duration::from_secs(30);
+    let mut stop_at = || {
+        follower.rest();
+        follower.wait_for_rest(wait).unwrap();
+        let stop = MariaDbLsns::read(&mut session).unwrap().current;
+        sleep(Duration::from_millis(200));
+        follower.stop_at(stop);
+        follower.wait_for(stop, wait).unwrap();
+        sleep(Duration::from_millis(200));
+        assert_eq!(follower.captured(), stop);
+        stop
+    };
+    let first = stop_at();
+    follower.go_on();
+    sleep(Duration::from_millis(200));
+    let second = stop_at();
+    assert!(second > first);
+    let begin = follower.header().checkpoint().lsn;
+    let captured = follower.finish(wait).unwrap();
+    assert_eq!(captured.stop, second);
+    assert_eq!(captured.spool.len(), second.bytes_since(begin).unwrap());
+    load.stop().unwrap();
 }

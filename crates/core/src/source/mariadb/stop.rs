@@ -59,6 +59,9 @@ impl Capture<'_> {
             let stopped = self.try_to_stop(&mut stages, connect);
             // What was lost with the session was released by the server.
             drop(stages.end());
+            if stopped.is_err() {
+                self.follower.go_on();
+            }
             self.note_locks(stages.records());
             let error = match stopped {
                 Ok(position) => return Ok(position),
@@ -99,8 +102,11 @@ impl Capture<'_> {
         granted(stages.enter(Stage::BlockCommit)?, "BACKUP STAGE BLOCK_COMMIT")?;
         stages.session().limit(self.options.lock_max);
         point("backup.commit.blocked");
+        // Transactions go on writing redo. None of it after the position may be captured.
+        self.follower.rest();
         self.copy_tails()?;
         stages.session().with(status::flush_engine_logs)?;
+        self.follower.wait_for_rest(REDO_WAIT)?;
         let position = stages.session().with(position)?;
         self.follower.stop_at(Lsn(position.lsn));
         stages.session().alive()?;

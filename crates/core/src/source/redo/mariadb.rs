@@ -6,7 +6,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Release},
     thread::JoinHandle,
     time::Duration,
 };
@@ -96,9 +96,29 @@ impl Follower {
         self.follow.wait_for(lsn, limit)
     }
 
-    /// Says where to stop: nothing from the first boundary at or after `lsn` on is captured any more.
+    /// Asks the follower to capture nothing more until it knows where to stop. Otherwise it could be past the end that
+    /// is about to be read. It catches up afterwards, so this may not last.
+    pub fn rest(&self) {
+        self.follow.rest.store(true, Release);
+        self.follow.wake();
+    }
+
+    /// Waits until [`Follower::rest`] is obeyed: every LSN that the server tells from now on is not captured beyond.
+    pub fn wait_for_rest(&self, limit: Duration) -> Result<()> {
+        self.follow.wait_for_rest(limit)
+    }
+
+    /// Says where to stop: nothing from the first boundary at or after `lsn` on is captured, unless [`Follower::go_on`]
+    /// takes it back.
     pub fn stop_at(&self, lsn: Lsn) {
-        self.follow.stop_at.store(lsn.0, std::sync::atomic::Ordering::Release);
+        self.follow.stop_at.store(lsn.0, Release);
+        self.follow.wake();
+    }
+
+    /// Takes back the rest and the stop: the end will be another.
+    pub fn go_on(&self) {
+        self.follow.rest.store(false, Release);
+        self.follow.stop_at.store(0, Release);
         self.follow.wake();
     }
 
@@ -110,8 +130,13 @@ impl Follower {
 
     /// Waits for the end said by [`Follower::stop_at`].
     pub fn finish(mut self, limit: Duration) -> Result<Captured> {
-        let stop = self.follow.stop_at().unwrap_or_else(|| self.follow.captured());
+        let stop = self
+            .follow
+            .stop_at()
+            .ok_or_else(|| Error::failed("the redo capture is to finish and was not told where"))?;
         self.follow.wait_for(stop, limit)?;
+        self.follow.finish.store(true, Release);
+        self.follow.wake();
         let captured = self.thread.take().and_then(|thread| thread.join().ok()).flatten();
         captured.ok_or_else(|| {
             self.follow.check().err().unwrap_or_else(|| Error::failed("the redo thread ended early"))
@@ -121,7 +146,8 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.follow.ended.store(true, std::sync::atomic::Ordering::Release);
+        self.follow.ended.store(true, Release);
+        self.follow.wake();
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
@@ -159,6 +185,7 @@ impl Log {
         let mut lag_bytes_max = 0;
         let mut notes = FileNotes::default();
         loop {
+            shared.rest_if_asked();
             let limit = shared.stop_at();
             self.read(at, want)?;
             let now = self.header_again()?;
@@ -191,7 +218,9 @@ impl Log {
             }
             match walked.stop {
                 WalkStop::Limit => {
-                    return Ok(Captured { spool, stop: at, absolute_paths, lag_bytes_max });
+                    if limit.is_some_and(|limit| shared.is_final(limit)) {
+                        return Ok(Captured { spool, stop: at, absolute_paths, lag_bytes_max });
+                    }
                 }
                 WalkStop::NeedMore if walked.bytes == 0 => {
                     let most =
@@ -220,7 +249,7 @@ impl Log {
             }
             want = POLL_BYTES;
             if walked.bytes == 0 {
-                std::thread::sleep(POLL);
+                shared.sleep(POLL);
             }
         }
     }

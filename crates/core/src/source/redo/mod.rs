@@ -74,6 +74,12 @@ pub(crate) struct Follow {
     captured: AtomicU64,
     /// Stop at the first boundary at or after this LSN; 0: not yet known.
     stop_at: AtomicU64,
+    /// Capture nothing more until `stop_at` is known.
+    rest: AtomicBool,
+    /// Nothing is being captured, in answer to `rest`.
+    resting: AtomicBool,
+    /// The stop is final.
+    finish: AtomicBool,
     ended: AtomicBool,
     failure: Mutex<Option<Error>>,
     noted: Mutex<FileNotes>,
@@ -98,6 +104,51 @@ impl Follow {
 
     fn stop_at(&self) -> Option<Lsn> {
         Some(self.stop_at.load(Ordering::Acquire)).filter(|lsn| *lsn != 0).map(Lsn)
+    }
+
+    fn sleep(&self, time: Duration) {
+        let guard = self.moved_lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        drop(self.moved.wait_timeout(guard, time));
+    }
+
+    /// For the follower: waits while it is to rest.
+    fn rest_if_asked(&self) {
+        while self.rest.load(Ordering::Acquire) && self.stop_at().is_none() && !self.abandoned() {
+            if !self.resting.swap(true, Ordering::AcqRel) {
+                self.wake();
+            }
+            self.sleep(Duration::from_millis(10));
+        }
+        self.resting.store(false, Ordering::Release);
+    }
+
+    /// For the follower, at the stop: waits until it is final, or taken back. `true`: it is final.
+    fn is_final(&self, stop: Lsn) -> bool {
+        loop {
+            if self.finish.load(Ordering::Acquire) {
+                return true;
+            }
+            if self.stop_at() != Some(stop) || self.abandoned() {
+                return false;
+            }
+            self.sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until nothing is being captured any more, after `rest` was asked for.
+    fn wait_for_rest(&self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while !self.resting.load(Ordering::Acquire) {
+            self.check()?;
+            if Instant::now() >= deadline {
+                return Err(Error::failed(format!(
+                    "the redo reader did not come to rest within {} s",
+                    limit.as_secs()
+                )));
+            }
+            self.sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Shares what the redo notes about files; before the LSN advances past it.
@@ -148,8 +199,7 @@ impl Follow {
                     self.captured()
                 )));
             }
-            let guard = self.moved_lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            drop(self.moved.wait_timeout(guard, Duration::from_millis(10)));
+            self.sleep(Duration::from_millis(10));
         }
     }
 }
