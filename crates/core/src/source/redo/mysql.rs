@@ -261,12 +261,14 @@ impl Log {
             spool.append(full)?;
             self.at = Lsn(self.at.0 + full_bytes as u64);
             let mut loads = Vec::new();
-            // What is encrypted cannot be searched; the caller held the DDL lock from the start then.
             let searched = finder.feed(full, |load| loads.push(load)).and_then(|()| match &partial {
                 Some((_, block)) => finder.peek(block, |load| loads.push(load)),
                 None => Ok(()),
             });
-            let _unsearchable = searched;
+            // A bulk build of an index that is not seen would make a backup that cannot be recovered.
+            searched.map_err(|cause| {
+                Error::failed("encryption of the redo log was switched on during the backup").caused_by(cause)
+            })?;
             {
                 let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 state.loads.extend(loads.into_iter().map(|load| (load.space, load.lsn)));
