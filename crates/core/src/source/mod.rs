@@ -27,6 +27,7 @@ pub mod options;
 mod outside;
 mod own_logs;
 pub mod page_reader;
+mod questions;
 pub mod redo;
 pub mod spool;
 

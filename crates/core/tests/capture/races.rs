@@ -114,3 +114,15 @@ fn mariadb_redo_ends_exactly_where_it_is_told_however_late() {
     assert_eq!(captured.spool.len(), second.bytes_since(begin).unwrap());
     load.stop().unwrap();
 }
+
+/// The session for questions is silent during a long copy, and the server drops it then: the capture asks over another.
+#[test]
+fn a_session_that_was_dropped_during_the_copy_is_replaced() {
+    let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
+    captured_while(&source, "stop", ServerOptions::default(), || {
+        let oldest: u64 = source
+            .value("SELECT MIN(id) FROM information_schema.processlist WHERE user = 'root' AND command = 'Sleep'")
+            .unwrap();
+        source.exec(format!("KILL {oldest}")).unwrap();
+    });
+}

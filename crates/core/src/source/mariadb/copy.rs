@@ -96,7 +96,7 @@ impl Capture<'_> {
         if found.is_empty() {
             return Ok(());
         }
-        let spaces = status::tablespaces(self.session)?;
+        let spaces = self.questions.ask(status::tablespaces)?;
         self.copier.tablespaces(found, &spaces)
     }
 

@@ -23,6 +23,7 @@ use super::{
     inventory::Inventory,
     not_this_server,
     page_reader::ReadMode,
+    questions::Questions,
     redo::mariadb::Follower,
     spool::Spool,
 };
@@ -43,7 +44,7 @@ pub use layout::Layout;
 pub struct MariaDbSource {
     connect: ConnectOptions,
     facts: ServerFacts,
-    session: Session,
+    questions: Questions,
     options: CaptureOptions,
 }
 
@@ -56,7 +57,7 @@ impl MariaDbSource {
         session: Session,
         options: CaptureOptions,
     ) -> Self {
-        Self { connect, facts, session, options }
+        Self { questions: Questions::new(connect.clone(), session), connect, facts, options }
     }
 }
 
@@ -70,7 +71,7 @@ struct Capture<'a> {
     stats: CaptureStats,
     listener: &'a dyn Listener,
     /// For questions while another session holds the stages.
-    session: &'a mut Session,
+    questions: &'a mut Questions,
 }
 
 impl Source for MariaDbSource {
@@ -78,10 +79,10 @@ impl Source for MariaDbSource {
         listener.event(Event::Phase { name: "start" });
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
-        let before = MariaDbLsns::read(&mut self.session)?.last_checkpoint;
+        let before = self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
         let log = self.options.redo_dir.join("ib_logfile0");
         let follower = Follower::start(&log, mode, spool)?;
-        let after = MariaDbLsns::read(&mut self.session)?.last_checkpoint;
+        let after = self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
         if !(before..=after).contains(&follower.header().checkpoint().lsn) {
             return Err(not_this_server(&log));
         }
@@ -114,7 +115,7 @@ impl Source for MariaDbSource {
             follower: &follower,
             stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
             listener,
-            session: &mut self.session,
+            questions: &mut self.questions,
         };
         let mut stages = BackupStages::open(&self.connect, self.options.stage_limits())?;
         stop::start(&mut stages, &self.options)?;

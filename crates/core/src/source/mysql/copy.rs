@@ -40,7 +40,7 @@ pub(super) struct Listing {
 impl Capture<'_> {
     /// Step 2 of the order in [`super`].
     pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
-        let spaces = status::tablespaces(self.session)?;
+        let spaces = self.questions.ask(status::tablespaces)?;
         let listing = self.list()?;
         let bytes = listing.tablespaces.iter().map(|found| found.entry.size_bytes).sum::<u64>()
             + listing.others.values().map(|entry| entry.size_bytes).sum::<u64>();
@@ -58,7 +58,7 @@ impl Capture<'_> {
 
     /// One pass over what has changed; tells how many bytes it copied.
     pub(super) fn catch_up(&mut self) -> Result<u64> {
-        let spaces = status::tablespaces(self.session)?;
+        let spaces = self.questions.ask(status::tablespaces)?;
         let listing = self.list()?;
         let rescan = self.rescan(listing.tablespaces, &spaces)?;
         let bytes = rescan.copy.iter().map(|found| found.entry.size_bytes).sum();
@@ -89,7 +89,7 @@ impl Capture<'_> {
         let system = own.system.into_iter().map(|entry| (entry, Role::System));
         let undo = own.undo.into_iter().map(|entry| (entry, Role::Undo));
         tablespaces.extend(system.chain(undo).map(|(entry, role)| TablespaceEntry::new(entry, role)));
-        for file in status::mysql_files(self.session)? {
+        for file in self.questions.ask(status::mysql_files)? {
             let real = self.options.map_path(&inside.join(file.path));
             if let Some(entry) = outside(&inside, &real).filter(|entry| !own_paths.contains(&entry.real)) {
                 let role = if file.is_undo { Role::Undo } else { Role::Tablespace };

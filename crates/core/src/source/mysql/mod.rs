@@ -21,6 +21,7 @@ use super::{
     inventory::Inventory,
     not_this_server,
     page_reader::ReadMode,
+    questions::Questions,
     redo::mysql::Follower,
     spool::Spool,
 };
@@ -42,7 +43,7 @@ pub use layout::Layout;
 pub struct MySqlSource {
     connect: ConnectOptions,
     facts: ServerFacts,
-    session: Session,
+    questions: Questions,
     options: CaptureOptions,
 }
 
@@ -55,7 +56,7 @@ impl MySqlSource {
         session: Session,
         options: CaptureOptions,
     ) -> Self {
-        Self { connect, facts, session, options }
+        Self { questions: Questions::new(connect.clone(), session), connect, facts, options }
     }
 }
 
@@ -69,7 +70,7 @@ struct Capture<'a> {
     stats: CaptureStats,
     listener: &'a dyn Listener,
     /// For questions while another session holds the lock.
-    session: &'a mut Session,
+    questions: &'a mut Questions,
 }
 
 impl Source for MySqlSource {
@@ -81,14 +82,14 @@ impl Source for MySqlSource {
         }
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
-        let highest_index = self
-            .session
-            .number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")?;
+        let highest_index = self.questions.ask(|session| {
+            session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
+        })?;
         // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on.
         let consumer = RedoConsumer::register(&self.connect)?;
         point("backup.consumer.registered");
         let follower = Follower::start(&self.options.redo_dir, spool, IndexLoadLimits::above(highest_index))?;
-        let redo = MySqlRedoStatus::read(&mut self.session)?;
+        let redo = self.questions.ask(MySqlRedoStatus::read)?;
         if follower.begin().log_uuid != redo.uuid {
             return Err(not_this_server(&self.options.redo_dir));
         }
@@ -121,7 +122,7 @@ impl Source for MySqlSource {
                 follower: &follower,
                 stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
                 listener,
-                session: &mut self.session,
+                questions: &mut self.questions,
             };
             listener.event(Event::Phase { name: "copy" });
             capture.copy_while_the_server_writes()?;

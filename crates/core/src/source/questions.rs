@@ -1,0 +1,50 @@
+//! Questions to the server between long copies.
+//!
+//! The server drops a session that is silent for as long as its `wait_timeout`, and networks forget idle connections
+//! earlier. A copy of a large server is silent for hours; so a session that was idle is replaced before it is used.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    error::Result,
+    server::{ConnectOptions, Purpose, Session, SqlCause, SqlError},
+};
+
+/// Far below any timeout that servers or firewalls are set to.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// Asks the server; holds nothing on it.
+pub(super) struct Questions {
+    connect: ConnectOptions,
+    session: Session,
+    used: Instant,
+}
+
+impl Questions {
+    /// Asks over `session`, and over others like it when it has aged.
+    pub(super) fn new(connect: ConnectOptions, session: Session) -> Self {
+        Self { connect, session, used: Instant::now() }
+    }
+
+    /// Asks. The question may be put twice.
+    pub(super) fn ask<T>(&mut self, question: impl Fn(&mut Session) -> Result<T, SqlError>) -> Result<T> {
+        let was_idle = self.used.elapsed() >= IDLE_MAX;
+        if was_idle {
+            self.reconnect()?;
+        }
+        let answer = match question(&mut self.session) {
+            Err(error) if *error.cause() == SqlCause::Lost && !was_idle => {
+                self.reconnect()?;
+                question(&mut self.session)
+            }
+            answer => answer,
+        };
+        self.used = Instant::now();
+        Ok(answer?)
+    }
+
+    fn reconnect(&mut self) -> Result<()> {
+        self.session = Session::open(&self.connect, Purpose::Control)?;
+        Ok(())
+    }
+}
