@@ -405,7 +405,31 @@ impl ServerFacts {
                 return Err(Error::failed(format!("the server is {what}")).hinted(hint));
             }
         }
-        self.system_files().map(drop)
+        match self.unusual_place()? {
+            None => Ok(()),
+            Some((what, path)) => Err(Error::failed(format!("{what} in {}", path.display())).hinted(
+                "Holdfast knows InnoDB's and Aria's own files at the top of the data directory under their usual names, or outside of it.",
+            )),
+        }
+    }
+
+    /// Files that would not be recognised for what they are. They would be copied as if they were of no engine: pages
+    /// unchecked, logs not to their end.
+    fn unusual_place(&self) -> Result<Option<(&'static str, PathBuf)>> {
+        let top = self.resolved(Path::new(""));
+        let below = |path: &PathBuf| path.starts_with(&top) && *path != top;
+        let dirs = [
+            ("undo tablespaces are", Some(self.undo_dir())),
+            ("the Aria log is", self.aria_log_dir()),
+            ("the redo log is", Some(self.redo_dir())),
+        ];
+        let dir = dirs.into_iter().find_map(|(what, dir)| dir.filter(below).map(|dir| (what, dir)));
+        let unusual = |file: &PathBuf| {
+            let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            below(file) && (file.parent() != Some(&top) || !name.starts_with("ibdata"))
+        };
+        let system = self.system_files()?.into_iter().find(unusual);
+        Ok(dir.or(system.map(|file| ("the system tablespace is", file))))
     }
 }
 

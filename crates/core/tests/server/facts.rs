@@ -34,6 +34,23 @@ fn facts() {
         assert!(can.redo_enabled && !can.galera && !can.group_member && !can.log_archive);
         assert_eq!(facts.aria_log_dir(), mariadb.then(|| server.datadir().to_owned()));
         facts.refuse_unsupported().unwrap();
+        for option in [
+            |facts: &mut ServerFacts| facts.innodb.undo_directory = Some("undo".into()),
+            |facts: &mut ServerFacts| facts.innodb.data_home_dir = Some("./innodb".into()),
+            |facts: &mut ServerFacts| facts.innodb.data_file_path = "system1:12M:autoextend".into(),
+            |facts: &mut ServerFacts| {
+                facts.innodb.log_group_home_dir = Some(facts.paths.datadir.join("redo"))
+            },
+        ] {
+            let mut unusual = facts.clone();
+            option(&mut unusual);
+            unusual.refuse_unsupported().unwrap_err();
+        }
+        for path in [".", "./", "/elsewhere"] {
+            let mut usual = facts.clone();
+            usual.innodb.undo_directory = Some(path.into());
+            usual.refuse_unsupported().unwrap();
+        }
         let json = serde_json::to_string(&facts).unwrap();
         assert_eq!(serde_json::from_str::<ServerFacts>(&json).unwrap(), facts);
         // They go into a manifest head of at most 64 KiB.
