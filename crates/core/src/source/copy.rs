@@ -194,7 +194,9 @@ impl CopyContext<'_> {
             // pages, but the file must exist: a crashed server would find it like this, too.
             None => self.plain_pages(entry, &reader, file, false, buffers)?,
         };
-        if size < size_at_start && role != Role::Undo {
+        // What is less than a page at the end was never written as one.
+        let whole_at_start = size_at_start / page_size.bytes() as u64 * page_size.bytes() as u64;
+        if size < whole_at_start && role != Role::Undo {
             let links = reader.file().metadata().map_err(failed)?.nlink();
             if links > 0 {
                 return Err(Error::failed(format!(
@@ -271,7 +273,7 @@ impl CopyContext<'_> {
         loop {
             self.may_go_on()?;
             let got = reader.read(offset, EXTENT_BYTES, &mut buffers.extent).map_err(failed)?;
-            let whole = got / page_bytes * page_bytes;
+            let mut whole = got / page_bytes * page_bytes;
             if whole == 0 {
                 break;
             }
@@ -290,10 +292,7 @@ impl CopyContext<'_> {
                         let again = match second {
                             Some(len) => len,
                             None => {
-                                if reader.mode() == ReadMode::Buffered {
-                                    // Only the drop from the cache matters here.
-                                    reader.read_again(offset, 1, &mut buffers.page).map_err(failed)?;
-                                }
+                                reader.forget(offset, whole).map_err(failed)?;
                                 let len = reader.read(offset, whole, &mut buffers.second).map_err(failed)?;
                                 second = Some(len);
                                 len
@@ -306,7 +305,10 @@ impl CopyContext<'_> {
                 if !good {
                     let at = offset + start as u64;
                     let mended = self.read_until_good(entry, reader, geometry, page_no, at, buffers)?;
-                    let Some(mended) = mended else { return Ok(at) };
+                    let Some(mended) = mended else {
+                        whole = start;
+                        break;
+                    };
                     buffers.extent.bytes_mut(whole)[start..start + page_bytes].copy_from_slice(&mended);
                 }
             }
@@ -317,7 +319,7 @@ impl CopyContext<'_> {
             self.counters.pages.fetch_add((whole / page_bytes) as u64, Ordering::Relaxed);
             self.count(whole);
             offset += whole as u64;
-            if got < EXTENT_BYTES {
+            if whole < EXTENT_BYTES {
                 break;
             }
         }

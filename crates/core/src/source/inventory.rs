@@ -138,25 +138,45 @@ impl Inventory {
         self.files.contains_key(path)
     }
 
-    /// The tablespaces that were copied; two files of one space are an error, since recovery would take either.
-    pub fn spaces(&self) -> Result<BTreeSet<SpaceId>> {
-        let mut spaces = BTreeMap::new();
-        for (key, held) in &self.tablespaces {
-            if let Some(space) = key.space
-                && let Some(other) = spaces.insert(space, &held.path)
-            {
+    /// Fails unless each of `spaces` was copied, and none of all twice: recovery would take either.
+    pub fn holds_all<'a>(&self, spaces: impl Iterator<Item = &'a TablespaceRow>) -> Result<()> {
+        let mut held = BTreeMap::new();
+        let mut unwritten = BTreeSet::new();
+        for (key, copy) in &self.tablespaces {
+            let Some(space) = key.space else {
+                unwritten.insert(copy.path.as_str());
+                continue;
+            };
+            if let Some(other) = held.insert(space, &copy.path) {
                 return Err(Error::failed(format!(
                     "tablespace {space} has two files: {other} and {}",
-                    held.path
+                    copy.path
                 )));
             }
         }
-        Ok(spaces.into_keys().collect())
+        for row in spaces {
+            // Page 0 of a new one may be in the buffer pool only.
+            let is_new = || unwritten.contains(format!("{}.ibd", row.name).as_str());
+            if !held.contains_key(&row.space) && !is_new() {
+                return Err(Error::failed(format!(
+                    "tablespace {} ({}) is listed by the server, and no file of it was found",
+                    row.space, row.name
+                ))
+                .hinted(
+                    "is it outside the data directory, where this process cannot see it? see --path-map",
+                ));
+            }
+        }
+        Ok(())
     }
 
-    /// Forgets that files were copied, so that they are copied again.
-    pub fn forget(&mut self, which: impl Fn(&str) -> bool) {
-        self.files.retain(|path, _| !which(path));
+    /// Drops the copies of files, so that they are copied again if they are still there.
+    pub fn forget(&mut self, sink: &dyn Sink, which: impl Fn(&str) -> bool) -> Result<()> {
+        let (forgotten, kept) = std::mem::take(&mut self.files)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(path, _)| which(path));
+        self.files = kept;
+        forgotten.into_values().try_for_each(|copied| sink.file_gone(copied.file))
     }
 
     /// The copy of a file.

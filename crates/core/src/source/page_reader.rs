@@ -113,6 +113,18 @@ impl PageReader {
         Ok(done.min(len))
     }
 
+    /// Drops `len` bytes at `offset` from the cache, so that the next read of them asks the device. The cache is
+    /// dropped in whole pages of its own: of one that is covered in part nothing would be.
+    pub fn forget(&self, offset: u64, len: usize) -> io::Result<()> {
+        if self.mode == ReadMode::Buffered {
+            let alignment = ALIGNMENT as u64;
+            let start = offset / alignment * alignment;
+            let end = (offset + len as u64).next_multiple_of(alignment);
+            fadvise(&self.file, start, std::num::NonZeroU64::new(end - start), Advice::DontNeed)?;
+        }
+        Ok(())
+    }
+
     /// Reads one page again, never from the cache. `offset` is that of the page. `None`: the file has become shorter.
     pub fn read_again(
         &self,
@@ -122,9 +134,7 @@ impl PageReader {
     ) -> io::Result<Option<Vec<u8>>> {
         let start = offset / ALIGNMENT as u64 * ALIGNMENT as u64;
         let skip = usize::try_from(offset - start).unwrap_or(0);
-        if self.mode == ReadMode::Buffered {
-            fadvise(&self.file, start, std::num::NonZeroU64::new((skip + len) as u64), Advice::DontNeed)?;
-        }
+        self.forget(start, skip + len)?;
         let got = self.read(start, skip + len, buffer)?;
         Ok((got == skip + len).then(|| buffer.bytes(got)[skip..].to_vec()))
     }

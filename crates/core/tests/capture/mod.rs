@@ -146,6 +146,16 @@ fn capture(server: &Server, sink: &dyn Sink, dir: &Path) -> Captured {
 }
 
 fn capture_told(server: &Server, sink: &dyn Sink, dir: &Path, listener: &dyn Listener) -> Captured {
+    try_to_capture(server, sink, dir, listener, Vec::new()).unwrap()
+}
+
+fn try_to_capture(
+    server: &Server,
+    sink: &dyn Sink,
+    dir: &Path,
+    listener: &dyn Listener,
+    path_map: Vec<(PathBuf, PathBuf)>,
+) -> Result<Captured> {
     let connect = options(server);
     let mut session = Session::open(&connect, Purpose::Control).unwrap();
     let facts = ServerFacts::probe(&mut session).unwrap();
@@ -154,7 +164,7 @@ fn capture_told(server: &Server, sink: &dyn Sink, dir: &Path, listener: &dyn Lis
     let capture = CaptureOptions {
         redo_dir: if mariadb { datadir.clone() } else { datadir.join("#innodb_redo") },
         datadir,
-        path_map: Vec::new(),
+        path_map,
         read_bytes_per_s_max: None,
         parallel: 2,
         lock_max: Duration::from_secs(2),
@@ -169,7 +179,7 @@ fn capture_told(server: &Server, sink: &dyn Sink, dir: &Path, listener: &dyn Lis
     } else {
         Box::new(MySqlSource::new(connect, facts, session, capture))
     };
-    source.capture(sink, listener, &Cancel::default()).unwrap()
+    source.capture(sink, listener, &Cancel::default())
 }
 
 fn unhex(text: &str) -> Vec<u8> {

@@ -126,3 +126,17 @@ fn a_session_that_was_dropped_during_the_copy_is_replaced() {
         source.exec(format!("KILL {oldest}")).unwrap();
     });
 }
+
+/// A table elsewhere that the server has, and this process cannot see, is not left out in silence.
+#[test]
+fn a_tablespace_that_cannot_be_seen_here_fails_the_capture() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        misc::create(&source, misc::MiscOptions::default()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let sink = DirectorySink::new(dir.path().join("staging"));
+        let nowhere = vec![(source.outside(), dir.path().join("nowhere"))];
+        let error = try_to_capture(&source, &sink, dir.path(), &Told, nowhere).unwrap_err();
+        assert!(error.to_string().contains("no file of it was found"), "{error}");
+    }
+}

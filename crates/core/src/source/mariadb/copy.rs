@@ -66,7 +66,7 @@ impl Capture<'_> {
         for entry in entries.values().filter(|entry| !entry.is_dir) {
             match self.layout.when(&entry.path) {
                 When::Tablespace(role) => tablespaces.push(TablespaceEntry::new(entry.clone(), role)),
-                When::Link => links.extend(linked_tablespace(entry)?),
+                When::Link => links.extend(self.linked_tablespace(entry)?),
                 _ => {}
             }
         }
@@ -83,6 +83,34 @@ impl Capture<'_> {
         entries.extend(outside.aria.into_iter().map(|entry| (entry.path.clone(), entry)));
         number_system_files(self.facts, &mut tablespaces)?;
         Ok(Listing { tablespaces, others: entries })
+    }
+
+    /// The tablespace that an `.isl` file names: `db/t.isl` holds the path of the file that stands for `db/t.ibd`.
+    fn linked_tablespace(&self, link: &Entry) -> Result<Option<TablespaceEntry>> {
+        let target = match std::fs::read_to_string(&link.real) {
+            Ok(text) => PathBuf::from(text.trim_end_matches(['\n', '\r', ' ', '\0'])),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(read_failed(&link.real, error)),
+        };
+        if !target.is_absolute() {
+            return Err(Error::failed(format!("{}: names no absolute path", link.path)));
+        }
+        let target = self.options.map_path(&target);
+        let metadata = match std::fs::metadata(&target) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(read_failed(&target, error)),
+        };
+        let path = format!("{}.ibd", link.path.strip_suffix(".isl").unwrap_or(&link.path));
+        let entry = Entry {
+            path,
+            real: target,
+            outside: true,
+            size_bytes: metadata.len(),
+            is_dir: false,
+            mode: link.mode,
+        };
+        Ok(Some(TablespaceEntry::new(entry, Role::Tablespace)))
     }
 
     pub(super) fn outside(&self) -> Result<OutsideFiles> {
@@ -162,31 +190,4 @@ fn judge(notes: &FileNotes, found: &Found<'_>) -> Verdict {
                 .is_ok_and(|metadata| !copied.signature.unchanged(&Signature::of(&metadata)))
     });
     if discarded || rewritten { Verdict::CopyClosed } else { Verdict::Keep }
-}
-
-/// The tablespace that an `.isl` file names: `db/t.isl` holds the path of the file that stands for `db/t.ibd`.
-fn linked_tablespace(link: &Entry) -> Result<Option<TablespaceEntry>> {
-    let target = match std::fs::read_to_string(&link.real) {
-        Ok(text) => PathBuf::from(text.trim_end_matches(['\n', '\r', ' ', '\0'])),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(read_failed(&link.real, error)),
-    };
-    if !target.is_absolute() {
-        return Err(Error::failed(format!("{}: names no absolute path", link.path)));
-    }
-    let metadata = match std::fs::metadata(&target) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(read_failed(&target, error)),
-    };
-    let path = format!("{}.ibd", link.path.strip_suffix(".isl").unwrap_or(&link.path));
-    let entry = Entry {
-        path,
-        real: target,
-        outside: true,
-        size_bytes: metadata.len(),
-        is_dir: false,
-        mode: link.mode,
-    };
-    Ok(Some(TablespaceEntry::new(entry, Role::Tablespace)))
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use holdfast_formats::{Lsn, redo::mariadb::LogHeader, table_name::TableFile};
+use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader, table_name::TableFile};
 
 use super::{Capture, layout::When};
 use crate::{
@@ -31,6 +31,8 @@ use crate::{
 const REDO_WAIT: Duration = Duration::from_secs(30);
 /// The last page of an Aria log is written again when it fills; never more than this before the end.
 const ARIA_LOG_MARGIN_BYTES: u64 = 64 << 10;
+/// The tablespace of temporary tables.
+const TEMPORARY_SPACE: SpaceId = SpaceId(0xFFFF_FFFE);
 
 /// Enters the first stage, which blocks nothing but can have to wait.
 pub(super) fn start(stages: &mut BackupStages, options: &CaptureOptions) -> Result<()> {
@@ -79,9 +81,10 @@ impl Capture<'_> {
             start(&mut stages, self.options)?;
             // Between two stages the server may purge Aria logs: what relied on them is copied anew.
             let layout = &self.layout;
-            self.copier.inventory.forget(|path| {
+            let Copier { context, inventory, .. } = &mut self.copier;
+            inventory.forget(context.sink, |path| {
                 matches!(layout.when(path), When::AriaControl | When::AriaLog | When::Early(Role::Aria))
-            });
+            })?;
             self.catch_up()?;
         }
     }
@@ -131,11 +134,13 @@ impl Capture<'_> {
         stages.session().with(status::flush_engine_logs)?;
         let now = stages.session().with(MariaDbLsns::read)?.current;
         self.follower.wait_for(now, REDO_WAIT)?;
+        let open = stages.session().with(status::tablespaces)?;
         let listing = self.list()?;
         let rescan = self.rescan(listing.tablespaces)?;
         self.copy_tablespaces(rescan.copy)?;
         self.copy_other_files(&listing.others)?;
         if rescan.copy_closed.is_empty() {
+            self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
             return Ok(None);
         }
         let tables = rescan.copy_closed.iter().map(table_of).collect::<Result<BTreeSet<_>>>()?;
@@ -149,6 +154,7 @@ impl Capture<'_> {
         granted(export.try_lock(&tables)?, &format!("FLUSH TABLES {names} FOR EXPORT"))?;
         self.stats.files_recopied += rescan.copy_closed.len() as u64;
         self.copy_tablespaces(rescan.copy_closed)?;
+        self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
         Ok(Some(export))
     }
 

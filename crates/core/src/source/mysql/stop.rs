@@ -13,7 +13,7 @@ use crate::{
     server::{
         ConnectOptions, InstanceLock, LockRecord, Session, SqlError, TableInventory,
         inventory::TableName,
-        status::{self, LogStatus, MySqlRedoStatus, ReplicaChannel},
+        status::{self, LogStatus, MySqlRedoStatus, ReplicaChannel, TablespaceRow},
     },
     source::{
         attempt::{Stopped, granted},
@@ -110,19 +110,9 @@ impl Capture<'_> {
 
     /// Each tablespace that the server lists must have been copied, and none twice.
     fn every_space_has_its_file(&self, spaces: &Spaces) -> Result<()> {
-        let copied = self.copier.inventory.spaces()?;
-        for (space, entry) in spaces {
-            let discarded = entry.state.as_deref() == Some("discarded");
-            if !discarded && !copied.contains(space) && !is_temporary(*space) {
-                return Err(Error::failed(format!(
-                    "tablespace {space} is listed by the server, and no file of it was found"
-                ))
-                .hinted(
-                    "is it outside the data directory, where this process cannot see it? see --path-map",
-                ));
-            }
-        }
-        Ok(())
+        let is_kept =
+            |row: &&TablespaceRow| row.state.as_deref() != Some("discarded") && !is_temporary(row.space);
+        self.copier.inventory.holds_all(spaces.values().filter(is_kept))
     }
 }
 
