@@ -135,7 +135,10 @@ fn arguments(
             add("--loose-wsrep-on=OFF".to_owned());
             // Waits for the rollback of unfinished transactions.
             add("--innodb-fast-shutdown=0".to_owned());
-            add(format!("--innodb-log-file-size={redo_size}"));
+            // With less than what the captured redo was laid out in, recovery calls the log too small while it
+            // still holds redo. The server's own next start makes it the size it is configured for.
+            let laid_out = std::fs::metadata(datadir.join("ib_logfile0")).map_or(0, |log| log.len());
+            add(format!("--innodb-log-file-size={}", laid_out.max(redo_size)));
         }
         Flavor::MySql => {
             let mut init = OsString::from("--init-file=");

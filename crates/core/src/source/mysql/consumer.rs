@@ -3,7 +3,7 @@
 use std::{
     sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread::Scope,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
 /// The server stalls all writers when seven eighths of its redo are held back (measured: 28 of 32 files); long before
 /// that its users matter more than the backup.
 const HELD_BACK_MAX: f64 = 0.5;
+/// At the start everything since the checkpoint is still to be read, and a busy disk may take its time: what counts is
+/// whether it stays like that.
+const HELD_BACK_FOR: Duration = Duration::from_secs(5);
 const ADVANCE_EVERY: Duration = Duration::from_millis(200);
 
 /// Ends the advancing when dropped; the registration ends with it.
@@ -26,12 +29,25 @@ pub(super) fn advance<'scope>(
     mut consumer: RedoConsumer,
     mut session: Session,
     follower: &'scope Follower,
-    redo_capacity_bytes: u64,
+    capacity_bytes: u64,
 ) -> Advancing {
     let (sender, receiver) = channel();
     scope.spawn(move || {
+        let mut held_since = None;
         while receiver.recv_timeout(ADVANCE_EVERY) == Err(RecvTimeoutError::Timeout) {
-            if let Err(error) = tick(&mut consumer, &mut session, follower, redo_capacity_bytes) {
+            let result = advance_once(&mut consumer, &mut session, follower).and_then(|held_bytes| {
+                if held_bytes as f64 <= capacity_bytes as f64 * HELD_BACK_MAX {
+                    held_since = None;
+                    return Ok(());
+                }
+                let since = *held_since.get_or_insert_with(Instant::now);
+                if since.elapsed() < HELD_BACK_FOR {
+                    Ok(())
+                } else {
+                    Err(too_far_behind(held_bytes, capacity_bytes))
+                }
+            });
+            if let Err(error) = result {
                 follower.give_up(error);
                 break;
             }
@@ -42,21 +58,18 @@ pub(super) fn advance<'scope>(
     Advancing(sender)
 }
 
-fn tick(
-    consumer: &mut RedoConsumer,
-    session: &mut Session,
-    follower: &Follower,
-    capacity: u64,
-) -> Result<()> {
+/// Tells the server what was captured; returns how many bytes of redo it holds back for us.
+fn advance_once(consumer: &mut RedoConsumer, session: &mut Session, follower: &Follower) -> Result<u64> {
     follower.check()?;
     let captured = follower.captured();
     consumer.advance(captured)?;
-    let held = MySqlRedoStatus::read(session)?.current.bytes_since(captured).unwrap_or(0);
-    if held as f64 > capacity as f64 * HELD_BACK_MAX {
-        return Err(Error::failed(format!(
-            "the redo copy is {held} bytes behind, more than half of innodb_redo_log_capacity ({capacity}): given up before the server would have to wait"
-        ))
-        .hinted("raise innodb_redo_log_capacity, or take the backup when the server writes less"));
-    }
-    Ok(())
+    Ok(MySqlRedoStatus::read(session)?.current.bytes_since(captured).unwrap_or(0))
+}
+
+fn too_far_behind(held_bytes: u64, capacity_bytes: u64) -> Error {
+    Error::failed(format!(
+        "the redo copy is {held_bytes} bytes behind, more than half of innodb_redo_log_capacity ({capacity_bytes}), \
+         and does not catch up: given up before the server would have to wait"
+    ))
+    .hinted("raise innodb_redo_log_capacity, or take the backup when the server writes less")
 }

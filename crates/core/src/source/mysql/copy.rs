@@ -1,11 +1,11 @@
 //! The copy while the server writes: tablespaces first, then everything else, then what has changed since.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     path::Path,
 };
 
-use holdfast_formats::{Lsn, SpaceId};
+use holdfast_formats::SpaceId;
 
 use super::{Capture, layout::When};
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
         files::{Entry, path_text, walk},
         inventory::{Found, Rescan, Spaces, TablespaceEntry, Verdict},
         outside::{OutsideFiles, number_system_files},
+        redo::mysql::IndexLoads,
     },
 };
 
@@ -28,6 +29,10 @@ const CATCH_UP_PASSES: u32 = 2;
 const LITTLE_BYTES: u64 = 16 << 20;
 /// A load record's LSN is known to the block only; a copy may have begun within it.
 const LOAD_MARGIN_BYTES: u64 = 1024;
+/// The pages before it belong to the tablespace itself, in every kind of tablespace.
+const FIRST_ROOT_PAGE: u32 = 3;
+/// The highest index id that the server lists can be older than one that a build under way, or a failed one, has taken.
+const INDEX_IDS_UNSEEN: u64 = 4096;
 /// Where tablespaces from outside the data directory are in a backup.
 const OUTSIDE: &str = "#outside";
 
@@ -141,7 +146,7 @@ impl Capture<'_> {
 /// A copy is good if the server knew the tablespace before it began, as it is now, and no index was loaded into it
 /// since. Ids alone would miss an index that was added and dropped again, and a unique index that failed late:
 /// both make backups that cannot be recovered (verified on 9.7.4).
-fn judge(spaces: &Spaces, loads: &HashMap<SpaceId, Lsn>, found: &Found<'_>) -> Verdict {
+fn judge(spaces: &Spaces, loads: &IndexLoads, found: &Found<'_>) -> Verdict {
     let Some((_, before)) = found.copy else { return Verdict::CopyAgain };
     // Further files of the system tablespace have no page 0 of their own.
     let system = found.entry.continues.as_ref().map(|_| SpaceId(0));
@@ -151,7 +156,14 @@ fn judge(spaces: &Spaces, loads: &HashMap<SpaceId, Lsn>, found: &Found<'_>) -> V
     let changed = listed.is_some_and(|now| {
         before.space.as_ref().is_none_or(|then| then.flag != now.flag || then.state != now.state)
     });
-    let loaded = loads.get(&space).is_some_and(|lsn| lsn.0 + LOAD_MARGIN_BYTES >= before.captured.0);
+    let highest_index = spaces.values().flat_map(|space| &space.index_ids).max().copied().unwrap_or(0);
+    let loaded = loads.get(&space).is_some_and(|loads| {
+        loads.iter().any(|load| {
+            load.root.0 >= FIRST_ROOT_PAGE
+                && load.index_id <= highest_index + INDEX_IDS_UNSEEN
+                && load.lsn.0 + LOAD_MARGIN_BYTES >= before.captured.0
+        })
+    });
     if changed || loaded { Verdict::CopyAgain } else { Verdict::Keep }
 }
 

@@ -18,7 +18,7 @@ use std::{
 use holdfast_formats::{
     Lsn, SpaceId,
     redo::{
-        index_load::{IndexLoadFinder, IndexLoadLimits},
+        index_load::{IndexLoad, IndexLoadFinder, IndexLoadLimits},
         mysql::{
             BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockState, CutError, FILE_HEADER_BYTES, RedoFileHeader,
             RedoFileName, checkpoint, classify, cut_block, encryption_block,
@@ -58,13 +58,16 @@ pub struct Start {
     pub log_uuid: u32,
 }
 
+/// What looks like the ends of bulk loads of indexes, by tablespace.
+pub type IndexLoads = HashMap<SpaceId, Vec<IndexLoad>>;
+
 /// What others may look at while it runs.
 #[derive(Default)]
 struct State {
     /// The block that the log ended in when it was last read.
     partial: Option<(Lsn, [u8; BLOCK_BYTES])>,
-    /// For each tablespace, the newest record that ends a bulk load of an index.
-    loads: HashMap<SpaceId, Lsn>,
+    /// For each tablespace, what looks like the end of a bulk load of an index.
+    loads: IndexLoads,
 }
 
 /// What was captured.
@@ -123,9 +126,9 @@ impl Follower {
         self.follow.wait_for(needed, limit)
     }
 
-    /// The newest load of an index into a tablespace, in the redo read so far.
+    /// What looks like the load of an index into a tablespace, in the redo read so far.
     #[must_use]
-    pub fn loads(&self) -> HashMap<SpaceId, Lsn> {
+    pub fn loads(&self) -> IndexLoads {
         self.lock().loads.clone()
     }
 
@@ -271,7 +274,13 @@ impl Log {
             })?;
             {
                 let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                state.loads.extend(loads.into_iter().map(|load| (load.space, load.lsn)));
+                for load in loads {
+                    let known = state.loads.entry(load.space).or_default();
+                    // A block that fills up is looked at again and again.
+                    if known.last() != Some(&load) {
+                        known.push(load);
+                    }
+                }
                 state.partial = partial.map(|(_, block)| (self.at, block));
             }
             shared.advance(match partial {
