@@ -92,7 +92,7 @@ fn default_name(facts: &ServerFacts) -> Result<SourceName> {
 
 /// Size of everything below the data directory; fails if it is not there or not ours to read.
 fn readable_bytes(datadir: &Path) -> Result<u64> {
-    let found = walk(datadir, &|_| false).map_err(|error| {
+    let found = walk(datadir, &|path| path == "lost+found").map_err(|error| {
         error.hinted("the data directory must be readable here; see --datadir and --path-map, and run as the server's user or root")
     })?;
     Ok(found

@@ -1,12 +1,10 @@
 //! Files in the data directory that belong to this very server: its logs, its sockets, its place in replication.
-//! Restored with the data, they would make the copy append to them, or connect to the original's primary.
+//! Restored with the data, they would make the copy append to them, or connect to the original's primary. And what a
+//! restore or the filesystem has left there.
 
 use std::path::Path;
 
-use crate::{
-    server::ServerFacts,
-    source::files::{base_name, path_text},
-};
+use crate::{server::ServerFacts, source::files::path_text};
 
 /// Patterns of files that are never part of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,8 +60,15 @@ impl OwnLogs {
         self.exact.iter().any(|exact| exact == path)
             || self.numbered.iter().any(numbered)
             // Multi-source replication names its files after the connection.
-            || (!path.contains('/') && is_replica_state(base_name(path)))
+            || (!path.contains('/') && (is_replica_state(path) || is_left_behind(path)))
+            // A restore gives such names to what is not complete, and takes no file that has one. Servers make none.
+            || path.ends_with(".partial")
     }
+}
+
+/// What a restore tells of itself, and the folder that a filesystem keeps for itself, often unreadable.
+fn is_left_behind(name: &str) -> bool {
+    matches!(name, "holdfast-restore.json" | "holdfast-restore.incomplete" | "lost+found")
 }
 
 fn is_replica_state(name: &str) -> bool {

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use crate::capture::Told;
 
 mod consistency;
+mod generations;
 
 /// A server with data, a repository, and room to restore into.
 struct Stage {
