@@ -50,7 +50,7 @@ impl ProcessId {
             return false;
         }
         match started(self.pid) {
-            Ok(started) => started != self.started,
+            Ok(started) => started != self.started || has_ended(self.pid),
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         }
     }
@@ -67,13 +67,24 @@ fn host_tag() -> io::Result<Hex<16>> {
     Ok(Hex(tag))
 }
 
-/// Start of a process in ticks since boot: field 22 of its `stat`, counted behind the name, which may hold anything.
+/// Start of a process in ticks since boot.
 fn started(pid: u32) -> io::Result<u64> {
+    stat(pid, 22)?.parse().map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Whether a process is only still listed because its parent has not asked how it ended: in a container without an
+/// init it may be so for good.
+fn has_ended(pid: u32) -> bool {
+    stat(pid, 3).is_ok_and(|state| matches!(state.as_str(), "Z" | "X"))
+}
+
+/// A field of a process's `stat`, counted from 1 as in proc(5), found behind the name, which may hold anything.
+fn stat(pid: u32, field: usize) -> io::Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    stat.rsplit_once(')')
-        .and_then(|(_, fields)| fields.split_ascii_whitespace().nth(19))
-        .and_then(|field| field.parse().ok())
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let found = stat
+        .rsplit_once(')')
+        .and_then(|(_, behind_the_name)| behind_the_name.split_ascii_whitespace().nth(field.checked_sub(3)?));
+    found.map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]
@@ -90,6 +101,9 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         let of_child = ProcessId { pid, started: started(pid).unwrap(), ..own };
+        while !of_child.is_gone() {
+            std::thread::yield_now(); // it ends without being waited for
+        }
         child.wait().unwrap();
         assert!(of_child.is_gone());
     }

@@ -8,19 +8,21 @@ use holdfast_core::{
     backup::{self, BackupOptions, BackupReport},
     restore::{self, RestoreOptions, RestoreReport},
 };
-use holdfast_repo::{Kind, LogName, Protection, Repo, RunNo, keys::KdfParams, store::create_store};
+use holdfast_repo::{Kind, LogName, Password, Protection, Repo, RunNo, keys::KdfParams, store::create_store};
 use holdfast_testkit::{
     Server, ServerKind, ServerOptions,
     checksum::assert_equal_checksums,
     data::{misc, shop},
     load::{DdlStorm, WriteLoad, writes::check_ledger},
     replica::{self, Position},
+    rng::Rng,
 };
 use tempfile::TempDir;
 
 use crate::capture::Told;
 
 mod consistency;
+mod faults;
 mod generations;
 
 /// A server with data, a repository, and room to restore into.
@@ -30,27 +32,36 @@ struct Stage {
     dir: TempDir,
 }
 
+fn password() -> Password {
+    Password::new("a password".to_owned()).unwrap()
+}
+
+fn log() -> LogName {
+    LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
+}
+
 impl Stage {
     fn new(kind: ServerKind, size_mib: u64) -> Self {
         let source = Server::start(kind, ServerOptions::default()).unwrap();
         shop::load(&source, shop::ShopOptions { size_mib, ..shop::ShopOptions::default() }).unwrap();
         misc::create(&source, misc::MiscOptions::default()).unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let store = create_store(dir.path().join("repo").to_str().unwrap()).unwrap();
-        let password = holdfast_repo::Password::new("a password".to_owned()).unwrap();
-        let repo = Repo::init(store, &Protection::Password { password: &password, kdf: KdfParams::DEFAULT })
-            .unwrap();
-        Self { source, repo: Arc::new(repo), dir }
+        Self::around(source)
     }
 
-    fn log(&self) -> LogName {
-        LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
+    /// A new repository for a server.
+    fn around(source: Server) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("spool")).unwrap();
+        let store = create_store(dir.path().join("repo").to_str().unwrap()).unwrap();
+        let protection = Protection::Password { password: &password(), kdf: KdfParams::MINIMUM };
+        let repo = Repo::init(store, &protection).unwrap();
+        Self { source, repo: Arc::new(repo), dir }
     }
 
     fn options(&self) -> BackupOptions {
         BackupOptions {
-            name: Some("db1".parse().unwrap()),
-            spool_dir: Some(self.dir.path().to_owned()),
+            name: Some(log().source),
+            spool_dir: Some(self.dir.path().join("spool")),
             ..BackupOptions::new(super::server::options(&self.source))
         }
     }
@@ -66,8 +77,7 @@ impl Stage {
             ..RestoreOptions::new(target.clone())
         };
         let report =
-            restore::run(&self.repo, &self.log(), RunNo(backup), &options, &Told, &Cancel::default())
-                .unwrap();
+            restore::run(&self.repo, &log(), RunNo(backup), &options, &Told, &Cancel::default()).unwrap();
         let server = Server::attach(self.source.kind(), target, ServerOptions::default()).unwrap();
         (Restored { server }, report)
     }

@@ -1,0 +1,323 @@
+//! An operation in a process of its own, which meets its fate at a named point: this test binary, run again.
+//!
+//! Named points are those of the operation (`holdfast_core::points`), and one for each call that changes the store:
+//! `store.create outcomes`, `store.finish packs`, `store.delete refs`, passed just before the call.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Child as Process, Command, ExitStatus},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use holdfast_core::{
+    Cancel, Event, Listener,
+    backup::{self, BackupOptions},
+    points::{point, set_hook},
+    restore::{self, RestoreOptions},
+    server::ConnectOptions,
+};
+use holdfast_repo::{
+    Repo, RunNo,
+    expire::{ExpireRequest, expire},
+    history::History,
+    hooks::Hooks,
+    prune::{PruneOptions, prune},
+    reader::ChunkSource,
+    run::RunOptions,
+    store::{
+        faulty::{Call, FaultyStore},
+        open_store,
+    },
+    writer::{ChunkRewriter, WriterOptions},
+};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::super::{log, password};
+
+const ORDERS: &str = "HOLDFAST_TEST_ORDERS";
+/// No step of a small backup takes so long, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where things are, for a process that shares nothing but the disk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) repo: PathBuf,
+    pub(super) spool: PathBuf,
+    pub(super) socket: PathBuf,
+    pub(super) redo_spool_max_bytes: u64,
+}
+
+impl Place {
+    fn backup_options(&self) -> BackupOptions {
+        let connect = ConnectOptions {
+            socket: Some(self.socket.clone()),
+            user: Some("root".to_owned()),
+            run: format!("child-{}", std::process::id()),
+            ..ConnectOptions::default()
+        };
+        BackupOptions {
+            name: Some(log().source),
+            spool_dir: Some(self.spool.clone()),
+            redo_spool_max_bytes: self.redo_spool_max_bytes,
+            ..BackupOptions::new(connect)
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Work {
+    BackUp,
+    Expire { backups: Vec<u64> },
+    Prune { rewrite_below_percent: u64 },
+    Restore { backup: u64, target: PathBuf, server: PathBuf },
+}
+
+/// What happens to the process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Deed {
+    /// SIGKILL.
+    Kill,
+    /// SIGKILL, so much later.
+    KillAfter(Duration),
+    /// SIGSTOP.
+    Freeze,
+    /// The thread that is there waits while this file exists, which it makes; the others go on.
+    Hold(PathBuf),
+}
+
+/// When and what.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Trap {
+    pub(super) point: String,
+    /// Which passing of the point, from 1.
+    pub(super) nth: u64,
+    pub(super) deed: Deed,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Orders {
+    place: Place,
+    work: Work,
+    trap: Option<Trap>,
+    /// Gets the name of each point that is passed.
+    record: PathBuf,
+}
+
+/// Not a test by itself: does what it is told.
+#[test]
+#[ignore = "a process for the tests of this module"]
+fn operation() {
+    let orders: Orders = serde_json::from_str(&std::env::var(ORDERS).unwrap()).unwrap();
+    let record = Mutex::new(File::create(&orders.record).unwrap());
+    let trap = orders.trap;
+    let passings = AtomicU64::new(0);
+    set_hook(move |name| {
+        writeln!(record.lock().unwrap(), "{name}").unwrap();
+        if let Some(trap) = &trap
+            && trap.point == name
+            && passings.fetch_add(1, Ordering::SeqCst) + 1 == trap.nth
+        {
+            meet(&trap.deed);
+        }
+    });
+    let store = FaultyStore::new(open_store(orders.place.repo.to_str().unwrap()).unwrap(), |call| {
+        if call.op.changes() {
+            point(&name_of(call));
+        }
+        None
+    });
+    let repo = Arc::new(Repo::open(Arc::new(store), Some(&password())).unwrap());
+    work(&orders.place, &orders.work, &repo);
+}
+
+fn name_of(call: &Call<'_>) -> String {
+    let folder = call.path.split('/').nth(3).unwrap_or(call.path);
+    format!("store.{} {folder}", format!("{:?}", call.op).to_lowercase())
+}
+
+fn meet(deed: &Deed) {
+    match deed {
+        Deed::Kill => {
+            kill_process(getpid(), Signal::KILL).unwrap();
+            sleep(PATIENCE);
+        }
+        Deed::KillAfter(delay) => {
+            let delay = *delay;
+            std::thread::spawn(move || {
+                sleep(delay);
+                kill_process(getpid(), Signal::KILL).unwrap();
+            });
+        }
+        Deed::Freeze => kill_process(getpid(), Signal::STOP).unwrap(),
+        Deed::Hold(file) => {
+            File::create(file).unwrap();
+            while file.exists() {
+                sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// Only errors are of interest.
+struct Quiet;
+
+impl Listener for Quiet {
+    fn event(&self, event: Event) {
+        if let Event::Warning { text } = event {
+            println!("warning: {text}");
+        }
+    }
+}
+
+fn work(place: &Place, work: &Work, repo: &Arc<Repo>) {
+    let client = RunOptions::of_this_process();
+    match work {
+        Work::BackUp => {
+            let report =
+                backup::run(repo, &place.backup_options(), &Quiet, &Cancel::default()).unwrap_or_else(failed);
+            println!("backup {}", report.backup);
+        }
+        Work::Expire { backups } => {
+            let request = ExpireRequest::Exactly(backups.iter().copied().map(RunNo).collect());
+            expire(repo, &log(), &request, &client).unwrap_or_else(failed);
+        }
+        Work::Prune { rewrite_below_percent } => {
+            let options = PruneOptions {
+                grace: Duration::ZERO,
+                resume_window: Duration::ZERO,
+                rewrite_below_percent: *rewrite_below_percent,
+                ..PruneOptions::default()
+            };
+            let prunes = History::read(repo, &log()).unwrap().prunes(repo).unwrap();
+            let source = ChunkSource::new(Arc::clone(repo), log(), Arc::new(prunes), 32 << 20);
+            let hooks = Hooks::new(point);
+            let mut rewriter =
+                ChunkRewriter::new(Arc::new(source), WriterOptions { hooks, ..WriterOptions::default() });
+            prune(repo, &log(), &options, Some(&mut rewriter), &client).unwrap_or_else(failed);
+        }
+        Work::Restore { backup, target, server } => {
+            let options =
+                RestoreOptions { server_binary: Some(server.clone()), ..RestoreOptions::new(target.clone()) };
+            restore::run(repo, &log(), RunNo(*backup), &options, &Quiet, &Cancel::default())
+                .unwrap_or_else(failed);
+        }
+    }
+}
+
+fn failed<T>(error: impl std::error::Error) -> T {
+    println!("error: {error}");
+    std::process::exit(1);
+}
+
+/// How a process ended.
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    /// What it printed.
+    pub(super) output: String,
+    /// The points it passed, in order.
+    pub(super) points: Vec<String>,
+}
+
+impl Ended {
+    /// It did its work.
+    pub(super) fn succeeded(self) -> Self {
+        assert!(self.status.success(), "{}: {}", self.status, self.output);
+        self
+    }
+
+    /// It ended with an error of its own, which it told.
+    pub(super) fn error(&self) -> &str {
+        assert_eq!(self.status.code(), Some(1), "{}: {}", self.status, self.output);
+        self.output.lines().find_map(|line| line.strip_prefix("error: ")).unwrap()
+    }
+}
+
+/// An operation that runs.
+pub(super) struct Child {
+    process: Process,
+    dir: tempfile::TempDir,
+}
+
+impl Child {
+    pub(super) fn start(place: &Place, work: Work, trap: Option<Trap>) -> Child {
+        let dir = tempfile::tempdir().unwrap();
+        let orders = Orders { place: place.clone(), work, trap, record: dir.path().join("points") };
+        let output = File::create(dir.path().join("output")).unwrap();
+        // It must not outlive a test that is itself killed.
+        let process = Command::new("setpriv")
+            .args(["--pdeathsig", "SIGKILL", "--"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "physical::faults::child::operation", "--ignored", "--nocapture"])
+            .env(ORDERS, serde_json::to_string(&orders).unwrap())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output)
+            .spawn()
+            .unwrap();
+        Child { process, dir }
+    }
+
+    /// Waits for it to end, which it must by itself.
+    pub(super) fn ended(mut self) -> Ended {
+        let status = self.until("it to end", |child| child.process.try_wait().unwrap());
+        let read = |name| fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        Ended { status, output: read("output"), points: read("points").lines().map(str::to_owned).collect() }
+    }
+
+    /// Waits until its trap has killed it.
+    pub(super) fn killed(self) -> Ended {
+        let ended = self.ended();
+        let signal = ended.status.signal();
+        assert_eq!(signal, Some(Signal::KILL.as_raw()), "its point was not passed: {}", ended.output);
+        ended
+    }
+
+    /// Waits until it is frozen.
+    pub(super) fn frozen(&mut self) {
+        self.until("it to freeze", |child| {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.process.id())).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T').then_some(())
+        });
+    }
+
+    /// Lets it go on.
+    pub(super) fn thaw(&self) {
+        let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::CONT).unwrap();
+    }
+
+    /// Waits until one of its threads is held.
+    pub(super) fn held(&mut self, file: &Path) {
+        self.until("it to get to its point", |_| file.exists().then_some(()));
+    }
+
+    fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let begin = Instant::now();
+        loop {
+            if let Some(value) = done(self) {
+                return value;
+            }
+            let ended = self.process.try_wait().unwrap();
+            let output = || fs::read_to_string(self.dir.path().join("output")).unwrap_or_default();
+            assert!(ended.is_none(), "waiting for {what}: {ended:?}: {}", output());
+            assert!(begin.elapsed() < PATIENCE, "waiting for {what}: {}", output());
+            sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,142 @@
+//! SIGSTOP where a backup holds something: the server goes on without it, and so does the repository. What wakes up
+//! later has lost.
+
+use std::time::SystemTime;
+
+use holdfast_core::{ErrorKind, server::WAIT_TIMEOUT};
+use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, open_store};
+
+use super::*;
+
+/// Statements of the test itself wait a second or so before they say that something is blocked.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// A store whose clock has moved on: leases of runs that show no sign of life are over.
+struct Later(std::sync::Arc<dyn Store>);
+
+impl Store for Later {
+    fn location(&self) -> String {
+        self.0.location()
+    }
+
+    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
+        self.0.put(path)
+    }
+
+    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
+        self.0.create_if_absent(path, bytes)
+    }
+
+    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        self.0.read_exact_at(path, offset, buffer)
+    }
+
+    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
+        self.0.head(path)
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
+        self.0.list(prefix, each)
+    }
+
+    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        self.0.list_folders(prefix)
+    }
+
+    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
+        self.0.delete(paths)
+    }
+
+    fn now(&self) -> Result<SystemTime, StoreError> {
+        Ok(self.0.now()? + Duration::from_secs(20 * 60))
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        self.0.free_bytes()
+    }
+}
+
+/// The same repository, twenty minutes later.
+fn later(place: &Place) -> Arc<Repo> {
+    let store = Later(open_store(place.repo.to_str().unwrap()).unwrap());
+    Arc::new(Repo::open(Arc::new(store), Some(&password())).unwrap())
+}
+
+fn trap(point: &str) -> Option<Trap> {
+    Some(Trap { point: point.to_owned(), nth: 1, deed: Deed::Freeze })
+}
+
+/// Freezes a backup at `point`; while it is frozen the server becomes free, and the next run takes over.
+fn frozen_backup_loses(kind: ServerKind, seed: u64, point: &str, holds: bool) {
+    let scene = Scene::new(kind, seed);
+    let first = scene.stage.back_up();
+    scene.change();
+    let mut frozen = scene.begin(trap(point));
+    frozen.frozen();
+    assert_eq!(!is_free(scene.source()), holds, "{kind} {point}: whether it holds anything");
+    let limit = scene.stage.options().lock_max + WAIT_TIMEOUT + SLACK;
+    let took = scene.until_free(limit);
+    println!("{kind}: frozen at {point}, free again after {took:?}");
+
+    // As far as the repository knows it lives; when it is later, it does not.
+    let error = backup::run(&scene.stage.repo, &scene.stage.options(), &Told, &Cancel::default());
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Active);
+    let repo = later(&scene.place());
+    let next = backup::run(&repo, &scene.stage.options(), &Told, &Cancel::default()).unwrap();
+    assert_eq!(next.base, Some(first.backup));
+    let before = scene.standing();
+    assert_eq!(before, [first.backup, next.backup]);
+
+    frozen.thaw();
+    let ended = frozen.ended();
+    println!("{kind}: woken at {point}, it said: {}", ended.error());
+    assert!(holds || ended.error().contains("was ended by another"), "{}", ended.error());
+    assert_eq!(scene.standing(), before, "it has published something");
+    scene.until_free(SLACK);
+    scene.assert_nothing_spooled();
+    let newest = scene.stage.back_up();
+    scene.assert_readable();
+    scene.prove(&next, &newest);
+}
+
+fn each_at_once(kind: ServerKind, seed: u64, holding: &[&str], idle: &[&str]) {
+    let points = holding.iter().map(|point| (*point, true)).chain(idle.iter().map(|point| (*point, false)));
+    thread::scope(|scope| {
+        for (point, holds) in points {
+            scope.spawn(move || frozen_backup_loses(kind, seed, point, holds));
+        }
+    });
+}
+
+#[test]
+fn mariadb_10_11_goes_on_without_a_frozen_backup() {
+    let holding = ["backup.stage.start", "backup.ddl.blocked", "backup.commit.blocked"];
+    each_at_once(ServerKind::MariaDb1011, 51, &holding, &["backup.report.durable", "store.create outcomes"]);
+}
+
+#[test]
+fn mysql_9_7_goes_on_without_a_frozen_backup() {
+    let holding = ["backup.consumer.registered", "backup.ddl.blocked", "backup.tables.locked"];
+    each_at_once(ServerKind::MySql97, 52, &holding, &[]);
+}
+
+/// Frozen for longer than it may hold locks, and woken before anybody has missed it: it lets go and tries again.
+#[test]
+fn a_backup_that_was_frozen_for_a_moment_lets_go_and_tries_again() {
+    for (kind, seed, point) in [
+        (ServerKind::MariaDb1011, 53, "backup.commit.blocked"),
+        (ServerKind::MySql97, 54, "backup.tables.locked"),
+    ] {
+        let scene = Scene::new(kind, seed);
+        let first = scene.stage.back_up();
+        let mut frozen = scene.begin(trap(point));
+        frozen.frozen();
+        thread::sleep(scene.stage.options().lock_max + Duration::from_secs(1));
+        frozen.thaw();
+        let ended = frozen.ended().succeeded();
+        let passed = ended.points.iter().filter(|passed| *passed == point).count();
+        assert_eq!(passed, 2, "{kind}: {}", ended.output);
+        let newest = scene.stage.back_up();
+        scene.prove(&first, &newest);
+    }
+}

@@ -1,0 +1,148 @@
+//! What goes wrong, goes wrong here: processes killed and frozen at every named point, servers that die, redo that is
+//! lost, disks that are full, objects that are damaged (`docs/testing.md`).
+//!
+//! Afterwards, always: earlier backups stand and are whole, nothing half done is visible, the server is free, the next
+//! run works. `HOLDFAST_FAULTS=long` makes the lists longer; `HOLDFAST_FAULTS_SEED` repeats random moments.
+
+use std::{
+    collections::HashMap,
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_core::server::RedoConsumer;
+use holdfast_repo::{
+    check::{CheckOptions, check},
+    history::History,
+    outcome::OutcomeType,
+};
+
+use self::child::{Child, Deed, Place, Trap, Work};
+use super::*;
+
+mod child;
+mod freeze;
+mod kill;
+
+/// Whether the long lists are asked for.
+fn long() -> bool {
+    std::env::var("HOLDFAST_FAULTS").is_ok_and(|value| value == "long")
+}
+
+fn eventually(limit: Duration, what: &str, done: impl Fn() -> bool) -> Duration {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < limit, "{what}: not within {limit:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    begin.elapsed()
+}
+
+/// A small busy server and its repository.
+struct Scene {
+    stage: Stage,
+    load: WriteLoad,
+}
+
+impl Scene {
+    fn new(kind: ServerKind, seed: u64) -> Scene {
+        Scene::with(kind, seed, ServerOptions::default())
+    }
+
+    fn with(kind: ServerKind, seed: u64, options: ServerOptions) -> Scene {
+        let source = Server::start(kind, options).unwrap();
+        shop::load(&source, shop::ShopOptions { size_mib: 4, ..shop::ShopOptions::default() }).unwrap();
+        source
+            .exec_all([
+                "CREATE DATABASE f",
+                "CREATE TABLE f.t (i INT) ENGINE=InnoDB",
+                // Written through to its file at once: what is changed here is what the next backup finds changed.
+                "CREATE TABLE f.news (id INT PRIMARY KEY, v LONGTEXT) ENGINE=MyISAM",
+                "INSERT INTO f.news VALUES (1, '')",
+            ])
+            .unwrap();
+        // Slow, so that a replica catches up with all of it soon.
+        let load = WriteLoad::start_paced(&source, 1, seed, Some(20)).unwrap();
+        Scene { stage: Stage::around(source), load }
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            repo: self.stage.dir.path().join("repo"),
+            spool: self.stage.dir.path().join("spool"),
+            socket: self.stage.source.socket().to_owned(),
+            redo_spool_max_bytes: 1 << 30,
+        }
+    }
+
+    fn source(&self) -> &Server {
+        &self.stage.source
+    }
+
+    /// Gives the next backup something to store.
+    fn change(&self) {
+        let text = "REPEAT(CONCAT(SHA2(RAND(), 512), SHA2(RAND(), 512)), 1500)";
+        self.source().exec(format!("UPDATE f.news SET v = {text}")).unwrap();
+    }
+
+    fn begin(&self, trap: Option<Trap>) -> Child {
+        Child::start(&self.place(), Work::BackUp, trap)
+    }
+
+    fn history(&self) -> History {
+        History::read(&self.stage.repo, &log()).unwrap()
+    }
+
+    /// Backups that stand.
+    fn standing(&self) -> Vec<u64> {
+        self.history().standing().map(|outcome| outcome.run.0).collect()
+    }
+
+    /// All that stands is whole, as far as names, sizes and refs tell.
+    fn assert_whole(&self) {
+        self.check(CheckOptions::default());
+    }
+
+    /// All that stands is whole, to the byte.
+    fn assert_readable(&self) {
+        self.check(CheckOptions { read_data: Some(1.0), ..CheckOptions::default() });
+    }
+
+    fn check(&self, options: CheckOptions) {
+        let report = check(&self.stage.repo, &log(), options).unwrap();
+        assert!(report.findings.is_empty(), "{:#?}", report.findings);
+        assert_eq!(report.backups, self.standing().len() as u64);
+    }
+
+    /// Waits until nobody is kept from anything; returns how long that took.
+    fn until_free(&self, limit: Duration) -> Duration {
+        eventually(limit, "the server is free", || is_free(self.source()))
+    }
+
+    /// The spool has no name, so that every way of ending removes it.
+    fn assert_nothing_spooled(&self) {
+        assert_eq!(fs::read_dir(self.place().spool).unwrap().count(), 0, "redo was left in the spool");
+    }
+
+    /// The newest and the first backup become what the source is, when they catch up with it.
+    fn prove(self, first: &BackupReport, newest: &BackupReport) {
+        let Scene { stage, load } = self;
+        load.stop().unwrap();
+        stage.prove(newest);
+        stage.prove(first);
+    }
+}
+
+/// Definitions can be changed, transactions committed, and another backup could have what it needs.
+fn is_free(server: &Server) -> bool {
+    let at_once = |statements: &[&str]| {
+        let limited = ["SET SESSION lock_wait_timeout = 1", "SET SESSION innodb_lock_wait_timeout = 1"];
+        server.exec_all(limited.iter().chain(statements)).is_ok()
+    };
+    at_once(&["CREATE OR REPLACE VIEW f.v AS SELECT 1", "ALTER TABLE f.t COMMENT 'x'"])
+        && at_once(&["INSERT INTO f.t VALUES (1)", "UPDATE f.news SET id = 1"])
+        && match server.kind().is_mariadb() {
+            true => at_once(&["BACKUP STAGE START", "BACKUP STAGE END"]),
+            false => RedoConsumer::register(&crate::server::options(server)).is_ok(),
+        }
+}
