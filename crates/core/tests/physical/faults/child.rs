@@ -7,7 +7,7 @@ use std::{
     fs::{self, File},
     io::Write,
     os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child as Process, Command, ExitStatus},
     sync::{
         Arc, Mutex,
@@ -293,11 +293,6 @@ impl Child {
     pub(super) fn thaw(&self) {
         let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
         kill_process(pid, Signal::CONT).unwrap();
-    }
-
-    /// Waits until one of its threads is held.
-    pub(super) fn held(&mut self, file: &Path) {
-        self.until("it to get to its point", |_| file.exists().then_some(()));
     }
 
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {

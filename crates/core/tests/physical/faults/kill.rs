@@ -51,7 +51,7 @@ impl Passing {
     }
 }
 
-/// Of all passings the first of each point, one in the middle of many, and more if `many`.
+/// Of all passings the first of each point, and of those passed often a few more.
 fn choose(points: &[String], many: bool) -> Vec<Passing> {
     let position = |name: &str| points.iter().position(|point| point == name).unwrap();
     let (published, adoptable) = (position(PUBLICATION), position(ADOPTABLE));
@@ -71,8 +71,8 @@ fn choose(points: &[String], many: bool) -> Vec<Passing> {
     for name in names {
         let passings = &all[name];
         let wanted = if many { 8 } else { 2 };
-        // Not the last ones: how often a point is passed can differ a little from run to run.
-        let step = (passings.len() / wanted).max(2);
+        // Of the first half: how often a point is passed differs from run to run.
+        let step = (passings.len() / 2 / wanted).max(2);
         chosen.extend(passings.iter().step_by(step).take(wanted).cloned());
     }
     chosen
