@@ -277,6 +277,8 @@ fn facts() -> ServerFacts {
             tmpdir: "/tmp".into(),
             pid_file: None,
             log_error: None,
+            general_log: None,
+            slow_log: None,
         },
         innodb: InnodbFacts {
             page_size: 16384,

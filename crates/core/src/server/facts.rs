@@ -81,6 +81,12 @@ pub struct Paths {
     pub pid_file: Option<PathBuf>,
     /// `log_error`, where it is a file.
     pub log_error: Option<PathBuf>,
+    /// `general_log_file`, whether it is written or not.
+    #[serde(default)]
+    pub general_log: Option<PathBuf>,
+    /// `slow_query_log_file`, whether it is written or not.
+    #[serde(default)]
+    pub slow_log: Option<PathBuf>,
 }
 
 /// InnoDB's options that its files depend on. Directories are as configured: see [`ServerFacts::resolved`].
@@ -269,6 +275,8 @@ impl ServerFacts {
                 tmpdir: variables.text("tmpdir"),
                 pid_file: variables.path_set("pid_file"),
                 log_error: variables.path_set("log_error").filter(|path| path != Path::new("stderr")),
+                general_log: variables.path_set("general_log_file"),
+                slow_log: variables.path_set("slow_query_log_file"),
             },
             innodb: variables.innodb()?,
             aria: match flavor {

@@ -2,7 +2,7 @@
 //! Restored with the data, they would make the copy append to them, or connect to the original's primary. And what a
 //! restore or the filesystem has left there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{server::ServerFacts, source::files::path_text};
 
@@ -25,10 +25,10 @@ impl OwnLogs {
             full.strip_prefix(&datadir).ok().map(path_text)
         };
         let mut logs = Self::default();
-        let exact = [facts.paths.pid_file.as_deref(), facts.paths.log_error.as_deref()];
-        logs.exact.extend(
-            exact.into_iter().flatten().chain([facts.identity.socket.as_path()]).filter_map(relative),
-        );
+        let paths = &facts.paths;
+        let exact = [&paths.pid_file, &paths.log_error, &paths.general_log, &paths.slow_log];
+        let exact = exact.into_iter().flatten().map(PathBuf::as_path);
+        logs.exact.extend(exact.chain([facts.identity.socket.as_path()]).filter_map(relative));
         let mut numbered = Vec::new();
         if let Some(binlog) = &facts.binlog {
             numbered.push(binlog.basename.as_path());
