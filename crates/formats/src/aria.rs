@@ -29,6 +29,32 @@ pub fn control_uuid(file: &[u8]) -> Option<Uuid> {
     uuid.try_into().ok().map(Uuid)
 }
 
+/// An `aria_log_control` as it was, but for the number of the newest log, which is at least `newest_log`: recovery reads
+/// no log beyond it. `None` if `file` is no whole control file.
+///
+/// The file: what was settled when it was made, with the lengths of both parts at 20 and 22, then a CRC-32 of the rest,
+/// the LSN of the last checkpoint (3 bytes number of the log, 4 bytes offset), the number of the newest log, and more;
+/// all little-endian.
+pub fn control_with_newest_log(file: &[u8], newest_log: u32) -> Option<Vec<u8>> {
+    const MADE_BYTES_AT: usize = 20;
+    const REST_BYTES_AT: usize = 22;
+    const LOG_AT: usize = 4 + 7;
+
+    let u16_at = |at: usize| Some(usize::from(u16::from_le_bytes(*file.get(at..)?.first_chunk()?)));
+    let (made_bytes, rest_bytes) = (u16_at(MADE_BYTES_AT)?, u16_at(REST_BYTES_AT)?);
+    let mut changed = file.starts_with(CONTROL_MAGIC).then(|| file.get(..made_bytes + rest_bytes))??.to_vec();
+    let rest = changed.get_mut(made_bytes..)?;
+    let (crc, content) = rest.split_first_chunk_mut::<4>()?;
+    if u32::from_le_bytes(*crc) != crc32fast::hash(content) {
+        return None;
+    }
+    let number = content.get_mut(LOG_AT - 4..)?.first_chunk_mut::<4>()?;
+    let newest = u32::from_le_bytes(*number).max(newest_log);
+    *number = newest.to_le_bytes();
+    *crc = crc32fast::hash(content).to_le_bytes();
+    Some(changed)
+}
+
 /// Whether a file that starts so is an `aria_log.NNNNNNNN`.
 pub fn is_log(prefix: &[u8]) -> bool {
     prefix.starts_with(LOG_MAGIC) && prefix.get(4..).is_some_and(|rest| rest.starts_with(LOG_NAME))
@@ -261,11 +287,31 @@ mod tests {
         assert_eq!(table.check_data_page(PageNo(5), &sealed(5, 8188)), PageState::Unverifiable);
     }
 
+    /// Both files are one server's, before and after its log had grown to seven files.
+    #[test]
+    fn a_control_file_is_led_to_newer_logs() {
+        let file = |rest: &[u8]| {
+            let made = b"\xfe\xfe\x0c\x01\x18\x64\xda\xc3\xe5\x68\x11\xf1\xa3\x90\x02\xfc\x00\x00\x00\x01\x1e\x00\x16\x00\x00\x20\xb7\x34\x6a\x0a";
+            [&made[..], rest].concat()
+        };
+        let first =
+            file(b"\x1e\xe9\x19\x69\x01\x00\x00\x67\x4c\x06\x00\x01\x00\x00\x00\xe3\x00\x00\x00\x00\x00\x00");
+        let later =
+            file(b"\x5d\x23\xac\x81\x01\x00\x00\x67\x4c\x06\x00\x07\x00\x00\x00\xe3\x00\x00\x00\x00\x00\x00");
+        assert_eq!(control_with_newest_log(&first, 7).unwrap(), later);
+        assert_eq!(control_with_newest_log(&later, 3).unwrap(), later);
+        assert_eq!(control_with_newest_log(&first[..51], 7), None);
+        let mut torn = first.clone();
+        torn[40] ^= 1;
+        assert_eq!(control_with_newest_log(&torn, 7), None);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_give_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..400), page_no: u32) {
             let _ = AriaTable::parse(&bytes);
             control_uuid(&bytes);
+            control_with_newest_log(&bytes, page_no);
             is_log(&bytes);
             let mut head = head();
             head[0x107..0x107 + bytes.len().min(100)].copy_from_slice(&bytes[..bytes.len().min(100)]);

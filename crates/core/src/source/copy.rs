@@ -391,6 +391,27 @@ impl CopyContext<'_> {
         Ok(Some(CopiedFile { file, signature, size_bytes }))
     }
 
+    /// Sends `bytes`, which were made of `entry`, in its place. Less than a page.
+    pub fn made(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<FileId> {
+        let page_size = PageSize::DEFAULT_FILE;
+        let file = self.sink.file_begin(FileSpec {
+            path: entry.path.clone(),
+            role,
+            mode: entry.mode,
+            page_size,
+            space: None,
+            outside: entry.outside.then(|| path_text(&entry.real)),
+        })?;
+        let mut page = vec![0; page_size.bytes()];
+        match page.get_mut(..bytes.len()) {
+            Some(start) => start.copy_from_slice(bytes),
+            None => return Err(Error::failed(format!("{}: larger than it can be", entry.path))),
+        }
+        self.sink.pages(file, Pages { first: 0, page_size, bytes: &page, holes: &[] })?;
+        self.sink.file_end(file, bytes.len() as u64)?;
+        Ok(file)
+    }
+
     fn plain_pages(
         &self,
         entry: &Entry,
@@ -451,7 +472,7 @@ impl CopyContext<'_> {
     }
 
     /// Sends what has been appended to an Aria log since it was copied, and ends it. `margin_bytes` before its end
-    /// then may have been written again.
+    /// then may have been written again, and its header, once the log goes on in another file.
     pub fn plain_tail(
         &self,
         entry: &Entry,
@@ -463,6 +484,16 @@ impl CopyContext<'_> {
             PageReader::open(&entry.real, ReadMode::Buffered).map_err(|e| read_failed(&entry.real, e))?;
         let page_bytes = PageSize::DEFAULT_FILE.bytes() as u64;
         let start = copied.size_bytes.saturating_sub(margin_bytes) / page_bytes * page_bytes;
+        if start > 0 {
+            let page_size = PageSize::DEFAULT_FILE;
+            let got = reader
+                .read(0, page_size.bytes(), &mut buffers.extent)
+                .map_err(|error| read_failed(&entry.real, error))?;
+            if got == page_size.bytes() {
+                let bytes = buffers.extent.bytes(got);
+                self.sink.pages(copied.file, Pages { first: 0, page_size, bytes, holes: &[] })?;
+            }
+        }
         copied.size_bytes = self.plain_pages_from(entry, &reader, copied.file, start, false, buffers)?;
         self.sink.file_end(copied.file, copied.size_bytes)
     }

@@ -132,12 +132,6 @@ impl Inventory {
         self.files.insert(path.to_owned(), copied);
     }
 
-    /// Whether a file was copied.
-    #[must_use]
-    pub fn has_file(&self, path: &str) -> bool {
-        self.files.contains_key(path)
-    }
-
     /// Fails unless each of `spaces` was copied, and none of all twice: recovery would take either.
     pub fn holds_all<'a>(&self, spaces: impl Iterator<Item = &'a TablespaceRow>) -> Result<()> {
         let mut held = BTreeMap::new();

@@ -140,3 +140,27 @@ fn a_tablespace_that_cannot_be_seen_here_fails_the_capture() {
         assert!(error.to_string().contains("no file of it was found"), "{error}");
     }
 }
+
+/// Aria's log is rotated between its first copy and the locks: every one of its files is there, to its end.
+#[test]
+fn mariadb_an_aria_log_that_rotates_is_captured_to_its_end() {
+    let options = ServerOptions::default().arg("--aria-log-file-size=8388608").arg("--slow-query-log=ON");
+    let source = Server::start(ServerKind::MariaDb1011, options.clone()).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE a",
+            "CREATE TABLE a.t (id INT PRIMARY KEY, v LONGTEXT) ENGINE=Aria TRANSACTIONAL=1",
+            "INSERT INTO a.t SELECT seq, REPEAT('x', 10000) FROM a.seq_1_to_500",
+        ])
+        .unwrap();
+    let logs = || {
+        let names = fs::read_dir(source.datadir()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("aria_log.")).count()
+    };
+    let before = logs();
+    captured_while(&source, "stop", options, || {
+        source.exec("INSERT INTO a.t SELECT seq, REPEAT('y', 10000) FROM a.seq_1001_to_4000").unwrap();
+        source.exec("UPDATE a.t SET v = REPEAT('z', 9000) WHERE id % 3 = 0").unwrap();
+    });
+    assert!(logs() > before, "the log did not rotate");
+}

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io, path::PathBuf};
 
-use super::{Capture, layout::When};
+use super::{Capture, aria, layout::When};
 use crate::{
     error::{Error, Result},
     event::Event,
@@ -133,10 +133,11 @@ impl Capture<'_> {
         self.copier.inventory.drop_vanished(self.copier.context.sink, entries)?;
         self.copier.inventory.add_directories(self.copier.context.sink, entries.values())?;
         let files = || entries.values().filter(|entry| !entry.is_dir);
-        let control = files().filter(|entry| {
-            self.layout.when(&entry.path) == When::AriaControl && !self.copier.inventory.has_file(&entry.path)
-        });
-        self.copier.files(control.map(|entry| (entry.clone(), Role::AriaControl)).collect())?;
+        if let Some(control) = files().find(|entry| self.layout.when(&entry.path) == When::AriaControl)
+            && self.aria_control.is_none()
+        {
+            self.aria_control = aria::read_control(control)?;
+        }
         let changed = files().filter_map(|entry| {
             let role = match self.layout.when(&entry.path) {
                 When::Early(role) => role,

@@ -20,6 +20,7 @@ use super::{
     CaptureOptions, CaptureStats, Captured, Sink, Source,
     copier::Copier,
     copy::{CopyContext, CopyCounters, Progress},
+    files::Entry,
     inventory::Inventory,
     not_this_server,
     page_reader::ReadMode,
@@ -34,6 +35,7 @@ use crate::{
     server::{BackupStages, ConnectOptions, ServerFacts, Session, status::MariaDbLsns},
 };
 
+mod aria;
 mod copy;
 mod layout;
 mod stop;
@@ -68,6 +70,8 @@ struct Capture<'a> {
     layout: Layout,
     copier: Copier<'a>,
     follower: &'a Follower,
+    /// The Aria control file as it was before any Aria table was copied.
+    aria_control: Option<(Entry, Vec<u8>)>,
     stats: CaptureStats,
     listener: &'a dyn Listener,
     /// For questions while another session holds the stages.
@@ -113,6 +117,7 @@ impl Source for MariaDbSource {
                 parallel: self.options.parallel,
             },
             follower: &follower,
+            aria_control: None,
             stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
             listener,
             questions: &mut self.questions,

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader, table_name::TableFile};
 
-use super::{Capture, layout::When};
+use super::{Capture, aria, layout::When};
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::Event,
@@ -21,7 +21,7 @@ use crate::{
         attempt::{Stopped, granted},
         copier::Copier,
         copy::Buffers,
-        files::walk,
+        files::{Entry, walk},
         inventory::TablespaceEntry,
         redo::mariadb::Captured,
     },
@@ -82,6 +82,7 @@ impl Capture<'_> {
             // Between two stages the server may purge Aria logs: what relied on them is copied anew.
             let layout = &self.layout;
             let Copier { context, inventory, .. } = &mut self.copier;
+            self.aria_control = None;
             inventory.forget(context.sink, |path| {
                 matches!(layout.when(path), When::AriaControl | When::AriaLog | When::Early(Role::Aria))
             })?;
@@ -175,16 +176,17 @@ impl Capture<'_> {
         let mut logs: Vec<_> =
             files().filter(|entry| self.layout.when(&entry.path) == When::AriaLog).collect();
         logs.sort_by(|a, b| a.path.cmp(&b.path));
-        for entry in logs {
+        for entry in &logs {
             if !self.copier.inventory.has_same_file(entry) {
-                self.copier.files(vec![(entry.clone(), Role::AriaLog)])?;
+                self.copier.files(vec![(Entry::clone(entry), Role::AriaLog)])?;
             }
             let Copier { context, inventory, .. } = &mut self.copier;
             if let Some(copied) = inventory.file_mut(&entry.path) {
                 context.plain_tail(entry, copied, ARIA_LOG_MARGIN_BYTES, &mut buffers)?;
             }
         }
-        Ok(())
+        let newest_log = logs.iter().filter_map(|entry| aria::log_number(&entry.path)).max();
+        self.send_aria_control(newest_log.unwrap_or(0))
     }
 }
 

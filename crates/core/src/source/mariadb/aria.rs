@@ -1,0 +1,55 @@
+//! The Aria control file of the backup.
+//!
+//! Recovery begins at the checkpoint that it names and ends with the newest log that it names. So the backup's has the
+//! checkpoint from before any Aria table was copied, and the newest of the logs that were copied last.
+
+use std::{io, time::Duration};
+
+use holdfast_formats::aria::control_with_newest_log;
+
+use super::Capture;
+use crate::{
+    error::{Error, Result},
+    source::{
+        Role,
+        copy::CopiedFile,
+        files::{Entry, Signature, base_name, read_failed},
+    },
+};
+
+/// A control file is written at once; one that is not whole after this many reads is damaged.
+const READS_MAX: u32 = 50;
+
+/// Reads the control file. `None`: it vanished.
+pub(super) fn read_control(entry: &Entry) -> Result<Option<(Entry, Vec<u8>)>> {
+    for _ in 0..READS_MAX {
+        match std::fs::read(&entry.real) {
+            Ok(bytes) if control_with_newest_log(&bytes, 0).is_some() => {
+                return Ok(Some((entry.clone(), bytes)));
+            }
+            Ok(_) => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(read_failed(&entry.real, error)),
+        }
+    }
+    Err(Error::failed(format!("{} is not a whole control file of Aria", entry.path)))
+}
+
+/// The number of an Aria log: of `aria_log.00000007`, 7.
+pub(super) fn log_number(path: &str) -> Option<u32> {
+    base_name(path).strip_prefix("aria_log.")?.parse().ok()
+}
+
+impl Capture<'_> {
+    /// Sends the control file that belongs to the Aria logs up to `newest_log`.
+    pub(super) fn send_aria_control(&mut self, newest_log: u32) -> Result<()> {
+        let Some((entry, bytes)) = &self.aria_control else { return Ok(()) };
+        let bytes = control_with_newest_log(bytes, newest_log)
+            .ok_or_else(|| Error::failed(format!("{} cannot be read", entry.path)))?;
+        let metadata = std::fs::metadata(&entry.real).map_err(|error| read_failed(&entry.real, error))?;
+        let file = self.copier.context.made(entry, Role::AriaControl, &bytes)?;
+        let copied = CopiedFile { file, signature: Signature::of(&metadata), size_bytes: bytes.len() as u64 };
+        self.copier.inventory.add_file(&entry.path, copied);
+        Ok(())
+    }
+}
