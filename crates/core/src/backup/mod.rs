@@ -134,6 +134,7 @@ fn capture_and_complete(
     let mut source = reached.source(options)?;
     let captured = source.capture(&sink::WriterSink::new(&writer), watch, cancel)?;
     watch.phase("complete");
+    reach::still_supported(options)?;
     let meters = Arc::clone(writer.meters());
     let finished = writer.finish(run).map_err(write_failed)?;
     point("backup.data.durable");

@@ -77,6 +77,12 @@ pub(super) fn server(options: &BackupOptions, watch: &Watch<'_>) -> Result<Reach
     Ok(Reached { name, facts, session, datadir, redo_dir, data_bytes })
 }
 
+/// Looks once more for tables of engines that are not supported: one may have been created meanwhile.
+pub(super) fn still_supported(options: &BackupOptions) -> Result<()> {
+    let mut session = Session::open(&options.connect, Purpose::Control)?;
+    TableInventory::read(&mut session)?.refuse_unsupported()
+}
+
 /// `host:port`, with what cannot be in a name left out.
 fn default_name(facts: &ServerFacts) -> Result<SourceName> {
     let host: String = facts

@@ -137,8 +137,13 @@ pub fn walk(datadir: &Path, skip: &dyn Fn(&str) -> bool) -> Result<BTreeMap<Stri
             }
             let metadata = match std::fs::metadata(entry.path()) {
                 Ok(metadata) => metadata,
-                // Dropped since the listing; or a link that leads nowhere, as a dropped table can leave it.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    if leads_nowhere(&entry.path()) {
+                        return Err(Error::failed(format!("{path} is a link that leads nowhere from here"))
+                            .hinted("what it stands for would be missing from the backup; see --path-map, or remove the link"));
+                    }
+                    continue; // dropped since the listing
+                }
                 Err(error) => return Err(unreadable(&entry.path(), error)),
             };
             if !metadata.is_dir() && !metadata.is_file() {
@@ -172,6 +177,15 @@ pub fn walk(datadir: &Path, skip: &dyn Fn(&str) -> bool) -> Result<BTreeMap<Stri
         }
     }
     Ok(found)
+}
+
+/// Whether a link stays without its target; a table that is being dropped loses its file before its link.
+fn leads_nowhere(link: &Path) -> bool {
+    let dangles = || std::fs::symlink_metadata(link).is_ok() && !link.exists();
+    dangles() && {
+        std::thread::sleep(5 * CLOCK_TICK);
+        dangles()
+    }
 }
 
 fn unreadable(path: &Path, error: io::Error) -> Error {
@@ -240,9 +254,11 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("elsewhere")).unwrap();
         std::fs::write(dir.path().join("elsewhere/t.MYD"), b"x").unwrap();
         std::os::unix::fs::symlink(dir.path().join("elsewhere/t.MYD"), data.join("db/t.MYD")).unwrap();
-        std::os::unix::fs::symlink(dir.path().join("nowhere"), data.join("db/u.MYD")).unwrap();
         let found = walk(&data, &|_| false).unwrap();
         assert_eq!(found.keys().collect::<Vec<_>>(), ["db", "db/t.MYD"]);
         assert!(found["db/t.MYD"].outside && !found["db"].outside);
+        std::os::unix::fs::symlink(dir.path().join("nowhere"), data.join("db/u.MYD")).unwrap();
+        let error = walk(&data, &|_| false).unwrap_err().to_string();
+        assert!(error.contains("db/u.MYD"), "{error}");
     }
 }

@@ -15,6 +15,8 @@ use crate::{
 /// The server stalls all writers when seven eighths of its redo are held back (measured: 28 of 32 files); long before
 /// that its users matter more than the backup.
 const HELD_BACK_MAX: f64 = 0.5;
+/// Once it has caught up, so close to the stall there is nothing to wait for.
+const HELD_BACK_NEVER: f64 = 0.8;
 /// At the start everything since the checkpoint is still to be read, and a busy disk may take its time: what counts is
 /// whether it stays like that.
 const HELD_BACK_FOR: Duration = Duration::from_secs(5);
@@ -34,14 +36,18 @@ pub(super) fn advance<'scope>(
     let (sender, receiver) = channel();
     scope.spawn(move || {
         let mut held_since = None;
+        let mut has_caught_up = false;
         while receiver.recv_timeout(ADVANCE_EVERY) == Err(RecvTimeoutError::Timeout) {
             let result = advance_once(&mut consumer, &mut session, follower).and_then(|held_bytes| {
                 if held_bytes as f64 <= capacity_bytes as f64 * HELD_BACK_MAX {
                     held_since = None;
+                    has_caught_up = true;
                     return Ok(());
                 }
                 let since = *held_since.get_or_insert_with(Instant::now);
-                if since.elapsed() < HELD_BACK_FOR {
+                let near_the_stall =
+                    has_caught_up && held_bytes as f64 > capacity_bytes as f64 * HELD_BACK_NEVER;
+                if since.elapsed() < HELD_BACK_FOR && !near_the_stall {
                     Ok(())
                 } else {
                     Err(too_far_behind(held_bytes, capacity_bytes))
