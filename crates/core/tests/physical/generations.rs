@@ -10,8 +10,7 @@ fn a_restored_server_can_be_backed_up_and_restored() {
         let first = Stage::new(kind, 5);
         let (restored, _) = first.restore(first.back_up().backup);
         std::fs::write(restored.server.datadir().join("mysql/left.partial"), b"x").unwrap();
-        let second =
-            Stage { source: restored.server, repo: Arc::clone(&first.repo), dir: TempDir::new().unwrap() };
+        let second = Stage::with_repo(restored.server, Arc::clone(&first.repo), TempDir::new().unwrap());
         let (again, _) = second.restore(second.back_up().backup);
         assert_equal_checksums(&first.source, &again.server).unwrap();
     }

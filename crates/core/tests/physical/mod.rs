@@ -51,11 +51,16 @@ impl Stage {
     /// A new repository for a server.
     fn around(source: Server) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("spool")).unwrap();
         let store = create_store(dir.path().join("repo").to_str().unwrap()).unwrap();
         let protection = Protection::Password { password: &password(), kdf: KdfParams::MINIMUM };
         let repo = Repo::init(store, &protection).unwrap();
-        Self { source, repo: Arc::new(repo), dir }
+        Self::with_repo(source, Arc::new(repo), dir)
+    }
+
+    /// A server and a repository that is there already.
+    fn with_repo(source: Server, repo: Arc<Repo>, dir: TempDir) -> Self {
+        std::fs::create_dir(dir.path().join("spool")).unwrap();
+        Self { source, repo, dir }
     }
 
     fn options(&self) -> BackupOptions {
