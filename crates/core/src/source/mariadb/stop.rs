@@ -95,6 +95,9 @@ impl Capture<'_> {
         stages: &mut BackupStages,
         connect: &ConnectOptions,
     ) -> std::result::Result<Position, Stopped> {
+        // A redo reader that does not keep up shall fail before anything is blocked.
+        let now = stages.session().with(MariaDbLsns::read)?.flushed;
+        self.follower.wait_for(now, REDO_WAIT)?;
         granted(stages.enter(Stage::Flush)?, "BACKUP STAGE FLUSH")?;
         granted(stages.enter(Stage::BlockDdl)?, "BACKUP STAGE BLOCK_DDL")?;
         point("backup.ddl.blocked");
