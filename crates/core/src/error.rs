@@ -3,9 +3,9 @@
 //! Inside the library errors are typed where a caller must tell them apart. At this boundary they become an
 //! [`Error`]: a kind (which the command line turns into an exit code), a sentence, the chain of causes, and a hint.
 
-use std::{error::Error as StdError, fmt};
+use std::{error::Error as StdError, fmt, io};
 
-use holdfast_repo::RepoError;
+use holdfast_repo::{Repo, RepoError, store::StoreErrorKind};
 
 /// The classes a caller can act upon. Each has one exit code (`docs/errors.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,15 @@ impl Error {
     pub fn context(mut self, doing: impl fmt::Display) -> Self {
         self.message = format!("{doing}: {}", self.message);
         self
+    }
+
+    /// Says which repository it was, where the store has failed.
+    #[must_use]
+    pub(crate) fn at(self, repo: &Repo) -> Self {
+        match self.kind {
+            ErrorKind::Store => self.context(format_args!("the repository {}", repo.store().location())),
+            _ => self,
+        }
     }
 
     /// Its class.
@@ -138,6 +147,26 @@ impl From<RepoError> for Error {
             RepoError::Damaged { .. } => ErrorKind::Damaged,
             _ => ErrorKind::Failed,
         };
-        Self::new(kind, error.to_string())
+        let hint = match &error {
+            RepoError::Store(error) => hint_of_store(&error.kind),
+            _ => None,
+        };
+        Self { hint: hint.map(str::to_owned), ..Self::new(kind, error.to_string()) }
+    }
+}
+
+fn hint_of_store(kind: &StoreErrorKind) -> Option<&'static str> {
+    let StoreErrorKind::Io(error) = kind else { return None };
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Some("make room where the repository is, and run it again: what was stored is taken up")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            Some("the file system of the repository is mounted read-only: mount it for writing")
+        }
+        io::ErrorKind::PermissionDenied => {
+            Some("this user may not write there: run as the owner of the repository")
+        }
+        _ => None,
     }
 }

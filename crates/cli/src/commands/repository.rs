@@ -74,7 +74,7 @@ pub(super) fn password_of(secret: Secret) -> Result<Password> {
 
 /// A failed store as an operation's failure.
 pub(super) fn of_store(error: StoreError) -> Error {
-    Error::new(ErrorKind::Store, error.to_string())
+    holdfast_repo::RepoError::from(error).into()
 }
 
 /// A failure to make or open keys as an operation's failure.

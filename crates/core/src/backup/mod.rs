@@ -107,6 +107,15 @@ pub fn run(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<BackupReport> {
+    reach_and_run(repo, options, listener, cancel).map_err(|error| error.at(repo))
+}
+
+fn reach_and_run(
+    repo: &Arc<Repo>,
+    options: &BackupOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<BackupReport> {
     let watch = report::Watch::new(listener);
     let reached = reach::server(options, &watch)?;
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };

@@ -10,7 +10,7 @@ use holdfast_repo::{LogName, Repo, SourceName, history::History};
 
 use super::{BackupOptions, report::Watch};
 use crate::{
-    error::{Context, Error, Result},
+    error::{Context, Error, ErrorKind, Result},
     event::{Event, Listener},
     server::{Purpose, ServerFacts, Session, TableInventory, grants, stale},
     source::{
@@ -121,12 +121,11 @@ pub(super) fn room(repo: &Repo, log: &LogName, reached: &Reached, watch: &Watch<
         Some(_) => (0, reached.data_bytes / 20),
     };
     if free < least {
-        return Err(Error::failed(format!(
-            "{} has {} free, too little for a first backup of {}",
-            repo.store().location(),
-            human(free),
-            human(reached.data_bytes)
-        ))
+        let (free, data) = (human(free), human(reached.data_bytes));
+        return Err(Error::new(
+            ErrorKind::Store,
+            format!("{free} are free, too little for a first backup of {data}"),
+        )
         .hinted("make room, or choose another repository"));
     }
     if free < likely {

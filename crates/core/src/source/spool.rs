@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 use crate::error::{Context, Error, Result};
 
 const FRAME_BYTES: usize = 1 << 20;
+const CHOOSE_ANOTHER: &str = "choose a directory with room for it by --spool-dir";
 
 /// An append-only sequence of bytes.
 pub struct Spool {
@@ -32,7 +33,7 @@ impl Spool {
     pub fn create(dir: &Path, bytes_max: u64) -> Result<Self> {
         let file = tempfile::tempfile_in(dir)
             .context(format_args!("create the redo spool in {}", dir.display()))
-            .map_err(|error| error.hinted("choose a directory with room for it by --spool-dir"))?;
+            .map_err(|error| error.hinted(CHOOSE_ANOTHER))?;
         let mut secret = Zeroizing::new([0; 32]);
         getrandom::fill(secret.as_mut_slice()).context("draw a key for the redo spool")?;
         let key = ObjectKey::derive(Suite::X25519Aes256Gcm, &secret, b"redo spool");
@@ -83,7 +84,8 @@ impl Spool {
         self.key.seal(context(self.frames), &mut self.frame);
         self.file
             .write_all_at(&self.frame, self.frames * (FRAME_BYTES + TAG_BYTES) as u64)
-            .context(format_args!("write the redo spool in {}", self.dir.display()))?;
+            .context(format_args!("write the redo spool in {}", self.dir.display()))
+            .map_err(|error| error.hinted(CHOOSE_ANOTHER))?;
         self.frame.clear();
         self.frames += 1;
         Ok(())

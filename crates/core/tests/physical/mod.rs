@@ -1,7 +1,7 @@
 //! Hot backups of busy servers. The judge is always the server: a restored copy, attached as a replica at the recorded
 //! position, must catch up and then hold the same rows in every table.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use holdfast_core::{
     Cancel,
@@ -40,6 +40,13 @@ fn log() -> LogName {
     LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
 }
 
+/// A new repository in a directory.
+fn new_repo(dir: &Path) -> Arc<Repo> {
+    let store = create_store(dir.to_str().unwrap()).unwrap();
+    let protection = Protection::Password { password: &password(), kdf: KdfParams::MINIMUM };
+    Arc::new(Repo::init(store, &protection).unwrap())
+}
+
 impl Stage {
     fn new(kind: ServerKind, size_mib: u64) -> Self {
         let source = Server::start(kind, ServerOptions::default()).unwrap();
@@ -51,10 +58,8 @@ impl Stage {
     /// A new repository for a server.
     fn around(source: Server) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = create_store(dir.path().join("repo").to_str().unwrap()).unwrap();
-        let protection = Protection::Password { password: &password(), kdf: KdfParams::MINIMUM };
-        let repo = Repo::init(store, &protection).unwrap();
-        Self::with_repo(source, Arc::new(repo), dir)
+        let repo = new_repo(&dir.path().join("repo"));
+        Self::with_repo(source, repo, dir)
     }
 
     /// A server and a repository that is there already.

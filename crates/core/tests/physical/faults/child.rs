@@ -7,7 +7,7 @@ use std::{
     fs::{self, File},
     io::Write,
     os::unix::process::ExitStatusExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child as Process, Command, ExitStatus},
     sync::{
         Arc, Mutex,
@@ -18,7 +18,7 @@ use std::{
 };
 
 use holdfast_core::{
-    Cancel, Event, Listener,
+    Cancel, Error, ErrorKind, Event, Listener,
     backup::{self, BackupOptions},
     points::{point, set_hook},
     restore::{self, RestoreOptions},
@@ -183,8 +183,8 @@ fn work(place: &Place, work: &Work, repo: &Arc<Repo>) {
     let client = RunOptions::of_this_process();
     match work {
         Work::BackUp => {
-            let report =
-                backup::run(repo, &place.backup_options(), &Quiet, &Cancel::default()).unwrap_or_else(failed);
+            let report = backup::run(repo, &place.backup_options(), &Quiet, &Cancel::default())
+                .unwrap_or_else(failed_operation);
             println!("backup {}", report.backup);
         }
         Work::Expire { backups } => {
@@ -209,9 +209,15 @@ fn work(place: &Place, work: &Work, repo: &Arc<Repo>) {
             let options =
                 RestoreOptions { server_binary: Some(server.clone()), ..RestoreOptions::new(target.clone()) };
             restore::run(repo, &log(), RunNo(*backup), &options, &Quiet, &Cancel::default())
-                .unwrap_or_else(failed);
+                .unwrap_or_else(failed_operation);
         }
     }
+}
+
+fn failed_operation<T>(error: Error) -> T {
+    println!("kind: {:?}", error.kind());
+    println!("hint: {}", error.hint().unwrap_or_default());
+    failed(error)
 }
 
 fn failed<T>(error: impl std::error::Error) -> T {
@@ -238,7 +244,24 @@ impl Ended {
     /// It ended with an error of its own, which it told.
     pub(super) fn error(&self) -> &str {
         assert_eq!(self.status.code(), Some(1), "{}: {}", self.status, self.output);
-        self.output.lines().find_map(|line| line.strip_prefix("error: ")).unwrap()
+        self.line("error: ")
+    }
+
+    /// An operation's failure: its kind as `kind`, what has gone wrong with all of `words` in it, and a hint with
+    /// `hint` in it.
+    pub(super) fn assert_said(&self, kind: ErrorKind, words: &[&str], hint: &str) {
+        let error = self.error();
+        println!("it said: {error} (hint: {})", self.line("hint: "));
+        assert_eq!(self.line("kind: "), format!("{kind:?}"), "{error}");
+        for word in words {
+            assert!(error.contains(word), "{word}: {error}");
+        }
+        assert!(self.line("hint: ").contains(hint), "{error}: {}", self.line("hint: "));
+    }
+
+    fn line(&self, begin: &str) -> &str {
+        let line = self.output.lines().find_map(|line| line.strip_prefix(begin));
+        line.unwrap_or_else(|| panic!("no line {begin}: {}", self.output))
     }
 }
 
@@ -287,6 +310,18 @@ impl Child {
             let stat = fs::read_to_string(format!("/proc/{}/stat", child.process.id())).unwrap();
             stat.rsplit_once(") ").unwrap().1.starts_with('T').then_some(())
         });
+    }
+
+    /// Waits until a thread of it is held where it has made `file`.
+    pub(super) fn held(&mut self, file: &Path) {
+        self.until("it to be held", |_| file.exists().then_some(()));
+    }
+
+    /// As [`Child::held`], unless it ends before.
+    pub(super) fn held_or_ended(&mut self, file: &Path) {
+        while !file.exists() && self.process.try_wait().unwrap().is_none() {
+            sleep(Duration::from_millis(5));
+        }
     }
 
     /// Lets it go on.

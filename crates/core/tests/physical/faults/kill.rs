@@ -90,7 +90,7 @@ impl Scene {
     }
 
     /// The next backup works, at once, on top of the newest that stands.
-    fn assert_next_works(&self) -> BackupReport {
+    pub(super) fn assert_next_works(&self) -> BackupReport {
         let newest = self.standing().last().copied();
         let begin = Instant::now();
         let next = self.stage.back_up();

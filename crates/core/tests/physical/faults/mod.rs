@@ -6,7 +6,9 @@
 
 use std::{
     collections::HashMap,
-    fs, thread,
+    fs,
+    path::PathBuf,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -17,16 +19,44 @@ use holdfast_repo::{
     outcome::OutcomeType,
 };
 
-use self::child::{Child, Deed, Place, Trap, Work};
+use mysql::{Conn, prelude::Queryable};
+
+use self::child::{Child, Deed, Ended, Place, Trap, Work};
 use super::*;
 
 mod child;
 mod freeze;
 mod kill;
+mod room;
+mod source;
+
+/// No statement of these tests takes so long, unless the server is stalled.
+const STATEMENT_MAX: Duration = Duration::from_secs(60);
 
 /// Whether the long lists are asked for.
 fn long() -> bool {
     std::env::var("HOLDFAST_FAULTS").is_ok_and(|value| value == "long")
+}
+
+fn small_server(kind: ServerKind, options: ServerOptions) -> Server {
+    let source = Server::start(kind, options).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib: 4, ..shop::ShopOptions::default() }).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE f",
+            "CREATE TABLE f.t (i INT) ENGINE=InnoDB",
+            // Written through to its file at once: what is changed here is what the next backup finds changed.
+            "CREATE TABLE f.news (id INT PRIMARY KEY, v LONGTEXT) ENGINE=MyISAM",
+            "INSERT INTO f.news VALUES (1, '')",
+            "CREATE TABLE f.large (id INT PRIMARY KEY, v LONGTEXT) ENGINE=InnoDB",
+        ])
+        .unwrap();
+    source
+}
+
+/// Slow, so that a replica catches up with all of it soon.
+fn slow_load(source: &Server, seed: u64) -> WriteLoad {
+    WriteLoad::start_paced(source, 1, seed, Some(20)).unwrap()
 }
 
 fn eventually(limit: Duration, what: &str, done: impl Fn() -> bool) -> Duration {
@@ -50,19 +80,8 @@ impl Scene {
     }
 
     fn with(kind: ServerKind, seed: u64, options: ServerOptions) -> Scene {
-        let source = Server::start(kind, options).unwrap();
-        shop::load(&source, shop::ShopOptions { size_mib: 4, ..shop::ShopOptions::default() }).unwrap();
-        source
-            .exec_all([
-                "CREATE DATABASE f",
-                "CREATE TABLE f.t (i INT) ENGINE=InnoDB",
-                // Written through to its file at once: what is changed here is what the next backup finds changed.
-                "CREATE TABLE f.news (id INT PRIMARY KEY, v LONGTEXT) ENGINE=MyISAM",
-                "INSERT INTO f.news VALUES (1, '')",
-            ])
-            .unwrap();
-        // Slow, so that a replica catches up with all of it soon.
-        let load = WriteLoad::start_paced(&source, 1, seed, Some(20)).unwrap();
+        let source = small_server(kind, options);
+        let load = slow_load(&source, seed);
         Scene { stage: Stage::around(source), load }
     }
 
@@ -85,8 +104,35 @@ impl Scene {
         self.source().exec(format!("UPDATE f.news SET v = {text}")).unwrap();
     }
 
+    /// Writes about so much redo, in pieces, each of which must be written in time.
+    fn write_redo(&self, kib: usize, pause: Duration) {
+        const PIECE_KIB: usize = 64;
+        let mut conn = Conn::new(self.source().opts().read_timeout(Some(STATEMENT_MAX))).unwrap();
+        let mut rng = Rng::new(kib as u64);
+        for piece in 0..kib.div_ceil(PIECE_KIB) {
+            let text: String = (0..PIECE_KIB << 6).map(|_| format!("{:016x}", rng.next_u64())).collect();
+            conn.query_drop(format!("REPLACE INTO f.large VALUES ({}, '{text}')", piece % 64)).unwrap();
+            thread::sleep(pause);
+        }
+    }
+
+    /// As [`Scene::change`], some MiB, of which whole chunks are made.
+    fn change_much(&self) {
+        self.write_redo(4 << 10, Duration::ZERO);
+        self.source().exec_all(["FLUSH TABLES f.large FOR EXPORT", "UNLOCK TABLES"]).unwrap();
+    }
+
     fn begin(&self, trap: Option<Trap>) -> Child {
         Child::start(&self.place(), Work::BackUp, trap)
+    }
+
+    /// Begins a backup, and waits until it is held at the `nth` passing of `point`.
+    fn begin_held(&self, place: &Place, point: &str, nth: u64) -> Held {
+        let file = self.stage.dir.path().join("held");
+        let trap = Trap { point: point.to_owned(), nth, deed: Deed::Hold(file.clone()) };
+        let mut child = Child::start(place, Work::BackUp, Some(trap));
+        child.held(&file);
+        Held { child, file }
     }
 
     fn history(&self) -> History {
@@ -130,6 +176,20 @@ impl Scene {
         load.stop().unwrap();
         stage.prove(newest);
         stage.prove(first);
+    }
+}
+
+/// An operation that is held at a point, by one of its threads.
+struct Held {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Held {
+    /// Lets it go on, and waits for its end.
+    fn ended(self) -> Ended {
+        let _ = fs::remove_file(&self.file);
+        self.child.ended()
     }
 }
 

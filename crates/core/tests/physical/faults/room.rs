@@ -1,0 +1,155 @@
+//! Disks that are full, and a repository that cannot be written.
+
+use std::{path::Path, process::Command};
+
+use holdfast_core::ErrorKind;
+
+use super::*;
+
+const OWN_MOUNTS: &str = "HOLDFAST_TEST_OWN_MOUNTS";
+
+/// Runs the test `name` in a process that has mounts of its own: they are gone when it is, however it ends.
+fn in_own_mounts(name: &str, test: impl FnOnce()) {
+    if std::env::var_os(OWN_MOUNTS).is_some() {
+        return test();
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "SIGKILL", "--", "unshare", "--mount", "--propagation", "private"]);
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    let name = format!("physical::faults::room::{name}");
+    command.arg(std::env::current_exe().unwrap()).args(["--exact", &name, "--nocapture"]);
+    assert!(command.env(OWN_MOUNTS, "1").status().unwrap().success());
+}
+
+fn mount(arguments: &[&str], dir: &Path) {
+    assert!(Command::new("mount").args(arguments).arg(dir).status().unwrap().success());
+}
+
+/// A file system of its own at `dir`, with room to spare.
+fn new_disk(dir: &Path) {
+    fs::create_dir(dir).unwrap();
+    mount(&["-t", "tmpfs", "-o", "size=1g,mode=0700", "tmpfs"], dir);
+}
+
+/// Leaves so much room on the file system at `dir`.
+fn leave_free(dir: &Path, bytes: u64) {
+    let stat = rustix::fs::statvfs(dir).unwrap();
+    let used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize;
+    mount(&["-o", &format!("remount,size={}", used + bytes)], dir);
+}
+
+/// A scene whose repository and spool are on disks of their own.
+fn scene_on_disks(kind: ServerKind, seed: u64) -> Scene {
+    let source = small_server(kind, ServerOptions::default());
+    let load = slow_load(&source, seed);
+    let dir = tempfile::tempdir().unwrap();
+    new_disk(&dir.path().join("repo"));
+    let repo = new_repo(&dir.path().join("repo"));
+    let stage = Stage::with_repo(source, repo, dir);
+    mount(&["-t", "tmpfs", "-o", "size=64m", "tmpfs"], &stage.dir.path().join("spool"));
+    Scene { stage, load }
+}
+
+impl Scene {
+    /// A backup to whose redo at least 4 MiB are added, unless it fails before.
+    fn back_up_while_redo_is_written(&self, place: &Place) -> Ended {
+        let file = self.stage.dir.path().join("held");
+        let deed = Deed::Hold(file.clone());
+        let trap = Trap { point: "backup.tablespaces.copied".to_owned(), nth: 1, deed };
+        let mut child = Child::start(place, Work::BackUp, Some(trap));
+        child.held_or_ended(&file);
+        self.write_redo(4 << 10, Duration::ZERO);
+        Held { child, file }.ended()
+    }
+
+    fn assert_untouched(&self, standing: &[u64]) {
+        self.until_free(Duration::from_secs(5));
+        self.assert_nothing_spooled();
+        assert_eq!(self.standing(), standing);
+        self.assert_readable();
+    }
+}
+
+/// The repository's disk fills up in mid-copy, and is made larger; then it is read-only for a while; then the spool's
+/// disk fills up, and then the spool reaches its own limit.
+fn backup_without_room(kind: ServerKind, seed: u64) {
+    let scene = scene_on_disks(kind, seed);
+    let place = scene.place();
+    let (repo, location) = (place.repo.as_path(), place.repo.display().to_string());
+    let first = scene.stage.back_up();
+
+    scene.change_much();
+    let before = fs::read_dir(repo.join("sources/db1/physical/packs")).unwrap().count();
+    leave_free(repo, 160 << 10);
+    scene.begin(None).ended().assert_said(
+        ErrorKind::Store,
+        &[&location, "sources/db1/physical/", "No space left on device"],
+        "make room",
+    );
+    scene.assert_untouched(&[first.backup]);
+    assert_eq!(fs::read_dir(repo.join("sources/db1/physical/packs")).unwrap().count(), before);
+    mount(&["-o", "remount,size=1g"], repo);
+    let second = scene.assert_next_works();
+
+    mount(&["-o", "remount,ro"], repo);
+    scene.begin(None).ended().assert_said(
+        ErrorKind::Store,
+        &[&location, "Read-only file system"],
+        "mounted read-only",
+    );
+    scene.assert_untouched(&[first.backup, second.backup]);
+    mount(&["-o", "remount,rw"], repo);
+    let third = scene.assert_next_works();
+
+    let spool = place.spool.display().to_string();
+    leave_free(&place.spool, 256 << 10);
+    scene.back_up_while_redo_is_written(&place).assert_said(
+        ErrorKind::Failed,
+        &["write the redo spool in", &spool, "No space left on device"],
+        "--spool-dir",
+    );
+    let standing = [first.backup, second.backup, third.backup];
+    scene.assert_untouched(&standing);
+    mount(&["-o", "remount,size=64m"], &place.spool);
+    let limited = Place { redo_spool_max_bytes: 1 << 20, ..place.clone() };
+    scene.back_up_while_redo_is_written(&limited).assert_said(
+        ErrorKind::Failed,
+        &["the redo spool in", &spool, "is full", "more than 1048576 bytes of redo"],
+        "--spool-max",
+    );
+    scene.assert_untouched(&standing);
+    let newest = scene.assert_next_works();
+    scene.prove(&first, &newest);
+}
+
+#[test]
+fn mariadb_10_11_is_backed_up_when_there_is_room_again() {
+    in_own_mounts("mariadb_10_11_is_backed_up_when_there_is_room_again", || {
+        backup_without_room(ServerKind::MariaDb1011, 71);
+    });
+}
+
+#[test]
+fn mysql_9_7_is_backed_up_when_there_is_room_again() {
+    in_own_mounts("mysql_9_7_is_backed_up_when_there_is_room_again", || {
+        backup_without_room(ServerKind::MySql97, 72);
+    });
+}
+
+/// A first backup that cannot fit is not begun.
+#[test]
+fn a_first_backup_that_cannot_fit_is_refused() {
+    in_own_mounts("a_first_backup_that_cannot_fit_is_refused", || {
+        let scene = scene_on_disks(ServerKind::MariaDb1011, 73);
+        leave_free(&scene.place().repo, 64 << 10);
+        let location = scene.place().repo.display().to_string();
+        scene.begin(None).ended().assert_said(
+            ErrorKind::Store,
+            &[&location, "too little for a first backup of"],
+            "make room",
+        );
+        assert_eq!(scene.history().outcomes().len(), 0);
+    });
+}

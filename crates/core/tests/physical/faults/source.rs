@@ -1,0 +1,91 @@
+//! The server dies, or its redo is lost, in the middle of a backup.
+
+use holdfast_core::ErrorKind;
+
+use super::*;
+
+/// Tablespaces are copied, other files are not.
+const IN_MID_COPY: &str = "backup.tablespaces.copied";
+impl Scene {
+    fn begin_held_in_mid_copy(&self) -> Held {
+        self.begin_held(&self.place(), IN_MID_COPY, 1)
+    }
+
+    /// What must hold when a backup has failed by itself; then the next one works.
+    fn assert_next_works_after_failure(&self, first: &BackupReport) -> BackupReport {
+        self.until_free(Duration::from_secs(5));
+        self.assert_nothing_spooled();
+        assert_eq!(self.standing(), [first.backup]);
+        assert_eq!(self.history().outcomes().last().unwrap().outcome_type, OutcomeType::Abandoned);
+        self.assert_whole();
+        let next = self.stage.back_up();
+        assert_eq!(next.base, Some(first.backup));
+        self.assert_readable();
+        next
+    }
+}
+
+/// A server whose redo log is as small as it can be.
+fn with_small_log(kind: ServerKind, seed: u64, redo_mib: u32) -> Scene {
+    Scene::with(kind, seed, ServerOptions { redo_mib, ..ServerOptions::default() })
+}
+
+fn backup_survives_death_of_the_server(kind: ServerKind, seed: u64) {
+    let scene = Scene::new(kind, seed);
+    let first = scene.stage.back_up();
+    scene.change_much();
+    let held = scene.begin_held_in_mid_copy();
+    let Scene { mut stage, load } = scene;
+    load.stop().unwrap();
+    stage.source.kill9().unwrap();
+    let ended = held.ended();
+    ended.assert_said(ErrorKind::Server, &[], "");
+    stage.source.run().unwrap();
+    let load = slow_load(&stage.source, seed + 1);
+    let scene = Scene { stage, load };
+    let next = scene.assert_next_works_after_failure(&first);
+    assert!(next.totals.bytes_adopted > 0, "nothing was adopted: {:?}", next.totals);
+    scene.prove(&first, &next);
+}
+
+#[test]
+fn mariadb_10_11_dies_during_a_backup() {
+    backup_survives_death_of_the_server(ServerKind::MariaDb1011, 61);
+}
+
+#[test]
+fn mysql_9_7_dies_during_a_backup() {
+    backup_survives_death_of_the_server(ServerKind::MySql97, 62);
+}
+
+/// Another file takes the place of the log.
+#[test]
+fn mariadb_10_11_resizes_its_redo_log() {
+    let scene = Scene::new(ServerKind::MariaDb1011, 65);
+    let first = scene.stage.back_up();
+    let held = scene.begin_held_in_mid_copy();
+    scene.source().exec("SET GLOBAL innodb_log_file_size = 48 << 20").unwrap();
+    held.ended().assert_said(
+        ErrorKind::Failed,
+        &["ib_logfile0", "the redo log was replaced during the backup"],
+        "innodb_log_file_size was changed; run the backup again",
+    );
+    let next = scene.assert_next_works_after_failure(&first);
+    scene.prove(&first, &next);
+}
+
+/// The log is a chain of files: other sizes of those that follow, fewer or more, change nothing.
+#[test]
+fn mysql_9_7_resizes_its_redo_log() {
+    let scene = with_small_log(ServerKind::MySql97, 66, 64);
+    let first = scene.stage.back_up();
+    for mib in [16, 96] {
+        let held = scene.begin_held_in_mid_copy();
+        scene.source().exec(format!("SET GLOBAL innodb_redo_log_capacity = {mib} << 20")).unwrap();
+        scene.write_redo(8 << 10, Duration::from_millis(5));
+        held.ended().succeeded();
+        scene.assert_readable();
+    }
+    let newest = scene.stage.back_up();
+    scene.prove(&first, &newest);
+}
