@@ -132,7 +132,7 @@ pub struct CaptureStats {
     pub bytes_under_ddl_lock: u64,
     /// Redo captured.
     pub redo_bytes: u64,
-    /// The furthest the redo reader was behind the server's newest checkpoint.
+    /// The furthest the redo reader was behind what the server had on disk, after it had caught up with the start.
     pub redo_lag_bytes_max: u64,
     /// Locks, in the order they were released.
     pub locks: Vec<LockRecord>,

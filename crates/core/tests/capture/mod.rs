@@ -263,7 +263,10 @@ fn mariadb_10_11_captured_under_writes_and_ddl_equals_its_source() {
 
 #[test]
 fn mariadb_11_8_captured_under_writes_and_ddl_equals_its_source() {
-    captured_server_equals_its_source(ServerKind::MariaDb118, 12, &ServerOptions::default());
+    // A commit does not wait for the disk here, and `FLUSH ENGINE LOGS` writes nothing: the end of the redo is durable
+    // up to a second late.
+    let relaxed = ServerOptions::default().arg("--innodb-flush-log-at-trx-commit=0");
+    captured_server_equals_its_source(ServerKind::MariaDb118, 12, &relaxed);
 }
 
 #[test]

@@ -89,12 +89,13 @@ fn mariadb_redo_ends_exactly_where_it_is_told_however_late() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Spool::create(dir.path(), 1 << 30).unwrap();
     let log = source.datadir().join("ib_logfile0");
-    let follower = Follower::start(&log, ReadMode::Direct, spool).unwrap();
     let mut session = Session::open(&options(&source), Purpose::Control).unwrap();
+    let mut asked = Session::open(&options(&source), Purpose::Control).unwrap();
+    let durable = move || Ok(MariaDbLsns::read(&mut asked)?.flushed);
+    let follower = Follower::start(&log, ReadMode::Direct, spool, durable).unwrap();
     let wait = Duration::from_secs(30);
     let mut stop_at = || {
-        follower.rest();
-        follower.wait_for_rest(wait).unwrap();
+        follower.hold();
         let stop = MariaDbLsns::read(&mut session).unwrap().current;
         sleep(Duration::from_millis(200));
         follower.stop_at(stop);

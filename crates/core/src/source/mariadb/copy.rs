@@ -14,7 +14,7 @@ use crate::{
         files::{Entry, Signature, read_failed, walk},
         inventory::{Found, Rescan, TablespaceEntry, Verdict},
         outside::{OutsideFiles, number_system_files},
-        redo::FileNotes,
+        redo::mariadb::FileNotes,
     },
 };
 

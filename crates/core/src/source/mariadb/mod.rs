@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use holdfast_formats::Lsn;
 use holdfast_pipe::throttle::Throttle;
 
 use super::{
@@ -32,7 +33,10 @@ use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
     points::point,
-    server::{BackupStages, ConnectOptions, ServerFacts, Session, status::MariaDbLsns},
+    server::{
+        BackupStages, ConnectOptions, Purpose, ServerFacts, Session,
+        status::{self, MariaDbLsns},
+    },
 };
 
 mod aria;
@@ -61,6 +65,13 @@ impl MariaDbSource {
     ) -> Self {
         Self { questions: Questions::new(connect.clone(), session), connect, facts, options }
     }
+
+    /// Asks, over a session of its own, up to where the redo is on disk.
+    fn durable_lsn(&self) -> Result<impl FnMut() -> Result<Lsn> + Send + use<>> {
+        let session = Session::open(&self.connect, Purpose::Control)?;
+        let mut questions = Questions::new(self.connect.clone(), session);
+        Ok(move || Ok(questions.ask(MariaDbLsns::read)?.flushed))
+    }
 }
 
 /// What the phases share.
@@ -85,7 +96,8 @@ impl Source for MariaDbSource {
         let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
         let before = self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
         let log = self.options.redo_dir.join("ib_logfile0");
-        let follower = Follower::start(&log, mode, spool)?;
+        let durable = self.durable_lsn()?;
+        let follower = Follower::start(&log, mode, spool, durable)?;
         let after = self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
         if !(before..=after).contains(&follower.header().checkpoint().lsn) {
             return Err(not_this_server(&log));
@@ -131,15 +143,15 @@ impl Source for MariaDbSource {
         point("backup.copied");
 
         listener.event(Event::Phase { name: "stop" });
-
         // Under a lock, the sooner the better.
-
         throttle.set_rate(None);
         let position = capture.stop(stages, &self.connect)?;
         point("backup.locks.released");
 
         let mut stats = capture.stats;
         let header = follower.header().clone();
+        // Otherwise the end may be on disk a second later only.
+        self.questions.ask(status::flush_engine_logs)?;
         let redo = follower.finish(Duration::from_secs(60))?;
         point("backup.redo.finished");
         stats.count(&counters);

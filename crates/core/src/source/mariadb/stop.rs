@@ -110,10 +110,9 @@ impl Capture<'_> {
         stages.session().limit(self.options.lock_max);
         point("backup.commit.blocked");
         // Transactions go on writing redo. None of it after the position may be captured.
-        self.follower.rest();
+        self.follower.hold();
         self.copy_tails()?;
         stages.session().with(status::flush_engine_logs)?;
-        self.follower.wait_for_rest(REDO_WAIT)?;
         let position = stages.session().with(position)?;
         self.follower.stop_at(Lsn(position.lsn));
         stages.session().alive()?;

@@ -4,15 +4,14 @@
 //! fails, with the numbers.
 
 use std::{
-    collections::BTreeSet,
     sync::{
-        Condvar, Mutex,
+        Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use holdfast_formats::{Lsn, PageSize, SpaceId};
+use holdfast_formats::{Lsn, PageSize};
 
 use super::{FileSpec, Pages, Role, Sink, spool::Spool};
 use crate::{
@@ -59,30 +58,14 @@ pub(crate) fn send(spool: &Spool, keep_bytes: u64, last: &[u8], sink: &dyn Sink)
     sink.file_end(file, keep_bytes + last.len() as u64)
 }
 
-/// Tablespaces that captured redo says were created or deleted (MariaDB).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FileNotes {
-    /// Created since the capture began: all of their pages are in the redo.
-    pub created: BTreeSet<SpaceId>,
-    /// Dropped or discarded since.
-    pub deleted: BTreeSet<SpaceId>,
-}
-
-/// What a follower and those who wait for it share.
+/// What a follower and those who wait for it share: how far it is, and how it ended.
 #[derive(Debug, Default)]
 pub(crate) struct Follow {
     captured: AtomicU64,
-    /// Stop at the first boundary at or after this LSN; 0: not yet known.
-    stop_at: AtomicU64,
-    /// Capture nothing more until `stop_at` is known.
-    rest: AtomicBool,
-    /// Nothing is being captured, in answer to `rest`.
-    resting: AtomicBool,
-    /// The stop is final.
+    /// What was captured is all that is wanted.
     finish: AtomicBool,
     ended: AtomicBool,
     failure: Mutex<Option<Error>>,
-    noted: Mutex<FileNotes>,
     moved: Condvar,
     moved_lock: Mutex<()>,
 }
@@ -97,70 +80,32 @@ impl Follow {
         self.wake();
     }
 
-    fn wake(&self) {
-        let _guard = self.moved_lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.moved.notify_all();
+    fn finish(&self) {
+        self.finish.store(true, Ordering::Release);
+        self.wake();
     }
 
-    fn stop_at(&self) -> Option<Lsn> {
-        Some(self.stop_at.load(Ordering::Acquire)).filter(|lsn| *lsn != 0).map(Lsn)
+    fn is_finished(&self) -> bool {
+        self.finish.load(Ordering::Acquire)
     }
 
-    fn sleep(&self, time: Duration) {
-        let guard = self.moved_lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        drop(self.moved.wait_timeout(guard, time));
-    }
-
-    /// For the follower: waits while it is to rest.
-    fn rest_if_asked(&self) {
-        while self.rest.load(Ordering::Acquire) && self.stop_at().is_none() && !self.abandoned() {
-            if !self.resting.swap(true, Ordering::AcqRel) {
-                self.wake();
-            }
-            self.sleep(Duration::from_millis(10));
-        }
-        self.resting.store(false, Ordering::Release);
-    }
-
-    /// For the follower, at the stop: waits until it is final, or taken back. `true`: it is final.
-    fn is_final(&self, stop: Lsn) -> bool {
-        loop {
-            if self.finish.load(Ordering::Acquire) {
-                return true;
-            }
-            if self.stop_at() != Some(stop) || self.abandoned() {
-                return false;
-            }
-            self.sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Waits until nothing is being captured any more, after `rest` was asked for.
-    fn wait_for_rest(&self, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
-        while !self.resting.load(Ordering::Acquire) {
-            self.check()?;
-            if Instant::now() >= deadline {
-                return Err(Error::failed(format!(
-                    "the redo reader did not come to rest within {} s",
-                    limit.as_secs()
-                )));
-            }
-            self.sleep(Duration::from_millis(1));
-        }
-        Ok(())
-    }
-
-    /// Shares what the redo notes about files; before the LSN advances past it.
-    fn note_files(&self, notes: &FileNotes) {
-        let mut noted = self.noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if *noted != *notes {
-            noted.clone_from(notes);
-        }
+    fn abandon(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.wake();
     }
 
     fn abandoned(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    fn wake(&self) {
+        let _guard = lock(&self.moved_lock);
+        self.moved.notify_all();
+    }
+
+    /// Until the next [`Follow::wake`], `time` at most.
+    fn sleep(&self, time: Duration) {
+        drop(self.moved.wait_timeout(lock(&self.moved_lock), time));
     }
 
     /// Ends the following with `error`, unless it has ended before.
@@ -168,17 +113,16 @@ impl Follow {
         if self.abandoned() {
             return;
         }
-        *self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
-        self.ended.store(true, Ordering::Release);
-        self.wake();
+        *lock(&self.failure) = Some(error);
+        self.abandon();
     }
 
     /// The failure, once. Later callers hear that there was one.
     fn check(&self) -> Result<()> {
-        if !self.ended.load(Ordering::Acquire) {
+        if !self.abandoned() {
             return Ok(());
         }
-        match self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+        match lock(&self.failure).take() {
             Some(error) => Err(error),
             None => Err(Error::failed("following the redo log has failed")),
         }
@@ -202,4 +146,9 @@ impl Follow {
             self.sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Nothing that is guarded here is left half changed by a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

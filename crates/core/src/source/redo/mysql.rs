@@ -26,9 +26,10 @@ use holdfast_formats::{
     },
 };
 
-use super::Follow;
+use super::{Follow, lock};
 use crate::{
     error::{Context, Error, ErrorKind, Result},
+    points::point,
     source::{RedoProgress, files::read_failed, spool::Spool},
 };
 
@@ -133,7 +134,7 @@ impl Follower {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Ends the capture with the error; for a guard that sees the server suffer.
@@ -144,7 +145,7 @@ impl Follower {
     /// Cuts the capture at `stop`.
     pub fn finish(mut self, stop: Lsn, limit: Duration) -> Result<Captured> {
         self.wait_for(stop, limit)?;
-        self.follow.stop_at.store(stop.0, std::sync::atomic::Ordering::Release);
+        self.follow.finish();
         let spool = self.thread.take().and_then(|thread| thread.join().ok()).flatten();
         let Some(spool) = spool else {
             return Err(self
@@ -176,7 +177,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.follow.ended.store(true, std::sync::atomic::Ordering::Release);
+        self.follow.abandon();
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
@@ -241,12 +242,13 @@ impl Log {
         let mut finder = IndexLoadFinder::new(self.at, limits);
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            if shared.stop_at().is_some() {
+            if shared.is_finished() {
                 return Ok(spool);
             }
             if shared.abandoned() {
                 return Err(Error::new(ErrorKind::Interrupted, "the capture of the redo log was given up"));
             }
+            point("backup.redo.read");
             let end = self.end()?;
             if self.at >= end {
                 if !self.next_file()? {
@@ -273,7 +275,7 @@ impl Log {
                 Error::failed("encryption of the redo log was switched on during the backup").caused_by(cause)
             })?;
             {
-                let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut state = lock(state);
                 for load in loads {
                     let known = state.loads.entry(load.space).or_default();
                     // A block that fills up is looked at again and again.
