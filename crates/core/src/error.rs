@@ -5,7 +5,11 @@
 
 use std::{error::Error as StdError, fmt, io};
 
-use holdfast_repo::{Repo, RepoError, store::StoreErrorKind};
+use holdfast_repo::{
+    Repo, RepoError,
+    run::{BeginError, FinishError},
+    store::StoreErrorKind,
+};
 
 /// The classes a caller can act upon. Each has one exit code (`docs/errors.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +149,7 @@ impl From<RepoError> for Error {
         let kind = match &error {
             RepoError::Store(_) => ErrorKind::Store,
             RepoError::Damaged { .. } => ErrorKind::Damaged,
+            RepoError::Interrupted => ErrorKind::Interrupted,
             _ => ErrorKind::Failed,
         };
         let hint = match &error {
@@ -168,5 +173,48 @@ fn hint_of_store(kind: &StoreErrorKind) -> Option<&'static str> {
             Some("this user may not write there: run as the owner of the repository")
         }
         _ => None,
+    }
+}
+
+impl From<BeginError> for Error {
+    fn from(error: BeginError) -> Self {
+        match error {
+            BeginError::Active(_) | BeginError::Crowded { .. } => Self::new(ErrorKind::Active, error.to_string())
+                .hinted("wait for it; if it died on another host, it is passed over 15 minutes after its last sign of life"),
+            BeginError::Thread(_) => Self::failed(error.to_string()),
+            BeginError::Repo(error) => error.into(),
+        }
+    }
+}
+
+impl From<FinishError> for Error {
+    fn from(error: FinishError) -> Self {
+        match error {
+            // Nobody need be active any more: what failed is this run, and it can be run again at once.
+            FinishError::Lost { .. } => Self::failed(error.to_string()).hinted(
+                "this process was frozen, or cut off from the repository, for longer than its lease of 15 minutes: run it again",
+            ),
+            FinishError::Repo(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use holdfast_repo::{Kind, LogName, RunNo};
+
+    use super::*;
+
+    /// Whatever verb it was: a run that another has ended has failed, and one that cannot begin finds another active.
+    #[test]
+    fn lost_runs_and_active_ones() {
+        let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
+        let lost = Error::from(FinishError::Lost { log: log.clone(), run: RunNo(3), by: "tombstone" });
+        assert_eq!(lost.kind(), ErrorKind::Failed);
+        assert!(lost.hint().is_some());
+        assert_eq!(Error::from(BeginError::Crowded { log }).kind(), ErrorKind::Active);
+        assert_eq!(Error::from(RepoError::Interrupted).kind(), ErrorKind::Interrupted);
     }
 }

@@ -1,12 +1,8 @@
 //! What an operation tells while it runs. Command line, web page and tests are listeners of the same events.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
+
+use holdfast_repo::Interrupt;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -61,18 +57,24 @@ impl Listener for Silent {
 
 /// Asks a running operation to end. Cheap to clone, safe to trigger from a signal handler's thread.
 #[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct Cancel(Interrupt);
 
 impl Cancel {
     /// Asks.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.interrupt();
     }
 
     /// Whether somebody asked.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.is_set()
+    }
+
+    /// The same, for work on the repository itself.
+    #[must_use]
+    pub fn interrupt(&self) -> Interrupt {
+        self.0.clone()
     }
 
     /// [`ErrorKind::Interrupted`] if somebody asked.

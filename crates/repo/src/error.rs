@@ -34,6 +34,9 @@ pub enum RepoError {
         /// What was tried.
         act: &'static str,
     },
+    /// Somebody asked for the end ([`crate::Interrupt`]).
+    #[error("interrupted")]
+    Interrupted,
     /// The host gives no random numbers.
     #[error("the operating system gives no random numbers: {0}")]
     NoRandom(getrandom::Error),

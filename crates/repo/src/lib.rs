@@ -11,6 +11,7 @@ pub mod hex;
 pub mod history;
 pub mod hooks;
 pub mod index;
+pub mod interrupt;
 pub mod item;
 pub mod keys;
 pub mod lease;
@@ -32,6 +33,7 @@ pub mod wire;
 pub mod writer;
 
 pub use error::{Damage, RepoError};
+pub use interrupt::Interrupt;
 pub use keys::{KeyError, KeyMaterial, Password, Protection};
 pub use names::{ChunkRef, Folder, Kind, LogName, PackId, RunNo, SourceName};
 pub use object::{ObjectKind, Place, RunSecrets};

@@ -263,6 +263,12 @@ impl Run {
     /// that it has lost is the reason.
     #[must_use]
     pub fn lost_or(&self, error: RepoError) -> FinishError {
+        self.lost().unwrap_or_else(|| error.into())
+    }
+
+    /// [`FinishError::Lost`] if another has ended this run, as far as the repository can be asked.
+    #[must_use]
+    pub fn lost(&self) -> Option<FinishError> {
         let (log, run) = (self.history.log(), self.no);
         let read = || -> Result<Outcome, RepoError> {
             let path = log.outcome(run);
@@ -273,9 +279,9 @@ impl Run {
         match read() {
             Ok(found) if !self.attempts.contains(&found.hash) => {
                 let by = found.outcome_type.as_str();
-                FinishError::Lost { log: log.clone(), run, by }
+                Some(FinishError::Lost { log: log.clone(), run, by })
             }
-            _ => error.into(),
+            _ => None,
         }
     }
 

@@ -100,6 +100,7 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
     let options = CheckOptions {
         read_data: args.read_data.map(|percent| percent.fraction()),
         seed: jiff::Timestamp::now().as_second().unsigned_abs(),
+        interrupt: context.cancel.interrupt(),
         ..CheckOptions::default()
     };
     let mut logs = repo.logs()?;
@@ -112,7 +113,7 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
     let mut checked = Checked::default();
     for log in logs {
         context.cancel.check()?;
-        checked.add(&log, check(&repo, &log, options)?);
+        checked.add(&log, check(&repo, &log, options.clone())?);
     }
     let exit = if checked.findings.is_empty() { Exit::Done } else { Exit::Finding };
     context.output.result(exit, &checked);

@@ -16,11 +16,7 @@ use holdfast_repo::{
 use jiff::{Timestamp, tz::TimeZone};
 use serde::Serialize;
 
-use super::{
-    Context, list,
-    repository::{self, of_begin, of_finish},
-    select,
-};
+use super::{Context, list, repository, select};
 use crate::{
     args::{
         backup_ref::Which,
@@ -163,8 +159,8 @@ fn of_expire(error: ExpireError) -> Error {
         ExpireError::NoSuchBackup { .. } => {
             Error::failed(error.to_string()).hinted("\"holdfast list\" shows the backups")
         }
-        ExpireError::Begin(error) => of_begin(error),
-        ExpireError::Finish(error) => of_finish(error),
+        ExpireError::Begin(error) => error.into(),
+        ExpireError::Finish(error) => error.into(),
         ExpireError::Repo(error) => error.into(),
     }
 }

@@ -54,7 +54,10 @@ impl Context<'_> {
 /// Runs the verb.
 pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exit> {
     let config = Config::load(cli.global.config.as_deref())?;
-    let ends_in_order = matches!(cli.verb, Verb::Backup(_) | Verb::Restore(_));
+    let ends_in_order = matches!(
+        cli.verb,
+        Verb::Backup(_) | Verb::Restore(_) | Verb::Check(_) | Verb::Expire(_) | Verb::Prune(_)
+    );
     let context = Context { global: cli.global, config, output, cancel, ends_in_order };
     dispatch(cli.verb, &context).map_err(|error| match (error.kind(), error.hint()) {
         (ErrorKind::Damaged, None) => {

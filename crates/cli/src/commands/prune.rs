@@ -16,10 +16,7 @@ use holdfast_repo::{
 };
 use serde::Serialize;
 
-use super::{
-    Context,
-    repository::{self, of_begin, of_finish},
-};
+use super::{Context, repository};
 use crate::{
     args::{
         prune::PruneArgs,
@@ -126,14 +123,18 @@ impl Render for Pruned {
 
 pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open(context)?);
-    let options = PruneOptions { grace: args.grace.0, ..PruneOptions::default() };
+    let options = PruneOptions {
+        grace: args.grace.0,
+        interrupt: context.cancel.interrupt(),
+        ..PruneOptions::default()
+    };
     let mut pruned = Pruned { dry_run: args.dry_run, grace_s: args.grace.0.as_secs(), logs: Vec::new() };
     for log in repo.logs()? {
         if args.name.as_ref().is_some_and(|name| *name != log.source) {
             continue;
         }
         context.cancel.check()?;
-        let mut rewriter = rewriter(&repo, &log)?;
+        let mut rewriter = rewriter(&repo, &log)?.interrupted_by(context.cancel.interrupt());
         let (plan, swept) = if args.dry_run {
             (plan_prune(&repo, &log, &options, Some(&mut rewriter))?, Swept::default())
         } else {
@@ -156,8 +157,8 @@ fn rewriter(repo: &Arc<Repo>, log: &LogName) -> Result<ChunkRewriter> {
 
 fn of_prune(error: PruneError) -> Error {
     match error {
-        PruneError::Begin(error) => of_begin(error),
-        PruneError::Finish(error) => of_finish(error),
+        PruneError::Begin(error) => error.into(),
+        PruneError::Finish(error) => error.into(),
         PruneError::Repo(error) => error.into(),
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use holdfast_core::{Error, ErrorKind, Result, server::Secret};
 use holdfast_repo::{
     KeyError, Password, Repo,
-    run::{BeginError, FinishError},
     store::{Store, StoreError, fs::FsStore},
 };
 
@@ -102,24 +101,5 @@ pub(super) fn of_keys(error: KeyError) -> Error {
     match hint {
         Some(hint) => it.hinted(hint),
         None => it,
-    }
-}
-
-/// Why a run could not begin, as an operation's failure.
-pub(super) fn of_begin(error: BeginError) -> Error {
-    match error {
-        BeginError::Active(_) | BeginError::Crowded { .. } => Error::new(ErrorKind::Active, error.to_string())
-            .hinted("wait for it; if it died on another host, it is passed over 15 minutes after its last sign of life"),
-        BeginError::Thread(_) => Error::failed(error.to_string()),
-        BeginError::Repo(error) => error.into(),
-    }
-}
-
-/// Why a run could not end, as an operation's failure.
-pub(super) fn of_finish(error: FinishError) -> Error {
-    match error {
-        FinishError::Lost { .. } => Error::new(ErrorKind::Active, error.to_string())
-            .hinted("was this host asleep, or cut off from the repository, for more than 15 minutes?"),
-        FinishError::Repo(error) => error.into(),
     }
 }

@@ -3,7 +3,7 @@
 use holdfast_repo::{
     RunNo,
     manifest::{HEAD_SCHEMA, Head},
-    run::{Ending, FinishError, Run},
+    run::{Ending, Run},
     writer::{FinishedData, WriterMeters},
 };
 use serde::Serialize;
@@ -53,7 +53,7 @@ pub(super) fn publish(
     run.write_report(&serde_json::to_vec(&report).context("describe the run")?)?;
     point("backup.report.durable");
     let head = head.encode().context("encode the manifest head")?;
-    run.finish(Ending::Backup { head, refs: finished.refs, parts: finished.parts }).map_err(lost)?;
+    run.finish(Ending::Backup { head, refs: finished.refs, parts: finished.parts })?;
     point("backup.published");
     Ok(report)
 }
@@ -62,14 +62,6 @@ fn object(value: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(value).context("describe the backup")? {
         Value::Object(object) => Ok(object),
         other => Err(Error::failed(format!("describe the backup: {other} is no JSON object"))),
-    }
-}
-
-fn lost(error: FinishError) -> Error {
-    match error {
-        FinishError::Repo(error) => error.into(),
-        error => Error::failed(error.to_string())
-            .hinted("this process was frozen or cut off from the repository for longer than its lease; run the backup again"),
     }
 }
 

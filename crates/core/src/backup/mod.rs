@@ -10,12 +10,12 @@ use holdfast_pipe::Compression;
 use holdfast_repo::{
     Kind, LogName, Repo, SourceName,
     hooks::Hooks,
-    run::{BeginError, Run, RunOptions},
+    run::{Run, RunOptions},
     writer::{BackupWriter, Foundation, WriteError, WriterOptions},
 };
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     event::{Cancel, Event, Listener},
     points::point,
     server::ConnectOptions,
@@ -120,9 +120,11 @@ fn reach_and_run(
     let reached = reach::server(options, &watch)?;
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
     reach::room(repo, &log, &reached, &watch)?;
-    let mut run = Run::begin(repo, &log, &options.run).map_err(not_begun)?;
+    let mut run = Run::begin(repo, &log, &options.run)?;
     point("backup.run.begun");
     let result = capture_and_complete(&mut run, reached, options, &watch, cancel);
+    // What another has ended may miss its base by now: that is not what went wrong.
+    let result = result.map_err(|error| run.lost().map_or(error, Error::from));
     if let Err(error) = &result {
         // Frees the source for the next run at once; should it fail, the lease runs out by itself.
         drop(run.abandon(&error.to_string()));
@@ -167,17 +169,6 @@ fn writer_options(options: &BackupOptions) -> WriterOptions {
         max_rewrite_fraction: options.max_rewrite_fraction,
         hooks: Hooks::new(point),
         ..WriterOptions::default()
-    }
-}
-
-fn not_begun(error: BeginError) -> Error {
-    match error {
-        BeginError::Active(active) => Error::new(ErrorKind::Active, BeginError::Active(active).to_string())
-            .hinted(
-                "wait for it; if its host is gone, its lease ends 15 minutes after its last sign of life",
-            ),
-        BeginError::Repo(error) => error.into(),
-        error => Error::failed("begin the run").caused_by(error),
     }
 }
 

@@ -23,6 +23,7 @@ impl Check {
         let standing: Vec<RunNo> = self.history.standing().map(|outcome| outcome.run).collect();
         let mut directories = Directories::new();
         for run in standing {
+            self.options.interrupt.check()?;
             let backup = match Backup::open_with(Arc::clone(&self.source), &self.history, run) {
                 Ok(backup) => backup,
                 Err(error) => {
@@ -85,6 +86,7 @@ impl Check {
         };
         let mut whole = true;
         for leaf in 0..leaves {
+            self.options.interrupt.check()?;
             let entries = match backup.leaf(item, leaf) {
                 Ok(entries) => entries,
                 Err(error) => {

@@ -13,6 +13,7 @@ use std::{
 use crate::{
     error::RepoError,
     history::History,
+    interrupt::Interrupt,
     item::ItemPath,
     names::{ChunkRef, LogName, PackId, RunNo},
     pack::PackRows,
@@ -29,7 +30,7 @@ mod packs;
 const CACHE_BYTES: usize = 64 << 20;
 
 /// What to check.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CheckOptions {
     /// Reads every chunk of this share of the packs (1: of all), and all page maps.
     pub read_data: Option<f64>,
@@ -37,12 +38,14 @@ pub struct CheckOptions {
     pub seed: u64,
     /// Threads that read packs; each holds about 10 MiB.
     pub threads: usize,
+    /// Ends it early, with [`RepoError::Interrupted`].
+    pub interrupt: Interrupt,
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        Self { read_data: None, seed: 0, threads }
+        Self { read_data: None, seed: 0, threads, interrupt: Interrupt::default() }
     }
 }
 
@@ -110,6 +113,7 @@ pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<C
         Err(error) => return Err(error),
     };
     let source = ChunkSource::new(Arc::clone(repo), log.clone(), Arc::new(prunes), CACHE_BYTES);
+    let reads_data = options.read_data.is_some();
     let mut check = Check {
         source: Arc::new(source),
         history,
@@ -122,7 +126,7 @@ pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<C
     check.refs()?;
     check.index()?;
     check.packs()?;
-    if options.read_data.is_some() {
+    if reads_data {
         check.read_packs()?;
     }
     check.backups()?;
@@ -195,6 +199,7 @@ impl Check {
         let standing: Vec<RunNo> = self.history.standing().map(|outcome| outcome.run).collect();
         self.report.backups = standing.len() as u64;
         for run in standing {
+            self.options.interrupt.check()?;
             let refs = match self.history.backup_refs(self.source.repo(), run) {
                 Ok(refs) => refs,
                 Err(error) => {
@@ -237,6 +242,7 @@ impl Check {
             let parts: BTreeSet<u32> = exist.get(&run).into_iter().flatten().copied().collect();
             let mut listed: BTreeSet<PackId> = BTreeSet::new();
             for part in &parts {
+                self.options.interrupt.check()?;
                 match read_index_part(self.source.repo(), self.source.log(), run, *part) {
                     Ok(packs) => {
                         for (part, rows) in packs {

@@ -33,7 +33,8 @@ impl Check {
         let stopped = Mutex::new(None);
         let work = || {
             while let Some(pack) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                match read_pack(&self.source, *pack) {
+                let read = self.options.interrupt.check().and_then(|()| read_pack(&self.source, *pack));
+                match read {
                     Ok(result) => lock(&results).push((*pack, result)),
                     Err(error) => {
                         lock(&stopped).get_or_insert(error);

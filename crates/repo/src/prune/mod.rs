@@ -19,6 +19,7 @@ pub use sweep::Swept;
 use crate::{
     error::RepoError,
     history::History,
+    interrupt::Interrupt,
     names::{ChunkRef, LogName, PackId},
     refs::{Move, PruneRefs},
     repo::Repo,
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// How to prune.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PruneOptions {
     /// How long a pack stays after it was declared dead, for restores that are under way.
     pub grace: Duration,
@@ -36,6 +37,8 @@ pub struct PruneOptions {
     pub rewrite_below_percent: u64,
     /// At most so many bytes are written anew.
     pub rewrite_bytes_max: u64,
+    /// Ends it early, with [`RepoError::Interrupted`]: then nothing is declared, or nothing more is deleted.
+    pub interrupt: Interrupt,
 }
 
 impl Default for PruneOptions {
@@ -45,6 +48,7 @@ impl Default for PruneOptions {
             resume_window: Duration::from_secs(7 * 24 * 3600),
             rewrite_below_percent: 50,
             rewrite_bytes_max: u64::MAX,
+            interrupt: Interrupt::default(),
         }
     }
 }
@@ -135,7 +139,7 @@ pub fn prune(
     let plan = plan_outside_run(repo, &mut history, options, reborrow(&mut rewrite))?;
     let declared =
         if plan.declares_nothing() { plan } else { declare(repo, log, options, rewrite, run_options)? };
-    Ok(Pruned { declared, swept: sweep::sweep(repo, &history, options.grace)? })
+    Ok(Pruned { declared, swept: sweep::sweep(repo, &history, options.grace, &options.interrupt)? })
 }
 
 /// A second borrow of what is behind the option.
@@ -173,6 +177,7 @@ fn write_declaration(
     };
     let emptied = plan.rewrite.iter().map(|pack| pack.pack);
     let dead: BTreeSet<PackId> = plan.dead.iter().map(|(pack, _)| *pack).chain(emptied).collect();
+    options.interrupt.check()?;
     let refs = PruneRefs { dead: dead.into_iter().collect(), moves: copied.moves };
     let refs = run.write_prune_refs(&refs)?;
     Ok((plan, refs, copied.parts))

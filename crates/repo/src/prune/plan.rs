@@ -9,6 +9,7 @@ use super::{PruneOptions, Rewrite};
 use crate::{
     error::{Damage, RepoError},
     history::{History, Prunes, list_folder},
+    interrupt::Interrupt,
     names::{ChunkRef, Folder, PackId, RunNo},
     repo::Repo,
     store::ObjectInfo,
@@ -110,7 +111,7 @@ impl PrunePlan {
                 packs.insert(PackId { run, part }, info);
             }
         }
-        let needed = needed(repo, history, &prunes)?;
+        let needed = needed(repo, history, &prunes, &options.interrupt)?;
         for pack in needed.keys() {
             let damaged = |damage| Err(RepoError::damaged(log.pack(*pack), damage));
             if prunes.is_dead(*pack) {
@@ -141,9 +142,15 @@ impl PrunePlan {
 }
 
 /// The chunks that standing backups need, where they are now.
-fn needed(repo: &Repo, history: &History, prunes: &Prunes) -> Result<BTreeMap<PackId, Needed>, RepoError> {
+fn needed(
+    repo: &Repo,
+    history: &History,
+    prunes: &Prunes,
+    interrupt: &Interrupt,
+) -> Result<BTreeMap<PackId, Needed>, RepoError> {
     let mut all: BTreeMap<PackId, Needed> = BTreeMap::new();
     for backup in history.standing() {
+        interrupt.check()?;
         for of_pack in history.backup_refs(repo, backup.run)?.packs {
             let stays = prunes.may_reference(of_pack.pack);
             for (ordinal, _) in (0..).zip(&of_pack.chunks).filter(|(_, chunk)| chunk.needed > 0) {
@@ -182,6 +189,7 @@ fn mostly_dead(
         if needed.chunk_count == Some(needed.count()) {
             continue;
         }
+        options.interrupt.check()?;
         let Some(size_bytes) = packs.get(pack).map(|info| info.size_bytes) else { continue };
         let bytes = rewrite.chunk_bytes(*pack)?;
         let ordinals = needed.ordinals();

@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::{
     error::RepoError,
     history::{History, list_folder},
+    interrupt::Interrupt,
     names::{Folder, PackId, RunNo},
     outcome::OutcomeType,
     repo::Repo,
@@ -31,7 +32,12 @@ pub struct Swept {
 }
 
 /// Deletes in the order in which things depend on each other: packs, index parts, refs and reports, leases.
-pub(super) fn sweep(repo: &Repo, history: &History, grace: Duration) -> Result<Swept, RepoError> {
+pub(super) fn sweep(
+    repo: &Repo,
+    history: &History,
+    grace: Duration,
+    interrupt: &Interrupt,
+) -> Result<Swept, RepoError> {
     let log = history.log();
     let mut swept = Swept::default();
     let prunes = history.prunes(repo)?;
@@ -48,7 +54,7 @@ pub(super) fn sweep(repo: &Repo, history: &History, grace: Duration) -> Result<S
             runs_with_packs.insert(run);
         }
     }
-    delete(repo, &due)?;
+    delete(repo, &due, interrupt)?;
 
     let is_useful = |folder, run| {
         run >= history.next_run()
@@ -65,7 +71,7 @@ pub(super) fn sweep(repo: &Repo, history: &History, grace: Duration) -> Result<S
             .filter(|((run, _), _)| !is_useful(folder, *run))
             .map(|(_, info)| info.path)
             .collect();
-        delete(repo, &useless)?;
+        delete(repo, &useless, interrupt)?;
         swept.others += useless.len() as u64;
     }
     repo.store().sweep_uploads(UPLOAD_AGE)?;
@@ -81,8 +87,9 @@ fn keeps_records(history: &History, run: RunNo) -> bool {
     })
 }
 
-fn delete(repo: &Repo, paths: &[ObjectPath]) -> Result<(), RepoError> {
+fn delete(repo: &Repo, paths: &[ObjectPath], interrupt: &Interrupt) -> Result<(), RepoError> {
     for batch in paths.chunks(BATCH) {
+        interrupt.check()?;
         repo.store().delete(batch)?;
     }
     Ok(())

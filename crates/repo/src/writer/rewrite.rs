@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     error::RepoError,
+    interrupt::Interrupt,
     names::{ChunkRef, Folder, PackId},
     pack::{ChunkKind, ChunkRow},
     prune::{Copied, Rewrite},
@@ -29,13 +30,20 @@ use crate::{
 pub struct ChunkRewriter {
     source: Arc<ChunkSource>,
     options: WriterOptions,
+    interrupt: Interrupt,
 }
 
 impl ChunkRewriter {
     /// Reads from `source`; of `options`, compression does not matter: chunks stay as they are.
     #[must_use]
     pub fn new(source: Arc<ChunkSource>, options: WriterOptions) -> Self {
-        Self { source, options }
+        Self { source, options, interrupt: Interrupt::default() }
+    }
+
+    /// Ends with [`RepoError::Interrupted`] when somebody asks.
+    #[must_use]
+    pub fn interrupted_by(self, interrupt: Interrupt) -> Self {
+        Self { interrupt, ..self }
     }
 
     fn copy_all(&self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, WriteError> {
@@ -57,6 +65,7 @@ impl ChunkRewriter {
         let mut tickets = Vec::with_capacity(chunks.len());
         let mut plain = Vec::new();
         for from in chunks {
+            self.interrupt.check()?;
             let (row, compressed) = self.source.read_compressed(*from, &mut plain)?;
             let ticket = Arc::<Ticket>::default();
             pipeline.submit_compressed(Compressed {

@@ -3,6 +3,7 @@
 
 mod damage;
 mod incremental;
+mod interrupt;
 mod prune;
 mod resume;
 mod round_trip;

@@ -26,12 +26,15 @@ use super::{
 };
 
 pub(crate) const GRACE: Duration = Duration::from_secs(24 * 3600);
-pub(crate) const PRUNE: PruneOptions = PruneOptions {
-    grace: GRACE,
-    resume_window: Duration::from_secs(12 * 3600),
-    rewrite_below_percent: 50,
-    rewrite_bytes_max: u64::MAX,
-};
+
+pub(crate) fn prune_options() -> PruneOptions {
+    PruneOptions {
+        grace: GRACE,
+        resume_window: Duration::from_secs(12 * 3600),
+        rewrite_below_percent: 50,
+        ..PruneOptions::default()
+    }
+}
 
 /// What a backup consists of: the head of the model's manifest.
 pub(crate) type Head = Vec<(Content, (u64, u32, u32))>;
@@ -224,7 +227,7 @@ impl Actor {
         if self.mutation == Mutation::SweepsUndeclared {
             return self.sweep_undeclared();
         }
-        let mut options_of_prune = PRUNE;
+        let mut options_of_prune = prune_options();
         if self.mutation == Mutation::NoGrace {
             options_of_prune.grace = Duration::ZERO;
         }

@@ -26,7 +26,7 @@ use jiff::tz::TimeZone;
 
 use super::{
     Mutation,
-    actors::{Actor, PRUNE, Report, Task, options},
+    actors::{Actor, Report, Task, options, prune_options},
     chunks::ModelRewrite,
     oracle::Oracle,
     random::Random,
@@ -340,7 +340,8 @@ impl Model {
         for _ in 0..4 {
             self.clock.advance(HOUR * 24 * 8);
             let mut rewrite = ModelRewrite { repo: &repo, log: &self.log };
-            prune(&repo, &self.log, &PRUNE, Some(&mut rewrite), &options()).map_err(|e| e.to_string())?;
+            prune(&repo, &self.log, &prune_options(), Some(&mut rewrite), &options())
+                .map_err(|e| e.to_string())?;
             self.oracle.check()?;
         }
         self.oracle.check_no_garbage()

@@ -1,0 +1,117 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use holdfast_pipe::Suite;
+use holdfast_repo::{
+    Interrupt, Repo, RepoError, RunNo,
+    check::{CheckOptions, check},
+    expire::{ExpireRequest, expire},
+    prune::{PruneError, PruneOptions, prune},
+    reader::ChunkSource,
+    run::RunOptions,
+    store::faulty::FaultyStore,
+    writer::{ChunkRewriter, WriterOptions},
+};
+
+use crate::world::*;
+
+/// More than any one object takes.
+const CALLS_AFTER_MAX: u64 = 25;
+
+fn run_options() -> RunOptions {
+    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
+}
+
+/// A repository in which somebody interrupts at the n-th call; and how many calls there were.
+fn interrupted_at(world: &World, n: u64) -> (Arc<Repo>, Interrupt, Arc<AtomicU64>) {
+    let interrupt = Interrupt::default();
+    let calls = Arc::new(AtomicU64::new(0));
+    let (asked, counted) = (interrupt.clone(), Arc::clone(&calls));
+    let store = FaultyStore::new(Arc::new(world.store.clone()), move |_| {
+        if counted.fetch_add(1, Ordering::SeqCst) + 1 == n {
+            asked.interrupt();
+        }
+        None
+    });
+    let repo = Arc::new(open_repo(Arc::new(store), Suite::None));
+    (repo, interrupt, calls)
+}
+
+/// Many small packs, of which the first backup's are mostly dead.
+fn world() -> World {
+    let world = World::new(Suite::None);
+    let mut random = Random::new(9);
+    let mut source = Source::new();
+    source.insert("big".into(), SourceFile::random(&mut random, 16_384, 40 << 20));
+    world.backup(&source, small_packs());
+    for page in (0..source["big"].pages()).filter(|page| page % 3 > 0) {
+        source.get_mut("big").unwrap().change(&mut random, page);
+    }
+    world.backup(&source, small_packs());
+    expire(&world.repo, &world.log, &ExpireRequest::Exactly(vec![RunNo(1)]), &run_options()).unwrap();
+    world
+}
+
+#[test]
+fn a_check_ends_soon_after_it_was_asked_to() {
+    let world = world();
+    let mut whole = 0;
+    for n in (1..).step_by(40) {
+        let (repo, interrupt, calls) = interrupted_at(&world, n);
+        let options = CheckOptions { read_data: Some(1.0), threads: 1, interrupt, ..CheckOptions::default() };
+        match check(&repo, &world.log, options) {
+            Err(RepoError::Interrupted) => {
+                assert!(calls.load(Ordering::SeqCst) < n + CALLS_AFTER_MAX, "from {n} to {calls:?}");
+            }
+            other => {
+                assert!(other.unwrap().findings.is_empty());
+                whole = calls.load(Ordering::SeqCst);
+                break;
+            }
+        }
+    }
+    assert!(whole > 5 * CALLS_AFTER_MAX, "{whole}");
+}
+
+/// What a prune had done by then is right, and the next one goes on at once.
+#[test]
+fn a_prune_ends_soon_after_it_was_asked_to_and_leaves_the_repository_whole() {
+    let world = world();
+    let mut interrupted = 0;
+    for n in (1..).step_by(15) {
+        let (repo, interrupt, _) = interrupted_at(&world, n);
+        let prunes = Arc::new(world.history().prunes(&repo).unwrap());
+        let source = ChunkSource::new(Arc::clone(&repo), world.log.clone(), prunes, 8 << 20);
+        let mut rewriter = ChunkRewriter::new(
+            Arc::new(source),
+            WriterOptions { pack_target_bytes: 16 << 20, ..small_packs() },
+        )
+        .interrupted_by(interrupt.clone());
+        let options = PruneOptions {
+            grace: Duration::ZERO,
+            resume_window: Duration::ZERO,
+            rewrite_below_percent: 90,
+            interrupt,
+            ..PruneOptions::default()
+        };
+        let done = prune(&repo, &world.log, &options, Some(&mut rewriter), &run_options());
+        let whole =
+            check(&world.repo, &world.log, CheckOptions { read_data: Some(1.0), ..CheckOptions::default() });
+        assert!(whole.unwrap().findings.is_empty(), "interrupted at {n}");
+        match done {
+            Ok(_) => break,
+            Err(error) => {
+                let is_it = matches!(&error, PruneError::Repo(RepoError::Interrupted))
+                    || matches!(&error, PruneError::Finish(finish) if finish.to_string() == "interrupted");
+                assert!(is_it, "interrupted at {n}: {error}");
+                interrupted += 1;
+            }
+        }
+    }
+    assert!(interrupted > 3, "{interrupted}");
+}
