@@ -28,6 +28,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) const MARKER: &str = "holdfast-restore.incomplete";
 /// What a finished restore says of itself.
 pub(super) const REPORT: &str = "holdfast-restore.json";
+/// Begins the names of everything that a restore puts at the top of its target for itself.
+const OWN_PREFIX: &str = "holdfast-restore.";
 /// Ends the names of files without which no server starts, until all others are durable.
 const PARTIAL: &str = ".partial";
 
@@ -114,6 +116,9 @@ impl<'a> Layout<'a> {
 
     /// Decides on an item.
     pub(super) fn decide(&mut self, item: &Item) -> Result<Decision> {
+        if item.item_type != ItemType::CapturedRedo && is_of_a_restore(&item.path) {
+            return Ok(Decision::Dropped("an earlier restore had left it on the source"));
+        }
         match item.item_type {
             ItemType::CapturedRedo => return Ok(Decision::Redo),
             ItemType::Directory if item.path.as_bytes() == REDO_MYSQL_DIR.as_bytes() => {
@@ -253,6 +258,13 @@ fn is_held(item: &Item) -> bool {
     system || matches!(item.role, FileRole::SystemTablespace | FileRole::AriaControl)
 }
 
+/// Names that only a restore gives. Backups leave them out now; older ones may hold some, and they mean nothing there.
+fn is_of_a_restore(path: &ItemPath) -> bool {
+    let path = path.as_bytes();
+    let of_ours = |part: &[u8]| part.ends_with(PARTIAL.as_bytes());
+    path.starts_with(OWN_PREFIX.as_bytes()) || path.split(|byte| *byte == b'/').any(of_ours)
+}
+
 /// What must not come back, even if a backup has it: it would make the restored server start by itself what nobody
 /// asked for, or point outside.
 fn never_restored(flavor: Flavor, path: &ItemPath) -> Option<&'static str> {
@@ -388,11 +400,14 @@ pub(super) mod tests {
     /// No item takes a name of ours, or another's place.
     #[test]
     fn collisions() {
-        for name in
-            [MARKER, REPORT, REDO_MARIADB, REDO_MYSQL, "#innodb_redo/x", "ibdata1.partial", "db/x.partial"]
-        {
+        for name in [REDO_MARIADB, REDO_MYSQL, "#innodb_redo/x"] {
             let error = Layout::new(Flavor::MySql, false, &[]).decide(&item(name, FileRole::Other, 0, None));
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Damaged, "{name}");
+        }
+        for name in [MARKER, REPORT, "holdfast-restore.partial/x", "ibdata1.partial", "db/x.partial"] {
+            let decision =
+                Layout::new(Flavor::MySql, false, &[]).decide(&item(name, FileRole::Other, 0, None));
+            assert!(matches!(decision, Ok(Decision::Dropped(_))), "{name}: {decision:?}");
         }
         let mut layout = Layout::new(Flavor::MySql, false, &[]);
         layout.decide(&item("#1", FileRole::UndoTablespace, 0, Some("/a/u.ibu"))).unwrap();

@@ -155,18 +155,31 @@ impl Drop for InstanceLock {
 /// The server's one redo consumer: it keeps redo that we have not read. Dropping it unregisters.
 ///
 /// Not advanced, it stops every writer once the redo log is full, so whoever has one must advance it all the time, and
-/// drop it when that is no longer possible.
+/// drop it when that is no longer possible. If it is not told to [`advance`](Self::advance) for the time that it was
+/// given, for whatever reason, it lets go by itself.
 #[derive(Debug)]
 pub struct RedoConsumer {
     held: HeldSession,
     advanced_to: Lsn,
+    silence_max: Duration,
 }
 
 impl RedoConsumer {
+    /// A server that does not answer for so long, or a caller that is stuck for so long, ends the registration: nothing
+    /// of ours may keep redo that nobody reads.
+    pub const SILENCE_MAX: Duration = Duration::from_secs(20);
+
     /// Registers. Redo is kept from the checkpoint at this moment on, so look for the newest checkpoint afterwards.
     pub fn register(options: &ConnectOptions) -> Result<RedoConsumer> {
+        Self::register_within(options, Self::SILENCE_MAX)
+    }
+
+    /// The same, and lets go if it is not told to advance for `silence_max`.
+    pub fn register_within(options: &ConnectOptions, silence_max: Duration) -> Result<RedoConsumer> {
         let held = HeldSession::open(options, Purpose::RedoConsumer)?;
-        let consumer = RedoConsumer { held, advanced_to: Lsn(0) };
+        held.with(|session| session.set_answer_timeout(silence_max))?;
+        held.attended(silence_max);
+        let consumer = RedoConsumer { held, advanced_to: Lsn(0), silence_max };
         match consumer.call("innodb_redo_log_consumer_register()")? {
             0 => Ok(consumer),
             _ => Err(Error::new(ErrorKind::Server, "the server's only redo consumer is taken").hinted(
@@ -177,6 +190,8 @@ impl RedoConsumer {
 
     /// Lets the server forget redo before `lsn`. Never pass more than has been read: the server believes it.
     pub fn advance(&mut self, lsn: Lsn) -> Result<()> {
+        self.held.alive()?;
+        self.held.attended(self.silence_max);
         if lsn <= self.advanced_to {
             return Ok(());
         }

@@ -212,7 +212,7 @@ impl Session {
         self.set_answer_timeout(Duration::from_secs(seconds) + LOCK_MARGIN)
     }
 
-    fn set_answer_timeout(&mut self, timeout: Duration) -> Result<(), SqlError> {
+    pub(crate) fn set_answer_timeout(&mut self, timeout: Duration) -> Result<(), SqlError> {
         self.socket
             .set_read_timeout(Some(timeout))
             .map_err(|error| SqlError::new(SqlCause::Lost, format!("cannot set a timeout: {error}")))
@@ -290,9 +290,16 @@ struct Shared {
 #[derive(Default)]
 struct State {
     closing: bool,
-    deadline: Option<(Instant, Duration)>,
+    deadline: Option<Deadline>,
     /// Why the session holds nothing any more.
     ended: Option<SqlError>,
+}
+
+/// When a session is cut, and what is said then.
+#[derive(Clone)]
+struct Deadline {
+    at: Instant,
+    why: SqlError,
 }
 
 impl fmt::Debug for HeldSession {
@@ -374,7 +381,17 @@ impl HeldSession {
 
     /// The same where the time has begun to run already; `held_max` is for the message.
     pub(super) fn limit_until(&self, at: Instant, held_max: Duration) {
-        self.shared.state().deadline = Some((at, held_max));
+        self.set_deadline(Deadline { at, why: expired(held_max) });
+    }
+
+    /// Whoever holds the session must say so again within `silence_max`; if not, it is cut. For what harms the server
+    /// when nobody looks after it, even while the process is well.
+    pub(super) fn attended(&self, silence_max: Duration) {
+        self.set_deadline(Deadline { at: Instant::now() + silence_max, why: unattended(silence_max) });
+    }
+
+    fn set_deadline(&self, deadline: Deadline) {
+        self.shared.state().deadline = Some(deadline);
         self.shared.changed.notify_all();
     }
 
@@ -421,24 +438,24 @@ impl Shared {
                 return;
             }
             let now = Instant::now();
-            let deadline = state.deadline;
-            if let Some((at, held_max)) = deadline
+            let deadline = state.deadline.as_ref().map(|deadline| deadline.at);
+            if let Some(Deadline { at, why }) = state.deadline.clone()
                 && now >= at
             {
                 // Ended before it is cut, so that whoever is in the middle of a statement learns why it failed.
-                state.ended = Some(expired(held_max));
+                state.ended = Some(why);
                 drop(state);
                 self.cut();
                 return;
             }
             if now < next_beat {
-                let until = deadline.map_or(next_beat, |(at, _)| at.min(next_beat));
+                let until = deadline.map_or(next_beat, |at| at.min(next_beat));
                 drop(self.changed.wait_timeout(state, until - now));
                 continue;
             }
             drop(state);
             next_beat = now + HEARTBEAT;
-            let patience = deadline.map_or(PING_TIMEOUT, |(at, _)| PING_TIMEOUT.min(at - now));
+            let patience = deadline.map_or(PING_TIMEOUT, |at| PING_TIMEOUT.min(at - now));
             if let Err(error) = self.beat(patience) {
                 self.end(error);
             }
@@ -465,8 +482,8 @@ impl Shared {
         if state.closing || state.ended.is_some() {
             return;
         }
-        let why = match state.deadline {
-            Some((at, held_max)) if Instant::now() >= at => expired(held_max),
+        let why = match &state.deadline {
+            Some(deadline) if Instant::now() >= deadline.at => deadline.why.clone(),
             _ => why,
         };
         state.ended = Some(why);
@@ -492,4 +509,10 @@ impl Shared {
 fn expired(held_max: Duration) -> SqlError {
     SqlError::new(SqlCause::Expired, format!("the lock was held for {} ms and let go", held_max.as_millis()))
         .hinted("--lock-max sets how long a lock may be held; the server was slower than that.")
+}
+
+fn unattended(silence_max: Duration) -> SqlError {
+    let text = format!("nobody looked after it for {} ms, and it was let go", silence_max.as_millis());
+    SqlError::new(SqlCause::Expired, text)
+        .hinted("The server, or the disk of this host, did not answer for so long.")
 }

@@ -407,9 +407,22 @@ impl CopyContext<'_> {
             Some(start) => start.copy_from_slice(bytes),
             None => return Err(Error::failed(format!("{}: larger than it can be", entry.path))),
         }
-        self.sink.pages(file, Pages { first: 0, page_size, bytes: &page, holes: &[] })?;
+        if !bytes.is_empty() {
+            self.sink.pages(file, Pages { first: 0, page_size, bytes: &page, holes: &[] })?;
+        }
         self.sink.file_end(file, bytes.len() as u64)?;
         Ok(file)
+    }
+
+    /// The same, of a file that may have vanished: `None`.
+    pub fn made_of(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<Option<CopiedFile>> {
+        let signature = match std::fs::metadata(&entry.real) {
+            Ok(metadata) => Signature::of(&metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(read_failed(&entry.real, error)),
+        };
+        let file = self.made(entry, role, bytes)?;
+        Ok(Some(CopiedFile { file, signature, size_bytes: bytes.len() as u64 }))
     }
 
     fn plain_pages(

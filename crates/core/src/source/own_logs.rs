@@ -68,7 +68,7 @@ impl OwnLogs {
 
 /// What a restore tells of itself, and the folder that a filesystem keeps for itself, often unreadable.
 fn is_left_behind(name: &str) -> bool {
-    matches!(name, "holdfast-restore.json" | "holdfast-restore.incomplete" | "lost+found")
+    name == "lost+found" || name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
 }
 
 fn is_replica_state(name: &str) -> bool {

@@ -1,10 +1,11 @@
 //! What a server does between two steps of a capture, placed there on purpose.
 
 use holdfast_core::{
-    server::status::MariaDbLsns,
+    server::{RedoConsumer, status::MariaDbLsns},
     source::{RedoProgress, page_reader::ReadMode, redo::mariadb::Follower, spool::Spool},
 };
 use mysql::prelude::Queryable;
+use rustix::process::Signal;
 
 use super::*;
 
@@ -164,4 +165,85 @@ fn mariadb_an_aria_log_that_rotates_is_captured_to_its_end() {
         source.exec("UPDATE a.t SET v = REPEAT('z', 9000) WHERE id % 3 = 0").unwrap();
     });
     assert!(logs() > before, "the log did not rotate");
+}
+
+/// A link to a tablespace elsewhere is made before it is written to. One that is empty at the first look is looked at
+/// again when nobody can make any: it may have gone, or been written, and fails the capture only if it is still empty.
+#[test]
+fn mariadb_a_link_that_is_being_made_is_looked_at_again() {
+    let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    source.exec_all(["CREATE DATABASE l", "CREATE TABLE l.t (i INT PRIMARY KEY)"]).unwrap();
+    let link = source.datadir().join("l/x.isl");
+    fs::write(&link, "").unwrap();
+    captured_while(&source, "stop", ServerOptions::default(), || {
+        fs::remove_file(&link).unwrap();
+        source
+            .exec_all([
+                &format!(
+                    "CREATE TABLE l.x (i INT PRIMARY KEY) DATA DIRECTORY='{}'",
+                    source.outside().display()
+                ),
+                "INSERT INTO l.x VALUES (7)",
+            ])
+            .unwrap();
+    });
+    source.exec("DROP TABLE l.x").unwrap();
+    fs::write(&link, "").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    let error = try_to_capture(&source, &sink, dir.path(), &Told, Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("l/x.isl"), "{error}");
+}
+
+/// The log tables are written to whenever somebody does anything, and nobody may lock them: a copy has empty ones, which
+/// can be used.
+#[test]
+fn mysql_log_tables_are_empty_and_whole_in_a_copy() {
+    let options = ServerOptions::default()
+        .arg("--log-output=TABLE")
+        .arg("--general-log=ON")
+        .arg("--slow-query-log=ON")
+        .arg("--long-query-time=0");
+    let source = Server::start(ServerKind::MySql97, options).unwrap();
+    source.exec_all(["CREATE DATABASE g", "CREATE TABLE g.t (i INT PRIMARY KEY)"]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    let captured = capture(&source, &sink, dir.path());
+    let rows = |server: &Server, table: &str| -> u64 {
+        server.value(format!("SELECT COUNT(*) FROM mysql.{table}")).unwrap()
+    };
+    assert!(rows(&source, "general_log") > 10 && rows(&source, "slow_log") > 10);
+    let target = dir.path().join("data");
+    sink.place(&target);
+    lay_out_redo(&target, &captured.redo);
+    let copy =
+        Server::attach(source.kind(), target, ServerOptions::default().arg("--log-output=TABLE")).unwrap();
+    for table in ["general_log", "slow_log"] {
+        assert_eq!(rows(&copy, table), 0, "{table}");
+        let mut conn = copy.conn().unwrap();
+        let checked: Vec<(String, String, String, String)> =
+            conn.query(format!("CHECK TABLE mysql.{table}")).unwrap();
+        assert_eq!(checked[0].3, "OK", "{checked:?}");
+    }
+    copy.exec("SET GLOBAL general_log = ON").unwrap();
+    copy.exec("SELECT 'noted'").unwrap();
+    assert!(rows(&copy, "general_log") > 0);
+}
+
+/// While the server does not answer, its redo piles up for a consumer that nobody can advance: the registration is given
+/// up, and the capture fails and says why.
+#[test]
+fn mysql_a_server_that_does_not_answer_ends_the_capture() {
+    let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib: 10, ..shop::ShopOptions::default() }).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    let action = || {
+        source.signal(Signal::STOP).unwrap();
+        sleep(RedoConsumer::SILENCE_MAX + Duration::from_secs(3));
+        source.signal(Signal::CONT).unwrap();
+    };
+    let listener = AtPhase { phase: "copy", action };
+    let error = try_to_capture(&source, &sink, dir.path(), &listener, Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("nobody looked after it"), "{error}");
 }

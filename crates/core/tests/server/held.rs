@@ -206,6 +206,24 @@ fn redo_consumer() {
     eventually(Duration::from_secs(3), "unregistered", || RedoConsumer::register(&options(&server)).is_ok());
 }
 
+/// Nobody advances the consumer although the process is well and shows signs of life: the server gets its redo back, and
+/// whoever wakes up later learns it.
+#[test]
+fn a_redo_consumer_that_nobody_advances_lets_go() {
+    let server = start(ServerKind::MySql97);
+    let mut consumer = RedoConsumer::register_within(&options(&server), Duration::from_millis(1500)).unwrap();
+    for _ in 0..4 {
+        thread::sleep(Duration::from_millis(700));
+        consumer.advance(Lsn(1)).unwrap();
+    }
+    assert!(RedoConsumer::register(&options(&server)).is_err());
+    eventually(Duration::from_secs(6), "the consumer lets go", || {
+        RedoConsumer::register(&options(&server)).is_ok()
+    });
+    let error = consumer.advance(Lsn(2)).unwrap_err();
+    assert!(error.to_string().contains("nobody looked after it"), "{error}");
+}
+
 /// MariaDB: tables can be held for export beside the stages.
 #[test]
 fn export_lock() {

@@ -23,6 +23,15 @@ const CATCH_UP_PASSES: u32 = 2;
 /// What is left to copy under the lock is little enough at this size.
 const LITTLE_BYTES: u64 = 16 << 20;
 
+/// When the data directory is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// While tables are made, renamed and dropped: what is half made is looked at again.
+    Early,
+    /// While definitions cannot change: nothing may be half made.
+    Settled,
+}
+
 /// A look at the data directory.
 pub(super) struct Listing {
     pub(super) tablespaces: Vec<TablespaceEntry>,
@@ -32,7 +41,7 @@ pub(super) struct Listing {
 impl Capture<'_> {
     /// Step 2 and 3 of the order in [`super`].
     pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
-        let listing = self.list()?;
+        let listing = self.list(Look::Early)?;
         let bytes = listing.tablespaces.iter().map(|found| found.entry.size_bytes).sum::<u64>()
             + listing.others.values().map(|entry| entry.size_bytes).sum::<u64>();
         self.copier.context.progress.expect(bytes);
@@ -50,7 +59,7 @@ impl Capture<'_> {
     /// One pass over what has changed; tells how many bytes of tablespaces it copied. What may only be copied while it is
     /// closed to writes is left for the end.
     pub(super) fn catch_up(&mut self) -> Result<u64> {
-        let listing = self.list()?;
+        let listing = self.list(Look::Early)?;
         let Rescan { copy, .. } = self.rescan(listing.tablespaces)?;
         let bytes = copy.iter().map(|found| found.entry.size_bytes).sum();
         self.copy_tablespaces(copy)?;
@@ -59,14 +68,14 @@ impl Capture<'_> {
     }
 
     /// Everything in the data directory and wherever it points to.
-    pub(super) fn list(&self) -> Result<Listing> {
+    pub(super) fn list(&self, look: Look) -> Result<Listing> {
         let mut entries = walk(&self.options.datadir, &|path| self.layout.when(path) == When::Never)?;
         let mut tablespaces = Vec::new();
         let mut links = Vec::new();
         for entry in entries.values().filter(|entry| !entry.is_dir) {
             match self.layout.when(&entry.path) {
                 When::Tablespace(role) => tablespaces.push(TablespaceEntry::new(entry.clone(), role)),
-                When::Link => links.extend(self.linked_tablespace(entry)?),
+                When::Link => links.extend(self.linked_tablespace(entry, look)?),
                 _ => {}
             }
         }
@@ -86,12 +95,16 @@ impl Capture<'_> {
     }
 
     /// The tablespace that an `.isl` file names: `db/t.isl` holds the path of the file that stands for `db/t.ibd`.
-    fn linked_tablespace(&self, link: &Entry) -> Result<Option<TablespaceEntry>> {
+    fn linked_tablespace(&self, link: &Entry, look: Look) -> Result<Option<TablespaceEntry>> {
         let target = match std::fs::read_to_string(&link.real) {
             Ok(text) => PathBuf::from(text.trim_end_matches(['\n', '\r', ' ', '\0'])),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(read_failed(&link.real, error)),
         };
+        // The server makes the file, then writes into it; a table that is just being made is found by a later look.
+        if target.as_os_str().is_empty() && look == Look::Early {
+            return Ok(None);
+        }
         if !target.is_absolute() {
             return Err(Error::failed(format!("{}: names no absolute path", link.path)));
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader, table_name::TableFile};
 
-use super::{Capture, aria, layout::When};
+use super::{Capture, aria, copy::Look, layout::When};
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::Event,
@@ -138,7 +138,7 @@ impl Capture<'_> {
         let now = stages.session().with(MariaDbLsns::read)?.current;
         self.follower.wait_for(now, REDO_WAIT)?;
         let open = stages.session().with(status::tablespaces)?;
-        let listing = self.list()?;
+        let listing = self.list(Look::Settled)?;
         let rescan = self.rescan(listing.tablespaces)?;
         self.copy_tablespaces(rescan.copy)?;
         self.copy_other_files(&listing.others)?;

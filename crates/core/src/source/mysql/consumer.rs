@@ -35,6 +35,9 @@ pub(super) fn advance<'scope>(
 ) -> Advancing {
     let (sender, receiver) = channel();
     scope.spawn(move || {
+        if let Err(error) = session.set_answer_timeout(RedoConsumer::SILENCE_MAX) {
+            return follower.give_up(error.into());
+        }
         let mut held_since = None;
         let mut has_caught_up = false;
         while receiver.recv_timeout(ADVANCE_EVERY) == Err(RecvTimeoutError::Timeout) {
@@ -57,6 +60,10 @@ pub(super) fn advance<'scope>(
                 follower.give_up(error);
                 break;
             }
+        }
+        // Without the registration redo may be gone that the follower still has to read.
+        if let Err(error) = consumer.alive() {
+            follower.give_up(error.into());
         }
         // An error here means that the session is gone, and the registration with it.
         drop(consumer.unregister());

@@ -119,7 +119,23 @@ impl Capture<'_> {
             (!self.copier.inventory.has_unchanged(entry)).then(|| (entry.clone(), role))
         });
         let changed = changed.collect();
-        self.copier.files(changed)
+        self.copier.files(changed)?;
+        self.make_log_tables(entries)
+    }
+
+    /// Sends the files of empty log tables in the place of the server's own: it writes to those whenever it likes.
+    fn make_log_tables(&mut self, entries: &BTreeMap<String, Entry>) -> Result<()> {
+        let Copier { context, inventory, .. } = &mut self.copier;
+        for entry in entries.values() {
+            let When::LogTable(file) = self.layout.when(&entry.path) else { continue };
+            if !inventory.has_same_file(entry) {
+                let copied = context.made_of(entry, Role::EngineFile, file.when_empty())?;
+                if let Some(copied) = copied {
+                    inventory.add_file(&entry.path, copied);
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<Rescan> {

@@ -14,9 +14,39 @@ pub enum When {
     Early(Role),
     /// Before the locks, and again while its tables are closed to writes if it has changed since.
     Table,
+    /// Of a log table of the server, which nobody may lock: the backup has the files of an empty one.
+    LogTable(LogTableFile),
     /// Not part of a backup.
     Never,
 }
+
+/// A file of a CSV table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogTableFile {
+    /// The rows.
+    Rows,
+    /// How many, and whether the table was closed in good order.
+    Meta,
+}
+
+impl LogTableFile {
+    /// Its bytes where there are no rows (`storage/csv/ha_tina.cc`): magic, version, four counters, "not dirty".
+    #[must_use]
+    pub fn when_empty(self) -> &'static [u8] {
+        const META: [u8; 35] = {
+            let mut bytes = [0; 35];
+            bytes[0] = 254;
+            bytes[1] = 1;
+            bytes
+        };
+        match self {
+            Self::Rows => &[],
+            Self::Meta => &META,
+        }
+    }
+}
+
+const LOG_TABLES: &[&str] = &["mysql/general_log.", "mysql/slow_log."];
 
 /// The files that the server's own settings name.
 #[derive(Debug, Default)]
@@ -53,6 +83,15 @@ impl Layout {
         if self.own_logs.contains(path) {
             return When::Never;
         }
+        if let Some(extension) = LOG_TABLES.iter().find_map(|table| path.strip_prefix(table)) {
+            match extension {
+                "CSV" => return When::LogTable(LogTableFile::Rows),
+                "CSM" => return When::LogTable(LogTableFile::Meta),
+                // The only other engine they can have keeps in memory what belongs to its files.
+                "MYD" | "MYI" => return When::Never,
+                _ => {}
+            }
+        }
         if ends(&[".ibd"]) {
             return When::Tablespace(Role::Tablespace);
         }
@@ -88,6 +127,11 @@ mod tests {
             ("db/t#p#p0.ibd", When::Tablespace(Role::Tablespace)),
             ("db/t_364.sdi", When::Early(Role::Other)),
             ("db/t.MYD", When::Table),
+            ("mysql/general_log.CSV", When::LogTable(LogTableFile::Rows)),
+            ("mysql/slow_log.CSM", When::LogTable(LogTableFile::Meta)),
+            ("mysql/slow_log.MYI", When::Never),
+            ("mysql/slow_log_228.sdi", When::Early(Role::Other)),
+            ("db/general_log.CSV", When::Table),
             ("mysqld-auto.cnf", When::Early(Role::Other)),
             ("auto.cnf", When::Never),
             ("#innodb_redo", When::Never),
