@@ -26,22 +26,19 @@ use holdfast_core::{
 };
 use holdfast_repo::{
     Repo, RunNo,
-    expire::{ExpireRequest, expire},
-    history::History,
     hooks::Hooks,
-    prune::{PruneOptions, prune},
-    reader::ChunkSource,
-    run::RunOptions,
     store::{
         faulty::{Call, FaultyStore},
         open_store,
     },
-    writer::{ChunkRewriter, WriterOptions},
 };
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::super::{log, password};
+use super::{
+    super::{log, password},
+    prune::prune_everything,
+};
 
 const ORDERS: &str = "HOLDFAST_TEST_ORDERS";
 /// No step of a small backup takes so long, however busy the machine.
@@ -77,8 +74,7 @@ impl Place {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Work {
     BackUp,
-    Expire { backups: Vec<u64> },
-    Prune { rewrite_below_percent: u64 },
+    Prune,
     Restore { backup: u64, target: PathBuf, server: PathBuf },
 }
 
@@ -180,30 +176,14 @@ impl Listener for Quiet {
 }
 
 fn work(place: &Place, work: &Work, repo: &Arc<Repo>) {
-    let client = RunOptions::of_this_process();
     match work {
         Work::BackUp => {
             let report = backup::run(repo, &place.backup_options(), &Quiet, &Cancel::default())
                 .unwrap_or_else(failed_operation);
             println!("backup {}", report.backup);
         }
-        Work::Expire { backups } => {
-            let request = ExpireRequest::Exactly(backups.iter().copied().map(RunNo).collect());
-            expire(repo, &log(), &request, &client).unwrap_or_else(failed);
-        }
-        Work::Prune { rewrite_below_percent } => {
-            let options = PruneOptions {
-                grace: Duration::ZERO,
-                resume_window: Duration::ZERO,
-                rewrite_below_percent: *rewrite_below_percent,
-                ..PruneOptions::default()
-            };
-            let prunes = History::read(repo, &log()).unwrap().prunes(repo).unwrap();
-            let source = ChunkSource::new(Arc::clone(repo), log(), Arc::new(prunes), 32 << 20);
-            let hooks = Hooks::new(point);
-            let mut rewriter =
-                ChunkRewriter::new(Arc::new(source), WriterOptions { hooks, ..WriterOptions::default() });
-            prune(repo, &log(), &options, Some(&mut rewriter), &client).unwrap_or_else(failed);
+        Work::Prune => {
+            prune_everything(repo, Hooks::new(point)).unwrap_or_else(failed);
         }
         Work::Restore { backup, target, server } => {
             let options =

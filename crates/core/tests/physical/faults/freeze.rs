@@ -57,7 +57,7 @@ impl Store for Later {
 }
 
 /// The same repository, twenty minutes later.
-fn later(place: &Place) -> Arc<Repo> {
+pub(super) fn later(place: &Place) -> Arc<Repo> {
     let store = Later(open_store(place.repo.to_str().unwrap()).unwrap());
     Arc::new(Repo::open(Arc::new(store), Some(&password())).unwrap())
 }

@@ -8,6 +8,7 @@ use std::{
     collections::HashMap,
     fs,
     path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -27,6 +28,7 @@ use super::*;
 mod child;
 mod freeze;
 mod kill;
+mod prune;
 mod room;
 mod source;
 
@@ -108,7 +110,9 @@ impl Scene {
     fn write_redo(&self, kib: usize, pause: Duration) {
         const PIECE_KIB: usize = 64;
         let mut conn = Conn::new(self.source().opts().read_timeout(Some(STATEMENT_MAX))).unwrap();
-        let mut rng = Rng::new(kib as u64);
+        // Never the same text again, which would not be new to a backup.
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let mut rng = Rng::new(CALLS.fetch_add(1, Ordering::Relaxed));
         for piece in 0..kib.div_ceil(PIECE_KIB) {
             let text: String = (0..PIECE_KIB << 6).map(|_| format!("{:016x}", rng.next_u64())).collect();
             conn.query_drop(format!("REPLACE INTO f.large VALUES ({}, '{text}')", piece % 64)).unwrap();
@@ -141,23 +145,17 @@ impl Scene {
 
     /// Backups that stand.
     fn standing(&self) -> Vec<u64> {
-        self.history().standing().map(|outcome| outcome.run.0).collect()
+        standing_in(&self.stage.repo)
     }
 
     /// All that stands is whole, as far as names, sizes and refs tell.
     fn assert_whole(&self) {
-        self.check(CheckOptions::default());
+        check_all(&self.stage.repo, None);
     }
 
     /// All that stands is whole, to the byte.
     fn assert_readable(&self) {
-        self.check(CheckOptions { read_data: Some(1.0), ..CheckOptions::default() });
-    }
-
-    fn check(&self, options: CheckOptions) {
-        let report = check(&self.stage.repo, &log(), options).unwrap();
-        assert!(report.findings.is_empty(), "{:#?}", report.findings);
-        assert_eq!(report.backups, self.standing().len() as u64);
+        check_all(&self.stage.repo, READ_ALL);
     }
 
     /// Waits until nobody is kept from anything; returns how long that took.
@@ -177,6 +175,20 @@ impl Scene {
         stage.prove(newest);
         stage.prove(first);
     }
+}
+
+fn standing_in(repo: &Repo) -> Vec<u64> {
+    let history = History::read(repo, &log()).unwrap();
+    history.standing().map(|outcome| outcome.run.0).collect()
+}
+
+const READ_ALL: Option<f64> = Some(1.0);
+
+/// Finds nothing wrong with anything that stands.
+fn check_all(repo: &Arc<Repo>, read_data: Option<f64>) {
+    let report = check(repo, &log(), CheckOptions { read_data, ..CheckOptions::default() }).unwrap();
+    assert!(report.findings.is_empty(), "{:#?}", report.findings);
+    assert_eq!(report.backups, standing_in(repo).len() as u64);
 }
 
 /// An operation that is held at a point, by one of its threads.

@@ -6,6 +6,11 @@ use super::*;
 
 /// Tablespaces are copied, other files are not.
 const IN_MID_COPY: &str = "backup.tablespaces.copied";
+/// How MySQL says that it waits for us, by the name it gives us. It may well wait for its own checkpoints.
+const STALLED_BY_US: &str = "the 'MEB' consumer still lagging";
+/// The redo follower is about to read.
+const REDO_READ: &str = "backup.redo.read";
+
 impl Scene {
     fn begin_held_in_mid_copy(&self) -> Held {
         self.begin_held(&self.place(), IN_MID_COPY, 1)
@@ -56,6 +61,44 @@ fn mariadb_10_11_dies_during_a_backup() {
 #[test]
 fn mysql_9_7_dies_during_a_backup() {
     backup_survives_death_of_the_server(ServerKind::MySql97, 62);
+}
+
+/// The log goes round while the reader is held up.
+#[test]
+fn mariadb_10_11_overwrites_redo_that_was_not_copied() {
+    const LOG_MIB: u32 = 4;
+    let scene = with_small_log(ServerKind::MariaDb1011, 63, LOG_MIB);
+    let first = scene.stage.back_up();
+    let held = scene.begin_held(&scene.place(), REDO_READ, 1);
+    scene.write_redo(3 * 1024 * LOG_MIB as usize, Duration::ZERO);
+    held.ended().assert_said(
+        ErrorKind::Failed,
+        &["the redo log was overwritten before it was copied", "the log holds"],
+        "innodb_log_file_size",
+    );
+    let next = scene.assert_next_works_after_failure(&first);
+    scene.prove(&first, &next);
+}
+
+/// The consumer holds back redo while the reader is held up: the backup lets go before the server has to wait for it.
+#[test]
+fn mysql_9_7_is_never_stalled_by_a_backup_that_does_not_read_its_redo() {
+    const LOG_MIB: u32 = 8;
+    let scene = with_small_log(ServerKind::MySql97, 64, LOG_MIB);
+    let first = scene.stage.back_up();
+    let held = scene.begin_held(&scene.place(), REDO_READ, 3);
+    // More than the log holds, not so fast that the server could get from one look of the guard to the stall.
+    scene.write_redo((1024 + 256) * LOG_MIB as usize, Duration::from_millis(30));
+    let log = scene.source().log();
+    assert!(!log.contains(STALLED_BY_US), "{log}");
+    assert!(is_free(scene.source()));
+    held.ended().assert_said(
+        ErrorKind::Failed,
+        &["given up before the server would have to wait", "bytes behind"],
+        "innodb_redo_log_capacity",
+    );
+    let next = scene.assert_next_works_after_failure(&first);
+    scene.prove(&first, &next);
 }
 
 /// Another file takes the place of the log.
