@@ -8,11 +8,12 @@
 //!   dropped, and the captured redo is rewritten to say so ([`super::redo`]).
 //! - MySQL: the dictionary remembers absolute paths, and the server finds a moved file by its space id when it scans
 //!   its data directory ("is moved to"). A general tablespace must not be in a directory below it, but may be in it.
-//!   Verified on 9.7.4: general, undo and DATA DIRECTORY tablespaces recovered from there, and were used after that.
+//!   Verified on 9.7.4: general, undo and DATA DIRECTORY tablespaces recovered from there, and were used after that;
+//!   also under another file name, which those get that would have the same one.
 //! - A file of another engine behind a link becomes an ordinary file in the link's place.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -21,7 +22,7 @@ use std::{
 use holdfast_formats::{Flavor, SpaceId};
 use holdfast_repo::item::{FileRole, Item, ItemPath, ItemType};
 
-use super::target::LOST_AND_FOUND;
+use super::{opened::Opened, target::LOST_AND_FOUND};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The file that says a restore is not complete.
@@ -38,6 +39,11 @@ pub(super) const REDO_MARIADB: &str = "ib_logfile0";
 /// MySQL's redo log, which is one file after a restore.
 pub(super) const REDO_MYSQL: &str = "#innodb_redo/#ib_redo0";
 const REDO_MYSQL_DIR: &str = "#innodb_redo";
+
+/// MySQL: begins the paths, in a backup, of files from outside of the data directory.
+const OUTSIDE: &[u8] = b"#outside/";
+/// After all of those.
+const OUTSIDE_LAST: &[u8] = b"#outside0";
 
 /// MySQL: this tablespace may hold several tables (`FSP_FLAGS_POS_SHARED`).
 const FLAG_SHARED: u32 = 1 << 11;
@@ -98,12 +104,39 @@ pub(super) struct Layout<'a> {
     flavor: Flavor,
     redo_encrypted: bool,
     maps: &'a [(PathBuf, PathBuf)],
+    /// Names at the top of the target that several files of the backup would have.
+    contested: HashSet<Vec<u8>>,
     taken: HashSet<Place>,
 }
 
 impl<'a> Layout<'a> {
     pub(super) fn new(flavor: Flavor, redo_encrypted: bool, maps: &'a [(PathBuf, PathBuf)]) -> Self {
-        Self { flavor, redo_encrypted, maps, taken: HashSet::new() }
+        Self { flavor, redo_encrypted, maps, contested: HashSet::new(), taken: HashSet::new() }
+    }
+
+    /// For the items of this backup.
+    pub(super) fn of(opened: &Opened, maps: &'a [(PathBuf, PathBuf)]) -> Result<Self> {
+        let mut layout = Self::new(opened.server.version.flavor, opened.redo_encrypted(), maps);
+        let mut claims: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
+        for item in opened.backup.items() {
+            let item = item?;
+            if item.path.as_bytes() > OUTSIDE_LAST {
+                break;
+            }
+            if let Some(outside) = &item.outside
+                && item.path.as_bytes().starts_with(OUTSIDE)
+                && let Decision::File { place, .. } = layout.outside(&item, outside)?
+            {
+                *claims.entry(place.path.as_bytes().to_vec()).or_default() += 1;
+            }
+        }
+        for (name, count) in claims {
+            let path = ItemPath::new(name.clone()).map_err(|error| damaged(error.to_string()))?;
+            if count > 1 || opened.backup.find(&path)?.is_some() {
+                layout.contested.insert(name);
+            }
+        }
+        Ok(layout)
     }
 
     /// The redo file's place.
@@ -221,11 +254,23 @@ impl<'a> Layout<'a> {
             let tail = parts.get(parts.len().saturating_sub(count)..).unwrap_or_default().join(&b'/');
             ItemPath::new(tail).map_err(|error| damaged(format!("outside path of {}: {error}", item.path)))
         };
+        // A server knows these by their ids, whatever their files are called, but for the ending.
+        let top = || {
+            let path = tail(1)?;
+            match &item.tablespace {
+                Some(tablespace) if self.contested.contains(path.as_bytes()) => {
+                    numbered(&path, tablespace.space)
+                }
+                _ => Ok(path),
+            }
+        };
         let shared = item.tablespace.is_some_and(|tablespace| tablespace.flags & FLAG_SHARED != 0);
         let system = item.tablespace.is_some_and(|tablespace| tablespace.space == SpaceId::SYSTEM);
         match (self.flavor, item.role) {
+            (Flavor::MySql, FileRole::UndoTablespace) if item.path.as_bytes().starts_with(OUTSIDE) => top(),
             (Flavor::MySql, FileRole::UndoTablespace | FileRole::SystemTablespace) => tail(1),
-            (Flavor::MySql, FileRole::Tablespace) if shared || system => tail(1),
+            (Flavor::MySql, FileRole::Tablespace) if shared => top(),
+            (Flavor::MySql, FileRole::Tablespace) if system => tail(1),
             // `<schema>/<table>.ibd`, as the server wants it wherever it is.
             (Flavor::MySql, FileRole::Tablespace) if item.path.as_bytes().starts_with(b"#") => tail(2),
             _ => Ok(item.path.clone()),
@@ -281,6 +326,15 @@ fn never_restored(flavor: Flavor, path: &ItemPath) -> Option<&'static str> {
         return Some("links to files outside are made anew where --map asks for them");
     }
     None
+}
+
+/// `ts.ibd` as `ts-7.ibd`.
+fn numbered(path: &ItemPath, space: SpaceId) -> Result<ItemPath> {
+    let name = path.as_bytes();
+    let end = name.iter().rposition(|byte| *byte == b'.').unwrap_or(name.len());
+    let (stem, ending) = name.split_at(end);
+    let name = [stem, format!("-{}", space.0).as_bytes(), ending].concat();
+    ItemPath::new(name).map_err(|error| damaged(format!("{path}: {error}")))
 }
 
 fn isl_of(data: &ItemPath) -> Result<ItemPath> {
@@ -395,6 +449,23 @@ pub(super) mod tests {
         assert!(matches!(decision, Decision::Mapped { pointer: Pointer::IslOnly { .. }, .. }));
         let other = item("db/y.MYD", FileRole::TableFile, 0, Some("/fast/y.MYD"));
         assert!(Layout::new(Flavor::MariaDb, true, &[]).decide(&other).is_ok());
+    }
+
+    /// Files from outside that would have one name have their tablespaces' numbers in it, but for what is inside.
+    #[test]
+    fn equal_names() {
+        let mut layout = Layout::new(Flavor::MySql, false, &[]);
+        layout.contested.extend([b"ts.ibd".to_vec(), b"u.ibu".to_vec(), b"undo_001".to_vec()]);
+        for (at, role, flags, outside, expected) in [
+            ("#outside/a/ts.ibd", FileRole::Tablespace, FLAG_SHARED, Some("/a/ts.ibd"), "ts-7.ibd"),
+            ("#outside/a/u.ibu", FileRole::UndoTablespace, 0, Some("/a/u.ibu"), "u-7.ibu"),
+            ("#outside/a/undo_001", FileRole::UndoTablespace, 0, Some("/a/undo_001"), "undo_001-7"),
+            ("#outside/a/free.ibd", FileRole::Tablespace, FLAG_SHARED, Some("/a/free.ibd"), "free.ibd"),
+            ("#outside/a/db/ts.ibd", FileRole::Tablespace, 0, Some("/a/db/ts.ibd"), "db/ts.ibd"),
+            ("ts.ibd", FileRole::Tablespace, FLAG_SHARED, None, "ts.ibd"),
+        ] {
+            assert_eq!(layout.decide(&item(at, role, flags, outside)).unwrap(), home(expected, false));
+        }
     }
 
     /// No item takes a name of ours, or another's place.

@@ -50,11 +50,10 @@ fn give_all(opened: &Opened, roots: &Roots, options: &RestoreOptions, owner: (u3
         tree.give(path, owner).map_err(|error| io_failed("give away", tree.path_of(path), error))?;
     }
     tree.give_root(owner).map_err(|error| io_failed("give away", tree.path(), error))?;
-    let encrypted = opened.redo_encrypted();
-    let mut layout = Layout::new(opened.server.version.flavor, encrypted, &options.maps);
     if options.maps.is_empty() {
         return Ok(());
     }
+    let mut layout = Layout::of(opened, &options.maps)?;
     for item in opened.backup.items() {
         if let Decision::Mapped { place, .. } = layout.decide(&item?)? {
             let tree = roots.tree(place.root)?;

@@ -145,7 +145,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     let redo = lay_out(&opened.redo, &opened.redo_item)?;
     let flavor = opened.server.version.flavor;
     let redo_path = Layout::redo_path(flavor)?;
-    let mut planner = Planner::new(opened, options, &survey);
+    let mut planner = Planner::new(opened, options, &survey)?;
     for item in opened.backup.items() {
         cancel.check()?;
         planner.add(&item?)?;
@@ -263,14 +263,13 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(opened: &'a Opened, options: &'a RestoreOptions, survey: &'a Survey) -> Self {
-        let encrypted = opened.redo_encrypted();
-        Self {
+    fn new(opened: &'a Opened, options: &'a RestoreOptions, survey: &'a Survey) -> Result<Self> {
+        Ok(Self {
             opened,
             options,
             survey,
             target: absolute(&options.target_dir).unwrap_or_else(|_| options.target_dir.clone()),
-            layout: Layout::new(opened.server.version.flavor, encrypted, &options.maps),
+            layout: Layout::of(opened, &options.maps)?,
             files: 0,
             bytes: 0,
             growth: HashMap::new(),
@@ -283,7 +282,7 @@ impl<'a> Planner<'a> {
             pointers: Vec::new(),
             mapped: Vec::new(),
             keep: BTreeMap::new(),
-        }
+        })
     }
 
     fn add(&mut self, item: &Item) -> Result<()> {
@@ -466,8 +465,7 @@ impl<'a> Planner<'a> {
     }
 
     fn hole_bytes(&self, roots: &[Root], cancel: &Cancel) -> Result<u64> {
-        let mut layout =
-            Layout::new(self.opened.server.version.flavor, self.opened.redo_encrypted(), &self.options.maps);
+        let mut layout = Layout::of(self.opened, &self.options.maps)?;
         let mut bytes = 0_u64;
         for item in self.opened.backup.items() {
             cancel.check()?;

@@ -50,6 +50,24 @@ impl TablespaceEntry {
     }
 }
 
+/// Fails where two files would have one path in the backup: one of them would be lost.
+pub(super) fn each_path_once(found: &[TablespaceEntry]) -> Result<()> {
+    let mut paths = BTreeMap::new();
+    for TablespaceEntry { entry, .. } in found {
+        if let Some(other) = paths.insert(&entry.path, &entry.real) {
+            let (one, other) = (entry.real.display(), other.display());
+            return Err(Error::failed(format!(
+                "{one} and {other} would both be {} in the backup",
+                entry.path
+            ))
+            .hinted(
+                "the server uses one of them: which one shows in its information_schema; move the other away",
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Everything copied so far.
 #[derive(Default)]
 pub struct Inventory {

@@ -23,6 +23,8 @@ use holdfast_testkit::{
     replica::{self, Position},
 };
 
+use mysql::prelude::Queryable;
+
 use crate::capture::Told;
 
 fn new_repo() -> Arc<Repo> {
@@ -214,4 +216,92 @@ fn encrypted_mariadb_is_restored_by_a_server_that_has_the_keys() {
     let position = Position::Gtid(backup.position.gtid.unwrap());
     replica::catch_up(&source, &copy, &position, Duration::from_secs(120)).unwrap();
     assert_equal_checksums(&source, &copy).unwrap();
+}
+
+/// General and undo tablespaces of equal names in several directories, the data directory among them, all come home.
+#[test]
+fn mysql_tablespaces_of_equal_names_come_home_side_by_side() {
+    let kind = ServerKind::MySql97;
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    let outside = source.outside();
+    for dir in ["a", "b", "u"] {
+        fs::create_dir(outside.join(dir)).unwrap();
+    }
+    source.exec("CREATE DATABASE e").unwrap();
+    let at = |dir: &str, name: &str| format!("{}/{dir}/{name}", outside.display());
+    for (n, file) in [at("a", "ts.ibd"), at("b", "ts.ibd"), "ts.ibd".to_owned()].iter().enumerate() {
+        source
+            .exec_all([
+                format!("CREATE TABLESPACE ts{n} ADD DATAFILE '{file}'"),
+                format!("CREATE TABLE e.t{n} (i INT PRIMARY KEY, v VARCHAR(100)) TABLESPACE ts{n}"),
+                format!("INSERT INTO e.t{n} VALUES (1, 'in {n}'), (2, 'too')"),
+            ])
+            .unwrap();
+    }
+    for (n, file) in [at("a", "u.ibu"), at("b", "u.ibu"), "u.ibu".to_owned()].iter().enumerate() {
+        source.exec(format!("CREATE UNDO TABLESPACE u{n} ADD DATAFILE '{file}'")).unwrap();
+    }
+    let mut open = source.conn().unwrap();
+    open.query_drop("BEGIN").unwrap();
+    open.query_drop("UPDATE e.t0 SET v = 'never committed'").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let repo = new_repo();
+    let backup = back_up(&repo, &source, dir.path());
+    open.query_drop("ROLLBACK").unwrap();
+    for prepare in [true, false] {
+        let target = dir.path().join(format!("prepared {prepare}"));
+        let report =
+            restore(&repo, &backup, &RestoreOptions { prepare, ..options(kind, target.clone()) }).unwrap();
+        assert_eq!(report.prepared.is_some(), prepare);
+        let mut copy = Server::attach(kind, &target, ServerOptions::default()).unwrap();
+        for restarted in [false, true] {
+            let tables = assert_equal_checksums(&source, &copy).unwrap();
+            assert!(tables >= 3, "{tables}");
+            let open = open_files(&copy);
+            assert!(!open.iter().any(|path| path.starts_with(&outside)), "{open:?}");
+            let names: u64 = copy
+                .value("SELECT COUNT(*) FROM information_schema.INNODB_TABLESPACES WHERE NAME IN ('ts0','ts1','ts2','u0','u1','u2')")
+                .unwrap();
+            assert_eq!(names, 6);
+            if !restarted {
+                copy.exec_all(["BEGIN", "UPDATE e.t1 SET v = CONCAT(v, '!')", "ROLLBACK"]).unwrap();
+                copy.restart().unwrap();
+            }
+        }
+    }
+}
+
+/// Undo tablespaces beside the data directory, and another of an equal name elsewhere.
+#[test]
+fn mysql_undo_tablespaces_of_equal_names_in_the_undo_directory_and_elsewhere_come_home() {
+    let kind = ServerKind::MySql97;
+    let dir = tempfile::tempdir().unwrap();
+    let undo = dir.path().join("undo");
+    fs::create_dir(&undo).unwrap();
+    let source = Server::start(
+        kind,
+        ServerOptions::default().init_arg(format!("--innodb-undo-directory={}", undo.display())),
+    )
+    .unwrap();
+    let elsewhere = source.outside();
+    source
+        .exec_all([
+            "CREATE UNDO TABLESPACE u0 ADD DATAFILE 'u.ibu'".to_owned(),
+            format!("CREATE UNDO TABLESPACE u1 ADD DATAFILE '{}/u.ibu'", elsewhere.display()),
+            "CREATE DATABASE e".to_owned(),
+            "CREATE TABLE e.t (i INT PRIMARY KEY)".to_owned(),
+            "INSERT INTO e.t VALUES (1), (2)".to_owned(),
+        ])
+        .unwrap();
+    assert!(undo.join("u.ibu").exists() && undo.join("undo_001").exists());
+    let repo = new_repo();
+    let backup = back_up(&repo, &source, dir.path());
+    let target = dir.path().join("target");
+    restore(&repo, &backup, &options(kind, target.clone())).unwrap();
+    let copy = Server::attach(kind, &target, ServerOptions::default()).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+    copy.exec_all(["SET GLOBAL innodb_fast_shutdown = 0", "UPDATE e.t SET i = i + 10"]).unwrap();
+    let open = open_files(&copy);
+    let away = |path: &PathBuf| path.starts_with(&elsewhere) || path.starts_with(&undo);
+    assert!(!open.iter().any(away), "{open:?}");
 }

@@ -63,8 +63,7 @@ pub(super) fn run(
         progress: &progress,
         written: Written { deleted: plan.delete.len() as u64, ..Written::default() },
     };
-    let encrypted = opened.redo_encrypted();
-    let mut layout = Layout::new(opened.server.version.flavor, encrypted, &options.maps);
+    let mut layout = Layout::of(opened, &options.maps)?;
     for item in opened.backup.items() {
         let item = item?;
         match layout.decide(&item)? {

@@ -12,7 +12,7 @@ use crate::{
         Role,
         copier::Copier,
         files::{Entry, Signature, read_failed, walk},
-        inventory::{Found, Rescan, TablespaceEntry, Verdict},
+        inventory::{Found, Rescan, TablespaceEntry, Verdict, each_path_once},
         outside::{OutsideFiles, number_system_files},
         redo::mariadb::FileNotes,
     },
@@ -91,6 +91,7 @@ impl Capture<'_> {
         tablespaces.extend(system.chain(undo).map(|(entry, role)| TablespaceEntry::new(entry, role)));
         entries.extend(outside.aria.into_iter().map(|entry| (entry.path.clone(), entry)));
         number_system_files(self.facts, &mut tablespaces)?;
+        each_path_once(&tablespaces)?;
         Ok(Listing { tablespaces, others: entries })
     }
 

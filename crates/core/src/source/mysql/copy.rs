@@ -17,7 +17,7 @@ use crate::{
         Role,
         copier::Copier,
         files::{Entry, path_text, walk},
-        inventory::{Found, Rescan, Spaces, TablespaceEntry, Verdict},
+        inventory::{Found, Rescan, Spaces, TablespaceEntry, Verdict, each_path_once},
         outside::{OutsideFiles, number_system_files},
         redo::mysql::IndexLoads,
     },
@@ -92,7 +92,9 @@ impl Capture<'_> {
         let own_paths: BTreeSet<_> =
             own.system.iter().chain(&own.undo).filter_map(|entry| entry.real.canonicalize().ok()).collect();
         let system = own.system.into_iter().map(|entry| (entry, Role::System));
-        let undo = own.undo.into_iter().map(|entry| (entry, Role::Undo));
+        // By their whole paths: elsewhere may be others of the same names.
+        let undo = own.undo.iter().filter_map(|entry| outside(&inside, &entry.real));
+        let undo = undo.map(|entry| (entry, Role::Undo));
         tablespaces.extend(system.chain(undo).map(|(entry, role)| TablespaceEntry::new(entry, role)));
         for file in self.questions.ask(status::mysql_files)? {
             let real = self.options.map_path(&inside.join(file.path));
@@ -102,6 +104,7 @@ impl Capture<'_> {
             }
         }
         number_system_files(self.facts, &mut tablespaces)?;
+        each_path_once(&tablespaces)?;
         Ok(Listing { tablespaces, others: entries })
     }
 
