@@ -32,6 +32,8 @@ use crate::error::{Context, Error, ErrorKind, Result};
 const SERVER_LOCKS: [&str; 2] = ["ibdata1", "aria_log_control"];
 /// What only a data directory has.
 const DATA_DIRECTORY_SIGNS: [&str; 4] = ["ibdata1", "ibdata1.partial", MARKER, REPORT];
+/// What is in the place of a file that is set aside, for who looks into it. Much shorter than any such file.
+const OBSTACLE: &str = "holdfast: the restore into this directory is not complete; run it again\n";
 /// Longest marker that is read.
 const MARKER_BYTES_MAX: u64 = 64 << 20;
 
@@ -180,10 +182,12 @@ impl Claim {
         writing().map_err(|error| io_failed("write", self.tree.path_of(&path), error))
     }
 
-    /// Puts the files aside without which no server starts. From here on none does, and its locks are not needed:
-    /// they are on files that are to be written, and any closing of such a file would give them up anyway.
-    pub(super) fn set_aside(&mut self, held: &[ItemPath]) -> Result<()> {
-        for path in held {
+    /// Puts the files aside without which no server starts, and for those in `held` something in their place that no
+    /// server takes: where there is no system tablespace, MariaDB makes a new one. From here on no server starts, and
+    /// its locks are not needed: they are on files that are to be written, and any closing of such a file would give
+    /// them up anyway.
+    pub(super) fn set_aside(&mut self, held: &[ItemPath], redo: &ItemPath) -> Result<()> {
+        for path in held.iter().chain([redo]) {
             let partial = partial_of(path)?;
             let failed = |error| io_failed("set aside", self.tree.path_of(path), error);
             let found = self.tree.look(path).map_err(failed)?;
@@ -196,9 +200,22 @@ impl Claim {
                 self.tree.remove(path).map_err(failed)?;
             }
         }
+        for path in held {
+            self.block(path).map_err(|error| io_failed("write", self.tree.path_of(path), error))?;
+        }
         self.tree.sync_dir(None).map_err(|error| io_failed("write", self.tree.path(), error))?;
         self.server_locks = None;
         Ok(())
+    }
+
+    /// Whatever opens this file finds that it is none.
+    fn block(&self, path: &ItemPath) -> io::Result<()> {
+        if self.tree.look(path)?.is_some() {
+            return Ok(());
+        }
+        let mut file = self.tree.create_file(path, 0o600)?;
+        file.write_all(OBSTACLE.as_bytes())?;
+        file.sync_all()
     }
 
     /// Takes the marker away: the restore is complete.
@@ -312,11 +329,17 @@ mod tests {
         fs::write(dir.path().join("ibdata1"), "old").unwrap();
         let held = [ItemPath::new("ibdata1").unwrap(), ItemPath::new("aria_log_control").unwrap()];
         let mut claim = Claim::take(dir.path(), &marker(1)).unwrap();
-        claim.set_aside(&held).unwrap();
-        fs::write(dir.path().join("ibdata1"), "made by a server that found none").unwrap();
-        claim.set_aside(&held).unwrap();
-        assert_eq!(fs::read(dir.path().join("ibdata1.partial")).unwrap(), b"old");
-        assert!(!dir.path().join("ibdata1").exists());
+        let redo = ItemPath::new("ib_logfile0").unwrap();
+        claim.set_aside(&held, &redo).unwrap();
+        fs::write(dir.path().join("ibdata1"), "made by a server").unwrap();
+        fs::write(dir.path().join("ib_logfile0"), "made by a server").unwrap();
+        claim.set_aside(&held, &redo).unwrap();
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read("ibdata1.partial"), "old");
+        for held in ["ibdata1", "aria_log_control"] {
+            assert_eq!(read(held), OBSTACLE);
+        }
+        assert!(!dir.path().join("ib_logfile0").exists());
         claim.release().unwrap();
         assert!(!dir.path().join(MARKER).exists());
     }

@@ -128,8 +128,7 @@ pub fn run(
 }
 
 fn set_aside(claim: &mut Claim, plan: &Plan) -> Result<()> {
-    let all: Vec<_> = plan.held.iter().chain([&plan.redo_path]).cloned().collect();
-    claim.set_aside(&all)
+    claim.set_aside(&plan.held, &plan.redo_path)
 }
 
 /// Says in the target what it is, and takes the marker away.

@@ -33,6 +33,7 @@ use crate::{
     error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
     physical::{BinlogPosition, CapturedRedo, Position},
+    points::point,
     server::{
         ServerFacts,
         process::{Network, RunAs, ServerBinary, ServerExit, ServerRun},
@@ -198,7 +199,9 @@ pub(super) fn run(
         scratch: scratch(tree.path()),
         run_as: Some(run_as),
     };
-    let exit = server_run.start()?.wait(cancel)?;
+    let running = server_run.start()?;
+    point("restore.recovering");
+    let exit = running.wait(cancel)?;
     let recovered = check(opened, &exit, roots).map_err(|error| hinted(error, opened, options))?;
     if let Network::Shared(why) = &exit.network {
         let text =

@@ -367,9 +367,10 @@ fn assert_restored(target: &Path, files: &Files) {
     assert!(target.join("empty").is_dir());
 }
 
-/// Whether a server could start on it, or would make a new system tablespace.
+/// Whether a server could start on it: what it needs has its name, and there is nothing else of that name.
 fn is_startable(target: &Path) -> bool {
-    ["ibdata1", "aria_log_control", "ib_logfile0"].iter().all(|name| target.join(name).exists())
+    let is_real = |name| fs::read(target.join(name)).is_ok_and(|bytes| !bytes.starts_with(b"holdfast: "));
+    ["ibdata1", "aria_log_control", "ib_logfile0"].into_iter().all(is_real)
 }
 
 /// Everything is there, as it was; holes are holes and zeros have room; nothing is kept that should not come back.

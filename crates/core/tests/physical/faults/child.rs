@@ -154,7 +154,11 @@ fn meet(deed: &Deed) {
                 kill_process(getpid(), Signal::KILL).unwrap();
             });
         }
-        Deed::Freeze => kill_process(getpid(), Signal::STOP).unwrap(),
+        Deed::Freeze => {
+            kill_process(getpid(), Signal::STOP).unwrap();
+            // The signal may reach another thread first: this one shall not get further meanwhile.
+            sleep(Duration::from_millis(200));
+        }
         Deed::Hold(file) => {
             File::create(file).unwrap();
             while file.exists() {

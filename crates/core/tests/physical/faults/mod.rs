@@ -29,6 +29,7 @@ mod child;
 mod freeze;
 mod kill;
 mod prune;
+mod restore;
 mod room;
 mod source;
 
