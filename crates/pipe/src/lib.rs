@@ -2,6 +2,7 @@
 //!
 //! Bytes in, bytes out: no network, no SQL, no files. `docs/repository.md` sections 5 to 8 give the layouts.
 
+pub mod aligned;
 pub mod codec;
 pub mod hash;
 pub mod meter;
@@ -9,6 +10,7 @@ pub mod seal;
 pub mod stop;
 pub mod throttle;
 
+pub use aligned::AlignedBuffer;
 pub use codec::{Codec, CodecError, Compression};
 pub use hash::{HashKey, PageHash};
 pub use seal::{ObjectKey, SealContext, SealError, Suite, TAG_BYTES};

@@ -77,7 +77,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "SIZE", alias = "use-memory", help_heading = "Resources")]
     pub(crate) prepare_memory: Option<ByteSize>,
 
-    /// Threads that fetch and write [default: one for each processor, at most 8]
+    /// Threads that fetch and write [default: two for each processor, at most 8]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Resources")]
     pub(crate) parallel: Option<usize>,
 

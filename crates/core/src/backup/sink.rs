@@ -96,6 +96,10 @@ impl Sink for WriterSink<'_> {
         self.writer.drop_directory(&item_path(path)?);
         Ok(())
     }
+
+    fn drain(&self) -> Result<()> {
+        self.writer.drain().map_err(write_failed)
+    }
 }
 
 fn id(file: FileId) -> holdfast_repo::writer::FileId {

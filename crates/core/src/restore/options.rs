@@ -52,7 +52,8 @@ impl RestoreOptions {
             server_binary: None,
             search_path: Vec::new(),
             owner: None,
-            parallel: processors.min(PARALLEL_MAX),
+            // Each waits for the disk while it writes.
+            parallel: (2 * processors).min(PARALLEL_MAX),
             memory_bytes: MEMORY_BYTES,
             prepare_memory_bytes: None,
             allow_version: false,

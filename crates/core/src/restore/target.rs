@@ -184,6 +184,16 @@ impl Tree {
         Ok(Some(file))
     }
 
+    /// Opens a regular file once more, for writing past the page cache; `None` where that is not known.
+    pub(super) fn open_direct(&self, path: &ItemPath) -> io::Result<Option<File>> {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::DIRECT;
+        match self.resolve(path.as_bytes(), flags, Mode::empty()) {
+            Ok(file) => Ok(Some(file.into())),
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// What is at `path`; `None` if nothing.
     pub(super) fn look(&self, path: &ItemPath) -> io::Result<Option<Found>> {
         let found = self

@@ -18,14 +18,14 @@ use holdfast_formats::{
     page::{PageState, check_page, doublewrite_ranges},
     tablespace::Geometry,
 };
-use holdfast_pipe::{Stop, throttle::Throttle};
+use holdfast_pipe::{AlignedBuffer, Stop, throttle::Throttle};
 use rustix::fs::{SeekFrom, seek};
 
 use super::{
     FileId, FileSpec, Pages, RedoProgress, Role, Sink,
     files::{Entry, FileKey, Inode, Signature, path_text, read_failed},
     inventory::TablespaceEntry,
-    page_reader::{ExtentBuffer, PageReader, ReadMode},
+    page_reader::{PageReader, ReadMode},
 };
 use crate::{
     error::{Error, Result},
@@ -521,17 +521,17 @@ impl CopyContext<'_> {
 /// Buffers of one reader thread.
 #[derive(Debug)]
 pub struct Buffers {
-    extent: ExtentBuffer,
-    second: ExtentBuffer,
-    page: ExtentBuffer,
+    extent: AlignedBuffer,
+    second: AlignedBuffer,
+    page: AlignedBuffer,
 }
 
 impl Default for Buffers {
     fn default() -> Self {
         Self {
-            extent: ExtentBuffer::new(EXTENT_BYTES),
-            second: ExtentBuffer::new(EXTENT_BYTES),
-            page: ExtentBuffer::new(PAGE0_BYTES + 4096),
+            extent: AlignedBuffer::new(EXTENT_BYTES),
+            second: AlignedBuffer::new(EXTENT_BYTES),
+            page: AlignedBuffer::new(PAGE0_BYTES + 4096),
         }
     }
 }

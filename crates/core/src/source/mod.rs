@@ -107,6 +107,8 @@ pub trait Sink: Sync {
     fn directory(&self, path: &str, mode: u16) -> Result<()>;
     /// A directory is not part of the backup after all.
     fn directory_gone(&self, path: &str) -> Result<()>;
+    /// Waits until what was sent keeps the processors busy no longer: what is sent next, is sent under a lock.
+    fn drain(&self) -> Result<()>;
 }
 
 /// What a capture did to get its bytes.

@@ -11,10 +11,8 @@ use std::{
     path::Path,
 };
 
+use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
 use rustix::fs::{Advice, OFlags, fadvise};
-
-/// Alignment of offset, length and memory for direct reads.
-const ALIGNMENT: usize = 4096;
 
 /// How to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,41 +21,6 @@ pub enum ReadMode {
     Direct,
     /// Through it.
     Buffered,
-}
-
-/// A buffer whose contents begin at a multiple of [`ALIGNMENT`]. One for each reader thread.
-#[derive(Debug)]
-pub struct ExtentBuffer {
-    memory: Vec<u8>,
-    start: usize,
-    capacity: usize,
-}
-
-impl ExtentBuffer {
-    /// Room for `capacity` bytes.
-    #[must_use]
-    pub fn new(capacity: usize) -> Self {
-        let capacity = capacity.next_multiple_of(ALIGNMENT);
-        let memory = vec![0; capacity + ALIGNMENT];
-        let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Self { memory, start, capacity }
-    }
-
-    fn room(&mut self, len: usize) -> &mut [u8] {
-        let end = self.start + len.next_multiple_of(ALIGNMENT).min(self.capacity);
-        &mut self.memory[self.start..end]
-    }
-
-    /// The first `len` bytes of what was read.
-    #[must_use]
-    pub fn bytes(&self, len: usize) -> &[u8] {
-        &self.memory[self.start..self.start + len]
-    }
-
-    /// The same, to be mended.
-    pub fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + len]
-    }
 }
 
 /// An open file.
@@ -95,7 +58,7 @@ impl PageReader {
 
     /// Reads up to `len` bytes at `offset`, a multiple of 4,096 where reads are direct; fewer only at the end of the
     /// file.
-    pub fn read(&self, offset: u64, len: usize, buffer: &mut ExtentBuffer) -> io::Result<usize> {
+    pub fn read(&self, offset: u64, len: usize, buffer: &mut AlignedBuffer) -> io::Result<usize> {
         let room = buffer.room(len);
         let mut done = 0;
         while done < room.len() {
@@ -130,7 +93,7 @@ impl PageReader {
         &self,
         offset: u64,
         len: usize,
-        buffer: &mut ExtentBuffer,
+        buffer: &mut AlignedBuffer,
     ) -> io::Result<Option<Vec<u8>>> {
         let start = offset / ALIGNMENT as u64 * ALIGNMENT as u64;
         let skip = usize::try_from(offset - start).unwrap_or(0);
@@ -152,7 +115,7 @@ mod tests {
         std::fs::write(&path, &content).unwrap();
         for mode in [ReadMode::Direct, ReadMode::Buffered] {
             let reader = PageReader::open(&path, mode).unwrap();
-            let mut buffer = ExtentBuffer::new(1 << 16);
+            let mut buffer = AlignedBuffer::new(1 << 16);
             let mut all = Vec::new();
             loop {
                 let got = reader.read(all.len() as u64, 1 << 16, &mut buffer).unwrap();

@@ -139,6 +139,10 @@ impl Sink for DirectorySink {
         self.state.lock().unwrap().directories.remove(path);
         Ok(())
     }
+
+    fn drain(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 fn capture(server: &Server, sink: &dyn Sink, dir: &Path) -> Captured {

@@ -185,6 +185,14 @@ impl BackupWriter {
         self.pipeline.as_ref().ok_or(WriteError::Stopped)
     }
 
+    /// Waits until every chunk that is complete has been compressed.
+    ///
+    /// # Errors
+    /// The writer has stopped.
+    pub fn drain(&self) -> Result<(), WriteError> {
+        self.pipeline()?.wait_placed()
+    }
+
     /// What has been done so far; can be watched while the writer works.
     #[must_use]
     pub fn meters(&self) -> &Arc<WriterMeters> {

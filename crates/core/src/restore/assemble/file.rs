@@ -1,6 +1,7 @@
 //! One file being written, page by page, from several threads.
 
 use std::{
+    cell::RefCell,
     fs::{File, Permissions},
     io,
     num::NonZero,
@@ -9,6 +10,7 @@ use std::{
 };
 
 use holdfast_formats::Flavor;
+use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
 use rustix::{
     fs::{Advice, FallocateFlags, fadvise, fallocate},
     io::Errno,
@@ -19,8 +21,16 @@ use crate::error::Result;
 
 /// Writing back is started for runs of at least this length; shorter ones are left for the kernel to gather.
 const WRITE_BACK_BYTES_MIN: u64 = 256 << 10;
+/// Files of at least this size are written past the page cache, where runs of pages are long enough.
+pub(super) const DIRECT_FILE_BYTES_MIN: u64 = 4 << 20;
+const DIRECT_RUN_BYTES_MIN: usize = 128 << 10;
 /// Zeros are written in pieces of this size where the filesystem cannot allocate them.
 const ZEROS: &[u8] = &[0; 64 << 10];
+
+thread_local! {
+    /// What is written past the page cache must be aligned in memory; one for each writing thread.
+    static ALIGNED: RefCell<AlignedBuffer> = RefCell::new(AlignedBuffer::new(1 << 20));
+}
 
 /// What a file is to be.
 pub(super) struct FileSpec {
@@ -45,19 +55,22 @@ pub(super) struct FileSpec {
 /// An open file.
 pub(super) struct TargetFile {
     file: File,
+    /// The same, for writing past the page cache: a restored server reads past it, too, so what is left there would
+    /// cost a copy and be of no use.
+    direct: Option<File>,
     spec: FileSpec,
 }
 
 impl TargetFile {
     /// Gives the file its size and mode.
-    pub(super) fn begin(file: File, spec: FileSpec) -> Result<Self> {
+    pub(super) fn begin(file: File, direct: Option<File>, spec: FileSpec) -> Result<Self> {
         let begin = || {
             file.set_len(spec.size_bytes)?;
             // The owner must be able to read and write what a later restore may continue.
             file.set_permissions(Permissions::from_mode(u32::from(spec.mode & 0o777 | 0o600)))
         };
         begin().map_err(|error| io_failed("make", &spec.shown, error))?;
-        Ok(Self { file, spec })
+        Ok(Self { file, direct, spec })
     }
 
     pub(super) fn is_new(&self) -> bool {
@@ -90,12 +103,51 @@ impl TargetFile {
     pub(super) fn write(&self, first: u64, pages: &[u8]) -> Result<u64> {
         let (at, bytes) = self.range(first, (pages.len() / self.spec.page_bytes) as u64);
         let pages = pages.get(..usize::try_from(bytes).unwrap_or(usize::MAX)).unwrap_or_default();
-        self.write_with_holes(at, pages).map_err(|error| io_failed("write", &self.spec.shown, error))?;
+        let failed = |error| io_failed("write", &self.spec.shown, error);
+        if self.write_direct(at, pages).map_err(failed)? {
+            return Ok(bytes);
+        }
+        self.write_with_holes(at, pages).map_err(failed)?;
         if let (true, Some(len)) = (bytes >= WRITE_BACK_BYTES_MIN, NonZero::new(bytes)) {
             // Starts writing back, and drops pages that are clean, which these are not yet. Only advice.
             let _ = fadvise(&self.file, at, Some(len), Advice::DontNeed);
         }
         Ok(bytes)
+    }
+
+    /// `false`: nothing was written, since this run cannot be written so.
+    fn write_direct(&self, at: u64, pages: &[u8]) -> io::Result<bool> {
+        let Some(direct) = &self.direct else { return Ok(false) };
+        let is_aligned = at.is_multiple_of(ALIGNMENT as u64) && pages.len().is_multiple_of(ALIGNMENT);
+        let has_holes = || {
+            let flavor = self.spec.tablespace_of;
+            flavor.is_some_and(|flavor| {
+                pages.chunks(self.spec.page_bytes).any(|page| used_of_compressed(flavor, page).is_some())
+            })
+        };
+        if pages.len() < DIRECT_RUN_BYTES_MIN || !is_aligned || has_holes() {
+            return Ok(false);
+        }
+        ALIGNED.with_borrow_mut(|buffer| {
+            let mut done = 0;
+            for piece in pages.chunks(buffer.capacity()) {
+                buffer.bytes_mut(piece.len()).copy_from_slice(piece);
+                match direct.write_all_at(buffer.bytes(piece.len()), at + done) {
+                    // The disk wants another alignment.
+                    Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                        return Ok(false);
+                    }
+                    result => result?,
+                }
+                done += piece.len() as u64;
+            }
+            Ok(true)
+        })
+    }
+
+    /// Nothing more will be written.
+    pub(super) fn is_written(&mut self) {
+        self.direct = None;
     }
 
     fn write_with_holes(&self, at: u64, pages: &[u8]) -> io::Result<()> {
@@ -201,7 +253,7 @@ mod tests {
             sparse: false,
             tablespace_of: Some(Flavor::MariaDb),
         };
-        (file.try_clone().unwrap(), TargetFile::begin(file, spec).unwrap())
+        (file.try_clone().unwrap(), TargetFile::begin(file, None, spec).unwrap())
     }
 
     fn content(file: &File) -> Vec<u8> {

@@ -21,7 +21,7 @@ use holdfast_repo::{
 };
 
 use self::{
-    file::{FileSpec, TargetFile},
+    file::{DIRECT_FILE_BYTES_MIN, FileSpec, TargetFile},
     window::{Progress, Window},
 };
 use super::{
@@ -147,6 +147,10 @@ impl Assembly<'_> {
         };
         self.written.files += 1;
         self.written.files_reused += u64::from(!is_new);
+        let direct = match item.size_bytes >= DIRECT_FILE_BYTES_MIN {
+            true => tree.open_direct(&path).map_err(failed)?,
+            false => None,
+        };
         let spec = FileSpec {
             shown,
             page_bytes: item.page_size.bytes(),
@@ -158,7 +162,7 @@ impl Assembly<'_> {
             sparse: self.options.sparse,
             tablespace_of: item.tablespace.map(|_| self.opened.server.version.flavor),
         };
-        self.pages(item, TargetFile::begin(file, spec)?)
+        self.pages(item, TargetFile::begin(file, direct, spec)?)
     }
 
     /// The redo's pages follow its header, in a file that is always made anew.
@@ -169,6 +173,7 @@ impl Assembly<'_> {
         let failed = |error| io_failed("make", &shown, error);
         tree.remove(&path).map_err(failed)?;
         let file = tree.create_file(&path, REDO_MODE).map_err(failed)?;
+        let direct = tree.open_direct(&path).map_err(failed)?;
         let second = file.try_clone().map_err(failed)?;
         let item = &self.opened.redo_item;
         let spec = FileSpec {
@@ -183,7 +188,7 @@ impl Assembly<'_> {
             sparse: true,
             tablespace_of: None,
         };
-        let target = TargetFile::begin(file, spec)?;
+        let target = TargetFile::begin(file, direct, spec)?;
         target.write_header(&plan.redo.header)?;
         self.pages(item, target)?;
         Ok(second)

@@ -119,7 +119,10 @@ impl<'a> Window<'a> {
 
     /// The first `count` files are whole.
     fn complete(&mut self, count: usize) -> Result<()> {
-        self.files.drain(..count).try_for_each(|file| self.syncer.push(file))
+        self.files.drain(..count).try_for_each(|mut file| {
+            file.is_written();
+            self.syncer.push(file)
+        })
     }
 
     /// Waits until all files are durable.

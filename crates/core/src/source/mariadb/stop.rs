@@ -95,6 +95,7 @@ impl Capture<'_> {
         stages: &mut BackupStages,
         connect: &ConnectOptions,
     ) -> std::result::Result<Position, Stopped> {
+        self.copier.context.sink.drain()?;
         // A redo reader that does not keep up shall fail before anything is blocked.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;
         self.follower.wait_for(now, REDO_WAIT)?;

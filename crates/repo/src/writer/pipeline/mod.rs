@@ -14,6 +14,7 @@ use std::{
 
 use crossbeam_channel::{Sender, bounded, unbounded};
 use holdfast_pipe::{Codec, Compression, ObjectKey, PageHash, Stop, meter::Meter};
+use rustix::process::setpriority_process;
 
 use super::{
     chunk::{Buffers, Chunk, Ticket},
@@ -36,6 +37,9 @@ use index::Indexer;
 use stages::Placer;
 pub(crate) use stages::chunk_context;
 pub(crate) use upload::directory_context;
+
+/// Of the threads that compress (Linux has it for each thread).
+const COMPRESS_NICENESS: i32 = 10;
 
 /// What the stages of the pipeline did.
 #[derive(Debug, Default)]
@@ -163,7 +167,11 @@ impl Pipeline {
         };
         for _ in 0..options.compress_threads.max(1) {
             let (input, output) = (to_compress.clone(), compressed.clone());
-            pipeline.spawn("compress", move |shared| shared.compress(&input, &output))?;
+            pipeline.spawn("compress", move |shared| {
+                // The one stage that takes all the processors it can get, beside the server that is backed up. Advice.
+                let _ = setpriority_process(None, COMPRESS_NICENESS);
+                shared.compress(&input, &output)
+            })?;
         }
         for _ in 0..options.encrypt_threads.max(1) {
             let (input, output) = (to_seal.clone(), sealed.clone());

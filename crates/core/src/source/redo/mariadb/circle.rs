@@ -6,12 +6,13 @@ use holdfast_formats::{
     Lsn,
     redo::mariadb::{DATA_START, LogHeader},
 };
+use holdfast_pipe::AlignedBuffer;
 
 use crate::{
     error::{Context, Error, Result},
     source::{
         files::{Inode, read_failed},
-        page_reader::{ExtentBuffer, PageReader, ReadMode},
+        page_reader::{PageReader, ReadMode},
     },
 };
 
@@ -24,14 +25,14 @@ pub(super) struct Circle {
     reader: PageReader,
     inode: Inode,
     first: LogHeader,
-    buffer: ExtentBuffer,
+    buffer: AlignedBuffer,
 }
 
 impl Circle {
     pub(super) fn open(path: &Path, mode: ReadMode) -> Result<Circle> {
         let reader = PageReader::open(path, mode).map_err(|error| read_failed(path, error))?;
         let inode = Inode::of(reader.file()).map_err(|error| read_failed(path, error))?;
-        let mut buffer = ExtentBuffer::new(READ_BYTES + (64 << 10));
+        let mut buffer = AlignedBuffer::new(READ_BYTES + (64 << 10));
         let first = read_header(path, &reader, &mut buffer)?;
         Ok(Circle { path: path.to_owned(), reader, inode, first, buffer })
     }
@@ -102,7 +103,7 @@ impl Circle {
     }
 }
 
-fn read_header(path: &Path, reader: &PageReader, buffer: &mut ExtentBuffer) -> Result<LogHeader> {
+fn read_header(path: &Path, reader: &PageReader, buffer: &mut AlignedBuffer) -> Result<LogHeader> {
     let got = reader.read(0, DATA_START as usize, buffer).map_err(|error| read_failed(path, error))?;
     let size = reader.file().metadata().map_err(|error| read_failed(path, error))?.len();
     LogHeader::parse(buffer.bytes(got), size).context(format_args!("read the redo log {}", path.display()))

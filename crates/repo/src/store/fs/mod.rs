@@ -8,25 +8,24 @@
 
 use std::{
     collections::HashSet,
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, BufWriter, Write},
-    num::NonZeroU64,
-    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use rustix::fs::{Advice, CWD, RenameFlags, fadvise, renameat_with, statvfs};
+use rustix::fs::{CWD, RenameFlags, renameat_with, statvfs};
 
+use self::append::Appender;
 use super::{ObjectInfo, ObjectPath, Store, StoreError, StoreErrorKind, Upload};
+
+mod append;
 
 const TEMPORARY: &str = ".tmp";
 /// A file system's own folder, where the store is the root of one.
 const LOST_AND_FOUND: &str = "lost+found";
-const BUFFER_BYTES: usize = 256 << 10;
-/// Write-back of an upload is started whenever this much is new, so that the final fsync finds little to do.
-const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// How often a vanished folder is made again before giving up.
 const FOLDER_ATTEMPTS: u32 = 5;
 
@@ -183,14 +182,14 @@ impl Inner {
     }
 
     /// An empty file that no listing shows.
-    fn temporary(&self) -> io::Result<(PathBuf, File)> {
+    fn temporary(&self, is_small: bool) -> io::Result<(PathBuf, Appender)> {
         let folder = self.root.join(TEMPORARY);
         for attempt in 1.. {
             self.make_folder(&folder)?;
             let mut random = [0; 16];
             getrandom::fill(&mut random).map_err(io::Error::other)?;
             let path = folder.join(format!("{:032x}", u128::from_le_bytes(random)));
-            match OpenOptions::new().write(true).read(true).create_new(true).mode(0o600).open(&path) {
+            match Appender::create(&path, is_small) {
                 Ok(file) => return Ok((path, file)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < FOLDER_ATTEMPTS => {
                     self.folders().remove(&folder);
@@ -268,43 +267,21 @@ struct FsUpload {
     store: Arc<Inner>,
     path: ObjectPath,
     temporary: PathBuf,
-    writer: Option<BufWriter<File>>,
-    written_bytes: u64,
-    write_back_from: u64,
+    file: Option<Appender>,
 }
 
 impl FsUpload {
-    fn new(store: &Arc<Inner>, path: &ObjectPath, buffer_bytes: usize) -> Result<Self, StoreError> {
-        let (temporary, file) = store.temporary().map_err(object_error(path))?;
-        Ok(Self {
-            store: Arc::clone(store),
-            path: path.clone(),
-            temporary,
-            writer: Some(BufWriter::with_capacity(buffer_bytes, file)),
-            written_bytes: 0,
-            write_back_from: 0,
-        })
+    fn new(store: &Arc<Inner>, path: &ObjectPath, is_small: bool) -> Result<Self, StoreError> {
+        let (temporary, file) = store.temporary(is_small).map_err(object_error(path))?;
+        Ok(Self { store: Arc::clone(store), path: path.clone(), temporary, file: Some(file) })
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.write_all(bytes)?;
-        self.written_bytes += bytes.len() as u64;
-        if self.written_bytes - self.write_back_from >= WRITE_BACK_BYTES {
-            // Starts write-back of what is dirty and drops what has been written since the last time: a pack is not
-            // read again soon, and the database needs the memory more. Advice: its failure costs only time.
-            let from = self.write_back_from.saturating_sub(WRITE_BACK_BYTES);
-            let _ =
-                fadvise(writer.get_ref(), from, NonZeroU64::new(self.written_bytes - from), Advice::DontNeed);
-            self.write_back_from = self.written_bytes;
-        }
-        Ok(())
+        self.file.as_mut().ok_or(io::ErrorKind::NotFound)?.append(bytes)
     }
 
     fn complete(&mut self) -> io::Result<fs::Metadata> {
-        let Some(writer) = self.writer.take() else { return Err(io::ErrorKind::NotFound.into()) };
-        let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()?;
+        let file = self.file.take().ok_or(io::ErrorKind::NotFound)?.finish()?;
         self.store.publish(&self.temporary, &self.path)?;
         file.metadata()
     }
@@ -334,11 +311,11 @@ impl Store for FsStore {
     }
 
     fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
-        Ok(Box::new(FsUpload::new(&self.inner, path, BUFFER_BYTES)?))
+        Ok(Box::new(FsUpload::new(&self.inner, path, false)?))
     }
 
     fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
-        let mut upload = Box::new(FsUpload::new(&self.inner, path, 0)?);
+        let mut upload = Box::new(FsUpload::new(&self.inner, path, true)?);
         upload.write(bytes)?;
         upload.finish()
     }
@@ -402,7 +379,7 @@ impl Store for FsStore {
 
     fn now(&self) -> Result<SystemTime, StoreError> {
         let read = || -> io::Result<SystemTime> {
-            let (path, file) = self.inner.temporary()?;
+            let (path, file) = self.inner.temporary(true)?;
             let now = appeared_at(&file.metadata()?);
             fs::remove_file(path)?;
             Ok(now)
