@@ -23,7 +23,11 @@ const OWN_CHUNK_BYTES_MIN: usize = 256 << 10;
 /// What was found out about a page before anything is locked.
 enum Found {
     Change(Change),
-    New(PageHash),
+    /// To be stored; `again`: although the base has it.
+    New {
+        hash: PageHash,
+        again: bool,
+    },
 }
 
 impl BackupWriter {
@@ -86,18 +90,23 @@ impl BackupWriter {
         let base = self.base_leaf(file, leaf)?;
         let mut found = self.meters.compare.time(|| self.compare(base.as_deref(), from, hashes, page_bytes));
         self.adopt(&mut found, page_bytes)?;
+        let mut rewritten = 0;
         let new: Vec<(usize, PageHash)> = found
             .iter()
             .enumerate()
             .filter_map(|(position, found)| match found {
-                Found::New(hash) => Some((position, *hash)),
+                Found::New { hash, again } => {
+                    rewritten += u64::from(*again);
+                    Some((position, *hash))
+                }
                 Found::Change(_) => None,
             })
             .collect();
+        self.meters.rewritten.add_many(rewritten, rewritten * page_bytes as u64);
         let mut places = self.gather(file, &new, bytes)?.into_iter();
         let changes = found.into_iter().zip(from..).filter_map(|(found, page)| match found {
             Found::Change(change) => Some((page, change)),
-            Found::New(hash) => Some((page, Change::New(hash, places.next()?))),
+            Found::New { hash, .. } => Some((page, Change::New(hash, places.next()?))),
         });
         let changes = changes.collect();
         self.record(file, leaf, base, changes)
@@ -110,7 +119,7 @@ impl BackupWriter {
         hashes: &[Option<PageHash>],
         page_bytes: usize,
     ) -> Vec<Found> {
-        let (mut empty, mut reused, mut rewritten) = (0_u64, 0_u64, 0_u64);
+        let (mut empty, mut reused) = (0_u64, 0_u64);
         let page_bytes = page_bytes as u64;
         let found = hashes.iter().zip(from..).map(|(hash, page)| {
             let before = base_entry(base, page);
@@ -121,34 +130,32 @@ impl BackupWriter {
             };
             match before {
                 Some(PageEntry::Stored(StoredPage { hash: known, chunk, .. })) if known == *hash => {
-                    let Some(base) = &self.base else { return Found::New(*hash) };
+                    let Some(base) = &self.base else { return Found::New { hash: *hash, again: false } };
                     if !base.is_there(chunk) {
-                        Found::New(*hash)
+                        Found::New { hash: *hash, again: false }
                     } else if base.is_sparse(chunk) && self.may_rewrite(page_bytes) {
-                        rewritten += 1;
-                        Found::New(*hash)
+                        Found::New { hash: *hash, again: true }
                     } else {
                         reused += 1;
                         Found::Change(Change::Same)
                     }
                 }
-                _ => Found::New(*hash),
+                _ => Found::New { hash: *hash, again: false },
             }
         });
         let found = found.collect();
         self.meters.empty.add_many(empty, empty * page_bytes);
         self.meters.reused.add_many(reused, reused * page_bytes);
-        // Counted by `may_rewrite` in bytes.
-        self.meters.rewritten.add_many(rewritten, 0);
         found
     }
 
     /// Takes `bytes` of what may be stored again although unchanged.
     fn may_rewrite(&self, bytes: u64) -> bool {
         let most = self.bytes_given.load(Ordering::Relaxed) as f64 * self.options.max_rewrite_fraction;
-        let may = (self.meters.rewritten.bytes() + bytes) as f64 <= most;
-        if may {
-            self.meters.rewritten.add_many(0, bytes);
+        let taken = self.bytes_again.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let may = taken as f64 <= most;
+        if !may {
+            self.bytes_again.fetch_sub(bytes, Ordering::Relaxed);
         }
         may
     }
@@ -160,7 +167,7 @@ impl BackupWriter {
         let hashes: Vec<_> = found
             .iter()
             .map(|found| match found {
-                Found::New(hash) => Some(*hash),
+                Found::New { hash, .. } => Some(*hash),
                 Found::Change(_) => None,
             })
             .collect();
@@ -168,6 +175,9 @@ impl BackupWriter {
         for (found, place) in found.iter_mut().zip(places) {
             if let Some(place) = place {
                 self.meters.adopted.add(page_bytes as u64);
+                if matches!(found, Found::New { again: true, .. }) {
+                    self.bytes_again.fetch_sub(page_bytes as u64, Ordering::Relaxed);
+                }
                 *found = Found::Change(Change::Known(PageEntry::Stored(place)));
             }
         }

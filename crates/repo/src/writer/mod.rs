@@ -116,6 +116,8 @@ pub struct BackupWriter {
     /// Closed leaves of files that were dropped.
     undone: Mutex<Vec<LeafSlot>>,
     bytes_given: AtomicU64,
+    /// Of these, what is stored again although unchanged.
+    bytes_again: AtomicU64,
 }
 
 #[derive(Default)]
@@ -163,6 +165,7 @@ impl BackupWriter {
             needs: Mutex::default(),
             undone: Mutex::default(),
             bytes_given: AtomicU64::new(0),
+            bytes_again: AtomicU64::new(0),
             options,
         };
         writer.start_pipeline(Progress::default())?;

@@ -45,6 +45,39 @@ fn what_an_unfinished_run_stored_is_not_stored_again() {
     }
 }
 
+/// Pages that are to be stored again, since the base's chunks are mostly dead, and that an unfinished run has stored
+/// again already: they are adopted, and counted as that.
+#[test]
+fn what_an_unfinished_run_stored_again_is_not_stored_again() {
+    let world = World::new(Suite::None);
+    let mut random = Random::new(4);
+    let mut source = Source::new();
+    source.insert("a".into(), SourceFile::random(&mut random, 4096, 6_000 * 4096));
+    let options =
+        || WriterOptions { index_every: Duration::ZERO, max_rewrite_fraction: 1.0, ..small_packs() };
+    world.backup(&source, options());
+    for page in (0..6_000).filter(|page| page % 10 > 0) {
+        source.get_mut("a").unwrap().change(&mut random, page);
+    }
+    let never = WriterOptions { max_rewrite_fraction: 0.0, ..options() };
+    world.backup(&source, never);
+    let run = world.begin();
+    let foundation = Foundation { base: run.history().newest_backup(), adopted: Vec::new() };
+    let writer = BackupWriter::new(&run, &foundation, options()).unwrap();
+    give_all(&writer, &source, 1).unwrap();
+    assert!(writer.meters().rewritten.bytes() > 0);
+    drop(writer);
+    run.abandon("test").unwrap();
+    let (run, totals) = world.backup(&source, options());
+    assert!(totals.bytes_adopted > 0, "{totals:?}");
+    assert_eq!(
+        (totals.bytes_new, totals.bytes_adopted + totals.bytes_rewritten),
+        (0, 600 * 4096),
+        "{totals:?}"
+    );
+    world.assert_is(run, &source);
+}
+
 #[test]
 fn an_error_of_any_store_call_fails_the_backup_and_nothing_stands() {
     let mut random = Random::new(2);
