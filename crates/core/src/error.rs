@@ -147,7 +147,11 @@ impl<T, E: StdError + Send + Sync + 'static> Context<T> for std::result::Result<
 impl From<RepoError> for Error {
     fn from(error: RepoError) -> Self {
         let kind = match &error {
-            RepoError::Store(_) => ErrorKind::Store,
+            RepoError::Store(error) => match error.kind {
+                // The store has answered: it is the object that is not what was stored.
+                StoreErrorKind::ShortRead { .. } | StoreErrorKind::TooLarge { .. } => ErrorKind::Damaged,
+                _ => ErrorKind::Store,
+            },
             RepoError::Damaged { .. } => ErrorKind::Damaged,
             RepoError::Interrupted => ErrorKind::Interrupted,
             _ => ErrorKind::Failed,

@@ -13,6 +13,7 @@ use crate::{
     names::{ChunkRef, Folder, LogName, PackId, RunNo},
     object::{ObjectKind, Place, sealed_limit_bytes},
     outcome::{self, NO_OUTCOME, OUTCOME_BYTES_MAX, Outcome, OutcomeType, object_hash},
+    reader::catalog::is_of_the_object,
     refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX},
     repo::Repo,
     store::{ObjectInfo, read_all, read_listed},
@@ -22,16 +23,51 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct History {
     log: LogName,
-    /// Run n is at n - 1.
+    /// In order of runs; without gaps unless it was salvaged.
     outcomes: Vec<Outcome>,
     standing: BTreeSet<RunNo>,
+    is_salvaged: bool,
 }
 
 impl History {
     /// Reads and verifies all outcomes.
     pub fn read(repo: &Repo, log: &LogName) -> Result<Self, RepoError> {
-        let mut history = Self { log: log.clone(), outcomes: Vec::new(), standing: BTreeSet::new() };
+        let mut history = Self::empty(log);
         history.refresh(repo)?;
+        Ok(history)
+    }
+
+    fn empty(log: &LogName) -> Self {
+        Self { log: log.clone(), outcomes: Vec::new(), standing: BTreeSet::new(), is_salvaged: false }
+    }
+
+    /// Reads what is whole, for those who only read: one damaged outcome shall not take all backups with it. Tells
+    /// `each` what is not whole, and passes over it.
+    ///
+    /// What is there is signed and in its place; what a damaged outcome dropped stands again, and where a damaged prune
+    /// moved chunks is not known, so that they are missing. Nothing may be written on the ground of such a history.
+    pub fn salvage(
+        repo: &Repo,
+        log: &LogName,
+        each: &mut dyn FnMut(RunNo, RepoError),
+    ) -> Result<Self, RepoError> {
+        let mut history = Self { is_salvaged: true, ..Self::empty(log) };
+        let mut expected = history.next_run();
+        for ((run, _), info) in list_folder(repo, log, Folder::Outcomes)? {
+            while expected < run {
+                each(expected, RepoError::damaged(log.outcome(expected), Damage::Missing));
+                expected = RunNo(expected.0 + 1);
+            }
+            expected = RunNo(run.0.saturating_add(1));
+            let appended = read_listed(&**repo.store(), &info, OUTCOME_BYTES_MAX)
+                .map_err(RepoError::from)
+                .and_then(|bytes| outcome::parse(repo, log, run, &bytes, info.created_at))
+                .and_then(|outcome| history.append(outcome));
+            match appended {
+                Err(error) if is_of_the_object(&error) => each(run, error),
+                appended => appended?,
+            }
+        }
         Ok(history)
     }
 
@@ -54,7 +90,8 @@ impl History {
     }
 
     fn append(&mut self, outcome: Outcome) -> Result<(), RepoError> {
-        if outcome.previous != self.last_hash() {
+        // Across a gap, which only a salvaged history has, there is nothing to compare with.
+        if outcome.run == self.next_run() && outcome.previous != self.last_hash() {
             return Err(RepoError::damaged(self.log.outcome(outcome.run), Damage::Chain));
         }
         if outcome.dropped.iter().any(|dropped| *dropped >= outcome.run) {
@@ -88,14 +125,14 @@ impl History {
     /// The outcome of a run.
     #[must_use]
     pub fn outcome(&self, run: RunNo) -> Option<&Outcome> {
-        let index = usize::try_from(run.0.checked_sub(1)?).ok()?;
+        let index = self.outcomes.binary_search_by_key(&run, |outcome| outcome.run).ok()?;
         self.outcomes.get(index)
     }
 
     /// The number after the last outcome.
     #[must_use]
     pub fn next_run(&self) -> RunNo {
-        RunNo(self.outcomes.len() as u64 + 1)
+        self.outcomes.last().map_or(RunNo(1), |last| RunNo(last.run.0.saturating_add(1)))
     }
 
     pub(crate) fn last_hash(&self) -> outcome::ObjectHash {
@@ -168,18 +205,34 @@ impl History {
         Ok((path, plain))
     }
 
-    /// What all prunes declared.
+    /// What all prunes declared; of a salvaged history, as far as it can be read.
     pub fn prunes(&self, repo: &Repo) -> Result<Prunes, RepoError> {
+        self.prunes_or(repo, &mut |error| if self.is_salvaged { Ok(()) } else { Err(error) })
+    }
+
+    /// What all prunes declared. `on_damage` is asked what shall become of it when that of one cannot be read.
+    pub(crate) fn prunes_or(
+        &self,
+        repo: &Repo,
+        on_damage: &mut dyn FnMut(RepoError) -> Result<(), RepoError>,
+    ) -> Result<Prunes, RepoError> {
         let mut prunes = Prunes::default();
-        for outcome in &self.outcomes {
-            if outcome.outcome_type == OutcomeType::Prune {
-                let (path, bytes) = self.refs(repo, outcome.run)?;
-                let refs = PruneRefs::decode(outcome.run, &bytes)
-                    .map_err(|e| RepoError::damaged(&path, Damage::Format(e)))?;
-                prunes.add(outcome.created_at, refs).map_err(|what| RepoError::malformed(&path, what))?;
+        for outcome in self.outcomes.iter().filter(|outcome| outcome.outcome_type == OutcomeType::Prune) {
+            let added = self.prune_refs(repo, outcome.run).and_then(|refs| {
+                let added = prunes.add(outcome.created_at, refs);
+                added.map_err(|what| RepoError::malformed(self.log.refs(outcome.run), what))
+            });
+            match added {
+                Err(error) if is_of_the_object(&error) => on_damage(error)?,
+                added => added?,
             }
         }
         Ok(prunes)
+    }
+
+    fn prune_refs(&self, repo: &Repo, run: RunNo) -> Result<PruneRefs, RepoError> {
+        let (path, bytes) = self.refs(repo, run)?;
+        PruneRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
     }
 }
 

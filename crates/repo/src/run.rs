@@ -30,6 +30,9 @@ use crate::{
 /// How often a beginning run looks again after it lost a creation to another.
 const ATTEMPTS: u32 = 20;
 
+/// Plain bytes of a report, at most.
+pub const REPORT_BYTES_MAX: u64 = 16 << 20;
+
 /// How a run is to behave.
 #[derive(Clone, Debug)]
 pub struct RunOptions {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use holdfast_core::{Result, physical::Position, server::ServerVersion};
-use holdfast_repo::{LogName, Repo, RunNo, history::History, manifest::Head};
+use holdfast_repo::{LogName, Repo, RunNo, manifest::Head};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -151,7 +151,7 @@ fn append(
     context: &Context<'_>,
     backups: &mut Vec<Listed>,
 ) -> Result<()> {
-    let history = History::read(repo, log)?;
+    let history = select::salvaged(context, repo, log, &mut |_, _| {})?;
     for outcome in history.standing() {
         context.cancel.check()?;
         let head = select::head(repo, &history, outcome.run)?;

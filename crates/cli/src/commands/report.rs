@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use holdfast_core::{Context as _, ErrorKind, Result, physical::Position};
-use holdfast_repo::{ObjectKind, Place};
+use holdfast_repo::{ObjectKind, Place, run::REPORT_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,9 +19,6 @@ use crate::{
         text::{self, numbers, words},
     },
 };
-
-/// Plain bytes of a report, at most.
-const REPORT_BYTES_MAX: u64 = 16 << 20;
 
 /// So much of a lock's statement stands in a summary.
 const LOCK_NAME_CHARS: usize = 32;

@@ -86,7 +86,13 @@ pub(super) fn of_keys(error: KeyError) -> Error {
         KeyError::NewerFormat { .. } => {
             (ErrorKind::Failed, Some("use the version of holdfast that wrote it, or a later one"))
         }
-        KeyError::WrongPassword { .. } | KeyError::PasswordNeeded { .. } => (ErrorKind::Key, None),
+        KeyError::WrongPassword { .. } => (
+            ErrorKind::Key,
+            Some(
+                "if it is the right one, an object below keys/ is damaged: put it back from a copy of the repository",
+            ),
+        ),
+        KeyError::PasswordNeeded { .. } => (ErrorKind::Key, None),
         KeyError::NotEncrypted { .. } => (
             ErrorKind::Key,
             Some("if this is right, leave the password out; if not, find out who exchanged the repository"),

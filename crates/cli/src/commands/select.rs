@@ -1,8 +1,10 @@
 //! Which backup, or which source, a person means.
 
+use std::collections::BTreeMap;
+
 use holdfast_core::{Context as _, Error, ErrorKind, Result};
 use holdfast_repo::{
-    Kind, LogName, Repo, RunNo, SourceName, history::History, manifest::Head, outcome::OutcomeType,
+    Kind, LogName, Repo, RepoError, RunNo, SourceName, history::History, manifest::Head, outcome::OutcomeType,
 };
 
 use super::Context;
@@ -56,15 +58,39 @@ pub(super) fn backup(
     name: Option<&SourceName>,
 ) -> Result<Chosen> {
     let log = log(context, repo, typed.source.as_ref().or(name), typed.kind)?;
-    let history = History::read(repo, &log)?;
+    let mut damaged = BTreeMap::new();
+    let history = salvaged(context, repo, &log, &mut |run, error| drop(damaged.insert(run, error)))?;
     let run = match typed.which {
         Which::Number(run) if history.stands(run) => run,
-        Which::Number(run) => return Err(not_a_backup(&history, run)),
+        Which::Number(run) => {
+            return Err(damaged.remove(&run).map_or_else(|| not_a_backup(&history, run), Error::from));
+        }
         Which::Latest => {
-            history.newest_backup().ok_or_else(|| Error::failed(format!("no backup of {log} is kept")))?
+            let newest = history.newest_backup();
+            // It may have been a later backup.
+            if let Some((_, error)) = damaged.pop_last().filter(|(run, _)| Some(*run) > newest) {
+                return Err(Error::from(error)
+                    .context("find the latest backup")
+                    .hinted("name a backup by its number: \"holdfast list\" shows those that can be read"));
+            }
+            newest.ok_or_else(|| Error::failed(format!("no backup of {log} is kept")))?
         }
     };
     Ok(Chosen { history, run })
+}
+
+/// The history as far as it is whole, for those who only read. Tells the person what is not, and `each` too.
+pub(super) fn salvaged(
+    context: &Context<'_>,
+    repo: &Repo,
+    log: &LogName,
+    each: &mut dyn FnMut(RunNo, RepoError),
+) -> Result<History> {
+    let history = History::salvage(repo, log, &mut |run, error| {
+        context.output.notice(&format!("warning: {error}; see \"holdfast check\""));
+        each(run, error);
+    })?;
+    Ok(history)
 }
 
 /// What a backup says of itself.

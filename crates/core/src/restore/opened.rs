@@ -36,7 +36,16 @@ impl Opened {
         if log.kind != Kind::Physical {
             return Err(Error::new(ErrorKind::Usage, format!("{log} {which} is not a physical backup")));
         }
-        let history = History::read(repo, log)?;
+        // What is wrong with other runs shall not keep anybody from this one.
+        let mut damage = None;
+        let history = History::salvage(repo, log, &mut |run, error| {
+            if run == which {
+                damage = Some(error);
+            }
+        })?;
+        if let Some(error) = damage {
+            return Err(error.into());
+        }
         let backup = Backup::open(repo, &history, which)?;
         let id = BackupId {
             repository: repo.info().repository_id.to_string(),

@@ -12,16 +12,18 @@ use std::{
 
 use crate::{
     error::RepoError,
-    history::History,
+    history::{History, list_folder},
     interrupt::Interrupt,
     item::ItemPath,
-    names::{ChunkRef, LogName, PackId, RunNo},
+    names::{ChunkRef, Folder, LogName, PackId, RunNo},
+    object::{ObjectKind, Place},
     pack::PackRows,
     reader::{
         ChunkSource,
         catalog::{is_of_the_object, list_index_parts, list_packs, read_index_part},
     },
     repo::Repo,
+    run::REPORT_BYTES_MAX,
 };
 
 mod maps;
@@ -52,7 +54,7 @@ impl Default for CheckOptions {
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Backups can be restored; what is wrong can be made anew from what is there.
+    /// Backups can be restored; what is wrong can be made anew from what is there, or no restore needs it.
     Repairable,
     /// Data of a backup is gone, or cannot be trusted.
     Lost,
@@ -94,31 +96,22 @@ pub struct CheckReport {
 
 /// Checks one log. Errors are those of the store; what is wrong with the repository is a finding.
 pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<CheckReport, RepoError> {
-    let history = match History::read(repo, log) {
-        Ok(history) => history,
-        Err(error) if is_of_the_object(&error) => {
-            let mut report = CheckReport::default();
-            report.findings.push(Finding::of(&error, Severity::Lost));
-            return Ok(report);
-        }
-        Err(error) => return Err(error),
-    };
-    let prunes = match history.prunes(repo) {
-        Ok(prunes) => prunes,
-        Err(error) if is_of_the_object(&error) => {
-            let backups = history.standing().map(|outcome| outcome.run).collect();
-            let finding = Finding { backups, ..Finding::of(&error, Severity::Lost) };
-            return Ok(CheckReport { findings: vec![finding], ..CheckReport::default() });
-        }
-        Err(error) => return Err(error),
-    };
+    let mut report = CheckReport::default();
+    let history = History::salvage(repo, log, &mut |_, error| {
+        report.findings.push(Finding::of(&error, Severity::Lost));
+    })?;
+    let prunes = history.prunes_or(repo, &mut |error| {
+        let backups = history.standing().map(|outcome| outcome.run).collect();
+        report.findings.push(Finding { backups, ..Finding::of(&error, Severity::Lost) });
+        Ok(())
+    })?;
     let source = ChunkSource::new(Arc::clone(repo), log.clone(), Arc::new(prunes), CACHE_BYTES);
     let reads_data = options.read_data.is_some();
     let mut check = Check {
         source: Arc::new(source),
         history,
         options,
-        report: CheckReport::default(),
+        report,
         needed: BTreeMap::new(),
         bad_packs: HashMap::new(),
         bad_chunks: HashMap::new(),
@@ -128,6 +121,7 @@ pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<C
     check.packs()?;
     if reads_data {
         check.read_packs()?;
+        check.reports()?;
     }
     check.backups()?;
     check.attribute()?;
@@ -299,6 +293,19 @@ impl Check {
         }
         for (pack, problem) in bad {
             self.bad_pack(pack, Severity::Lost, problem);
+        }
+        Ok(())
+    }
+
+    /// The report of every backup that has one. No restore needs it.
+    fn reports(&mut self) -> Result<(), RepoError> {
+        let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
+        for (run, part) in list_folder(&repo, &log, Folder::Reports)?.into_keys() {
+            self.options.interrupt.check()?;
+            let place = Place { log: &log, kind: ObjectKind::Report, run, part };
+            if let Err(error) = repo.read_object(&place, REPORT_BYTES_MAX) {
+                self.finding(error, Severity::Repairable, Vec::new())?;
+            }
         }
         Ok(())
     }

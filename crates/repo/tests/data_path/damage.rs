@@ -61,7 +61,7 @@ fn a_whole_repository_has_no_findings() {
 /// Restores everything of a backup, and says whether that failed. Wrong bytes fail the test.
 fn restore_fails(world: &World, run: RunNo, source: &Source) -> bool {
     let open = || -> Result<(), RepoError> {
-        let history = History::read(&world.repo, &world.log)?;
+        let history = History::salvage(&world.repo, &world.log, &mut |_, _| {})?;
         if !history.stands(run) {
             return Err(RepoError::malformed("outcome", "does not stand"));
         }
@@ -108,7 +108,7 @@ fn damage_of_any_object_is_found_and_named_and_never_restored() {
                     .zip(&sources)
                     .map(|(run, source)| restore_fails(&world, RunNo(run), source))
                     .collect();
-                for (run, failed) in (1..).zip(failed) {
+                for (run, failed) in (1..).zip(failed.clone()) {
                     let named = report.findings.iter().any(|finding| {
                         finding.severity == Severity::Lost
                             && (finding.backups.contains(&RunNo(run)) || finding.backups.is_empty())
@@ -116,6 +116,10 @@ fn damage_of_any_object_is_found_and_named_and_never_restored() {
                     assert!(!failed || named, "{name} {damage} at {at} {run}: {:?}", report.findings);
                 }
                 let kind = name.split('/').nth(3).unwrap();
+                if kind == "outcomes" {
+                    let own = |run: usize| name.ends_with(&format!("{run:010}"));
+                    assert_eq!(failed, [own(1), own(2)], "{name} {damage} at {at}");
+                }
                 assert!(
                     report.findings.iter().any(|finding| finding.object.contains(kind)),
                     "{name}: {:?}",
