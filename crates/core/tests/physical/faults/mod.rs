@@ -26,6 +26,7 @@ use self::child::{Child, Deed, Ended, Place, Trap, Work};
 use super::*;
 
 mod child;
+mod damage;
 mod freeze;
 mod kill;
 mod prune;

@@ -61,7 +61,7 @@ fn expire_exactly(repo: &Arc<Repo>, backups: &[&BackupReport]) {
 }
 
 /// A repository in which there is everything for a prune to do, and the backups that stand.
-fn ripe(seed: u64) -> (Scene, [BackupReport; 2]) {
+pub(super) fn ripe(seed: u64) -> (Scene, [BackupReport; 2]) {
     let scene = Scene::new(ServerKind::MariaDb1011, seed);
     let changed = || {
         scene.change_much();
