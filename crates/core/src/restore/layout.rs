@@ -29,16 +29,18 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) const MARKER: &str = "holdfast-restore.incomplete";
 /// What a finished restore says of itself.
 pub(super) const REPORT: &str = "holdfast-restore.json";
+/// What the recovering server has to itself, so that no other finds it: redo, and the log of Aria.
+pub(super) const PRIVATE: &str = "holdfast-restore.partial";
 /// Begins the names of everything that a restore puts at the top of its target for itself.
 const OWN_PREFIX: &str = "holdfast-restore.";
 /// Ends the names of files without which no server starts, until all others are durable.
-const PARTIAL: &str = ".partial";
+pub(super) const PARTIAL: &str = ".partial";
 
 /// MariaDB's redo log.
 pub(super) const REDO_MARIADB: &str = "ib_logfile0";
 /// MySQL's redo log, which is one file after a restore.
 pub(super) const REDO_MYSQL: &str = "#innodb_redo/#ib_redo0";
-const REDO_MYSQL_DIR: &str = "#innodb_redo";
+pub(super) const REDO_MYSQL_DIR: &str = "#innodb_redo";
 
 /// MySQL: begins the paths, in a backup, of files from outside of the data directory.
 const OUTSIDE: &[u8] = b"#outside/";
@@ -348,6 +350,12 @@ fn isl_of(data: &ItemPath) -> Result<ItemPath> {
 /// The name of a held file until it gets its own.
 pub(super) fn partial_of(path: &ItemPath) -> Result<ItemPath> {
     ItemPath::new([path.as_bytes(), PARTIAL.as_bytes()].concat())
+        .map_err(|error| damaged(format!("{path}: {error}")))
+}
+
+/// The name of something while only the recovering server is to find it.
+pub(super) fn private_of(path: &ItemPath) -> Result<ItemPath> {
+    ItemPath::new([PRIVATE.as_bytes(), b"/", path.as_bytes()].concat())
         .map_err(|error| damaged(format!("{path}: {error}")))
 }
 

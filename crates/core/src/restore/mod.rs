@@ -8,7 +8,8 @@
 //! - A directory with anything in it is touched only if it holds an interrupted restore of the same backup, or on
 //!   request, and never while a server runs on it ([`claim`]).
 //! - No server starts on a half restored directory, whenever the restore ends: the files without which none starts
-//!   have other names until all others are durable ([`place`]).
+//!   have other names until the recovery was judged, and something else is in their places ([`claim`], [`place`]). The
+//!   recovering server is told the other names ([`prepare`]).
 //! - A restore that ended anywhere can be run again and completes what is there.
 //! - Every page is verified by its hash, recovery by where it arrives ([`judge`]).
 
@@ -22,6 +23,7 @@ mod place;
 mod plan;
 mod pointers;
 mod prepare;
+mod private;
 mod redo;
 mod report;
 mod roots;
@@ -82,30 +84,30 @@ pub fn run(
     let mut claim = Claim::take(&options.target_dir, &marker)?;
     point("restore.claimed");
     let roots = Roots::open(&plan, options)?;
-    set_aside(&mut claim, &plan)?;
+    claim.set_aside(&plan.held, &plan.redo_path)?;
     point("restore.set.aside");
     let written = assemble::run(&opened, &plan, &roots, options, listener, cancel)?;
     point("restore.assembled");
 
     watch.phase("place");
     cancel.check()?;
-    place::run(&opened, &plan, &roots, options)?;
+    place::settle(&opened, &plan, &roots, options)?;
 
     let prepared = match &plan.binary {
         None => None,
         Some(binary) => {
             watch.phase("prepare");
-            let prepared = prepare::run(&opened, &plan, &roots, binary, options, listener, cancel);
-            if prepared.is_err() {
-                // What a server made of these files is not what the backup is: none may start on them.
-                set_aside(&mut claim, &plan)?;
-            }
-            Some(prepared?)
+            Some(prepare::run(&opened, &plan, &roots, binary, options, listener, cancel)?)
         }
     };
     point("restore.prepared");
 
     watch.phase("complete");
+    if prepared.is_some() {
+        pointers::write(&plan, &roots, pointers::When::AfterRecovery)?;
+        place::give_new(&plan, &roots, options)?;
+    }
+    place::give_names(&plan, &roots)?;
     let mut report = RestoreReport {
         schema_version: RESTORE_SCHEMA,
         backup: opened.id.clone(),
@@ -127,10 +129,6 @@ pub fn run(
     Ok(report)
 }
 
-fn set_aside(claim: &mut Claim, plan: &Plan) -> Result<()> {
-    claim.set_aside(&plan.held, &plan.redo_path)
-}
-
 /// Says in the target what it is, and takes the marker away.
 fn complete(
     claim: Claim,
@@ -139,9 +137,6 @@ fn complete(
     options: &RestoreOptions,
     report: &RestoreReport,
 ) -> Result<()> {
-    if report.prepared.is_some() {
-        pointers::write(plan, roots, pointers::When::AfterRecovery)?;
-    }
     let tree = roots.target();
     let path = layout::own_path(layout::REPORT)?;
     let text = serde_json::to_vec_pretty(report).context("write the report")?;

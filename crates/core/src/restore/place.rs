@@ -1,8 +1,8 @@
-//! Giving the files to their owner, making them durable, and only then giving those their names without which no
-//! server starts.
+//! Giving the files to their owner and making them durable; and, once the recovery was judged, or where it is left to the
+//! user's server, giving those their names without which no server starts.
 //!
-//! From then on the target is a crash image that a server can recover: to exactly the backup's position, and without
-//! leaving the target. The marker stays until the whole restore is done.
+//! From then on the target is what was judged, or a crash image that a server can recover: to exactly the backup's
+//! position, and without leaving the target. The marker stays until the whole restore is done.
 
 use holdfast_repo::item::ItemPath;
 
@@ -23,19 +23,32 @@ pub(super) fn owner(plan: &Plan, options: &RestoreOptions) -> Option<(u32, u32)>
     rustix::process::geteuid().is_root().then_some(owner)
 }
 
-/// Puts everything in its place.
-pub(super) fn run(opened: &Opened, plan: &Plan, roots: &Roots, options: &RestoreOptions) -> Result<()> {
+/// Gives everything to its owner and makes it durable, under names with which no server starts.
+pub(super) fn settle(opened: &Opened, plan: &Plan, roots: &Roots, options: &RestoreOptions) -> Result<()> {
     pointers::write(plan, roots, pointers::When::BeforeRecovery)?;
     if let Some(owner) = owner(plan, options) {
         give_all(opened, roots, options, owner)?;
     }
     roots.sync_names()?;
     point("restore.names.durable");
+    Ok(())
+}
+
+/// Gives the files their names without which no server starts, the first of the system tablespace last.
+pub(super) fn give_names(plan: &Plan, roots: &Roots) -> Result<()> {
+    roots.sync_names()?;
     let tree = roots.target();
-    for path in plan.held.iter().chain([&plan.redo_path]) {
-        let partial = partial_of(path)?;
-        tree.rename(&partial, path)
-            .map_err(|error| io_failed("give its name to", tree.path_of(path), error))?;
+    let failed = |path: &ItemPath, error| io_failed("give its name to", tree.path_of(path), error);
+    let partial = partial_of(&plan.redo_path)?;
+    // The recovering server of MySQL has left redo of its own, under the right names.
+    if tree.look(&partial).map_err(|error| failed(&plan.redo_path, error))?.is_some() {
+        tree.rename(&partial, &plan.redo_path).map_err(|error| failed(&plan.redo_path, error))?;
+        point("restore.file.named");
+    }
+    roots.sync_names()?;
+    // In order of names: ibdata1 before ibdata2.
+    for path in plan.held.iter().rev() {
+        tree.rename(&partial_of(path)?, path).map_err(|error| failed(path, error))?;
         point("restore.file.named");
     }
     roots.sync_names()?;

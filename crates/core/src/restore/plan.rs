@@ -8,7 +8,7 @@ use std::{
 use holdfast_formats::Flavor;
 use holdfast_repo::{
     columns::PageEntry,
-    item::{Item, ItemPath, leaf_count},
+    item::{FileRole, Item, ItemPath, leaf_count},
 };
 use serde::Serialize;
 
@@ -129,6 +129,8 @@ pub(super) struct Plan {
     pub(super) directories: Vec<(ItemPath, u16)>,
     /// Files without which no server starts.
     pub(super) held: Vec<ItemPath>,
+    /// Logs of Aria, which the recovering server has to itself.
+    pub(super) aria_logs: Vec<ItemPath>,
     pub(super) pointers: Vec<(Pointer, PathBuf)>,
     /// To be removed, what is in a directory before it.
     pub(super) delete: Vec<ItemPath>,
@@ -181,8 +183,20 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
         server_options,
         target_dir,
     };
-    let Planner { directories, held, pointers, mapped, .. } = planner;
-    Ok(Plan { shown, redo, redo_path, directories, held, pointers, delete, mapped, binary, survey })
+    let Planner { directories, held, aria_logs, pointers, mapped, .. } = planner;
+    Ok(Plan {
+        shown,
+        redo,
+        redo_path,
+        directories,
+        held,
+        aria_logs,
+        pointers,
+        delete,
+        mapped,
+        binary,
+        survey,
+    })
 }
 
 fn check_options(options: &RestoreOptions) -> Result<()> {
@@ -256,6 +270,7 @@ struct Planner<'a> {
     dropped: Vec<(String, String)>,
     directories: Vec<(ItemPath, u16)>,
     held: Vec<ItemPath>,
+    aria_logs: Vec<ItemPath>,
     pointers: Vec<(Pointer, PathBuf)>,
     mapped: Vec<PathBuf>,
     /// Everything that may stay in the target: `true` for directories.
@@ -279,6 +294,7 @@ impl<'a> Planner<'a> {
             dropped: Vec::new(),
             directories: Vec::new(),
             held: Vec::new(),
+            aria_logs: Vec::new(),
             pointers: Vec::new(),
             mapped: Vec::new(),
             keep: BTreeMap::new(),
@@ -300,6 +316,9 @@ impl<'a> Planner<'a> {
                 if held {
                     self.keep.insert(partial_of(&place.path)?, false);
                     self.held.push(place.path.clone());
+                }
+                if item.role == FileRole::AriaLog {
+                    self.aria_logs.push(place.path.clone());
                 }
                 self.file(item, &place, goes_to, held)?;
             }

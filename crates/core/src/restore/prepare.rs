@@ -4,6 +4,10 @@
 //! logs, with a temporary directory of its own, as the user the files belong to. What it logged is then judged
 //! ([`super::judge`]): it must have arrived exactly where the backup ends.
 //!
+//! Nobody else's server can start on the files meanwhile: the system tablespace keeps the name that it was assembled
+//! under, redo and the log of Aria are in a directory of their own ([`super::private`]), and only this server is told so. A
+//! process that is killed here leaves a directory on which none starts.
+//!
 //! Durability while it runs is not needed: a recovery that is cut off is begun again from the repository.
 
 use std::{
@@ -21,10 +25,12 @@ use holdfast_formats::{
 
 use super::{
     judge::{Expected, judge},
-    layout::own_path,
+    layout::{PARTIAL, REDO_MARIADB, own_path, private_of},
     opened::Opened,
     options::RestoreOptions,
+    place::owner,
     plan::Plan,
+    private::Private,
     report::{Prepared, set_gtids},
     roots::Roots,
     target::io_failed,
@@ -100,16 +106,25 @@ fn at_home(data_file_path: &str) -> String {
     data_file_path.split(';').map(home).collect::<Vec<_>>().join(";")
 }
 
+/// `innodb_data_file_path` with every file under the name that it has until all is done.
+fn set_aside(data_file_path: &str) -> String {
+    let aside = |file: &str| {
+        let (name, rest) = file.split_once(':').map_or((file, None), |(name, rest)| (name, Some(rest)));
+        let rest = rest.map(|rest| format!(":{rest}")).unwrap_or_default();
+        format!("{name}{PARTIAL}{rest}")
+    };
+    at_home(data_file_path).split(';').map(aside).collect::<Vec<_>>().join(";")
+}
+
 fn arguments(
     server: &ServerFacts,
     datadir: &Path,
+    private: &Path,
     server_options: &[String],
     buffer_pool_bytes: u64,
     extra: &[String],
 ) -> Vec<OsString> {
-    let mut datadir_option = OsString::from("--datadir=");
-    datadir_option.push(datadir);
-    let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), datadir_option];
+    let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), option_of("--datadir=", datadir)];
     let mut add = |option: String| arguments.push(option.into());
     for option in [
         "--skip-networking",
@@ -128,6 +143,9 @@ fn arguments(
     }
     add(format!("--innodb-buffer-pool-size={buffer_pool_bytes}"));
     server_options.iter().cloned().for_each(&mut add);
+    add(format!("--innodb-data-file-path={}", set_aside(&server.innodb.data_file_path)));
+    arguments.push(option_of("--innodb-log-group-home-dir=", private));
+    let mut add = |option: String| arguments.push(option.into());
     let redo_size = server.innodb.redo_size;
     match server.version.flavor {
         Flavor::MariaDb => {
@@ -138,12 +156,12 @@ fn arguments(
             add("--innodb-fast-shutdown=0".to_owned());
             // With less than what the captured redo was laid out in, recovery calls the log too small while it
             // still holds redo. The server's own next start makes it the size it is configured for.
-            let laid_out = std::fs::metadata(datadir.join("ib_logfile0")).map_or(0, |log| log.len());
+            let laid_out = std::fs::metadata(private.join(REDO_MARIADB)).map_or(0, |log| log.len());
             add(format!("--innodb-log-file-size={}", laid_out.max(redo_size)));
+            arguments.push(option_of("--aria-log-dir-path=", private));
         }
         Flavor::MySql => {
-            let mut init = OsString::from("--init-file=");
-            init.push(datadir.join(INIT_FILE));
+            let init = option_of("--init-file=", &datadir.join(INIT_FILE));
             for option in [
                 "--persisted-globals-load=OFF",
                 "--mysqlx=OFF",
@@ -163,6 +181,12 @@ fn arguments(
     }
     arguments.extend(extra.iter().map(OsString::from));
     arguments
+}
+
+fn option_of(name: &str, path: &Path) -> OsString {
+    let mut option = OsString::from(name);
+    option.push(path);
+    option
 }
 
 /// Lets `binary` recover the target.
@@ -186,11 +210,14 @@ pub(super) fn run(
     let buffer_pool =
         plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
     let run_as = RunAs::owner_of(tree.path())?;
+    let private = Private::enter(tree, plan, flavor, owner(plan, options))?;
+    point("restore.private.entered");
     let server_run = ServerRun {
         binary: binary.path.clone(),
         arguments: arguments(
             &opened.server,
             tree.path(),
+            &private.path(),
             &plan.shown.server_options,
             buffer_pool,
             &options.prepare_options,
@@ -212,6 +239,8 @@ pub(super) fn run(
     if flavor == Flavor::MySql {
         tree.remove(&init).map_err(|error| io_failed("remove", tree.path_of(&init), error))?;
     }
+    point("restore.recovered");
+    private.leave()?;
     Ok(Prepared {
         program: binary.path.clone(),
         version: binary.version.to_string(),
@@ -250,7 +279,7 @@ fn check(opened: &Opened, exit: &ServerExit, roots: &Roots) -> Result<super::jud
 /// MariaDB does not log that it has shut down; its redo log shows it.
 fn check_clean_log(roots: &Roots) -> Result<()> {
     let tree = roots.target();
-    let path = own_path(super::layout::REDO_MARIADB)?;
+    let path = private_of(&own_path(REDO_MARIADB)?)?;
     let failed = |error| io_failed("read", tree.path_of(&path), error);
     let Some(file) = tree.open_file(&path).map_err(failed)? else {
         return Err(Error::failed("the recovered server left no redo log"));
@@ -320,6 +349,10 @@ mod tests {
         ] {
             assert_eq!(at_home(path), home);
         }
+        assert_eq!(
+            set_aside("/a/ibdata1:10M;/b/ibdata2:50M:autoextend:max:2G"),
+            "ibdata1.partial:10M;ibdata2.partial:50M:autoextend:max:2G"
+        );
     }
 
     /// The buffer pool follows the redo, within bounds, and the user's word counts.

@@ -211,22 +211,31 @@ impl Tree {
         let mut found = BTreeMap::new();
         let mut todo = vec![Vec::new()];
         while let Some(directory) = todo.pop() {
-            let opened: &[u8] = if directory.is_empty() { b"." } else { &directory };
-            let fd = self.resolve(opened, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-            for entry in rustix::fs::Dir::read_from(&fd)? {
-                let entry = entry?;
-                let name = entry.file_name().to_bytes();
-                if name == b"." || name == b".." || (directory.is_empty() && name == LOST_AND_FOUND) {
+            for (name, what) in self.list(&directory)? {
+                if directory.is_empty() && name == LOST_AND_FOUND {
                     continue;
                 }
-                let stat = statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
-                let path =
-                    if directory.is_empty() { name.to_vec() } else { [&directory, &b"/"[..], name].concat() };
-                let what = Found::of(&stat);
+                let path = if directory.is_empty() { name } else { [&directory, &b"/"[..], &name].concat() };
                 if what.kind == FoundKind::Directory {
                     todo.push(path.clone());
                 }
                 found.insert(ItemPath::new(path).map_err(io::Error::other)?, what);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What is in the directory at `path`, by name.
+    pub(super) fn list(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, Found)>> {
+        let opened: &[u8] = if path.is_empty() { b"." } else { path };
+        let fd = self.resolve(opened, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let mut found = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&fd)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                let stat = statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+                found.push((name.to_vec(), Found::of(&stat)));
             }
         }
         Ok(found)

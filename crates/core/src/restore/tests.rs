@@ -594,7 +594,7 @@ fn killed_at_every_point() {
         let status = world.child(run, &target, "kill", name).output().unwrap().status;
         assert_eq!(status.signal(), Some(9), "{name}");
         let options = world.options(&target);
-        let whole = ["restore.files.named", "restore.prepared", "restore.report.written"].contains(&name);
+        let whole = ["restore.files.named", "restore.report.written"].contains(&name);
         assert_eq!(is_startable(&options.target_dir), whole, "{name}");
         assert!(whole || name == "restore.planned" || options.target_dir.join(MARKER).exists(), "{name}");
         // Another backup does not take it over.

@@ -27,6 +27,8 @@ use mysql::prelude::Queryable;
 
 use crate::capture::Told;
 
+mod killed;
+
 fn new_repo() -> Arc<Repo> {
     Arc::new(Repo::init(Arc::new(MemStore::new()), &Protection::None).unwrap())
 }
@@ -64,7 +66,17 @@ fn restore(repo: &Arc<Repo>, backup: &BackupReport, options: &RestoreOptions) ->
 
 /// A server on `target` catches up with the source, holds the same rows, and has none of the source's files open.
 fn assert_follows(source: &Server, target: &Path, backup: &BackupReport, prepared: bool) {
-    let copy = Server::attach(source.kind(), target, ServerOptions::default()).unwrap();
+    assert_follows_with(source, target, backup, prepared, &ServerOptions::default());
+}
+
+fn assert_follows_with(
+    source: &Server,
+    target: &Path,
+    backup: &BackupReport,
+    prepared: bool,
+    options: &ServerOptions,
+) {
+    let copy = Server::attach(source.kind(), target, options.clone()).unwrap();
     check_ledger(&copy).unwrap();
     let gtid = backup.position.gtid.clone().unwrap();
     let position = match (source.kind().is_mariadb(), prepared) {

@@ -1,0 +1,140 @@
+//! A restore that is killed while the server's own program recovers what it made.
+//!
+//! Whatever the instant: a server that somebody starts on what is there then must end at once, since nobody has judged
+//! it; and the restore, run again, completes.
+
+use std::{
+    os::unix::process::ExitStatusExt,
+    process::{Command, Stdio},
+    thread,
+};
+
+use holdfast_core::points::set_hook;
+use holdfast_repo::store::fs::FsStore;
+use rustix::process::{Signal, getpid, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::*;
+
+const ORDERS: &str = "HOLDFAST_TEST_RESTORE";
+
+#[derive(Serialize, Deserialize)]
+struct Orders {
+    repo: PathBuf,
+    target: PathBuf,
+    program: PathBuf,
+    run: u64,
+    point: String,
+    /// So long after the point.
+    after_ms: u64,
+}
+
+/// Not a test by itself: restores, and is killed where it is told.
+#[test]
+#[ignore = "a process for the tests of this module"]
+fn operation() {
+    let orders: Orders = serde_json::from_str(&std::env::var(ORDERS).unwrap()).unwrap();
+    let (point, after) = (orders.point, Duration::from_millis(orders.after_ms));
+    set_hook(move |name| {
+        let kill = move || {
+            sleep(after);
+            kill_process(getpid(), Signal::KILL).unwrap();
+        };
+        if name == point && after.is_zero() {
+            kill();
+        } else if name == point {
+            thread::spawn(kill);
+        }
+    });
+    let store = FsStore::open(orders.repo).unwrap();
+    let repo = Arc::new(Repo::open(Arc::new(store), None).unwrap());
+    let options =
+        RestoreOptions { server_binary: Some(orders.program), ..RestoreOptions::new(orders.target) };
+    restore::run(&repo, &log(), RunNo(orders.run), &options, &Told, &Cancel::default()).unwrap();
+}
+
+/// Whether it was killed, and not done before.
+fn killed(orders: &Orders) -> bool {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "restore::killed::operation", "--ignored", "--nocapture"])
+        .env(ORDERS, serde_json::to_string(orders).unwrap())
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success() || status.signal() == Some(9), "{status}");
+    !status.success()
+}
+
+fn killed_while_recovering(kind: ServerKind, seed: u64, server_options: &ServerOptions) {
+    let source = Server::start(kind, server_options.clone()).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib: 30, ..shop::ShopOptions::default() }).unwrap();
+    misc::create(&source, misc::MiscOptions::default()).unwrap();
+    let load = WriteLoad::start(&source, 2, seed).unwrap();
+    sleep(Duration::from_secs(1));
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("repo");
+    let store = FsStore::create(&place).unwrap();
+    let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
+    let backup = back_up(&repo, &source, dir.path());
+    load.stop().unwrap();
+    let target = dir.path().join("target");
+    let at = |point: &str, after_ms| Orders {
+        repo: place.clone(),
+        target: target.clone(),
+        program: kind.server_program().unwrap(),
+        run: backup.backup,
+        point: point.to_owned(),
+        after_ms,
+    };
+    let mut recovering = 0;
+    for (point, after_ms) in [
+        ("restore.names.durable", 0),
+        ("restore.private.entered", 0),
+        ("restore.private.entered", 30),
+        ("restore.private.entered", 150),
+        ("restore.private.entered", 400),
+        ("restore.private.entered", 900),
+        ("restore.recovered", 0),
+        ("restore.prepared", 0),
+        // The redo has its name, the system tablespace has not.
+        ("restore.file.named", 0),
+    ] {
+        if !killed(&at(point, after_ms)) {
+            println!("{kind}: {after_ms} ms after {point} it was complete");
+            fs::remove_dir_all(&target).unwrap();
+            continue;
+        }
+        recovering += u32::from(after_ms > 0);
+        assert!(!is_there(&target), "{point}");
+        let started = Server::attach(kind, &target, server_options.clone());
+        assert!(started.is_err(), "a server starts after {after_ms} ms after {point}");
+        assert!(!is_there(&target), "a server has made files after {point}");
+    }
+    assert!(recovering > 1, "it was never killed while the server recovered");
+    let report = restore(&repo, &backup, &options(kind, target.clone())).unwrap();
+    assert_eq!(report.prepared.unwrap().lsn, backup.position.lsn);
+    assert!(!target.join("holdfast-restore.partial").exists());
+    assert!(!target.join("holdfast-restore.incomplete").exists());
+    assert_follows_with(&source, &target, &backup, true, server_options);
+}
+
+#[test]
+fn mariadb_10_11_killed_while_recovering() {
+    killed_while_recovering(ServerKind::MariaDb1011, 41, &ServerOptions::default());
+}
+
+#[test]
+fn mariadb_11_8_killed_while_recovering() {
+    killed_while_recovering(ServerKind::MariaDb118, 42, &ServerOptions::default());
+}
+
+#[test]
+fn mysql_9_7_killed_while_recovering() {
+    let two_files = "--innodb-data-file-path=ibdata1:12M;ibdata2:12M:autoextend";
+    killed_while_recovering(ServerKind::MySql97, 43, &ServerOptions::default().init_arg(two_files));
+}
+
+/// Whether the system tablespace is under its own name.
+fn is_there(target: &Path) -> bool {
+    !fs::read(target.join("ibdata1")).unwrap().starts_with(b"holdfast: ")
+}
