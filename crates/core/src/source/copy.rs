@@ -1,7 +1,7 @@
 //! Copies one file after another into the sink: tablespaces page-checked, other files as they are.
 //!
 //! A page with a bad checksum was torn by a write in progress, so it is read again until it is good; one that stays
-//! bad fails the backup. A page whose checksum cannot be checked without a key is accepted when two reads are equal.
+//! bad fails the backup. For a page whose checksum cannot be checked without a key, see [`super::unproven`].
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
         Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use holdfast_formats::{
@@ -26,6 +26,7 @@ use super::{
     files::{Entry, FileKey, Inode, Signature, path_text, read_failed},
     inventory::TablespaceEntry,
     page_reader::{PageReader, ReadMode},
+    unproven::{self, Unproven, WRITE_MAX},
 };
 use crate::{
     error::{Error, Result},
@@ -140,7 +141,7 @@ pub struct CopiedFile {
 }
 
 impl CopyContext<'_> {
-    fn may_go_on(&self) -> Result<()> {
+    pub(super) fn may_go_on(&self) -> Result<()> {
         self.cancel.check()?;
         self.redo.check()
     }
@@ -270,15 +271,17 @@ impl CopyContext<'_> {
             Vec::new()
         };
         let mut offset = 0_u64;
+        let mut unproven = Unproven::new(space_page);
         loop {
             self.may_go_on()?;
+            let began = SystemTime::now();
             let got = reader.read(offset, EXTENT_BYTES, &mut buffers.extent).map_err(failed)?;
             let mut whole = got / page_bytes * page_bytes;
             if whole == 0 {
                 break;
             }
             let first = offset / page_bytes as u64;
-            let mut second: Option<usize> = None;
+            let mut doubtful = Vec::new();
             for (i, start) in (0..whole).step_by(page_bytes).enumerate() {
                 let page_no = page_no(entry, space_page + first + i as u64)?;
                 if unchecked.iter().any(|range| range.contains(&page_no)) {
@@ -289,17 +292,9 @@ impl CopyContext<'_> {
                     PageState::Good | PageState::Zero => true,
                     PageState::Bad => false,
                     PageState::Unverifiable => {
-                        let again = match second {
-                            Some(len) => len,
-                            None => {
-                                reader.forget(offset, whole).map_err(failed)?;
-                                let len = reader.read(offset, whole, &mut buffers.second).map_err(failed)?;
-                                second = Some(len);
-                                len
-                            }
-                        };
                         self.counters.unverifiable.fetch_add(1, Ordering::Relaxed);
-                        buffers.second.bytes(again).get(start..start + page_bytes) == Some(page)
+                        doubtful.push(start);
+                        true
                     }
                 };
                 if !good {
@@ -316,6 +311,13 @@ impl CopyContext<'_> {
             let bytes = buffers.extent.bytes(whole);
             let page_size = geometry.page_size();
             self.sink.pages(file, Pages { first, page_size, bytes, holes: &holes })?;
+            doubtful.retain(|start| *start < whole);
+            if !doubtful.is_empty() && !unproven::at_rest(reader, began).map_err(failed)? {
+                unproven.add(offset, bytes, page_bytes, &doubtful);
+            }
+            if unproven.is_full() {
+                self.prove(entry, reader, geometry, file, &mut unproven, buffers)?;
+            }
             self.counters.pages.fetch_add((whole / page_bytes) as u64, Ordering::Relaxed);
             self.count(whole);
             offset += whole as u64;
@@ -323,11 +325,12 @@ impl CopyContext<'_> {
                 break;
             }
         }
+        self.prove(entry, reader, geometry, file, &mut unproven, buffers)?;
         Ok(offset)
     }
 
     /// Reads a bad page again until it is good. `None`: the file ends before it now.
-    fn read_until_good(
+    pub(super) fn read_until_good(
         &self,
         entry: &Entry,
         reader: &PageReader,
@@ -338,7 +341,7 @@ impl CopyContext<'_> {
     ) -> Result<Option<Vec<u8>>> {
         self.counters.torn_pages.fetch_add(1, Ordering::Relaxed);
         let page_bytes = geometry.page_size().bytes();
-        let mut before: Option<Vec<u8>> = None;
+        let mut before: Option<(Vec<u8>, Instant)> = None;
         for read in 1..=REREADS_MAX {
             pause(read);
             self.may_go_on()?;
@@ -349,9 +352,18 @@ impl CopyContext<'_> {
             let Some(page) = page else { return Ok(None) };
             match check_page(geometry, page_no, &page) {
                 PageState::Good | PageState::Zero => return Ok(Some(page)),
-                PageState::Unverifiable if before.as_ref() == Some(&page) => return Ok(Some(page)),
-                PageState::Unverifiable => before = Some(page),
-                PageState::Bad => {}
+                PageState::Unverifiable => {
+                    let since = match before.take() {
+                        Some((same, since)) if same == page => since,
+                        _ => Instant::now(),
+                    };
+                    if since.elapsed() >= WRITE_MAX {
+                        return Ok(Some(page));
+                    }
+                    before = Some((page, since));
+                    std::thread::sleep(WRITE_MAX.saturating_sub(since.elapsed()));
+                }
+                PageState::Bad => before = None,
             }
         }
         // A file that was dropped meanwhile ends as it ends; it is not part of the backup.
@@ -522,7 +534,7 @@ impl CopyContext<'_> {
 #[derive(Debug)]
 pub struct Buffers {
     extent: AlignedBuffer,
-    second: AlignedBuffer,
+    pub(super) second: AlignedBuffer,
     page: AlignedBuffer,
 }
 
@@ -540,7 +552,12 @@ impl Default for Buffers {
 pub const BUFFERS_BYTES: usize = 2 * EXTENT_BYTES + PAGE0_BYTES;
 
 /// Which pages of an extent lie in holes of the file; empty where the file has none.
-fn holes(reader: &PageReader, offset: u64, len: usize, page_bytes: usize) -> io::Result<Vec<bool>> {
+pub(super) fn holes(
+    reader: &PageReader,
+    offset: u64,
+    len: usize,
+    page_bytes: usize,
+) -> io::Result<Vec<bool>> {
     let metadata = reader.file().metadata()?;
     if metadata.blocks() * 512 >= metadata.len() {
         return Ok(Vec::new());

@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 use crate::error::{Context, Error, Result};
 
 /// Timestamps of files tick coarsely (4 ms on the kernels that were tried): a younger one may hide a later write.
-const CLOCK_TICK: Duration = Duration::from_millis(10);
+pub(super) const CLOCK_TICK: Duration = Duration::from_millis(10);
 
 /// The file itself, whatever it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -30,6 +30,7 @@ pub mod page_reader;
 mod questions;
 pub mod redo;
 pub mod spool;
+mod unproven;
 
 pub use options::CaptureOptions;
 

@@ -1,0 +1,300 @@
+//! Pages that nothing here can check: encrypted ones, without a key, and some that the server compressed.
+//!
+//! A write of a page that is under way while it is read can leave a page that is half old, half new, and nothing in its
+//! bytes tells. So such a page is believed only if no write of it was under way, which shows in one of two ways:
+//!
+//! - the file was at rest: by its timestamps, which the kernel sets when a write begins, none had begun for
+//!   [`WRITE_MAX`] when it was read, and none until it was read;
+//! - it was read twice, at least [`WRITE_MAX`] apart, the second time past the page cache, and both reads are equal.
+//!   A page that was caught in the middle of a write is another one by then.
+//!
+//! Both rest on a page's write being shorter than [`WRITE_MAX`]: the disk's own time for 64 KiB at most, which is
+//! milliseconds.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    io,
+    os::unix::fs::MetadataExt,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use holdfast_formats::{PageNo, tablespace::Geometry};
+
+use super::{
+    FileId, Pages,
+    copy::{Buffers, CopyContext, holes},
+    files::{CLOCK_TICK, Entry, read_failed},
+    page_reader::PageReader,
+};
+use crate::error::{Error, Result};
+
+/// No write of a page takes so long.
+pub(super) const WRITE_MAX: Duration = Duration::from_millis(250);
+/// So many bytes are read before the first of them are read again: the reading itself is most of the waiting.
+const ROUND_BYTES: usize = 128 << 20;
+
+/// Pages of one file that were sent and are still to be proved.
+pub(super) struct Unproven {
+    /// The number of the file's first page in its tablespace.
+    space_page: u64,
+    extents: Vec<Extent>,
+    bytes: usize,
+    /// Only to be compared with another hash of this process: that two different pages are alike is as likely as it
+    /// would be with any keyed hash of 64 bits.
+    hasher: RandomState,
+}
+
+struct Extent {
+    offset: u64,
+    len: usize,
+    read_at: Instant,
+    /// Where in the extent, and its hash.
+    pages: Vec<(usize, u64)>,
+}
+
+impl Unproven {
+    pub(super) fn new(space_page: u64) -> Self {
+        Self { space_page, extents: Vec::new(), bytes: 0, hasher: RandomState::new() }
+    }
+
+    /// Takes note of pages of an extent that has just been read, by where they begin in it.
+    pub(super) fn add(&mut self, offset: u64, extent: &[u8], page_bytes: usize, starts: &[usize]) {
+        let hash = |start: &usize| self.hasher.hash_one(extent.get(*start..*start + page_bytes));
+        let pages = starts.iter().map(|start| (*start, hash(start))).collect();
+        self.extents.push(Extent { offset, len: extent.len(), read_at: Instant::now(), pages });
+        self.bytes += extent.len();
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= ROUND_BYTES
+    }
+}
+
+/// Whether no write of the file had begun for [`WRITE_MAX`] at `began`, nor has until now.
+pub(super) fn at_rest(reader: &PageReader, began: SystemTime) -> io::Result<bool> {
+    let metadata = reader.file().metadata()?;
+    let time = |seconds: i64, nanoseconds: i64| {
+        let (seconds, nanoseconds) = (u64::try_from(seconds).ok()?, u32::try_from(nanoseconds).ok()?);
+        Some(UNIX_EPOCH + Duration::new(seconds, nanoseconds))
+    };
+    let times =
+        [time(metadata.mtime(), metadata.mtime_nsec()), time(metadata.ctime(), metadata.ctime_nsec())];
+    let is_old = |time: &Option<SystemTime>| {
+        time.is_some_and(|time| began.duration_since(time).is_ok_and(|age| age >= WRITE_MAX + CLOCK_TICK))
+    };
+    Ok(times.iter().all(is_old))
+}
+
+impl CopyContext<'_> {
+    /// Reads the pages again, and sends those anew that are others by now.
+    pub(super) fn prove(
+        &self,
+        entry: &Entry,
+        reader: &PageReader,
+        geometry: &Geometry,
+        file: FileId,
+        unproven: &mut Unproven,
+        buffers: &mut Buffers,
+    ) -> Result<()> {
+        let failed = |error| read_failed(&entry.real, error);
+        let page_size = geometry.page_size();
+        let page_bytes = page_size.bytes();
+        unproven.bytes = 0;
+        for extent in unproven.extents.drain(..) {
+            self.may_go_on()?;
+            std::thread::sleep(WRITE_MAX.saturating_sub(extent.read_at.elapsed()));
+            reader.forget(extent.offset, extent.len).map_err(failed)?;
+            let got = reader.read(extent.offset, extent.len, &mut buffers.second).map_err(failed)?;
+            let changed: Vec<usize> = {
+                let bytes = buffers.second.bytes(got);
+                let differs = |(start, hash): &(usize, u64)| {
+                    unproven.hasher.hash_one(bytes.get(*start..*start + page_bytes)) != *hash
+                };
+                extent.pages.iter().filter(|page| differs(page)).map(|(start, _)| *start).collect()
+            };
+            for start in changed {
+                let offset = extent.offset + start as u64;
+                let first = offset / page_bytes as u64;
+                let number = u32::try_from(unproven.space_page + first).map(PageNo).map_err(|_| {
+                    Error::failed(format!("{}: more pages than a tablespace can have", entry.path))
+                })?;
+                let Some(page) = self.read_until_good(entry, reader, geometry, number, offset, buffers)?
+                else {
+                    if reader.file().metadata().map_err(failed)?.nlink() == 0 {
+                        // Dropped: it is not part of the backup.
+                        return Ok(());
+                    }
+                    return Err(Error::failed(format!("{}: became shorter while it was copied", entry.path)));
+                };
+                let holes = holes(reader, offset, page_bytes, page_bytes).map_err(failed)?;
+                self.sink.pages(file, Pages { first, page_size, bytes: &page, holes: &holes })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Mutex, thread};
+
+    use holdfast_formats::{Flavor, Lsn, checksum};
+    use holdfast_pipe::throttle::Throttle;
+
+    use super::*;
+    use crate::{
+        event::{Cancel, Silent},
+        source::{
+            FileSpec, RedoProgress, Role, Sink,
+            copy::{CopyCounters, Progress},
+            inventory::TablespaceEntry,
+            page_reader::ReadMode,
+        },
+    };
+
+    const PAGE: usize = 16_384;
+    const PAGES: usize = 40;
+
+    /// Keeps the pages of the one file that it is sent.
+    #[derive(Default)]
+    struct OneFile(Mutex<Vec<u8>>);
+
+    impl Sink for OneFile {
+        fn file_begin(&self, _: FileSpec) -> Result<FileId> {
+            Ok(FileId(1))
+        }
+        fn pages(&self, _: FileId, pages: Pages<'_>) -> Result<()> {
+            let mut all = self.0.lock().unwrap();
+            let begin = usize::try_from(pages.first).unwrap() * PAGE;
+            let end = begin + pages.bytes.len();
+            if all.len() < end {
+                all.resize(end, 0);
+            }
+            all[begin..end].copy_from_slice(pages.bytes);
+            Ok(())
+        }
+        fn file_end(&self, _: FileId, _: u64) -> Result<()> {
+            Ok(())
+        }
+        fn file_renamed(&self, _: FileId, _: &str) -> Result<()> {
+            Ok(())
+        }
+        fn file_gone(&self, _: FileId) -> Result<()> {
+            Ok(())
+        }
+        fn directory(&self, _: &str, _: u16) -> Result<()> {
+            Ok(())
+        }
+        fn directory_gone(&self, _: &str) -> Result<()> {
+            Ok(())
+        }
+        fn drain(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    struct NoRedo;
+
+    impl RedoProgress for NoRedo {
+        fn captured(&self) -> Lsn {
+            Lsn(0)
+        }
+        fn check(&self) -> Result<()> {
+            Ok(())
+        }
+        fn has_failed(&self) -> bool {
+            false
+        }
+    }
+
+    /// A page of an encrypted table of MySQL, with this body.
+    fn encrypted_page(number: usize, body: u8) -> Vec<u8> {
+        let mut page = vec![body; PAGE];
+        page[..38].fill(0);
+        page[4..8].copy_from_slice(&u32::try_from(number).unwrap().to_be_bytes());
+        page[24..26].copy_from_slice(&15_u16.to_be_bytes());
+        page[34..38].copy_from_slice(&5_u32.to_be_bytes());
+        page
+    }
+
+    fn table() -> Vec<u8> {
+        let mut first = vec![0; PAGE];
+        first[24..26].copy_from_slice(&8_u16.to_be_bytes());
+        first[34..38].copy_from_slice(&5_u32.to_be_bytes());
+        first[38..42].copy_from_slice(&5_u32.to_be_bytes());
+        first[54..58].copy_from_slice(&0x4021_u32.to_be_bytes());
+        let sum = checksum::page_crc32(&first).to_be_bytes();
+        first[..4].copy_from_slice(&sum);
+        first[PAGE - 8..PAGE - 4].copy_from_slice(&sum);
+        (1..PAGES).fold(first, |mut table, number| {
+            table.extend(encrypted_page(number, 1));
+            table
+        })
+    }
+
+    fn copied(path: &Path) -> (Vec<u8>, Duration) {
+        let (sink, counters, throttle) = (OneFile::default(), CopyCounters::default(), Throttle::new(None));
+        let (progress, cancel) = (Progress::new(&Silent), Cancel::default());
+        let context = CopyContext {
+            flavor: Flavor::MySql,
+            mode: ReadMode::Buffered,
+            sink: &sink,
+            counters: &counters,
+            progress: &progress,
+            throttle: &throttle,
+            cancel: &cancel,
+            redo: &NoRedo,
+        };
+        let entry = Entry {
+            path: "db/t.ibd".to_owned(),
+            real: path.to_owned(),
+            outside: false,
+            size_bytes: (PAGES * PAGE) as u64,
+            is_dir: false,
+            mode: 0o640,
+        };
+        let begin = Instant::now();
+        let found = TablespaceEntry::new(entry, Role::Tablespace);
+        context.tablespace(&found, &mut Buffers::default()).unwrap().unwrap();
+        assert_eq!(counters.unverifiable.into_inner(), PAGES as u64 - 1);
+        (sink.0.into_inner().unwrap(), begin.elapsed())
+    }
+
+    /// A write of a page that takes as long as a hundred reads of it is caught in its middle, and its end is waited for.
+    #[test]
+    fn a_page_is_not_taken_in_the_middle_of_its_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.ibd");
+        std::fs::write(&path, table()).unwrap();
+        thread::sleep(2 * WRITE_MAX);
+        let file = File::options().write(true).open(&path).unwrap();
+        let (at, page) = (7 * PAGE, encrypted_page(7, 2));
+        file.write_all_at(&page[..PAGE / 2], at as u64).unwrap();
+        let writer = thread::spawn(move || {
+            thread::sleep(WRITE_MAX / 2);
+            file.write_all_at(&page[PAGE / 2..], (at + PAGE / 2) as u64).unwrap();
+        });
+        let (copied, _) = copied(&path);
+        writer.join().unwrap();
+        assert!(copied[at..at + PAGE] == encrypted_page(7, 2), "the page is torn");
+        assert!(copied == std::fs::read(&path).unwrap());
+    }
+
+    /// Most tables of a server are not written to, and need not be read twice; one that has just been is.
+    #[test]
+    fn a_file_at_rest_is_told_from_one_that_is_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.ibd");
+        std::fs::write(&path, table()).unwrap();
+        let written = SystemTime::now();
+        let (young, took) = copied(&path);
+        assert!(took >= WRITE_MAX, "believed at once after {took:?}");
+        thread::sleep(2 * WRITE_MAX);
+        let reader = PageReader::open(&path, ReadMode::Buffered).unwrap();
+        assert!(!at_rest(&reader, written).unwrap());
+        assert!(at_rest(&reader, SystemTime::now()).unwrap());
+        assert!(young == table() && copied(&path).0 == table());
+    }
+}
