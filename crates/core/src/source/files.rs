@@ -5,15 +5,19 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::{OsStr, OsString},
     fs::File,
     io,
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use holdfast_formats::SpaceId;
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statx};
 
 use crate::error::{Context, Error, Result};
 
@@ -31,12 +35,15 @@ pub struct Inode {
 impl Inode {
     /// Of an open file.
     pub fn of(file: &File) -> io::Result<Self> {
-        let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?;
-        Ok(Self {
+        Ok(Self::found(&statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?))
+    }
+
+    fn found(found: &Statx) -> Self {
+        Self {
             device: (found.stx_dev_major, found.stx_dev_minor),
             inode: found.stx_ino,
             birth: (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
-        })
+        }
     }
 }
 
@@ -63,18 +70,24 @@ impl Signature {
     /// Of a file before it is read. Not settled if the file changed within the last clock tick.
     #[must_use]
     pub fn of(metadata: &std::fs::Metadata) -> Self {
-        let modified = UNIX_EPOCH
-            + Duration::new(
-                u64::try_from(metadata.mtime()).unwrap_or(0),
-                u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
-            );
-        let settled = SystemTime::now().duration_since(modified).is_ok_and(|age| age >= CLOCK_TICK);
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
         Self {
             inode: metadata.ino(),
             size_bytes: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            modified,
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-            settled,
+            settled: is_settled(modified),
+        }
+    }
+
+    fn found(found: &Statx) -> Self {
+        let modified = (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec.into());
+        Self {
+            inode: found.stx_ino,
+            size_bytes: found.stx_size,
+            modified,
+            changed: (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec.into()),
+            settled: is_settled(modified),
         }
     }
 
@@ -88,6 +101,47 @@ impl Signature {
     #[must_use]
     pub fn unchanged(&self, now: &Self) -> bool {
         self.settled && Self { settled: true, ..*now } == *self
+    }
+}
+
+/// Whether a file that was modified then could not have been so again since without its time telling.
+fn is_settled((seconds, nanoseconds): (i64, i64)) -> bool {
+    let modified = UNIX_EPOCH
+        + Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0));
+    SystemTime::now().duration_since(modified).is_ok_and(|age| age >= CLOCK_TICK)
+}
+
+/// What the kernel says of a file, in answer to one question.
+#[derive(Clone, Copy, Debug)]
+pub struct Stat {
+    /// The file itself.
+    pub inode: Inode,
+    /// Tells whether it has changed.
+    pub signature: Signature,
+    kind: FileType,
+    mode: u16,
+}
+
+impl Stat {
+    /// Of the file that `path` leads to.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        Self::at(CWD, path.as_os_str())
+    }
+
+    fn at(dir: impl AsFd, name: &OsStr) -> io::Result<Self> {
+        let found = statx(dir, name, AtFlags::empty(), StatxFlags::BASIC_STATS | StatxFlags::BTIME)?;
+        Ok(Self {
+            inode: Inode::found(&found),
+            signature: Signature::found(&found),
+            kind: FileType::from_raw_mode(found.stx_mode.into()),
+            mode: found.stx_mode & 0o777,
+        })
+    }
+
+    /// Its size.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.signature.size_bytes
     }
 }
 
@@ -106,77 +160,155 @@ pub struct Entry {
     pub is_dir: bool,
     /// Permission bits.
     pub mode: u16,
+    /// What it was when it was listed.
+    pub stat: Stat,
+}
+
+/// Most threads that look at files; it is the kernel's work.
+const WALK_THREADS: usize = 4;
+/// Fewer files than this are not worth a thread.
+const FILES_PER_THREAD: usize = 1000;
+
+/// A directory that is being listed.
+struct Listed {
+    dir: PathBuf,
+    handle: File,
+    outside: bool,
+}
+
+/// A name in one of them.
+struct Name {
+    listed: usize,
+    path: String,
+    name: OsString,
+    linked: bool,
 }
 
 /// Everything below `datadir`, by path. Links are followed, so that a linked schema or table file is found; sockets,
-/// pipes and devices are left out. `skip` tells which paths are not looked into.
+/// pipes and devices are left out. `skip` tells which paths are not looked into. No file is opened.
 pub fn walk(datadir: &Path, skip: &dyn Fn(&str) -> bool) -> Result<BTreeMap<String, Entry>> {
     let root =
         datadir.canonicalize().context(format_args!("open the data directory {}", datadir.display()))?;
     let mut found = BTreeMap::new();
-    let mut todo = vec![(String::new(), root.clone(), false)];
-    while let Some((prefix, dir, outside)) = todo.pop() {
-        let listing = match std::fs::read_dir(&dir) {
-            Ok(listing) => listing,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !prefix.is_empty() => continue,
-            Err(error) => return Err(unreadable(&dir, error)),
-        };
-        for entry in listing {
-            let entry = entry.map_err(|error| unreadable(&dir, error))?;
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else {
-                return Err(Error::failed(format!(
-                    "{}: the name is not UTF-8, which no server writes",
-                    entry.path().display()
-                ))
-                .hinted("move files that are not the server's out of the data directory"));
-            };
-            let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
-            if skip(&path) {
-                continue;
-            }
-            let metadata = match std::fs::metadata(entry.path()) {
-                Ok(metadata) => metadata,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    if leads_nowhere(&entry.path()) {
-                        return Err(Error::failed(format!("{path} is a link that leads nowhere from here"))
-                            .hinted("what it stands for would be missing from the backup; see --path-map, or remove the link"));
-                    }
-                    continue; // dropped since the listing
-                }
-                Err(error) => return Err(unreadable(&entry.path(), error)),
-            };
-            if !metadata.is_dir() && !metadata.is_file() {
-                continue;
-            }
-            let linked = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-            let (real, outside) = if linked {
-                let Ok(real) = entry.path().canonicalize() else { continue };
-                let leaves = !real.starts_with(&root);
-                (real, outside || leaves)
-            } else {
-                (entry.path(), outside)
-            };
-            if metadata.is_dir() {
-                if linked && root.starts_with(&real) {
+    let mut level = vec![(String::new(), root.clone(), false)];
+    while !level.is_empty() {
+        let mut listed = Vec::new();
+        let mut names = Vec::new();
+        for (prefix, dir, outside) in level.drain(..) {
+            list(&prefix, dir, outside, skip, &mut listed, &mut names)?;
+        }
+        for (name, stat) in names.iter().zip(stat_all(&listed, &names)) {
+            let Some(Listed { dir, outside, .. }) = listed.get(name.listed) else { continue };
+            let Some(entry) = look_at(&root, dir, *outside, name, stat)? else { continue };
+            if entry.is_dir {
+                if name.linked && root.starts_with(&entry.real) {
                     continue; // a loop
                 }
-                todo.push((path.clone(), real.clone(), outside));
+                level.push((entry.path.clone(), entry.real.clone(), entry.outside));
             }
-            found.insert(
-                path.clone(),
-                Entry {
-                    path,
-                    real,
-                    outside,
-                    size_bytes: metadata.len(),
-                    is_dir: metadata.is_dir(),
-                    mode: u16::try_from(metadata.mode() & 0o777).unwrap_or(0o600),
-                },
-            );
+            found.insert(entry.path.clone(), entry);
         }
     }
     Ok(found)
+}
+
+/// Adds the names in one directory.
+fn list(
+    prefix: &str,
+    dir: PathBuf,
+    outside: bool,
+    skip: &dyn Fn(&str) -> bool,
+    listed: &mut Vec<Listed>,
+    names: &mut Vec<Name>,
+) -> Result<()> {
+    let open = File::open(&dir).and_then(|handle| Ok((handle, std::fs::read_dir(&dir)?)));
+    let (handle, listing) = match open {
+        Ok(open) => open,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !prefix.is_empty() => return Ok(()),
+        Err(error) => return Err(unreadable(&dir, error)),
+    };
+    for entry in listing {
+        let entry = entry.map_err(|error| unreadable(&dir, error))?;
+        let name = entry.file_name();
+        let Some(text) = name.to_str() else {
+            return Err(Error::failed(format!(
+                "{}: the name is not UTF-8, which no server writes",
+                entry.path().display()
+            ))
+            .hinted("move files that are not the server's out of the data directory"));
+        };
+        let path = if prefix.is_empty() { text.to_owned() } else { format!("{prefix}/{text}") };
+        if !skip(&path) {
+            let linked = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            names.push(Name { listed: listed.len(), path, name, linked });
+        }
+    }
+    listed.push(Listed { dir, handle, outside });
+    Ok(())
+}
+
+/// Looks at all of them, in order.
+fn stat_all(listed: &[Listed], names: &[Name]) -> Vec<io::Result<Stat>> {
+    let stat = |name: &Name| match listed.get(name.listed) {
+        Some(listed) => Stat::at(&listed.handle, &name.name),
+        None => Err(io::ErrorKind::NotFound.into()),
+    };
+    let threads = (names.len() / FILES_PER_THREAD).clamp(1, WALK_THREADS);
+    if threads == 1 {
+        return names.iter().map(stat).collect();
+    }
+    std::thread::scope(|scope| {
+        let parts = names.chunks(names.len().div_ceil(threads));
+        let parts: Vec<_> = parts
+            .map(|part| (part, scope.spawn(move || part.iter().map(stat).collect::<Vec<_>>())))
+            .collect();
+        let done = parts.into_iter().flat_map(|(part, thread)| {
+            // A thread that could not do it leaves it to this one.
+            thread.join().unwrap_or_else(|_| part.iter().map(stat).collect())
+        });
+        done.collect()
+    })
+}
+
+/// What a name stands for; `None` where that is nothing of a backup.
+fn look_at(
+    root: &Path,
+    dir: &Path,
+    outside: bool,
+    name: &Name,
+    stat: io::Result<Stat>,
+) -> Result<Option<Entry>> {
+    let at = dir.join(&name.name);
+    let stat = match stat {
+        Ok(stat) => stat,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if leads_nowhere(&at) {
+                return Err(Error::failed(format!("{} is a link that leads nowhere from here", name.path))
+                    .hinted("what it stands for would be missing from the backup; see --path-map, or remove the link"));
+            }
+            return Ok(None); // dropped since the listing
+        }
+        Err(error) => return Err(unreadable(&at, error)),
+    };
+    if !matches!(stat.kind, FileType::Directory | FileType::RegularFile) {
+        return Ok(None);
+    }
+    let (real, outside) = if name.linked {
+        let Ok(real) = at.canonicalize() else { return Ok(None) };
+        let leaves = !real.starts_with(root);
+        (real, outside || leaves)
+    } else {
+        (at, outside)
+    };
+    Ok(Some(Entry {
+        path: name.path.clone(),
+        real,
+        outside,
+        size_bytes: stat.size_bytes(),
+        is_dir: stat.kind == FileType::Directory,
+        mode: stat.mode,
+        stat,
+    }))
 }
 
 /// Whether a link stays without its target; a table that is being dropped loses its file before its link.

@@ -14,8 +14,8 @@ use holdfast_formats::{Flavor, Lsn, SpaceId, tablespace::Geometry};
 
 use super::{
     Role, Sink,
-    copy::{CopiedFile, CopiedTablespace},
-    files::{Entry, FileKey, Inode, Signature, read_failed},
+    copy::{CopiedFile, CopiedTablespace, on_threads},
+    files::{Entry, FileKey, Inode, Stat, read_failed},
 };
 use crate::{
     error::{Error, Result},
@@ -196,22 +196,16 @@ impl Inventory {
         self.files.get_mut(path)
     }
 
-    /// Whether `entry` has surely not changed since it was copied.
+    /// Whether `entry`, as it was listed, is surely what was copied.
     #[must_use]
     pub fn has_unchanged(&self, entry: &Entry) -> bool {
-        match (self.files.get(&entry.path), std::fs::metadata(&entry.real)) {
-            (Some(copied), Ok(now)) => copied.signature.unchanged(&Signature::of(&now)),
-            _ => false,
-        }
+        self.files.get(&entry.path).is_some_and(|copied| copied.signature.unchanged(&entry.stat.signature))
     }
 
     /// Whether `entry` was copied from the same inode, changed or not.
     #[must_use]
     pub fn has_same_file(&self, entry: &Entry) -> bool {
-        match (self.files.get(&entry.path), std::fs::metadata(&entry.real)) {
-            (Some(copied), Ok(now)) => copied.signature.same_inode(&Signature::of(&now)),
-            _ => false,
-        }
+        self.files.get(&entry.path).is_some_and(|copied| copied.signature.same_inode(&entry.stat.signature))
     }
 
     /// Sends the directories in `entries` that were not sent.
@@ -245,19 +239,22 @@ impl Inventory {
     }
 
     /// Compares the tablespaces with what is there `now`. Renames and drops copies in the sink; tells what must be
-    /// copied. `judge` decides about each file that is there, also about those without a copy.
+    /// copied. `judge` decides about each file that is there, also about those without a copy. Files that are, by their
+    /// names and times, surely those that were copied are not opened; the others are, by up to `threads` threads.
     pub fn rescan(
         &mut self,
         flavor: Flavor,
         sink: &dyn Sink,
         now: Vec<TablespaceEntry>,
+        threads: usize,
         judge: &dyn Fn(&Found<'_>) -> Verdict,
     ) -> Result<Rescan> {
         let mut result = Rescan::default();
         let mut kept = HashMap::new();
         let mut moves = Vec::new();
-        for found in now {
-            let Some(key) = key_of(flavor, &found)? else { continue };
+        let keys = self.keys_of(flavor, &now, threads)?;
+        for (found, key) in now.into_iter().zip(keys) {
+            let Some(key) = key else { continue };
             let held = self.tablespaces.remove(&key);
             let copy = held.as_ref().map(|held| (&held.copied, &held.before));
             let verdict = judge(&Found { space: key.space, entry: &found, copy });
@@ -294,6 +291,40 @@ impl Inventory {
         }
         self.tablespaces = kept;
         Ok(result)
+    }
+}
+
+/// Fewer files than this are not worth a thread.
+const FILES_PER_THREAD: usize = 100;
+
+impl Inventory {
+    /// Which incarnation of which space each of these files is. `None`: it vanished.
+    fn keys_of(
+        &self,
+        flavor: Flavor,
+        found: &[TablespaceEntry],
+        threads: usize,
+    ) -> Result<Vec<Option<FileKey>>> {
+        let by_path: HashMap<&str, &Held> =
+            self.tablespaces.values().map(|held| (held.path.as_str(), held)).collect();
+        let known = |found: &TablespaceEntry| {
+            let Stat { inode, signature, .. } = &found.entry.stat;
+            let Held { copied, .. } = by_path.get(found.entry.path.as_str())?;
+            let same = copied.key.inode == *inode && copied.signature.unchanged(signature);
+            // While page 0 is not written there is nothing to know.
+            (same && copied.key.space.is_some()).then_some(copied.key)
+        };
+        let mut keys: Vec<_> = found.iter().map(known).collect();
+        let unknown: Vec<_> =
+            keys.iter().zip(found).enumerate().filter(|(_, (key, _))| key.is_none()).collect();
+        let unknown: Vec<_> = unknown.into_iter().map(|(at, (_, found))| (at, found)).collect();
+        let threads = (unknown.len() / FILES_PER_THREAD).clamp(1, threads.max(1));
+        for (at, key) in on_threads(unknown, threads, |(at, found), _| Ok((at, key_of(flavor, found)?)))? {
+            if let Some(place) = keys.get_mut(at) {
+                *place = key;
+            }
+        }
+        Ok(keys)
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     CaptureOptions, Role,
-    files::{Entry, read_failed},
+    files::{Entry, Stat, read_failed},
     inventory::{Continues, TablespaceEntry},
 };
 use crate::{error::Result, server::ServerFacts};
@@ -93,8 +93,8 @@ fn list(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<Entry>> {
 }
 
 fn entry(file: &Path) -> Result<Option<Entry>> {
-    let metadata = match std::fs::metadata(file) {
-        Ok(metadata) => metadata,
+    let stat = match Stat::of(file) {
+        Ok(stat) => stat,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(read_failed(file, error)),
     };
@@ -103,8 +103,9 @@ fn entry(file: &Path) -> Result<Option<Entry>> {
         path: name.to_owned(),
         real: file.to_owned(),
         outside: true,
-        size_bytes: metadata.len(),
+        size_bytes: stat.size_bytes(),
         is_dir: false,
         mode: 0o660,
+        stat,
     }))
 }

@@ -149,6 +149,7 @@ mod tests {
         source::{
             FileSpec, RedoProgress, Role, Sink,
             copy::{CopyCounters, Progress},
+            files::Stat,
             inventory::TablespaceEntry,
             page_reader::ReadMode,
         },
@@ -254,6 +255,7 @@ mod tests {
             size_bytes: (PAGES * PAGE) as u64,
             is_dir: false,
             mode: 0o640,
+            stat: Stat::of(path).unwrap(),
         };
         let begin = Instant::now();
         let found = TablespaceEntry::new(entry, Role::Tablespace);

@@ -11,7 +11,7 @@ use crate::{
     source::{
         Role,
         copier::Copier,
-        files::{Entry, Signature, read_failed, walk},
+        files::{Entry, Stat, read_failed, walk},
         inventory::{Found, Rescan, TablespaceEntry, Verdict, each_path_once},
         outside::{OutsideFiles, number_system_files},
         redo::mariadb::FileNotes,
@@ -110,8 +110,8 @@ impl Capture<'_> {
             return Err(Error::failed(format!("{}: names no absolute path", link.path)));
         }
         let target = self.options.map_path(&target);
-        let metadata = match std::fs::metadata(&target) {
-            Ok(metadata) => metadata,
+        let stat = match Stat::of(&target) {
+            Ok(stat) => stat,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(read_failed(&target, error)),
         };
@@ -120,9 +120,10 @@ impl Capture<'_> {
             path,
             real: target,
             outside: true,
-            size_bytes: metadata.len(),
+            size_bytes: stat.size_bytes(),
             is_dir: false,
             mode: link.mode,
+            stat,
         };
         Ok(Some(TablespaceEntry::new(entry, Role::Tablespace)))
     }
@@ -172,8 +173,9 @@ impl Capture<'_> {
 
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>) -> Result<Rescan> {
         let notes = self.follower.file_notes();
-        let Copier { context, inventory, .. } = &mut self.copier;
-        let rescan = inventory.rescan(context.flavor, context.sink, now, &|found| judge(&notes, found))?;
+        let Copier { context, inventory, parallel } = &mut self.copier;
+        let rescan =
+            inventory.rescan(context.flavor, context.sink, now, *parallel, &|found| judge(&notes, found))?;
         self.stats.files_renamed += rescan.renamed;
         self.stats.files_recopied += rescan.copy.len() as u64;
         if rescan.copy.len() as u64 + rescan.renamed + rescan.gone > 0 {
@@ -201,8 +203,7 @@ fn judge(notes: &FileNotes, found: &Found<'_>) -> Verdict {
     let rewritten = found.copy.is_some_and(|(copied, before)| {
         before.space.is_none()
             && !notes.created.contains(&space)
-            && std::fs::metadata(&found.entry.entry.real)
-                .is_ok_and(|metadata| !copied.signature.unchanged(&Signature::of(&metadata)))
+            && !copied.signature.unchanged(&found.entry.entry.stat.signature)
     });
     if discarded || rewritten { Verdict::CopyClosed } else { Verdict::Keep }
 }

@@ -16,7 +16,7 @@ use crate::{
     source::{
         Role,
         copier::Copier,
-        files::{Entry, path_text, walk},
+        files::{Entry, Stat, path_text, walk},
         inventory::{Found, Rescan, Spaces, TablespaceEntry, Verdict, each_path_once},
         outside::{OutsideFiles, number_system_files},
         redo::mysql::IndexLoads,
@@ -143,9 +143,9 @@ impl Capture<'_> {
 
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<Rescan> {
         let loads = self.follower.loads();
-        let Copier { context, inventory, .. } = &mut self.copier;
-        let rescan =
-            inventory.rescan(context.flavor, context.sink, now, &|found| judge(spaces, &loads, found))?;
+        let Copier { context, inventory, parallel } = &mut self.copier;
+        let rescan = inventory
+            .rescan(context.flavor, context.sink, now, *parallel, &|found| judge(spaces, &loads, found))?;
         self.stats.files_renamed += rescan.renamed;
         self.stats.files_recopied += rescan.copy.len() as u64;
         if rescan.copy.len() as u64 + rescan.renamed + rescan.gone > 0 {
@@ -192,13 +192,14 @@ fn outside(inside: &Path, real: &Path) -> Option<Entry> {
     if real.starts_with(inside) {
         return None;
     }
-    let metadata = std::fs::metadata(&real).ok()?;
+    let stat = Stat::of(&real).ok()?;
     Some(Entry {
         path: format!("{OUTSIDE}{}", path_text(&real)),
         real,
         outside: true,
-        size_bytes: metadata.len(),
+        size_bytes: stat.size_bytes(),
         is_dir: false,
         mode: 0o640,
+        stat,
     })
 }
