@@ -49,6 +49,9 @@ impl Sink for Nowhere {
     fn directory_gone(&self, _: &str) -> Result<()> {
         Ok(())
     }
+    fn drain(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The first page of a table of MariaDB.

@@ -355,3 +355,79 @@ fn key_of(flavor: Flavor, found: &TablespaceEntry) -> Result<Option<FileKey>> {
         Err(error) => Err(read_failed(&entry.real, error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{fs, thread::sleep, time::Duration};
+
+    use super::*;
+    use crate::source::{
+        FileId, FileSpec, Pages,
+        files::{Signature, walk},
+    };
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        fn file_begin(&self, _: FileSpec) -> Result<FileId> {
+            Ok(FileId(0))
+        }
+        fn pages(&self, _: FileId, _: Pages<'_>) -> Result<()> {
+            Ok(())
+        }
+        fn file_end(&self, _: FileId, _: u64) -> Result<()> {
+            Ok(())
+        }
+        fn file_renamed(&self, _: FileId, _: &str) -> Result<()> {
+            Ok(())
+        }
+        fn file_gone(&self, _: FileId) -> Result<()> {
+            Ok(())
+        }
+        fn directory(&self, _: &str, _: u16) -> Result<()> {
+            Ok(())
+        }
+        fn directory_gone(&self, _: &str) -> Result<()> {
+            Ok(())
+        }
+        fn drain(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A file that is, by its name and times, the one that was copied is not opened: it could have gone since the
+    /// listing, and would not be missed. One that was written to is opened.
+    #[test]
+    fn only_new_and_changed_files_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["same.ibd", "changed.ibd"] {
+            fs::write(dir.path().join(name), [0; 100]).unwrap();
+        }
+        sleep(Duration::from_millis(50));
+        let list = || -> Vec<_> {
+            let found = walk(dir.path(), &|_| false).unwrap();
+            found.into_values().map(|entry| TablespaceEntry::new(entry, Role::Tablespace)).collect()
+        };
+        let mut inventory = Inventory::default();
+        for (n, found) in (1..).zip(list()) {
+            let file = File::open(&found.entry.real).unwrap();
+            let key = FileKey { space: Some(SpaceId(n)), inode: Inode::of(&file).unwrap() };
+            let signature = Signature::of(&file.metadata().unwrap());
+            let copied = CopiedTablespace { file: FileId(n.into()), key, signature };
+            let before = Before { captured: Lsn(1), space: None };
+            inventory.add_tablespace(&Nowhere, &found.entry.path, copied, before).unwrap();
+        }
+        fs::write(dir.path().join("changed.ibd"), [1; 100]).unwrap();
+        let now = list();
+        for found in &now {
+            fs::remove_file(&found.entry.real).unwrap();
+        }
+        let keep = |_: &Found<'_>| Verdict::Keep;
+        let rescan = inventory.rescan(Flavor::MariaDb, &Nowhere, now, 2, &keep).unwrap();
+        assert_eq!((rescan.copy.len(), rescan.gone), (0, 1));
+        let kept: Vec<_> = inventory.tablespaces.values().map(|held| held.path.as_str()).collect();
+        assert_eq!(kept, ["same.ibd"]);
+    }
+}
