@@ -143,7 +143,8 @@ fn capture_and_complete(
     let base = foundation.base;
     let writer = BackupWriter::new(run, &foundation, writer_options(options)).map_err(write_failed)?;
     let mut source = reached.source(options)?;
-    let captured = source.capture(&sink::WriterSink::new(&writer), watch, cancel)?;
+    let captured = source.capture(&sink::WriterSink::new(&writer), watch, cancel);
+    let captured = captured.map_err(|error| writer.failure().map_or(error, write_failed))?;
     watch.phase("complete");
     reach::still_supported(options)?;
     let meters = Arc::clone(writer.meters());

@@ -28,7 +28,7 @@ pub enum WriteError {
     /// A thread of the writer panicked.
     #[error("a thread of the writer ended without a word")]
     Lost,
-    /// Something failed before, and was reported then.
+    /// Something failed before: [`BackupWriter::failure`](super::BackupWriter::failure) says what.
     #[error("the writer has stopped after an earlier error")]
     Stopped,
 }

@@ -212,7 +212,7 @@ impl BackupWriter {
             if open.is_full()
                 && let Some(full) = gatherer.take()
             {
-                self.pipeline()?.submit(full.into_chunk()).map_err(|error| self.first(error))?;
+                self.pipeline()?.submit(full.into_chunk())?;
             }
         }
         if own && gatherer.is_none() {

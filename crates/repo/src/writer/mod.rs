@@ -211,12 +211,10 @@ impl BackupWriter {
         WriteError::File { path: lock(&file.inner).spec.path.clone(), problem }
     }
 
-    /// The first error of all threads, for the one who sees only that something has failed.
-    fn first(&self, error: WriteError) -> WriteError {
-        match error {
-            WriteError::Stopped => self.stop.take().unwrap_or(WriteError::Stopped),
-            error => error,
-        }
+    /// Why the writer has stopped, if it has. Whoever gave it pages hears no more than [`WriteError::Stopped`].
+    #[must_use]
+    pub fn failure(&self) -> Option<WriteError> {
+        self.stop.take()
     }
 }
 

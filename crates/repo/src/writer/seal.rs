@@ -133,7 +133,7 @@ impl BackupWriter {
         ticket: Arc<Ticket>,
     ) -> Result<(), WriteError> {
         let chunk = Chunk { kind, plain, unit_count, hashes: Vec::new(), ticket };
-        self.pipeline()?.submit(chunk).map_err(|error| self.first(error))
+        self.pipeline()?.submit(chunk)
     }
 
     /// Sends everything that is being gathered for several files on its way.
@@ -141,7 +141,7 @@ impl BackupWriter {
         for common in &self.gatherers {
             let open = lock(common).take();
             if let Some(open) = open.filter(|open| !open.is_empty()) {
-                self.pipeline()?.submit(open.into_chunk()).map_err(|error| self.first(error))?;
+                self.pipeline()?.submit(open.into_chunk())?;
             }
         }
         Ok(())
@@ -157,7 +157,7 @@ impl BackupWriter {
     pub(super) fn flush_file(&self, file: &Arc<File>) -> Result<(), WriteError> {
         if let Some(open) = lock(&file.gatherer).take() {
             self.gathers_no_more(file);
-            self.pipeline()?.submit(open.into_chunk()).map_err(|error| self.first(error))?;
+            self.pipeline()?.submit(open.into_chunk())?;
         }
         Ok(())
     }

@@ -196,9 +196,10 @@ impl Pipeline {
     fn spawn(
         &mut self,
         name: &str,
-        stage: impl FnOnce(&Shared) -> Result<(), WriteError> + Send + 'static,
+        stage: impl Fn(&Shared) -> Result<(), WriteError> + Send + 'static,
     ) -> Result<(), WriteError> {
         let shared = Arc::clone(&self.shared);
+        // The error is told before the stage's queues close, so that who sees one closed can ask why.
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             if let Err(error) = stage(&shared) {
                 shared.fail(error);
