@@ -124,8 +124,8 @@ pub struct Rescan {
     pub renamed: u64,
     /// Copies of what is no more.
     pub gone: u64,
-    /// To be copied while nobody may write to them.
-    pub copy_closed: Vec<TablespaceEntry>,
+    /// To be copied while nobody may write to them, and which spaces they are.
+    pub copy_closed: Vec<(TablespaceEntry, Option<SpaceId>)>,
 }
 
 impl Inventory {
@@ -265,7 +265,7 @@ impl Inventory {
                         sink.file_gone(held.copied.file)?;
                     }
                     match verdict {
-                        Verdict::CopyClosed => result.copy_closed.push(found),
+                        Verdict::CopyClosed => result.copy_closed.push((found, key.space)),
                         Verdict::Keep | Verdict::CopyAgain => result.copy.push(found),
                     }
                     continue;

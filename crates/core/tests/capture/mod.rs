@@ -38,6 +38,7 @@ use holdfast_testkit::{
 
 use crate::server::options;
 
+mod imports;
 mod races;
 
 /// Prints what a person would be told.

@@ -140,14 +140,20 @@ impl Capture<'_> {
         self.follower.wait_for(now, REDO_WAIT)?;
         let open = stages.session().with(status::tablespaces)?;
         let listing = self.list(Look::Settled)?;
-        let rescan = self.rescan(listing.tablespaces)?;
+        let mut rescan = self.rescan(listing.tablespaces)?;
+        // One that the server has not open is discarded and not imported: nobody can write to it, nor lock it.
+        let is_open = |space: &Option<SpaceId>| space.is_some_and(|space| open.contains_key(&space));
+        let (closed, not_open): (Vec<_>, Vec<_>) =
+            rescan.copy_closed.into_iter().partition(|(_, space)| is_open(space));
+        let closed: Vec<_> = closed.into_iter().map(|(found, _)| found).collect();
+        rescan.copy.extend(not_open.into_iter().map(|(found, _)| found));
         self.copy_tablespaces(rescan.copy)?;
         self.copy_other_files(&listing.others)?;
-        if rescan.copy_closed.is_empty() {
+        if closed.is_empty() {
             self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
             return Ok(None);
         }
-        let tables = rescan.copy_closed.iter().map(table_of).collect::<Result<BTreeSet<_>>>()?;
+        let tables = closed.iter().map(table_of).collect::<Result<BTreeSet<_>>>()?;
         let tables: Vec<_> = tables.into_iter().collect();
         let names = tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         self.listener.event(Event::Note {
@@ -156,8 +162,8 @@ impl Capture<'_> {
         let limits = self.options.stage_limits();
         let mut export = ExportLock::open(connect, limits)?;
         granted(export.try_lock(&tables)?, &format!("FLUSH TABLES {names} FOR EXPORT"))?;
-        self.stats.files_recopied += rescan.copy_closed.len() as u64;
-        self.copy_tablespaces(rescan.copy_closed)?;
+        self.stats.files_recopied += closed.len() as u64;
+        self.copy_tablespaces(closed)?;
         self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
         Ok(Some(export))
     }

@@ -1,0 +1,206 @@
+//! DISCARD and IMPORT TABLESPACE around a capture of MariaDB, by when each of them happens.
+//!
+//! IMPORT rewrites pages without redo; DISCARD notes a deletion in it that makes recovery ignore what is written to the
+//! table later. Without writes after the import that would not show, so each is followed by some.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mysql::prelude::Queryable;
+
+use super::*;
+
+/// When something is done to a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// Before the checkpoint that the capture begins with.
+    Before,
+    /// After that checkpoint, before the table's file is read.
+    Start,
+    /// While its file is read.
+    MidFile,
+    /// After the last look without a lock.
+    Stop,
+    /// Not at all.
+    Never,
+}
+
+use Moment::{Before, MidFile, Never, Start, Stop};
+
+/// Name of the table, when it is discarded and its file put in place, and when it is imported and written to.
+const CASES: [(&str, Moment, Moment); 10] = [
+    ("before_before", Before, Before),
+    ("before_start", Before, Start),
+    ("before_midfile", Before, MidFile),
+    ("before_stop", Before, Stop),
+    ("start_start", Start, Start),
+    ("start_stop", Start, Stop),
+    ("midfile_stop", MidFile, Stop),
+    ("stop_stop", Stop, Stop),
+    ("start_never", Start, Never),
+    ("never_never", Never, Never),
+];
+
+struct Imports<'a> {
+    source: &'a Server,
+    exported: &'a Path,
+}
+
+impl Imports<'_> {
+    fn put(&self, table: &str, out: bool) {
+        for suffix in ["ibd", "cfg"] {
+            let live = self.source.datadir().join(format!("imp/{table}.{suffix}"));
+            let kept = self.exported.join(format!("{table}.{suffix}"));
+            let (from, to) = if out { (live, kept) } else { (kept, live) };
+            fs::copy(from, to).unwrap();
+        }
+    }
+
+    /// Does what is due for the tables that `chosen` names.
+    fn at(&self, moment: Moment, chosen: impl Fn(&str) -> bool) {
+        for (table, discarded, imported) in CASES.into_iter().filter(|(table, ..)| chosen(table)) {
+            if discarded == moment {
+                self.source.exec(format!("ALTER TABLE imp.{table} DISCARD TABLESPACE")).unwrap();
+                self.put(table, false);
+            }
+            if imported == moment {
+                self.source
+                    .exec_all([
+                        format!("ALTER TABLE imp.{table} IMPORT TABLESPACE"),
+                        format!("INSERT INTO imp.{table} SELECT seq, REPEAT('y', 150) FROM imp.seq_100001_to_100500"),
+                        format!("UPDATE imp.{table} SET v = REPEAT('z', 120) WHERE id % 10 = 0"),
+                    ])
+                    .unwrap();
+            }
+        }
+    }
+}
+
+impl Listener for Imports<'_> {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Phase { name: "copy" } => self.at(Start, |_| true),
+            Event::Phase { name: "stop" } => self.at(Stop, |_| true),
+            _ => {}
+        }
+        Told.event(event);
+    }
+}
+
+/// Does what is due while a table's file is read, when its first pages have come.
+struct MidFileSink<'a> {
+    inner: DirectorySink,
+    imports: &'a Imports<'a>,
+    done: BTreeMap<&'static str, AtomicBool>,
+}
+
+impl Sink for MidFileSink<'_> {
+    fn file_begin(&self, spec: FileSpec) -> Result<FileId> {
+        self.inner.file_begin(spec)
+    }
+    fn pages(&self, file: FileId, pages: Pages<'_>) -> Result<()> {
+        let path = self.inner.state.lock().unwrap().files[&file.0].0.path.clone();
+        let table = path.strip_prefix("imp/").and_then(|name| name.strip_suffix(".ibd")).unwrap_or("");
+        if let Some(done) = self.done.get(table)
+            && !done.swap(true, Ordering::SeqCst)
+        {
+            self.imports.at(MidFile, |name| name == table);
+        }
+        self.inner.pages(file, pages)
+    }
+    fn file_end(&self, file: FileId, size_bytes: u64) -> Result<()> {
+        self.inner.file_end(file, size_bytes)
+    }
+    fn file_renamed(&self, file: FileId, path: &str) -> Result<()> {
+        self.inner.file_renamed(file, path)
+    }
+    fn file_gone(&self, file: FileId) -> Result<()> {
+        self.inner.file_gone(file)
+    }
+    fn directory(&self, path: &str, mode: u16) -> Result<()> {
+        self.inner.directory(path, mode)
+    }
+    fn directory_gone(&self, path: &str) -> Result<()> {
+        self.inner.directory_gone(path)
+    }
+    fn drain(&self) -> Result<()> {
+        self.inner.drain()
+    }
+}
+
+/// `foreign`: the files that are put in place are another server's, with its space ids.
+fn imported_tables_are_whole(foreign: bool) {
+    let fill = |server: &Server| {
+        server.exec("CREATE DATABASE imp").unwrap();
+        for (table, ..) in CASES {
+            server
+                .exec_all([
+                    format!("CREATE TABLE imp.{table} (id INT PRIMARY KEY, v VARCHAR(200)) ENGINE=InnoDB"),
+                    format!("INSERT INTO imp.{table} SELECT seq, REPEAT('x', 150) FROM imp.seq_1_to_20000"),
+                    format!("DELETE FROM imp.{table} WHERE id % 3 = 0"),
+                ])
+                .unwrap();
+        }
+    };
+    let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    fill(&source);
+    let exported = tempfile::tempdir().unwrap();
+    let export = |from: &Server| {
+        let imports = Imports { source: from, exported: exported.path() };
+        let mut exporter = from.conn().unwrap();
+        for (table, ..) in CASES {
+            exporter.query_drop(format!("FLUSH TABLES imp.{table} FOR EXPORT")).unwrap();
+            imports.put(table, true);
+            exporter.query_drop("UNLOCK TABLES").unwrap();
+        }
+    };
+    if foreign {
+        let other = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+        other
+            .exec_all(["CREATE DATABASE d", "CREATE TABLE d.a (i INT)", "CREATE TABLE d.b (i INT)"])
+            .unwrap();
+        fill(&other);
+        export(&other);
+    } else {
+        export(&source);
+    }
+    let imports = Imports { source: &source, exported: exported.path() };
+    imports.at(Before, |_| true);
+    source.exec("SET GLOBAL innodb_log_checkpoint_now = ON").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let is_midfile =
+        |(_, discarded, imported): &(_, Moment, Moment)| [discarded, imported].contains(&&MidFile);
+    let sink = MidFileSink {
+        inner: DirectorySink::new(dir.path().join("staging")),
+        imports: &imports,
+        done: CASES
+            .iter()
+            .filter(|case| is_midfile(case))
+            .map(|case| (case.0, AtomicBool::new(false)))
+            .collect(),
+    };
+    let captured = capture_told(&source, &sink, dir.path(), &imports);
+    assert!(sink.done.values().all(|done| done.load(Ordering::SeqCst)));
+    let target = dir.path().join("data");
+    sink.inner.place(&target);
+    lay_out_redo(&target, &captured.redo);
+    let copy = Server::attach(source.kind(), target, ServerOptions::default()).unwrap();
+    for server in [&source, &copy] {
+        server.exec("DROP TABLE imp.start_never").unwrap();
+    }
+    for (table, ..) in CASES.into_iter().filter(|(table, ..)| *table != "start_never") {
+        let rows =
+            |server: &Server| -> u64 { server.value(format!("SELECT COUNT(*) FROM imp.{table}")).unwrap() };
+        assert_eq!(rows(&copy), rows(&source), "{table}");
+    }
+    assert_equal_checksums(&source, &copy).unwrap();
+}
+
+#[test]
+fn mariadb_tables_that_are_imported_at_any_moment_are_whole() {
+    imported_tables_are_whole(false);
+}
+
+#[test]
+fn mariadb_tables_of_another_server_that_are_imported_at_any_moment_are_whole() {
+    imported_tables_are_whole(true);
+}
