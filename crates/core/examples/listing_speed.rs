@@ -49,8 +49,8 @@ impl Sink for Nowhere {
     fn directory_gone(&self, _: &str) -> Result<()> {
         Ok(())
     }
-    fn drain(&self) -> Result<()> {
-        Ok(())
+    fn is_drained(&self) -> Result<bool> {
+        Ok(true)
     }
 }
 

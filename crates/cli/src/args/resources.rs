@@ -39,9 +39,14 @@ pub(crate) struct ResourceArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<ByteSize>,
 
-    /// Longest time that a lock on the server is waited for or held [default: 2s]
+    /// Longest time that commits (MariaDB) or writes to tables of other engines (MySQL) are blocked, and that any
+    /// lock is waited for [default: 2s]
     #[arg(long, value_name = "TIME")]
     pub(crate) lock_max: Option<Span>,
+
+    /// Longest time that DDL is blocked, on MariaDB also writes to tables that are not transactional [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) ddl_lock_max: Option<Span>,
 
     /// Directory on a disk for redo that waits to be stored [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
@@ -67,6 +72,7 @@ impl ResourceArgs {
             limit_rate: self.limit_rate.or(file.limit_rate),
             memory: self.memory.or(file.memory),
             lock_max: self.lock_max.or(file.lock_max),
+            ddl_lock_max: self.ddl_lock_max.or(file.ddl_lock_max),
             spool_dir: self.spool_dir.or(file.spool_dir),
             spool_max: self.spool_max.or(file.spool_max),
             max_rewrite: self.max_rewrite.or(file.max_rewrite),

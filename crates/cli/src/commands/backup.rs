@@ -68,6 +68,7 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
         redo_spool_max_bytes: resources.spool_max.map_or(chosen.redo_spool_max_bytes, |it| it.0),
         max_rewrite_fraction: resources.max_rewrite.map_or(chosen.max_rewrite_fraction, |it| it.fraction()),
         lock_max: lock_max.unwrap_or(chosen.lock_max),
+        ddl_lock_max: resources.ddl_lock_max.map_or(chosen.ddl_lock_max, |span| span.0),
         lock_wait: lock_max.unwrap_or(chosen.lock_wait),
         tags: args.tags,
         ..chosen

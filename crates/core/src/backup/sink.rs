@@ -97,8 +97,8 @@ impl Sink for WriterSink<'_> {
         Ok(())
     }
 
-    fn drain(&self) -> Result<()> {
-        self.writer.drain().map_err(write_failed)
+    fn is_drained(&self) -> Result<bool> {
+        self.writer.is_drained().map_err(write_failed)
     }
 }
 

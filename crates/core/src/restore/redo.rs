@@ -26,7 +26,7 @@ use crate::{
 /// The redo is walked in pieces of this size; a mini-transaction that does not fit makes the piece grow.
 const PIECE_BYTES: usize = 8 << 20;
 /// No mini-transaction is larger than this; damaged redo must not cost more memory.
-const MTR_BYTES_MAX: usize = 1 << 30;
+const MTR_BYTES_MAX: usize = 64 << 20;
 
 /// How the log file will look.
 pub(super) struct RedoLayout {
@@ -174,7 +174,7 @@ pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Res
         } else if len as u64 == left || piece_bytes >= MTR_BYTES_MAX {
             return Err(damaged(format!("the captured redo is cut within a mini-transaction at {lsn}")));
         } else {
-            piece_bytes = piece_bytes.saturating_mul(4);
+            piece_bytes = piece_bytes.saturating_mul(4).min(MTR_BYTES_MAX);
         }
     }
     Ok(changed)

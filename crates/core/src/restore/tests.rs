@@ -316,6 +316,7 @@ fn facts() -> ServerFacts {
             system_time_zone: None,
             default_storage_engine: "InnoDB".into(),
             performance_schema: false,
+            myisam_use_mmap: false,
         },
         plugins: Vec::new(),
         components: Vec::new(),

@@ -204,6 +204,9 @@ pub struct SqlFacts {
     pub default_storage_engine: String,
     /// `performance_schema`.
     pub performance_schema: bool,
+    /// `myisam_use_mmap`.
+    #[serde(default)]
+    pub myisam_use_mmap: bool,
 }
 
 /// An active plugin from a shared library.
@@ -299,6 +302,7 @@ impl ServerFacts {
                 system_time_zone: variables.set("system_time_zone"),
                 default_storage_engine: variables.text("default_storage_engine"),
                 performance_schema: variables.is_on("performance_schema"),
+                myisam_use_mmap: variables.is_on("myisam_use_mmap"),
             },
             plugins,
             components,

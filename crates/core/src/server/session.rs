@@ -374,14 +374,18 @@ impl HeldSession {
         self.with(|session| session.rows(query))
     }
 
-    /// From now on the session may hold what it holds for `held_max`; then it is cut, and the server lets go.
+    /// From now on the session may hold what it holds for `held_max`; then it is cut, and the server lets go. An
+    /// earlier end that was set before stays.
     pub fn limit(&self, held_max: Duration) {
         self.limit_until(Instant::now() + held_max, held_max);
     }
 
     /// The same where the time has begun to run already; `held_max` is for the message.
     pub(super) fn limit_until(&self, at: Instant, held_max: Duration) {
-        self.set_deadline(Deadline { at, why: expired(held_max) });
+        let earlier = self.shared.state().deadline.as_ref().is_some_and(|deadline| deadline.at <= at);
+        if !earlier {
+            self.set_deadline(Deadline { at, why: expired(held_max) });
+        }
     }
 
     /// Whoever holds the session must say so again within `silence_max`; if not, it is cut. For what harms the server

@@ -78,6 +78,12 @@ impl MySqlRedoStatus {
     }
 }
 
+/// How often `ALTER INSTANCE` was run since the server started (MySQL). It is the statement that switches redo logging
+/// off and on, and leaves no other trace when both were done. Needs no privilege.
+pub fn alter_instance_count(session: &mut Session) -> Result<u64, SqlError> {
+    Status::read(session, "Com_alter_instance")?.number("Com_alter_instance")
+}
+
 struct Status(BTreeMap<String, String>);
 
 impl Status {

@@ -21,7 +21,8 @@ pub struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    /// Copies tablespaces, the largest first. `spaces` was read from the server before this call.
+    /// Copies tablespaces, the largest first. `spaces` was read from the server after they were found, and before this
+    /// call.
     pub fn tablespaces(&mut self, mut found: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<()> {
         found.sort_by_key(|found| Reverse(found.entry.size_bytes));
         let context = &self.context;
@@ -30,11 +31,19 @@ impl Copier<'_> {
             // Behind the server's own LSN, which only makes a copy look older than it is.
             let captured = context.redo.captured();
             let copied = context.tablespace(&found, buffers)?;
-            Ok(copied.map(|copied| (found.entry.path, copied, captured)))
+            Ok(copied.map(|copied| (found.entry, copied, captured)))
         })?;
-        for (path, copied, captured) in copied.into_iter().flatten() {
-            let space = copied.key.space.and_then(|space| spaces.get(&space)).cloned();
-            self.inventory.add_tablespace(self.context.sink, &path, copied, Before { captured, space })?;
+        for (entry, copied, captured) in copied.into_iter().flatten() {
+            // What the server said is of the file that was there then. IMPORT TABLESPACE takes another, of the same id.
+            let is_the_file = copied.key.inode == entry.stat.inode;
+            let space =
+                copied.key.space.filter(|_| is_the_file).and_then(|space| spaces.get(&space)).cloned();
+            self.inventory.add_tablespace(
+                self.context.sink,
+                &entry.path,
+                copied,
+                Before { captured, space },
+            )?;
         }
         Ok(())
     }

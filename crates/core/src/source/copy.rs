@@ -146,6 +146,15 @@ impl CopyContext<'_> {
         self.redo.check()
     }
 
+    /// Waits until what was sent keeps the processors busy no longer: a lock is about to be taken.
+    pub(super) fn drain(&self) -> Result<()> {
+        while !self.sink.is_drained()? {
+            self.may_go_on()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
     /// Copies a tablespace. `None`: it vanished; whether that matters shows at the end.
     pub fn tablespace(
         &self,

@@ -169,11 +169,22 @@ const WALK_THREADS: usize = 4;
 /// Fewer files than this are not worth a thread.
 const FILES_PER_THREAD: usize = 1000;
 
+/// A directory that is to be listed.
+struct Below {
+    prefix: String,
+    dir: PathBuf,
+    outside: bool,
+    /// The directories that led to it.
+    above: Vec<Inode>,
+}
+
 /// A directory that is being listed.
 struct Listed {
     dir: PathBuf,
     handle: File,
     outside: bool,
+    /// Itself, and the directories that led to it.
+    above: Vec<Inode>,
 }
 
 /// A name in one of them.
@@ -190,21 +201,23 @@ pub fn walk(datadir: &Path, skip: &dyn Fn(&str) -> bool) -> Result<BTreeMap<Stri
     let root =
         datadir.canonicalize().context(format_args!("open the data directory {}", datadir.display()))?;
     let mut found = BTreeMap::new();
-    let mut level = vec![(String::new(), root.clone(), false)];
+    let mut level =
+        vec![Below { prefix: String::new(), dir: root.clone(), outside: false, above: Vec::new() }];
     while !level.is_empty() {
         let mut listed = Vec::new();
         let mut names = Vec::new();
-        for (prefix, dir, outside) in level.drain(..) {
-            list(&prefix, dir, outside, skip, &mut listed, &mut names)?;
+        for below in level.drain(..) {
+            list(below, skip, &mut listed, &mut names)?;
         }
         for (name, stat) in names.iter().zip(stat_all(&listed, &names)) {
-            let Some(Listed { dir, outside, .. }) = listed.get(name.listed) else { continue };
+            let Some(Listed { dir, outside, above, .. }) = listed.get(name.listed) else { continue };
             let Some(entry) = look_at(&root, dir, *outside, name, stat)? else { continue };
             if entry.is_dir {
-                if name.linked && root.starts_with(&entry.real) {
-                    continue; // a loop
+                if above.contains(&entry.stat.inode) {
+                    continue; // a link that leads back
                 }
-                level.push((entry.path.clone(), entry.real.clone(), entry.outside));
+                let (prefix, dir) = (entry.path.clone(), entry.real.clone());
+                level.push(Below { prefix, dir, outside: entry.outside, above: above.clone() });
             }
             found.insert(entry.path.clone(), entry);
         }
@@ -214,15 +227,15 @@ pub fn walk(datadir: &Path, skip: &dyn Fn(&str) -> bool) -> Result<BTreeMap<Stri
 
 /// Adds the names in one directory.
 fn list(
-    prefix: &str,
-    dir: PathBuf,
-    outside: bool,
+    below: Below,
     skip: &dyn Fn(&str) -> bool,
     listed: &mut Vec<Listed>,
     names: &mut Vec<Name>,
 ) -> Result<()> {
-    let open = File::open(&dir).and_then(|handle| Ok((handle, std::fs::read_dir(&dir)?)));
-    let (handle, listing) = match open {
+    let Below { prefix, dir, outside, mut above } = below;
+    let open =
+        File::open(&dir).and_then(|handle| Ok((Inode::of(&handle)?, handle, std::fs::read_dir(&dir)?)));
+    let (inode, handle, listing) = match open {
         Ok(open) => open,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !prefix.is_empty() => return Ok(()),
         Err(error) => return Err(unreadable(&dir, error)),
@@ -243,7 +256,8 @@ fn list(
             names.push(Name { listed: listed.len(), path, name, linked });
         }
     }
-    listed.push(Listed { dir, handle, outside });
+    above.push(inode);
+    listed.push(Listed { dir, handle, outside, above });
     Ok(())
 }
 
@@ -362,6 +376,28 @@ mod tests {
         std::thread::sleep(CLOCK_TICK);
         std::fs::write(&path, b"two").unwrap();
         assert_ne!(first, Inode::of(&File::open(&path).unwrap()).unwrap());
+    }
+
+    /// A link that leads back, to whatever directory, is not followed for ever; one that leads elsewhere is.
+    #[test]
+    fn links_that_lead_back_end_the_walk() {
+        let dir = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("db/sub")).unwrap();
+        std::fs::write(elsewhere.path().join("t.ibd"), b"t").unwrap();
+        let links = [
+            ("db/self", dir.path().join("db")),
+            ("db/sub/up", dir.path().join("db")),
+            ("top", dir.path().to_owned()),
+            ("linked", elsewhere.path().to_owned()),
+        ];
+        for (name, to) in &links {
+            std::os::unix::fs::symlink(to, dir.path().join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(elsewhere.path(), elsewhere.path().join("again")).unwrap();
+        let found = walk(dir.path(), &|_| false).unwrap();
+        let files: Vec<_> = found.values().filter(|entry| !entry.is_dir).map(|entry| &entry.path).collect();
+        assert_eq!(files, ["linked/t.ibd"]);
     }
 
     #[test]

@@ -108,8 +108,8 @@ pub trait Sink: Sync {
     fn directory(&self, path: &str, mode: u16) -> Result<()>;
     /// A directory is not part of the backup after all.
     fn directory_gone(&self, path: &str) -> Result<()>;
-    /// Waits until what was sent keeps the processors busy no longer: what is sent next, is sent under a lock.
-    fn drain(&self) -> Result<()>;
+    /// Whether what was sent keeps the processors busy no longer.
+    fn is_drained(&self) -> Result<bool>;
 }
 
 /// What a capture did to get its bytes.

@@ -18,9 +18,9 @@ pub struct CaptureOptions {
     pub path_map: Vec<(PathBuf, PathBuf)>,
     /// Reader threads.
     pub parallel: usize,
-    /// Longest time that commits, or writes to tables of other engines, may be blocked in one try.
+    /// Longest time that commits (MariaDB), or writes to tables of other engines (MySQL), may be blocked in one try.
     pub lock_max: Duration,
-    /// Longest time that DDL may be blocked in one try.
+    /// Longest time that DDL, on MariaDB also writes to tables that are not transactional, may be blocked in one try.
     pub ddl_lock_max: Duration,
     /// Longest time to wait for a lock in one try.
     pub lock_wait: Duration,

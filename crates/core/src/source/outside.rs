@@ -13,7 +13,10 @@ use super::{
     files::{Entry, Stat, read_failed},
     inventory::{Continues, TablespaceEntry},
 };
-use crate::{error::Result, server::ServerFacts};
+use crate::{
+    error::{Error, Result},
+    server::ServerFacts,
+};
 
 /// What there is outside.
 #[derive(Debug, Default)]
@@ -37,7 +40,14 @@ impl OutsideFiles {
         let is_outside = |path: &PathBuf| !path.starts_with(&inside);
         let mut found = Self::default();
         for file in facts.system_files()?.into_iter().filter(is_outside) {
-            found.system.extend(entry(&options.map_path(&file))?);
+            let here = options.map_path(&file);
+            let entry = entry(&here)?.ok_or_else(|| {
+                Error::failed(format!("{}: this file of the system tablespace is not there", here.display()))
+                    .hinted(
+                        "the server has it: is it on a volume that this process cannot see? see --path-map",
+                    )
+            })?;
+            found.system.push(entry);
         }
         if let Some(dir) = Some(facts.undo_dir()).filter(is_outside) {
             found.undo = list(&options.map_path(&dir), is_undo)?;
@@ -69,6 +79,15 @@ pub(super) fn number_system_files(facts: &ServerFacts, tablespaces: &mut [Tables
         .collect();
     found.sort_by_key(|(position, _)| *position);
     let mut files = found.into_iter().map(|(_, found)| found);
+    if files.len() != order.len() {
+        return Err(Error::failed(format!(
+            "the system tablespace has {} files ({}), and {} of them were found",
+            order.len(),
+            order.join(", "),
+            files.len()
+        ))
+        .hinted("are they where innodb_data_home_dir and innodb_data_file_path say? see --path-map"));
+    }
     let Some(first) = files.next() else { return Ok(()) };
     let page_size = u64::from(facts.innodb.page_size).max(1);
     let mut first_page = first.entry.size_bytes / page_size;

@@ -18,12 +18,21 @@ pub(super) struct Questions {
     connect: ConnectOptions,
     session: Session,
     used: Instant,
+    /// How long an answer may take, if not as long as usual.
+    patience: Option<Duration>,
 }
 
 impl Questions {
     /// Asks over `session`, and over others like it when it has aged.
     pub(super) fn new(connect: ConnectOptions, session: Session) -> Self {
-        Self { connect, session, used: Instant::now() }
+        Self { connect, session, used: Instant::now(), patience: None }
+    }
+
+    /// Gives up on an answer after `patience`.
+    pub(super) fn patient_for(mut self, patience: Duration) -> Result<Self> {
+        self.session.set_answer_timeout(patience)?;
+        self.patience = Some(patience);
+        Ok(self)
     }
 
     /// Asks. The question may be put twice.
@@ -45,6 +54,9 @@ impl Questions {
 
     fn reconnect(&mut self) -> Result<()> {
         self.session = Session::open(&self.connect, Purpose::Control)?;
+        if let Some(patience) = self.patience {
+            self.session.set_answer_timeout(patience)?;
+        }
         Ok(())
     }
 }

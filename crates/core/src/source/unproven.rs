@@ -191,8 +191,8 @@ mod tests {
         fn directory_gone(&self, _: &str) -> Result<()> {
             Ok(())
         }
-        fn drain(&self) -> Result<()> {
-            Ok(())
+        fn is_drained(&self) -> Result<bool> {
+            Ok(true)
         }
     }
 

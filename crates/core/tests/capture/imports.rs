@@ -122,8 +122,8 @@ impl Sink for MidFileSink<'_> {
     fn directory_gone(&self, path: &str) -> Result<()> {
         self.inner.directory_gone(path)
     }
-    fn drain(&self) -> Result<()> {
-        self.inner.drain()
+    fn is_drained(&self) -> Result<bool> {
+        self.inner.is_drained()
     }
 }
 

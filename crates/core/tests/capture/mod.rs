@@ -141,8 +141,8 @@ impl Sink for DirectorySink {
         Ok(())
     }
 
-    fn drain(&self) -> Result<()> {
-        Ok(())
+    fn is_drained(&self) -> Result<bool> {
+        Ok(true)
     }
 }
 

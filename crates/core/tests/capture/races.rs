@@ -247,3 +247,80 @@ fn mysql_a_server_that_does_not_answer_ends_the_capture() {
     let error = try_to_capture(&source, &sink, dir.path(), &listener, Vec::new()).unwrap_err();
     assert!(error.to_string().contains("nobody looked after it"), "{error}");
 }
+
+/// A file of the system tablespace elsewhere that this process cannot see, is not left out in silence either.
+#[test]
+fn a_system_file_that_cannot_be_seen_here_fails_the_capture() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let volume = tempfile::tempdir().unwrap();
+        let home = format!("--innodb-data-home-dir={}", volume.path().display());
+        let options = ServerOptions::default().init_arg(home);
+        let source = Server::start(kind, options).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let sink = DirectorySink::new(dir.path().join("staging"));
+        let nowhere = vec![(volume.path().to_owned(), dir.path().join("nowhere"))];
+        let error = try_to_capture(&source, &sink, dir.path(), &Told, nowhere).unwrap_err();
+        assert!(error.to_string().contains("ibdata1: this file of the system tablespace"), "{error}");
+    }
+}
+
+/// Redo that is switched off and on again leaves no trace but the count of the statements: what was written meanwhile
+/// is in no redo.
+#[test]
+fn mysql_redo_that_was_off_for_a_while_fails_the_capture() {
+    let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    let off_and_on = AtPhase {
+        phase: "stop",
+        action: || {
+            source
+                .exec_all([
+                    "ALTER INSTANCE DISABLE INNODB REDO_LOG",
+                    "CREATE DATABASE IF NOT EXISTS off",
+                    "CREATE TABLE off.t (i INT PRIMARY KEY)",
+                    "ALTER INSTANCE ENABLE INNODB REDO_LOG",
+                ])
+                .unwrap();
+        },
+    };
+    let error = try_to_capture(&source, &sink, dir.path(), &off_and_on, Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("redo logging"), "{error}");
+}
+
+/// Temporary tables take ids of indexes that no listing ever shows: the next real index is far above all that is
+/// listed. Its load is seen all the same, when the index was dropped again and nothing else is left of it.
+#[test]
+fn mysql_an_index_load_is_seen_whatever_ids_temporary_tables_have_taken() {
+    let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
+    let highest =
+        || source.value::<u64>("SELECT MAX(index_id) FROM information_schema.innodb_indexes").unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE x",
+            "CREATE TABLE x.t (id INT PRIMARY KEY AUTO_INCREMENT, a INT, b VARCHAR(200))",
+            "INSERT INTO x.t (a, b) VALUES (1, REPEAT('x', 150))",
+        ])
+        .unwrap();
+    for _ in 0..12 {
+        source.exec("INSERT INTO x.t (a, b) SELECT a + 1, b FROM x.t").unwrap();
+    }
+    let before = highest();
+    let mut session = source.conn().unwrap();
+    let columns: Vec<_> = (0..60).map(|at| format!("c{at} INT, KEY (c{at})")).collect();
+    for _ in 0..100 {
+        session.query_drop(format!("CREATE TEMPORARY TABLE x.burn ({})", columns.join(", "))).unwrap();
+        session.query_drop("DROP TEMPORARY TABLE x.burn").unwrap();
+    }
+    captured_while(&source, "stop", ServerOptions::default(), || {
+        source
+            .exec_all([
+                "ALTER TABLE x.t ADD INDEX gone (b)",
+                "UPDATE x.t SET b = REPEAT('y', 150) WHERE id % 2 = 0",
+                "ALTER TABLE x.t DROP INDEX gone",
+            ])
+            .unwrap();
+    });
+    source.exec("ALTER TABLE x.t ADD INDEX stays (a)").unwrap();
+    assert!(highest() > before + 5000, "temporary tables took no ids here: {before}, then {}", highest());
+}

@@ -188,12 +188,12 @@ impl BackupWriter {
         self.pipeline.as_ref().ok_or(WriteError::Stopped)
     }
 
-    /// Waits until every chunk that is complete has been compressed.
+    /// Whether every chunk that is complete has been compressed.
     ///
     /// # Errors
     /// The writer has stopped.
-    pub fn drain(&self) -> Result<(), WriteError> {
-        self.pipeline()?.wait_placed()
+    pub fn is_drained(&self) -> Result<bool, WriteError> {
+        self.pipeline()?.has_placed_all()
     }
 
     /// What has been done so far; can be watched while the writer works.

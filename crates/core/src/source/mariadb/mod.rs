@@ -39,6 +39,9 @@ use crate::{
     },
 };
 
+/// A server that takes longer to say how far its redo is on disk has come to a stop.
+const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
+
 mod aria;
 mod copy;
 mod layout;
@@ -68,8 +71,8 @@ impl MariaDbSource {
 
     /// Asks, over a session of its own, up to where the redo is on disk.
     fn durable_lsn(&self) -> Result<impl FnMut() -> Result<Lsn> + Send + use<>> {
-        let session = Session::open(&self.connect, Purpose::Control)?;
-        let mut questions = Questions::new(self.connect.clone(), session);
+        let session = Session::open(&self.connect, Purpose::Monitor)?;
+        let mut questions = Questions::new(self.connect.clone(), session).patient_for(DURABLE_PATIENCE)?;
         Ok(move || Ok(questions.ask(MariaDbLsns::read)?.flushed))
     }
 }
@@ -125,7 +128,7 @@ impl Source for MariaDbSource {
                     cancel,
                     redo: &follower,
                 },
-                inventory: Inventory::default(),
+                inventory: Inventory::of(&self.facts),
                 parallel: self.options.parallel,
             },
             follower: &follower,

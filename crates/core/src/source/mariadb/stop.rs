@@ -95,7 +95,7 @@ impl Capture<'_> {
         stages: &mut BackupStages,
         connect: &ConnectOptions,
     ) -> std::result::Result<Position, Stopped> {
-        self.copier.context.sink.drain()?;
+        self.copier.context.drain()?;
         // A redo reader that does not keep up shall fail before anything is blocked.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;
         self.follower.wait_for(now, REDO_WAIT)?;
@@ -136,7 +136,8 @@ impl Capture<'_> {
         connect: &ConnectOptions,
     ) -> std::result::Result<Option<ExportLock>, Stopped> {
         stages.session().with(status::flush_engine_logs)?;
-        let now = stages.session().with(MariaDbLsns::read)?.current;
+        // What DDL notes about files is on disk when the statement is over, whatever innodb_flush_log_at_trx_commit says.
+        let now = stages.session().with(MariaDbLsns::read)?.flushed;
         self.follower.wait_for(now, REDO_WAIT)?;
         let open = stages.session().with(status::tablespaces)?;
         let listing = self.list(Look::Settled)?;

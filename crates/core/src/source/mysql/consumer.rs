@@ -76,7 +76,12 @@ fn advance_once(consumer: &mut RedoConsumer, session: &mut Session, follower: &F
     follower.check()?;
     let captured = follower.captured();
     consumer.advance(captured)?;
-    Ok(MySqlRedoStatus::read(session)?.current.bytes_since(captured).unwrap_or(0))
+    let redo = MySqlRedoStatus::read(session)?;
+    if !redo.is_enabled {
+        return Err(Error::failed("redo logging was switched off during the backup")
+            .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG, then run the backup again"));
+    }
+    Ok(redo.current.bytes_since(captured).unwrap_or(0))
 }
 
 fn too_far_behind(held_bytes: u64, capacity_bytes: u64) -> Error {

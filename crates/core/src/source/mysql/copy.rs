@@ -29,10 +29,6 @@ const CATCH_UP_PASSES: u32 = 2;
 const LITTLE_BYTES: u64 = 16 << 20;
 /// A load record's LSN is known to the block only; a copy may have begun within it.
 const LOAD_MARGIN_BYTES: u64 = 1024;
-/// The pages before it belong to the tablespace itself, in every kind of tablespace.
-const FIRST_ROOT_PAGE: u32 = 3;
-/// The highest index id that the server lists can be older than one that a build under way, or a failed one, has taken.
-const INDEX_IDS_UNSEEN: u64 = 4096;
 /// Where tablespaces from outside the data directory are in a backup.
 const OUTSIDE: &str = "#outside";
 
@@ -45,8 +41,9 @@ pub(super) struct Listing {
 impl Capture<'_> {
     /// Step 2 of the order in [`super`].
     pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
-        let spaces = self.questions.ask(status::tablespaces)?;
+        // In this order: a file that took the place of the listed one since was not looked at by the server's answer.
         let listing = self.list()?;
+        let spaces = self.questions.ask(status::tablespaces)?;
         let bytes = listing.tablespaces.iter().map(|found| found.entry.size_bytes).sum::<u64>()
             + listing.others.values().map(|entry| entry.size_bytes).sum::<u64>();
         self.copier.context.progress.expect(bytes);
@@ -63,8 +60,8 @@ impl Capture<'_> {
 
     /// One pass over what has changed; tells how many bytes it copied.
     pub(super) fn catch_up(&mut self) -> Result<u64> {
-        let spaces = self.questions.ask(status::tablespaces)?;
         let listing = self.list()?;
+        let spaces = self.questions.ask(status::tablespaces)?;
         let rescan = self.rescan(listing.tablespaces, &spaces)?;
         let bytes = rescan.copy.iter().map(|found| found.entry.size_bytes).sum();
         self.copier.tablespaces(rescan.copy, &spaces)?;
@@ -175,14 +172,7 @@ fn judge(spaces: &Spaces, loads: &IndexLoads, found: &Found<'_>) -> Verdict {
     let changed = listed.is_some_and(|now| {
         before.space.as_ref().is_none_or(|then| then.flag != now.flag || then.state != now.state)
     });
-    let highest_index = spaces.values().flat_map(|space| &space.index_ids).max().copied().unwrap_or(0);
-    let loaded = loads.get(&space).is_some_and(|loads| {
-        loads.iter().any(|load| {
-            load.root.0 >= FIRST_ROOT_PAGE
-                && load.index_id <= highest_index + INDEX_IDS_UNSEEN
-                && load.lsn.0 + LOAD_MARGIN_BYTES >= before.captured.0
-        })
-    });
+    let loaded = loads.newest(space).is_some_and(|lsn| lsn.0 + LOAD_MARGIN_BYTES >= before.captured.0);
     if changed || loaded { Verdict::CopyAgain } else { Verdict::Keep }
 }
 

@@ -29,7 +29,10 @@ use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
     points::point,
-    server::{ConnectOptions, Purpose, RedoConsumer, ServerFacts, Session, status::MySqlRedoStatus},
+    server::{
+        ConnectOptions, Purpose, RedoConsumer, ServerFacts, Session,
+        status::{self, MySqlRedoStatus},
+    },
 };
 
 mod consumer;
@@ -67,6 +70,8 @@ struct Capture<'a> {
     layout: Layout,
     copier: Copier<'a>,
     follower: &'a Follower,
+    /// `ALTER INSTANCE` statements before the capture began.
+    alter_instance_count: u64,
     stats: CaptureStats,
     listener: &'a dyn Listener,
     /// For questions while another session holds the lock.
@@ -85,6 +90,7 @@ impl Source for MySqlSource {
         let highest_index = self.questions.ask(|session| {
             session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
         })?;
+        let alter_instance_count = self.questions.ask(status::alter_instance_count)?;
         // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on.
         let consumer = RedoConsumer::register(&self.connect)?;
         point("backup.consumer.registered");
@@ -116,10 +122,11 @@ impl Source for MySqlSource {
                         cancel,
                         redo: &follower,
                     },
-                    inventory: Inventory::default(),
+                    inventory: Inventory::of(&self.facts),
                     parallel: self.options.parallel,
                 },
                 follower: &follower,
+                alter_instance_count,
                 stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
                 listener,
                 questions: &mut self.questions,

@@ -61,7 +61,7 @@ impl Capture<'_> {
     }
 
     fn try_to_stop(&mut self, lock: &mut InstanceLock) -> std::result::Result<Position, Stopped> {
-        self.copier.context.sink.drain()?;
+        self.copier.context.drain()?;
         granted(lock.try_lock()?, "LOCK INSTANCE FOR BACKUP")?;
         point("backup.ddl.blocked");
         let read_before = self.copier.context.counters.bytes_read();
@@ -77,6 +77,7 @@ impl Capture<'_> {
         self.copy_other_files(&listing.others)?;
         let status = lock.session().with(LogStatus::read)?;
         let redo_is_on = lock.session().with(MySqlRedoStatus::read)?.is_enabled;
+        let alter_instance_count = lock.session().with(status::alter_instance_count)?;
         let channels = lock.session().with(ReplicaChannel::read_all)?;
         lock.session().alive()?;
         lock.release()?;
@@ -84,6 +85,13 @@ impl Capture<'_> {
             return Err(Error::failed("redo logging was switched off during the backup")
                 .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG, then run the backup again")
                 .into());
+        }
+        if alter_instance_count != self.alter_instance_count {
+            return Err(Error::failed(
+                "ALTER INSTANCE was run during the backup, which can have switched redo logging off and on again",
+            )
+            .hinted("run the backup again; ROTATE and RELOAD statements count, too, since no trace tells them apart")
+            .into());
         }
         // The end is written by now, or about to be: no lock is needed to read on to it.
         lock.session().with(status::flush_engine_logs)?;

@@ -59,15 +59,39 @@ pub struct Start {
     pub log_uuid: u32,
 }
 
-/// What looks like the ends of bulk loads of indexes, by tablespace.
-pub type IndexLoads = HashMap<SpaceId, Vec<IndexLoad>>;
+/// Tablespaces that are told apart. Real loads are few; what merely looks like one can name any space.
+const LOADED_SPACES_MAX: usize = 1 << 18;
+
+/// What looks like the ends of bulk loads of indexes: the newest in each tablespace.
+#[derive(Clone, Debug, Default)]
+pub struct IndexLoads {
+    newest: HashMap<SpaceId, Lsn>,
+    /// The newest of those in tablespaces that are too many to be told apart.
+    newest_elsewhere: Option<Lsn>,
+}
+
+impl IndexLoads {
+    fn note(&mut self, load: IndexLoad) {
+        if self.newest.len() < LOADED_SPACES_MAX || self.newest.contains_key(&load.space) {
+            let newest = self.newest.entry(load.space).or_insert(load.lsn);
+            *newest = load.lsn.max(*newest);
+        } else {
+            self.newest_elsewhere = self.newest_elsewhere.max(Some(load.lsn));
+        }
+    }
+
+    /// Where the newest load into `space` begins, to the block.
+    #[must_use]
+    pub fn newest(&self, space: SpaceId) -> Option<Lsn> {
+        self.newest.get(&space).copied().or(self.newest_elsewhere)
+    }
+}
 
 /// What others may look at while it runs.
 #[derive(Default)]
 struct State {
     /// The block that the log ended in when it was last read.
     partial: Option<(Lsn, [u8; BLOCK_BYTES])>,
-    /// For each tablespace, what looks like the end of a bulk load of an index.
     loads: IndexLoads,
 }
 
@@ -276,13 +300,7 @@ impl Log {
             })?;
             {
                 let mut state = lock(state);
-                for load in loads {
-                    let known = state.loads.entry(load.space).or_default();
-                    // A block that fills up is looked at again and again.
-                    if known.last() != Some(&load) {
-                        known.push(load);
-                    }
-                }
+                loads.into_iter().for_each(|load| state.loads.note(load));
                 state.partial = partial.map(|(_, block)| (self.at, block));
             }
             shared.advance(match partial {
@@ -401,4 +419,29 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
         }
     }
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_formats::PageNo;
+
+    use super::*;
+
+    /// What looks like a load can name any space: memory stays bounded, and nothing is forgotten.
+    #[test]
+    fn more_loads_than_can_be_told_apart_are_still_known() {
+        let mut loads = IndexLoads::default();
+        let note = |loads: &mut IndexLoads, space: u32, lsn: u64| {
+            loads.note(IndexLoad { space: SpaceId(space), root: PageNo(4), index_id: 1, lsn: Lsn(lsn) });
+        };
+        note(&mut loads, 7, 50);
+        note(&mut loads, 7, 40);
+        assert_eq!((loads.newest(SpaceId(7)), loads.newest(SpaceId(8))), (Some(Lsn(50)), None));
+        for space in 0..LOADED_SPACES_MAX as u32 + 10 {
+            note(&mut loads, space, 100);
+        }
+        assert!(loads.newest.len() <= LOADED_SPACES_MAX);
+        assert_eq!(loads.newest(SpaceId(7)), Some(Lsn(100)));
+        assert_eq!(loads.newest(SpaceId(u32::MAX)), Some(Lsn(100)));
+    }
 }

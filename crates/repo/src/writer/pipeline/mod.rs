@@ -201,8 +201,9 @@ impl Pipeline {
         let shared = Arc::clone(&self.shared);
         // The error is told before the stage's queues close, so that who sees one closed can ask why.
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
-            if let Err(error) = stage(&shared) {
-                shared.fail(error);
+            let watched = FailsOnPanic(&shared);
+            if let Err(error) = stage(watched.0) {
+                watched.0.fail(error);
             }
         });
         self.threads.push(thread.map_err(WriteError::Thread)?);
@@ -221,6 +222,14 @@ impl Pipeline {
         *lock(&self.shared.unplaced) += 1;
         let compressed = self.compressed.as_ref().ok_or(WriteError::Stopped)?;
         compressed.send(chunk).map_err(|_| WriteError::Stopped)
+    }
+
+    /// Whether every chunk that was submitted has its place.
+    pub(super) fn has_placed_all(&self) -> Result<bool, WriteError> {
+        if self.shared.stop.is_stopped() {
+            return Err(WriteError::Stopped);
+        }
+        Ok(*lock(&self.shared.unplaced) == 0)
     }
 
     /// Waits until every chunk that was submitted has its place.
@@ -252,6 +261,17 @@ impl Pipeline {
             _ if self.shared.stop.is_stopped() => Err(WriteError::Stopped),
             Some(Ok(progress)) if !lost => Ok(progress),
             _ => Err(WriteError::Lost),
+        }
+    }
+}
+
+/// A stage that panics stops the others, and whoever waits for them.
+struct FailsOnPanic<'a>(&'a Shared);
+
+impl Drop for FailsOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(WriteError::Lost);
         }
     }
 }
