@@ -156,6 +156,10 @@ fn capture_and_complete(
             "parts of the base backup could not be read and were stored anew; run holdfast check --read-data";
         watch.event(Event::Warning { text: text.to_owned() });
     }
+    if meters.adopted_unreadable.units() > 0 {
+        let text = "parts of what an unfinished run had stored could not be read and were stored anew: is the storage sound?";
+        watch.event(Event::Warning { text: text.to_owned() });
+    }
     complete::publish(run, base, captured, finished, &meters, options, watch)
 }
 

@@ -11,7 +11,7 @@ use crate::{
     error::{Damage, RepoError},
     lock::lock,
     names::{ChunkRef, PackId},
-    pack::{ChunkKind, PackRows},
+    pack::PackRows,
     reader::{ChunkSource, catalog::is_of_the_object},
 };
 
@@ -130,7 +130,6 @@ fn read_pack(source: &ChunkSource, pack: PackId) -> Result<PackRead, RepoError> 
             return Ok(read);
         }
     };
-    let hash_key = source.repo().hash_key()?;
     let mut hashes = directory.chunks().map(|(_, hashes)| hashes);
     let (mut sealed, mut plain) = (Vec::new(), Vec::new());
     let (mut buffer_begin, mut buffer_end) = (0, 0);
@@ -154,12 +153,8 @@ fn read_pack(source: &ChunkSource, pack: PackId) -> Result<PackRead, RepoError> 
             note(Some(ordinal), error)?;
             continue;
         }
-        if let ChunkKind::Pages(size) = row.kind {
-            let pages = plain.chunks_exact(size.bytes());
-            if !pages.zip(page_hashes).all(|(page, hash)| hash_key.hash(page) == *hash) {
-                let what = "a page has another hash than in the directory";
-                note(Some(ordinal), source.damaged(chunk, Damage::Malformed { what }))?;
-            }
+        if let Err(error) = source.compare_pages(chunk, row, &plain, page_hashes) {
+            note(Some(ordinal), error)?;
         }
     }
     read.bytes = size_bytes;

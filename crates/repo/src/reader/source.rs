@@ -131,6 +131,25 @@ impl ChunkSource {
         decompress(row.codec, opened, row.plain_len as usize, plain).map_err(|_| broken("its compression"))
     }
 
+    /// That the pages of a plain chunk are those that the directory of its pack names.
+    pub(crate) fn compare_pages(
+        &self,
+        chunk: ChunkRef,
+        row: &ChunkRow,
+        plain: &[u8],
+        hashes: &[PageHash],
+    ) -> Result<(), RepoError> {
+        let is_same = match row.kind {
+            ChunkKind::Pages(size) => {
+                let key = self.repo.hash_key()?;
+                plain.chunks_exact(size.bytes()).map(|page| key.hash(page)).eq(hashes.iter().copied())
+            }
+            _ => hashes.is_empty(),
+        };
+        let what = "a page has another hash than in the directory";
+        if is_same { Ok(()) } else { Err(self.damaged(chunk, Damage::Malformed { what })) }
+    }
+
     pub(crate) fn damaged(&self, chunk: ChunkRef, damage: Damage) -> RepoError {
         let object = format!("{}, chunk {}", self.log.pack(chunk.pack), chunk.ordinal);
         RepoError::damaged(object, damage)

@@ -2,17 +2,23 @@
 //!
 //! Only a sample of all hashes is kept, as many as memory allows; where one is met, the pages of its whole pack are
 //! looked at, since a repeated read meets pages in much the same order as the read before.
+//!
+//! No backup needs what a dead run stored, so no check reads it: a chunk is read, and its pages compared with their
+//! hashes, before the first of them is adopted. A damaged one is left out.
 
-use std::{collections::HashMap, sync::Mutex};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
-use holdfast_pipe::PageHash;
+use holdfast_pipe::{PageHash, meter::Meter};
 
 use crate::{
     columns::StoredPage,
     error::RepoError,
     lock::lock,
     names::{ChunkRef, PackId, RunNo},
-    pack::pages_in,
+    pack::{Directory, pages_in},
     reader::{
         ChunkSource,
         catalog::{is_of_the_object, list_index_parts, read_index_part},
@@ -30,15 +36,58 @@ pub(super) struct Adopted {
     /// A hash is in the sample if these bits of it are 0.
     mask: u16,
     sample: HashMap<PageHash, u32>,
-    recent: Mutex<Vec<(u32, HashMap<PageHash, StoredPage>)>>,
+    recent: Mutex<Vec<Arc<KnownPack>>>,
+    /// For packs of which something was found: which chunks have been read, and whether they were whole.
+    verdicts: Mutex<HashMap<u32, Vec<Option<bool>>>>,
+}
+
+/// A pack all of whose pages are known.
+struct KnownPack {
+    number: u32,
+    pack: PackId,
+    directory: Directory,
+    /// Chunk and slot of each page.
+    places: HashMap<PageHash, (u32, u32)>,
+}
+
+impl KnownPack {
+    fn new(number: u32, pack: PackId, directory: Directory) -> Self {
+        let mut places = HashMap::with_capacity(directory.hashes.len());
+        for ((_, hashes), ordinal) in directory.chunks().zip(0..) {
+            places.extend(hashes.iter().zip(0..).map(|(hash, slot)| (*hash, (ordinal, slot))));
+        }
+        Self { number, pack, directory, places }
+    }
+
+    fn find(&self, hash: PageHash) -> Option<StoredPage> {
+        let (ordinal, slot) = *self.places.get(&hash)?;
+        Some(StoredPage { hash, chunk: ChunkRef { pack: self.pack, ordinal }, slot })
+    }
+
+    /// Whether a chunk can be read, as a restore would, and holds the pages that the directory names.
+    fn is_whole(&self, source: &ChunkSource, ordinal: u32) -> Result<bool, RepoError> {
+        let chunk = ChunkRef { pack: self.pack, ordinal };
+        let hashes = self.directory.chunks().nth(ordinal as usize).map_or(&[][..], |(_, hashes)| hashes);
+        let read = source.read_chunk(chunk);
+        match read.and_then(|(row, plain)| source.compare_pages(chunk, &row, &plain, hashes)) {
+            Ok(()) => Ok(true),
+            Err(error) if is_of_the_object(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl Adopted {
     /// Reads the directories of what `runs`, which ended without effect, had stored and listed. Packs that are not
     /// whole any more are left out.
     pub(super) fn open(source: &ChunkSource, runs: &[RunNo], memory_bytes: usize) -> Result<Self, RepoError> {
-        let mut adopted =
-            Self { packs: Vec::new(), mask: 0, sample: HashMap::new(), recent: Mutex::default() };
+        let mut adopted = Self {
+            packs: Vec::new(),
+            mask: 0,
+            sample: HashMap::new(),
+            recent: Mutex::default(),
+            verdicts: Mutex::default(),
+        };
         let mut pages = 0_u64;
         if runs.is_empty() {
             return Ok(adopted);
@@ -67,7 +116,8 @@ impl Adopted {
         }
         for position in 0..adopted.packs.len() {
             let number = position as u32;
-            for (hash, _) in adopted.pages_of(source, number)? {
+            let Some(known) = adopted.known_pack(source, number)? else { continue };
+            for hash in known.places.into_keys() {
                 if adopted.is_sampled(hash) {
                     adopted.sample.insert(hash, number);
                 }
@@ -84,49 +134,73 @@ impl Adopted {
         u16::from_le_bytes([hash.0[0], hash.0[1]]) & self.mask == 0
     }
 
-    fn pages_of(
-        &self,
-        source: &ChunkSource,
-        number: u32,
-    ) -> Result<HashMap<PageHash, StoredPage>, RepoError> {
-        let Some(pack) = self.packs.get(number as usize).copied() else { return Ok(HashMap::new()) };
-        let directory = match source.directory(pack) {
-            Ok((_, directory)) => directory,
-            Err(error) if is_of_the_object(&error) => return Ok(HashMap::new()),
-            Err(error) => return Err(error),
-        };
-        let mut pages = HashMap::with_capacity(directory.hashes.len());
-        for (ordinal, (_, hashes)) in directory.chunks().enumerate() {
-            let chunk = ChunkRef { pack, ordinal: ordinal as u32 };
-            for (slot, hash) in hashes.iter().enumerate() {
-                pages.insert(*hash, StoredPage { hash: *hash, chunk, slot: slot as u32 });
-            }
+    /// The pages of a pack; `None` if its directory cannot be read.
+    fn known_pack(&self, source: &ChunkSource, number: u32) -> Result<Option<KnownPack>, RepoError> {
+        let Some(pack) = self.packs.get(number as usize).copied() else { return Ok(None) };
+        match source.directory(pack) {
+            Ok((_, directory)) => Ok(Some(KnownPack::new(number, pack, directory))),
+            Err(error) if is_of_the_object(&error) => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(pages)
     }
 
-    /// Where each of `hashes` is stored, if it is found.
+    /// Where each of `hashes` is stored, if it is found and can be read. Counts chunks that cannot.
     pub(super) fn find(
         &self,
         source: &ChunkSource,
         hashes: &[Option<PageHash>],
+        unreadable: &Meter,
     ) -> Result<Vec<Option<StoredPage>>, RepoError> {
         for hash in hashes.iter().flatten() {
-            let Some(number) = self.is_sampled(*hash).then(|| self.sample.get(hash)).flatten() else {
-                continue;
-            };
-            if lock(&self.recent).iter().any(|(known, _)| known == number) {
-                continue;
+            if let Some(number) = self.is_sampled(*hash).then(|| self.sample.get(hash)).flatten() {
+                self.know(source, *number)?;
             }
-            let pages = self.pages_of(source, *number)?;
-            let mut recent = lock(&self.recent);
-            if recent.len() >= PACKS_KEPT {
-                recent.remove(0);
-            }
-            recent.push((*number, pages));
         }
-        let recent = lock(&self.recent);
-        let find = |hash: &PageHash| recent.iter().rev().find_map(|(_, pages)| pages.get(hash).copied());
-        Ok(hashes.iter().map(|hash| hash.as_ref().and_then(find)).collect())
+        let recent = lock(&self.recent).clone();
+        let find = |hash: &PageHash| -> Result<_, RepoError> {
+            let found = recent.iter().rev().find_map(|known| Some((known, known.find(*hash)?)));
+            let Some((known, page)) = found else { return Ok(None) };
+            Ok(self.is_whole(source, known, page.chunk.ordinal, unreadable)?.then_some(page))
+        };
+        hashes.iter().map(|hash| hash.as_ref().map_or(Ok(None), find)).collect()
+    }
+
+    /// Makes a pack one of the recent ones.
+    fn know(&self, source: &ChunkSource, number: u32) -> Result<(), RepoError> {
+        if lock(&self.recent).iter().any(|known| known.number == number) {
+            return Ok(());
+        }
+        let Some(known) = self.known_pack(source, number)? else { return Ok(()) };
+        let mut recent = lock(&self.recent);
+        if recent.len() >= PACKS_KEPT {
+            recent.remove(0);
+        }
+        recent.push(Arc::new(known));
+        Ok(())
+    }
+
+    /// Whether a chunk is whole. It is read once, or by each of several threads that meet it at the same time.
+    fn is_whole(
+        &self,
+        source: &ChunkSource,
+        known: &KnownPack,
+        ordinal: u32,
+        unreadable: &Meter,
+    ) -> Result<bool, RepoError> {
+        let at = ordinal as usize;
+        let verdict = lock(&self.verdicts).get(&known.number).and_then(|chunks| *chunks.get(at)?);
+        if let Some(is_whole) = verdict {
+            return Ok(is_whole);
+        }
+        let is_whole = known.is_whole(source, ordinal)?;
+        let mut verdicts = lock(&self.verdicts);
+        let chunks = verdicts.entry(known.number).or_insert_with(|| vec![None; known.directory.rows.len()]);
+        if let Some(verdict) = chunks.get_mut(at)
+            && verdict.replace(is_whole).is_none()
+            && !is_whole
+        {
+            unreadable.add(0);
+        }
+        Ok(is_whole)
     }
 }

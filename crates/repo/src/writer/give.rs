@@ -171,7 +171,7 @@ impl BackupWriter {
                 Found::Change(_) => None,
             })
             .collect();
-        let places = self.adopted.find(&self.source, &hashes)?;
+        let places = self.adopted.find(&self.source, &hashes, &self.meters.adopted_unreadable)?;
         for (found, place) in found.iter_mut().zip(places) {
             if let Some(place) = place {
                 self.meters.adopted.add(page_bytes as u64);

@@ -7,6 +7,7 @@
 //! Invariants:
 //! - The last word about a page, and the last file of a path, count.
 //! - A page that was never given, within the size of a file that stays, fails the backup.
+//! - What an adopted run had stored is read and compared before it is referenced: nobody has checked it since.
 //! - Nothing references a pack that a prune has named dead or emptied, nor one that is not there: the base is read
 //!   through the moves of all prunes, and packs that are gone count as never stored.
 //! - When [`BackupWriter::finish`] returns, all that the backup needs is durable and listed.
@@ -90,6 +91,8 @@ pub struct WriterMeters {
     pub pipeline: Arc<PipelineMeters>,
     /// Parts of the base that could not be read, and were stored anew: findings for the user.
     pub base_unreadable: Meter,
+    /// Chunks of adopted runs that could not be read, and were not adopted.
+    pub adopted_unreadable: Meter,
 }
 
 /// Writes one backup. Shared between the threads that read.

@@ -19,7 +19,8 @@ pub struct WriterOptions {
     pub encrypt_threads: usize,
     /// What the writer may hold: half for chunks in its queues, an eighth each for gathering, for the base's maps,
     /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about 1 KiB for
-    /// each file and 10 bytes for each MiB that the backup needs.
+    /// each file and 10 bytes for each MiB that the backup needs, and, while adopted chunks are read, 2 MiB for each
+    /// thread that gives pages.
     pub memory_bytes: usize,
     /// A pack is closed when it has so many stored bytes.
     pub pack_target_bytes: u64,

@@ -8,6 +8,7 @@ use std::{
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
+    PackId,
     check::{CheckOptions, check},
     hooks::Hooks,
     store::{
@@ -41,6 +42,39 @@ fn what_an_unfinished_run_stored_is_not_stored_again() {
         world.assert_is(run, &source);
         let (run, totals) = world.backup(&source, options());
         assert_eq!((totals.bytes_adopted, totals.bytes_new), (0, 0), "now it is the base's");
+        world.assert_is(run, &source);
+    }
+}
+
+/// Nobody checks what a dead run left: it is read before it is taken up, and what is damaged is stored anew.
+#[test]
+fn what_is_damaged_of_an_unfinished_run_is_not_taken_up() {
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        let world = World::new(suite);
+        let mut random = Random::new(6);
+        let mut source = Source::new();
+        source.insert("a".into(), SourceFile::random(&mut random, 4096, 5_000 * 4096));
+        let options = || WriterOptions { index_every: Duration::ZERO, ..small_packs() };
+        let run = world.begin();
+        let writer = BackupWriter::new(&run, &Foundation::default(), options()).unwrap();
+        give_all(&writer, &source, 1).unwrap();
+        drop(writer);
+        let damaged = PackId { run: run.no(), part: 0 };
+        run.abandon("test").unwrap();
+        assert!(world.store.damage(&world.log.pack(damaged), |bytes| bytes[500] ^= 1));
+        let mut unreadable = 0;
+        let (run, totals) = world.backup_with(options(), |writer| {
+            give_all(writer, &source, 2)?;
+            unreadable = writer.meters().adopted_unreadable.units();
+            Ok(())
+        });
+        assert_eq!(unreadable, 1);
+        assert!(totals.bytes_adopted > totals.bytes / 2, "what is whole is taken up: {totals:?}");
+        let refs = world.history().backup_refs(&world.repo, run).unwrap();
+        let of_pack =
+            refs.packs.iter().find(|pack| pack.pack == damaged).expect("its other chunks are whole");
+        assert_eq!(of_pack.chunks[0].needed, 0);
+        assert!(of_pack.chunks[1].needed > 0);
         world.assert_is(run, &source);
     }
 }
