@@ -201,4 +201,28 @@ fn check_names_what_is_damaged_and_ends_with_3() {
     let last = program.run(&["check", "--read-data", "--json"]).expect_code(3).last();
     assert_eq!((&last["type"], &last["exit_code"]), (&"result".into(), &3.into()));
     assert!(!last["data"]["findings"].as_array().unwrap().is_empty());
+    for hint in [&found.out, last["data"]["hint"].as_str().unwrap()] {
+        assert!(hint.contains("backup --full") && hint.contains("expire"), "{hint}");
+    }
+}
+
+/// There is no repair for a damaged outcome: whoever would write says so, and what to do; whoever reads goes on.
+#[test]
+fn a_damaged_outcome_stops_writers_with_7_and_advice() {
+    let program = three();
+    take(&program, "db2", 1, 8);
+    let outcome = program.repository().join("sources/db1/physical/outcomes/0000000002");
+    let mut bytes = std::fs::read(&outcome).unwrap();
+    bytes[200] ^= 1;
+    std::fs::write(&outcome, bytes).unwrap();
+    for words in [&["prune"][..], &["expire", "--keep-last", "1"]] {
+        let stopped = program.run(words).expect_code(7);
+        for part in ["outcomes/0000000002", "hint: ", "backup --name NEW"] {
+            assert!(stopped.err.contains(part), "{part}: {stopped:#?}");
+        }
+        program.run(&[words, &["--name", "db2"][..]].concat()).expect_code(0);
+    }
+    let found = program.run(&["check"]).expect_code(3);
+    assert!(found.out.contains("backup --name NEW"), "{found:#?}");
+    program.run(&["show", "db1#3"]).expect_code(0);
 }

@@ -32,6 +32,11 @@ pub enum ErrorKind {
     Interrupted,
 }
 
+/// What to do where [`RepoError::History`] ends every run of a source.
+pub const HISTORY_HINT: &str = "\
+put the object back from a copy of the repository; without one, go on under another name (backup --name NEW):
+what stands under this one can still be listed, checked and restored. Give expire and prune --name NEW, too";
+
 /// An operation's failure.
 pub struct Error {
     kind: ErrorKind,
@@ -152,12 +157,13 @@ impl From<RepoError> for Error {
                 StoreErrorKind::ShortRead { .. } | StoreErrorKind::TooLarge { .. } => ErrorKind::Damaged,
                 _ => ErrorKind::Store,
             },
-            RepoError::Damaged { .. } => ErrorKind::Damaged,
+            RepoError::Damaged { .. } | RepoError::History { .. } => ErrorKind::Damaged,
             RepoError::Interrupted => ErrorKind::Interrupted,
             _ => ErrorKind::Failed,
         };
         let hint = match &error {
             RepoError::Store(error) => hint_of_store(&error.kind),
+            RepoError::History { .. } => Some(HISTORY_HINT),
             _ => None,
         };
         Self { hint: hint.map(str::to_owned), ..Self::new(kind, error.to_string()) }

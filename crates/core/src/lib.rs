@@ -13,5 +13,5 @@ pub mod server;
 pub mod source;
 pub mod usage;
 
-pub use error::{Context, Error, ErrorKind, Result};
+pub use error::{Context, Error, ErrorKind, HISTORY_HINT, Result};
 pub use event::{Cancel, Event, Listener};

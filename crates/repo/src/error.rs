@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{keys::Role, store::StoreError, wire::FormatError};
+use crate::{keys::Role, names::LogName, store::StoreError, wire::FormatError};
 
 /// A failed operation on the repository.
 #[derive(Debug, Error)]
@@ -17,6 +17,14 @@ pub enum RepoError {
         object: String,
         /// What is wrong with it.
         damage: Damage,
+    },
+    /// Every run builds on this, and it cannot be read: nothing more can be written to the log. Its backups can be read.
+    #[error("the history of {log} cannot be continued: {damage}")]
+    History {
+        /// Whose log.
+        log: LogName,
+        /// What is wrong with which object.
+        damage: Box<RepoError>,
     },
     /// What was opened lacks the private key for this kind of object.
     #[error("{object}: a {role} key cannot read this")]
@@ -53,6 +61,14 @@ impl RepoError {
         Self::damaged(object, Damage::Malformed { what })
     }
 
+    /// Damage of what every run on `log` builds on; other errors as they are.
+    pub(crate) fn of_history(self, log: &LogName) -> Self {
+        match self {
+            Self::Damaged { .. } => Self::History { log: log.clone(), damage: Box::new(self) },
+            other => other,
+        }
+    }
+
     /// Whether the object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
@@ -62,7 +78,11 @@ impl RepoError {
     /// Whether an object is gone that should be there, or was never there.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        self.is_not_found() || matches!(self, Self::Damaged { damage: Damage::Missing, .. })
+        match self {
+            Self::Damaged { damage, .. } => *damage == Damage::Missing,
+            Self::History { damage, .. } => damage.is_missing(),
+            _ => self.is_not_found(),
+        }
     }
 
     /// Whether the name was taken.

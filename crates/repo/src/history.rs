@@ -31,6 +31,9 @@ pub struct History {
 
 impl History {
     /// Reads and verifies all outcomes.
+    ///
+    /// # Errors
+    /// [`RepoError::History`] where one is damaged or missing.
     pub fn read(repo: &Repo, log: &LogName) -> Result<Self, RepoError> {
         let mut history = Self::empty(log);
         history.refresh(repo)?;
@@ -73,6 +76,10 @@ impl History {
 
     /// Reads what has come since.
     pub fn refresh(&mut self, repo: &Repo) -> Result<(), RepoError> {
+        self.read_on(repo).map_err(|error| error.of_history(&self.log))
+    }
+
+    fn read_on(&mut self, repo: &Repo) -> Result<(), RepoError> {
         for (run, info) in
             list_folder(repo, &self.log, Folder::Outcomes)?.iter().map(|(key, info)| (key.0, info))
         {
@@ -206,8 +213,14 @@ impl History {
     }
 
     /// What all prunes declared; of a salvaged history, as far as it can be read.
+    ///
+    /// # Errors
+    /// [`RepoError::History`] where what one declared is damaged or missing.
     pub fn prunes(&self, repo: &Repo) -> Result<Prunes, RepoError> {
-        self.prunes_or(repo, &mut |error| if self.is_salvaged { Ok(()) } else { Err(error) })
+        self.prunes_or(repo, &mut |error| match self.is_salvaged {
+            true => Ok(()),
+            false => Err(error.of_history(&self.log)),
+        })
     }
 
     /// What all prunes declared. `on_damage` is asked what shall become of it when that of one cannot be read.

@@ -181,7 +181,7 @@ impl Run {
             };
             let next = known.next_run();
             if newest_lease > Some(next) {
-                return Err(RepoError::damaged(log.outcome(next), Damage::Missing).into());
+                return Err(RepoError::damaged(log.outcome(next), Damage::Missing).of_history(log).into());
             }
             if newest_lease == Some(next) {
                 if let Some(active) = end_if_dead(repo, &known, &options.client)? {

@@ -26,6 +26,12 @@ pub(crate) struct BackupArgs {
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,
 
+    /// Build on no earlier backup: read and store everything anew
+    ///
+    /// So that a backup is free of what check found damaged in earlier ones; docs/errors.md, code 3, says how to go on.
+    #[arg(long)]
+    pub(crate) full: bool,
+
     #[command(flatten)]
     pub(crate) source: SourceArgs,
 

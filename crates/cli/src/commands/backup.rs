@@ -70,6 +70,7 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
         lock_max: lock_max.unwrap_or(chosen.lock_max),
         ddl_lock_max: resources.ddl_lock_max.map_or(chosen.ddl_lock_max, |span| span.0),
         lock_wait: lock_max.unwrap_or(chosen.lock_wait),
+        full: args.full,
         tags: args.tags,
         ..chosen
     })

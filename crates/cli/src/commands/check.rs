@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_core::{Error, Result};
+use holdfast_core::{Error, HISTORY_HINT, Result};
 use holdfast_repo::{
     LogName,
     check::{CheckOptions, CheckReport, Finding, Severity, check},
@@ -18,6 +18,11 @@ use crate::{
     exit::Exit,
     output::{Render, text},
 };
+
+/// What to do where data of backups is lost.
+const LOST_HINT: &str = "\
+later backups share what is lost until its pages change: take one that shares nothing (backup --full),
+check again, then drop the backups that are named here (expire ID)";
 
 /// What is wrong with one object.
 #[derive(Serialize)]
@@ -52,6 +57,8 @@ impl Found {
 #[derive(Default, Serialize)]
 struct Checked {
     findings: Vec<Found>,
+    /// What to do about them.
+    hint: Option<&'static str>,
     backups: u64,
     packs: u64,
     packs_read: u64,
@@ -60,6 +67,11 @@ struct Checked {
 
 impl Checked {
     fn add(&mut self, log: &LogName, report: CheckReport) {
+        if report.stops_runs {
+            self.hint = Some(HISTORY_HINT);
+        } else if report.findings.iter().any(|finding| finding.severity == Severity::Lost) {
+            self.hint.get_or_insert(LOST_HINT);
+        }
         self.findings.extend(report.findings.into_iter().map(|finding| Found::new(log, finding)));
         self.backups += report.backups;
         self.packs += report.packs;
@@ -91,7 +103,8 @@ impl Render for Checked {
         match self.findings.len() as u64 {
             0 => writeln!(out, ": no errors found"),
             n => writeln!(out, ": {}", text::count(n, "finding")),
-        }
+        }?;
+        self.hint.map_or(Ok(()), |hint| out.write_str(&text::hint(hint)))
     }
 }
 

@@ -96,11 +96,15 @@ pub(crate) fn count(n: u64, what: &str) -> String {
 /// `error: …` and `hint: …`.
 pub(crate) fn error(error: &Error) -> String {
     let mut text = format!("error: {error}\n");
-    if let Some(hint) = error.hint() {
-        let mut lines = hint.lines();
-        text.push_str(&format!("hint: {}\n", lines.next().unwrap_or_default()));
-        lines.for_each(|line| text.push_str(&format!("      {line}\n")));
-    }
+    text.extend(error.hint().map(hint));
+    text
+}
+
+/// `hint: …`, further lines below the first.
+pub(crate) fn hint(hint: &str) -> String {
+    let mut lines = hint.lines();
+    let mut text = format!("hint: {}\n", lines.next().unwrap_or_default());
+    lines.for_each(|line| text.push_str(&format!("      {line}\n")));
     text
 }
 

@@ -65,6 +65,8 @@ pub struct BackupOptions {
     pub spool_dir: Option<PathBuf>,
     /// Most redo that may be captured.
     pub redo_spool_max_bytes: u64,
+    /// Builds on no earlier backup: everything is stored, and damage of theirs is not shared.
+    pub full: bool,
     /// Words that the user attaches.
     pub tags: Vec<String>,
     /// How the run presents itself and keeps its lease.
@@ -94,6 +96,7 @@ impl BackupOptions {
             read_bytes_per_s_max: None,
             spool_dir: None,
             redo_spool_max_bytes: 64 << 30,
+            full: false,
             tags: Vec::new(),
             run: RunOptions::of_this_process(),
         }
@@ -119,7 +122,7 @@ fn reach_and_run(
     let watch = report::Watch::new(listener);
     let reached = reach::server(options, &watch)?;
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
-    reach::room(repo, &log, &reached, &watch)?;
+    reach::room(repo, &log, &reached, options, &watch)?;
     let mut run = Run::begin(repo, &log, &options.run)?;
     point("backup.run.begun");
     let result = capture_and_complete(&mut run, reached, options, &watch, cancel);
@@ -139,7 +142,10 @@ fn capture_and_complete(
     watch: &report::Watch<'_>,
     cancel: &Cancel,
 ) -> Result<BackupReport> {
-    let foundation = Foundation { base: run.history().newest_backup(), adopted: run.history().adoptable() };
+    let foundation = match options.full {
+        true => Foundation::none(run.history()),
+        false => Foundation::newest(run.history()),
+    };
     let base = foundation.base;
     let writer = BackupWriter::new(run, &foundation, writer_options(options)).map_err(write_failed)?;
     let mut source = reached.source(options)?;

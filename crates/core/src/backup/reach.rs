@@ -110,13 +110,19 @@ fn readable_bytes(datadir: &Path) -> Result<u64> {
 }
 
 /// Forecasts what will be stored, and refuses to begin when it cannot fit.
-pub(super) fn room(repo: &Repo, log: &LogName, reached: &Reached, watch: &Watch<'_>) -> Result<()> {
+pub(super) fn room(
+    repo: &Repo,
+    log: &LogName,
+    reached: &Reached,
+    options: &BackupOptions,
+    watch: &Watch<'_>,
+) -> Result<()> {
     let Some(free) = repo.store().free_bytes().map_err(holdfast_repo::RepoError::from)? else {
         return Ok(());
     };
     let history = History::read(repo, log)?;
-    // The first backup stores everything, compressed to a third or so; later ones what has changed.
-    let (least, likely) = match history.newest_backup() {
+    // Without a base everything is stored, compressed to a third or so; else what has changed.
+    let (least, likely) = match history.newest_backup().filter(|_| !options.full) {
         None => (reached.data_bytes / 20, reached.data_bytes / 2),
         Some(_) => (0, reached.data_bytes / 20),
     };
@@ -124,7 +130,7 @@ pub(super) fn room(repo: &Repo, log: &LogName, reached: &Reached, watch: &Watch<
         let (free, data) = (human(free), human(reached.data_bytes));
         return Err(Error::new(
             ErrorKind::Store,
-            format!("{free} are free, too little for a first backup of {data}"),
+            format!("{free} are free, too little for a full backup of {data}"),
         )
         .hinted("make room, or choose another repository"));
     }

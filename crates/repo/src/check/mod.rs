@@ -82,6 +82,8 @@ pub struct Finding {
 pub struct CheckReport {
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,
+    /// What every run builds on is damaged: nothing more can be written to this log ([`RepoError::History`]).
+    pub stops_runs: bool,
     /// Backups that stand.
     pub backups: u64,
     /// Packs that they need.
@@ -98,10 +100,12 @@ pub struct CheckReport {
 pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<CheckReport, RepoError> {
     let mut report = CheckReport::default();
     let history = History::salvage(repo, log, &mut |_, error| {
+        report.stops_runs = true;
         report.findings.push(Finding::of(&error, Severity::Lost));
     })?;
     let prunes = history.prunes_or(repo, &mut |error| {
         let backups = history.standing().map(|outcome| outcome.run).collect();
+        report.stops_runs = true;
         report.findings.push(Finding { backups, ..Finding::of(&error, Severity::Lost) });
         Ok(())
     })?;

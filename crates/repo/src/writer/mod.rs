@@ -21,6 +21,7 @@ use holdfast_pipe::{HashKey, Stop, meter::Meter};
 
 use crate::{
     error::RepoError,
+    history::History,
     item::ItemPath,
     lock::lock,
     names::RunNo,
@@ -70,6 +71,20 @@ pub struct Foundation {
     pub base: Option<RunNo>,
     /// Runs that ended without effect, whose packs may be used again.
     pub adopted: Vec<RunNo>,
+}
+
+impl Foundation {
+    /// Stores what has changed since the newest backup that stands.
+    #[must_use]
+    pub fn newest(history: &History) -> Self {
+        Self { base: history.newest_backup(), ..Self::none(history) }
+    }
+
+    /// Shares nothing with any backup, and so no damage. What unfinished runs stored is used, since it is read first.
+    #[must_use]
+    pub fn none(history: &History) -> Self {
+        Self { base: None, adopted: history.adoptable() }
+    }
 }
 
 /// What the writer has done so far.

@@ -1,12 +1,17 @@
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
-    RepoError, RunNo,
+    LogName, PackId, RepoError, RunNo,
     check::{CheckOptions, CheckReport, Severity, check},
+    expire::{ExpireRequest, expire},
     history::History,
+    outcome::OutcomeType,
+    prune::{PruneOptions, prune},
     reader::Backup,
+    run::RunOptions,
     store::{ObjectPath, Store, mem::MemStore, read_all},
+    writer::{BackupWriter, Foundation},
 };
 
 use crate::world::*;
@@ -195,6 +200,83 @@ fn a_backup_heals_what_its_base_has_lost() {
         let (run, _) = world.try_backup(small_packs(), |writer| give_all(writer, &sources[1], 2)).unwrap();
         world.assert_is(run, &sources[1]);
     }
+}
+
+fn expire_all(world: &World, runs: Vec<RunNo>) {
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    expire(&world.repo, &world.log, &ExpireRequest::Exactly(runs), &options).unwrap();
+}
+
+/// Damage within a pack is not seen by a backup, which shares it with its base. One without a base does not, and what
+/// is built upon that one is whole.
+#[test]
+fn a_backup_without_a_base_shares_no_damage() {
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        let (world, sources) = world_of_two(suite);
+        let source = &sources[1];
+        let damaged = PackId { run: RunNo(1), part: 0 };
+        assert!(world.store.damage(&world.log.pack(damaged), |bytes| bytes[500] ^= 1));
+        let (heir, _) = world.backup(source, small_packs());
+        assert!(restore_fails(&world, heir, source), "otherwise there is nothing to be shared");
+        let give = |writer: &BackupWriter| give_all(writer, source, 2);
+        let (full, totals) = world.try_backup_on(Foundation::none, small_packs(), give).unwrap();
+        assert_eq!((totals.bytes_reused, totals.bytes_adopted), (0, 0));
+        world.assert_is(full, source);
+        let refs = world.history().backup_refs(&world.repo, full).unwrap();
+        assert!(refs.packs.iter().all(|pack| pack.pack.run == full), "it needs what it stored, and no more");
+        let named: BTreeSet<RunNo> =
+            check_all(&world).findings.iter().flat_map(|finding| finding.backups.clone()).collect();
+        assert_eq!(named, BTreeSet::from([RunNo(1), RunNo(2), heir]));
+        expire_all(&world, named.into_iter().collect());
+        let (next, totals) = world.backup(source, small_packs());
+        assert_eq!(totals.bytes_new, 0, "it is the base of the next");
+        world.assert_is(next, source);
+        let report = check_all(&world);
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    }
+}
+
+/// An outcome that is damaged ends all runs of its log, and so does what a prune recorded, but for an expiry. The error
+/// says which object it is; backups of other names go on.
+#[test]
+fn a_history_that_cannot_be_continued_is_called_that() {
+    let (world, sources) = world_of_two(Suite::X25519Aes256Gcm);
+    expire_all(&world, vec![RunNo(1)]);
+    let run_options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    let now =
+        PruneOptions { grace: Duration::ZERO, resume_window: Duration::ZERO, ..PruneOptions::default() };
+    let stray = world.begin();
+    let writer = BackupWriter::new(&stray, &Foundation::none(stray.history()), small_packs()).unwrap();
+    give_all(&writer, &sources[0], 1).unwrap();
+    writer.drain().unwrap();
+    drop(writer);
+    stray.abandon("test").unwrap();
+    prune(&world.repo, &world.log, &now, None, &run_options).unwrap();
+    let pruned = world.history().outcomes().last().unwrap().clone();
+    assert_eq!(pruned.outcome_type, OutcomeType::Prune);
+    let all = objects(&world);
+    for object in [world.log.refs(pruned.run), world.log.outcome(pruned.run), world.log.outcome(RunNo(3))] {
+        let world = copy(&world, &all);
+        world.store.damage(&object, |bytes| bytes[140] ^= 1);
+        let is_it = |error: &dyn std::error::Error| {
+            let text = error.to_string();
+            assert!(text.contains("the history of db1/physical cannot be continued"), "{text}");
+            assert!(text.contains(object.as_str()), "{text}");
+        };
+        let backup = world.try_backup(small_packs(), |writer| give_all(writer, &sources[1], 2));
+        is_it(&*backup.unwrap_err());
+        is_it(&prune(&world.repo, &world.log, &now, None, &run_options).unwrap_err());
+        let request = ExpireRequest::Exactly(vec![RunNo(2)]);
+        let expired = expire(&world.repo, &world.log, &request, &run_options);
+        assert_eq!(expired.is_ok(), object == world.log.refs(pruned.run), "{object}");
+        expired.err().iter().for_each(|error| is_it(error));
+        assert!(check_all(&world).stops_runs);
+        let other = LogName { source: "db2".parse().unwrap(), ..world.log.clone() };
+        let other = World { log: other, ..world };
+        let (run, _) = other.backup(&sources[1], small_packs());
+        other.assert_is(run, &sources[1]);
+    }
+    assert!(!check_all(&world).stops_runs);
 }
 
 #[test]

@@ -165,10 +165,18 @@ impl World {
         options: WriterOptions,
         give: impl FnOnce(&BackupWriter) -> Result<(), WriteError>,
     ) -> Result<(RunNo, Totals), Box<dyn Error>> {
+        self.try_backup_on(Foundation::newest, options, give)
+    }
+
+    pub fn try_backup_on(
+        &self,
+        foundation: impl FnOnce(&History) -> Foundation,
+        options: WriterOptions,
+        give: impl FnOnce(&BackupWriter) -> Result<(), WriteError>,
+    ) -> Result<(RunNo, Totals), Box<dyn Error>> {
         let run_options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
         let mut run = Run::begin(&self.repo, &self.log, &run_options)?;
-        let history = run.history();
-        let foundation = Foundation { base: history.newest_backup(), adopted: history.adoptable() };
+        let foundation = foundation(run.history());
         let writer = BackupWriter::new(&run, &foundation, options)?;
         give(&writer)?;
         let data = writer.finish(&run)?;

@@ -14,8 +14,10 @@ use holdfast_pipe::{HashKey, PageHash};
 use holdfast_repo::{
     ChunkRef, Folder, KeyError, PackId, RepoError, RunNo,
     check::{CheckReport, Severity},
+    expire::{ExpireRequest, expire},
     pack::ChunkKind,
     reader::Backup,
+    run::RunOptions,
     store::open_store,
 };
 
@@ -245,6 +247,35 @@ impl Pristine {
         assert_eq!(said.kind(), ErrorKind::Damaged, "{said}");
         assert!(said.to_string().contains("sources/db1/physical/"), "{said}");
     }
+}
+
+/// The way out of damage that `docs/errors.md` describes under code 3.
+#[test]
+fn a_full_backup_shares_no_damage_with_earlier_ones() {
+    let stage = Stage::around(small_server(ServerKind::MariaDb1011, ServerOptions::default()));
+    let first = stage.back_up();
+    let packs = stage.dir.path().join("repo/sources/db1/physical/packs");
+    for pack in fs::read_dir(packs).unwrap() {
+        let path = pack.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[500] ^= 1;
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+    }
+    let heir = stage.back_up();
+    let options = BackupOptions { full: true, ..stage.options() };
+    let full = backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    assert_eq!((full.base, full.totals.bytes_reused), (None, 0));
+    let options = CheckOptions { read_data: READ_ALL, ..CheckOptions::default() };
+    let report = check(&stage.repo, &log(), options).unwrap();
+    let named: BTreeSet<u64> =
+        report.findings.iter().flat_map(|finding| &finding.backups).map(|run| run.0).collect();
+    assert_eq!(named, BTreeSet::from([first.backup, heir.backup]));
+    let request = ExpireRequest::Exactly(named.into_iter().map(RunNo).collect());
+    expire(&stage.repo, &log(), &request, &RunOptions::of_this_process()).unwrap();
+    check_all(&stage.repo, READ_ALL);
+    let (restored, _) = stage.restore(full.backup);
+    assert_equal_checksums(&stage.source, &restored.server).unwrap();
 }
 
 #[test]
