@@ -248,8 +248,7 @@ fn a_history_that_cannot_be_continued_is_called_that() {
     let stray = world.begin();
     let writer = BackupWriter::new(&stray, &Foundation::none(stray.history()), small_packs()).unwrap();
     give_all(&writer, &sources[0], 1).unwrap();
-    writer.drain().unwrap();
-    drop(writer);
+    writer.finish(&stray).unwrap();
     stray.abandon("test").unwrap();
     prune(&world.repo, &world.log, &now, None, &run_options).unwrap();
     let pruned = world.history().outcomes().last().unwrap().clone();
