@@ -90,7 +90,7 @@ pub trait Store: Send + Sync {
     /// Reads exactly `buffer.len()` bytes at `offset`; fewer there is [`StoreErrorKind::ShortRead`].
     fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError>;
 
-    /// Size and time of one object.
+    /// Size and time of one object. It may be one whose confirmation failed: once this shows it, it is durable as well.
     fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError>;
 
     /// Calls `each` for every object whose name begins with `prefix` (which ends in `/` or is empty), in name

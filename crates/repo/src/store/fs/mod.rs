@@ -4,6 +4,8 @@
 //!   with `RENAME_NOREPLACE`, or `link` where the file system lacks it); then the folder is made durable.
 //! - The time of an object is its `ctime`, the moment at which it got its name. `mtime` would be the moment of the last
 //!   write: of a process that was frozen between the two, the object would appear with an age.
+//! - Where that last step fails the object has its name, and might lose it in a crash: from then on whoever asks for it
+//!   hears of it only once the folder is durable after all.
 //! - Folders that deletion leaves empty are removed; an upload that loses its folder so makes it again.
 
 use std::{
@@ -38,7 +40,13 @@ struct Inner {
     root: PathBuf,
     /// Folders known to exist durably.
     durable_folders: Mutex<HashSet<PathBuf>>,
+    /// Folders in which an object may have got its name without their having become durable.
+    doubtful_folders: Mutex<HashSet<PathBuf>>,
+    /// Makes the names in a folder durable.
+    sync_folder: Box<SyncFolder>,
 }
+
+type SyncFolder = dyn Fn(&Path) -> io::Result<()> + Send + Sync;
 
 impl FsStore {
     /// Opens a directory that exists.
@@ -49,7 +57,12 @@ impl FsStore {
             Ok(_) => return Err(io_error(&root, io::Error::from(io::ErrorKind::NotADirectory))),
             Err(error) => return Err(io_error(&root, error)),
         }
-        Ok(Self { inner: Arc::new(Inner { root, durable_folders: Mutex::default() }) })
+        Ok(Self::over(root, Box::new(sync_folder)))
+    }
+
+    fn over(root: PathBuf, sync_folder: Box<SyncFolder>) -> Self {
+        let (durable_folders, doubtful_folders) = (Mutex::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { root, durable_folders, doubtful_folders, sync_folder }) }
     }
 
     /// Opens a directory, and makes it first if need be.
@@ -174,7 +187,7 @@ impl Inner {
                     return Err(error);
                 }
                 // Another process may have made it and not yet made it durable.
-                _ => sync_folder(parent)?,
+                _ => (self.sync_folder)(parent)?,
             }
         }
         self.folders().insert(folder.to_owned());
@@ -204,17 +217,42 @@ impl Inner {
     fn publish(&self, temporary: &Path, path: &ObjectPath) -> io::Result<()> {
         let target = self.file(path);
         let folder = target.parent().unwrap_or(&self.root);
+        let named = self.give_name(temporary, &target, folder);
+        let published = named.and_then(|()| (self.sync_folder)(folder));
+        // Whatever else failed, the object may have its name.
+        if published.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
+            self.doubtful().insert(folder.to_owned());
+        }
+        published
+    }
+
+    fn give_name(&self, temporary: &Path, target: &Path, folder: &Path) -> io::Result<()> {
         for attempt in 1.. {
             self.make_folder(folder)?;
-            match rename_no_replace(temporary, &target) {
-                Ok(()) => break,
+            match rename_no_replace(temporary, target) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < FOLDER_ATTEMPTS => {
                     self.forget_folder(folder);
                 }
-                Err(error) => return Err(error),
+                done => return done,
             }
         }
-        sync_folder(folder)
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn doubtful(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
+        self.doubtful_folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes sure that what has a name in the folder of `file` keeps it.
+    fn confirm(&self, file: &Path) -> io::Result<()> {
+        let folder = file.parent().unwrap_or(&self.root);
+        // Held throughout, so that a doubt that arises meanwhile is not taken for this one.
+        let mut doubtful = self.doubtful();
+        if doubtful.contains(folder) {
+            (self.sync_folder)(folder)?;
+            doubtful.remove(folder);
+        }
+        Ok(())
     }
 
     fn forget_folder(&self, folder: &Path) {
@@ -332,8 +370,10 @@ impl Store for FsStore {
     }
 
     fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
-        let metadata = fs::symlink_metadata(self.inner.file(path)).map_err(object_error(path))?;
+        let file = self.inner.file(path);
+        let metadata = fs::symlink_metadata(&file).map_err(object_error(path))?;
         if metadata.is_file() {
+            self.inner.confirm(&file).map_err(object_error(path))?;
             Ok(info(path, &metadata))
         } else {
             Err(StoreError::new(path, StoreErrorKind::NotFound))
@@ -419,10 +459,19 @@ fn ignore_missing(error: io::Error) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{
+        os::unix::fs::PermissionsExt,
+        sync::atomic::{AtomicBool, Ordering},
+    };
 
     use super::*;
-    use crate::store::conformance;
+    use crate::{
+        keys::Protection,
+        names::{Kind, LogName},
+        repo::Repo,
+        run::{Ending, Run, RunOptions},
+        store::conformance,
+    };
 
     fn path(name: &str) -> ObjectPath {
         ObjectPath::new(name).unwrap()
@@ -493,6 +542,36 @@ mod tests {
         fs::remove_dir(folder.path().join("a")).unwrap();
         upload.finish().unwrap();
         assert_eq!(store.head(&path("a/b/d")).unwrap().size_bytes, 0);
+    }
+
+    /// As a store, and as a run that looks what became of its outcome.
+    #[test]
+    fn what_was_published_without_becoming_durable_is_not_taken_for_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let fails = Arc::new(AtomicBool::new(false));
+        let failing = Arc::clone(&fails);
+        let sync = move |folder: &Path| match failing.load(Ordering::SeqCst) && folder.ends_with("outcomes") {
+            true => Err(io::Error::other("injected fault")),
+            false => sync_folder(folder),
+        };
+        let store = Arc::new(FsStore::over(folder.path().to_owned(), Box::new(sync)));
+        let repo = Arc::new(Repo::init(Arc::<FsStore>::clone(&store), &Protection::None).unwrap());
+        let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
+        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+        let mut run = Run::begin(&repo, &log, &options).unwrap();
+        let end = |run: &mut Run| run.finish(Ending::Expire { dropped: Vec::new() });
+        let outcome = log.outcome(run.no());
+
+        fails.store(true, Ordering::SeqCst);
+        end(&mut run).unwrap_err();
+        assert!(folder.path().join(outcome.as_str()).exists());
+        assert!(!store.head(&outcome).unwrap_err().is_not_found());
+        // Trying again finds what the first attempt has left, and knows no more of it.
+        end(&mut run).unwrap_err();
+
+        fails.store(false, Ordering::SeqCst);
+        end(&mut run).unwrap();
+        store.head(&outcome).unwrap();
     }
 
     #[test]
