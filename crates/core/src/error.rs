@@ -226,5 +226,9 @@ mod tests {
         assert!(lost.hint().is_some());
         assert_eq!(Error::from(BeginError::Crowded { log }).kind(), ErrorKind::Active);
         assert_eq!(Error::from(RepoError::Interrupted).kind(), ErrorKind::Interrupted);
+        // Nothing there is damaged: what was to be written does not fit.
+        let (object, what) = ("outcome".to_owned(), "manifest head");
+        let too_large = RepoError::TooLarge { object, what, size_bytes: 2, limit_bytes: 1 };
+        assert_eq!(Error::from(too_large).kind(), ErrorKind::Failed);
     }
 }

@@ -42,6 +42,18 @@ pub enum RepoError {
         /// What was tried.
         act: &'static str,
     },
+    /// Something to be written is larger than the format allows.
+    #[error("{object}: its {what} would be {size_bytes} bytes, more than the {limit_bytes} that it can be")]
+    TooLarge {
+        /// Its name.
+        object: String,
+        /// Which part of it.
+        what: &'static str,
+        /// How much was to be written.
+        size_bytes: u64,
+        /// The bound.
+        limit_bytes: u64,
+    },
     /// Somebody asked for the end ([`crate::Interrupt`]).
     #[error("interrupted")]
     Interrupted,

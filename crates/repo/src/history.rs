@@ -208,7 +208,7 @@ impl History {
         if recorded != Some(object_hash(&object)) {
             return Err(RepoError::damaged(path, Damage::NotAsRecorded));
         }
-        let plain = repo.open_object(&place, &object)?;
+        let plain = repo.open_object(&place, &object, REFS_BYTES_MAX)?;
         Ok((path, plain))
     }
 

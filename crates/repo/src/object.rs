@@ -255,15 +255,21 @@ fn context(kind: ObjectKind, codec: u8, last: bool, ordinal: usize, plain_len: u
 }
 
 /// The largest object that [`open_frames`] makes `plain_limit` bytes of.
-pub(crate) fn sealed_limit_bytes(plain_limit: u64) -> u64 {
+pub(crate) const fn sealed_limit_bytes(plain_limit: u64) -> u64 {
     let frames = plain_limit / FRAME_BYTES as u64 + 1;
     plain_limit
         .saturating_add(HEADER_BYTES as u64)
         .saturating_add(frames.saturating_mul((FRAME_HEADER_BYTES + TAG_BYTES) as u64))
 }
 
-/// Opens the frames of a whole object whose header has given `key`. Names `place` in its errors.
-pub(crate) fn open_frames(key: &ObjectKey, place: &Place<'_>, object: &[u8]) -> Result<Vec<u8>, RepoError> {
+/// Opens the frames of a whole object whose header has given `key`, of at most `plain_limit` bytes together. Names
+/// `place` in its errors.
+pub(crate) fn open_frames(
+    key: &ObjectKey,
+    place: &Place<'_>,
+    object: &[u8],
+    plain_limit: u64,
+) -> Result<Vec<u8>, RepoError> {
     let malformed = |what| RepoError::malformed(place, what);
     let broken = || RepoError::damaged(place, Damage::Sealed { what: "a frame" });
     let mut rest = object.get(HEADER_BYTES..).ok_or_else(|| malformed("it ends in its header"))?;
@@ -278,6 +284,9 @@ pub(crate) fn open_frames(key: &ObjectKey, place: &Place<'_>, object: &[u8]) -> 
         let sealed_len = u32::from_le_bytes([s0, s1, s2, s3]);
         let plain_size = usize::try_from(plain_len).ok().filter(|len| *len <= FRAME_BYTES);
         let plain_size = plain_size.ok_or_else(|| malformed("a frame is too long"))?;
+        if (plain.len() + plain_size) as u64 > plain_limit {
+            return Err(malformed("it is longer than such an object can be"));
+        }
         let last = match last {
             0 if plain_size == FRAME_BYTES => false,
             0 => return Err(malformed("a frame is too short")),

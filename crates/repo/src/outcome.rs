@@ -10,15 +10,21 @@ use crate::{
     hex::Hex,
     keys::Role,
     names::{LogName, RunNo},
-    object::{ObjectKind, Place, seal_object},
+    object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
     repo::Repo,
     wire::{Decoder, FormatError},
 };
 
+/// Bytes of a manifest head before sealing, at most: paths outside the data directory and sets of GTIDs can be many.
+pub const HEAD_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a public part before sealing, at most: an expire of some hundred thousand backups.
+pub const PUBLIC_BYTES_MAX: u64 = 2 << 20;
 /// Bytes of a whole outcome, at most.
-pub const OUTCOME_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a manifest head before sealing, at most.
-pub const HEAD_BYTES_MAX: usize = 64 << 10;
+pub const OUTCOME_BYTES_MAX: u64 =
+    sealed_limit_bytes(HEAD_BYTES_MAX) + sealed_limit_bytes(PUBLIC_BYTES_MAX) + FIXED_BYTES as u64;
+
+/// Magic, two lengths, signer and signature.
+const FIXED_BYTES: usize = 4 + 2 * 4 + 32 + 64;
 
 const MAGIC: &[u8; 4] = b"HFO1";
 
@@ -135,11 +141,12 @@ pub(crate) fn encode(
     if !public.outcome_type.allowed_to(role) {
         return Err(RepoError::NotAllowed { role, act: public.outcome_type.as_str() });
     }
-    if head.is_some_and(|head| head.len() > HEAD_BYTES_MAX) {
-        return Err(RepoError::malformed(place, "the manifest head is larger than 64 KiB"));
+    if let Some(head) = head {
+        bounded(&place, "manifest head", head, HEAD_BYTES_MAX)?;
     }
     let json = serde_json::to_vec(public)
         .map_err(|_| RepoError::malformed(place, "its public part does not become JSON"))?;
+    bounded(&place, "public part", &json, PUBLIC_BYTES_MAX)?;
     let public = seal_object(repo.keys(), &place, &json)?;
     let head = match head {
         Some(head) => seal_object(repo.keys(), &Place { kind: ObjectKind::ManifestHead, ..place }, head)?,
@@ -153,10 +160,16 @@ pub(crate) fn encode(
     let (signer, signature) = repo.keys().sign(&signed_message(repo, log, run, &bytes));
     bytes.extend_from_slice(&signer.0);
     bytes.extend_from_slice(&signature);
-    if bytes.len() as u64 > OUTCOME_BYTES_MAX {
-        return Err(RepoError::malformed(place, "it would be larger than 1 MiB"));
-    }
     Ok(bytes)
+}
+
+/// Refuses to write what nobody would read.
+fn bounded(place: &Place<'_>, what: &'static str, bytes: &[u8], limit_bytes: u64) -> Result<(), RepoError> {
+    let size_bytes = bytes.len() as u64;
+    if size_bytes > limit_bytes {
+        return Err(RepoError::TooLarge { object: place.to_string(), what, size_bytes, limit_bytes });
+    }
+    Ok(())
 }
 
 fn signed_message(repo: &Repo, log: &LogName, run: RunNo, before: &[u8]) -> Vec<u8> {
@@ -208,7 +221,7 @@ pub(crate) fn parse(
 ) -> Result<Outcome, RepoError> {
     let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
     let (parts, role) = verify(repo, &place, bytes)?;
-    let json = repo.open_object(&place, parts.public)?;
+    let json = repo.open_object(&place, parts.public, PUBLIC_BYTES_MAX)?;
     let public: PublicPart = serde_json::from_slice(&json)
         .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
     let outcome_type = public.outcome_type;
@@ -246,11 +259,7 @@ pub(crate) fn parse(
 pub(crate) fn open_head(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) -> Result<Vec<u8>, RepoError> {
     let place = Place { log, kind: ObjectKind::ManifestHead, run, part: 0 };
     let (parts, _) = verify(repo, &place, bytes)?;
-    let head = repo.open_object(&place, parts.head)?;
-    if head.len() > HEAD_BYTES_MAX {
-        return Err(RepoError::malformed(place, "the manifest head is larger than 64 KiB"));
-    }
-    Ok(head)
+    repo.open_object(&place, parts.head, HEAD_BYTES_MAX)
 }
 
 fn verify<'a>(repo: &Repo, place: &Place<'_>, bytes: &'a [u8]) -> Result<(Parts<'a>, Role), RepoError> {

@@ -107,18 +107,23 @@ impl Repo {
         Ok(secret)
     }
 
-    /// Opens a whole sealed object that is in memory.
-    pub fn open_object(&self, place: &Place<'_>, object: &[u8]) -> Result<Vec<u8>, RepoError> {
+    /// Opens a whole sealed object that is in memory, of at most `plain_limit` bytes before sealing.
+    pub fn open_object(
+        &self,
+        place: &Place<'_>,
+        object: &[u8],
+        plain_limit: u64,
+    ) -> Result<Vec<u8>, RepoError> {
         let header = object.first_chunk::<HEADER_BYTES>();
         let header = header.ok_or_else(|| RepoError::damaged(place, Damage::NoHeader))?;
         let key = self.object_key(place, header)?;
-        open_frames(&key, place, object)
+        open_frames(&key, place, object, plain_limit)
     }
 
     /// Reads a sealed object of at most `plain_limit` bytes before sealing.
     pub fn read_object(&self, place: &Place<'_>, plain_limit: u64) -> Result<Vec<u8>, RepoError> {
         let object = read_all(&*self.store, &place.path(), sealed_limit_bytes(plain_limit))?;
-        self.open_object(place, &object)
+        self.open_object(place, &object, plain_limit)
     }
 
     /// Writes a sealed object of its own: refs, a report.
@@ -164,6 +169,9 @@ impl Repo {
 pub(crate) mod tests {
     use super::*;
     use crate::{keys::KdfParams, object::ObjectKind, store::mem::MemStore};
+
+    /// More than any object here has.
+    const LIMIT: u64 = 1 << 20;
 
     pub(crate) fn new_repo(suite: Suite) -> (MemStore, Repo) {
         let store = MemStore::new();
@@ -212,17 +220,29 @@ pub(crate) mod tests {
             for byte in 0..object.len() {
                 let mut damaged = object.clone();
                 damaged[byte] ^= 1 << (byte % 8);
-                let error = repo.open_object(&place, &damaged).unwrap_err();
+                let error = repo.open_object(&place, &damaged, LIMIT).unwrap_err();
                 assert!(matches!(error, RepoError::Damaged { .. }), "{byte}: {error}");
                 assert!(error.to_string().contains("refs/0000000007"), "{error}");
             }
             for len in 0..object.len() {
-                assert!(repo.open_object(&place, &object[..len]).is_err(), "{len}");
+                assert!(repo.open_object(&place, &object[..len], LIMIT).is_err(), "{len}");
             }
             let mut longer = object.clone();
             longer.push(0);
-            assert!(repo.open_object(&place, &longer).is_err());
+            assert!(repo.open_object(&place, &longer, LIMIT).is_err());
         }
+    }
+
+    #[test]
+    fn an_object_that_shrank_well_is_bounded_by_what_it_becomes() {
+        let (_, repo) = new_repo(Suite::None);
+        let log = log();
+        let place = place(&log, ObjectKind::Refs, 7);
+        let object = seal_object(repo.keys(), &place, &vec![0; 5 << 20]).unwrap();
+        assert!(object.len() < 1 << 20);
+        assert_eq!(repo.open_object(&place, &object, 5 << 20).unwrap().len(), 5 << 20);
+        let error = repo.open_object(&place, &object, (5 << 20) - 1).unwrap_err();
+        assert!(matches!(error, RepoError::Damaged { .. }), "{error}");
     }
 
     #[test]
@@ -234,7 +254,7 @@ pub(crate) mod tests {
             let other_log = LogName { source: "db2".parse().unwrap(), kind: Kind::Physical };
             let here = place(&log, ObjectKind::Refs, 7);
             let object = seal_object(repo.keys(), &here, b"x").unwrap();
-            let refused = |repo: &Repo, place: Place<'_>| match repo.open_object(&place, &object) {
+            let refused = |repo: &Repo, place: Place<'_>| match repo.open_object(&place, &object, LIMIT) {
                 Err(RepoError::Damaged { damage, .. }) => damage,
                 other => panic!("{other:?}"),
             };
@@ -249,7 +269,7 @@ pub(crate) mod tests {
             // A header that lies about its place does not help.
             let mut forged = object.clone();
             forged[24] = 8;
-            let error = repo.open_object(&Place { run: RunNo(8), ..here }, &forged).unwrap_err();
+            let error = repo.open_object(&Place { run: RunNo(8), ..here }, &forged, LIMIT).unwrap_err();
             assert!(matches!(error, RepoError::Damaged { damage: Damage::Sealed { .. }, .. }), "{error}");
         }
     }

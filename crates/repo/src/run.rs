@@ -115,7 +115,7 @@ pub enum FinishError {
 pub enum Ending {
     /// As a backup.
     Backup {
-        /// The manifest head, JSON of at most 64 KiB.
+        /// The manifest head: JSON of at most [`HEAD_BYTES_MAX`](outcome::HEAD_BYTES_MAX).
         head: Vec<u8>,
         /// What it needs, as [`Run::write_backup_refs`] stored it.
         refs: WrittenRefs,

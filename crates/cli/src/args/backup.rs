@@ -1,3 +1,5 @@
+use std::str::FromStr;
+
 use clap::Args;
 use holdfast_repo::SourceName;
 
@@ -22,9 +24,9 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "NAME", env = "HOLDFAST_NAME", hide_env_values = true)]
     pub(crate) name: Option<SourceName>,
 
-    /// Words to find the backup by; can be repeated
+    /// Words to find the backup by, of at most 128 bytes; can be repeated
     #[arg(long = "tag", value_name = "TAG")]
-    pub(crate) tags: Vec<String>,
+    pub(crate) tags: Vec<Tag>,
 
     /// Build on no earlier backup: read and store everything anew
     ///
@@ -37,4 +39,43 @@ pub(crate) struct BackupArgs {
 
     #[command(flatten)]
     pub(crate) resources: ResourceArgs,
+}
+
+/// What a backup is called besides its number. It is stored in the backup's manifest and stands in lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(pub(crate) String);
+
+impl Tag {
+    const BYTES_MAX: usize = 128;
+    /// At one backup.
+    pub(crate) const COUNT_MAX: usize = 64;
+}
+
+impl FromStr for Tag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() || text.len() > Self::BYTES_MAX {
+            return Err(format!("a tag has 1 to {} bytes, this one {}", Self::BYTES_MAX, text.len()));
+        }
+        if text.contains(char::is_control) {
+            return Err("a tag has no control characters".to_owned());
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_bounded() {
+        for good in ["before-upgrade", "übung 1", &"x".repeat(128)] {
+            assert_eq!(good.parse(), Ok(Tag(good.to_owned())));
+        }
+        for bad in ["", "a\nb", &"x".repeat(129)] {
+            assert!(bad.parse::<Tag>().is_err(), "{bad}");
+        }
+    }
 }

@@ -6,14 +6,18 @@ use std::{
 };
 
 use holdfast_core::{
-    Context as _, ErrorKind, Result,
+    Context as _, Error, ErrorKind, Result,
     backup::{self, BackupOptions},
 };
 use holdfast_repo::{Kind, LogName, RunNo};
 use serde::Serialize;
 
 use super::{Context, list, report::Report, repository, source};
-use crate::{args::backup::BackupArgs, exit::Exit, output::Render};
+use crate::{
+    args::backup::{BackupArgs, Tag},
+    exit::Exit,
+    output::Render,
+};
 
 /// A backup that stands.
 #[derive(Serialize)]
@@ -47,6 +51,13 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
 
 /// What was typed, over the configuration, over what an expert would choose.
 fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
+    if args.tags.len() > Tag::COUNT_MAX {
+        let (most, given) = (Tag::COUNT_MAX, args.tags.len());
+        return Err(Error::new(
+            ErrorKind::Usage,
+            format!("a backup has at most {most} tags, {given} were given"),
+        ));
+    }
     let typed = args.source.or(context.config.source.clone());
     let resources = args.resources.or(context.config.resources.clone());
     let chosen = BackupOptions::new(source::connect_options(&typed, context.output)?);
@@ -71,7 +82,7 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
         ddl_lock_max: resources.ddl_lock_max.map_or(chosen.ddl_lock_max, |span| span.0),
         lock_wait: lock_max.unwrap_or(chosen.lock_wait),
         full: args.full,
-        tags: args.tags,
+        tags: args.tags.into_iter().map(|tag| tag.0).collect(),
         ..chosen
     })
 }

@@ -1,6 +1,10 @@
 use holdfast_pipe::Suite;
 use holdfast_repo::{
+    RepoError,
     item::{ItemPath, ItemType},
+    outcome::HEAD_BYTES_MAX,
+    refs::BackupRefs,
+    run::{Ending, FinishError, PartCounts},
     writer::{FileProblem, WriteError, WriterOptions},
 };
 
@@ -273,4 +277,22 @@ fn random_doings_end_as_the_model_says() {
             before = source;
         }
     }
+}
+
+/// Paths outside the data directory, sets of GTIDs: a head has room for what real servers have, and more than that is
+/// no damage.
+#[test]
+fn heads_are_bounded_far_above_what_servers_need() {
+    let world = World::new(Suite::X25519Aes256Gcm);
+    let mut run = world.begin();
+    let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
+    let end = |head: &[u8]| Ending::Backup { head: head.to_vec(), refs, parts: PartCounts::default() };
+    let mut random = Random::new(3);
+    let noise = (0..=HEAD_BYTES_MAX / 8).flat_map(|_| random.next().to_le_bytes());
+    let head: Vec<u8> = noise.take(HEAD_BYTES_MAX as usize + 1).collect();
+    let error = run.finish(end(&head)).unwrap_err();
+    assert!(matches!(error, FinishError::Repo(RepoError::TooLarge { .. })), "{error}");
+    let most = &head[..HEAD_BYTES_MAX as usize];
+    run.finish(end(most)).unwrap();
+    assert!(world.history().head(&world.repo, run.no()).unwrap() == most);
 }
