@@ -15,7 +15,10 @@ use crate::{
     item::{Item, ItemMap, ItemPath},
     names::{ChunkRef, PackId, RunNo},
     page_map::LeafRef,
-    reader::{Backup, ChunkSource, LoadedLeaf, catalog::list_packs},
+    reader::{
+        Backup, ChunkSource, LoadedLeaf,
+        catalog::{is_of_the_object, list_packs},
+    },
     refs::{ChunkNeed, NeededPack},
 };
 
@@ -26,7 +29,8 @@ pub(super) struct Base {
     packs: HashMap<PackId, NeededPack>,
     /// Chunks of which less than a quarter is needed, where they are now.
     sparse: HashSet<ChunkRef>,
-    /// Packs that should be there and are not: nothing of them is referenced again.
+    /// Packs in which something of the base is now, and that are not there as they should be: nothing of them is
+    /// referenced again.
     lost: HashSet<PackId>,
     /// For renamed files; made when the first path is not found.
     by_space: OnceLock<HashMap<SpaceId, u32>>,
@@ -44,15 +48,29 @@ impl Base {
         let present = list_packs(source.repo(), source.log())?;
         let mut sparse = HashSet::new();
         let mut lost = HashSet::new();
+        // Where chunks went that prunes have moved since.
+        let mut moved_to = HashSet::new();
         for pack in &refs.packs {
-            if present.get(&pack.pack) != Some(&pack.size_bytes) {
+            let mut stays = false;
+            for (ordinal, need) in pack.chunks.iter().enumerate().filter(|(_, need)| need.needed > 0) {
+                let stored = ChunkRef { pack: pack.pack, ordinal: ordinal as u32 };
+                let chunk = source.resolve(stored);
+                if chunk == stored {
+                    stays = true;
+                } else {
+                    moved_to.insert(chunk.pack);
+                }
+                if is_sparse(need) {
+                    sparse.insert(chunk);
+                }
+            }
+            if stays && present.get(&pack.pack) != Some(&pack.size_bytes) {
                 lost.insert(pack.pack);
             }
-            for (ordinal, need) in pack.chunks.iter().enumerate() {
-                if is_sparse(need) {
-                    let chunk = ChunkRef { pack: pack.pack, ordinal: ordinal as u32 };
-                    sparse.insert(source.resolve(chunk));
-                }
+        }
+        for pack in moved_to {
+            if !is_whole(&source, pack, present.get(&pack).copied())? {
+                lost.insert(pack);
             }
         }
         let packs = refs.packs.into_iter().map(|pack| (pack.pack, pack)).collect();
@@ -68,7 +86,7 @@ impl Base {
         !self.sparse.is_empty() && self.sparse.contains(&chunk)
     }
 
-    /// Whether the chunk's pack is there.
+    /// Whether the pack is there in which the chunk is now.
     pub(super) fn is_there(&self, chunk: ChunkRef) -> bool {
         self.lost.is_empty() || !self.lost.contains(&chunk.pack)
     }
@@ -172,6 +190,16 @@ impl Base {
 
 fn space_of(item: &Item) -> Option<SpaceId> {
     item.tablespace.map(|tablespace| tablespace.space)
+}
+
+/// Whether a pack that the base's refs do not list is there with the size that is recorded of it.
+fn is_whole(source: &ChunkSource, pack: PackId, size_bytes: Option<u64>) -> Result<bool, RepoError> {
+    let Some(size_bytes) = size_bytes else { return Ok(false) };
+    match source.pack(pack) {
+        Ok(rows) => Ok(rows.size_bytes == size_bytes),
+        Err(error) if is_of_the_object(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_sparse(need: &ChunkNeed) -> bool {

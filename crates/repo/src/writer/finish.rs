@@ -292,9 +292,10 @@ impl BackupWriter {
     /// Where nothing at all has changed the base's roots are the roots.
     fn write_roots(&self, roots: &[RootEntry]) -> Result<Vec<ChunkRef>, WriteError> {
         let base = self.base.as_ref().filter(|base| base.backup().roots() == roots);
-        let of_base = base.map(|base| {
+        let of_base = base.and_then(|base| {
             let chunks = base.backup().head().roots.iter();
-            chunks.map(|place| self.source.resolve(place.chunk())).collect::<Vec<_>>()
+            let chunks = chunks.map(|place| self.source.resolve(place.chunk()));
+            chunks.map(|chunk| base.is_there(chunk).then_some(chunk)).collect::<Option<Vec<_>>>()
         });
         let encoded = encode_roots(roots);
         let chunks = match of_base {
