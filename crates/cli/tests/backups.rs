@@ -20,12 +20,19 @@ use crate::program::{PASSWORD, Program};
 
 const PAGE_BYTES: usize = 16_384;
 
-/// Backs up one table of so many pages, the `turn`-th version of each fourth.
-fn take(program: &Program, source: &str, turn: u8, pages: usize) {
+fn open(program: &Program) -> Arc<Repo> {
     let store = Arc::new(FsStore::open(program.repository()).unwrap());
     let password = Password::new(PASSWORD.to_owned()).unwrap();
-    let repo = Arc::new(Repo::open(store, Some(&password)).unwrap());
-    let log = LogName { source: source.parse().unwrap(), kind: Kind::Physical };
+    Arc::new(Repo::open(store, Some(&password)).unwrap())
+}
+
+fn log(source: &str) -> LogName {
+    LogName { source: source.parse().unwrap(), kind: Kind::Physical }
+}
+
+/// Backs up one table of so many pages, the `turn`-th version of each fourth.
+fn take(program: &Program, source: &str, turn: u8, pages: usize) {
+    let (repo, log) = (open(program), log(source));
     let mut run = Run::begin(&repo, &log, &RunOptions::of_this_process()).unwrap();
     let base = History::read(&repo, &log).unwrap().newest_backup();
     let foundation = Foundation { base, ..Foundation::default() };
@@ -185,6 +192,51 @@ fn expire_drops_by_rule_and_by_name_and_prune_frees() {
     assert!(second["data"]["logs"][0]["deleted_packs"].as_u64() > Some(0), "{second}");
     let check = program.run(&["check", "--read-data"]).expect_code(0);
     assert!(check.out.contains("no errors found"), "{check:#?}");
+}
+
+/// `db1` is damaged, `db2` is in use, and what is due of `db3` is freed.
+#[test]
+fn a_bad_source_and_a_busy_one_keep_prune_from_no_other() {
+    let program = Program::with_repository();
+    for source in ["db1", "db2", "db3"] {
+        for turn in 1..=3 {
+            take(&program, source, turn, 40);
+        }
+        program.run(&["expire", "--name", source, "--keep-last", "1"]).expect_code(0);
+    }
+    let outcome = program.repository().join("sources/db1/physical/outcomes/0000000001");
+    std::fs::write(&outcome, "damaged").unwrap();
+    let _active = Run::begin(&open(&program), &log("db2"), &RunOptions::of_this_process()).unwrap();
+
+    let failed = program.run(&["prune", "--grace", "0s", "--json"]).expect_code(7);
+    let lines = failed.json();
+    let [item, error] = &lines[..] else { panic!("{failed:#?}") };
+    let logs = item["data"]["logs"].as_array().unwrap();
+    let says = |at: usize, what: &str| logs[at]["error"].as_str().is_some_and(|text| text.contains(what));
+    assert!(says(0, "outcomes/0000000001") && says(1, "is active"), "{item}");
+    assert!(logs[2]["error"].is_null(), "{item}");
+    assert!(logs[2]["dead_packs"].as_u64() > Some(0), "{item}");
+    assert_eq!((&error["type"], &error["kind"]), (&"error".into(), &"damaged".into()));
+    let busy = program.run(&["prune", "--name", "db2"]).expect_code(8);
+    assert!(busy.out.contains("db2/physical") && busy.err.contains("is active"), "{busy:#?}");
+    program.run(&["prune", "--name", "db3", "--grace", "0s"]).expect_code(0);
+}
+
+#[test]
+fn prune_names_what_it_cannot_write_anew_and_ends_with_3() {
+    let program = Program::with_repository();
+    // The table has shrunk: of the first pack little is needed.
+    take(&program, "db1", 1, 400);
+    take(&program, "db1", 2, 40);
+    program.run(&["expire", "--keep-last", "1"]).expect_code(0);
+    let pack = program.repository().join("sources/db1/physical/packs/0000000001-000000");
+    let mut bytes = std::fs::read(&pack).unwrap();
+    // The first chunk of pages, behind the header.
+    bytes[200] ^= 1;
+    std::fs::write(&pack, bytes).unwrap();
+    let last = program.run(&["prune", "--json"]).expect_code(3).last();
+    let found = &last["data"]["logs"][0]["findings"][0];
+    assert!(found["object"].as_str().is_some_and(|it| it.contains("0000000001-000000")), "{last}");
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_core::{Error, Result};
+use holdfast_core::{Error, ErrorKind, Result};
 use holdfast_repo::{
     LogName, Repo,
     history::History,
-    prune::{PruneError, PruneOptions, PrunePlan, Swept, plan_prune, prune},
+    prune::{PruneError, PruneOptions, PrunePlan, Swept, UnreadablePack, declare, plan_prune, sweep},
     reader::ChunkSource,
     run::RunOptions,
     writer::{ChunkRewriter, WriterOptions},
@@ -29,8 +29,21 @@ use crate::{
 /// Cache of page maps while chunks are written anew.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// What was done to one log, or would be.
+/// A pack that could not be written anew.
 #[derive(Serialize)]
+struct Found {
+    object: String,
+    problem: String,
+}
+
+impl From<UnreadablePack> for Found {
+    fn from(UnreadablePack { object, problem, .. }: UnreadablePack) -> Self {
+        Self { object, problem }
+    }
+}
+
+/// What was done to one log, or would be.
+#[derive(Default, Serialize)]
 struct Log {
     source: String,
     kind: String,
@@ -48,24 +61,53 @@ struct Log {
     deleted_packs: u64,
     deleted_bytes: u64,
     deleted_others: u64,
+    findings: Vec<Found>,
+    /// Why not all of it was done.
+    error: Option<String>,
 }
 
 impl Log {
-    fn new(log: &LogName, plan: &PrunePlan, swept: &Swept) -> Self {
-        Self {
-            source: log.source.to_string(),
-            kind: log.kind.to_string(),
-            dead_packs: plan.dead.len() as u64,
-            dead_bytes: plan.dead.iter().map(|(_, bytes)| bytes).sum(),
-            rewritten_packs: plan.rewrite.len() as u64,
-            rewritten_bytes: plan.rewrite.iter().map(|pack| pack.live_bytes).sum(),
-            waiting_bytes: plan.waiting_bytes,
-            unfinished_bytes: plan.unfinished_bytes,
-            live_bytes: plan.live_bytes,
-            deleted_packs: swept.packs,
-            deleted_bytes: swept.pack_bytes,
-            deleted_others: swept.others,
+    fn new(log: &LogName) -> Self {
+        Self { source: log.source.to_string(), kind: log.kind.to_string(), ..Self::default() }
+    }
+
+    /// Does what is to be done, and takes down what was, as far as it comes.
+    fn prune(
+        &mut self,
+        repo: &Arc<Repo>,
+        log: &LogName,
+        options: &PruneOptions,
+        dry_run: bool,
+    ) -> Result<()> {
+        if !dry_run {
+            self.swept(&sweep(repo, log, options)?);
         }
+        let mut rewriter = rewriter(repo, log)?.interrupted_by(options.interrupt.clone());
+        let plan = if dry_run {
+            plan_prune(repo, log, options, Some(&mut rewriter))?
+        } else {
+            let run_options = RunOptions::of_this_process();
+            declare(repo, log, options, Some(&mut rewriter), &run_options).map_err(of_prune)?
+        };
+        self.declared(plan);
+        Ok(())
+    }
+
+    fn swept(&mut self, swept: &Swept) {
+        self.deleted_packs = swept.packs;
+        self.deleted_bytes = swept.pack_bytes;
+        self.deleted_others = swept.others;
+    }
+
+    fn declared(&mut self, plan: PrunePlan) {
+        self.dead_packs = plan.dead.len() as u64;
+        self.dead_bytes = plan.dead.iter().map(|(_, bytes)| bytes).sum();
+        self.rewritten_packs = plan.rewrite.len() as u64;
+        self.rewritten_bytes = plan.rewrite.iter().map(|pack| pack.live_bytes).sum();
+        self.waiting_bytes = plan.waiting_bytes;
+        self.unfinished_bytes = plan.unfinished_bytes;
+        self.live_bytes = plan.live_bytes;
+        self.findings = plan.unreadable.into_iter().map(Found::from).collect();
     }
 }
 
@@ -84,6 +126,10 @@ impl Render for Pruned {
             let packs = |n, bytes| format!("{}, {}", text::count(n, "pack"), ByteSize(bytes));
             if !self.dry_run {
                 text::fact(out, "  deleted", packs(log.deleted_packs, log.deleted_bytes))?;
+            }
+            if let Some(error) = &log.error {
+                text::fact(out, "  failed", error)?;
+                continue;
             }
             text::fact(
                 out,
@@ -113,6 +159,9 @@ impl Render for Pruned {
                 )?;
             }
             text::fact(out, "  needed", ByteSize(log.live_bytes))?;
+            for Found { object, problem } in &log.findings {
+                text::fact(out, "  unreadable", format!("{object}: {problem}"))?;
+            }
         }
         if self.dry_run {
             writeln!(out, "nothing was changed (dry run)")?;
@@ -129,23 +178,44 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
         ..PruneOptions::default()
     };
     let mut pruned = Pruned { dry_run: args.dry_run, grace_s: args.grace.0.as_secs(), logs: Vec::new() };
-    for log in repo.logs()? {
-        if args.name.as_ref().is_some_and(|name| *name != log.source) {
+    let mut worst: Option<Error> = None;
+    for name in repo.logs()? {
+        if args.name.as_ref().is_some_and(|only| *only != name.source) {
             continue;
         }
         context.cancel.check()?;
-        let mut rewriter = rewriter(&repo, &log)?.interrupted_by(context.cancel.interrupt());
-        let (plan, swept) = if args.dry_run {
-            (plan_prune(&repo, &log, &options, Some(&mut rewriter))?, Swept::default())
-        } else {
-            let done = prune(&repo, &log, &options, Some(&mut rewriter), &RunOptions::of_this_process())
-                .map_err(of_prune)?;
-            (done.declared, done.swept)
-        };
-        pruned.logs.push(Log::new(&log, &plan, &swept));
+        let mut log = Log::new(&name);
+        // What one source suffers from must not keep the space of the others from being freed.
+        if let Err(error) = log.prune(&repo, &name, &options, args.dry_run) {
+            if error.kind() == ErrorKind::Interrupted {
+                return Err(error);
+            }
+            log.error = Some(error.to_string());
+            if worst.as_ref().is_none_or(|worst| badness(worst.kind()) < badness(error.kind())) {
+                worst = Some(error.context(&name));
+            }
+        }
+        pruned.logs.push(log);
     }
-    context.output.result(Exit::Done, &pruned);
-    Ok(Exit::Done)
+    if let Some(error) = worst {
+        context.output.item(&pruned);
+        return Err(error);
+    }
+    let is_clean = pruned.logs.iter().all(|log| log.findings.is_empty());
+    let exit = if is_clean { Exit::Done } else { Exit::Finding };
+    context.output.result(exit, &pruned);
+    Ok(exit)
+}
+
+/// Which of several failures the exit code tells of: what does not pass by itself before what does.
+fn badness(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Damaged => 4,
+        ErrorKind::Key => 3,
+        ErrorKind::Store => 2,
+        ErrorKind::Failed | ErrorKind::Usage | ErrorKind::Server | ErrorKind::Interrupted => 1,
+        ErrorKind::Active => 0,
+    }
 }
 
 /// What writes the needed chunks of mostly dead packs anew.

@@ -133,7 +133,7 @@ pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<C
 }
 
 impl Finding {
-    fn of(error: &RepoError, severity: Severity) -> Self {
+    pub(crate) fn of(error: &RepoError, severity: Severity) -> Self {
         let (object, problem) = match error {
             RepoError::Damaged { object, damage } => (object.clone(), damage.to_string()),
             RepoError::Store(error) => (error.path.clone(), error.kind.to_string()),

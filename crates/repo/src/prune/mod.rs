@@ -1,7 +1,9 @@
 //! Prune: freeing what no backup needs (`docs/repository.md` section 14).
 //!
+//! - *Sweeping* deletes what an earlier prune declared, after a grace. It needs no run: dead is dead for good. It comes
+//!   first, so that it also frees space where a run cannot begin: because another lives, or for want of that space.
 //! - *Declaring* is a run: its outcome names packs dead, for good, and says where chunks went that were written anew.
-//! - *Sweeping* deletes what an earlier prune declared, after a grace. It needs no run: dead is dead for good.
+//!   What cannot be read is not written anew: it stays where it is, and is told.
 //!
 //! Only outcomes and refs are read, so that a keeper, who can read no backup, can prune; writing chunks anew takes a
 //! [`Rewrite`], and an operator.
@@ -13,8 +15,8 @@ use thiserror::Error;
 mod plan;
 mod sweep;
 
-pub use plan::{PrunePlan, RewritePack};
-pub use sweep::Swept;
+pub use plan::{PrunePlan, RewritePack, UnreadablePack};
+pub use sweep::{Swept, sweep};
 
 use crate::{
     error::RepoError,
@@ -58,6 +60,9 @@ pub trait Rewrite {
     /// Stored bytes of each chunk of a pack, by ordinal.
     fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError>;
 
+    /// Reads `chunks`, which are of one pack, as [`copy`](Self::copy) will.
+    fn check(&mut self, chunks: &[ChunkRef]) -> Result<(), RepoError>;
+
     /// Writes `chunks`, in order of packs, into packs of `run`, and their index parts. All of it is durable on return.
     fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, RepoError>;
 }
@@ -74,10 +79,10 @@ pub struct Copied {
 /// What a prune did.
 #[derive(Clone, Debug, Default)]
 pub struct Pruned {
-    /// What it declared; nothing where there was nothing to declare.
-    pub declared: PrunePlan,
     /// What it deleted.
     pub swept: Swept,
+    /// What it declared; nothing where there was nothing to declare.
+    pub declared: PrunePlan,
 }
 
 /// Why a prune failed. What it had declared or deleted by then is right.
@@ -124,22 +129,40 @@ fn plan_outside_run(
     }
 }
 
-/// Declares what is dead and sweeps what was declared earlier.
+/// Sweeps what was declared earlier and declares what is dead.
 pub fn prune(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    options: &PruneOptions,
+    rewrite: Option<&mut dyn Rewrite>,
+    run_options: &RunOptions,
+) -> Result<Pruned, PruneError> {
+    let swept = sweep(repo, log, options)?;
+    let declared = declare(repo, log, options, rewrite, run_options)?;
+    Ok(Pruned { swept, declared })
+}
+
+/// Declares what is dead, in a run if there is anything to declare.
+pub fn declare(
     repo: &Arc<Repo>,
     log: &LogName,
     options: &PruneOptions,
     mut rewrite: Option<&mut dyn Rewrite>,
     run_options: &RunOptions,
-) -> Result<Pruned, PruneError> {
+) -> Result<PrunePlan, PruneError> {
     let mut history = History::read(repo, log)?;
-    // What a dead run left is garbage only once it is known to be dead. A live one does not keep us from sweeping.
+    // What a dead run left is garbage only once it is known to be dead.
     end_if_dead(repo, &history, &run_options.client)?;
     history.refresh(repo)?;
     let plan = plan_outside_run(repo, &mut history, options, reborrow(&mut rewrite))?;
-    let declared =
-        if plan.declares_nothing() { plan } else { declare(repo, log, options, rewrite, run_options)? };
-    Ok(Pruned { declared, swept: sweep::sweep(repo, &history, options.grace, &options.interrupt)? })
+    if plan.declares_nothing() {
+        return Ok(plan);
+    }
+    let mut run = Run::begin(repo, log, run_options)?;
+    let (plan, refs, parts) =
+        write_declaration(&run, options, rewrite).map_err(|error| run.lost_or(error))?;
+    run.finish(Ending::Prune { refs, parts })?;
+    Ok(plan)
 }
 
 /// A second borrow of what is behind the option.
@@ -148,20 +171,6 @@ fn reborrow<'a>(rewrite: &'a mut Option<&mut dyn Rewrite>) -> Option<&'a mut dyn
         Some(rewrite) => Some(&mut **rewrite),
         None => None,
     }
-}
-
-fn declare(
-    repo: &Arc<Repo>,
-    log: &LogName,
-    options: &PruneOptions,
-    rewrite: Option<&mut dyn Rewrite>,
-    run_options: &RunOptions,
-) -> Result<PrunePlan, PruneError> {
-    let mut run = Run::begin(repo, log, run_options)?;
-    let (plan, refs, parts) =
-        write_declaration(&run, options, rewrite).map_err(|error| run.lost_or(error))?;
-    run.finish(Ending::Prune { refs, parts })?;
-    Ok(plan)
 }
 
 fn write_declaration(

@@ -7,10 +7,12 @@ use std::{
 
 use super::{PruneOptions, Rewrite};
 use crate::{
+    check::{Finding, Severity},
     error::{Damage, RepoError},
     history::{History, Prunes, list_folder},
     interrupt::Interrupt,
-    names::{ChunkRef, Folder, PackId, RunNo},
+    names::{ChunkRef, Folder, LogName, PackId, RunNo},
+    reader::catalog::is_of_the_object,
     repo::Repo,
     store::ObjectInfo,
 };
@@ -22,6 +24,8 @@ pub struct PrunePlan {
     pub dead: Vec<(PackId, u64)>,
     /// Packs of which little is needed, which is written anew.
     pub rewrite: Vec<RewritePack>,
+    /// Packs that would be written anew if what is needed of them could be read.
+    pub unreadable: Vec<UnreadablePack>,
     /// Bytes in packs that backups need.
     pub live_bytes: u64,
     /// Bytes in packs that an earlier prune declared dead and that are still there.
@@ -47,6 +51,28 @@ impl RewritePack {
     /// The needed chunks.
     pub(super) fn chunks(&self) -> impl Iterator<Item = ChunkRef> {
         self.ordinals.iter().map(|ordinal| ChunkRef { pack: self.pack, ordinal: *ordinal })
+    }
+}
+
+/// A pack that stays because it cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadablePack {
+    /// Which.
+    pub pack: PackId,
+    /// The object, down to the chunk.
+    pub object: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl UnreadablePack {
+    /// An error that is about one object. That it is missing is none of these: others may have moved it meanwhile.
+    fn of(pack: PackId, error: RepoError) -> Result<Self, RepoError> {
+        if error.is_missing() || !is_of_the_object(&error) {
+            return Err(error);
+        }
+        let Finding { object, problem, .. } = Finding::of(&error, Severity::Lost);
+        Ok(Self { pack, object, problem })
     }
 }
 
@@ -135,9 +161,56 @@ impl PrunePlan {
             }
         }
         if let Some(rewrite) = rewrite {
-            plan.rewrite = mostly_dead(&needed, &packs, options, rewrite)?;
+            plan.choose_rewrites(log, &needed, &packs, options, rewrite)?;
         }
         Ok(plan)
+    }
+
+    /// Mostly dead packs, as many as may be written anew, and of these only what can be read.
+    fn choose_rewrites(
+        &mut self,
+        log: &LogName,
+        needed: &BTreeMap<PackId, Needed>,
+        packs: &BTreeMap<PackId, ObjectInfo>,
+        options: &PruneOptions,
+        rewrite: &mut dyn Rewrite,
+    ) -> Result<(), RepoError> {
+        let mut found = Vec::new();
+        for (pack, needed) in needed {
+            if needed.chunk_count == Some(needed.count()) {
+                continue;
+            }
+            options.interrupt.check()?;
+            let Some(size_bytes) = packs.get(pack).map(|info| info.size_bytes) else { continue };
+            match mostly_dead(log, *pack, size_bytes, needed, options, rewrite) {
+                Ok(mostly_dead) => found.extend(mostly_dead),
+                Err(error) => self.unreadable.push(UnreadablePack::of(*pack, error)?),
+            }
+        }
+        // What frees most for what is written comes first.
+        found.sort_by(|a, b| {
+            let of = |pack: &RewritePack, other: &RewritePack| {
+                u128::from(pack.live_bytes) * u128::from(other.size_bytes)
+            };
+            of(a, b).cmp(&of(b, a)).then(a.pack.cmp(&b.pack))
+        });
+        let mut budget = options.rewrite_bytes_max;
+        for pack in found {
+            options.interrupt.check()?;
+            if pack.live_bytes > budget {
+                continue;
+            }
+            // Before any run: what cannot be written anew must not make every prune begin one in vain.
+            match rewrite.check(&pack.chunks().collect::<Vec<_>>()) {
+                Ok(()) => {
+                    budget -= pack.live_bytes;
+                    self.rewrite.push(pack);
+                }
+                Err(error) => self.unreadable.push(UnreadablePack::of(pack.pack, error)?),
+            }
+        }
+        self.rewrite.sort_by_key(|pack| pack.pack);
+        Ok(())
     }
 }
 
@@ -178,46 +251,23 @@ fn kept_for_resume(history: &History, options: &PruneOptions, now: SystemTime) -
     history.adoptable().into_iter().filter(is_recent).collect()
 }
 
+/// The pack, if less of it is needed than is worth keeping.
 fn mostly_dead(
-    needed: &BTreeMap<PackId, Needed>,
-    packs: &BTreeMap<PackId, ObjectInfo>,
+    log: &LogName,
+    pack: PackId,
+    size_bytes: u64,
+    needed: &Needed,
     options: &PruneOptions,
     rewrite: &mut dyn Rewrite,
-) -> Result<Vec<RewritePack>, RepoError> {
-    let mut found = Vec::new();
-    for (pack, needed) in needed {
-        if needed.chunk_count == Some(needed.count()) {
-            continue;
-        }
-        options.interrupt.check()?;
-        let Some(size_bytes) = packs.get(pack).map(|info| info.size_bytes) else { continue };
-        let bytes = rewrite.chunk_bytes(*pack)?;
-        let ordinals = needed.ordinals();
-        let live = ordinals.iter().map(|ordinal| bytes.get(*ordinal as usize).copied());
-        let Some(live_bytes) = live.sum::<Option<u64>>() else {
-            let damage = Damage::Malformed { what: "a backup needs a chunk that it does not have" };
-            return Err(RepoError::damaged(pack, damage));
-        };
-        let all_bytes = bytes.iter().sum::<u64>();
-        if u128::from(live_bytes) * 100 < u128::from(all_bytes) * u128::from(options.rewrite_below_percent) {
-            found.push(RewritePack { pack: *pack, size_bytes, live_bytes, ordinals });
-        }
-    }
-    // What frees most for what is written comes first.
-    found.sort_by(|a, b| {
-        let of = |pack: &RewritePack, other: &RewritePack| {
-            u128::from(pack.live_bytes) * u128::from(other.size_bytes)
-        };
-        of(a, b).cmp(&of(b, a)).then(a.pack.cmp(&b.pack))
-    });
-    let mut budget = options.rewrite_bytes_max;
-    found.retain(|pack| {
-        let fits = pack.live_bytes <= budget;
-        if fits {
-            budget -= pack.live_bytes;
-        }
-        fits
-    });
-    found.sort_by_key(|pack| pack.pack);
-    Ok(found)
+) -> Result<Option<RewritePack>, RepoError> {
+    let bytes = rewrite.chunk_bytes(pack)?;
+    let ordinals = needed.ordinals();
+    let live = ordinals.iter().map(|ordinal| bytes.get(*ordinal as usize).copied());
+    let Some(live_bytes) = live.sum::<Option<u64>>() else {
+        return Err(RepoError::malformed(log.pack(pack), "a backup needs a chunk that it does not have"));
+    };
+    let all_bytes = bytes.iter().sum::<u64>();
+    let is_mostly_dead =
+        u128::from(live_bytes) * 100 < u128::from(all_bytes) * u128::from(options.rewrite_below_percent);
+    Ok(is_mostly_dead.then_some(RewritePack { pack, size_bytes, live_bytes, ordinals }))
 }

@@ -5,11 +5,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use super::PruneOptions;
 use crate::{
     error::RepoError,
     history::{History, list_folder},
     interrupt::Interrupt,
-    names::{Folder, PackId, RunNo},
+    names::{Folder, LogName, PackId, RunNo},
     outcome::OutcomeType,
     repo::Repo,
     store::ObjectPath,
@@ -31,18 +32,15 @@ pub struct Swept {
     pub others: u64,
 }
 
-/// Deletes in the order in which things depend on each other: packs, index parts, refs and reports, leases.
-pub(super) fn sweep(
-    repo: &Repo,
-    history: &History,
-    grace: Duration,
-    interrupt: &Interrupt,
-) -> Result<Swept, RepoError> {
-    let log = history.log();
+/// Deletes what earlier prunes declared dead, after the grace, in the order in which things depend on each other:
+/// packs, index parts, refs and reports, leases.
+pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept, RepoError> {
+    let PruneOptions { grace, interrupt, .. } = options;
+    let history = &History::read(repo, log)?;
     let mut swept = Swept::default();
     let prunes = history.prunes(repo)?;
     let now = repo.store().now()?;
-    let is_due = |pack| prunes.dead_since(pack).is_some_and(|since| since + grace <= now);
+    let is_due = |pack| prunes.dead_since(pack).is_some_and(|since| since + *grace <= now);
     let mut runs_with_packs = BTreeSet::new();
     let mut due = Vec::new();
     for ((run, part), info) in list_folder(repo, log, Folder::Packs)? {

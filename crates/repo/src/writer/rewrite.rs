@@ -3,7 +3,7 @@
 //! A chunk is opened, decompressed and its pages hashed before it is sealed again in its new place: what is damaged
 //! is not carried on under a fresh seal.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use holdfast_formats::PageSize;
 use holdfast_pipe::{PageHash, Stop};
@@ -31,13 +31,15 @@ pub struct ChunkRewriter {
     source: Arc<ChunkSource>,
     options: WriterOptions,
     interrupt: Interrupt,
+    /// Chunks that were read and are whole: nothing changes them.
+    whole: HashSet<ChunkRef>,
 }
 
 impl ChunkRewriter {
     /// Reads from `source`; of `options`, compression does not matter: chunks stay as they are.
     #[must_use]
     pub fn new(source: Arc<ChunkSource>, options: WriterOptions) -> Self {
-        Self { source, options, interrupt: Interrupt::default() }
+        Self { source, options, interrupt: Interrupt::default(), whole: HashSet::new() }
     }
 
     /// Ends with [`RepoError::Interrupted`] when somebody asks.
@@ -102,6 +104,18 @@ impl ChunkRewriter {
 impl Rewrite for ChunkRewriter {
     fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError> {
         Ok(self.source.pack(pack)?.rows().iter().map(|row| u64::from(row.sealed_len)).collect())
+    }
+
+    fn check(&mut self, chunks: &[ChunkRef]) -> Result<(), RepoError> {
+        let mut plain = Vec::new();
+        for chunk in chunks {
+            if !self.whole.contains(chunk) {
+                self.interrupt.check()?;
+                self.source.read_compressed(*chunk, &mut plain)?;
+                self.whole.insert(*chunk);
+            }
+        }
+        Ok(())
     }
 
     fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, RepoError> {

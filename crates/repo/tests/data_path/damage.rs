@@ -21,7 +21,7 @@ fn check_all(world: &World) -> CheckReport {
     check(&world.repo, &world.log, options).unwrap()
 }
 
-fn objects(world: &World) -> Vec<(ObjectPath, u64)> {
+pub fn objects(world: &World) -> Vec<(ObjectPath, u64)> {
     let mut objects = Vec::new();
     world
         .store
@@ -145,7 +145,7 @@ fn damage_of_any_object_is_found_and_named_and_never_restored() {
 }
 
 /// Another store with the same objects.
-fn copy(world: &World, names: &[(ObjectPath, u64)]) -> World {
+pub fn copy(world: &World, names: &[(ObjectPath, u64)]) -> World {
     let store = MemStore::new();
     let mut everything: Vec<_> = names.iter().map(|(path, _)| path.clone()).collect();
     for prefix in ["", "keys/"] {

@@ -2,16 +2,23 @@ use std::{sync::Arc, time::Duration};
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
-    RunNo,
+    ChunkRef, Folder, PackId, Repo, RunNo,
     check::{CheckOptions, check},
     expire::{ExpireRequest, expire},
-    prune::{PruneOptions, prune},
+    prune::{PruneError, PruneOptions, Pruned, prune},
     reader::ChunkSource,
-    run::RunOptions,
+    run::{BeginError, RunOptions},
+    store::{
+        Store,
+        faulty::{Fault, FaultyStore, Op},
+    },
     writer::{ChunkRewriter, WriterOptions},
 };
 
-use crate::world::*;
+use crate::{
+    damage::{copy, objects},
+    world::*,
+};
 
 fn run_options() -> RunOptions {
     RunOptions { renew_every: None, ..RunOptions::of_this_process() }
@@ -23,17 +30,161 @@ fn large_packs() -> WriterOptions {
 }
 
 fn prune_all(world: &World) -> u64 {
+    try_prune(world, &world.repo, large_packs()).unwrap().declared.rewrite.len() as u64
+}
+
+/// Through `repo`, another way to the same store.
+fn try_prune(world: &World, repo: &Arc<Repo>, writing: WriterOptions) -> Result<Pruned, PruneError> {
     let prunes = Arc::new(world.history().prunes(&world.repo).unwrap());
-    let source = ChunkSource::new(Arc::clone(&world.repo), world.log.clone(), prunes, 8 << 20);
-    let mut rewriter = ChunkRewriter::new(Arc::new(source), large_packs());
+    let source = ChunkSource::new(Arc::clone(repo), world.log.clone(), prunes, 8 << 20);
+    let mut rewriter = ChunkRewriter::new(Arc::new(source), writing);
     let options = PruneOptions {
         grace: Duration::ZERO,
         resume_window: Duration::ZERO,
         rewrite_below_percent: 90,
         ..PruneOptions::default()
     };
-    let pruned = prune(&world.repo, &world.log, &options, Some(&mut rewriter), &run_options()).unwrap();
-    pruned.declared.rewrite.len() as u64
+    prune(repo, &world.log, &options, Some(&mut rewriter), &run_options())
+}
+
+fn drop_backups(world: &World, runs: &[RunNo]) {
+    expire(&world.repo, &world.log, &ExpireRequest::Exactly(runs.to_vec()), &run_options()).unwrap();
+}
+
+/// Backups #1 to #3, of which the newest needs some of each one's pack.
+fn world_of_three() -> (World, Source) {
+    let world = World::new(Suite::X25519Aes256Gcm);
+    let mut random = Random::new(29);
+    let mut source = Source::new();
+    source.insert("big".into(), SourceFile::random(&mut random, 1024, 9_000 * 1024));
+    world.backup(&source, large_packs());
+    for changed in [0..4_000, 2_000..7_000] {
+        for page in changed {
+            source.get_mut("big").unwrap().change(&mut random, page);
+        }
+        world.backup(&source, large_packs());
+    }
+    (world, source)
+}
+
+/// Packs that are there although a prune has declared them dead.
+fn dead_packs(world: &World) -> usize {
+    let prunes = world.history().prunes(&world.repo).unwrap();
+    let packs = packs(world);
+    packs.iter().filter(|pack| prunes.is_dead(**pack)).count()
+}
+
+fn packs(world: &World) -> Vec<PackId> {
+    let prefix = world.log.folder(Folder::Packs);
+    let mut packs = Vec::new();
+    world
+        .store
+        .list(&prefix, &mut |info| {
+            let name = info.path.as_str().strip_prefix(&prefix).unwrap();
+            let (run, part) = Folder::Packs.parse(name).unwrap();
+            packs.push(PackId { run, part });
+            true
+        })
+        .unwrap();
+    packs
+}
+
+#[test]
+fn what_is_due_is_swept_where_no_run_can_begin() {
+    let (ripe, source) = world_of_three();
+    drop_backups(&ripe, &[RunNo(1)]);
+    prune_all(&ripe);
+    drop_backups(&ripe, &[RunNo(2)]);
+    assert!(dead_packs(&ripe) > 0);
+
+    let world = copy(&ripe, &objects(&ripe));
+    let full = FaultyStore::new(Arc::new(world.store.clone()), |call| {
+        matches!(call.op, Op::Create | Op::Put).then_some(Fault::Error)
+    });
+    let repo = Arc::new(open_repo(Arc::new(full), world.suite));
+    let error = try_prune(&world, &repo, large_packs()).unwrap_err();
+    assert!(matches!(error, PruneError::Begin(BeginError::Repo(_))), "{error}");
+    assert_eq!(dead_packs(&world), 0);
+    world.assert_is(RunNo(3), &source);
+
+    let world = copy(&ripe, &objects(&ripe));
+    let active = world.begin();
+    let error = try_prune(&world, &world.repo, large_packs()).unwrap_err();
+    assert!(matches!(error, PruneError::Begin(BeginError::Active(_))), "{error}");
+    assert_eq!(dead_packs(&world), 0);
+    drop(active);
+    assert!(!try_prune(&world, &world.repo, large_packs()).unwrap().declared.declares_nothing());
+    world.assert_is(RunNo(3), &source);
+}
+
+/// A chunk that the newest of three backups needs of the first one's pack, and where it begins.
+fn needed_chunk(world: &World) -> (ChunkRef, usize) {
+    let refs = world.history().backup_refs(&world.repo, RunNo(3)).unwrap();
+    let pack = refs.packs.iter().find(|pack| pack.pack.run == RunNo(1)).unwrap();
+    let ordinal = pack.chunks.iter().rposition(|chunk| chunk.needed > 0).unwrap();
+    let rows = world.open(RunNo(3)).unwrap().source().pack(pack.pack).unwrap();
+    let before: u64 = rows.rows()[..ordinal].iter().map(|row| u64::from(row.sealed_len)).sum();
+    (ChunkRef { pack: pack.pack, ordinal: ordinal as u32 }, 116 + before as usize)
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_keeps_nothing_else_from_being_freed() {
+    let (world, source) = world_of_three();
+    drop_backups(&world, &[RunNo(1), RunNo(2)]);
+    let (chunk, offset) = needed_chunk(&world);
+    let path = world.log.pack(chunk.pack);
+    let flip = || assert!(world.store.damage(&path, |bytes| bytes[offset + 7] ^= 1));
+    flip();
+    let declared = try_prune(&world, &world.repo, large_packs()).unwrap().declared;
+    assert!(!declared.rewrite.is_empty(), "{declared:?}");
+    assert!(declared.rewrite.iter().all(|pack| pack.pack != chunk.pack), "{declared:?}");
+    let [unreadable] = &declared.unreadable[..] else { panic!("{declared:?}") };
+    assert_eq!(unreadable.object, format!("{path}, chunk {}", chunk.ordinal));
+
+    // It makes no prune after that begin a run in vain.
+    let next = world.history().next_run();
+    let pruned = try_prune(&world, &world.repo, large_packs()).unwrap();
+    assert_eq!((world.history().next_run(), pruned.declared.unreadable.len()), (next, 1));
+    assert!(pruned.swept.packs > 0);
+
+    flip();
+    assert_eq!(prune_all(&world), 1);
+    prune_all(&world);
+    assert_eq!(dead_packs(&world), 0);
+    world.assert_is(RunNo(3), &source);
+}
+
+#[test]
+fn a_backup_heals_what_its_base_has_lost_since_it_moved() {
+    let (pristine, source) = world_of_three();
+    drop_backups(&pristine, &[RunNo(1), RunNo(2)]);
+    // The packs that were moved out of are still there.
+    let moved = try_prune(&pristine, &pristine.repo, small_packs()).unwrap().declared;
+    assert!(!moved.rewrite.is_empty());
+    let prune = pristine.history().outcomes().last().unwrap().run;
+    let targets: Vec<PackId> = packs(&pristine).into_iter().filter(|pack| pack.run == prune).collect();
+    assert!(targets.len() > 1, "{targets:?}");
+    for lost in targets {
+        let world = copy(&pristine, &objects(&pristine));
+        world.store.delete(&[world.log.pack(lost)]).unwrap();
+        let (run, _) = world.backup(&source, small_packs());
+        world.assert_is(run, &source);
+    }
+}
+
+#[test]
+fn packs_that_were_swept_after_their_chunks_moved_are_not_missed() {
+    let (world, source) = world_of_three();
+    drop_backups(&world, &[RunNo(1), RunNo(2)]);
+    prune_all(&world);
+    let swept = try_prune(&world, &world.repo, large_packs()).unwrap().swept;
+    assert!(swept.packs > 0);
+    let (run, totals) = world.backup_with(small_packs(), |writer| {
+        assert_eq!(writer.meters().base_unreadable.units(), 0);
+        give_all(writer, &source, 2)
+    });
+    assert_eq!(totals.bytes_new, 0);
+    world.assert_is(run, &source);
 }
 
 #[test]

@@ -111,6 +111,12 @@ impl Rewrite for ModelRewrite<'_> {
         Ok(read_pack(&**self.repo.store(), self.log, pack)?.iter().map(|_| 100).collect())
     }
 
+    fn check(&mut self, chunks: &[ChunkRef]) -> Result<(), RepoError> {
+        chunks
+            .iter()
+            .try_for_each(|chunk| Ok(read_pack(&**self.repo.store(), self.log, chunk.pack).map(drop)?))
+    }
+
     fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, RepoError> {
         let mut packs: HashMap<PackId, Vec<Content>> = HashMap::new();
         let mut writer = Writer::new(run);
