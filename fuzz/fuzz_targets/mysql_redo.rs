@@ -3,7 +3,7 @@
 
 use holdfast_formats::Lsn;
 use holdfast_formats::checksum::crc32c;
-use holdfast_formats::redo::index_load::{IndexLoadFinder, IndexLoadLimits};
+use holdfast_formats::redo::index_load::IndexLoadFinder;
 use holdfast_formats::redo::mysql::{
     BLOCK_BYTES, BlockHeader, BlockState, RedoFileBuilder, RedoFileHeader, checkpoint, classify, cut_block,
     encryption_block,
@@ -34,7 +34,7 @@ fuzz_target!(|input: (u64, bool, &[u8])| {
             }
         }
     }
-    let mut finder = IndexLoadFinder::new(Lsn(lsn), IndexLoadLimits::above(1));
+    let mut finder = IndexLoadFinder::new(Lsn(lsn), 1);
     let _ = finder.feed(&bytes, |_| ());
     let _ = finder.peek(&bytes, |_| ());
 });

@@ -7,11 +7,23 @@
 //! The record is the byte 0xBD (type 61 and the bit of a single-record group), the compressed space id, the
 //! compressed page number of the index root, and the index id, 8 bytes. Every 0xBD is tried, wherever it is, so
 //! nothing is missed; what merely looks like a record costs an extra copy at most. Records continue across blocks.
+//!
+//! What tells real records from chance is the id: none is above the counter of ids, which is in the dictionary header,
+//! page 7 of the system tablespace, and each time an index of a permanent table takes one, the counter's new value is
+//! logged: an MLOG_8BYTES record (type 8, with or without the single-record bit) for space 0, page 7, offset 54, the
+//! value as a compressed high half and four bytes. (Temporary tables move the counter without redo; the next logged
+//! value includes what they took.) Listings of indexes give no such bound: ids of temporary tables, of builds that
+//! failed and of indexes that were dropped are in none.
 
 use super::mysql::{BLOCK_BYTES, BLOCK_HEADER_BYTES, BLOCK_TRAILER_BYTES, BlockHeader};
 use crate::{Lsn, PageNo, SpaceId, be};
 
 const KIND: u8 = 0xBD;
+/// How a write to the counter of index ids goes on after its first byte: space 0, page 7, offset 54.
+const COUNTER: [u8; 4] = [0, 7, 0, 54];
+/// MLOG_8BYTES.
+const WRITE_8_BYTES: u8 = 8;
+const SINGLE_RECORD: u8 = 0x80;
 const NUMBER_BYTES_MAX: usize = 5;
 const RECORD_BYTES_MAX: usize = 1 + 2 * NUMBER_BYTES_MAX + 8;
 /// The pages before it belong to the tablespace itself, in every kind of tablespace.
@@ -32,24 +44,6 @@ pub struct IndexLoad {
     pub lsn: Lsn,
 }
 
-/// What a record can plausibly say. Tighter limits mean fewer false finds; a limit too tight misses a true one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexLoadLimits {
-    /// Index ids are below this.
-    pub index_ids_below: u64,
-    /// Page numbers are below this.
-    pub pages_below: u32,
-}
-
-impl IndexLoadLimits {
-    /// For a server whose highest listed index id is `highest_index_id` when the search begins. The id of the next
-    /// index can be far above: temporary tables and builds that failed take ids that no listing ever shows. With ten
-    /// of those a second, the room that is left here lasts for 13 years.
-    pub fn above(highest_index_id: u64) -> IndexLoadLimits {
-        IndexLoadLimits { index_ids_below: highest_index_id.saturating_add(1 << 32), pages_below: u32::MAX }
-    }
-}
-
 /// The search stopped at an encrypted block: without the key, index loads cannot be found, and the copy must hold
 /// the DDL lock all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +56,8 @@ pub struct EncryptedBlock {
 /// Searches consecutive blocks.
 #[derive(Clone, Debug)]
 pub struct IndexLoadFinder {
-    limits: IndexLoadLimits,
+    /// No index has a higher id so far.
+    highest_index_id: u64,
     next_lsn: Lsn,
     /// The end of the last block's records, from the first byte that may begin a record.
     carry: [u8; CARRY_BYTES_MAX],
@@ -70,9 +65,9 @@ pub struct IndexLoadFinder {
 }
 
 impl IndexLoadFinder {
-    /// For blocks from the one at `start` on.
-    pub fn new(start: Lsn, limits: IndexLoadLimits) -> IndexLoadFinder {
-        IndexLoadFinder { limits, next_lsn: start, carry: [0; CARRY_BYTES_MAX], carry_bytes: 0 }
+    /// For blocks from the one at `start` on, where no index had an id above `highest_index_id`.
+    pub fn new(start: Lsn, highest_index_id: u64) -> IndexLoadFinder {
+        IndexLoadFinder { highest_index_id, next_lsn: start, carry: [0; CARRY_BYTES_MAX], carry_bytes: 0 }
     }
 
     /// The block that [`IndexLoadFinder::feed`] expects next.
@@ -111,14 +106,17 @@ impl IndexLoadFinder {
         joined[self.carry_bytes..self.carry_bytes + own_bytes].copy_from_slice(&records[..own_bytes]);
         let before = Lsn(lsn.0.wrapping_sub(BLOCK_BYTES as u64));
         for at in 0..self.carry_bytes {
-            if let Found::Load(load) = self.look(&joined[at..self.carry_bytes + own_bytes], before) {
-                on_find(load);
+            match self.look(&joined[at..self.carry_bytes + own_bytes], before) {
+                Found::Load(load) => on_find(load),
+                Found::Counter(id) => self.highest_index_id = self.highest_index_id.max(id),
+                Found::Nothing | Found::Incomplete => (),
             }
         }
         self.carry_bytes = 0;
         for at in 0..records.len() {
             match self.look(&records[at..], lsn) {
                 Found::Load(load) => on_find(load),
+                Found::Counter(id) => self.highest_index_id = self.highest_index_id.max(id),
                 Found::Nothing => (),
                 Found::Incomplete => {
                     self.carry_bytes = records.len() - at;
@@ -131,7 +129,13 @@ impl IndexLoadFinder {
 
     /// What begins at the first of `bytes`.
     fn look(&self, bytes: &[u8], lsn: Lsn) -> Found {
-        let Some((&KIND, rest)) = bytes.split_first() else { return Found::Nothing };
+        let Some((&kind, rest)) = bytes.split_first() else { return Found::Nothing };
+        if kind & !SINGLE_RECORD == WRITE_8_BYTES {
+            return counter(rest);
+        }
+        if kind != KIND {
+            return Found::Nothing;
+        }
         let read = || {
             let (space, rest) = compressed(rest)?;
             let (root, rest) = compressed(rest)?;
@@ -140,8 +144,7 @@ impl IndexLoadFinder {
         match read() {
             None => Found::Incomplete,
             Some(load)
-                if (1..self.limits.index_ids_below).contains(&load.index_id)
-                    && (FIRST_ROOT_PAGE..self.limits.pages_below).contains(&load.root.0) =>
+                if (1..=self.highest_index_id).contains(&load.index_id) && load.root.0 >= FIRST_ROOT_PAGE =>
             {
                 Found::Load(load)
             }
@@ -150,8 +153,23 @@ impl IndexLoadFinder {
     }
 }
 
+/// The value, if `rest` is that of a write to the counter of index ids.
+fn counter(rest: &[u8]) -> Found {
+    let seen = rest.len().min(COUNTER.len());
+    if rest[..seen] != COUNTER[..seen] {
+        return Found::Nothing;
+    }
+    let value = || {
+        let (high, low) = compressed(rest.get(COUNTER.len()..)?)?;
+        Some(u64::from(high) << 32 | u64::from(be::u32_at(low, 0)?))
+    };
+    value().map_or(Found::Incomplete, Found::Counter)
+}
+
 enum Found {
     Load(IndexLoad),
+    /// The counter of index ids has this value from now on.
+    Counter(u64),
     Nothing,
     Incomplete,
 }
@@ -179,7 +197,7 @@ mod tests {
     use proptest::prelude::*;
 
     const START: Lsn = Lsn(512_000);
-    const LIMITS: IndexLoadLimits = IndexLoadLimits { index_ids_below: 1 << 24, pages_below: 1 << 24 };
+    const HIGHEST: u64 = (1 << 24) - 1;
 
     fn compress(value: u32) -> Vec<u8> {
         match value {
@@ -214,7 +232,7 @@ mod tests {
 
     fn find(blocks: &[u8]) -> Vec<IndexLoad> {
         let mut found = Vec::new();
-        IndexLoadFinder::new(START, LIMITS).feed(blocks, |load| found.push(load)).unwrap();
+        IndexLoadFinder::new(START, HIGHEST).feed(blocks, |load| found.push(load)).unwrap();
         found
     }
 
@@ -235,7 +253,7 @@ mod tests {
         let mut block = blocks(&[vec![1; 480], record.clone()].concat());
         block.truncate(512);
         let used = (12 + 480 + record.len()) as u16;
-        let mut finder = IndexLoadFinder::new(START, LIMITS);
+        let mut finder = IndexLoadFinder::new(START, HIGHEST);
         for (used, finds) in [(used - 1, 0), (used, 1), (12, 0), (0, 0), (u16::MAX >> 1, 1)] {
             block[4..6].copy_from_slice(&used.to_be_bytes());
             let mut seen = 0;
@@ -255,21 +273,41 @@ mod tests {
             (3, 4, 1, true),
             (3, 4, (1 << 24) - 1, true),
             (3, 4, 1 << 24, false),
-            (3, 1 << 24, 7, false),
             (3, FIRST_ROOT_PAGE - 1, 7, false),
             (u32::MAX - 1, 4, 7, true),
         ] {
             let found = find(&blocks(&[record(space, root, index_id), vec![0; 20]].concat()));
             assert_eq!(!found.is_empty(), plausible, "{space} {root} {index_id}");
         }
-        assert_eq!(IndexLoadLimits::above(u64::MAX).index_ids_below, u64::MAX);
+    }
+
+    /// A higher id is real once the counter has got there, wherever a block ends in the record that says so.
+    #[test]
+    fn the_counter_of_ids_raises_the_bound() {
+        let load = record(7, 4, (5 << 32) + 100);
+        for kind in [WRITE_8_BYTES, WRITE_8_BYTES | SINGLE_RECORD] {
+            for at in 470..510 {
+                for (value, found) in [((5_u64 << 32) + 100, 1), ((5 << 32) + 99, 0)] {
+                    let count = [
+                        vec![kind],
+                        COUNTER.to_vec(),
+                        compress((value >> 32) as u32),
+                        (value as u32).to_be_bytes().to_vec(),
+                    ];
+                    let stream = [vec![1; at], count.concat(), load.clone(), vec![0; 40]].concat();
+                    assert_eq!(find(&blocks(&stream)).len(), found, "{kind:#x} {value} at {at}");
+                }
+            }
+        }
+        let other_page = [vec![WRITE_8_BYTES, 0, 8, 0, 54, 5, 0, 0, 0, 200], load, vec![0; 40]].concat();
+        assert!(find(&blocks(&other_page)).is_empty());
     }
 
     #[test]
     fn encrypted_blocks_are_refused() {
         let mut bytes = blocks(&[0; 1000]);
         bytes[512 + 4] |= 0x80;
-        let result = IndexLoadFinder::new(START, LIMITS).feed(&bytes, |_| ());
+        let result = IndexLoadFinder::new(START, HIGHEST).feed(&bytes, |_| ());
         assert_eq!(result, Err(EncryptedBlock { lsn: Lsn(START.0 + 512) }));
     }
 
@@ -299,7 +337,7 @@ mod tests {
             }
             stream.extend([0; 20]);
             let mut found = Vec::new();
-            let mut finder = IndexLoadFinder::new(START, LIMITS);
+            let mut finder = IndexLoadFinder::new(START, HIGHEST);
             for blocks in blocks(&stream).chunks(piece * BLOCK_BYTES) {
                 finder.feed(blocks, |load| found.push(load)).unwrap();
             }
@@ -310,7 +348,7 @@ mod tests {
 
         #[test]
         fn hostile_blocks_are_harmless(bytes in proptest::collection::vec(any::<u8>(), 0..2000), start: u64) {
-            let mut finder = IndexLoadFinder::new(Lsn(start), LIMITS);
+            let mut finder = IndexLoadFinder::new(Lsn(start), HIGHEST);
             let _ = finder.feed(&bytes, |_| ());
             let _ = finder.peek(&bytes, |_| ());
         }

@@ -10,7 +10,7 @@
 //! 4. `FLUSH TABLES … WITH READ LOCK` on the tables of other engines: copy what has changed;
 //! 5. `log_status`: position and end LSN together; release; cut the redo exactly there.
 
-use holdfast_formats::{Lsn, redo::index_load::IndexLoadLimits};
+use holdfast_formats::Lsn;
 
 use holdfast_pipe::throttle::Throttle;
 
@@ -37,6 +37,7 @@ use crate::{
 
 mod consumer;
 mod copy;
+mod index_ids;
 mod layout;
 mod stop;
 
@@ -87,14 +88,16 @@ impl Source for MySqlSource {
         }
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
-        let highest_index = self.questions.ask(|session| {
-            session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
-        })?;
         let alter_instance_count = self.questions.ask(status::alter_instance_count)?;
         // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on.
         let consumer = RedoConsumer::register(&self.connect)?;
         point("backup.consumer.registered");
-        let follower = Follower::start(&self.options.redo_dir, spool, IndexLoadLimits::above(highest_index))?;
+        let listed = self.questions.ask(|session| {
+            session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
+        })?;
+        let follower = Follower::start(&self.options.redo_dir, spool, || {
+            index_ids::highest(&self.facts, &self.options, mode).map(|highest: u64| highest.max(listed))
+        })?;
         let redo = self.questions.ask(MySqlRedoStatus::read)?;
         if follower.begin().log_uuid != redo.uuid {
             return Err(not_this_server(&self.options.redo_dir));

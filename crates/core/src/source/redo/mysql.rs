@@ -18,7 +18,7 @@ use std::{
 use holdfast_formats::{
     Lsn, SpaceId,
     redo::{
-        index_load::{IndexLoad, IndexLoadFinder, IndexLoadLimits},
+        index_load::{IndexLoad, IndexLoadFinder},
         mysql::{
             BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockState, CutError, FILE_HEADER_BYTES, RedoFileHeader,
             RedoFileName, checkpoint, classify, cut_block, encryption_block,
@@ -117,16 +117,18 @@ struct Log {
 }
 
 impl Follower {
-    /// Starts at the newest checkpoint of the log in `dir`. `limits` bounds what is taken for the load of an index.
-    pub fn start(dir: &Path, spool: Spool, limits: IndexLoadLimits) -> Result<Self> {
+    /// Starts at the newest checkpoint of the log in `dir`. `highest_index_id`, asked for when that is known, is not
+    /// below the id of any index of then.
+    pub fn start(dir: &Path, spool: Spool, highest_index_id: impl FnOnce() -> Result<u64>) -> Result<Self> {
         let (log, start) = Log::open(dir)?;
+        let highest_index_id = highest_index_id()?;
         let follow = Arc::new(Follow::default());
         follow.advance(start.begin);
         let state = Arc::new(Mutex::new(State::default()));
         let (shared, shared_state) = (Arc::clone(&follow), Arc::clone(&state));
         let thread = std::thread::Builder::new()
             .name("redo".to_owned())
-            .spawn(move || match log.follow(&shared, &shared_state, spool, limits) {
+            .spawn(move || match log.follow(&shared, &shared_state, spool, highest_index_id) {
                 Ok(spool) => Some(spool),
                 Err(error) => {
                     shared.fail(error);
@@ -261,9 +263,9 @@ impl Log {
         shared: &Follow,
         state: &Mutex<State>,
         mut spool: Spool,
-        limits: IndexLoadLimits,
+        highest_index_id: u64,
     ) -> Result<Spool> {
-        let mut finder = IndexLoadFinder::new(self.at, limits);
+        let mut finder = IndexLoadFinder::new(self.at, highest_index_id);
         let mut buffer = vec![0; READ_BYTES];
         loop {
             if shared.is_finished() {
