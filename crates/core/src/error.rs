@@ -80,6 +80,12 @@ impl Error {
         self
     }
 
+    /// The same failure for another who must hear of it; the causes have become words.
+    #[must_use]
+    pub(crate) fn again(&self) -> Self {
+        Self { kind: self.kind, message: self.to_string(), hint: self.hint.clone(), source: None }
+    }
+
     /// Says which repository it was, where the store has failed.
     #[must_use]
     pub(crate) fn at(self, repo: &Repo) -> Self {

@@ -117,13 +117,13 @@ impl Follow {
         self.abandon();
     }
 
-    /// The failure, once. Later callers hear that there was one.
+    /// The failure, to each who asks: nobody knows which of them will be heard.
     fn check(&self) -> Result<()> {
         if !self.abandoned() {
             return Ok(());
         }
-        match lock(&self.failure).take() {
-            Some(error) => Err(error),
+        match &*lock(&self.failure) {
+            Some(error) => Err(error.again()),
             None => Err(Error::failed("following the redo log has failed")),
         }
     }
@@ -151,4 +151,24 @@ impl Follow {
 /// Nothing that is guarded here is left half changed by a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_hears_why_it_has_failed() {
+        let follow = Follow::default();
+        follow.check().unwrap();
+        let cause = std::io::Error::other("no room");
+        follow.fail(Error::failed("write the spool").caused_by(cause).hinted("make room"));
+        follow.fail(Error::failed("too late"));
+        for error in [follow.check().unwrap_err(), follow.wait_for(Lsn(1), Duration::ZERO).unwrap_err()] {
+            assert_eq!(
+                (error.to_string().as_str(), error.hint()),
+                ("write the spool: no room", Some("make room"))
+            );
+        }
+    }
 }
