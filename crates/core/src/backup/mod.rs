@@ -22,6 +22,7 @@ use crate::{
 };
 
 mod complete;
+mod forecast;
 mod reach;
 mod report;
 mod sink;
@@ -122,7 +123,7 @@ fn reach_and_run(
     let watch = report::Watch::new(listener);
     let reached = reach::server(options, &watch)?;
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
-    reach::room(repo, &log, &reached, options, &watch)?;
+    forecast::room(repo, &log, &reached, options, &watch)?;
     let mut run = Run::begin(repo, &log, &options.run)?;
     point("backup.run.begun");
     let result = capture_and_complete(&mut run, reached, options, &watch, cancel);

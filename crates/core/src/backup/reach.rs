@@ -6,20 +6,21 @@ use std::{
 };
 
 use holdfast_formats::Flavor;
-use holdfast_repo::{LogName, Repo, SourceName, history::History};
+use holdfast_repo::SourceName;
 
-use super::{BackupOptions, report::Watch};
+use super::{BackupOptions, forecast::spool_dir, report::Watch};
 use crate::{
-    error::{Context, Error, ErrorKind, Result},
+    error::{Context, Result},
     event::{Event, Listener},
     server::{Purpose, ServerFacts, Session, TableInventory, grants, stale},
     source::{
-        CaptureOptions, Source, files::walk, mariadb::MariaDbSource, mysql::MySqlSource, options::map_path,
+        CaptureOptions, Source,
+        files::walk,
+        mariadb::{self, MariaDbSource},
+        mysql::{self, MySqlSource},
+        options::map_path,
     },
 };
-
-/// Spool directories to choose from: not `/tmp`, which is often memory.
-const SPOOL_DIR: &str = "/var/tmp";
 
 /// A server that can be backed up.
 pub(super) struct Reached {
@@ -35,9 +36,9 @@ pub(super) struct Reached {
 pub(super) fn server(options: &BackupOptions, watch: &Watch<'_>) -> Result<Reached> {
     watch.phase("reach");
     let mut session = Session::open(&options.connect, Purpose::Control)?;
+    grants::check_grants(&mut session)?;
     let facts = ServerFacts::probe(&mut session)?;
     facts.refuse_unsupported()?;
-    grants::check_grants(&mut session)?;
     let tables = TableInventory::read(&mut session)?;
     tables.refuse_unsupported()?;
     for text in tables.warnings() {
@@ -62,7 +63,7 @@ pub(super) fn server(options: &BackupOptions, watch: &Watch<'_>) -> Result<Reach
         Flavor::MariaDb => redo_dir,
         Flavor::MySql => redo_dir.join("#innodb_redo"),
     };
-    let data_bytes = readable_bytes(&datadir)?;
+    let data_bytes = readable_bytes(&datadir, &facts)?;
     watch.note(format!(
         "{} at {}: {} in {}",
         facts.version,
@@ -96,9 +97,19 @@ fn default_name(facts: &ServerFacts) -> Result<SourceName> {
     name.parse().context("make a name for this source").map_err(|error| error.hinted("give one by --name"))
 }
 
-/// Size of everything below the data directory; fails if it is not there or not ours to read.
-fn readable_bytes(datadir: &Path) -> Result<u64> {
-    let found = walk(datadir, &|path| path == "lost+found").map_err(|error| {
+/// Size of everything below the data directory that a backup copies; fails if it is not there or not ours to read.
+fn readable_bytes(datadir: &Path, facts: &ServerFacts) -> Result<u64> {
+    let skip: Box<dyn Fn(&str) -> bool> = match facts.flavor() {
+        Flavor::MariaDb => {
+            let layout = mariadb::Layout::new(facts);
+            Box::new(move |path| layout.skips(path))
+        }
+        Flavor::MySql => {
+            let layout = mysql::Layout::new(facts);
+            Box::new(move |path| layout.skips(path))
+        }
+    };
+    let found = walk(datadir, &*skip).map_err(|error| {
         error.hinted("the data directory must be readable here; see --datadir and --path-map, and run as the server's user or root")
     })?;
     Ok(found
@@ -109,45 +120,17 @@ fn readable_bytes(datadir: &Path) -> Result<u64> {
         .sum())
 }
 
-/// Forecasts what will be stored, and refuses to begin when it cannot fit.
-pub(super) fn room(
-    repo: &Repo,
-    log: &LogName,
-    reached: &Reached,
-    options: &BackupOptions,
-    watch: &Watch<'_>,
-) -> Result<()> {
-    let Some(free) = repo.store().free_bytes().map_err(holdfast_repo::RepoError::from)? else {
-        return Ok(());
-    };
-    let history = History::read(repo, log)?;
-    // Without a base everything is stored, compressed to a third or so; else what has changed.
-    let (least, likely) = match history.newest_backup().filter(|_| !options.full) {
-        None => (reached.data_bytes / 20, reached.data_bytes / 2),
-        Some(_) => (0, reached.data_bytes / 20),
-    };
-    if free < least {
-        let (free, data) = (human(free), human(reached.data_bytes));
-        return Err(Error::new(
-            ErrorKind::Store,
-            format!("{free} are free, too little for a full backup of {data}"),
-        )
-        .hinted("make room, or choose another repository"));
-    }
-    if free < likely {
-        watch.event(Event::Warning {
-            text: format!(
-                "{} has {} free; this backup may need about {}",
-                repo.store().location(),
-                human(free),
-                human(likely)
-            ),
-        });
-    }
-    Ok(())
-}
-
 impl Reached {
+    /// Size of the data.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Size of the redo log.
+    pub(super) fn redo_capacity_bytes(&self) -> u64 {
+        self.facts.innodb.redo_size
+    }
+
     /// The server as a source.
     pub(super) fn source(self, options: &BackupOptions) -> Result<Box<dyn Source>> {
         let capture = CaptureOptions {
@@ -160,7 +143,7 @@ impl Reached {
             ddl_lock_max: options.ddl_lock_max,
             lock_wait: options.lock_wait,
             lock_tries: options.lock_tries,
-            spool_dir: options.spool_dir.clone().unwrap_or_else(|| PathBuf::from(SPOOL_DIR)),
+            spool_dir: spool_dir(options),
             redo_spool_max_bytes: options.redo_spool_max_bytes,
         };
         let connect = options.connect.clone();
@@ -171,7 +154,8 @@ impl Reached {
     }
 }
 
-fn human(bytes: u64) -> String {
+/// A size for reading.
+pub(super) fn human(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

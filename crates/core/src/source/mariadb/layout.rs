@@ -42,6 +42,12 @@ impl Layout {
         Self { own_logs: OwnLogs::of(facts) }
     }
 
+    /// Whether `path` is no part of a backup.
+    #[must_use]
+    pub fn skips(&self, path: &str) -> bool {
+        self.when(path) == When::Never
+    }
+
     /// When `path` is copied.
     #[must_use]
     pub fn when(&self, path: &str) -> When {

@@ -7,6 +7,8 @@ use holdfast_core::ErrorKind;
 use super::*;
 
 const OWN_MOUNTS: &str = "HOLDFAST_TEST_OWN_MOUNTS";
+/// Room for the redo log of a small server.
+const SPOOL_SIZE: &str = "size=256m";
 
 /// Runs the test `name` in a process that has mounts of its own: they are gone when it is, however it ends.
 fn in_own_mounts(name: &str, test: impl FnOnce()) {
@@ -48,18 +50,19 @@ fn scene_on_disks(kind: ServerKind, seed: u64) -> Scene {
     new_disk(&dir.path().join("repo"));
     let repo = new_repo(&dir.path().join("repo"));
     let stage = Stage::with_repo(source, repo, dir);
-    mount(&["-t", "tmpfs", "-o", "size=64m", "tmpfs"], &stage.dir.path().join("spool"));
+    mount(&["-t", "tmpfs", "-o", SPOOL_SIZE, "tmpfs"], &stage.dir.path().join("spool"));
     Scene { stage, load }
 }
 
 impl Scene {
-    /// A backup to whose redo at least 4 MiB are added, unless it fails before.
-    fn back_up_while_redo_is_written(&self, place: &Place) -> Ended {
+    /// A backup to whose redo at least 4 MiB are added, after `first`, unless it fails before.
+    fn back_up_while_redo_is_written(&self, place: &Place, first: impl FnOnce()) -> Ended {
         let file = self.stage.dir.path().join("held");
         let deed = Deed::Hold(file.clone());
         let trap = Trap { point: "backup.tablespaces.copied".to_owned(), nth: 1, deed };
         let mut child = Child::start(place, Work::BackUp, Some(trap));
         child.held_or_ended(&file);
+        first();
         self.write_redo(4 << 10, Duration::ZERO);
         Held { child, file }.ended()
     }
@@ -104,17 +107,22 @@ fn backup_without_room(kind: ServerKind, seed: u64) {
     let third = scene.assert_next_works();
 
     let spool = place.spool.display().to_string();
-    leave_free(&place.spool, 256 << 10);
-    scene.back_up_while_redo_is_written(&place).assert_said(
+    let fill = || leave_free(&place.spool, 256 << 10);
+    scene.back_up_while_redo_is_written(&place, fill).assert_said(
         ErrorKind::Failed,
         &["write the redo spool in", &spool, "No space left on device"],
         "--spool-dir",
     );
     let standing = [first.backup, second.backup, third.backup];
     scene.assert_untouched(&standing);
-    mount(&["-o", "remount,size=64m"], &place.spool);
+    scene.begin(None).ended().assert_said(
+        ErrorKind::Failed,
+        &["free in", &spool, "of redo that a backup may have to capture"],
+        "--spool-dir",
+    );
+    mount(&["-o", &format!("remount,{SPOOL_SIZE}")], &place.spool);
     let limited = Place { redo_spool_max_bytes: 1 << 20, ..place.clone() };
-    scene.back_up_while_redo_is_written(&limited).assert_said(
+    scene.back_up_while_redo_is_written(&limited, || {}).assert_said(
         ErrorKind::Failed,
         &["the redo spool in", &spool, "is full", "more than 1048576 bytes of redo"],
         "--spool-max",
@@ -147,7 +155,7 @@ fn a_first_backup_that_cannot_fit_is_refused() {
         let location = scene.place().repo.display().to_string();
         scene.begin(None).ended().assert_said(
             ErrorKind::Store,
-            &[&location, "too little for a first backup of"],
+            &[&location, "too little for a full backup of"],
             "make room",
         );
         assert_eq!(scene.history().outcomes().len(), 0);

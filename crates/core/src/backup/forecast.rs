@@ -1,0 +1,189 @@
+//! Will it fit? Before anything is stored: what surely does not is refused, what likely does not is announced.
+//!
+//! Refusing is for certainties only, since there is no way around it: how well data compresses and how much of it has
+//! changed is known when the backup is over.
+
+use std::path::{Path, PathBuf};
+
+use holdfast_pipe::Compression;
+use holdfast_repo::{LogName, Repo, history::History, manifest::Head};
+
+use super::{
+    BackupOptions,
+    reach::{Reached, human},
+    report::Watch,
+};
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    event::{Event, Listener},
+};
+
+/// Spool directories to choose from: not `/tmp`, which is often memory.
+const SPOOL_DIR: &str = "/var/tmp";
+
+/// No data of a server becomes smaller than this when it is compressed, unless somebody has made it up.
+const LEAST_PERCENT: u64 = 5;
+/// How much of the data has changed since the backup before, where nothing tells.
+const CHANGED_PERCENT: u64 = 10;
+
+/// What the repository holds of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    /// Nothing that can be used again.
+    Nothing,
+    /// What a run without a base stored before it ended early.
+    Part,
+    /// A backup; and what the last one added that, too, had a base, where there is one.
+    Backup { added_bytes: Option<u64> },
+}
+
+/// What a backup will add to the repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Forecast {
+    least_bytes: u64,
+    likely_bytes: u64,
+}
+
+impl Forecast {
+    fn new(data_bytes: u64, compression: Compression, stored: Stored) -> Self {
+        let (least, likely) = match compression {
+            Compression::None => (100, 100),
+            // Cautious: pages of tables become a third, or smaller, more often than not.
+            Compression::Lz4 => (LEAST_PERCENT, 50),
+            Compression::Zstd { .. } | Compression::Gzip { .. } => (LEAST_PERCENT, 40),
+        };
+        let whole_bytes = percent(data_bytes, likely);
+        match stored {
+            Stored::Nothing => Self { least_bytes: percent(data_bytes, least), likely_bytes: whole_bytes },
+            Stored::Part => Self { least_bytes: 0, likely_bytes: whole_bytes },
+            Stored::Backup { added_bytes } => Self {
+                least_bytes: 0,
+                likely_bytes: added_bytes.unwrap_or(percent(whole_bytes, CHANGED_PERCENT)),
+            },
+        }
+    }
+}
+
+fn percent(bytes: u64, percent: u64) -> u64 {
+    bytes / 100 * percent
+}
+
+/// Refuses to begin when the backup, or the redo that is captured meanwhile, cannot fit.
+pub(super) fn room(
+    repo: &Repo,
+    log: &LogName,
+    reached: &Reached,
+    options: &BackupOptions,
+    watch: &Watch<'_>,
+) -> Result<()> {
+    room_for_redo(&spool_dir(options), reached.redo_capacity_bytes(), options.redo_spool_max_bytes)?;
+    let Some(free) = repo.store().free_bytes().map_err(holdfast_repo::RepoError::from)? else {
+        return Ok(());
+    };
+    let forecast = Forecast::new(reached.data_bytes(), options.compression, stored(repo, log, options.full)?);
+    if free < forecast.least_bytes {
+        let (free, data) = (human(free), human(reached.data_bytes()));
+        let hint = match options.compression {
+            Compression::None => "make room, choose another repository, or compress by --compress",
+            _ => "make room, or choose another repository",
+        };
+        let text = format!("{free} are free, too little for a full backup of {data}");
+        return Err(Error::new(ErrorKind::Store, text).hinted(hint));
+    }
+    if free < forecast.likely_bytes {
+        let (free, likely) = (human(free), human(forecast.likely_bytes));
+        let location = repo.store().location();
+        let text = format!("{location} has {free} free; this backup may need about {likely}");
+        watch.event(Event::Warning { text });
+    }
+    Ok(())
+}
+
+fn stored(repo: &Repo, log: &LogName, full: bool) -> Result<Stored> {
+    let history = History::read(repo, log)?;
+    let Some(newest) = history.newest_backup().filter(|_| !full) else {
+        return Ok(if history.adoptable().is_empty() { Stored::Nothing } else { Stored::Part });
+    };
+    // A forecast is not the place to fail over a damaged record.
+    let head = history.head(repo, newest).ok().and_then(|head| Head::decode(&head).ok());
+    let added_bytes = head.filter(|head| head.base.is_some()).map(|head| head.totals.bytes_stored);
+    Ok(Stored::Backup { added_bytes })
+}
+
+/// Where redo waits for the repository.
+pub(super) fn spool_dir(options: &BackupOptions) -> PathBuf {
+    options.spool_dir.clone().unwrap_or_else(|| PathBuf::from(SPOOL_DIR))
+}
+
+/// The redo from one checkpoint on is as much as the log holds, if the server is busy, and all of it is captured.
+fn room_for_redo(dir: &Path, capacity_bytes: u64, spool_max_bytes: u64) -> Result<()> {
+    const CHOOSE: &str = "choose a directory with room for it by --spool-dir, or allow less by --spool-max";
+    let space = rustix::fs::statvfs(dir)
+        .context(format_args!("look at the directory {} for the redo spool", dir.display()))
+        .map_err(|error| error.hinted(CHOOSE))?;
+    let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+    let needed_bytes = capacity_bytes.min(spool_max_bytes);
+    if free_bytes >= needed_bytes {
+        return Ok(());
+    }
+    let (free, needed) = (human(free_bytes), human(needed_bytes));
+    let text = format!(
+        "{free} are free in {}, too little for the {needed} of redo that a backup may have to capture",
+        dir.display()
+    );
+    Err(Error::failed(text).hinted(CHOOSE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+    const ZSTD: Compression = Compression::Zstd { level: 1 };
+
+    fn forecast(compression: Compression, stored: Stored) -> (u64, u64) {
+        let it = Forecast::new(100 * GIB, compression, stored);
+        (it.least_bytes.div_ceil(GIB), it.likely_bytes.div_ceil(GIB))
+    }
+
+    #[test]
+    fn a_first_backup_needs_what_its_codec_leaves() {
+        assert_eq!(forecast(Compression::None, Stored::Nothing), (100, 100));
+        assert_eq!(forecast(Compression::Lz4, Stored::Nothing), (5, 50));
+        assert_eq!(forecast(ZSTD, Stored::Nothing), (5, 40));
+        assert_eq!(forecast(Compression::Gzip { level: 6 }, Stored::Nothing), (5, 40));
+    }
+
+    #[test]
+    fn what_an_unfinished_run_has_stored_is_not_needed_again() {
+        assert_eq!(forecast(Compression::None, Stored::Part), (0, 100));
+    }
+
+    #[test]
+    fn a_later_backup_is_like_the_one_before_and_never_refused() {
+        let stored = Stored::Backup { added_bytes: Some(7 * GIB) };
+        assert_eq!(forecast(ZSTD, stored), (0, 7));
+        assert_eq!(forecast(Compression::None, stored), (0, 7));
+        let first = Stored::Backup { added_bytes: None };
+        assert_eq!(forecast(ZSTD, first), (0, 4));
+        assert_eq!(forecast(Compression::None, first), (0, 10));
+    }
+
+    #[test]
+    fn the_largest_sizes_do_not_overflow() {
+        let it = Forecast::new(u64::MAX, Compression::None, Stored::Nothing);
+        assert!(it.least_bytes > u64::MAX - 100);
+    }
+
+    #[test]
+    fn a_spool_without_room_for_the_log_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        room_for_redo(dir.path(), 1, u64::MAX).unwrap();
+        room_for_redo(dir.path(), u64::MAX, 1).unwrap();
+        let error = room_for_redo(dir.path(), u64::MAX, u64::MAX).unwrap_err();
+        assert!(error.to_string().contains(dir.path().to_str().unwrap()), "{error}");
+        assert!(error.hint().unwrap().contains("--spool-dir"), "{error:?}");
+        let error = room_for_redo(&dir.path().join("absent"), 1, 1).unwrap_err();
+        assert!(error.to_string().contains("absent") && error.hint().is_some(), "{error:?}");
+    }
+}
