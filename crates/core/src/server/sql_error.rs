@@ -167,7 +167,7 @@ impl SqlError {
                 "Unlock it with ALTER USER ... ACCOUNT UNLOCK."
             }
             code::SPECIFIC_ACCESS_DENIED | code::TABLE_ACCESS_DENIED | code::ACCESS_DENIED_DATABASE => {
-                "The account lacks a privilege; `holdfast doctor` names the statement that grants it."
+                "The account lacks a privilege: SHOW GRANTS lists what it has."
             }
             number if code::KILLED.contains(&number) => {
                 "Somebody, or the server's shutdown, ended our session."
