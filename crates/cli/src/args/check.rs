@@ -7,7 +7,7 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast check                    every backup's structure: seconds
   holdfast check --read-data        read and authenticate every byte
-  holdfast check --read-data=10%    a tenth of the packs, others each time";
+  holdfast check --read-data=10%    a tenth of the packs, drawn anew each time";
 
 /// Check that the repository is whole.
 ///
@@ -15,7 +15,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct CheckArgs {
-    /// Read and authenticate stored data too, all of it or a part
+    /// Read and authenticate stored data too: all of it, or so much of the packs, drawn at random by each check
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, default_missing_value = "100%")]
     pub(crate) read_data: Option<Percent>,
 

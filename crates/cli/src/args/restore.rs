@@ -11,7 +11,8 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast restore latest --target-dir /var/lib/mysql-new
   holdfast restore 42 --target-dir /var/lib/mysql-new --dry-run
-  holdfast restore latest --target-dir /var/lib/mysql --delta
+  holdfast restore latest --target-dir /var/lib/mysql --delta          shows what it deletes, and asks
+  holdfast restore latest --target-dir /var/lib/mysql --delta --yes
   holdfast restore latest --target-dir /srv/db1 --map /fast/shop=/srv/fast/shop
 
 The server must not run on the target. The result can be started at once; holdfast-restore.json in it says the position, and the statement to replicate from there is printed.";
@@ -57,7 +58,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) owner: Option<Owner>,
 
-    /// Go on with --delta without asking at the terminal
+    /// Go on with --delta without asking; needed where there is no terminal to ask at
     #[arg(long, requires = "delta")]
     pub(crate) yes: bool,
 

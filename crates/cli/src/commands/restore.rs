@@ -129,9 +129,13 @@ impl Render for Restored {
 }
 
 pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
+    let (dry_run, ask) = (args.dry_run, args.delta && !args.yes);
+    if ask && !dry_run && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        let text = "--delta changes and deletes what is in the target, and there is no terminal to ask at";
+        return Err(Error::new(ErrorKind::Usage, text).hinted("look at what --dry-run shows, then add --yes"));
+    }
     let repo = Arc::new(repository::open(context)?);
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
-    let (dry_run, ask) = (args.dry_run, args.delta && !args.yes);
     let options = options(args);
     if dry_run || ask {
         let plan = restore::plan(&repo, chosen.log(), chosen.run, &options, context.cancel)?;
@@ -146,14 +150,11 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Shows what a delta restore will delete and replace; at a terminal, goes on only when told to.
+/// Shows at the terminal what a delta restore will delete and replace, and goes on only when told to.
 fn confirm(plan: &RestorePlan, context: &Context<'_>) -> Result<()> {
     let mut shown = String::new();
     show_plan(&mut shown, plan).context("show the plan")?;
     context.output.notice(shown.trim_end());
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Ok(());
-    }
     context.output.ask("go on? [y/N] ");
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).context("read the answer")?;
