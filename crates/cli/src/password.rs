@@ -5,9 +5,14 @@ use std::{
     io::{self, IsTerminal as _, Read as _},
     path::Path,
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use holdfast_core::{Context as _, Error, ErrorKind, Result, server::Secret};
+use signal_hook::consts::SIGINT;
 use zeroize::Zeroizing;
 
 use crate::config::Config;
@@ -84,8 +89,17 @@ pub(crate) fn of_server(asked: bool, file: Option<&Path>) -> Result<Option<Secre
     ask("password of the server: ").map(Some)
 }
 
+/// Ctrl-C at the question raises SIGINT before the terminal echoes again, so the signal must not end the program there.
 fn ask(prompt: &str) -> Result<Secret> {
-    rpassword::prompt_password(prompt).map(Secret::new).context_kind(ErrorKind::Usage, "ask for a password")
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let signal =
+        signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)).context("watch for signals")?;
+    let answer = rpassword::prompt_password(prompt).map(Secret::new);
+    signal_hook::low_level::unregister(signal);
+    if interrupted.load(Ordering::Relaxed) {
+        return Err(Error::new(ErrorKind::Interrupted, "interrupted; nothing was done"));
+    }
+    answer.context_kind(ErrorKind::Usage, "ask for a password")
 }
 
 fn first_line(path: &Path) -> Result<Secret> {

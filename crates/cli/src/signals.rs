@@ -1,7 +1,7 @@
 //! SIGINT, SIGTERM and SIGHUP end the program with the code for it.
 //!
-//! Watched for only once passwords have been asked for: until then the terminal's own way to end a program is right,
-//! since it also brings back the echo.
+//! Watched for only once passwords have been asked for: until then the usual way to end a program is right, and the
+//! question itself sees to it that the terminal echoes again (`password`).
 
 use holdfast_core::{Cancel, Context as _, Result};
 use signal_hook::{

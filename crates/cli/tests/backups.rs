@@ -96,7 +96,7 @@ fn three() -> Program {
     program
 }
 
-fn ids(list: &Value) -> Vec<&str> {
+pub(crate) fn ids(list: &Value) -> Vec<&str> {
     list["data"]["backups"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap()).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The real program on a local repository, without servers.
+//! The real program, on a local repository; with servers in `servers` only.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -8,4 +8,6 @@ mod json;
 mod licences;
 mod program;
 mod repository;
+mod servers;
+mod terminal;
 mod usage;

@@ -1,0 +1,252 @@
+//! `backup` and `restore` as they are typed, on real servers.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use holdfast_testkit::{Server, ServerKind, ServerOptions};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::{
+    backups::ids,
+    program::{Program, Run, run},
+    terminal::Terminal,
+};
+
+const ACCOUNT: &str = "keeper";
+const SECRET: &str = "of-the-account";
+
+/// A small server with an account for backups that has no rights yet, and a repository.
+struct Scene {
+    server: Server,
+    program: Program,
+}
+
+impl Scene {
+    fn new(kind: ServerKind) -> Self {
+        let server = Server::start(kind, ServerOptions::default()).unwrap();
+        let account = format!("CREATE USER {ACCOUNT}@localhost IDENTIFIED BY '{SECRET}'");
+        server
+            .exec_all([
+                "CREATE DATABASE d",
+                "CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(80)) ENGINE=InnoDB",
+                "CREATE TABLE d.m (id INT PRIMARY KEY, v VARCHAR(80)) ENGINE=MyISAM",
+                "INSERT INTO d.t VALUES (1, 'one'), (2, 'two')",
+                "INSERT INTO d.m VALUES (1, 'eins')",
+                &account,
+            ])
+            .unwrap();
+        let program = Program::with_repository();
+        program.write("password", &format!("{SECRET}\n"));
+        program.write("wrong-password", "a-guess\n");
+        program.write("options.cnf", &format!("[client]\nuser = {ACCOUNT}\npassword = \"{SECRET}\"\n"));
+        Self { server, program }
+    }
+
+    /// A backup by socket, from where the files are.
+    fn backup(&self, words: &[&str]) -> Command {
+        let mut command = self.program.command(&["backup", "--name", "db1", "--socket"]);
+        command.arg(self.server.socket()).args(words);
+        command
+    }
+
+    /// The same, by the account with its password from a file.
+    fn backup_as_account(&self, words: &[&str]) -> Command {
+        let mut command = self.backup(&["--no-defaults", "--user", ACCOUNT]);
+        command.args(["--server-password-file", "password"]).args(words);
+        command
+    }
+
+    fn list(&self) -> Value {
+        self.program.run(&["list", "--json"]).expect_code(0).last()
+    }
+
+    fn restore(&self, id: &str, target: &Path, words: &[&str]) -> Run {
+        let mut command = self.program.command(&["restore", id, "--target-dir"]);
+        command.arg(target).arg("--server-binary").arg(self.server.kind().server_program().unwrap());
+        run(command.args(words))
+    }
+
+    /// Rows on a server that is started on `target`, and stopped again.
+    fn rows_in(&self, target: &Path) -> Vec<(u32, String)> {
+        let mut server = Server::attach(self.server.kind(), target, ServerOptions::default()).unwrap();
+        let rows = rows(&server);
+        server.stop().unwrap();
+        rows
+    }
+}
+
+fn rows(server: &Server) -> Vec<(u32, String)> {
+    server.query("SELECT id, v FROM d.t UNION ALL SELECT id, v FROM d.m ORDER BY id, v").unwrap()
+}
+
+/// A program that writes `--json` while the test goes on.
+struct Background {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Background {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    fn until_phase(&mut self, name: &str) {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.out.read_line(&mut line).unwrap() > 0, "it ended before {name}");
+            let line: Value = serde_json::from_str(&line).unwrap();
+            if line["type"] == "phase" && line["name"] == name {
+                return;
+            }
+        }
+    }
+
+    fn interrupt(&self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+    }
+
+    /// What it wrote last, and how it ended.
+    fn ended(mut self) -> (Value, i32) {
+        let mut text = String::new();
+        self.out.read_to_string(&mut text).unwrap();
+        let last = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        (last, self.child.wait().unwrap().code().unwrap_or(-1))
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+fn backed_up_and_restored(kind: ServerKind) {
+    let scene = Scene::new(kind);
+    refused(&scene);
+    assert!(ids(&scene.list()).is_empty());
+
+    let options = ["--defaults-extra-file", "options.cnf", "--compress", "lz4", "--tag", "first", "--json"];
+    let first = run(&mut scene.backup(&options)).expect_code(0);
+    let last = first.last();
+    assert_eq!((&last["type"], &last["data"]["id"]), (&json!("result"), &json!("db1#1")));
+    assert_eq!(last["data"]["report"]["compression"], "lz4");
+    assert!(first.json().iter().any(|line| line["type"] == "phase" && line["name"] == "copy"), "{first:#?}");
+    let before = rows(&scene.server);
+    scene
+        .server
+        .exec_all([
+            "INSERT INTO d.t VALUES (3, 'three')",
+            "UPDATE d.t SET v = 'zwei' WHERE id = 2",
+            "DELETE FROM d.m",
+        ])
+        .unwrap();
+    let options = ["--compress", "zstd:3", "--tag", "second", "--tag", "again"];
+    let second = run(&mut scene.backup_as_account(&options)).expect_code(0);
+    assert_eq!(second.out.lines().last(), Some("backup db1/physical #2 completed OK"), "{second:#?}");
+    for said in [&first, &second] {
+        assert!(!said.out.contains(SECRET) && !said.err.contains(SECRET), "{said:#?}");
+    }
+    let list = scene.list();
+    assert_eq!(ids(&list), ["db1#1", "db1#2"]);
+    let backups = &list["data"]["backups"];
+    assert_eq!((&backups[0]["tags"], &backups[1]["tags"]), (&json!(["first"]), &json!(["second", "again"])));
+    assert!(backups[1]["new_bytes"].as_u64() < backups[1]["size_bytes"].as_u64(), "{list:#}");
+    let tagged = scene.program.run(&["list", "--tag", "again", "--json"]).expect_code(0).last();
+    assert_eq!(ids(&tagged), ["db1#2"]);
+
+    interrupted(&scene);
+    assert_eq!(ids(&scene.list()), ["db1#1", "db1#2"]);
+
+    let mut asked = Terminal::start(&scene.backup(&["--no-defaults", "--user", ACCOUNT, "-p"]));
+    asked.type_hidden("password of the server: ", &format!("{SECRET}\n"));
+    let third = asked.ended().expect_code(0);
+    assert!(third.out.contains("completed OK") && !third.out.contains(SECRET), "{third:#?}");
+    assert_eq!(ids(&scene.list()).len(), 3);
+    let after = rows(&scene.server);
+    assert_ne!(before, after);
+
+    let target = scene.program.path("restored");
+    let restored = scene.restore("db1#1", &target, &["--json"]).expect_code(0).last();
+    assert!(restored["data"]["report"]["prepared"].is_object(), "{restored:#}");
+    assert_eq!(scene.rows_in(&target), before);
+
+    let mute = scene.restore("latest", &target, &["--delta"]).expect_code(2);
+    assert!(mute.err.contains("hint: ") && mute.err.contains("--yes"), "{mute:#?}");
+    let plan = scene.restore("latest", &target, &["--delta", "--dry-run"]).expect_code(0);
+    assert!(plan.out.contains("DELETE") && plan.out.contains("nothing was changed"), "{plan:#?}");
+    assert_eq!(scene.rows_in(&target), before);
+    let delta = scene.restore("latest", &target, &["--delta", "--yes"]).expect_code(0);
+    assert!(delta.out.ends_with("completed OK\n"), "{delta:#?}");
+    assert_eq!(scene.rows_in(&target), after);
+}
+
+/// Servers that cannot be reached or refuse are exit code 4; where a privilege is missing, the hint is the statement.
+fn refused(scene: &Scene) {
+    let words = ["backup", "--no-defaults", "--socket", "absent", "--json"];
+    let unreachable = scene.program.run(&words).expect_code(4).last();
+    assert_eq!((&unreachable["type"], &unreachable["kind"]), (&json!("error"), &json!("server")));
+
+    let wrong = ["--no-defaults", "--user", ACCOUNT, "--server-password-file", "wrong-password"];
+    let denied = run(&mut scene.backup(&wrong)).expect_code(4);
+    assert!(denied.err.contains("Access denied") && !denied.err.contains("a-guess"), "{denied:#?}");
+
+    let lacking = run(&mut scene.backup_as_account(&["--json"])).expect_code(4).last();
+    scene.server.exec(lacking["hint"].as_str().unwrap()).unwrap();
+}
+
+/// A second run of the source is refused while one goes on; that one is interrupted, and leaves nothing behind.
+fn interrupted(scene: &Scene) {
+    let mut slow = Background::start(&mut scene.backup_as_account(&["--limit-rate", "1M", "--json"]));
+    slow.until_phase("copy");
+    let other = run(&mut scene.backup_as_account(&["--json"])).expect_code(8).last();
+    assert_eq!(other["kind"], "active", "{other:#}");
+    slow.interrupt();
+    let begin = Instant::now();
+    let (last, code) = slow.ended();
+    assert!(begin.elapsed() < Duration::from_secs(10), "it took {:?}", begin.elapsed());
+    assert_eq!(
+        (code, &last["type"], &last["kind"]),
+        (130, &json!("error"), &json!("interrupted")),
+        "{last:#}"
+    );
+    free(&scene.server);
+}
+
+/// Nobody is there any more, and nothing is locked.
+fn free(server: &Server) {
+    let schema = if server.kind().is_mariadb() { "information_schema" } else { "performance_schema" };
+    let sessions = format!("SELECT COUNT(*) FROM {schema}.processlist WHERE user = '{ACCOUNT}'");
+    let begin = Instant::now();
+    while server.value::<u64>(&sessions).unwrap() > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "sessions stay");
+        sleep(Duration::from_millis(20));
+    }
+    let lock = match server.kind().is_mariadb() {
+        true => ["BACKUP STAGE START", "BACKUP STAGE END"],
+        false => ["LOCK INSTANCE FOR BACKUP", "UNLOCK INSTANCE"],
+    };
+    let writes = ["ALTER TABLE d.t COMMENT 'x'", "INSERT INTO d.m VALUES (4, 'vier')"];
+    let statements = ["SET SESSION lock_wait_timeout = 1"].into_iter().chain(writes).chain(lock);
+    server.exec_all(statements).unwrap();
+}
+
+#[test]
+fn mariadb_10_11_is_backed_up_and_restored() {
+    backed_up_and_restored(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_is_backed_up_and_restored() {
+    backed_up_and_restored(ServerKind::MySql97);
+}
