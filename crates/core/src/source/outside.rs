@@ -41,13 +41,7 @@ impl OutsideFiles {
         let mut found = Self::default();
         for file in facts.system_files()?.into_iter().filter(is_outside) {
             let here = options.map_path(&file);
-            let entry = entry(&here)?.ok_or_else(|| {
-                Error::failed(format!("{}: this file of the system tablespace is not there", here.display()))
-                    .hinted(
-                        "the server has it: is it on a volume that this process cannot see? see --path-map",
-                    )
-            })?;
-            found.system.push(entry);
+            found.system.push(entry(&here)?.ok_or_else(|| no_system_file(&here))?);
         }
         if let Some(dir) = Some(facts.undo_dir()).filter(is_outside) {
             found.undo = list(&options.map_path(&dir), is_undo)?;
@@ -59,6 +53,12 @@ impl OutsideFiles {
         }
         Ok(found)
     }
+}
+
+/// A file of the system tablespace cannot be seen here.
+pub(super) fn no_system_file(path: &Path) -> Error {
+    Error::failed(format!("{}: this file of the system tablespace is not there", path.display()))
+        .hinted("the server has it: is it on a volume that this process cannot see? see --path-map")
 }
 
 /// Tells the files of the system tablespace where in it they begin: only the first has a page 0 of its own. All but the

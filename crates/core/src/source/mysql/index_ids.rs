@@ -4,16 +4,20 @@
 //! value that was logged before the checkpoint; later ones are in the redo, where
 //! [`IndexLoadFinder`](holdfast_formats::redo::index_load::IndexLoadFinder) sees them.
 
+use std::io;
+
+use holdfast_pipe::AlignedBuffer;
+
 use crate::{
     error::{Error, Result},
     server::ServerFacts,
     source::{
         CaptureOptions,
         files::read_failed,
+        outside::no_system_file,
         page_reader::{PageReader, ReadMode},
     },
 };
-use holdfast_pipe::AlignedBuffer;
 
 const PAGE: u64 = 7;
 const OFFSET: usize = 54;
@@ -23,7 +27,10 @@ pub(super) fn highest(facts: &ServerFacts, options: &CaptureOptions, mode: ReadM
     let first = facts.system_files()?.into_iter().next();
     let path = first.ok_or_else(|| Error::failed("the server names no file of its system tablespace"))?;
     let path = options.map_path(&path);
-    let failed = |error| read_failed(&path, error);
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => no_system_file(&path),
+        _ => read_failed(&path, error),
+    };
     let page_bytes = usize::try_from(facts.innodb.page_size).unwrap_or(usize::MAX);
     let mut buffer = AlignedBuffer::new(2 * page_bytes.min(64 << 10));
     let reader = PageReader::open(&path, mode).map_err(failed)?;
