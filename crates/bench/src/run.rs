@@ -313,6 +313,7 @@ impl Bench {
         let server_cpu_s = after.server_s.zip(before.server_s).map(|(after, before)| after - before);
         let (user_s, system_s) = (usage.user.as_secs_f64(), usage.system.as_secs_f64());
         let known_s = user_s + system_s + server_cpu_s.unwrap_or_default() + after.own_s - before.own_s;
+        let said = self.scratch.without_paths(&usage.last_line);
         let stored_bytes = stored(job.stored_in.as_deref())?
             .zip(stored_before)
             .map(|(after, before)| after.saturating_sub(before));
@@ -326,7 +327,7 @@ impl Bench {
             other_cpu_s: (after.machine_s - before.machine_s - known_s).max(0.0),
             stored_bytes,
             clients,
-            said: serde_json::from_str(&usage.last_line).ok().filter(serde_json::Value::is_object),
+            said: serde_json::from_str(&said).ok().filter(serde_json::Value::is_object),
         })
     }
 

@@ -65,6 +65,11 @@ impl Scratch {
         &self.work
     }
 
+    /// `text` without the paths of this machine: a result is read on others.
+    pub(crate) fn without_paths(&self, text: &str) -> String {
+        text.replace(&*self.work.to_string_lossy(), "$WORK")
+    }
+
     /// A new directory that goes when it is dropped.
     pub(crate) fn dir(&self, prefix: &str) -> Result<TempDir> {
         Ok(tempfile::Builder::new().prefix(prefix).tempdir_in(&self.work)?)

@@ -11,6 +11,8 @@ Examples:
   holdfast backup -h 127.0.0.1 -P 3307 -u backup -p   asks for the server's password
   holdfast backup --name db1 --compress zstd:3 --tag before-upgrade
   holdfast backup --name db1 --path-map /var/lib/mysql=/srv/volumes/db1
+  holdfast backup --name db1 --lock-max 500ms --ddl-lock-max 10s
+  holdfast backup --name db1 --full                   after check has found damage
 
 The data files must be readable on this host. The first backup of a name stores everything, later ones what changed; the last line of a good one ends in \"completed OK\".";
 

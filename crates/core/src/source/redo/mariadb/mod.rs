@@ -204,13 +204,7 @@ fn follow(
                 return Ok(Captured { spool, stop: at, absolute_paths, lag_bytes_max });
             }
             caught_up = true;
-            match bound.ask_after() {
-                None => follow.sleep(Duration::from_millis(10)),
-                Some(time) => {
-                    follow.sleep(time);
-                    bound.learn(durable()?);
-                }
-            }
+            ask(shared, &mut durable)?;
             continue;
         }
         if caught_up {
@@ -241,14 +235,24 @@ fn follow(
             return Err(circle.overwritten(at, checkpoint));
         } else if invalid_since.get_or_insert_with(Instant::now).elapsed() < UNREADABLE_MAX {
             follow.sleep(LOOK_AGAIN);
-            if let Some(time) = bound.ask_after() {
-                follow.sleep(time);
-                bound.learn(durable()?);
-            }
+            ask(shared, &mut durable)?;
         } else {
             return Err(circle.unreadable(at, end));
         }
     }
+}
+
+/// Asks the server how much more is durable, when it is time to; where no answer would help, waits for a direction.
+fn ask(shared: &Shared, durable: &mut impl FnMut() -> Result<Lsn>) -> Result<()> {
+    let Shared { follow, bound, .. } = shared;
+    match bound.ask_after() {
+        None => follow.sleep(Duration::from_millis(10)),
+        Some(time) => {
+            follow.sleep(time);
+            bound.learn(durable()?);
+        }
+    }
+    Ok(())
 }
 
 /// Shares what the redo notes about files; before the LSN advances past it.
