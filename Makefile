@@ -1,6 +1,8 @@
 # The front door: `make help`.
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
+# Where cargo puts what it builds.
+TARGET_DIR ?= $(or $(CARGO_TARGET_DIR),target)
 CARGO ?= cargo
 # A failed test shows its chain of causes; where each was passed on is noise.
 export RUST_LIB_BACKTRACE ?= 0
@@ -28,11 +30,11 @@ test: servers ## every test, on real servers
 
 demo: servers ## back up a busy server, restore it, prove the copy equal (DEMO='--server mysql-9.7')
 	$(CARGO) build --release -p holdfast -p holdfast-testkit
-	@target/release/demo $(DEMO)
+	@$(TARGET_DIR)/release/demo $(DEMO)
 
 bench: servers ## cost of backup and restore beside other tools, see docs/bench.md (BENCH=--quick)
 	$(CARGO) build --release -p holdfast -p holdfast-bench
-	@target/release/holdfast-bench physical $(BENCH)
+	@$(TARGET_DIR)/release/holdfast-bench physical $(BENCH)
 
 CASES ?= 20000
 SECONDS_EACH ?= 30
