@@ -145,6 +145,9 @@ pub(crate) struct Clients {
     pub(crate) commit_median_ms: f64,
     pub(crate) commit_p99_ms: f64,
     pub(crate) commit_longest_ms: f64,
+    /// When that one was sent, from the command's start.
+    #[serde(default)]
+    pub(crate) commit_longest_at_s: f64,
     /// Of the writers.
     pub(crate) transactions_per_s: f64,
 }

@@ -380,11 +380,15 @@ fn clients(prober: CommitProber, usage: &Usage, transactions: u64) -> Result<Cli
     let ms = |latency: Duration| latency.as_secs_f64() * 1000.0;
     let latencies = prober.stop()?.during(usage.begun, usage.ended);
     ensure!(!latencies.commits.is_empty(), "the prober saw no commit");
+    let longest = latencies.commits.iter().max_by_key(|commit| commit.latency);
+    let longest_at =
+        longest.map(|commit| commit.sent_at.saturating_duration_since(usage.begun)).unwrap_or_default();
     Ok(Clients {
         commits: latencies.commits.len(),
         commit_median_ms: ms(latencies.percentile(50.0)),
         commit_p99_ms: ms(latencies.percentile(99.0)),
         commit_longest_ms: ms(latencies.max()),
+        commit_longest_at_s: longest_at.as_secs_f64(),
         transactions_per_s: transactions as f64 / usage.wall().as_secs_f64(),
     })
 }

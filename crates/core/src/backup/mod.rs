@@ -6,7 +6,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use holdfast_pipe::Compression;
+use holdfast_pipe::{Compression, Headroom};
 use holdfast_repo::{
     Kind, LogName, Repo, SourceName,
     hooks::Hooks,
@@ -148,8 +148,10 @@ fn capture_and_complete(
         false => Foundation::newest(run.history()),
     };
     let base = foundation.base;
-    let writer = BackupWriter::new(run, &foundation, writer_options(options)).map_err(write_failed)?;
-    let mut source = reached.source(options)?;
+    let headroom = Arc::new(Headroom::beside_server());
+    let writing = writer_options(options, Arc::clone(&headroom));
+    let writer = BackupWriter::new(run, &foundation, writing).map_err(write_failed)?;
+    let mut source = reached.source(options, headroom)?;
     let captured = source.capture(&sink::WriterSink::new(&writer), watch, cancel);
     let captured = captured.map_err(|error| writer.failure().map_or(error, write_failed))?;
     watch.phase("complete");
@@ -170,7 +172,7 @@ fn capture_and_complete(
     complete::publish(run, base, captured, finished, &meters, options, watch)
 }
 
-fn writer_options(options: &BackupOptions) -> WriterOptions {
+fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -> WriterOptions {
     WriterOptions {
         compression: options.compression,
         compress_threads: options.compress_threads,
@@ -179,6 +181,7 @@ fn writer_options(options: &BackupOptions) -> WriterOptions {
             .memory_bytes
             .saturating_sub(options.parallel * crate::source::copy::BUFFERS_BYTES),
         max_rewrite_fraction: options.max_rewrite_fraction,
+        headroom,
         hooks: Hooks::new(point),
         ..WriterOptions::default()
     }

@@ -3,9 +3,11 @@
 use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use holdfast_formats::Flavor;
+use holdfast_pipe::Headroom;
 use holdfast_repo::SourceName;
 
 use super::{BackupOptions, forecast::spool_dir, report::Watch};
@@ -132,7 +134,7 @@ impl Reached {
     }
 
     /// The server as a source.
-    pub(super) fn source(self, options: &BackupOptions) -> Result<Box<dyn Source>> {
+    pub(super) fn source(self, options: &BackupOptions, headroom: Arc<Headroom>) -> Result<Box<dyn Source>> {
         let capture = CaptureOptions {
             datadir: self.datadir,
             redo_dir: self.redo_dir,
@@ -140,6 +142,7 @@ impl Reached {
             parallel: options.parallel,
             lock_max: options.lock_max,
             read_bytes_per_s_max: options.read_bytes_per_s_max,
+            headroom,
             ddl_lock_max: options.ddl_lock_max,
             lock_wait: options.lock_wait,
             lock_tries: options.lock_tries,

@@ -18,7 +18,7 @@ use holdfast_formats::{
     page::{PageState, check_page, doublewrite_ranges},
     tablespace::Geometry,
 };
-use holdfast_pipe::{AlignedBuffer, Stop, throttle::Throttle};
+use holdfast_pipe::{AlignedBuffer, Headroom, Stop, throttle::Throttle};
 use rustix::fs::{SeekFrom, seek};
 
 use super::{
@@ -112,6 +112,8 @@ pub struct CopyContext<'a> {
     pub progress: &'a Progress<'a>,
     /// Bounds the rate of reading; no lock is held while it does.
     pub throttle: &'a Throttle,
+    /// What the copy leaves to the server.
+    pub headroom: &'a Headroom,
     /// Ends it early.
     pub cancel: &'a Cancel,
     /// Ends it early, too: without the redo no copy is worth anything.
@@ -284,7 +286,10 @@ impl CopyContext<'_> {
         loop {
             self.may_go_on()?;
             let began = SystemTime::now();
-            let got = reader.read(offset, EXTENT_BYTES, &mut buffers.extent).map_err(failed)?;
+            self.headroom.saw_log(self.redo.captured().0);
+            let piece = self.headroom.read_bytes(EXTENT_BYTES);
+            let got =
+                reader.read_in_pieces(offset, EXTENT_BYTES, piece, &mut buffers.extent).map_err(failed)?;
             let mut whole = got / page_bytes * page_bytes;
             if whole == 0 {
                 break;

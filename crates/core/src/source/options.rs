@@ -2,8 +2,11 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
+
+use holdfast_pipe::Headroom;
 
 use crate::server::LockLimits;
 
@@ -28,6 +31,8 @@ pub struct CaptureOptions {
     pub lock_tries: u32,
     /// Most bytes to read each second while the server writes; never bounds the redo, nor what is read under a lock.
     pub read_bytes_per_s_max: Option<u64>,
+    /// What copy and compression leave to the server while it is written to.
+    pub headroom: Arc<Headroom>,
     /// Where the redo spool goes.
     pub spool_dir: PathBuf,
     /// Most redo that may be captured.

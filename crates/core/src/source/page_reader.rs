@@ -59,10 +59,23 @@ impl PageReader {
     /// Reads up to `len` bytes at `offset`, a multiple of 4,096 where reads are direct; fewer only at the end of the
     /// file.
     pub fn read(&self, offset: u64, len: usize, buffer: &mut AlignedBuffer) -> io::Result<usize> {
+        self.read_in_pieces(offset, len, len, buffer)
+    }
+
+    /// Reads like [`Self::read`], `piece` bytes at once: a multiple of 4,096, or all of them.
+    pub fn read_in_pieces(
+        &self,
+        offset: u64,
+        len: usize,
+        piece: usize,
+        buffer: &mut AlignedBuffer,
+    ) -> io::Result<usize> {
         let room = buffer.room(len);
+        let piece = piece.next_multiple_of(ALIGNMENT);
         let mut done = 0;
         while done < room.len() {
-            match self.file.read_at(&mut room[done..], offset + done as u64) {
+            let end = room.len().min(done + piece);
+            match self.file.read_at(&mut room[done..end], offset + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -141,7 +141,7 @@ mod tests {
     use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Mutex, thread};
 
     use holdfast_formats::{Flavor, Lsn, checksum};
-    use holdfast_pipe::throttle::Throttle;
+    use holdfast_pipe::{Headroom, throttle::Throttle};
 
     use super::*;
     use crate::{
@@ -236,6 +236,7 @@ mod tests {
     }
 
     fn copied(path: &Path) -> (Vec<u8>, Duration) {
+        let headroom = Headroom::default();
         let (sink, counters, throttle) = (OneFile::default(), CopyCounters::default(), Throttle::new(None));
         let (progress, cancel) = (Progress::new(&Silent), Cancel::default());
         let context = CopyContext {
@@ -245,6 +246,7 @@ mod tests {
             counters: &counters,
             progress: &progress,
             throttle: &throttle,
+            headroom: &headroom,
             cancel: &cancel,
             redo: &NoRedo,
         };

@@ -6,7 +6,7 @@ use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{Arc, Mutex},
     thread::sleep,
     time::Duration,
 };
@@ -171,6 +171,7 @@ fn try_to_capture(
         datadir,
         path_map,
         read_bytes_per_s_max: None,
+        headroom: Arc::default(),
         parallel: 2,
         lock_max: Duration::from_secs(2),
         ddl_lock_max: Duration::from_secs(30),

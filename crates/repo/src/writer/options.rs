@@ -1,8 +1,8 @@
 //! What the caller decides about a writer, and what follows for its memory.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use holdfast_pipe::Compression;
+use holdfast_pipe::{Compression, Headroom};
 
 use crate::hooks::Hooks;
 
@@ -32,6 +32,8 @@ pub struct WriterOptions {
     pub index_every: Duration,
     /// Packs whose upload is being made durable while the next ones are written.
     pub finishing_packs: usize,
+    /// What the threads that compress leave to others.
+    pub headroom: Arc<Headroom>,
     /// For tests.
     pub hooks: Hooks,
 }
@@ -49,6 +51,7 @@ impl Default for WriterOptions {
             index_every_bytes: 2 << 30,
             index_every: Duration::from_secs(300),
             finishing_packs: 2,
+            headroom: Arc::default(),
             hooks: Hooks::default(),
         }
     }

@@ -125,6 +125,7 @@ impl Source for MariaDbSource {
                     counters: &counters,
                     progress: &progress,
                     throttle: &throttle,
+                    headroom: &self.options.headroom,
                     cancel,
                     redo: &follower,
                 },
@@ -148,6 +149,7 @@ impl Source for MariaDbSource {
         listener.event(Event::Phase { name: "stop" });
         // Under a lock, the sooner the better.
         throttle.set_rate(None);
+        self.options.headroom.end();
         let position = capture.stop(stages, &self.connect)?;
         point("backup.locks.released");
 

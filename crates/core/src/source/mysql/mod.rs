@@ -122,6 +122,7 @@ impl Source for MySqlSource {
                         counters: &counters,
                         progress: &progress,
                         throttle: &throttle,
+                        headroom: &self.options.headroom,
                         cancel,
                         redo: &follower,
                     },
@@ -140,6 +141,7 @@ impl Source for MySqlSource {
             listener.event(Event::Phase { name: "stop" });
             // Under a lock, the sooner the better.
             throttle.set_rate(None);
+            self.options.headroom.end();
             let position = capture.stop(&self.connect)?;
             point("backup.locks.released");
             let stats = capture.stats;

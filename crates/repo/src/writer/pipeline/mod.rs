@@ -13,7 +13,7 @@ use std::{
 };
 
 use crossbeam_channel::{Sender, bounded, unbounded};
-use holdfast_pipe::{Codec, Compression, ObjectKey, PageHash, Stop, meter::Meter};
+use holdfast_pipe::{Codec, Compression, Headroom, ObjectKey, PageHash, Stop, meter::Meter};
 use rustix::process::setpriority_process;
 
 use super::{
@@ -80,6 +80,7 @@ struct Shared {
     meters: Arc<PipelineMeters>,
     buffers: Arc<Buffers>,
     hooks: Hooks,
+    headroom: Arc<Headroom>,
     compression: Compression,
     pack_target_bytes: u64,
     index_every_bytes: u64,
@@ -144,6 +145,7 @@ impl Pipeline {
             meters: parts.meters,
             buffers: parts.buffers,
             hooks: options.hooks.clone(),
+            headroom: Arc::clone(&options.headroom),
             compression: options.compression,
             pack_target_bytes: options.pack_target_bytes,
             index_every_bytes: options.index_every_bytes,

@@ -1,6 +1,6 @@
 //! Compressing, placing, sealing.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use holdfast_pipe::{Codec, Compression, ObjectKey, SealContext, TAG_BYTES, codec::Compressor};
@@ -43,6 +43,7 @@ impl Shared {
             }
             let Chunk { kind, plain, unit_count, hashes, ticket } = chunk;
             let plain_len = plain.len();
+            let began = Instant::now();
             let (codec, bytes) = self.meters.compress.time(|| match self.compression {
                 Compression::None => Ok((Codec::None, plain)),
                 _ => {
@@ -55,7 +56,9 @@ impl Shared {
             self.meters.compress.add(plain_len as u64);
             let compressed =
                 Compressed { kind, codec, plain_len: plain_len as u32, unit_count, bytes, hashes, ticket };
+            let worked = began.elapsed();
             output.send(compressed).map_err(|_| WriteError::Stopped)?;
+            self.headroom.rest_after(worked);
         }
         Ok(())
     }

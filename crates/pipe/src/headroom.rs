@@ -1,0 +1,125 @@
+//! Leaves a server that is written to some of every processor.
+//!
+//! Low priority alone does not keep commits fast: where a machine is virtual, or a container with a limit, its disk is
+//! served by threads that run on the same processors and know nothing of our priorities. Measured on a virtual machine of
+//! two processors: with both of them taken all of the time, even by idle-class threads, the longest of a few thousand
+//! small syncs took 60 to 400 ms; with one tenth of the time left free, 9 ms. A read of a MiB also holds up every commit
+//! behind it, and small reads are nearly as fast.
+//!
+//! A server that nobody writes to needs none of this: whether somebody does shows in its log.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How often the growth of the log is judged.
+const WINDOW: Duration = Duration::from_millis(200);
+/// A server on which nothing happens writes less log than this.
+const LOG_BYTES_PER_S_MIN: f64 = 65_536.0;
+/// Rest for each second of work.
+const REST: f64 = 0.2;
+/// Most bytes to read at once.
+const READ_BYTES_MAX: usize = 256 << 10;
+
+/// Whether the server needs room, and what that asks of the threads that copy and compress.
+#[derive(Debug)]
+pub struct Headroom {
+    is_needed: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl Default for Headroom {
+    /// For work beside no server: none is needed.
+    fn default() -> Self {
+        Self { is_needed: AtomicBool::new(false), state: Mutex::default() }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_over: bool,
+    /// Where the log was, and when.
+    seen: Option<(u64, Instant)>,
+}
+
+impl Headroom {
+    /// For work beside a server of which nothing is known yet: room is left until its log is seen to stand still.
+    #[must_use]
+    pub fn beside_server() -> Self {
+        Self { is_needed: AtomicBool::new(true), ..Self::default() }
+    }
+
+    /// Says where the server's log is now; cheap, and meant to be called often.
+    pub fn saw_log(&self, lsn: u64) {
+        // Whoever comes while another judges has nothing to add.
+        let Ok(mut state) = self.state.try_lock() else { return };
+        let now = Instant::now();
+        let Some((before, then)) = state.seen else {
+            state.seen = Some((lsn, now));
+            return;
+        };
+        let passed = now.saturating_duration_since(then);
+        if passed >= WINDOW && !state.is_over {
+            let bytes_per_s = lsn.saturating_sub(before) as f64 / passed.as_secs_f64();
+            self.is_needed.store(bytes_per_s >= LOG_BYTES_PER_S_MIN, Ordering::Relaxed);
+            state.seen = Some((lsn, now));
+        }
+    }
+
+    /// From now on only speed counts: a lock is held, or about to be.
+    pub fn end(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_over = true;
+        self.is_needed.store(false, Ordering::Relaxed);
+    }
+
+    /// Most bytes of `bytes` to read at once.
+    #[must_use]
+    pub fn read_bytes(&self, bytes: usize) -> usize {
+        if self.is_needed.load(Ordering::Relaxed) { bytes.min(READ_BYTES_MAX) } else { bytes }
+    }
+
+    /// Called by a thread that has kept a processor busy for as long as `worked`.
+    pub fn rest_after(&self, worked: Duration) {
+        if self.is_needed.load(Ordering::Relaxed) {
+            thread::sleep(worked.mul_f64(REST));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUSY: u64 = 10 << 20;
+
+    #[test]
+    fn room_is_left_while_the_log_grows() {
+        let headroom = Headroom::beside_server();
+        let is_left = || headroom.read_bytes(usize::MAX) == READ_BYTES_MAX;
+        headroom.saw_log(BUSY);
+        assert!(is_left(), "one look tells nothing");
+        thread::sleep(WINDOW);
+        headroom.saw_log(2 * BUSY);
+        assert!(is_left());
+        thread::sleep(WINDOW);
+        headroom.saw_log(2 * BUSY + 100);
+        assert!(!is_left(), "the log stands still but for what the server does by itself");
+    }
+
+    #[test]
+    fn under_a_lock_only_speed_counts() {
+        let headroom = Headroom::beside_server();
+        headroom.saw_log(0);
+        thread::sleep(WINDOW);
+        headroom.saw_log(BUSY);
+        headroom.end();
+        thread::sleep(WINDOW);
+        headroom.saw_log(2 * BUSY);
+        assert_eq!(headroom.read_bytes(1 << 20), 1 << 20);
+    }
+}
