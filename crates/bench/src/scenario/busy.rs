@@ -3,7 +3,7 @@
 //! The writers are paced, as applications are: an unpaced load only measures who gets the processors. That nobody backs up
 //! (`nothing`) and that files are only copied (`floor`) are contestants too, since commits wait for the disk as well.
 
-use std::path::Path;
+use std::{path::Path, thread, time::Duration};
 
 use anyhow::Result;
 use holdfast_testkit::ServerKind;
@@ -64,6 +64,13 @@ fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
     tools
 }
 
+/// What the turn before wrote and removed is still being written and discarded: commits of this one would wait for it.
+fn settle() {
+    const SETTLES_IN: Duration = Duration::from_secs(3);
+    rustix::fs::sync();
+    thread::sleep(SETTLES_IN);
+}
+
 impl Scenario for Busy {
     fn name(&self) -> &'static str {
         "busy"
@@ -89,6 +96,7 @@ impl Scenario for Busy {
             WriteLoad::start_paced(&source.server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))?;
         for round in 0..bench.options.rounds {
             for at in order(tools.len(), round) {
+                settle();
                 let dir = bench.scratch.dir("busy-")?;
                 let turn = Turn { group: &group, tool: tools[at], round, load: Some(&load) };
                 bench.measure(source, &turn, tools[at].backup(source, dir.path()))?;

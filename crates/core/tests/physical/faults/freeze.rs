@@ -1,7 +1,7 @@
 //! SIGSTOP where a backup holds something: the server goes on without it, and so does the repository. What wakes up
 //! later has lost.
 
-use std::time::SystemTime;
+use std::{collections::HashSet, time::SystemTime};
 
 use holdfast_core::{ErrorKind, server::WAIT_TIMEOUT};
 use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, open_store};
@@ -139,4 +139,49 @@ fn a_backup_that_was_frozen_for_a_moment_lets_go_and_tries_again() {
         let newest = scene.stage.back_up();
         scene.prove(&first, &newest);
     }
+}
+
+/// Freezes backups at one point after another, lets the server become free, and wakes them: what they then say is true.
+fn backups_survive_freezes(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -> bool) {
+    let scene = Scene::new(kind, seed);
+    let first = scene.stage.back_up();
+    scene.change();
+    let mut points = scene.begin(None).ended().succeeded().points;
+    let mut known = HashSet::new();
+    points.retain(|point| known.insert(point.clone()));
+    let limit = scene.stage.options().lock_max + WAIT_TIMEOUT + SLACK;
+    for (_, point) in points.iter().enumerate().filter(|(at, _)| chosen(*at)) {
+        scene.change();
+        let before = scene.standing();
+        let mut frozen = scene.begin(trap(point));
+        frozen.frozen();
+        let took = scene.until_free(limit);
+        frozen.thaw();
+        let ended = frozen.ended();
+        let standing = scene.standing();
+        println!("{kind}: frozen at {point}, free after {took:?}, then {}", ended.status);
+        assert!(standing.starts_with(&before), "{before:?}, then {standing:?}");
+        assert_eq!(
+            standing.len() - before.len(),
+            usize::from(ended.status.success()),
+            "{point}: {}",
+            ended.output
+        );
+        scene.until_free(SLACK);
+        scene.assert_nothing_spooled();
+        scene.assert_next_works();
+    }
+    let newest = scene.assert_next_works();
+    scene.assert_readable();
+    scene.prove(&first, &newest);
+}
+
+#[test]
+fn mariadb_10_11_survives_a_backup_frozen_at_any_point() {
+    backups_survive_freezes(ServerKind::MariaDb1011, 55, |at| long() || at % 5 == 2);
+}
+
+#[test]
+fn mysql_9_7_survives_a_backup_frozen_at_any_point() {
+    backups_survive_freezes(ServerKind::MySql97, 56, |at| long() || at % 9 == 4);
 }
