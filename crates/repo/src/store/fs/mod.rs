@@ -7,6 +7,7 @@
 //! - Where that last step fails the object has its name, and might lose it in a crash: from then on whoever asks for it
 //!   hears of it only once the folder is durable after all.
 //! - Folders that deletion leaves empty are removed; an upload that loses its folder so makes it again.
+//! - Below the root no link is followed, least of all by what deletes ([`folder`]).
 
 use std::{
     collections::HashSet,
@@ -20,10 +21,14 @@ use std::{
 
 use rustix::fs::{CWD, RenameFlags, renameat_with, statvfs};
 
-use self::append::Appender;
+use self::{
+    append::Appender,
+    folder::{Entry, Folder},
+};
 use super::{ObjectInfo, ObjectPath, Store, StoreError, StoreErrorKind, Upload};
 
 mod append;
+mod folder;
 
 const TEMPORARY: &str = ".tmp";
 /// A file system's own folder, where the store is the root of one.
@@ -65,12 +70,27 @@ impl FsStore {
         Self { inner: Arc::new(Inner { root, durable_folders, doubtful_folders, sync_folder }) }
     }
 
-    /// Opens a directory, and makes it first if need be.
+    /// Opens a directory, and makes it first, durably, if need be.
     pub fn create(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let root = root.into();
-        DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(|e| io_error(&root, e))?;
+        create_root(&root, &sync_folder).map_err(|e| io_error(&root, e))?;
         Self::open(root)
     }
+}
+
+/// Makes a directory, and what is missing on the way to it, durably.
+fn create_root(root: &Path, sync_folder: &SyncFolder) -> io::Result<()> {
+    if root.is_dir() {
+        return Ok(());
+    }
+    let parent = match root.parent().ok_or(io::ErrorKind::NotFound)? {
+        parent if parent.as_os_str().is_empty() => Path::new("."),
+        parent => parent,
+    };
+    create_root(parent, sync_folder)?;
+    DirBuilder::new().mode(0o700).create(root)?;
+    // One that is there is taken for durable.
+    sync_folder(parent).inspect_err(|_| drop(fs::remove_dir(root)))
 }
 
 fn io_error(path: &Path, error: io::Error) -> StoreError {
@@ -114,58 +134,37 @@ fn rename_no_replace(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether any object is below `folder`.
-fn holds_objects(folder: &Path) -> io::Result<bool> {
-    for entry in read_folder(folder)? {
-        if entry.is_file || holds_objects(&folder.join(&entry.name))? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// The name of a temporary file: 128 random bits.
+fn temporary_name() -> io::Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    Ok(format!("{:032x}", u128::from_le_bytes(random)))
 }
 
-struct Entry {
-    name: String,
-    is_file: bool,
+/// Whether a file under [`TEMPORARY`] is one of ours.
+fn is_temporary_name(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-impl Entry {
-    /// Folders sort where the names below them do.
-    fn sort_key(&self) -> impl Iterator<Item = u8> + '_ {
-        self.name.bytes().chain((!self.is_file).then_some(b'/'))
-    }
-}
-
-/// Files and folders in the order of the names of objects; links and other strangers are not seen. A folder that does
-/// not exist is empty.
-fn read_folder(folder: &Path) -> io::Result<Vec<Entry>> {
-    let reader = match fs::read_dir(folder) {
-        Ok(reader) => reader,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(Vec::new());
-        }
-        Err(error) => return Err(error),
-    };
-    let mut entries = Vec::new();
-    for entry in reader {
-        let entry = entry?;
-        let file_type = match entry.file_type() {
-            Ok(file_type) => file_type,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        if file_type.is_file() || file_type.is_dir() {
-            entries.push(Entry { name, is_file: file_type.is_file() });
-        }
-    }
-    entries.sort_by(|a, b| a.sort_key().cmp(b.sort_key()));
-    Ok(entries)
+/// The folder of an object, and its name there.
+fn split(path: &ObjectPath) -> (&str, &str) {
+    path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()))
 }
 
 impl Inner {
     fn file(&self, path: &ObjectPath) -> PathBuf {
         self.root.join(path.as_str())
+    }
+
+    /// Does something with an object that should be there.
+    fn in_folder<T>(
+        &self,
+        path: &ObjectPath,
+        act: impl FnOnce(&Folder, &str) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let (folder, name) = split(path);
+        let folder = Folder::find(&self.root, folder)?.ok_or(io::ErrorKind::NotFound)?;
+        act(&folder, name)
     }
 
     fn folders(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
@@ -186,6 +185,10 @@ impl Inner {
                     self.folders().remove(parent);
                     return Err(error);
                 }
+                Err(_) if fs::symlink_metadata(folder).is_ok_and(|metadata| !metadata.is_dir()) => {
+                    let what = format!("{} is a link or a file, and should be a folder", folder.display());
+                    return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
+                }
                 // Another process may have made it and not yet made it durable.
                 _ => (self.sync_folder)(parent)?,
             }
@@ -199,9 +202,7 @@ impl Inner {
         let folder = self.root.join(TEMPORARY);
         for attempt in 1.. {
             self.make_folder(&folder)?;
-            let mut random = [0; 16];
-            getrandom::fill(&mut random).map_err(io::Error::other)?;
-            let path = folder.join(format!("{:032x}", u128::from_le_bytes(random)));
+            let path = folder.join(temporary_name()?);
             match Appender::create(&path, is_small) {
                 Ok(file) => return Ok((path, file)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < FOLDER_ATTEMPTS => {
@@ -260,39 +261,62 @@ impl Inner {
     }
 
     /// Removes `folder` and those above it as far as they are empty.
-    fn remove_empty(&self, mut folder: &Path) {
-        while folder != self.root && fs::remove_dir(folder).is_ok() {
-            self.folders().remove(folder);
-            let Some(parent) = folder.parent() else { return };
-            folder = parent;
+    fn remove_empty(&self, mut folder: &str) {
+        while !folder.is_empty() {
+            let (above, name) = folder.rsplit_once('/').unwrap_or(("", folder));
+            let removed = Folder::open(&self.root, above).and_then(|above| above.remove_folder(name));
+            if removed.is_err() {
+                return;
+            }
+            self.folders().remove(&self.root.join(folder));
+            folder = above;
         }
     }
 
-    fn walk(
-        &self,
-        folder: &Path,
-        prefix: &str,
-        each: &mut dyn FnMut(ObjectInfo) -> bool,
-    ) -> Result<bool, StoreError> {
-        for entry in read_folder(folder).map_err(|e| io_error(folder, e))? {
+    /// Calls `each` for the objects whose names begin with `prefix`, until it returns `false`.
+    fn walk(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<bool, StoreError> {
+        let failed = |error| io_error(&self.root.join(prefix), error);
+        let Some(folder) = Folder::find(&self.root, prefix).map_err(failed)? else { return Ok(true) };
+        for entry in folder.entries().map_err(failed)? {
             let name = format!("{prefix}{}", entry.name);
             if !entry.is_file {
-                if !is_own_folder(prefix, &entry.name)
-                    && !self.walk(&folder.join(&entry.name), &(name + "/"), each)?
-                {
+                if !is_own_folder(prefix, &entry.name) && !self.walk(&(name + "/"), each)? {
                     return Ok(false);
                 }
                 continue;
             }
             let Some(path) = ObjectPath::new(name) else { continue };
-            match fs::symlink_metadata(self.file(&path)) {
-                Ok(metadata) if !each(info(&path, &metadata)) => return Ok(false),
+            match folder.metadata(&entry.name) {
+                Ok(metadata) if metadata.is_file() && !each(info(&path, &metadata)) => return Ok(false),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(object_error(&path)(error)),
             }
         }
         Ok(true)
+    }
+
+    /// The names of the folders below `prefix` that hold objects.
+    fn folders_with_objects(&self, prefix: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        let Some(folder) = Folder::find(&self.root, prefix)? else { return Ok(names) };
+        for Entry { name, is_file } in folder.entries()? {
+            if !is_file && !is_own_folder(prefix, &name) && self.holds_objects(&format!("{prefix}{name}/"))? {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Whether any object is below `prefix`.
+    fn holds_objects(&self, prefix: &str) -> io::Result<bool> {
+        let Some(folder) = Folder::find(&self.root, prefix)? else { return Ok(false) };
+        for entry in folder.entries()? {
+            if entry.is_file || self.holds_objects(&format!("{prefix}{}/", entry.name))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -359,7 +383,7 @@ impl Store for FsStore {
     }
 
     fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-        let file = File::open(self.inner.file(path)).map_err(object_error(path))?;
+        let file = self.inner.in_folder(path, Folder::file).map_err(object_error(path))?;
         file.read_exact_at(buffer, offset).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 let end = offset.saturating_add(buffer.len() as u64);
@@ -370,10 +394,9 @@ impl Store for FsStore {
     }
 
     fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
-        let file = self.inner.file(path);
-        let metadata = fs::symlink_metadata(&file).map_err(object_error(path))?;
+        let metadata = self.inner.in_folder(path, Folder::metadata).map_err(object_error(path))?;
         if metadata.is_file() {
-            self.inner.confirm(&file).map_err(object_error(path))?;
+            self.inner.confirm(&self.inner.file(path)).map_err(object_error(path))?;
             Ok(info(path, &metadata))
         } else {
             Err(StoreError::new(path, StoreErrorKind::NotFound))
@@ -381,36 +404,21 @@ impl Store for FsStore {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
-        self.inner.walk(&self.inner.root.join(prefix), prefix, each).map(|_| ())
+        self.inner.walk(prefix, each).map(|_| ())
     }
 
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        let folder = self.inner.root.join(prefix);
-        let list = || -> io::Result<Vec<String>> {
-            let mut names = Vec::new();
-            for entry in read_folder(&folder)? {
-                if !entry.is_file
-                    && !is_own_folder(prefix, &entry.name)
-                    && holds_objects(&folder.join(&entry.name))?
-                {
-                    names.push(entry.name);
-                }
-            }
-            Ok(names)
-        };
-        list().map_err(|e| io_error(&folder, e))
+        let listed = self.inner.folders_with_objects(prefix);
+        listed.map_err(|error| io_error(&self.inner.root.join(prefix), error))
     }
 
     fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
         for path in paths {
-            let file = self.inner.file(path);
-            match fs::remove_file(&file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(object_error(path)(error));
-                }
-                _ => {}
-            }
-            if let Some(folder) = file.parent() {
+            let (folder, name) = split(path);
+            let found = Folder::find(&self.inner.root, folder).map_err(object_error(path))?;
+            if let Some(found) = found {
+                found.remove_file(name).map_err(object_error(path))?;
+                drop(found);
                 self.inner.remove_empty(folder);
             }
         }
@@ -434,27 +442,27 @@ impl Store for FsStore {
 
     fn sweep_uploads(&self, min_age: Duration) -> Result<(), StoreError> {
         let now = self.now()?;
-        let folder = self.inner.root.join(TEMPORARY);
         let sweep = || -> io::Result<()> {
-            for entry in read_folder(&folder)?.into_iter().filter(|entry| entry.is_file) {
-                let path = folder.join(entry.name);
-                let old = |metadata: &fs::Metadata| {
-                    now.duration_since(appeared_at(metadata)).is_ok_and(|age| age >= min_age)
+            let Some(folder) = Folder::find(&self.inner.root, TEMPORARY)? else { return Ok(()) };
+            for Entry { name, is_file } in folder.entries()? {
+                if !is_file || !is_temporary_name(&name) {
+                    continue;
+                }
+                let is_old = match folder.metadata(&name) {
+                    Ok(metadata) => {
+                        now.duration_since(appeared_at(&metadata)).is_ok_and(|age| age >= min_age)
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                    Err(error) => return Err(error),
                 };
-                match fs::metadata(&path) {
-                    Ok(metadata) if old(&metadata) => fs::remove_file(&path).or_else(ignore_missing)?,
-                    Ok(_) => {}
-                    Err(error) => ignore_missing(error)?,
+                if is_old {
+                    folder.remove_file(&name)?;
                 }
             }
             Ok(())
         };
-        sweep().map_err(|e| io_error(&folder, e))
+        sweep().map_err(|e| io_error(&self.inner.root.join(TEMPORARY), e))
     }
-}
-
-fn ignore_missing(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 #[cfg(test)]
@@ -463,6 +471,8 @@ mod tests {
         os::unix::fs::PermissionsExt,
         sync::atomic::{AtomicBool, Ordering},
     };
+
+    use rustix::fs::{FileType, Mode, mknodat};
 
     use super::*;
     use crate::{
@@ -572,6 +582,86 @@ mod tests {
         fails.store(false, Ordering::SeqCst);
         end(&mut run).unwrap();
         store.head(&outcome).unwrap();
+    }
+
+    #[test]
+    fn a_new_directory_is_durable_before_it_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let synced = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&synced);
+        let sync = move |folder: &Path| {
+            noted.lock().unwrap().push(folder.to_owned());
+            sync_folder(folder)
+        };
+        let (above, root) = (folder.path().join("a"), folder.path().join("a/b"));
+        create_root(&root, &sync).unwrap();
+        assert_eq!(*synced.lock().unwrap(), [folder.path().to_owned(), above.clone()]);
+        create_root(&root, &sync).unwrap();
+        assert_eq!(synced.lock().unwrap().len(), 2, "one that was there is left alone");
+
+        fs::remove_dir(&root).unwrap();
+        create_root(&root, &|_: &Path| Err(io::Error::other("injected fault"))).unwrap_err();
+        assert!(!root.exists(), "or the next attempt would take it for durable");
+        assert!(FsStore::create(&root).is_ok());
+    }
+
+    /// Whoever can write the store, but holds no keys, puts a link where a folder was.
+    #[test]
+    fn nothing_is_deleted_or_read_through_a_link() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let store = FsStore::create(folder.path()).unwrap();
+        let uploads = "0123456789abcdef0123456789abcdef";
+        for name in ["precious", uploads] {
+            fs::write(elsewhere.path().join(name), b"x").unwrap();
+        }
+        for linked in [TEMPORARY, "packs"] {
+            std::os::unix::fs::symlink(elsewhere.path(), folder.path().join(linked)).unwrap();
+        }
+        let error = store.sweep_uploads(Duration::ZERO).unwrap_err();
+        assert!(error.to_string().contains("is a link"), "{error}");
+        store.delete(&[path("packs/precious"), path("packs/none")]).unwrap();
+        assert!(store.head(&path("packs/precious")).unwrap_err().is_not_found());
+        let read = store.read_exact_at(&path("packs/precious"), 0, &mut [0]);
+        assert!(read.unwrap_err().is_not_found());
+        store.create_if_absent(&path("packs/new"), b"").unwrap_err();
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 2);
+
+        // A folder of ours, with something in it that is not.
+        fs::remove_file(folder.path().join(TEMPORARY)).unwrap();
+        fs::create_dir(folder.path().join(TEMPORARY)).unwrap();
+        for name in ["precious", uploads] {
+            fs::write(folder.path().join(TEMPORARY).join(name), b"x").unwrap();
+        }
+        store.sweep_uploads(Duration::ZERO).unwrap();
+        assert!(folder.path().join(TEMPORARY).join("precious").exists());
+        assert!(!folder.path().join(TEMPORARY).join(uploads).exists());
+    }
+
+    #[test]
+    fn what_is_no_file_is_no_object_and_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FsStore::create(folder.path()).unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), b"x").unwrap();
+        mknodat(CWD, at("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for name in ["fifo", "link", "folder", "socket", "file/below"] {
+            assert!(store.head(&path(name)).unwrap_err().is_not_found(), "{name}");
+            let read = store.read_exact_at(&path(name), 0, &mut [0]);
+            assert!(read.unwrap_err().is_not_found(), "{name}");
+        }
+        store.read_exact_at(&path("file"), 0, &mut [0]).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_is_not_taken_for_an_object_that_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FsStore::create(folder.path().join("repo")).unwrap();
+        fs::remove_dir(folder.path().join("repo")).unwrap();
+        let error = store.head(&path("a")).unwrap_err();
+        assert!(!error.is_not_found() && error.to_string().contains("is not there"), "{error}");
     }
 
     #[test]

@@ -1,0 +1,116 @@
+//! Folders of the store, opened through no link.
+//!
+//! Whoever can write the store could put a link where a folder was, and what is read or deleted in its name would be
+//! somewhere else. The root may be reached through links, since its owner has named it; below it none is followed.
+
+use std::{
+    fs::{File, Metadata},
+    io,
+    os::fd::OwnedFd,
+    path::Path,
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat, unlinkat},
+    io::Errno,
+};
+
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// What a link is not followed with.
+const ENTRY: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
+
+/// A folder at or below the root.
+pub(super) struct Folder(OwnedFd);
+
+/// What is in a folder: a file or another folder.
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) is_file: bool,
+}
+
+impl Entry {
+    /// Folders sort where the names below them do.
+    fn sort_key(&self) -> impl Iterator<Item = u8> + '_ {
+        self.name.bytes().chain((!self.is_file).then_some(b'/'))
+    }
+}
+
+impl Folder {
+    /// Opens the folder that is called `path` below `root`.
+    pub(super) fn open(root: &Path, path: &str) -> io::Result<Self> {
+        // That the root itself is gone says nothing about what is in it.
+        let mut folder = open(root, FOLDER, Mode::empty()).map_err(|errno| match errno {
+            Errno::NOENT => io::Error::other("the directory of the repository is not there"),
+            other => other.into(),
+        })?;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            folder = openat(&folder, name, FOLDER | ENTRY, Mode::empty())?;
+        }
+        Ok(Self(folder))
+    }
+
+    /// As [`open`](Self::open); `None` where there is no such folder: nothing, a link, or something else.
+    pub(super) fn find(root: &Path, path: &str) -> io::Result<Option<Self>> {
+        match Self::open(root, path) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
+            folder => folder.map(Some),
+        }
+    }
+
+    /// Files and folders in the order of the names of objects; links and other strangers are not seen.
+    pub(super) fn entries(&self) -> io::Result<Vec<Entry>> {
+        let readable = openat(&self.0, ".", OFlags::RDONLY | OFlags::DIRECTORY | ENTRY, Mode::empty())?;
+        let mut entries = Vec::new();
+        for entry in Dir::new(readable)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if matches!(name, "." | "..") {
+                continue;
+            }
+            let file_type = match entry.file_type() {
+                FileType::Unknown => match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                    Err(Errno::NOENT) => continue,
+                    Err(errno) => return Err(errno.into()),
+                },
+                known => known,
+            };
+            if file_type.is_file() || file_type.is_dir() {
+                entries.push(Entry { name: name.to_owned(), is_file: file_type.is_file() });
+            }
+        }
+        entries.sort_by(|a, b| a.sort_key().cmp(b.sort_key()));
+        Ok(entries)
+    }
+
+    /// Of what has this name, also where that is a link.
+    pub(super) fn metadata(&self, name: &str) -> io::Result<Metadata> {
+        File::from(openat(&self.0, name, OFlags::PATH | ENTRY, Mode::empty())?).metadata()
+    }
+
+    /// Opens a file for reading. What is no file is not found, and never waited for, as a FIFO would be.
+    pub(super) fn file(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | ENTRY;
+        let file = match openat(&self.0, name, flags, Mode::empty()) {
+            // A link; a socket.
+            Err(Errno::LOOP | Errno::NXIO) => return Err(io::ErrorKind::NotFound.into()),
+            file => File::from(file?),
+        };
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// Removes a file; one that is gone already counts as removed.
+    pub(super) fn remove_file(&self, name: &str) -> io::Result<()> {
+        match unlinkat(&self.0, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => Ok(removed?),
+        }
+    }
+
+    /// Removes a folder, which must be empty.
+    pub(super) fn remove_folder(&self, name: &str) -> io::Result<()> {
+        Ok(unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+}
