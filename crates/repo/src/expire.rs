@@ -9,6 +9,7 @@ use crate::{
     error::RepoError,
     history::History,
     names::{LogName, RunNo},
+    outcome::Intent,
     repo::Repo,
     retention::{Candidate, Reason, RetentionPolicy},
     run::{BeginError, Ending, FinishError, Run, RunOptions},
@@ -115,7 +116,7 @@ pub fn expire(
     if plan.dropped.is_empty() {
         return Ok(plan);
     }
-    let mut run = Run::begin(repo, log, options)?;
+    let mut run = Run::begin_as(Intent::Expire, repo, log, options)?;
     // Again, now that nothing can come between.
     let plan = match plan_expire(run.history(), request) {
         Ok(plan) if !plan.dropped.is_empty() => plan,

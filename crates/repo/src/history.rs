@@ -12,7 +12,7 @@ use crate::{
     error::{Damage, RepoError},
     names::{ChunkRef, Folder, LogName, PackId, RunNo},
     object::{ObjectKind, Place, sealed_limit_bytes},
-    outcome::{self, NO_OUTCOME, OUTCOME_BYTES_MAX, Outcome, OutcomeType, object_hash},
+    outcome::{self, Intent, NO_OUTCOME, OUTCOME_BYTES_MAX, Outcome, OutcomeType, object_hash},
     reader::catalog::is_of_the_object,
     refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX},
     repo::Repo,
@@ -163,7 +163,8 @@ impl History {
         self.standing.last().copied()
     }
 
-    /// Runs that ended without effect after the newest backup that succeeded: what they stored may be adopted.
+    /// Runs that were to become backups, and ended without effect after the newest that did: what they stored may be
+    /// adopted. What other runs leave never is, so that it can go at once.
     #[must_use]
     pub fn adoptable(&self) -> Vec<RunNo> {
         let mut runs: Vec<RunNo> = self
@@ -171,7 +172,10 @@ impl History {
             .iter()
             .rev()
             .take_while(|outcome| outcome.outcome_type != OutcomeType::Backup)
-            .filter(|outcome| matches!(outcome.outcome_type, OutcomeType::Tombstone | OutcomeType::Abandoned))
+            .filter(|outcome| {
+                matches!(outcome.outcome_type, OutcomeType::Tombstone | OutcomeType::Abandoned)
+                    && outcome.intent == Some(Intent::Backup)
+            })
             .map(|outcome| outcome.run)
             .collect();
         runs.reverse();
@@ -293,6 +297,11 @@ impl Prunes {
     #[must_use]
     pub fn may_reference(&self, pack: PackId) -> bool {
         !self.is_dead(pack) && !self.moved_from.contains(&pack)
+    }
+
+    /// Packs into which chunks were moved.
+    pub(crate) fn targets(&self) -> HashSet<PackId> {
+        self.moves.values().map(|chunk| chunk.pack).collect()
     }
 
     /// When a prune declared the pack dead.

@@ -316,7 +316,7 @@ impl ItemCutter {
         encoded: &[u8],
     ) -> Result<impl Iterator<Item = ItemChunk> + use<>, FormatError> {
         if encoded.len() > CHUNK_BYTES_MAX {
-            return Err(FormatError::rule("item", "has more leaves than format version 1 can name"));
+            return Err(FormatError::rule("item", "has more leaves than format version 2 can name"));
         }
         let full = self.open.take_if(|open| open.plain.len() + encoded.len() > CUT_BEFORE_BYTES);
         let open = self.open.get_or_insert_with(|| ItemChunk {

@@ -19,6 +19,7 @@ use crate::{
     error::RepoError,
     hex::Hex,
     names::{Folder, LogName, RunNo},
+    outcome::Intent,
     repo::Repo,
     store::{ObjectPath, StoreError, read_all},
 };
@@ -37,6 +38,9 @@ const RENEWAL_MAX: u32 = 999_999;
 pub(crate) struct LeaseObject {
     /// Random: by it a run knows its own objects again when a reply got lost.
     pub(crate) token: Hex<16>,
+    /// Told to whoever ends the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) intent: Option<Intent>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) process: Option<ProcessId>,
 }
@@ -61,6 +65,7 @@ impl LeaseObject {
 pub(crate) struct LeaseState {
     pub(crate) started_at: SystemTime,
     pub(crate) renewed_at: SystemTime,
+    pub(crate) intent: Option<Intent>,
     pub(crate) process: Option<ProcessId>,
     pub(crate) is_alive: bool,
 }
@@ -76,15 +81,16 @@ pub(crate) fn look(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<Leas
         true
     })?;
     let (Some(started_at), Some(newest)) = (first, newest) else { return Ok(None) };
-    let process = match LeaseObject::read(repo, &newest.path) {
-        Ok(object) => object.and_then(|object| object.process),
+    let object = match LeaseObject::read(repo, &newest.path) {
         Err(error) if error.is_not_found() => None,
-        Err(error) => return Err(error.into()),
+        object => object?,
     };
+    let intent = object.as_ref().and_then(|object| object.intent);
+    let process = object.and_then(|object| object.process);
     // A renewal from the future is a clock that was set back: as good as new.
     let age = repo.store().now()?.duration_since(newest.created_at).unwrap_or_default();
     let is_alive = age < LEASE && !process.is_some_and(|process| process.is_gone());
-    Ok(Some(LeaseState { started_at, renewed_at: newest.created_at, process, is_alive }))
+    Ok(Some(LeaseState { started_at, renewed_at: newest.created_at, intent, process, is_alive }))
 }
 
 /// Renews one run's lease, and sees whether it has been ended.

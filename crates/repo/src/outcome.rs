@@ -68,6 +68,18 @@ impl OutcomeType {
     }
 }
 
+/// What a run is to become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Intent {
+    /// A backup: only what such a run leaves is ever taken over by another.
+    Backup,
+    /// Dropping backups.
+    Expire,
+    /// Declaring packs dead, and moving chunks.
+    Prune,
+}
+
 /// BLAKE3 of an object's bytes.
 pub type ObjectHash = Hex<32>;
 
@@ -84,6 +96,8 @@ pub(crate) struct PublicPart {
     pub(crate) run: u64,
     #[serde(rename = "type")]
     pub(crate) outcome_type: OutcomeType,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) intent: Option<Intent>,
     pub(crate) at: Timestamp,
     pub(crate) host: String,
     pub(crate) previous: ObjectHash,
@@ -106,6 +120,8 @@ pub struct Outcome {
     pub run: RunNo,
     /// What kind of end.
     pub outcome_type: OutcomeType,
+    /// What it was to become; `None` where another ended it and could not see.
+    pub intent: Option<Intent>,
     /// When, by the store's clock as the run read it.
     pub at: Timestamp,
     /// When the object appeared, by the store.
@@ -242,6 +258,7 @@ pub(crate) fn parse(
     Ok(Outcome {
         run,
         outcome_type,
+        intent: public.intent,
         at: public.at,
         created_at,
         host: public.host,

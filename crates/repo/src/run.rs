@@ -21,7 +21,7 @@ use crate::{
     lease::{LeaseObject, RENEWAL, RenewalThread, Renewer, look},
     names::{Folder, LogName, RunNo},
     object::{ObjectKind, Place, RunSecrets, seal_object},
-    outcome::{self, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PublicPart, object_hash},
+    outcome::{self, Intent, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PublicPart, object_hash},
     refs::{BackupRefs, PruneRefs},
     repo::Repo,
     store::read_listed,
@@ -154,6 +154,7 @@ pub struct Run {
     repo: Arc<Repo>,
     history: History,
     no: RunNo,
+    intent: Intent,
     host: String,
     secrets: Arc<RunSecrets>,
     renewer: Arc<Renewer>,
@@ -164,11 +165,21 @@ pub struct Run {
 }
 
 impl Run {
-    /// Begins a run on `log`, ending one whose lease is over if need be.
+    /// Begins a run on `log` that is to become a backup, ending one whose lease is over if need be.
     pub fn begin(repo: &Arc<Repo>, log: &LogName, options: &RunOptions) -> Result<Self, BeginError> {
+        Self::begin_as(Intent::Backup, repo, log, options)
+    }
+
+    /// As [`begin`](Self::begin), whatever the run is to become.
+    pub(crate) fn begin_as(
+        intent: Intent,
+        repo: &Arc<Repo>,
+        log: &LogName,
+        options: &RunOptions,
+    ) -> Result<Self, BeginError> {
         let mut history = None;
         let token = Hex(random().map_err(RepoError::NoRandom)?);
-        let lease = LeaseObject { token, process: options.client.process };
+        let lease = LeaseObject { token, intent: Some(intent), process: options.client.process };
         for _ in 0..ATTEMPTS {
             // Leases first: a run that begins and ends between the two lists must not look like a gap.
             let newest_lease = list_folder(repo, log, Folder::Runs)?.last_key_value().map(|(key, _)| key.0);
@@ -188,7 +199,7 @@ impl Run {
                     return Err(BeginError::Active(Box::new(active)));
                 }
             } else if create_first_lease(repo, log, next, &lease)? {
-                return Self::start(repo, known, next, &lease, options);
+                return Self::start(intent, repo, known, next, &lease, options);
             }
             history = Some(known);
         }
@@ -196,6 +207,7 @@ impl Run {
     }
 
     fn start(
+        intent: Intent,
         repo: &Arc<Repo>,
         history: History,
         no: RunNo,
@@ -208,6 +220,7 @@ impl Run {
             repo: Arc::clone(repo),
             history,
             no,
+            intent,
             host: options.client.host.clone(),
             renewer,
             thread: None,
@@ -341,7 +354,7 @@ impl Run {
         self.end(&public, head.as_deref())
     }
 
-    /// Ends the run without effect. What it stored may be adopted by the next one.
+    /// Ends the run without effect. What a backup stored may be adopted by the next one.
     pub fn abandon(mut self, why: &str) -> Result<(), FinishError> {
         self.end_abandoned(why)
     }
@@ -352,7 +365,8 @@ impl Run {
     }
 
     fn public_part(&self, outcome_type: OutcomeType, why: String) -> Result<PublicPart, RepoError> {
-        public_part(&self.repo, &self.history, outcome_type, &self.host, why)
+        let public = public_part(&self.repo, &self.history, outcome_type, &self.host, why)?;
+        Ok(PublicPart { intent: Some(self.intent), ..public })
     }
 
     fn end(&mut self, public: &PublicPart, head: Option<&[u8]>) -> Result<Outcome, FinishError> {
@@ -403,6 +417,7 @@ fn public_part(
     Ok(PublicPart {
         run: history.next_run().0,
         outcome_type,
+        intent: None,
         at: Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH),
         host: host.to_owned(),
         previous: history.last_hash(),
@@ -439,6 +454,7 @@ pub(crate) fn end_if_dead(
     }
     let why = "its lease was over".to_owned();
     let public = public_part(repo, history, OutcomeType::Tombstone, &client.host, why)?;
+    let public = PublicPart { intent: lease.intent, ..public };
     let bytes = outcome::encode(repo, log, &public, None)?;
     match repo.store().create_if_absent(&log.outcome(run), &bytes) {
         Ok(_) => Ok(None),

@@ -53,6 +53,8 @@ struct Log {
     /// Mostly dead, with what was still needed written anew.
     rewritten_packs: u64,
     rewritten_bytes: u64,
+    /// Mostly dead, and left as they are for want of room.
+    postponed_bytes: u64,
     /// Named by an earlier prune, and there until the grace is over.
     waiting_bytes: u64,
     /// Kept for a run that could take it up.
@@ -87,7 +89,11 @@ impl Log {
             plan_prune(repo, log, options, Some(&mut rewriter))?
         } else {
             let run_options = RunOptions::of_this_process();
-            declare(repo, log, options, Some(&mut rewriter), &run_options).map_err(of_prune)?
+            let declared = declare(repo, log, options, Some(&mut rewriter), &run_options);
+            if let Err(PruneError::NotRewritten { declared, .. }) = &declared {
+                self.declared((**declared).clone());
+            }
+            declared.map_err(of_prune)?
         };
         self.declared(plan);
         Ok(())
@@ -104,6 +110,7 @@ impl Log {
         self.dead_bytes = plan.dead.iter().map(|(_, bytes)| bytes).sum();
         self.rewritten_packs = plan.rewrite.len() as u64;
         self.rewritten_bytes = plan.rewrite.iter().map(|pack| pack.live_bytes).sum();
+        self.postponed_bytes = plan.postponed_bytes;
         self.waiting_bytes = plan.waiting_bytes;
         self.unfinished_bytes = plan.unfinished_bytes;
         self.live_bytes = plan.live_bytes;
@@ -129,7 +136,10 @@ impl Render for Pruned {
             }
             if let Some(error) = &log.error {
                 text::fact(out, "  failed", error)?;
-                continue;
+                // Some of it may have been done all the same.
+                if log.dead_packs == 0 {
+                    continue;
+                }
             }
             text::fact(
                 out,
@@ -143,6 +153,11 @@ impl Render for Pruned {
                     text::count(log.rewritten_packs, "pack")
                 );
                 text::fact(out, "  written anew", what)?;
+            }
+            if log.postponed_bytes > 0 {
+                let what =
+                    format!("{} of mostly dead packs, for want of room", ByteSize(log.postponed_bytes));
+                text::fact(out, "  postponed", what)?;
             }
             if log.waiting_bytes > 0 {
                 text::fact(
@@ -229,6 +244,9 @@ fn of_prune(error: PruneError) -> Error {
     match error {
         PruneError::Begin(error) => error.into(),
         PruneError::Finish(error) => error.into(),
+        PruneError::NotRewritten { error, .. } => {
+            Error::from(error).context("mostly dead packs could not be written anew")
+        }
         PruneError::Repo(error) => error.into(),
     }
 }

@@ -86,6 +86,12 @@ pub(super) fn of_keys(error: KeyError) -> Error {
         KeyError::NewerFormat { .. } => {
             (ErrorKind::Failed, Some("use the version of holdfast that wrote it, or a later one"))
         }
+        KeyError::OlderFormat { .. } => (
+            ErrorKind::Failed,
+            Some(
+                "it is of a time before the first release: make a new repository, and keep this one with the version that wrote it",
+            ),
+        ),
         KeyError::WrongPassword { .. } => (
             ErrorKind::Key,
             Some(

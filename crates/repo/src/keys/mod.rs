@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The format that this version reads and writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 const SMALL_OBJECT_LIMIT_BYTES: u64 = 1 << 20;
 const KEYS_LIMIT: usize = 64;
@@ -288,6 +288,14 @@ pub enum KeyError {
         /// What it says.
         format: String,
     },
+    /// Written by a version before the first release.
+    #[error("{location} has format {format}, and this version knows format {FORMAT}")]
+    OlderFormat {
+        /// Where.
+        location: String,
+        /// What it says.
+        format: u32,
+    },
     /// No key object opens with it.
     #[error("wrong password for the repository {location}")]
     WrongPassword {
@@ -546,7 +554,10 @@ fn read_info(store: &dyn Store) -> Result<RepositoryInfo, KeyError> {
         return Err(KeyError::NewerFormat { location: store.location(), format });
     }
     let info: RepositoryInfo = serde_json::from_slice(&bytes).map_err(|error| damaged(&path, error))?;
-    if info.format == FORMAT { Ok(info) } else { Err(damaged(&path, "impossible format number")) }
+    match info.format {
+        FORMAT => Ok(info),
+        format => Err(KeyError::OlderFormat { location: store.location(), format }),
+    }
 }
 
 /// `None` where the password is not that of this key object.
@@ -673,13 +684,17 @@ mod tests {
         assert!(matches!(open(&empty, None), Err(KeyError::NotARepository { .. })));
 
         let (store, _) = new_repository("x");
-        store.create_if_absent(&object_path("format/2"), b"").unwrap();
+        store.create_if_absent(&object_path("format/3"), b"").unwrap();
         let newer = open(&store, Some(&password("x"))).unwrap_err();
-        assert!(matches!(newer, KeyError::NewerFormat { ref format, .. } if format == "2"), "{newer}");
+        assert!(matches!(newer, KeyError::NewerFormat { ref format, .. } if format == "3"), "{newer}");
 
         let (store, _) = new_repository("x");
-        edit(&store, &info_path(), "\"format\":1", "\"format\":9");
+        edit(&store, &info_path(), "\"format\":2", "\"format\":9");
         assert!(matches!(open(&store, Some(&password("x"))), Err(KeyError::NewerFormat { .. })));
+
+        let (store, _) = new_repository("x");
+        edit(&store, &info_path(), "\"format\":2", "\"format\":1");
+        assert!(matches!(open(&store, Some(&password("x"))), Err(KeyError::OlderFormat { format: 1, .. })));
 
         let (store, _) = new_repository("x");
         store.damage(&info_path(), |bytes| bytes.truncate(20));

@@ -3,7 +3,9 @@
 //! - *Sweeping* deletes what an earlier prune declared, after a grace. It needs no run: dead is dead for good. It comes
 //!   first, so that it also frees space where a run cannot begin: because another lives, or for want of that space.
 //! - *Declaring* is a run: its outcome names packs dead, for good, and says where chunks went that were written anew.
-//!   What cannot be read is not written anew: it stays where it is, and is told.
+//!   What cannot be read is not written anew: it stays where it is, and is told. Nothing is written anew at the cost
+//!   of the space that is left: of what is free, half is taken at most, and where the store gives out all the same,
+//!   what was written is taken back and what nothing needs is declared without it.
 //!
 //! Only outcomes and refs are read, so that a keeper, who can read no backup, can prune; writing chunks anew takes a
 //! [`Rewrite`], and an operator.
@@ -23,6 +25,7 @@ use crate::{
     history::History,
     interrupt::Interrupt,
     names::{ChunkRef, LogName, PackId},
+    outcome::Intent,
     refs::{Move, PruneRefs},
     repo::Repo,
     run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions, WrittenRefs, end_if_dead},
@@ -37,7 +40,7 @@ pub struct PruneOptions {
     pub resume_window: Duration,
     /// Packs are written anew when less than so many percent of their stored bytes are needed.
     pub rewrite_below_percent: u64,
-    /// At most so many bytes are written anew.
+    /// At most so many bytes are written anew, and at most half of what is free.
     pub rewrite_bytes_max: u64,
     /// Ends it early, with [`RepoError::Interrupted`]: then nothing is declared, or nothing more is deleted.
     pub interrupt: Interrupt,
@@ -94,6 +97,14 @@ pub enum PruneError {
     /// The run could not end.
     #[error(transparent)]
     Finish(#[from] FinishError),
+    /// What is needed of mostly dead packs could not be written anew; all else is done.
+    #[error("mostly dead packs could not be written anew: {error}")]
+    NotRewritten {
+        /// What was declared all the same.
+        declared: Box<PrunePlan>,
+        /// Why.
+        error: RepoError,
+    },
     /// The repository failed, or is damaged.
     #[error(transparent)]
     Repo(#[from] RepoError),
@@ -158,11 +169,14 @@ pub fn declare(
     if plan.declares_nothing() {
         return Ok(plan);
     }
-    let mut run = Run::begin(repo, log, run_options)?;
-    let (plan, refs, parts) =
-        write_declaration(&run, options, rewrite).map_err(|error| run.lost_or(error))?;
+    let mut run = Run::begin_as(Intent::Prune, repo, log, run_options)?;
+    let written = write_declaration(&run, options, rewrite).map_err(|error| run.lost_or(error))?;
+    let Declaration { plan, refs, parts, not_rewritten } = written;
     run.finish(Ending::Prune { refs, parts })?;
-    Ok(plan)
+    match not_rewritten {
+        None => Ok(plan),
+        Some(error) => Err(PruneError::NotRewritten { declared: Box::new(plan), error }),
+    }
 }
 
 /// A second borrow of what is behind the option.
@@ -173,15 +187,34 @@ fn reborrow<'a>(rewrite: &'a mut Option<&mut dyn Rewrite>) -> Option<&'a mut dyn
     }
 }
 
+/// All that a prune's outcome stands for, stored.
+struct Declaration {
+    plan: PrunePlan,
+    refs: WrittenRefs,
+    parts: PartCounts,
+    /// Why what the plan was to write anew stays where it is.
+    not_rewritten: Option<RepoError>,
+}
+
 fn write_declaration(
     run: &Run,
     options: &PruneOptions,
     mut rewrite: Option<&mut dyn Rewrite>,
-) -> Result<(PrunePlan, WrittenRefs, PartCounts), RepoError> {
+) -> Result<Declaration, RepoError> {
     // Made within the run, so that no other backup can appear that counts.
-    let plan = PrunePlan::make(run.repo(), run.history(), options, reborrow(&mut rewrite))?;
+    let mut plan = PrunePlan::make(run.repo(), run.history(), options, reborrow(&mut rewrite))?;
+    let mut not_rewritten = None;
     let copied = match rewrite {
-        Some(rewrite) if !plan.rewrite.is_empty() => copy(run, rewrite, &plan)?,
+        Some(rewrite) if !plan.rewrite.is_empty() => copy(run, rewrite, &plan).or_else(|error| {
+            // Room for what is still to be written. Where this fails, sweeping does it later.
+            let _ = sweep::discard(run.repo(), run.log(), run.no());
+            plan.rewrite.clear();
+            if plan.dead.is_empty() || matches!(error, RepoError::Interrupted) {
+                return Err(error);
+            }
+            not_rewritten = Some(error);
+            Ok(Copied::default())
+        })?,
         _ => Copied::default(),
     };
     let emptied = plan.rewrite.iter().map(|pack| pack.pack);
@@ -189,7 +222,7 @@ fn write_declaration(
     options.interrupt.check()?;
     let refs = PruneRefs { dead: dead.into_iter().collect(), moves: copied.moves };
     let refs = run.write_prune_refs(&refs)?;
-    Ok((plan, refs, copied.parts))
+    Ok(Declaration { plan, refs, parts: copied.parts, not_rewritten })
 }
 
 /// Writes anew what the plan says, and makes sure that all of it went somewhere: its packs are about to die.

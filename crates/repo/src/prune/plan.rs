@@ -26,6 +26,8 @@ pub struct PrunePlan {
     pub rewrite: Vec<RewritePack>,
     /// Packs that would be written anew if what is needed of them could be read.
     pub unreadable: Vec<UnreadablePack>,
+    /// Bytes of packs that would be written anew if there were more room.
+    pub postponed_bytes: u64,
     /// Bytes in packs that backups need.
     pub live_bytes: u64,
     /// Bytes in packs that an earlier prune declared dead and that are still there.
@@ -161,17 +163,21 @@ impl PrunePlan {
             }
         }
         if let Some(rewrite) = rewrite {
-            plan.choose_rewrites(log, &needed, &packs, options, rewrite)?;
+            // Half of what is free: the other half is for the backups that come before the old packs can go.
+            let free = repo.store().free_bytes()?;
+            let budget = free.map_or(u64::MAX, |free| free / 2).min(options.rewrite_bytes_max);
+            plan.choose_rewrites(log, &needed, &packs, budget, options, rewrite)?;
         }
         Ok(plan)
     }
 
-    /// Mostly dead packs, as many as may be written anew, and of these only what can be read.
+    /// Mostly dead packs, as many as `budget` bytes are enough for, and of these only what can be read.
     fn choose_rewrites(
         &mut self,
         log: &LogName,
         needed: &BTreeMap<PackId, Needed>,
         packs: &BTreeMap<PackId, ObjectInfo>,
+        mut budget: u64,
         options: &PruneOptions,
         rewrite: &mut dyn Rewrite,
     ) -> Result<(), RepoError> {
@@ -194,10 +200,10 @@ impl PrunePlan {
             };
             of(a, b).cmp(&of(b, a)).then(a.pack.cmp(&b.pack))
         });
-        let mut budget = options.rewrite_bytes_max;
         for pack in found {
             options.interrupt.check()?;
             if pack.live_bytes > budget {
+                self.postponed_bytes += pack.size_bytes;
                 continue;
             }
             // Before any run: what cannot be written anew must not make every prune begin one in vain.

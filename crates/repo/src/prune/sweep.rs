@@ -1,4 +1,4 @@
-//! Deleting what earlier prunes declared dead, and what ended runs left lying.
+//! Deleting what earlier prunes declared dead, what prunes left that came to nothing, and what ended runs left lying.
 //!
 //! Every rule here holds for good once it holds, so it does no harm to sweep late, twice, at once with others, or from
 //! a process that was frozen since it looked.
@@ -11,7 +11,7 @@ use crate::{
     history::{History, list_folder},
     interrupt::Interrupt,
     names::{Folder, LogName, PackId, RunNo},
-    outcome::OutcomeType,
+    outcome::{Intent, OutcomeType},
     repo::Repo,
     store::ObjectPath,
 };
@@ -40,7 +40,11 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
     let mut swept = Swept::default();
     let prunes = history.prunes(repo)?;
     let now = repo.store().now()?;
-    let is_due = |pack| prunes.dead_since(pack).is_some_and(|since| since + *grace <= now);
+    let targets = prunes.targets();
+    let is_due = |pack: PackId| {
+        prunes.dead_since(pack).is_some_and(|since| since + *grace <= now)
+            || (is_for_nobody(history, pack.run) && !targets.contains(&pack))
+    };
     let mut runs_with_packs = BTreeSet::new();
     let mut due = Vec::new();
     for ((run, part), info) in list_folder(repo, log, Folder::Packs)? {
@@ -74,6 +78,27 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
     }
     repo.store().sweep_uploads(UPLOAD_AGE)?;
     Ok(swept)
+}
+
+/// Whether nothing can ever reference packs of this run but moves of its own: it has ended, and neither became a backup
+/// nor was to become one. Nobody waits for such packs, so there is no grace for them.
+fn is_for_nobody(history: &History, run: RunNo) -> bool {
+    history.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
+        OutcomeType::Backup => false,
+        OutcomeType::Prune | OutcomeType::Expire => true,
+        OutcomeType::Tombstone | OutcomeType::Abandoned => outcome.intent != Some(Intent::Backup),
+    })
+}
+
+/// Deletes all packs of a prune that has not ended, and their index: nothing references them before its outcome does,
+/// and nobody takes over what a prune leaves, even where another has ended it.
+pub(super) fn discard(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), RepoError> {
+    for folder in [Folder::Packs, Folder::Index] {
+        let own = list_folder(repo, log, folder)?.into_iter().filter(|((of, _), _)| *of == run);
+        let own: Vec<ObjectPath> = own.map(|(_, info)| info.path).collect();
+        delete(repo, &own, &Interrupt::default())?;
+    }
+    Ok(())
 }
 
 /// Refs and reports are of use as long as a backup stands; those of prunes for good, since moves are.

@@ -1,7 +1,8 @@
-//! A store in memory, with a clock that a test can set.
+//! A store in memory, with a clock and a size that a test can set.
 
 use std::{
     collections::BTreeMap,
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -41,6 +42,7 @@ struct Object {
 struct Inner {
     objects: Mutex<BTreeMap<ObjectPath, Object>>,
     clock: Option<ManualClock>,
+    capacity_bytes: Mutex<Option<u64>>,
 }
 
 /// Objects in a map. Clones share them.
@@ -59,7 +61,18 @@ impl MemStore {
     /// An empty store on a clock of its own.
     #[must_use]
     pub fn with_clock(clock: ManualClock) -> Self {
-        Self { inner: Arc::new(Inner { objects: Mutex::default(), clock: Some(clock) }) }
+        Self { inner: Arc::new(Inner { clock: Some(clock), ..Inner::default() }) }
+    }
+
+    /// Lets it hold no more than so many bytes.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        *self.inner.capacity_bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+    }
+
+    /// Bytes of all objects.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        used_bytes(&self.inner.lock())
     }
 
     /// Does to an object what no client can: replaces its bytes, keeping its time. Returns whether it exists.
@@ -73,7 +86,17 @@ impl MemStore {
     }
 }
 
+fn used_bytes(objects: &BTreeMap<ObjectPath, Object>) -> u64 {
+    objects.values().map(|object| object.bytes.len() as u64).sum()
+}
+
 impl Inner {
+    /// What is left; `None` where there is no end.
+    fn free_bytes(&self, objects: &BTreeMap<ObjectPath, Object>) -> Option<u64> {
+        let capacity = *self.capacity_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        capacity.map(|bytes| bytes.saturating_sub(used_bytes(objects)))
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectPath, Object>> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,6 +109,9 @@ impl Inner {
         let mut objects = self.lock();
         if objects.contains_key(path) {
             return Err(StoreError::new(path, StoreErrorKind::Exists));
+        }
+        if self.free_bytes(&objects).is_some_and(|free| free < bytes.len() as u64) {
+            return Err(StoreError::new(path, StoreErrorKind::Io(io::ErrorKind::StorageFull.into())));
         }
         let object = Object { bytes: bytes.into(), created_at: self.now() };
         let info = object.info(path);
@@ -187,7 +213,7 @@ impl Store for MemStore {
     }
 
     fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
-        Ok(None)
+        Ok(self.inner.free_bytes(&self.inner.lock()))
     }
 }
 

@@ -5,12 +5,14 @@ use holdfast_repo::{
     ChunkRef, Folder, PackId, Repo, RunNo,
     check::{CheckOptions, check},
     expire::{ExpireRequest, expire},
-    prune::{PruneError, PruneOptions, Pruned, prune},
+    outcome::{Intent, OutcomeType},
+    prune::{PruneError, PruneOptions, PrunePlan, Pruned, plan_prune, prune},
     reader::ChunkSource,
     run::{BeginError, RunOptions},
     store::{
         Store,
         faulty::{Fault, FaultyStore, Op},
+        mem::{ManualClock, MemStore},
     },
     writer::{ChunkRewriter, WriterOptions},
 };
@@ -35,16 +37,23 @@ fn prune_all(world: &World) -> u64 {
 
 /// Through `repo`, another way to the same store.
 fn try_prune(world: &World, repo: &Arc<Repo>, writing: WriterOptions) -> Result<Pruned, PruneError> {
+    prune(repo, &world.log, &at_once(), Some(&mut rewriter(world, repo, writing)), &run_options())
+}
+
+fn rewriter(world: &World, repo: &Arc<Repo>, writing: WriterOptions) -> ChunkRewriter {
     let prunes = Arc::new(world.history().prunes(&world.repo).unwrap());
     let source = ChunkSource::new(Arc::clone(repo), world.log.clone(), prunes, 8 << 20);
-    let mut rewriter = ChunkRewriter::new(Arc::new(source), writing);
-    let options = PruneOptions {
+    ChunkRewriter::new(Arc::new(source), writing)
+}
+
+/// Nothing is waited for.
+fn at_once() -> PruneOptions {
+    PruneOptions {
         grace: Duration::ZERO,
         resume_window: Duration::ZERO,
         rewrite_below_percent: 90,
         ..PruneOptions::default()
-    };
-    prune(repo, &world.log, &options, Some(&mut rewriter), &run_options())
+    }
 }
 
 fn drop_backups(world: &World, runs: &[RunNo]) {
@@ -53,16 +62,20 @@ fn drop_backups(world: &World, runs: &[RunNo]) {
 
 /// Backups #1 to #3, of which the newest needs some of each one's pack.
 fn world_of_three() -> (World, Source) {
-    let world = World::new(Suite::X25519Aes256Gcm);
+    world_of_three_in(MemStore::new(), large_packs)
+}
+
+fn world_of_three_in(store: MemStore, packs: fn() -> WriterOptions) -> (World, Source) {
+    let world = World::over(store, Suite::X25519Aes256Gcm);
     let mut random = Random::new(29);
     let mut source = Source::new();
     source.insert("big".into(), SourceFile::random(&mut random, 1024, 9_000 * 1024));
-    world.backup(&source, large_packs());
+    world.backup(&source, packs());
     for changed in [0..4_000, 2_000..7_000] {
         for page in changed {
             source.get_mut("big").unwrap().change(&mut random, page);
         }
-        world.backup(&source, large_packs());
+        world.backup(&source, packs());
     }
     (world, source)
 }
@@ -115,6 +128,84 @@ fn what_is_due_is_swept_where_no_run_can_begin() {
     drop(active);
     assert!(!try_prune(&world, &world.repo, large_packs()).unwrap().declared.declares_nothing());
     world.assert_is(RunNo(3), &source);
+}
+
+/// Two backups dropped, so that packs are dead as a whole and in part, and what is needed of the latter is more than
+/// `room` bytes.
+fn world_with_little_room(store: MemStore, room: u64) -> (World, Source) {
+    let (world, source) = world_of_three_in(store, small_packs);
+    drop_backups(&world, &[RunNo(1), RunNo(2)]);
+    let wanted = try_plan(&world);
+    assert!(!wanted.dead.is_empty(), "{wanted:?}");
+    assert!(wanted.rewrite.iter().map(|pack| pack.live_bytes).sum::<u64>() > room, "{wanted:?}");
+    (world, source)
+}
+
+fn try_plan(world: &World) -> PrunePlan {
+    let mut rewriter = rewriter(world, &world.repo, small_packs());
+    plan_prune(&world.repo, &world.log, &at_once(), Some(&mut rewriter)).unwrap()
+}
+
+/// As on an object store, which does not say how much is free, or where somebody else fills the disk meanwhile.
+#[test]
+fn what_is_dead_is_declared_where_nothing_can_be_written_anew() {
+    let (world, source) = world_with_little_room(MemStore::new(), 600 << 10);
+    let (memory, limit) = (world.store.clone(), world.store.used_bytes() + (500 << 10));
+    let full = FaultyStore::new(Arc::new(world.store.clone()), move |call| {
+        let writes = matches!(call.op, Op::Write | Op::Finish | Op::Create);
+        (writes && memory.used_bytes() > limit).then_some(Fault::Error)
+    });
+    let repo = Arc::new(open_repo(Arc::new(full), world.suite));
+    let error = try_prune(&world, &repo, small_packs()).unwrap_err();
+    let PruneError::NotRewritten { declared, .. } = error else { panic!("{error}") };
+    assert!(!declared.dead.is_empty() && declared.rewrite.is_empty(), "{declared:?}");
+    let history = world.history();
+    let last = history.outcomes().last().unwrap();
+    assert_eq!(last.outcome_type, OutcomeType::Prune);
+    assert_eq!(dead_packs(&world), declared.dead.len());
+    assert!(packs(&world).iter().all(|pack| pack.run != last.run), "what it wrote is in the way");
+    world.assert_is(RunNo(3), &source);
+
+    let pruned = try_prune(&world, &world.repo, small_packs()).unwrap();
+    assert_eq!(pruned.swept.packs, declared.dead.len() as u64);
+    assert!(!pruned.declared.rewrite.is_empty());
+    world.assert_is(RunNo(3), &source);
+}
+
+#[test]
+fn writing_anew_takes_half_of_what_is_free_at_most() {
+    let (world, source) = world_with_little_room(MemStore::new(), 400 << 10);
+    world.store.set_capacity(Some(world.store.used_bytes() + (800 << 10)));
+    let declared = try_prune(&world, &world.repo, small_packs()).unwrap().declared;
+    assert!(!declared.dead.is_empty() && declared.postponed_bytes > 0, "{declared:?}");
+    assert!(declared.rewrite.iter().map(|pack| pack.live_bytes).sum::<u64>() <= 400 << 10, "{declared:?}");
+    world.store.set_capacity(None);
+    let declared = try_prune(&world, &world.repo, small_packs()).unwrap().declared;
+    assert!(!declared.rewrite.is_empty() && declared.postponed_bytes == 0, "{declared:?}");
+    world.assert_is(RunNo(3), &source);
+}
+
+#[test]
+fn what_a_prune_left_that_died_goes_with_the_next_one() {
+    let clock = ManualClock::default();
+    let (world, source) = world_with_little_room(MemStore::with_clock(clock.clone()), 600 << 10);
+    let dying = FaultyStore::scripted(Arc::new(world.store.clone()), 1, Fault::CrashAfter, |call| {
+        call.op == Op::Finish && call.path.contains("/packs/")
+    });
+    let repo = Arc::new(open_repo(Arc::new(dying), world.suite));
+    let died = world.history().next_run();
+    try_prune(&world, &repo, small_packs()).unwrap_err();
+    let left = |world: &World| packs(world).into_iter().filter(|pack| pack.run == died).count();
+    assert!(left(&world) > 0);
+    clock.advance(Duration::from_secs(3600));
+    let (run, _) = world.backup(&source, small_packs());
+    let history = world.history();
+    let tombstone = history.outcome(died).unwrap();
+    assert_eq!((tombstone.outcome_type, tombstone.intent), (OutcomeType::Tombstone, Some(Intent::Prune)));
+    // As a rule such things wait for a week, and then for a day.
+    prune(&world.repo, &world.log, &PruneOptions::default(), None, &run_options()).unwrap();
+    assert_eq!(left(&world), 0);
+    world.assert_is(run, &source);
 }
 
 /// A chunk that the newest of three backups needs of the first one's pack, and where it begins.

@@ -11,6 +11,7 @@ use holdfast_repo::{
     client::Client,
     expire::{ExpireError, ExpireRequest, expire},
     history::{History, Prunes},
+    outcome::{Outcome, OutcomeType},
     prune::{PruneError, PruneOptions, prune},
     refs::{BackupRefs, ChunkNeed, NeededPack},
     retention::RetentionPolicy,
@@ -65,6 +66,8 @@ pub(crate) enum Report {
     Pruned {
         moved: bool,
         swept: bool,
+        /// What it wrote anew, and then declared the rest without it.
+        took_back: bool,
     },
     Restored,
     /// Another run was active.
@@ -156,7 +159,7 @@ impl Actor {
         let prunes = run.history().prunes(&self.repo)?;
         let mut known: HashMap<Content, ChunkRef> = HashMap::new();
         let mut followed_moves = false;
-        for unfinished in run.history().adoptable() {
+        for unfinished in self.adoptable(run.history()) {
             for (content, chunk) in indexed_chunks(&self.repo, &self.log, unfinished)? {
                 if prunes.may_reference(chunk.pack) || self.mutation == Mutation::ReferencesIgnorePrunes {
                     known.insert(content, chunk);
@@ -175,6 +178,10 @@ impl Actor {
                 }
                 known.insert(content, chunk);
             }
+        }
+        // Either place will do, where both hold the same.
+        if self.random.permille(500) {
+            known.extend(&adoptable);
         }
         let pages = self.database.lock().unwrap().clone();
         let mut new: Vec<Content> = pages.iter().copied().filter(|page| !known.contains_key(page)).collect();
@@ -201,6 +208,15 @@ impl Actor {
         let adopted = pages.iter().any(|page| adoptable.get(page).is_some_and(|chunk| *chunk == known[page]));
         let report = Report::BackedUp { run: run.no(), adopted, followed_moves };
         Ok((Ending::Backup { head, refs, parts }, report))
+    }
+
+    fn adoptable(&self, history: &History) -> Vec<RunNo> {
+        if self.mutation != Mutation::AdoptsFromPrunes {
+            return history.adoptable();
+        }
+        let came_to_nothing =
+            |outcome: &&Outcome| matches!(outcome.outcome_type, OutcomeType::Tombstone | OutcomeType::Abandoned);
+        history.outcomes().iter().filter(came_to_nothing).map(|outcome| outcome.run).collect()
     }
 
     fn expire(&mut self) -> Result<Report, Report> {
@@ -231,12 +247,17 @@ impl Actor {
         if self.mutation == Mutation::NoGrace {
             options_of_prune.grace = Duration::ZERO;
         }
-        let mut rewrite = ModelRewrite { repo: &self.repo, log: &self.log };
+        let room_chunks = if self.random.permille(300) { self.random.below(6) } else { u64::MAX };
+        let mut rewrite = ModelRewrite { repo: &self.repo, log: &self.log, room_chunks };
         match prune(&self.repo, &self.log, &options_of_prune, Some(&mut rewrite), &options()) {
             Ok(pruned) => Ok(Report::Pruned {
                 moved: !pruned.declared.rewrite.is_empty(),
                 swept: pruned.swept.packs > 0,
+                took_back: false,
             }),
+            Err(PruneError::NotRewritten { .. }) => {
+                Ok(Report::Pruned { moved: false, swept: false, took_back: true })
+            }
             Err(PruneError::Begin(error)) => Err(error.into()),
             Err(PruneError::Finish(error)) => Err(error.into()),
             Err(PruneError::Repo(error)) => Err(error.into()),

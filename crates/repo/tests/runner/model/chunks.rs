@@ -1,13 +1,16 @@
 //! Packs of abstract chunks: a chunk is a number, a pack a JSON list of them.
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    io,
+};
 
 use holdfast_repo::{
     ChunkRef, Folder, LogName, ObjectKind, PackId, Place, Repo, RepoError, RunNo,
     prune::{Copied, Rewrite},
     refs::Move,
     run::{PartCounts, Run},
-    store::{Store, StoreError, read_all},
+    store::{Store, StoreError, StoreErrorKind, read_all},
 };
 
 pub(crate) type Content = u64;
@@ -104,6 +107,8 @@ pub(crate) fn indexed_chunks(
 pub(crate) struct ModelRewrite<'a> {
     pub(crate) repo: &'a Repo,
     pub(crate) log: &'a LogName,
+    /// Where this is used up, the store is full.
+    pub(crate) room_chunks: u64,
 }
 
 impl Rewrite for ModelRewrite<'_> {
@@ -120,7 +125,11 @@ impl Rewrite for ModelRewrite<'_> {
     fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, RepoError> {
         let mut packs: HashMap<PackId, Vec<Content>> = HashMap::new();
         let mut writer = Writer::new(run);
-        for chunk in chunks {
+        for (written, chunk) in (0..).zip(chunks) {
+            if written >= self.room_chunks {
+                let full = StoreErrorKind::Io(io::ErrorKind::StorageFull.into());
+                return Err(StoreError::new(self.log, full).into());
+            }
             if let Entry::Vacant(unread) = packs.entry(chunk.pack) {
                 unread.insert(read_pack(&**self.repo.store(), self.log, chunk.pack)?);
             }

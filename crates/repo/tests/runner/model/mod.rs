@@ -28,6 +28,8 @@ pub(crate) enum Mutation {
     SweepsUndeclared,
     /// A prune deletes what an earlier one declared without waiting for restores.
     NoGrace,
+    /// A backup takes over what any run left that came to nothing, not only what a backup did.
+    AdoptsFromPrunes,
     /// A read does not look again for chunks that have moved.
     MovesAreIgnored,
 }
@@ -63,6 +65,7 @@ fn every_deliberate_defect_is_found() {
         Mutation::OutcomesAreReplaced,
         Mutation::SweepsUndeclared,
         Mutation::NoGrace,
+        Mutation::AdoptsFromPrunes,
         Mutation::MovesAreIgnored,
     ] {
         let found = (1..=400).find_map(|seed| Some((seed, try_seed(seed, mutation).err()?)));

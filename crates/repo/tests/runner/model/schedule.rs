@@ -47,6 +47,7 @@ pub(crate) struct Stats {
     prunes: u64,
     moves: u64,
     sweeps: u64,
+    taken_back: u64,
     restores: u64,
     refused: u64,
     lost: u64,
@@ -65,6 +66,7 @@ impl AddAssign for Stats {
         self.prunes += other.prunes;
         self.moves += other.moves;
         self.sweeps += other.sweeps;
+        self.taken_back += other.taken_back;
         self.restores += other.restores;
         self.refused += other.refused;
         self.lost += other.lost;
@@ -86,6 +88,7 @@ impl Stats {
             self.prunes,
             self.moves,
             self.sweeps,
+            self.taken_back,
             self.restores,
             self.refused,
             self.lost,
@@ -104,10 +107,11 @@ impl Stats {
                 self.followed_moves += u64::from(*followed_moves);
             }
             Report::Expired => self.expiries += 1,
-            Report::Pruned { moved, swept } => {
+            Report::Pruned { moved, swept, took_back } => {
                 self.prunes += 1;
                 self.moves += u64::from(*moved);
                 self.sweeps += u64::from(*swept);
+                self.taken_back += u64::from(*took_back);
             }
             Report::Restored => self.restores += 1,
             Report::Refused => self.refused += 1,
@@ -339,7 +343,7 @@ impl Model {
         expire(&repo, &self.log, &request, &options()).map_err(|e| e.to_string())?;
         for _ in 0..4 {
             self.clock.advance(HOUR * 24 * 8);
-            let mut rewrite = ModelRewrite { repo: &repo, log: &self.log };
+            let mut rewrite = ModelRewrite { repo: &repo, log: &self.log, room_chunks: u64::MAX };
             prune(&repo, &self.log, &prune_options(), Some(&mut rewrite), &options())
                 .map_err(|e| e.to_string())?;
             self.oracle.check()?;
