@@ -79,7 +79,7 @@ fn take(program: &Program, source: &str, turn: u8, pages: usize) {
         position: Some(object(position)),
         totals: finished.totals,
         flags: Vec::new(),
-        roots: finished.roots.iter().map(|root| (*root).into()).collect(),
+        roots: finished.roots,
         base: base.map(|base| base.0),
         more: Map::new(),
     };

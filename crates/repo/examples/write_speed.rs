@@ -179,7 +179,7 @@ impl Case {
             position: None,
             totals: data.totals,
             flags: Vec::new(),
-            roots: data.roots.into_iter().map(Into::into).collect(),
+            roots: data.roots,
             base: base.map(|run| run.0),
             more: serde_json::Map::new(),
         };

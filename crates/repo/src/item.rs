@@ -11,7 +11,7 @@ use holdfast_pipe::PageHash;
 use crate::{
     columns::{self, CHUNK_BYTES_MAX, PageEntry, get_chunk, put_chunk},
     names::ChunkRef,
-    page_map::{LeafRef, PAGES_PER_LEAF, get_leaf_ref, put_leaf_ref},
+    page_map::{LeafRef, PAGES_PER_LEAF, get_leaf_refs, put_leaf_refs},
     wire::{Decoder, FormatError, put_prefixed, put_varint},
 };
 
@@ -199,10 +199,7 @@ impl Item {
             }
             ItemMap::Leaves(leaves) => {
                 rest.push(1);
-                put_varint(&mut rest, leaves.len() as u64);
-                for leaf in leaves {
-                    put_leaf_ref(&mut rest, *leaf);
-                }
+                put_leaf_refs(&mut rest, leaves);
             }
         }
         put_prefixed(out, &rest);
@@ -245,11 +242,11 @@ impl Item {
                 ItemMap::Inline(columns::decode(&mut decoder, count)?)
             }
             1 => {
-                let count = decoder.count("leaf count", CHUNK_BYTES_MAX, 4)?;
-                if count as u64 != leaf_count(pages) {
+                let leaves = get_leaf_refs(&mut decoder)?;
+                if leaves.len() as u64 != leaf_count(pages) {
                     return Err(FormatError::rule("leaf count", "does not match the size"));
                 }
-                ItemMap::Leaves((0..count).map(|_| get_leaf_ref(&mut decoder)).collect::<Result<_, _>>()?)
+                ItemMap::Leaves(leaves)
             }
             _ => return Err(FormatError::rule("map", "is neither inline nor leaves")),
         };
@@ -418,6 +415,7 @@ mod tests {
                         .into_iter()
                         .map(|(run, part, ordinal)| LeafRef {
                             chunk: ChunkRef { pack: PackId { run: RunNo(run), part }, ordinal },
+                            hash: PageHash([part as u8; 16]),
                             slot: ordinal,
                         })
                         .collect(),

@@ -3,11 +3,15 @@
 //! Together with the item table that its roots lead to it is a promise: everything needed to lay the data directory
 //! out again is here, and nothing is missing.
 
+use holdfast_pipe::PageHash;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::names::{ChunkRef, PackId, RunNo};
+use crate::{
+    hex::Hex,
+    names::{ChunkRef, PackId, RunNo},
+};
 
 /// The only schema so far.
 pub const HEAD_SCHEMA: u32 = 1;
@@ -47,7 +51,7 @@ pub struct Head {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
     /// Chunks of the item table's roots, in order.
-    pub roots: Vec<ChunkPlace>,
+    pub roots: Vec<RootPlace>,
     /// The backup whose pages it could reuse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<u64>,
@@ -84,28 +88,37 @@ pub struct Totals {
     pub packs: u64,
 }
 
-/// A chunk, in JSON.
+/// A chunk of roots, in JSON. With its hash the head, which is signed, vouches for all that the roots lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChunkPlace {
+pub struct RootPlace {
     /// Run of its pack.
     pub run: u64,
     /// Part of its pack.
     pub part: u32,
     /// Position in the pack.
     pub ordinal: u32,
+    /// Of its plain bytes.
+    pub hash: Hex<16>,
 }
 
-impl ChunkPlace {
+impl RootPlace {
+    /// A chunk and the hash of its plain bytes.
+    #[must_use]
+    pub fn new(chunk: ChunkRef, hash: PageHash) -> Self {
+        let ChunkRef { pack, ordinal } = chunk;
+        Self { run: pack.run.0, part: pack.part, ordinal, hash: Hex(hash.0) }
+    }
+
     /// As a reference.
     #[must_use]
     pub fn chunk(self) -> ChunkRef {
         ChunkRef { pack: PackId { run: RunNo(self.run), part: self.part }, ordinal: self.ordinal }
     }
-}
 
-impl From<ChunkRef> for ChunkPlace {
-    fn from(chunk: ChunkRef) -> Self {
-        Self { run: chunk.pack.run.0, part: chunk.pack.part, ordinal: chunk.ordinal }
+    /// Of its plain bytes.
+    #[must_use]
+    pub fn page_hash(self) -> PageHash {
+        PageHash(self.hash.0)
     }
 }
 
@@ -136,9 +149,10 @@ mod tests {
             "started_at":"2026-11-21T01:00:00Z","finished_at":"2026-11-21T01:10:00Z",
             "server":{"flavor":"mysql","version":"8.4.6","sockets":3},
             "position":{"precision":"at_restore","gtid":"a:1-5"},
-            "totals":{"items":1,"unheard_of":2},"roots":[{"run":7,"part":0,"ordinal":3}],"tomorrow":[1]}"#;
+            "totals":{"items":1,"unheard_of":2},"roots":[{"run":7,"part":0,"ordinal":3,"hash":"000102030405060708090a0b0c0d0e0f"}],"tomorrow":[1]}"#;
         let head = Head::decode(json.as_bytes()).unwrap();
         assert_eq!(head.roots[0].chunk().ordinal, 3);
+        assert_eq!(head.roots[0].page_hash().0[15], 15);
         assert_eq!(head.more["tomorrow"], serde_json::json!([1]));
         assert_eq!(head.server["sockets"], 3);
         assert_eq!(Head::decode(&head.encode().unwrap()).unwrap(), head);

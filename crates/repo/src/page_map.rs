@@ -1,5 +1,9 @@
 //! Page maps: leaves of 4,096 pages, full or as an overlay (`docs/repository.md` section 8).
 
+use std::collections::HashMap;
+
+use holdfast_pipe::PageHash;
+
 use crate::{
     columns::{self, CHUNK_BYTES_MAX, PageEntry, get_chunk, put_chunk},
     names::ChunkRef,
@@ -13,25 +17,58 @@ pub const PATCHES_MAX: usize = 512;
 /// Leaves in a chunk, at most; also bounds the slot of a leaf reference.
 pub const LEAVES_PER_CHUNK_MAX: u32 = 1_024;
 
-/// Where a leaf is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Where a leaf is, and what it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafRef {
     /// A chunk of leaves.
     pub chunk: ChunkRef,
+    /// Of the chunk's plain bytes.
+    pub hash: PageHash,
     /// Position in it.
     pub slot: u32,
 }
 
-/// Appends a leaf reference.
-pub(crate) fn put_leaf_ref(out: &mut Vec<u8>, leaf: LeafRef) {
-    put_chunk(out, leaf.chunk);
-    put_varint(out, u64::from(leaf.slot));
+/// Appends a list of leaf references: the chunks in order of first use, then chunk and slot of each leaf.
+pub(crate) fn put_leaf_refs(out: &mut Vec<u8>, leaves: &[LeafRef]) {
+    let mut numbers: HashMap<(ChunkRef, PageHash), u64> = HashMap::new();
+    let mut chunks = Vec::new();
+    let mut places = Vec::with_capacity(leaves.len() * 4);
+    for leaf in leaves {
+        let next = numbers.len() as u64;
+        let number = *numbers.entry((leaf.chunk, leaf.hash)).or_insert_with(|| {
+            put_chunk(&mut chunks, leaf.chunk);
+            chunks.extend_from_slice(&leaf.hash.0);
+            next
+        });
+        put_varint(&mut places, number);
+        put_varint(&mut places, u64::from(leaf.slot));
+    }
+    put_varint(out, leaves.len() as u64);
+    put_varint(out, numbers.len() as u64);
+    out.extend_from_slice(&chunks);
+    out.extend_from_slice(&places);
 }
 
-/// Reads a leaf reference.
-pub(crate) fn get_leaf_ref(decoder: &mut Decoder<'_>) -> Result<LeafRef, FormatError> {
-    let chunk = get_chunk(decoder)?;
-    Ok(LeafRef { chunk, slot: decoder.u32_most("leaf slot", LEAVES_PER_CHUNK_MAX - 1)? })
+/// Reads a list of leaf references.
+pub(crate) fn get_leaf_refs(decoder: &mut Decoder<'_>) -> Result<Vec<LeafRef>, FormatError> {
+    let count = decoder.count("leaf count", CHUNK_BYTES_MAX, 2)?;
+    let chunk_count = decoder.count("leaf chunk count", count, 19)?;
+    let mut chunks: Vec<(ChunkRef, PageHash)> = Vec::with_capacity(chunk_count);
+    for _ in 0..chunk_count {
+        chunks.push((get_chunk(decoder)?, PageHash(decoder.array("leaf chunk hash")?)));
+    }
+    let mut leaves = Vec::with_capacity(count);
+    for _ in 0..count {
+        let number = decoder.varint("leaf chunk")?;
+        let chunk = usize::try_from(number).ok().and_then(|number| chunks.get(number));
+        let (chunk, hash) = *chunk.ok_or(FormatError::rule("leaf chunk", "is not in the list"))?;
+        leaves.push(LeafRef { chunk, hash, slot: get_slot(decoder)? });
+    }
+    Ok(leaves)
+}
+
+fn get_slot(decoder: &mut Decoder<'_>) -> Result<u32, FormatError> {
+    decoder.u32_most("leaf slot", LEAVES_PER_CHUNK_MAX - 1)
 }
 
 /// One leaf as stored.
@@ -61,7 +98,9 @@ impl Leaf {
             Self::Full(entries) => encode_full(entries, out),
             Self::Overlay(overlay) => {
                 out.push(2);
-                put_leaf_ref(out, overlay.under);
+                put_chunk(out, overlay.under.chunk);
+                put_varint(out, u64::from(overlay.under.slot));
+                out.extend_from_slice(&overlay.under.hash.0);
                 put_varint(out, u64::from(overlay.page_count));
                 put_varint(out, overlay.patches.len() as u64);
                 let mut next = 0;
@@ -84,7 +123,8 @@ impl Leaf {
                 Self::Full(columns::decode(&mut decoder, count)?)
             }
             2 => {
-                let under = get_leaf_ref(&mut decoder)?;
+                let (chunk, slot) = (get_chunk(&mut decoder)?, get_slot(&mut decoder)?);
+                let under = LeafRef { chunk, hash: PageHash(decoder.array("leaf chunk hash")?), slot };
                 let page_count = decoder.between("page count", 1, u64::from(PAGES_PER_LEAF))? as u32;
                 let count = decoder.count("patch count", PATCHES_MAX, 1)?;
                 let mut pages = Vec::with_capacity(count);
@@ -195,7 +235,8 @@ mod tests {
     };
 
     fn leaf_ref() -> LeafRef {
-        LeafRef { chunk: ChunkRef { pack: PackId { run: RunNo(3), part: 2 }, ordinal: 9 }, slot: 4 }
+        let chunk = ChunkRef { pack: PackId { run: RunNo(3), part: 2 }, ordinal: 9 };
+        LeafRef { chunk, hash: PageHash([7; 16]), slot: 4 }
     }
 
     fn any_leaf() -> impl Strategy<Value = Leaf> {

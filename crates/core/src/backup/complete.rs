@@ -46,7 +46,7 @@ pub(super) fn publish(
         totals: finished.totals,
         flags: Vec::new(),
         base: base.map(|base| base.0),
-        roots: finished.roots.iter().map(|root| (*root).into()).collect(),
+        roots: finished.roots.clone(),
         more: Map::new(),
     };
     let report = report(run, base, captured, &finished, meters, options, watch, (started_at, finished_at));

@@ -157,15 +157,10 @@ impl World {
             gtid: Some("0-1-99".into()),
             replica_of: Vec::new(),
         };
-        let roots: Vec<_> = data
-            .roots
-            .iter()
-            .map(|root| json!({"run": root.pack.run.0, "part": root.pack.part, "ordinal": root.ordinal}))
-            .collect();
         let head = json!({
             "schema": 1, "run": run.no().0, "source": "db1", "kind": "physical", "method": "physical",
             "started_at": "2026-11-21T01:00:00Z", "finished_at": "2026-11-21T01:10:00Z",
-            "server": facts(), "redo": redo, "position": position, "totals": data.totals, "roots": roots,
+            "server": facts(), "redo": redo, "position": position, "totals": data.totals, "roots": data.roots,
         });
         let head = serde_json::to_vec(&head).unwrap();
         run.finish(Ending::Backup { head, refs: data.refs, parts: data.parts }).unwrap();

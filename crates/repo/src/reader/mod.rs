@@ -1,6 +1,8 @@
 //! The restore side: a backup's head, items and page maps, and the pages themselves.
 //!
-//! Nothing is believed before its seal is open, its lengths are bounded and, for pages, its hash is computed again.
+//! Nothing is believed before its seal is open, its lengths are bounded and its hash is computed again: the outcome,
+//! which is signed, has the hashes of the roots, these have those of the items, the items those of the leaves, and the
+//! leaves those of the pages.
 
 use std::sync::{Arc, Mutex};
 
@@ -58,9 +60,9 @@ impl Backup {
             RepoError::damaged(source.log().outcome(run), Damage::Unknown { what: error.to_string() })
         })?;
         let mut roots: Vec<RootEntry> = Vec::new();
-        for chunk in &head.roots {
-            let chunk = chunk.chunk();
-            let plain = source.small_chunk(chunk, ChunkKind::Roots)?;
+        for place in &head.roots {
+            let chunk = place.chunk();
+            let plain = source.small_chunk(chunk, place.page_hash(), ChunkKind::Roots)?;
             let entries =
                 decode_roots(&plain).map_err(|error| source.damaged(chunk, Damage::Format(error)))?;
             roots.extend(entries);
@@ -107,11 +109,8 @@ impl Backup {
         if let Some(items) = lock(&self.items).get(&root.chunk) {
             return Ok(items);
         }
-        let plain = self.source.small_chunk(root.chunk, ChunkKind::Items)?;
+        let plain = self.source.small_chunk(root.chunk, root.hash, ChunkKind::Items)?;
         let damaged = |damage| self.source.damaged(root.chunk, damage);
-        if !self.source.is_page(&plain, root.hash)? {
-            return Err(damaged(Damage::NotAsRecorded));
-        }
         let items = decode_items(&plain).map_err(|error| damaged(Damage::Format(error)))?;
         if items.len() != root.item_count as usize
             || items.first().is_none_or(|item| item.path != root.first_path)

@@ -31,8 +31,8 @@ pub struct ChunkSource {
     prunes: Arc<Prunes>,
     catalog: Catalog,
     keys: Mutex<HashMap<PackId, Arc<ObjectKey>>>,
-    /// Plain chunks of items and leaves.
-    chunks: Mutex<Cache<ChunkRef, Vec<u8>>>,
+    /// Plain chunks of items and leaves, by where they are now and by the hash that they have.
+    chunks: Mutex<Cache<(ChunkRef, PageHash), Vec<u8>>>,
 }
 
 /// A leaf with everything that is known of it, as it is now.
@@ -190,10 +190,15 @@ impl ChunkSource {
         Ok((row, bytes))
     }
 
-    /// Plain bytes of a chunk of items, leaves or roots, given as stored or as it is now.
-    pub(crate) fn small_chunk(&self, chunk: ChunkRef, kind: ChunkKind) -> Result<Arc<Vec<u8>>, RepoError> {
+    /// Plain bytes of a chunk of items, leaves or roots, given as stored or as it is now, that has this hash.
+    pub(crate) fn small_chunk(
+        &self,
+        chunk: ChunkRef,
+        hash: PageHash,
+        kind: ChunkKind,
+    ) -> Result<Arc<Vec<u8>>, RepoError> {
         let chunk = self.resolve(chunk);
-        if let Some(plain) = lock(&self.chunks).get(&chunk) {
+        if let Some(plain) = lock(&self.chunks).get(&(chunk, hash)) {
             return Ok(plain);
         }
         let (row, plain) = self.read_chunk(chunk)?;
@@ -201,21 +206,24 @@ impl ChunkSource {
             let what = "it holds something else than the reference to it says";
             return Err(self.damaged(chunk, Damage::Malformed { what }));
         }
+        if !self.is_page(&plain, hash)? {
+            return Err(self.damaged(chunk, Damage::NotAsRecorded));
+        }
         let plain = Arc::new(plain);
         let bytes = plain.len() + 64;
-        lock(&self.chunks).insert(chunk, Arc::clone(&plain), bytes);
+        lock(&self.chunks).insert((chunk, hash), Arc::clone(&plain), bytes);
         Ok(plain)
     }
 
     fn leaf(&self, leaf: LeafRef) -> Result<Leaf, RepoError> {
-        let plain = self.small_chunk(leaf.chunk, ChunkKind::Leaves)?;
+        let plain = self.small_chunk(leaf.chunk, leaf.hash, ChunkKind::Leaves)?;
         leaf_of_chunk(&plain, leaf.slot)
             .and_then(Leaf::decode)
             .map_err(|error| self.damaged(leaf.chunk, Damage::Format(error)))
     }
 
     fn resolve_leaf(&self, leaf: LeafRef) -> LeafRef {
-        LeafRef { chunk: self.resolve(leaf.chunk), slot: leaf.slot }
+        LeafRef { chunk: self.resolve(leaf.chunk), ..leaf }
     }
 
     /// A leaf with its overlay applied, and every chunk where it is now.

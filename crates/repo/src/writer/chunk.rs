@@ -1,7 +1,7 @@
 //! Chunks on their way: pages gathered until a chunk is full, and the ticket that says where it went.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc, Mutex, OnceLock, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -16,7 +16,10 @@ use crate::{
 
 /// Tells where a chunk went, once the pipeline has placed it.
 #[derive(Debug, Default)]
-pub(super) struct Ticket(AtomicU64);
+pub(super) struct Ticket {
+    place: AtomicU64,
+    hash: OnceLock<PageHash>,
+}
 
 impl Ticket {
     const ORDINAL_BITS: u32 = 12;
@@ -24,19 +27,31 @@ impl Ticket {
     /// Called once, by the pipeline.
     pub(super) fn place(&self, part: u32, ordinal: u32) {
         let place = (u64::from(part) << Self::ORDINAL_BITS | u64::from(ordinal)) + 1;
-        self.0.store(place, Ordering::Release);
+        self.place.store(place, Ordering::Release);
+    }
+
+    /// Called once, for a chunk that is referenced by its hash, before it is placed.
+    pub(super) fn set_hash(&self, hash: PageHash) {
+        if self.hash.set(hash).is_err() {
+            unreachable!("a chunk is complete once");
+        }
+    }
+
+    /// Of its plain bytes, where that was set.
+    pub(super) fn hash(&self) -> Option<PageHash> {
+        self.hash.get().copied()
     }
 
     /// The chunk, when it is placed; all tickets are of this run.
     pub(super) fn chunk(&self, run: RunNo) -> Option<ChunkRef> {
-        let place = self.0.load(Ordering::Acquire).checked_sub(1)?;
+        let place = self.place.load(Ordering::Acquire).checked_sub(1)?;
         let part = u32::try_from(place >> Self::ORDINAL_BITS).unwrap_or(u32::MAX);
         let ordinal = (place & ((1 << Self::ORDINAL_BITS) - 1)) as u32;
         Some(ChunkRef { pack: PackId { run, part }, ordinal })
     }
 
     pub(super) fn is_placed(&self) -> bool {
-        self.0.load(Ordering::Acquire) != 0
+        self.place.load(Ordering::Acquire) != 0
     }
 }
 

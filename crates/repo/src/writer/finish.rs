@@ -22,7 +22,7 @@ use crate::{
         page_count,
     },
     lock::lock,
-    manifest::Totals,
+    manifest::{RootPlace, Totals},
     names::{ChunkRef, PackId},
     pack::ChunkKind,
     page_map::LeafRef,
@@ -36,7 +36,7 @@ use crate::{
 #[derive(Debug)]
 pub struct FinishedData {
     /// Chunks of the item table's roots, for the head.
-    pub roots: Vec<ChunkRef>,
+    pub roots: Vec<RootPlace>,
     /// Sizes, for the head.
     pub totals: Totals,
     /// What the outcome records of the refs.
@@ -163,7 +163,7 @@ impl BackupWriter {
     }
 
     /// Writes the item table and its roots.
-    fn write_items(&self) -> Result<(Vec<ChunkRef>, Totals), WriteError> {
+    fn write_items(&self) -> Result<(Vec<RootPlace>, Totals), WriteError> {
         let mut totals = Totals::default();
         let known = self.base.as_ref().map_or_else(HashMap::new, super::Base::item_chunks);
         let mut cutter = ItemCutter::default();
@@ -290,35 +290,36 @@ impl BackupWriter {
     }
 
     /// Where nothing at all has changed the base's roots are the roots.
-    fn write_roots(&self, roots: &[RootEntry]) -> Result<Vec<ChunkRef>, WriteError> {
+    fn write_roots(&self, roots: &[RootEntry]) -> Result<Vec<RootPlace>, WriteError> {
         let base = self.base.as_ref().filter(|base| base.backup().roots() == roots);
         let of_base = base.and_then(|base| {
-            let chunks = base.backup().head().roots.iter();
-            let chunks = chunks.map(|place| self.source.resolve(place.chunk()));
-            chunks.map(|chunk| base.is_there(chunk).then_some(chunk)).collect::<Option<Vec<_>>>()
+            let places = base.backup().head().roots.iter();
+            let places = places.map(|place| (self.source.resolve(place.chunk()), place.page_hash()));
+            places.map(|place| base.is_there(place.0).then_some(place)).collect::<Option<Vec<_>>>()
         });
         let encoded = encode_roots(roots);
-        let chunks = match of_base {
-            Some(chunks) if chunks.len() == encoded.len() => chunks,
+        let places = match of_base {
+            Some(places) if places.len() == encoded.len() => places,
             _ => {
                 let mut tickets = Vec::with_capacity(encoded.len());
                 for (count, plain) in &encoded {
                     let ticket = Arc::<Ticket>::default();
+                    ticket.set_hash(self.hash_key.hash(plain));
                     self.submit_small(ChunkKind::Roots, plain.clone(), *count, Arc::clone(&ticket))?;
                     tickets.push(ticket);
                 }
                 self.pipeline()?.wait_placed()?;
-                let places = tickets.iter().map(|ticket| ticket.chunk(self.run));
-                places.collect::<Option<_>>().ok_or(WriteError::Lost)?
+                let places = tickets.iter().map(|ticket| ticket.chunk(self.run).zip(ticket.hash()));
+                places.collect::<Option<Vec<_>>>().ok_or(WriteError::Lost)?
             }
         };
         let mut needs = lock(&self.needs);
-        for (chunk, (count, _)) in chunks.iter().zip(&encoded) {
+        for ((chunk, _), (count, _)) in places.iter().zip(&encoded) {
             for slot in 0..*count {
                 needs.add(*chunk, slot);
             }
         }
-        Ok(chunks)
+        Ok(places.into_iter().map(|(chunk, hash)| RootPlace::new(chunk, hash)).collect())
     }
 
     /// The refs: what is needed of each pack, with the pack's size and units from wherever they are known.

@@ -212,7 +212,9 @@ impl LeafPlace {
     pub(super) fn leaf_ref(&self, run: RunNo) -> Option<LeafRef> {
         match &self.leaf {
             LeafAt::Known(leaf) => Some(*leaf),
-            LeafAt::Own(pending) => Some(LeafRef { chunk: pending.ticket.chunk(run)?, slot: pending.slot }),
+            LeafAt::Own(Pending { ticket, slot }) => {
+                Some(LeafRef { chunk: ticket.chunk(run)?, hash: ticket.hash()?, slot: *slot })
+            }
         }
     }
 }

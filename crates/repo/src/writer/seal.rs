@@ -122,7 +122,9 @@ impl BackupWriter {
         if leaves.is_empty() {
             return Ok(());
         }
-        self.submit_small(ChunkKind::Leaves, encode_leaf_chunk(&leaves), leaves.len() as u32, ticket)
+        let plain = encode_leaf_chunk(&leaves);
+        ticket.set_hash(self.hash_key.hash(&plain));
+        self.submit_small(ChunkKind::Leaves, plain, leaves.len() as u32, ticket)
     }
 
     pub(super) fn submit_small(

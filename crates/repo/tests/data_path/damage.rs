@@ -1,17 +1,18 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use holdfast_pipe::Suite;
+use holdfast_pipe::{Compression, Suite};
 use holdfast_repo::{
-    LogName, PackId, RepoError, RunNo,
+    Damage, LogName, PackId, RepoError, RunNo,
     check::{CheckOptions, CheckReport, Severity, check},
     expire::{ExpireRequest, expire},
     history::History,
+    item::{ItemMap, ItemPath},
     outcome::OutcomeType,
     prune::{PruneOptions, prune},
     reader::Backup,
     run::RunOptions,
     store::{ObjectPath, Store, mem::MemStore, read_all},
-    writer::{BackupWriter, Foundation},
+    writer::{BackupWriter, Foundation, WriterOptions},
 };
 
 use crate::world::*;
@@ -199,6 +200,54 @@ fn a_backup_heals_what_its_base_has_lost() {
         world.store.delete(&packs[lost..=lost]).unwrap();
         let (run, _) = world.try_backup(small_packs(), |writer| give_all(writer, &sources[1], 2)).unwrap();
         world.assert_is(run, &sources[1]);
+    }
+}
+
+/// Packs are sealed to the public read key, which every writer holds: one who can also replace objects puts packs of his
+/// own in the place of an earlier backup's, of the same shape and consistent in themselves.
+#[test]
+fn packs_that_another_writer_has_put_in_the_place_of_ours_are_not_believed() {
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        let world = World::new(suite);
+        let forger = copy(&world, &[]);
+        let options = || WriterOptions { compression: Compression::None, ..small_packs() };
+        for (world, seed) in [(&world, 1), (&forger, 2)] {
+            let mut random = Random::new(seed);
+            let mut source = Source::new();
+            source.insert("big".into(), SourceFile::random(&mut random, 1024, 5_000 * 1024));
+            source.insert("small".into(), SourceFile::random(&mut random, 16_384, 30_000));
+            world.backup_with(options(), |writer| give_all(writer, &source, 1));
+        }
+        let mut replaced = 0;
+        for (path, _) in objects(&forger).iter().filter(|(path, _)| path.as_str().contains("/packs/")) {
+            let forged = read_all(&forger.store, path, 1 << 30).unwrap();
+            replaced += usize::from(world.store.damage(path, |bytes| *bytes = forged));
+        }
+        assert!(replaced > 1);
+        let error = world.open(RunNo(1)).err().expect("the forged packs were believed");
+        assert!(matches!(error, RepoError::Damaged { damage: Damage::NotAsRecorded, .. }), "{error}");
+        assert!(check_all(&world).findings.iter().any(|finding| {
+            finding.severity == Severity::Lost && finding.backups.contains(&RunNo(1))
+        }));
+    }
+}
+
+#[test]
+fn every_reference_to_leaves_and_items_says_what_must_be_there() {
+    let (world, _) = world_of_two(Suite::X25519Aes256Gcm);
+    let backup = world.open(RunNo(2)).unwrap();
+    let mut item = backup.find(&ItemPath::new("big").unwrap()).unwrap().unwrap();
+    backup.leaf(&item, 0).unwrap();
+    let ItemMap::Leaves(leaves) = &mut item.map else { panic!("{item:?}") };
+    leaves[0].hash.0[3] ^= 1;
+    let mut root = backup.roots()[0].clone();
+    backup.items_of(&root).unwrap();
+    root.hash.0[3] ^= 1;
+    // Another handle, which has nothing of it in memory that it has checked, says the same.
+    for backup in [backup, world.open(RunNo(2)).unwrap()] {
+        for error in [backup.leaf(&item, 0).unwrap_err(), backup.items_of(&root).unwrap_err()] {
+            assert!(matches!(error, RepoError::Damaged { damage: Damage::NotAsRecorded, .. }), "{error}");
+        }
     }
 }
 

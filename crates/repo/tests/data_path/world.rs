@@ -194,7 +194,7 @@ impl World {
             position: None,
             totals: data.totals,
             flags: Vec::new(),
-            roots: data.roots.into_iter().map(Into::into).collect(),
+            roots: data.roots,
             base: foundation.base.map(|run| run.0),
             more: serde_json::Map::new(),
         };
