@@ -37,6 +37,10 @@ pub const HISTORY_HINT: &str = "\
 put the object back from a copy of the repository; without one, go on under another name (backup --name NEW):
 what stands under this one can still be listed, checked and restored. Give expire and prune --name NEW, too";
 
+/// What to do where an object is damaged or gone.
+const DAMAGE_HINT: &str = "\
+put the object back from a copy of the repository; other backups may be whole: \"holdfast check --read-data\" says which";
+
 /// An operation's failure.
 pub struct Error {
     kind: ErrorKind,
@@ -170,6 +174,7 @@ impl From<RepoError> for Error {
         let hint = match &error {
             RepoError::Store(error) => hint_of_store(&error.kind),
             RepoError::History { .. } => Some(HISTORY_HINT),
+            RepoError::Damaged { .. } => Some(DAMAGE_HINT),
             _ => None,
         };
         Self { hint: hint.map(str::to_owned), ..Self::new(kind, error.to_string()) }
@@ -219,9 +224,18 @@ impl From<FinishError> for Error {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use holdfast_repo::{Kind, LogName, RunNo};
+    use holdfast_repo::{Damage, Kind, LogName, RunNo};
 
     use super::*;
+
+    /// Where the store has answered, what is not there is damage, not a store that cannot be reached.
+    #[test]
+    fn an_object_that_is_gone_is_damage() {
+        let missing = RepoError::Damaged { object: "packs/7".to_owned(), damage: Damage::Missing };
+        let error = Error::from(missing);
+        assert_eq!(error.kind(), ErrorKind::Damaged);
+        assert!(error.hint().unwrap().contains("check --read-data"));
+    }
 
     /// Whatever verb it was: a run that another has ended has failed, and one that cannot begin finds another active.
     #[test]

@@ -73,6 +73,14 @@ impl RepoError {
         Self::damaged(object, Damage::Malformed { what })
     }
 
+    /// Of an object that must be there: the store has answered, so that its absence is damage.
+    pub(crate) fn of_needed(error: StoreError) -> Self {
+        match error.is_not_found() {
+            true => Self::damaged(error.path, Damage::Missing),
+            false => error.into(),
+        }
+    }
+
     /// Damage of what every run on `log` builds on; other errors as they are.
     pub(crate) fn of_history(self, log: &LogName) -> Self {
         match self {

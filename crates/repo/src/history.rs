@@ -74,6 +74,16 @@ impl History {
         Ok(history)
     }
 
+    /// The same as it is now: salvaged, if it was.
+    pub(crate) fn renewed(&self, repo: &Repo) -> Result<Self, RepoError> {
+        if self.is_salvaged {
+            return Self::salvage(repo, &self.log, &mut |_, _| {});
+        }
+        let mut renewed = self.clone();
+        renewed.refresh(repo)?;
+        Ok(renewed)
+    }
+
     /// Reads what has come since.
     pub fn refresh(&mut self, repo: &Repo) -> Result<(), RepoError> {
         self.read_on(repo).map_err(|error| error.of_history(&self.log))
@@ -186,7 +196,7 @@ impl History {
     pub fn head(&self, repo: &Repo, run: RunNo) -> Result<Vec<u8>, RepoError> {
         let path = self.log.outcome(run);
         let recorded = self.outcome(run).ok_or_else(|| RepoError::damaged(&path, Damage::Missing))?;
-        let bytes = read_all(&**repo.store(), &path, OUTCOME_BYTES_MAX)?;
+        let bytes = read_all(&**repo.store(), &path, OUTCOME_BYTES_MAX).map_err(RepoError::of_needed)?;
         if object_hash(&bytes) != recorded.hash {
             return Err(RepoError::damaged(&path, Damage::NotAsRecorded));
         }
@@ -203,12 +213,8 @@ impl History {
         let place = Place { log: &self.log, kind: ObjectKind::Refs, run, part: 0 };
         let path = place.path();
         let recorded = self.outcome(run).and_then(|outcome| outcome.refs);
-        let object = match read_all(&**repo.store(), &path, sealed_limit_bytes(REFS_BYTES_MAX)) {
-            Err(error) if error.is_not_found() => {
-                return Err(RepoError::damaged(path, Damage::Missing));
-            }
-            object => object?,
-        };
+        let object = read_all(&**repo.store(), &path, sealed_limit_bytes(REFS_BYTES_MAX))
+            .map_err(RepoError::of_needed)?;
         if recorded != Some(object_hash(&object)) {
             return Err(RepoError::damaged(path, Damage::NotAsRecorded));
         }

@@ -17,6 +17,7 @@ pub mod keys;
 pub mod lease;
 mod lock;
 pub mod manifest;
+pub mod moves;
 pub mod names;
 pub mod object;
 pub mod outcome;

@@ -235,8 +235,7 @@ fn badness(kind: ErrorKind) -> u8 {
 
 /// What writes the needed chunks of mostly dead packs anew.
 fn rewriter(repo: &Arc<Repo>, log: &LogName) -> Result<ChunkRewriter> {
-    let prunes = History::read(repo, log)?.prunes(repo)?;
-    let source = ChunkSource::new(Arc::clone(repo), log.clone(), Arc::new(prunes), CACHE_BYTES);
+    let source = ChunkSource::new(Arc::clone(repo), &History::read(repo, log)?, CACHE_BYTES)?;
     Ok(ChunkRewriter::new(Arc::new(source), WriterOptions::default()))
 }
 

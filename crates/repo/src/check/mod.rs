@@ -2,6 +2,9 @@
 //!
 //! Nothing stops at the first finding. Each names the object, what is wrong with it, and the backups and files that
 //! it takes down.
+//!
+//! A check takes no lock, and others drop and prune beside it. What is found while they do may only have been dropped
+//! or moved: then all but the packs that were found whole is looked at again.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -15,8 +18,10 @@ use crate::{
     history::{History, list_folder},
     interrupt::Interrupt,
     item::ItemPath,
+    lease::look,
     names::{ChunkRef, Folder, LogName, PackId, RunNo},
     object::{ObjectKind, Place},
+    outcome::OutcomeType,
     pack::PackRows,
     reader::{
         ChunkSource,
@@ -30,6 +35,8 @@ mod maps;
 mod packs;
 
 const CACHE_BYTES: usize = 64 << 20;
+/// Where others do not stop dropping and pruning, what is found in the end is told.
+const PASSES_MAX: u32 = 4;
 
 /// What to check.
 #[derive(Clone, Debug)]
@@ -98,6 +105,33 @@ pub struct CheckReport {
 
 /// Checks one log. Errors are those of the store; what is wrong with the repository is a finding.
 pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<CheckReport, RepoError> {
+    let mut whole = HashMap::new();
+    let mut passes = 1;
+    loop {
+        let (report, history) = check_once(repo, log, &options, &mut whole)?;
+        if report.findings.is_empty() || passes == PASSES_MAX || !has_dropped_since(repo, &history)? {
+            return Ok(report);
+        }
+        passes += 1;
+    }
+}
+
+/// Whether others have dropped backups, or declared packs dead, since `history` was read.
+fn has_dropped_since(repo: &Repo, history: &History) -> Result<bool, RepoError> {
+    let now = history.renewed(repo)?;
+    Ok(now.outcomes().iter().any(|outcome| {
+        outcome.run >= history.next_run()
+            && matches!(outcome.outcome_type, OutcomeType::Expire | OutcomeType::Prune)
+    }))
+}
+
+/// `whole`: packs of which every byte was read and found right, with their sizes.
+fn check_once(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    options: &CheckOptions,
+    whole: &mut HashMap<PackId, u64>,
+) -> Result<(CheckReport, History), RepoError> {
     let mut report = CheckReport::default();
     let history = History::salvage(repo, log, &mut |_, error| {
         report.stops_runs = true;
@@ -109,27 +143,28 @@ pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<C
         report.findings.push(Finding { backups, ..Finding::of(&error, Severity::Lost) });
         Ok(())
     })?;
-    let source = ChunkSource::new(Arc::clone(repo), log.clone(), Arc::new(prunes), CACHE_BYTES);
+    let source = ChunkSource::with_prunes(Arc::clone(repo), &history, prunes, CACHE_BYTES);
     let reads_data = options.read_data.is_some();
     let mut check = Check {
         source: Arc::new(source),
         history,
-        options,
+        options: options.clone(),
         report,
         needed: BTreeMap::new(),
         bad_packs: HashMap::new(),
         bad_chunks: HashMap::new(),
     };
+    check.endings()?;
     check.refs()?;
     check.index()?;
     check.packs()?;
     if reads_data {
-        check.read_packs()?;
+        check.read_packs(whole)?;
         check.reports()?;
     }
     check.backups()?;
     check.attribute()?;
-    Ok(check.report)
+    Ok((check.report, check.history))
 }
 
 impl Finding {
@@ -190,6 +225,48 @@ impl Check {
         if severity == Severity::Lost {
             self.bad_packs.entry(pack).or_insert(position);
         }
+    }
+
+    /// Outcomes that are not there, and whose absence shows: after the newest that is, nothing tells of one but what its
+    /// run stored before it, and what later runs did.
+    fn endings(&mut self) -> Result<(), RepoError> {
+        let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
+        let next = self.history.next_run();
+        let mut begun = Vec::new();
+        let mut stored = Vec::new();
+        for folder in [Folder::Runs, Folder::Refs, Folder::Reports] {
+            let runs = list_folder(&repo, &log, folder)?.into_keys().map(|(run, _)| run);
+            let runs: Vec<RunNo> = runs.filter(|run| *run >= next).collect();
+            if folder == Folder::Refs {
+                stored.clone_from(&runs);
+            }
+            begun.extend(runs);
+        }
+        let Some(newest) = begun.into_iter().max() else { return Ok(()) };
+        // It may have come since the history was read.
+        let is_there = |run| match repo.store().head(&log.outcome(run)) {
+            Err(error) if error.is_not_found() => Ok(false),
+            head => head.map(|_| true).map_err(RepoError::from),
+        };
+        if is_there(next)? {
+            return Ok(());
+        }
+        if newest > next {
+            self.report.stops_runs = true;
+            let problem = format!("is missing: run {newest} began after it");
+            let object = log.outcome(next).to_string();
+            self.find(Finding { problem, ..Finding::of_object(object, Severity::Lost) });
+        }
+        let is_alive = look(&repo, &log, newest)?.is_some_and(|lease| lease.is_alive);
+        if stored.contains(&newest) && !is_alive && !is_there(newest)? {
+            let problem = format!(
+                "is missing, although run {newest} had stored all that comes before it: either the run died just there, \
+                 or its outcome was deleted, and what it recorded with it"
+            );
+            let object = log.outcome(newest).to_string();
+            self.find(Finding { problem, ..Finding::of_object(object, Severity::Lost) });
+        }
+        Ok(())
     }
 
     /// Refs of every backup: whole, and what they need is not dead.

@@ -1,10 +1,13 @@
 //! Reading packs: every chunk opens, decompresses, and its pages have the hashes of the directory.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
 };
-use std::thread;
 
 use super::{Check, Finding, Severity};
 use crate::{
@@ -19,15 +22,17 @@ use crate::{
 const READ_BYTES: u64 = 8 << 20;
 
 impl Check {
-    /// Reads needed packs: every chunk opens, decompresses, and its pages have the hashes of the directory.
-    pub(super) fn read_packs(&mut self) -> Result<(), RepoError> {
+    /// Reads needed packs: every chunk opens, decompresses, and its pages have the hashes of the directory. Those that
+    /// are `whole` have been read already.
+    pub(super) fn read_packs(&mut self, whole: &mut HashMap<PackId, u64>) -> Result<(), RepoError> {
         let share = self.options.read_data.unwrap_or(1.0);
-        let chosen: Vec<PackId> = self
-            .needed
-            .keys()
-            .copied()
-            .filter(|pack| !self.bad_packs.contains_key(pack) && is_chosen(*pack, share, self.options.seed))
-            .collect();
+        let chosen =
+            self.needed.keys().copied().filter(|pack| {
+                !self.bad_packs.contains_key(pack) && is_chosen(*pack, share, self.options.seed)
+            });
+        let (known, chosen): (Vec<PackId>, Vec<PackId>) = chosen.partition(|pack| whole.contains_key(pack));
+        self.report.packs_read += known.len() as u64;
+        self.report.bytes_read += known.iter().filter_map(|pack| whole.get(pack)).sum::<u64>();
         let next = AtomicUsize::new(0);
         let results = Mutex::new(Vec::new());
         let stopped = Mutex::new(None);
@@ -59,6 +64,9 @@ impl Check {
         for (pack, read) in results {
             self.report.packs_read += 1;
             self.report.bytes_read += read.bytes;
+            if read.findings.is_empty() {
+                whole.insert(pack, read.bytes);
+            }
             let needed = self.needed.get(&pack).map(|needed| needed.chunks.clone()).unwrap_or_default();
             for (ordinal, finding) in read.findings {
                 match ordinal {

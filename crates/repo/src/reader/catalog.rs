@@ -189,19 +189,19 @@ pub(crate) fn read_directory(
     let path = place.path();
     let damaged = |error| RepoError::damaged(&path, Damage::Format(error));
     let store = repo.store();
-    let size_bytes = store.head(&path)?.size_bytes;
+    let size_bytes = store.head(&path).map_err(RepoError::of_needed)?.size_bytes;
     let trailer_at = size_bytes
         .checked_sub(TRAILER_BYTES as u64)
         .filter(|at| *at >= HEADER_BYTES as u64)
         .ok_or_else(|| RepoError::malformed(&path, "it is too short for a pack"))?;
     let mut trailer = [0; TRAILER_BYTES];
-    store.read_exact_at(&path, trailer_at, &mut trailer)?;
+    store.read_exact_at(&path, trailer_at, &mut trailer).map_err(RepoError::of_needed)?;
     let trailer = Trailer::decode(&trailer, size_bytes).map_err(damaged)?;
     let mut header = [0; HEADER_BYTES];
-    store.read_exact_at(&path, 0, &mut header)?;
+    store.read_exact_at(&path, 0, &mut header).map_err(RepoError::of_needed)?;
     let key = repo.object_key(&place, &header)?;
     let mut sealed = vec![0; trailer.sealed_len as usize];
-    store.read_exact_at(&path, trailer.offset, &mut sealed)?;
+    store.read_exact_at(&path, trailer.offset, &mut sealed).map_err(RepoError::of_needed)?;
     let plain = key
         .open(directory_context(trailer.plain_len), &mut sealed)
         .map_err(|_| RepoError::damaged(&path, Damage::Sealed { what: "its directory" }))?;

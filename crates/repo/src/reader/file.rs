@@ -45,7 +45,7 @@ impl Backup {
                         plain = match kept.get(&stored.chunk) {
                             Some(plain) => Arc::clone(plain),
                             None => {
-                                let (row, plain) = self.source().read_chunk(stored.chunk)?;
+                                let (row, plain) = self.source().follow_chunk(stored.chunk)?;
                                 if row.kind != ChunkKind::Pages(item.page_size) {
                                     let what = "its chunk holds no pages of its size";
                                     return Err(damaged(Damage::Malformed { what }).into());

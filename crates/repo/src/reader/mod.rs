@@ -48,8 +48,7 @@ pub struct Backup {
 impl Backup {
     /// Opens the backup of run `run`.
     pub fn open(repo: &Arc<Repo>, history: &History, run: RunNo) -> Result<Self, RepoError> {
-        let prunes = Arc::new(history.prunes(repo)?);
-        let source = ChunkSource::new(Arc::clone(repo), history.log().clone(), prunes, CACHE_BYTES);
+        let source = ChunkSource::new(Arc::clone(repo), history, CACHE_BYTES)?;
         Self::open_with(Arc::new(source), history, run)
     }
 

@@ -1,21 +1,28 @@
 //! Fetches many pages at once: neighbouring chunks in one read, several threads, every page verified.
+//!
+//! A restore can take longer than the grace. Pages whose pack is gone are looked for where a prune has moved them since
+//! they were looked up: whole chunks move, so that slots stay what they are.
 
 use std::{
+    borrow::Cow,
     num::NonZero,
     ops::Range,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
 };
 
 use holdfast_formats::PageSize;
-use holdfast_pipe::PageHash;
+use holdfast_pipe::{ObjectKey, PageHash};
 
 use super::source::ChunkSource;
 use crate::{
     error::{Damage, RepoError},
     lock::lock,
     names::ChunkRef,
-    pack::ChunkKind,
+    pack::{ChunkKind, PackRows},
 };
 
 /// Chunks of a pack are read together when no more than this lies between them.
@@ -26,7 +33,7 @@ const READ_BYTES_MAX: u64 = 8 << 20;
 /// One page that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageWant {
-    /// Where it is now: from entries that [`super::Backup::leaf`] gave.
+    /// Where it is: from entries that [`super::Backup::leaf`] gave.
     pub chunk: ChunkRef,
     /// Position in the chunk.
     pub slot: u32,
@@ -52,7 +59,7 @@ impl Default for FetchOptions {
 /// The wanted pages of one chunk, verified.
 #[derive(Debug)]
 pub struct ChunkPages<'a> {
-    /// What was wanted of it, by slot.
+    /// What was wanted of it, by slot. The chunk is where it was found.
     pub wants: &'a [PageWant],
     /// Size of its pages.
     pub page_size: PageSize,
@@ -85,6 +92,16 @@ struct Group {
     wants: Range<usize>,
 }
 
+/// The bytes of a group, sealed, with what opens them.
+struct SealedGroup {
+    rows: Arc<PackRows>,
+    key: Arc<ObjectKey>,
+    begin: u64,
+}
+
+/// What a thread reads into.
+type GroupBuffers = (Vec<u8>, Vec<u8>);
+
 impl ChunkSource {
     /// Fetches `wants`, which are sorted by chunk and slot, and calls `each` for every chunk of them, from several
     /// threads and in no order. `name` gives the caller's words for a token; errors use it. The first error ends it.
@@ -98,7 +115,7 @@ impl ChunkSource {
     where
         E: From<RepoError> + Send,
     {
-        let groups = self.groups(wants)?;
+        let (wants, groups) = self.located(wants)?;
         let next = AtomicUsize::new(0);
         let stopped = AtomicBool::new(false);
         let first_error = std::sync::Mutex::new(None);
@@ -106,7 +123,8 @@ impl ChunkSource {
             let mut buffers = (Vec::new(), Vec::new());
             while !stopped.load(Ordering::Relaxed) {
                 let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-                if let Err(error) = self.fetch_group(&wants[group.wants.clone()], &mut buffers, name, each) {
+                let fetched = self.fetch_group(&wants[group.wants.clone()], &mut buffers, name, each);
+                if let Err(error) = fetched {
                     stopped.store(true, Ordering::Relaxed);
                     lock(&first_error).get_or_insert(error);
                 }
@@ -120,6 +138,24 @@ impl ChunkSource {
             work();
         });
         lock(&first_error).take().map_or(Ok(()), Err)
+    }
+
+    /// The wants where their chunks are now, sorted by that, and cut into groups.
+    fn located<'w>(&self, wants: &'w [PageWant]) -> Result<(Cow<'w, [PageWant]>, Vec<Group>), RepoError> {
+        loop {
+            let known = self.prunes();
+            let has_moved = |want: &PageWant| known.resolve(want.chunk) != want.chunk;
+            let mut wants = Cow::Borrowed(wants);
+            if wants.iter().any(has_moved) {
+                let wants = wants.to_mut();
+                wants.iter_mut().for_each(|want| want.chunk = known.resolve(want.chunk));
+                wants.sort_by_key(|want| (want.chunk, want.slot));
+            }
+            match self.groups(&wants) {
+                Err(error) if error.is_missing() && self.moves().look_again(self.repo(), &known)? => {}
+                groups => return Ok((wants, groups?)),
+            }
+        }
     }
 
     /// Cuts the wants where another pack begins, where much lies between, or where a read would become long.
@@ -155,26 +191,53 @@ impl ChunkSource {
     fn fetch_group<E: From<RepoError>>(
         &self,
         wants: &[PageWant],
-        (sealed, plain): &mut (Vec<u8>, Vec<u8>),
+        buffers: &mut GroupBuffers,
         name: &(dyn Fn(u64) -> String + Sync),
         each: &(dyn Fn(ChunkPages<'_>) -> Result<(), E> + Sync),
     ) -> Result<(), E> {
-        let (Some(first), Some(last)) = (wants.first(), wants.last()) else { return Ok(()) };
+        let known = self.prunes();
+        match self.read_group(wants, &mut buffers.0) {
+            Ok(group) => self.give_group(wants, &group, buffers, name, each),
+            Err(error) if error.is_missing() && self.moves().look_again(self.repo(), &known)? => {
+                let (wants, groups) = self.located(wants)?;
+                groups
+                    .iter()
+                    .try_for_each(|group| self.fetch_group(&wants[group.wants.clone()], buffers, name, each))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads all chunks of one group.
+    fn read_group(&self, wants: &[PageWant], sealed: &mut Vec<u8>) -> Result<SealedGroup, RepoError> {
+        let (Some(first), Some(last)) = (wants.first(), wants.last()) else {
+            unreachable!("groups are cut where there is something wanted");
+        };
         let pack = first.chunk.pack;
         let rows = self.pack(pack)?;
         let (_, begin) = self.row(&rows, first.chunk)?;
         let (last_row, last_begin) = self.row(&rows, last.chunk)?;
         let len = last_begin + u64::from(last_row.sealed_len) - begin;
         sealed.resize(usize::try_from(len).unwrap_or(usize::MAX), 0);
-        let path = self.log().pack(pack);
-        self.repo().store().read_exact_at(&path, begin, sealed).map_err(RepoError::from)?;
-        let key = self.key(pack)?;
+        let read = self.repo().store().read_exact_at(&self.log().pack(pack), begin, sealed);
+        read.map_err(RepoError::of_needed)?;
+        Ok(SealedGroup { rows, key: self.key(pack)?, begin })
+    }
+
+    fn give_group<E: From<RepoError>>(
+        &self,
+        wants: &[PageWant],
+        SealedGroup { rows, key, begin }: &SealedGroup,
+        (sealed, plain): &mut GroupBuffers,
+        name: &(dyn Fn(u64) -> String + Sync),
+        each: &(dyn Fn(ChunkPages<'_>) -> Result<(), E> + Sync),
+    ) -> Result<(), E> {
         for wants in wants.chunk_by(|a, b| a.chunk == b.chunk) {
             let chunk = wants[0].chunk;
-            let (row, offset) = self.row(&rows, chunk)?;
+            let (row, offset) = self.row(rows, chunk)?;
             let from = usize::try_from(offset - begin).unwrap_or(usize::MAX);
             let bytes = &mut sealed[from..from + row.sealed_len as usize];
-            self.open_chunk(chunk, &row, &key, bytes, plain)?;
+            self.open_chunk(chunk, &row, key, bytes, plain)?;
             let ChunkKind::Pages(page_size) = row.kind else {
                 return Err(self.page_error(&wants[0], name, "its chunk holds no pages").into());
             };

@@ -1,4 +1,7 @@
 //! Fetches chunks: finds them through the moves of all prunes, reads, opens, decompresses.
+//!
+//! What is called a chunk *where it is now* was found so; what prunes have moved since then is found again by whoever
+//! only reads ([`Moves`]), and missed by whoever writes, who must plan anew.
 
 use std::{
     collections::HashMap,
@@ -11,8 +14,9 @@ use super::{cache::Cache, catalog::Catalog};
 use crate::{
     columns::PageEntry,
     error::{Damage, RepoError},
-    history::Prunes,
+    history::{History, Prunes},
     lock::lock,
+    moves::Moves,
     names::{ChunkRef, LogName, PackId},
     object::{HEADER_BYTES, ObjectKind, Place},
     pack::{ChunkKind, ChunkRow, Directory, PackRows},
@@ -28,7 +32,7 @@ const KEYS_MAX: usize = 4_096;
 pub struct ChunkSource {
     repo: Arc<Repo>,
     log: LogName,
-    prunes: Arc<Prunes>,
+    moves: Moves,
     catalog: Catalog,
     keys: Mutex<HashMap<PackId, Arc<ObjectKey>>>,
     /// Plain chunks of items and leaves, by where they are now and by the hash that they have.
@@ -49,13 +53,22 @@ pub(crate) struct LoadedLeaf {
 }
 
 impl ChunkSource {
-    /// The chunks of `log`; keeps at most `cache_bytes` of items and leaves.
-    #[must_use]
-    pub fn new(repo: Arc<Repo>, log: LogName, prunes: Arc<Prunes>, cache_bytes: usize) -> Self {
+    /// The chunks of the log of `history`; keeps at most `cache_bytes` of items and leaves.
+    pub fn new(repo: Arc<Repo>, history: &History, cache_bytes: usize) -> Result<Self, RepoError> {
+        let prunes = history.prunes(&repo)?;
+        Ok(Self::with_prunes(repo, history, prunes, cache_bytes))
+    }
+
+    pub(crate) fn with_prunes(
+        repo: Arc<Repo>,
+        history: &History,
+        prunes: Prunes,
+        cache_bytes: usize,
+    ) -> Self {
         Self {
             repo,
-            log,
-            prunes,
+            log: history.log().clone(),
+            moves: Moves::new(history, prunes),
             catalog: Catalog::new(),
             keys: Mutex::default(),
             chunks: Mutex::new(Cache::new(cache_bytes)),
@@ -74,16 +87,20 @@ impl ChunkSource {
         &self.log
     }
 
-    /// What prunes have declared dead or moved.
+    /// What prunes have declared dead or moved, as far as is known.
     #[must_use]
-    pub fn prunes(&self) -> &Prunes {
-        &self.prunes
+    pub fn prunes(&self) -> Arc<Prunes> {
+        self.moves.prunes()
     }
 
-    /// Where a chunk is now.
+    pub(crate) fn moves(&self) -> &Moves {
+        &self.moves
+    }
+
+    /// Where a chunk is now, as far as is known.
     #[must_use]
     pub fn resolve(&self, chunk: ChunkRef) -> ChunkRef {
-        self.prunes.resolve(chunk)
+        self.prunes().resolve(chunk)
     }
 
     /// Size and chunks of a pack.
@@ -106,7 +123,8 @@ impl ChunkSource {
         }
         let place = self.place(pack);
         let mut header = [0; HEADER_BYTES];
-        self.repo.store().read_exact_at(&place.path(), 0, &mut header)?;
+        let read = self.repo.store().read_exact_at(&place.path(), 0, &mut header);
+        read.map_err(RepoError::of_needed)?;
         let key = Arc::new(self.repo.object_key(&place, &header)?);
         let mut keys = lock(&self.keys);
         if keys.len() >= KEYS_MAX {
@@ -165,7 +183,8 @@ impl ChunkSource {
     fn read_sealed(&self, chunk: ChunkRef) -> Result<(ChunkRow, Vec<u8>), RepoError> {
         let (row, offset) = self.row(&*self.pack(chunk.pack)?, chunk)?;
         let mut sealed = vec![0; row.sealed_len as usize];
-        self.repo.store().read_exact_at(&self.log.pack(chunk.pack), offset, &mut sealed)?;
+        let read = self.repo.store().read_exact_at(&self.log.pack(chunk.pack), offset, &mut sealed);
+        read.map_err(RepoError::of_needed)?;
         Ok((row, sealed))
     }
 
@@ -175,6 +194,11 @@ impl ChunkSource {
         let mut plain = Vec::new();
         self.open_chunk(chunk, &row, &*self.key(chunk.pack)?, &mut sealed, &mut plain)?;
         Ok((row, plain))
+    }
+
+    /// One chunk, wherever it has gone since `chunk` was looked up, without the cache.
+    pub(crate) fn follow_chunk(&self, chunk: ChunkRef) -> Result<(ChunkRow, Vec<u8>), RepoError> {
+        self.moves.follow(&self.repo, chunk, &mut |chunk| self.read_chunk(chunk))
     }
 
     /// One chunk where it is now, opened: as its codec made it, and `plain`.
@@ -197,11 +221,11 @@ impl ChunkSource {
         hash: PageHash,
         kind: ChunkKind,
     ) -> Result<Arc<Vec<u8>>, RepoError> {
-        let chunk = self.resolve(chunk);
-        if let Some(plain) = lock(&self.chunks).get(&(chunk, hash)) {
+        if let Some(plain) = lock(&self.chunks).get(&(self.resolve(chunk), hash)) {
             return Ok(plain);
         }
-        let (row, plain) = self.read_chunk(chunk)?;
+        let (row, plain) = self.follow_chunk(chunk)?;
+        let chunk = self.resolve(chunk);
         if row.kind != kind {
             let what = "it holds something else than the reference to it says";
             return Err(self.damaged(chunk, Damage::Malformed { what }));
@@ -257,9 +281,10 @@ impl ChunkSource {
     /// Puts every chunk where it is now; returns the positions of entries that this changed.
     pub(crate) fn resolve_entries(&self, entries: &mut [PageEntry]) -> Vec<u32> {
         let mut moved = Vec::new();
+        let prunes = self.prunes();
         for (position, entry) in entries.iter_mut().enumerate() {
             if let PageEntry::Stored(page) = entry {
-                let chunk = self.resolve(page.chunk);
+                let chunk = prunes.resolve(page.chunk);
                 if chunk != page.chunk {
                     page.chunk = chunk;
                     moved.push(position as u32);

@@ -92,6 +92,7 @@ impl Adopted {
         if runs.is_empty() {
             return Ok(adopted);
         }
+        let prunes = source.prunes();
         let index_parts = list_index_parts(source.repo(), source.log())?;
         for run in runs {
             for part in index_parts.get(run).into_iter().flatten() {
@@ -102,7 +103,7 @@ impl Adopted {
                 };
                 for (part, rows) in listed {
                     let pack = PackId { run: *run, part };
-                    if source.prunes().may_reference(pack) {
+                    if prunes.may_reference(pack) {
                         adopted.packs.push(pack);
                         pages += rows.rows().iter().map(|row| u64::from(pages_in(row))).sum::<u64>();
                     }

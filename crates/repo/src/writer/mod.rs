@@ -150,9 +150,7 @@ impl BackupWriter {
     pub fn new(run: &Run, foundation: &Foundation, options: WriterOptions) -> Result<Self, WriteError> {
         let repo = run.repo();
         let budget = options.budget();
-        let prunes = Arc::new(run.history().prunes(repo)?);
-        let log = run.log().clone();
-        let source = Arc::new(ChunkSource::new(Arc::clone(repo), log, prunes, budget.base_bytes));
+        let source = Arc::new(ChunkSource::new(Arc::clone(repo), run.history(), budget.base_bytes)?);
         let meters = Arc::<WriterMeters>::default();
         let base = foundation.base.map(|base| Base::open(Arc::clone(&source), run.history(), base));
         let base = match base {

@@ -10,8 +10,13 @@ use holdfast_repo::{
     outcome::OutcomeType,
     prune::{PruneOptions, prune},
     reader::Backup,
+    refs::BackupRefs,
     run::RunOptions,
-    store::{ObjectPath, Store, mem::MemStore, read_all},
+    store::{
+        ObjectPath, Store,
+        mem::{ManualClock, MemStore},
+        read_all,
+    },
     writer::{BackupWriter, Foundation, WriterOptions},
 };
 
@@ -134,7 +139,7 @@ fn damage_of_any_object_is_found_and_named_and_never_restored() {
             }
             let world = copy(&pristine, &names);
             world.store.delete(std::slice::from_ref(path)).unwrap();
-            if !name.contains("/outcomes/") && !name.contains("/index/") {
+            if !name.contains("/index/") {
                 let report = check_all(&world);
                 assert!(
                     report.findings.iter().any(|finding| finding.object == name),
@@ -145,9 +150,10 @@ fn damage_of_any_object_is_found_and_named_and_never_restored() {
     }
 }
 
-/// Another store with the same objects.
+/// Another store with the same objects, an hour later: no lease is alive.
 pub fn copy(world: &World, names: &[(ObjectPath, u64)]) -> World {
-    let store = MemStore::new();
+    let clock = ManualClock::default();
+    let store = MemStore::with_clock(clock.clone());
     let mut everything: Vec<_> = names.iter().map(|(path, _)| path.clone()).collect();
     for prefix in ["", "keys/"] {
         world
@@ -163,6 +169,7 @@ pub fn copy(world: &World, names: &[(ObjectPath, u64)]) -> World {
         let bytes = read_all(&world.store, &path, 1 << 30).unwrap();
         store.create_if_absent(&path, &bytes).unwrap();
     }
+    clock.advance(Duration::from_secs(3600));
     let repo = Arc::new(open_repo(Arc::new(store.clone()), world.suite));
     World { repo, store, suite: world.suite, log: world.log.clone() }
 }
@@ -203,6 +210,64 @@ fn a_backup_heals_what_its_base_has_lost() {
     }
 }
 
+/// A deleted outcome leaves no gap where it was the newest. What its run had stored tells of it, until another run begins.
+#[test]
+fn that_the_newest_outcome_is_gone_is_found() {
+    let clock = ManualClock::default();
+    let store = MemStore::with_clock(clock.clone());
+    let world = World::over(store, Suite::None);
+    let mut source = Source::new();
+    source.insert("a".into(), SourceFile::random(&mut Random::new(3), 4096, 100 * 4096));
+    world.backup(&source, small_packs());
+    let found = || {
+        let findings = check_all(&world).findings;
+        findings.into_iter().map(|finding| (finding.severity, finding.object)).collect::<Vec<_>>()
+    };
+    let lost = |run| vec![(Severity::Lost, world.log.outcome(RunNo(run)).to_string())];
+
+    let running = world.begin();
+    assert_eq!(found(), [], "a run that lives");
+    running.write_backup_refs(&BackupRefs::default()).unwrap();
+    assert_eq!(found(), [], "and is about to end");
+    clock.advance(Duration::from_secs(3600));
+    assert_eq!(found(), lost(2), "or will not");
+    running.abandon("test").unwrap();
+    assert_eq!(found(), []);
+
+    world.backup(&source, small_packs());
+    world.store.delete(&[world.log.outcome(RunNo(3))]).unwrap();
+    assert_eq!(found(), [], "it may be about to end");
+    clock.advance(Duration::from_secs(3600));
+    assert_eq!(found(), lost(3));
+    world.store.delete(&[world.log.outcome(RunNo(2))]).unwrap();
+    assert_eq!(found(), [lost(2), lost(3)].concat(), "two of them: the earlier one for certain");
+    assert!(check_all(&world).stops_runs);
+}
+
+#[test]
+fn a_pack_that_is_gone_is_damage_wherever_it_is_missed() {
+    let (world, _) = world_of_two(Suite::None);
+    let all = objects(&world);
+    for (path, _) in all.iter().filter(|(path, _)| path.as_str().contains("/packs/")) {
+        let world = copy(&world, &all);
+        let read = |backup: &Backup| {
+            backup.items().try_for_each(|item| {
+                backup.read_file(&item?, &mut |_| Ok::<_, RepoError>(()))?;
+                Ok::<_, RepoError>(())
+            })
+        };
+        let before = world.open(RunNo(1)).unwrap();
+        world.store.delete(std::slice::from_ref(path)).unwrap();
+        for error in [world.open(RunNo(1)).and_then(|backup| read(&backup)), read(&before)]
+            .into_iter()
+            .filter_map(Result::err)
+        {
+            let is_it = matches!(&error, RepoError::Damaged { damage: Damage::Missing, object } if object == path.as_str());
+            assert!(is_it, "{error}");
+        }
+    }
+}
+
 /// Packs are sealed to the public read key, which every writer holds: one who can also replace objects puts packs of his
 /// own in the place of an earlier backup's, of the same shape and consistent in themselves.
 #[test]
@@ -226,9 +291,12 @@ fn packs_that_another_writer_has_put_in_the_place_of_ours_are_not_believed() {
         assert!(replaced > 1);
         let error = world.open(RunNo(1)).err().expect("the forged packs were believed");
         assert!(matches!(error, RepoError::Damaged { damage: Damage::NotAsRecorded, .. }), "{error}");
-        assert!(check_all(&world).findings.iter().any(|finding| {
-            finding.severity == Severity::Lost && finding.backups.contains(&RunNo(1))
-        }));
+        assert!(
+            check_all(&world)
+                .findings
+                .iter()
+                .any(|finding| { finding.severity == Severity::Lost && finding.backups.contains(&RunNo(1)) })
+        );
     }
 }
 
@@ -245,10 +313,11 @@ fn every_reference_to_leaves_and_items_says_what_must_be_there() {
     root.hash.0[3] ^= 1;
     // Another handle, which has nothing of it in memory that it has checked, says the same.
     for backup in [backup, world.open(RunNo(2)).unwrap()] {
-        for error in [backup.leaf(&item, 0).unwrap_err(), backup.items_of(&root).unwrap_err()] {
-            assert!(matches!(error, RepoError::Damaged { damage: Damage::NotAsRecorded, .. }), "{error}");
-        }
+        let error = backup.leaf(&item, 0).unwrap_err();
+        assert!(matches!(error, RepoError::Damaged { damage: Damage::NotAsRecorded, .. }), "{error}");
     }
+    let error = world.open(RunNo(2)).unwrap().items_of(&root).unwrap_err();
+    assert!(matches!(error, RepoError::Damaged { damage: Damage::NotAsRecorded, .. }), "{error}");
 }
 
 fn expire_all(world: &World, runs: Vec<RunNo>) {

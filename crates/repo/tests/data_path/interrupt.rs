@@ -85,8 +85,7 @@ fn a_prune_ends_soon_after_it_was_asked_to_and_leaves_the_repository_whole() {
     let mut interrupted = 0;
     for n in (1..).step_by(15) {
         let (repo, interrupt, _) = interrupted_at(&world, n);
-        let prunes = Arc::new(world.history().prunes(&repo).unwrap());
-        let source = ChunkSource::new(Arc::clone(&repo), world.log.clone(), prunes, 8 << 20);
+        let source = ChunkSource::new(Arc::clone(&repo), &world.history(), 8 << 20).unwrap();
         let mut rewriter = ChunkRewriter::new(
             Arc::new(source),
             WriterOptions { pack_target_bytes: 16 << 20, ..small_packs() },

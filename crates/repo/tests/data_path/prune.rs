@@ -1,10 +1,17 @@
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
-    ChunkRef, Folder, PackId, Repo, RunNo,
+    ChunkRef, Folder, PackId, Repo, RepoError, RunNo,
     check::{CheckOptions, check},
     expire::{ExpireRequest, expire},
+    item::Item,
     outcome::{Intent, OutcomeType},
     prune::{PruneError, PruneOptions, PrunePlan, Pruned, plan_prune, prune},
     reader::ChunkSource,
@@ -41,8 +48,7 @@ fn try_prune(world: &World, repo: &Arc<Repo>, writing: WriterOptions) -> Result<
 }
 
 fn rewriter(world: &World, repo: &Arc<Repo>, writing: WriterOptions) -> ChunkRewriter {
-    let prunes = Arc::new(world.history().prunes(&world.repo).unwrap());
-    let source = ChunkSource::new(Arc::clone(repo), world.log.clone(), prunes, 8 << 20);
+    let source = ChunkSource::new(Arc::clone(repo), &world.history(), 8 << 20).unwrap();
     ChunkRewriter::new(Arc::new(source), writing)
 }
 
@@ -62,11 +68,10 @@ fn drop_backups(world: &World, runs: &[RunNo]) {
 
 /// Backups #1 to #3, of which the newest needs some of each one's pack.
 fn world_of_three() -> (World, Source) {
-    world_of_three_in(MemStore::new(), large_packs)
+    world_of_three_in(World::new(Suite::X25519Aes256Gcm), large_packs)
 }
 
-fn world_of_three_in(store: MemStore, packs: fn() -> WriterOptions) -> (World, Source) {
-    let world = World::over(store, Suite::X25519Aes256Gcm);
+fn world_of_three_in(world: World, packs: fn() -> WriterOptions) -> (World, Source) {
     let mut random = Random::new(29);
     let mut source = Source::new();
     source.insert("big".into(), SourceFile::random(&mut random, 1024, 9_000 * 1024));
@@ -133,7 +138,7 @@ fn what_is_due_is_swept_where_no_run_can_begin() {
 /// Two backups dropped, so that packs are dead as a whole and in part, and what is needed of the latter is more than
 /// `room` bytes.
 fn world_with_little_room(store: MemStore, room: u64) -> (World, Source) {
-    let (world, source) = world_of_three_in(store, small_packs);
+    let (world, source) = world_of_three_in(World::over(store, Suite::X25519Aes256Gcm), small_packs);
     drop_backups(&world, &[RunNo(1), RunNo(2)]);
     let wanted = try_plan(&world);
     assert!(!wanted.dead.is_empty(), "{wanted:?}");
@@ -261,6 +266,67 @@ fn a_backup_heals_what_its_base_has_lost_since_it_moved() {
         let (run, _) = world.backup(&source, small_packs());
         world.assert_is(run, &source);
     }
+}
+
+/// A restore that takes longer than the grace, while prunes move what it reads, twice.
+#[test]
+fn what_moves_while_it_is_read_is_found_where_it_went() {
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        let (world, source) = world_of_three_in(World::over(MemStore::new(), suite), large_packs);
+        let [backup, unread] = [(); 2].map(|()| world.open(RunNo(3)).unwrap());
+        let items: Vec<Item> = backup.items().collect::<Result<_, _>>().unwrap();
+        let wants = wants(&backup, &items);
+        let before = packs(&world);
+        for dropped in [1, 2] {
+            drop_backups(&world, &[RunNo(dropped)]);
+            assert!(prune_all(&world) > 0);
+        }
+        prune_all(&world);
+        let gone = before.iter().filter(|pack| !packs(&world).contains(pack)).count();
+        assert!(gone > 0 && dead_packs(&world) == 0);
+        assert_fetched(&backup, &items, &wants, &source);
+        for item in unread.items() {
+            let item = item.unwrap();
+            let mut bytes = Vec::new();
+            let mut sink = |part: &[u8]| {
+                bytes.extend_from_slice(part);
+                Ok::<_, RepoError>(())
+            };
+            unread.read_file(&item, &mut sink).unwrap();
+            assert!(bytes == source[&item.path.to_string()].bytes);
+        }
+    }
+}
+
+/// At whatever point of the check others drop backups, move what the rest needs, and delete what nothing does.
+#[test]
+fn a_check_beside_an_expiry_and_prunes_finds_nothing() {
+    let (pristine, _) = world_of_three();
+    let mut disturbed = 0;
+    for at in (1..).step_by(17) {
+        let world = Arc::new(copy(&pristine, &objects(&pristine)));
+        let other = Arc::clone(&world);
+        let done = Arc::new(AtomicBool::new(false));
+        let is_done = Arc::clone(&done);
+        let store = FaultyStore::new(Arc::new(world.store.clone()), move |call| {
+            if call.number >= at && call.path.starts_with("sources/") && !done.swap(true, Ordering::SeqCst) {
+                drop_backups(&other, &[RunNo(1), RunNo(2)]);
+                assert!(prune_all(&other) > 0);
+                prune_all(&other);
+            }
+            None
+        });
+        let repo = Arc::new(open_repo(Arc::new(store), world.suite));
+        let options = CheckOptions { read_data: Some(1.0), threads: 1, ..CheckOptions::default() };
+        let report = check(&repo, &world.log, options).unwrap();
+        assert!(report.findings.is_empty(), "disturbed at call {at}: {:?}", report.findings);
+        assert_eq!(report.packs, report.packs_read);
+        if !is_done.load(Ordering::SeqCst) {
+            break;
+        }
+        disturbed += 1;
+    }
+    assert!(disturbed > 5, "{disturbed}");
 }
 
 #[test]

@@ -227,42 +227,11 @@ impl World {
             assert!(bytes == expected.bytes, "{} of {run} differs", item.path);
             assert_eq!(backup.find(&item.path).unwrap().as_ref(), Some(item));
         }
-        self.assert_fetched(&backup, &items, source);
+        for (item, holes) in items.iter().zip(items.iter().map(|item| holes(&backup, item))) {
+            assert_eq!(holes, source[&item.path.to_string()].holes, "{} of {run}", item.path);
+        }
+        assert_fetched(&backup, &items, &wants(&backup, &items), source);
         self.assert_refs(run, &backup, &items);
-    }
-
-    fn assert_fetched(&self, backup: &Backup, items: &[Item], source: &Source) {
-        let mut wants = Vec::new();
-        let mut files: Vec<Vec<u8>> = Vec::new();
-        for (file, item) in items.iter().enumerate() {
-            files.push(vec![0; item.page_count() as usize * item.page_size.bytes()]);
-            for (page, entry) in entries(backup, item).into_iter().enumerate() {
-                let expected = &source[&item.path.to_string()];
-                assert_eq!(entry == PageEntry::Hole, expected.holes.contains(&(page as u64)));
-                if let PageEntry::Stored(stored) = entry {
-                    let token = (file as u64) << 32 | page as u64;
-                    wants.push(PageWant { chunk: stored.chunk, slot: stored.slot, hash: stored.hash, token });
-                }
-            }
-        }
-        wants.sort_by_key(|want| (want.chunk, want.slot));
-        let files = Mutex::new(files);
-        backup
-            .source()
-            .fetch_pages(&wants, FetchOptions { threads: 3 }, &|token| format!("page {token}"), &|pages| {
-                for (position, want) in pages.wants.iter().enumerate() {
-                    let len = pages.page_size.bytes();
-                    let begin = (want.token & 0xffff_ffff) as usize * len;
-                    files.lock().unwrap()[(want.token >> 32) as usize][begin..begin + len]
-                        .copy_from_slice(pages.page(position));
-                }
-                Ok::<_, RepoError>(())
-            })
-            .unwrap();
-        for (item, bytes) in items.iter().zip(files.into_inner().unwrap()) {
-            let expected = &source[&item.path.to_string()].bytes;
-            assert!(bytes[..expected.len()] == expected[..], "{} differs", item.path);
-        }
     }
 
     /// The refs agree with the page maps, exactly, for chunks of pages.
@@ -293,6 +262,48 @@ impl World {
             }
         }
         assert!(mapped.is_empty(), "the refs of {run} miss {:?}", mapped.keys());
+    }
+}
+
+fn holes(backup: &Backup, item: &Item) -> BTreeSet<u64> {
+    let entries = (0..).zip(entries(backup, item));
+    entries.filter(|(_, entry)| *entry == PageEntry::Hole).map(|(page, _)| page).collect()
+}
+
+/// All stored pages of a backup, where they are now. The token is the item's position and the page.
+pub fn wants(backup: &Backup, items: &[Item]) -> Vec<PageWant> {
+    let mut wants = Vec::new();
+    for (file, item) in (0..).zip(items) {
+        for (page, entry) in (0..).zip(entries(backup, item)) {
+            if let PageEntry::Stored(stored) = entry {
+                let token = file << 32 | page;
+                wants.push(PageWant { chunk: stored.chunk, slot: stored.slot, hash: stored.hash, token });
+            }
+        }
+    }
+    wants.sort_by_key(|want| (want.chunk, want.slot));
+    wants
+}
+
+/// What `wants` leads to is `source`.
+pub fn assert_fetched(backup: &Backup, items: &[Item], wants: &[PageWant], source: &Source) {
+    let blank = |item: &Item| vec![0; item.page_count() as usize * item.page_size.bytes()];
+    let files: Mutex<Vec<Vec<u8>>> = Mutex::new(items.iter().map(blank).collect());
+    backup
+        .source()
+        .fetch_pages(wants, FetchOptions { threads: 3 }, &|token| format!("page {token}"), &|pages| {
+            for (position, want) in pages.wants.iter().enumerate() {
+                let len = pages.page_size.bytes();
+                let begin = (want.token & 0xffff_ffff) as usize * len;
+                files.lock().unwrap()[(want.token >> 32) as usize][begin..begin + len]
+                    .copy_from_slice(pages.page(position));
+            }
+            Ok::<_, RepoError>(())
+        })
+        .unwrap();
+    for (item, bytes) in items.iter().zip(files.into_inner().unwrap()) {
+        let expected = &source[&item.path.to_string()].bytes;
+        assert!(bytes[..expected.len()] == expected[..], "{} differs", item.path);
     }
 }
 

@@ -186,9 +186,12 @@ fn standing_in(repo: &Repo) -> Vec<u64> {
 
 const READ_ALL: Option<f64> = Some(1.0);
 
-/// Finds nothing wrong with anything that stands.
+/// Finds nothing wrong with anything that stands. Of a run that died with all but its outcome stored, nothing tells that
+/// it had none.
 fn check_all(repo: &Arc<Repo>, read_data: Option<f64>) {
-    let report = check(repo, &log(), CheckOptions { read_data, ..CheckOptions::default() }).unwrap();
+    let mut report = check(repo, &log(), CheckOptions { read_data, ..CheckOptions::default() }).unwrap();
+    let unended = log().outcome(History::read(repo, &log()).unwrap().next_run()).to_string();
+    report.findings.retain(|finding| finding.object != unended);
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
     assert_eq!(report.backups, standing_in(repo).len() as u64);
 }

@@ -44,8 +44,8 @@ fn everything() -> PruneOptions {
 }
 
 fn rewriter(repo: &Arc<Repo>, log: &LogName, hooks: Hooks) -> ChunkRewriter {
-    let prunes = History::read(repo, log).unwrap().prunes(repo).unwrap();
-    let source = ChunkSource::new(Arc::clone(repo), log.clone(), Arc::new(prunes), 32 << 20);
+    let history = History::read(repo, log).unwrap();
+    let source = ChunkSource::new(Arc::clone(repo), &history, 32 << 20).unwrap();
     ChunkRewriter::new(Arc::new(source), WriterOptions { hooks, ..WriterOptions::default() })
 }
 

@@ -30,8 +30,10 @@ pub(crate) enum Mutation {
     NoGrace,
     /// A backup takes over what any run left that came to nothing, not only what a backup did.
     AdoptsFromPrunes,
-    /// A read does not look again for chunks that have moved.
+    /// A read does not look for chunks that have moved.
     MovesAreIgnored,
+    /// A read does not look again for chunks that have moved since it began.
+    NeverLooksAgain,
 }
 
 fn seeds_from_environment() -> Vec<u64> {
@@ -67,6 +69,7 @@ fn every_deliberate_defect_is_found() {
         Mutation::NoGrace,
         Mutation::AdoptsFromPrunes,
         Mutation::MovesAreIgnored,
+        Mutation::NeverLooksAgain,
     ] {
         let found = (1..=400).find_map(|seed| Some((seed, try_seed(seed, mutation).err()?)));
         let (seed, violation) = found.unwrap_or_else(|| panic!("{mutation:?} was not found"));
