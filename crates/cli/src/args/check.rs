@@ -11,7 +11,7 @@ Examples:
 
 /// Check that the repository is whole.
 ///
-/// Without --read-data: that every object a backup needs is there, is signed, has the right size, and that all references agree.
+/// Without --read-data: that outcomes are signed and in order, that every pack a backup needs is there with the size that was recorded, and that every backup opens. With it also what is in them: every chunk of the packs that are read, and for every backup that its page maps lead to pages with the right hashes and agree with what prune goes by.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct CheckArgs {

@@ -31,7 +31,7 @@ pub(crate) struct ResourceArgs {
     pub(crate) encrypt_threads: Option<usize>,
 
     /// Most to read each second while the server writes, for example 50M; redo and what is read under a lock are never
-    /// held up [default: no limit]
+    /// held up; 0 is no limit [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit_rate: Option<ByteSize>,
 
@@ -62,6 +62,11 @@ pub(crate) struct ResourceArgs {
 }
 
 impl ResourceArgs {
+    /// Bytes to read each second at most; the outer `None` where nothing was said.
+    pub(crate) fn read_bytes_per_s_max(&self) -> Option<Option<u64>> {
+        self.limit_rate.map(|ByteSize(bytes)| (bytes > 0).then_some(bytes))
+    }
+
     /// What was typed, and for the rest what the file says.
     pub(crate) fn or(self, file: Self) -> Self {
         Self {
@@ -90,4 +95,21 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
 
 fn compression<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Compression>, D::Error> {
     String::deserialize(deserializer)?.parse().map(Some).map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in other tools. A rate at which nothing is ever read is no use to anybody.
+    #[test]
+    fn a_limit_of_nothing_is_no_limit() {
+        let limit = |text: &str| ResourceArgs { limit_rate: text.parse().ok(), ..Default::default() };
+        assert_eq!(limit("0").read_bytes_per_s_max(), Some(None));
+        assert_eq!(limit("0M").read_bytes_per_s_max(), Some(None));
+        assert_eq!(limit("1M").read_bytes_per_s_max(), Some(Some(1 << 20)));
+        assert_eq!(ResourceArgs::default().read_bytes_per_s_max(), None);
+        // What is typed wins over the file, also where it lifts the file's limit.
+        assert_eq!(limit("0").or(limit("1M")).read_bytes_per_s_max(), Some(None));
+    }
 }

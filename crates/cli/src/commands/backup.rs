@@ -74,7 +74,7 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
             Some(size) => usize::try_from(size.0).unwrap_or(usize::MAX),
             None => chosen.memory_bytes,
         },
-        read_bytes_per_s_max: resources.limit_rate.map(|rate| rate.0).or(chosen.read_bytes_per_s_max),
+        read_bytes_per_s_max: resources.read_bytes_per_s_max().unwrap_or(chosen.read_bytes_per_s_max),
         spool_dir: resources.spool_dir.or(chosen.spool_dir),
         redo_spool_max_bytes: resources.spool_max.map_or(chosen.redo_spool_max_bytes, |it| it.0),
         max_rewrite_fraction: resources.max_rewrite.map_or(chosen.max_rewrite_fraction, |it| it.fraction()),
