@@ -8,7 +8,10 @@
 //! - the CRC-32C covers records and nonce, **not the marker**: so the marker can be rewritten, and a mini-transaction
 //!   moved to another file offset.
 //!
-//! Nothing in an mtr tells its LSN. Lengths stay in clear in an encrypted log, file names and space ids do not.
+//! Nothing in an mtr tells its LSN.
+//!
+//! In an encrypted log what each record is, how long it is and which page it changes stay in clear; the data of pages,
+//! and all of a file record but its kind and its length, do not. The cipher keeps every length.
 
 use std::ops::Range;
 
@@ -94,11 +97,60 @@ pub enum FileOp<'a> {
         /// The checkpoint's LSN.
         lsn: Lsn,
     },
+    /// One of these in an encrypted log.
+    Hidden {
+        /// Which.
+        kind: FileOpKind,
+        /// Length of what follows the record's own length: [`hidden_bytes`] of what it names.
+        bytes: usize,
+    },
     /// A record of a kind or form not known here. The server's recovery refuses such a log; so should a copy.
     Unknown {
         /// The record's first byte.
         kind: u8,
     },
+}
+
+/// What a file record notes, where no more can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOpKind {
+    /// [`FileOp::Create`].
+    Create,
+    /// [`FileOp::Delete`].
+    Delete,
+    /// [`FileOp::Rename`].
+    Rename,
+    /// [`FileOp::Modify`].
+    Modify,
+    /// [`FileOp::Checkpoint`].
+    Checkpoint,
+}
+
+impl FileOpKind {
+    fn of(kind: u8) -> Option<FileOpKind> {
+        match kind & 0xF0 {
+            0x80 => Some(FileOpKind::Create),
+            0x90 => Some(FileOpKind::Delete),
+            0xA0 => Some(FileOpKind::Rename),
+            0xB0 => Some(FileOpKind::Modify),
+            0xF0 => Some(FileOpKind::Checkpoint),
+            _ => None,
+        }
+    }
+}
+
+/// How long a file record about `space` is that names `path_bytes` bytes: of a path, or of two and the zero between
+/// them.
+pub fn hidden_bytes(space: SpaceId, path_bytes: usize) -> usize {
+    let space_bytes = match space.0 {
+        0..0x80 => 1,
+        0x80..0x4080 => 2,
+        0x4080..0x20_4080 => 3,
+        0x20_4080..0x1020_4080 => 4,
+        0x1020_4080.. => 5,
+    };
+    const PAGE_BYTES: usize = 1;
+    space_bytes + PAGE_BYTES + path_bytes
 }
 
 impl<'a> FileOp<'a> {
@@ -109,7 +161,7 @@ impl<'a> FileOp<'a> {
                 (Some(path), None)
             }
             FileOp::Rename { from, to, .. } => (Some(from), Some(to)),
-            FileOp::Checkpoint { .. } | FileOp::Unknown { .. } => (None, None),
+            FileOp::Checkpoint { .. } | FileOp::Hidden { .. } | FileOp::Unknown { .. } => (None, None),
         };
         first.into_iter().chain(second)
     }
@@ -135,8 +187,8 @@ impl MtrWalker {
     /// be the start of a mini-transaction.
     ///
     /// Rewrites each of their markers to 1, so that what was walked is linear. Calls `on_file` with the LSN of the
-    /// mini-transaction and each file operation in it; never when the log is encrypted. Stops at the first boundary
-    /// at or after `limit`.
+    /// mini-transaction and each file operation in it, [hidden](FileOp::Hidden) ones where the log is encrypted. Stops
+    /// at the first boundary at or after `limit`.
     pub fn walk(
         &self,
         buf: &mut [u8],
@@ -156,19 +208,15 @@ impl MtrWalker {
             };
             let bytes = &mut buf[walked.bytes..walked.bytes + mtr.bytes];
             bytes[mtr.marker_at] = 1;
-            if self.names_files(bytes) {
+            if begins_with_files(bytes) {
                 for record in file_records(&bytes[..mtr.marker_at]) {
-                    on_file(lsn, record.op(bytes));
+                    let hidden = self.nonce_bytes > 0;
+                    on_file(lsn, if hidden { record.hidden_op() } else { record.op(bytes) });
                 }
             }
             walked.bytes += mtr.bytes;
             walked.mtrs += 1;
         }
-    }
-
-    /// Whether an mtr begins with file records, readable here.
-    pub(super) fn names_files(&self, mtr: &[u8]) -> bool {
-        self.nonce_bytes == 0 && mtr.first().is_some_and(|&kind| kind & WITHOUT_PAGE != 0)
     }
 
     /// The mini-transaction at the start of `buf`, if it is complete and valid.
@@ -196,6 +244,11 @@ impl MtrWalker {
         let lap = lsn.0.wrapping_sub(self.first_lsn.0) / self.capacity;
         u8::from(lap & 1 == 0)
     }
+}
+
+/// Whether an mtr begins with file records.
+pub(super) fn begins_with_files(mtr: &[u8]) -> bool {
+    mtr.first().is_some_and(|&kind| kind & WITHOUT_PAGE != 0)
 }
 
 /// One mini-transaction, by offsets from its start.
@@ -257,6 +310,8 @@ fn varint(bytes: &[u8]) -> Option<(u32, usize)> {
 #[derive(Clone, Debug)]
 pub(super) struct FileRecord {
     kind: u8,
+    /// Behind the record's length.
+    bytes: usize,
     space: SpaceId,
     /// Paths or LSN; `None` when the head of the record makes no sense.
     payload: Option<Range<usize>>,
@@ -267,22 +322,32 @@ impl FileRecord {
         self.known(mtr).unwrap_or(FileOp::Unknown { kind: self.kind })
     }
 
+    /// What can be told without the key.
+    fn hidden_op(&self) -> FileOp<'static> {
+        match FileOpKind::of(self.kind) {
+            Some(kind) => FileOp::Hidden { kind, bytes: self.bytes },
+            None => FileOp::Unknown { kind: self.kind },
+        }
+    }
+
     fn known<'a>(&self, mtr: &'a [u8]) -> Option<FileOp<'a>> {
         let space = self.space;
         let payload = mtr.get(self.payload.clone()?)?;
         let path = || (!payload.is_empty() && !payload.contains(&0)).then_some(payload);
-        match self.kind & 0xF0 {
-            0x80 => Some(FileOp::Create { space, path: path()? }),
-            0x90 => Some(FileOp::Delete { space, path: path()? }),
-            0xA0 => {
+        match FileOpKind::of(self.kind)? {
+            FileOpKind::Create => Some(FileOp::Create { space, path: path()? }),
+            FileOpKind::Delete => Some(FileOp::Delete { space, path: path()? }),
+            FileOpKind::Rename => {
                 let mut names = payload.split(|&byte| byte == 0);
                 let (from, to) = (names.next()?, names.next()?);
                 let well_formed = names.next().is_none() && !from.is_empty() && !to.is_empty();
                 well_formed.then_some(FileOp::Rename { space, from, to })
             }
-            0xB0 => Some(FileOp::Modify { space, path: path()? }),
-            0xF0 if payload.len() == 8 => Some(FileOp::Checkpoint { lsn: Lsn(be::u64_at(payload, 0)?) }),
-            _ => None,
+            FileOpKind::Modify => Some(FileOp::Modify { space, path: path()? }),
+            FileOpKind::Checkpoint if payload.len() == 8 => {
+                Some(FileOp::Checkpoint { lsn: Lsn(be::u64_at(payload, 0)?) })
+            }
+            FileOpKind::Checkpoint => None,
         }
     }
 
@@ -318,6 +383,7 @@ pub(super) fn file_records(records: &[u8]) -> impl Iterator<Item = FileRecord> {
 }
 
 fn file_record(kind: u8, records: &[u8], body: usize, end: usize) -> FileRecord {
+    let bytes = end - body;
     let head = || {
         let bytes = records.get(body..end)?;
         let (space, space_bytes) = varint(bytes)?;
@@ -325,7 +391,7 @@ fn file_record(kind: u8, records: &[u8], body: usize, end: usize) -> FileRecord 
         Some((SpaceId(space), body + space_bytes + page_bytes..end))
     };
     match head() {
-        Some((space, payload)) => FileRecord { kind, space, payload: Some(payload) },
-        None => FileRecord { kind, space: SpaceId::SYSTEM, payload: None },
+        Some((space, payload)) => FileRecord { kind, bytes, space, payload: Some(payload) },
+        None => FileRecord { kind, bytes, space: SpaceId::SYSTEM, payload: None },
     }
 }

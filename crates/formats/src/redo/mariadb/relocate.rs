@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use super::mtr::{FileOp, MtrWalker, WalkStop, file_records};
+use super::mtr::{FileOp, MtrWalker, WalkStop, begins_with_files, file_records};
 use crate::{Lsn, checksum};
 
 /// The absolute paths that file records name. Feed it every [`FileOp`] of a walk.
@@ -132,7 +132,7 @@ impl PathRelocator {
                 Err(stop) => return Err(RelocateError::Damaged { lsn, stop }),
             };
             let bytes = &mut buf[done.bytes..done.bytes + mtr.bytes];
-            if walker.names_files(bytes) {
+            if begins_with_files(bytes) {
                 let (records, rest) = bytes.split_at_mut(mtr.marker_at);
                 let changed = self.rewrite_records(records, lsn)?;
                 if changed > 0 {

@@ -1,7 +1,7 @@
 //! Walking and relocating, on mini-transactions built by hand.
 
 use super::header::tests::prefix;
-use super::mtr::{FileOp, MtrWalker, WalkStop};
+use super::mtr::{FileOp, FileOpKind, MtrWalker, WalkStop};
 use super::relocate::{AbsolutePaths, PathRelocator, RelocateError, Relocated};
 use super::*;
 use crate::{Lsn, SpaceId, checksum};
@@ -130,11 +130,41 @@ fn nothing_written_and_damage_stop_the_walk() {
 fn an_encrypted_log_is_walked_without_the_key() {
     let records = file_record(0x90, 3, b"./db/t.ibd");
     let mut bytes = mtr(&records, 0, Some(*b"12345678"));
-    let mut seen = 0;
-    let walked = circle(4096, 50, true).walk(&mut bytes, Lsn(4096 + 50), None, |_, _| seen += 1);
-    assert_eq!((walked.bytes, walked.mtrs, seen), (bytes.len(), 1, 0), "names are ciphertext");
+    let walked = circle(4096, 50, true).walk(&mut bytes, Lsn(4096 + 50), None, |_, _| ());
+    assert_eq!((walked.bytes, walked.mtrs), (bytes.len(), 1));
     assert_eq!(bytes, mtr(&records, 1, Some(*b"12345678")));
     assert_eq!(walk(MtrWalker::linear(false), &mut bytes, 1, None).2, WalkStop::CrcMismatch);
+}
+
+/// Whatever the ciphertext is, kinds and lengths are those of the plain records.
+#[test]
+fn file_operations_of_an_encrypted_log_are_told_by_kind_and_length() {
+    let scrambled = |kind: u8, space: u32, names: &[u8]| {
+        let mut record = file_record(kind, space, names);
+        let head = if names.len() + 3 < 16 { 1 } else { 2 };
+        record[head..].iter_mut().for_each(|byte| *byte ^= 0xA5);
+        record
+    };
+    let long = [b'x'; 90];
+    let records = [
+        scrambled(0x80, 3, b"./db/t.ibd"),
+        scrambled(0x90, 0x4100, b"./db/t.ibd"),
+        scrambled(0xA0, 0x90, &long),
+        scrambled(0xB0, u32::MAX >> 11, &long),
+        record(0xC0, b"strange"),
+    ];
+    let mut seen = Vec::new();
+    let mut bytes = mtr(&records.concat(), 1, Some(*b"12345678"));
+    MtrWalker::linear(true).walk(&mut bytes, Lsn(1), None, |_, op| seen.push(format!("{op:?}")));
+    let hidden = |kind, space, bytes| FileOp::Hidden { kind, bytes: hidden_bytes(SpaceId(space), bytes) };
+    let expected = [
+        hidden(FileOpKind::Create, 3, 10),
+        hidden(FileOpKind::Delete, 0x4100, 10),
+        hidden(FileOpKind::Rename, 0x90, 90),
+        hidden(FileOpKind::Modify, u32::MAX >> 11, 90),
+        FileOp::Unknown { kind: 0xC0 | 7 },
+    ];
+    assert_eq!(seen, expected.map(|op| format!("{op:?}")));
 }
 
 #[test]

@@ -29,7 +29,7 @@ use crate::{
     source::{RedoProgress, page_reader::ReadMode, spool::Spool},
 };
 
-pub use self::notes::FileNotes;
+pub use self::notes::{FileNotes, HiddenNotes};
 
 mod bound;
 mod circle;
