@@ -391,10 +391,14 @@ pub fn tablespaces(session: &mut Session) -> Result<BTreeMap<SpaceId, Tablespace
     Ok(spaces)
 }
 
-/// MariaDB: the tablespace of each InnoDB table, by table id. DISCARD gives a table a new id.
-pub fn mariadb_tables(session: &mut Session) -> Result<BTreeMap<u64, SpaceId>, SqlError> {
-    let rows = session.rows("SELECT table_id AS id, space FROM information_schema.innodb_sys_tables")?;
-    rows.iter().map(|row| Ok((row.number("id")?, SpaceId(row.number("space")?)))).collect()
+/// MariaDB: the ids of the InnoDB tables in each tablespace, opened or not. DISCARD gives a table a new id, and nothing
+/// else does without giving it a new tablespace too.
+pub fn mariadb_tables(session: &mut Session) -> Result<BTreeMap<SpaceId, BTreeSet<u64>>, SqlError> {
+    let mut tables = BTreeMap::<_, BTreeSet<_>>::new();
+    for row in session.rows("SELECT table_id AS id, space FROM information_schema.innodb_sys_tables")? {
+        tables.entry(SpaceId(row.number("space")?)).or_default().insert(row.number("id")?);
+    }
+    Ok(tables)
 }
 
 /// A file of a tablespace, wherever it is (MySQL).

@@ -93,7 +93,11 @@ fn spaces() {
         assert_ne!(before.space, after.space);
         if server.kind().is_mariadb() {
             assert_eq!(after.file.as_deref(), Some("./d/t.ibd"));
-            assert!(mariadb_tables(&mut session).unwrap().values().any(|space| *space == after.space));
+            let mut ids = || mariadb_tables(&mut session).unwrap().remove(&after.space).unwrap();
+            let before = ids();
+            server.exec("ALTER TABLE d.t DISCARD TABLESPACE").unwrap();
+            let after = ids();
+            assert!(after.len() == 1 && after != before, "DISCARD gives another id: {before:?} {after:?}");
         } else {
             assert_eq!(after.state.as_deref(), Some("normal"));
             assert!(after.table_ids.is_disjoint(&before.table_ids) && after.index_ids.len() == 1);

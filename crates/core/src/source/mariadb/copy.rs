@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, io, path::PathBuf};
 
-use super::{Capture, aria, layout::When};
+use super::{
+    Capture, aria,
+    discarded::{Changes, can_be_imported},
+    layout::When,
+};
 use crate::{
     error::{Error, Result},
     event::Event,
@@ -45,6 +49,7 @@ impl Capture<'_> {
         let bytes = listing.tablespaces.iter().map(|found| found.entry.size_bytes).sum::<u64>()
             + listing.others.values().map(|entry| entry.size_bytes).sum::<u64>();
         self.copier.context.progress.expect(bytes);
+        self.warn_of_fixed_places(&listing.tablespaces);
         self.copy_tablespaces(listing.tablespaces)?;
         point("backup.tablespaces.copied");
         self.copy_other_files(&listing.others)?;
@@ -54,6 +59,24 @@ impl Capture<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Encrypted redo names files outside the data directory where no restore can change it.
+    fn warn_of_fixed_places(&self, found: &[TablespaceEntry]) {
+        let mut outside = found.iter().filter(|found| found.role == Role::Tablespace && found.entry.outside);
+        if let Some(first) = outside.next().filter(|_| self.baseline.is_some()) {
+            let others = match outside.count() {
+                0 => String::new(),
+                count => format!(" and {count} more"),
+            };
+            self.listener.event(Event::Warning {
+                text: format!(
+                    "{}{others} outside the data directory: the redo log is encrypted and names the place, so a restore \
+                     must put such tables where they are now (restore --map DIR=DIR)",
+                    first.entry.path
+                ),
+            });
+        }
     }
 
     /// One pass over what has changed; tells how many bytes of tablespaces it copied. What may only be copied while it is
@@ -173,9 +196,15 @@ impl Capture<'_> {
 
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>) -> Result<Rescan> {
         let notes = self.follower.file_notes();
+        let changes = match &self.baseline {
+            Some(baseline) => {
+                Some(baseline.since(notes.hidden.clone(), self.questions.ask(status::mariadb_tables)?))
+            }
+            None => None,
+        };
+        let judge = |found: &Found<'_>| judge(&notes, changes.as_ref(), found);
         let Copier { context, inventory, parallel } = &mut self.copier;
-        let rescan =
-            inventory.rescan(context.flavor, context.sink, now, *parallel, &|found| judge(&notes, found))?;
+        let rescan = inventory.rescan(context.flavor, context.sink, now, *parallel, &judge)?;
         self.stats.files_renamed += rescan.renamed;
         self.stats.files_recopied += rescan.copy.len() as u64;
         if rescan.copy.len() as u64 + rescan.renamed + rescan.gone > 0 {
@@ -196,14 +225,16 @@ impl Capture<'_> {
 /// from there on, so no copy that was made while it could be written to is good, not even a first one. A space that the
 /// server did not list can be rewritten by an IMPORT without redo. Verified on MariaDB 10.11.19 in 17 scenarios; tables
 /// that were merely never opened are kept out by the second half of the second test, and those created meanwhile by the
-/// redo that creates them.
-fn judge(notes: &FileNotes, found: &Found<'_>) -> Verdict {
+/// redo that creates them. Where the redo is encrypted, `changes` says what can be told.
+fn judge(notes: &FileNotes, changes: Option<&Changes<'_>>, found: &Found<'_>) -> Verdict {
     let Some(space) = found.space else { return Verdict::Keep };
-    let discarded = notes.deleted.contains(&space);
+    let (discarded, created) = match changes {
+        None => (notes.deleted.contains(&space), notes.created.contains(&space)),
+        Some(_) if !can_be_imported(found.entry) => return Verdict::Keep,
+        Some(changes) => (changes.may_be_discarded(space, found.entry), changes.created(space)),
+    };
     let rewritten = found.copy.is_some_and(|(copied, before)| {
-        before.space.is_none()
-            && !notes.created.contains(&space)
-            && !copied.signature.unchanged(&found.entry.entry.stat.signature)
+        before.space.is_none() && !created && !copied.signature.unchanged(&found.entry.entry.stat.signature)
     });
     if discarded || rewritten { Verdict::CopyClosed } else { Verdict::Keep }
 }

@@ -5,14 +5,18 @@
 //! pages of any age since its control file was copied, the Aria log to the end. Order of the steps, each verified on
 //! 10.11.19 and 11.8.6 (`docs/hot-backup.md`):
 //!
-//! 1. follow the redo from the newest checkpoint;
+//! 1. follow the redo from the newest checkpoint; where it is encrypted, `BLOCK_DDL` for a moment, to note which tables
+//!    there are;
 //! 2. `BACKUP STAGE START`; copy tablespaces, then all other files, while the server writes;
 //! 3. catch up without a lock until little is left;
 //! 4. `FLUSH`, `BLOCK_DDL`: settle names, copy what DDL made, copy again what non-transactional writers changed;
 //! 5. `BLOCK_COMMIT`: tails of logs, position and end LSN together;
 //! 6. `END`; finish the redo exactly there.
 
-use std::time::Duration;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use holdfast_formats::Lsn;
 use holdfast_pipe::throttle::Throttle;
@@ -30,7 +34,7 @@ use super::{
     spool::Spool,
 };
 use crate::{
-    error::{Error, Result},
+    error::Result,
     event::{Cancel, Event, Listener},
     points::point,
     server::{
@@ -44,10 +48,13 @@ const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
 
 mod aria;
 mod copy;
+mod discarded;
 mod layout;
 mod stop;
 
 pub use layout::Layout;
+
+use discarded::Baseline;
 
 /// The server.
 pub struct MariaDbSource {
@@ -69,6 +76,23 @@ impl MariaDbSource {
         Self { questions: Questions::new(connect.clone(), session), connect, facts, options }
     }
 
+    /// Fails unless the server, whose newest checkpoint was `before`, has come to the one that was found in `log`. It
+    /// says so when that is durable, which a busy disk can delay.
+    fn expect_checkpoint(&mut self, before: Lsn, follower: &Follower, log: &Path) -> Result<()> {
+        let found = follower.header().checkpoint().lsn;
+        let deadline = Instant::now() + DURABLE_PATIENCE;
+        loop {
+            let is_known = found <= self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
+            if found < before || (!is_known && Instant::now() > deadline) {
+                return Err(not_this_server(log));
+            }
+            if is_known {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Asks, over a session of its own, up to where the redo is on disk.
     fn durable_lsn(&self) -> Result<impl FnMut() -> Result<Lsn> + Send + use<>> {
         let session = Session::open(&self.connect, Purpose::Monitor)?;
@@ -86,6 +110,8 @@ struct Capture<'a> {
     follower: &'a Follower,
     /// The Aria control file as it was before any Aria table was copied.
     aria_control: Option<(Entry, Vec<u8>)>,
+    /// Where the redo is encrypted: what its notes about files are judged with.
+    baseline: Option<Baseline>,
     stats: CaptureStats,
     listener: &'a dyn Listener,
     /// For questions while another session holds the stages.
@@ -101,14 +127,7 @@ impl Source for MariaDbSource {
         let log = self.options.redo_dir.join("ib_logfile0");
         let durable = self.durable_lsn()?;
         let follower = Follower::start(&log, mode, spool, durable)?;
-        let after = self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
-        if !(before..=after).contains(&follower.header().checkpoint().lsn) {
-            return Err(not_this_server(&log));
-        }
-        if follower.header().encrypted() {
-            return Err(Error::failed("the redo log is encrypted (innodb_encrypt_log)")
-                .hinted("backups of servers with encrypted redo are not supported yet"));
-        }
+        self.expect_checkpoint(before, &follower, &log)?;
         point("backup.redo.following");
         let counters = CopyCounters::default();
         let progress = Progress::new(listener);
@@ -134,11 +153,17 @@ impl Source for MariaDbSource {
             },
             follower: &follower,
             aria_control: None,
+            baseline: None,
             stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
             listener,
             questions: &mut self.questions,
         };
         let mut stages = BackupStages::open(&self.connect, self.options.stage_limits())?;
+        if follower.header().encrypted() {
+            let checkpoint = follower.header().checkpoint().lsn;
+            let read = |session: &mut Session| Baseline::read(session, checkpoint, mode);
+            capture.baseline = Some(stop::baseline(&mut stages, &self.options, read)?);
+        }
         stop::start(&mut stages, &self.options)?;
         point("backup.stage.start");
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader, table_name::TableFile};
 
-use super::{Capture, aria, copy::Look, layout::When};
+use super::{Capture, aria, copy::Look, discarded::Baseline, layout::When};
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::Event,
@@ -43,6 +43,30 @@ pub(super) fn start(stages: &mut BackupStages, options: &CaptureOptions) -> Resu
     }
     Err(Error::new(ErrorKind::Server, "BACKUP STAGE START was not granted in time")
         .hinted("another backup may be running, or LOCK TABLES .. WRITE is held: see SHOW PROCESSLIST"))
+}
+
+/// Blocks definitions for a moment and notes which tables there are. Before the first stage that counts. `read`: asks
+/// for them.
+pub(super) fn baseline(
+    stages: &mut BackupStages,
+    options: &CaptureOptions,
+    read: impl Fn(&mut Session) -> std::result::Result<Baseline, SqlError>,
+) -> Result<Baseline> {
+    for _ in 0..options.lock_tries {
+        start(stages, options)?;
+        let found = match stages.enter(Stage::BlockDdl)? {
+            Attempt::Granted => Some(stages.session().with(&read)?),
+            Attempt::TimedOut => None,
+        };
+        stages.end()?;
+        if let Some(found) = found {
+            return Ok(found);
+        }
+    }
+    Err(Error::new(ErrorKind::Server, "BACKUP STAGE BLOCK_DDL was not granted in time").hinted(
+        "the redo log is encrypted, so it must be known which tables there are when the backup begins; a long \
+         statement is in the way: see SHOW PROCESSLIST",
+    ))
 }
 
 impl Capture<'_> {
@@ -157,9 +181,12 @@ impl Capture<'_> {
         let tables = closed.iter().map(table_of).collect::<Result<BTreeSet<_>>>()?;
         let tables: Vec<_> = tables.into_iter().collect();
         let names = tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        self.listener.event(Event::Note {
-            text: format!("imported during the backup, copied again while closed to writes: {names}"),
-        });
+        let why = match self.baseline {
+            None => "imported during the backup",
+            Some(_) => "perhaps imported during the backup (the redo, which is encrypted, does not say)",
+        };
+        self.listener
+            .event(Event::Note { text: format!("{why}, copied again while closed to writes: {names}") });
         let limits = self.options.stage_limits();
         let mut export = ExportLock::open(connect, limits)?;
         granted(export.try_lock(&tables)?, &format!("FLUSH TABLES {names} FOR EXPORT"))?;

@@ -1,0 +1,152 @@
+//! Which tablespaces may have been discarded, where the redo that tells it is encrypted.
+//!
+//! What must not be missed is in [`super::copy`]: recovery ignores the redo of a tablespace after a deletion that is noted
+//! in it, and DISCARD notes one although IMPORT brings the same id back. Without the key a deletion shows, when it was,
+//! and how long its record is, which follows from the id and the path; not of what. So
+//!
+//! - the ids of all tables are read once at the start, while definitions cannot change. DISCARD gives its table another
+//!   id (verified on MariaDB 10.11.19 and 11.8.6), so a tablespace whose tables have the ids of then was not discarded
+//!   since;
+//! - what was deleted between the checkpoint and then, or belongs to a tablespace that is younger, is told by the
+//!   length of the record. Others can have as long ones: they are taken for discarded too, which costs a copy and
+//!   never a row;
+//! - of the former, those are kept out whose page 0 says that it was last changed before the checkpoint: IMPORT writes
+//!   0 for the LSN of every page, and the next change its own (verified). What was discarded and not imported is written to
+//!   by nobody.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
+
+use holdfast_formats::{Lsn, SpaceId, table_name::TableFile};
+
+use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
+
+use crate::{
+    server::{
+        Session, SqlError,
+        status::{self, MariaDbLsns},
+    },
+    source::{
+        inventory::TablespaceEntry,
+        page_reader::{PageReader, ReadMode},
+        redo::mariadb::HiddenNotes,
+    },
+};
+
+/// Where page 0 has its LSN, in every format.
+const LSN_AT: usize = 16;
+
+type Tables = BTreeMap<SpaceId, BTreeSet<u64>>;
+
+/// The tables at the start of a capture.
+pub(super) struct Baseline {
+    tables: Tables,
+    /// What was deleted at or after this was there.
+    lsn: Lsn,
+    /// Where the captured redo begins.
+    checkpoint: Lsn,
+    mode: ReadMode,
+}
+
+impl Baseline {
+    /// Reads them. Definitions must be blocked.
+    pub(super) fn read(session: &mut Session, checkpoint: Lsn, mode: ReadMode) -> Result<Self, SqlError> {
+        let tables = status::mariadb_tables(session)?;
+        Ok(Self { tables, lsn: MariaDbLsns::read(session)?.current, checkpoint, mode })
+    }
+
+    /// What has become of them: `now` has the tables of a later moment, `notes` all deletions before it.
+    pub(super) fn since(&self, notes: HiddenNotes, now: Tables) -> Changes<'_> {
+        Changes { before: self, notes, now }
+    }
+}
+
+/// What can be told of the time since the checkpoint.
+pub(super) struct Changes<'a> {
+    before: &'a Baseline,
+    notes: HiddenNotes,
+    now: Tables,
+}
+
+impl Changes<'_> {
+    /// Whether a tablespace was made since the start.
+    pub(super) fn created(&self, space: SpaceId) -> bool {
+        !self.before.tables.contains_key(&space)
+    }
+
+    /// Whether a deletion in the redo can be that of `space`, whose file is `found`.
+    pub(super) fn may_be_discarded(&self, space: SpaceId, found: &TablespaceEntry) -> bool {
+        if self.notes.is_empty() {
+            return false;
+        }
+        // As the redo has it; elsewhere is named by its whole path, which may be another to the server.
+        let path_bytes = (!found.entry.outside).then(|| "./".len() + found.entry.path.len());
+        match (self.before.tables.get(&space), self.now.get(&space)) {
+            (None, _) => self.notes.may_have_deleted(space, path_bytes, None),
+            (then, now) if then == now => {
+                self.notes.may_have_deleted(space, path_bytes, Some(self.before.lsn))
+                    && self.before.may_be_imported(found)
+            }
+            _ => true,
+        }
+    }
+}
+
+impl Baseline {
+    /// Whether page 0 was not surely last changed before the checkpoint.
+    fn may_be_imported(&self, found: &TablespaceEntry) -> bool {
+        let read = || -> io::Result<Option<u64>> {
+            let mut buffer = AlignedBuffer::new(ALIGNMENT);
+            let reader = PageReader::open(&found.entry.real, self.mode)?;
+            let page = reader.read_again(0, ALIGNMENT, &mut buffer)?;
+            let lsn = page.as_deref().and_then(|page| page.get(LSN_AT..LSN_AT + 8)?.try_into().ok());
+            Ok(lsn.map(u64::from_be_bytes))
+        };
+        // One that cannot be read is copied, and then fails the backup by its name.
+        !matches!(read(), Ok(Some(lsn)) if lsn > 0 && Lsn(lsn) < self.checkpoint)
+    }
+}
+
+/// Whether a tablespace can be discarded and imported at all: those that hold a table of the user, or a partition.
+pub(super) fn can_be_imported(found: &TablespaceEntry) -> bool {
+    TableFile::from_path(&found.entry.path)
+        .is_some_and(|file| !file.is_temporary() && !is_of_a_fulltext_index(&file.table))
+}
+
+/// `FTS_<table id>_DELETED`, `FTS_<table id>_<index id>_INDEX_1`: the server's own tables, each id in 16 digits.
+fn is_of_a_fulltext_index(table: &str) -> bool {
+    const OF_TABLE: [&str; 5] =
+        ["DELETED", "DELETED_CACHE", "BEING_DELETED", "BEING_DELETED_CACHE", "CONFIG"];
+    let numbered = |text: &str| -> Option<String> {
+        let (digits, rest) = text.split_at_checked(16)?;
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        rest.strip_prefix('_').filter(|_| is_number).map(str::to_owned)
+    };
+    let Some(rest) = table.strip_prefix("FTS_").and_then(numbered) else { return false };
+    let of_index =
+        |rest: String| matches!(rest.strip_prefix("INDEX_"), Some("1" | "2" | "3" | "4" | "5" | "6"));
+    OF_TABLE.contains(&rest.as_str()) || numbered(&rest).is_some_and(of_index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_a_fulltext_index() {
+        for (table, expected) in [
+            ("FTS_0000000000000021_CONFIG", true),
+            ("FTS_00000000000000af_BEING_DELETED_CACHE", true),
+            ("FTS_0000000000000021_0000000000000030_INDEX_6", true),
+            ("FTS_0000000000000021_0000000000000030_INDEX_7", false),
+            ("FTS_0000000000000021_INDEX_1", false),
+            ("FTS_000000000000021_CONFIG", false),
+            ("FTS_mine", false),
+            ("t", false),
+        ] {
+            assert_eq!(is_of_a_fulltext_index(table), expected, "{table}");
+        }
+    }
+}
