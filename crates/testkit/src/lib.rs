@@ -9,6 +9,7 @@
 
 pub mod checksum;
 pub mod data;
+pub mod keyring;
 pub mod kind;
 pub mod load;
 pub mod observe;

@@ -43,6 +43,10 @@ pub struct ServerOptions {
     pub buffer_pool_mib: u32,
     /// Size of the redo log.
     pub redo_mib: u32,
+    /// Another program than the kind's own.
+    pub program: Option<PathBuf>,
+    /// Files that are put into a new data directory: name and content.
+    pub files: Vec<(String, String)>,
 }
 
 impl Default for ServerOptions {
@@ -53,6 +57,8 @@ impl Default for ServerOptions {
             extra: Vec::new(),
             buffer_pool_mib: 128,
             redo_mib: 96,
+            program: None,
+            files: Vec::new(),
         }
     }
 }
@@ -102,6 +108,9 @@ impl Server {
         let home = scratch_dir(options.parent.as_deref())?;
         let datadir = home.path().join("data");
         datadir::create(kind, &options.init, &datadir)?;
+        for (name, content) in &options.files {
+            fs::write(datadir.join(name), content).with_context(|| name.clone())?;
+        }
         Server::start_in(home, kind, datadir, options)
     }
 
@@ -167,7 +176,7 @@ impl Server {
         let log = File::options().create(true).append(true).open(self.log_path())?;
         let errors = log.try_clone()?;
         let arguments = self.arguments();
-        let child = spawn(&self.kind.server_program()?, |command| {
+        let child = spawn(&self.program()?, |command| {
             command.args(arguments).current_dir(self.home.path()).stdin(std::process::Stdio::null());
             command.stdout(log).stderr(errors);
         })?;
@@ -279,6 +288,11 @@ impl Server {
     /// The process id of the server.
     pub fn pid(&self) -> Result<u32> {
         Ok(self.child.as_ref().with_context(|| format!("{} does not run", self.kind))?.id())
+    }
+
+    /// The program that runs.
+    pub fn program(&self) -> Result<PathBuf> {
+        self.options.program.clone().map_or_else(|| self.kind.server_program(), Ok)
     }
 
     /// What the server is.

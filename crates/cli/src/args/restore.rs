@@ -74,6 +74,10 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "OPTION", conflicts_with = "no_prepare", allow_hyphen_values = true)]
     pub(crate) prepare_option: Vec<String>,
 
+    /// MySQL: the file with the source's keys, of component_keyring_file; only read [default: where the source had it]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_prepare")]
+    pub(crate) keyring: Option<PathBuf>,
+
     /// Buffer pool of the recovery [default: by the amount of redo]
     #[arg(long, value_name = "SIZE", alias = "use-memory", help_heading = "Resources")]
     pub(crate) prepare_memory: Option<ByteSize>,

@@ -178,6 +178,7 @@ fn options(args: RestoreArgs) -> RestoreOptions {
         prepare_memory_bytes: args.prepare_memory.map(|size| size.0),
         allow_version: args.allow_version,
         prepare_options: args.prepare_option,
+        keyring: args.keyring,
         sparse: args.sparse,
         ..chosen
     }

@@ -16,6 +16,7 @@
 mod assemble;
 mod claim;
 mod judge;
+mod keyring;
 mod layout;
 mod opened;
 mod options;

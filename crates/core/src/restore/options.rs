@@ -35,6 +35,8 @@ pub struct RestoreOptions {
     pub allow_version: bool,
     /// Further options for the recovering server, such as those of a key provider. They come last and win.
     pub prepare_options: Vec<String>,
+    /// MySQL: the file with the keys of `component_keyring_file`; only read. `None`: where the source had it.
+    pub keyring: Option<PathBuf>,
     /// Make holes of all pages of zeros, not only of those that were holes.
     pub sparse: bool,
 }
@@ -58,6 +60,7 @@ impl RestoreOptions {
             prepare_memory_bytes: None,
             allow_version: false,
             prepare_options: Vec::new(),
+            keyring: None,
             sparse: false,
         }
     }

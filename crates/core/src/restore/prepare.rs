@@ -25,6 +25,7 @@ use holdfast_formats::{
 
 use super::{
     judge::{Expected, judge},
+    keyring::{self, Keyring},
     layout::{PARTIAL, REDO_MARIADB, own_path, private_of},
     opened::Opened,
     options::RestoreOptions,
@@ -93,6 +94,16 @@ pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
     }
     if let Some(aria) = &server.aria {
         options.push(format!("--aria-block-size={}", aria.block_size));
+    }
+    // What was ciphertext at the source is not written in clear.
+    match server.version.flavor {
+        Flavor::MariaDb if server.encryption.redo => options.push("--innodb-encrypt-log=ON".to_owned()),
+        Flavor::MySql => {
+            let kinds = [("redo", server.encryption.redo), ("undo", server.encryption.undo)];
+            let encrypted = kinds.iter().filter(|(_, encrypted)| *encrypted);
+            options.extend(encrypted.map(|(kind, _)| format!("--innodb-{kind}-log-encrypt=ON")));
+        }
+        Flavor::MariaDb => {}
     }
     options
 }
@@ -210,6 +221,7 @@ pub(super) fn run(
     let buffer_pool =
         plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
     let run_as = RunAs::owner_of(tree.path())?;
+    let keyring = Keyring::enter(tree, opened, options, owner(plan, options))?;
     let private = Private::enter(tree, plan, flavor, owner(plan, options))?;
     point("restore.private.entered");
     let server_run = ServerRun {
@@ -240,6 +252,7 @@ pub(super) fn run(
         tree.remove(&init).map_err(|error| io_failed("remove", tree.path_of(&init), error))?;
     }
     point("restore.recovered");
+    keyring.leave()?;
     private.leave()?;
     Ok(Prepared {
         program: binary.path.clone(),
@@ -300,15 +313,23 @@ fn check_clean_log(roots: &Roots) -> Result<()> {
     }
 }
 
+/// Says what may be missing where the source had keys and the recovering server was not told of any.
 fn hinted(error: Error, opened: &Opened, options: &RestoreOptions) -> Error {
-    let providers = &opened.server.encryption.key_providers;
-    if providers.is_empty() || !options.prepare_options.is_empty() || error.hint().is_some() {
+    let encryption = &opened.server.encryption;
+    let was_told = !options.prepare_options.is_empty() || options.keyring.is_some();
+    if encryption.key_providers.is_empty() || was_told || error.hint().is_some() {
         return error;
     }
+    let providers = encryption.key_providers.join(", ");
+    let file = encryption.key_file.as_ref().map_or(String::new(), |file| format!(" ({})", file.display()));
+    let how = match keyring::is_file(opened) {
+        true => {
+            "name a copy of that file with --keyring, and see that this server program loads the component"
+        }
+        false => "give the recovering server the options for it with --prepare-option",
+    };
     error.hinted(format!(
-        "the source had its keys from {}, which is not part of a backup: give the recovering server the options for it \
-         with --prepare-option",
-        providers.join(", ")
+        "the source had its keys from {providers}{file}, which is not part of a backup: {how}"
     ))
 }
 

@@ -128,7 +128,8 @@ pub(super) fn replicate_statement(
         )),
         (Flavor::MySql, Some(_), _) => {
             let gtids = if prepared { None } else { set_gtids(version, position) };
-            let gtids = gtids.map_or_else(String::new, |[reset, set]| format!("{reset}; {set}; "));
+            let gtids =
+                gtids.unwrap_or_default().into_iter().map(|text| format!("{text}; ")).collect::<String>();
             let address = address("SOURCE");
             Some(format!(
                 "{gtids}CHANGE REPLICATION SOURCE TO {address}, SOURCE_AUTO_POSITION=1; START REPLICA;"
@@ -142,16 +143,24 @@ pub(super) fn replicate_statement(
     }
 }
 
-/// What makes a restored MySQL say the backup's GTIDs, where those are known exactly. The GTIDs of transactions that
-/// no InnoDB table took part in are in the source's binlog only, until it rotates: the copy's own list has gaps
-/// (verified on 9.7.4).
-pub(super) fn set_gtids(version: &ServerVersion, position: &Position) -> Option<[String; 2]> {
-    if version.flavor != Flavor::MySql || position.precision != Precision::Exact {
+/// What makes a restored MySQL say its GTIDs. Those of transactions that no InnoDB table took part in are in the source's
+/// binlog only, until it rotates: the copy's own list has gaps (verified on 9.7.4). Where the redo goes on after the
+/// position, the copy has all of the position's and some more, which are in its own list.
+pub(super) fn set_gtids(version: &ServerVersion, position: &Position) -> Option<Vec<String>> {
+    if version.flavor != Flavor::MySql {
         return None;
     }
     let gtid = gtid_text(position)?;
     let reset = if version.number() < (8, 2, 0) { "RESET MASTER" } else { "RESET BINARY LOGS AND GTIDS" };
-    Some([reset.to_owned(), format!("SET GLOBAL gtid_purged = '{gtid}'")])
+    let set = |gtids: &str| format!("SET GLOBAL gtid_purged = {gtids}");
+    Some(match position.precision {
+        Precision::Exact => vec![reset.to_owned(), set(&format!("'{gtid}'"))],
+        Precision::AtRestore => vec![
+            format!("SET @restored = CONCAT('{gtid},', @@GLOBAL.gtid_executed)"),
+            reset.to_owned(),
+            set("@restored"),
+        ],
+    })
 }
 
 /// The GTIDs on one line. They come from the repository and become part of statements: nothing else passes.
@@ -211,7 +220,12 @@ mod tests {
         assert!(replicate_statement(&old, &later, false).unwrap().starts_with("RESET MASTER; "));
         assert!(replicate_statement(&old, &later, true).unwrap().starts_with("CHANGE REPLICATION SOURCE"));
         later.precision = Precision::AtRestore;
-        assert!(replicate_statement(&old, &later, false).unwrap().starts_with("CHANGE REPLICATION SOURCE"));
+        let text = replicate_statement(&old, &later, false).unwrap();
+        assert!(
+            text.starts_with("SET @restored = CONCAT('3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5,', @@GLOBAL.gtid_executed); "),
+            "{text}"
+        );
+        assert!(text.contains("RESET MASTER; SET GLOBAL gtid_purged = @restored; CHANGE REPLICATION SOURCE"));
         let text = say(Flavor::MySql, None, Some(("binlog.000001", 4))).unwrap();
         assert!(text.contains("SOURCE_LOG_FILE='binlog.000001', SOURCE_LOG_POS=4"));
         assert_eq!(say(Flavor::MySql, None, Some(("b'; DROP", 4))), None);

@@ -181,7 +181,7 @@ pub struct EncryptionFacts {
     pub undo: bool,
     /// Active key providers: plugins and components.
     pub key_providers: Vec<String>,
-    /// `file_key_management_filename`, where that plugin is active.
+    /// The file with the keys: `file_key_management_filename`, or that of `component_keyring_file`.
     pub key_file: Option<PathBuf>,
 }
 
@@ -257,6 +257,7 @@ impl ServerFacts {
         let variables = Variables::read(session)?;
         let plugins = active_plugins(session)?;
         let components = components(session)?;
+        let keyring_file = keyring_file(session)?;
         let capabilities = Capabilities::probe(session, &variables)?;
         Ok(ServerFacts {
             version: session.version().clone(),
@@ -292,7 +293,7 @@ impl ServerFacts {
             },
             binlog: variables.binlog()?,
             replica: variables.replica()?,
-            encryption: variables.encryption(&plugins, &components),
+            encryption: variables.encryption(&plugins, &components, keyring_file),
             sql: SqlFacts {
                 lower_case_table_names: variables.number("lower_case_table_names")?,
                 sql_mode: variables.text("sql_mode"),
@@ -536,6 +537,22 @@ fn active_plugins(session: &mut Session) -> Result<Vec<Plugin>, SqlError> {
     rows.iter().map(plugin).collect()
 }
 
+/// Where a keyring component of MySQL keeps its keys, if that is a file.
+fn keyring_file(session: &mut Session) -> Result<Option<PathBuf>, SqlError> {
+    if session.flavor() == Flavor::MariaDb {
+        return Ok(None);
+    }
+    let query = "SELECT status_value AS path FROM performance_schema.keyring_component_status \
+                 WHERE status_key = 'Data_file'";
+    match session.row(query) {
+        Ok(Some(row)) => Ok(row.text_or_null("path")?.filter(|path| path.contains('/')).map(PathBuf::from)),
+        Ok(None) => Ok(None),
+        // As for the components.
+        Err(error) if error.code().is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn components(session: &mut Session) -> Result<Vec<String>, SqlError> {
     if session.flavor() == Flavor::MariaDb {
         return Ok(Vec::new());
@@ -675,7 +692,12 @@ impl Variables {
         })
     }
 
-    fn encryption(&self, plugins: &[Plugin], components: &[String]) -> EncryptionFacts {
+    fn encryption(
+        &self,
+        plugins: &[Plugin],
+        components: &[String],
+        keyring_file: Option<PathBuf>,
+    ) -> EncryptionFacts {
         let provides_keys = |plugin: &&Plugin| {
             plugin.kind == "ENCRYPTION" || plugin.kind == "KEYRING" || plugin.name.starts_with("keyring_")
         };
@@ -686,7 +708,7 @@ impl Variables {
             redo: self.is_on("innodb_redo_log_encrypt") || self.is_on("innodb_encrypt_log"),
             undo: self.is_on("innodb_undo_log_encrypt"),
             key_providers,
-            key_file: self.path_set("file_key_management_filename"),
+            key_file: self.path_set("file_key_management_filename").or(keyring_file),
         }
     }
 }

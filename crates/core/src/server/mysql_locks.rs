@@ -127,6 +127,12 @@ impl InstanceLock {
         self.is_held
     }
 
+    /// Whether tables are locked.
+    #[must_use]
+    pub fn has_tables(&self) -> bool {
+        self.has_tables
+    }
+
     /// The session itself, for statements that must run while the locks are held.
     #[must_use]
     pub fn session(&self) -> &HeldSession {

@@ -1,6 +1,6 @@
 //! Files in the data directory that belong to this very server: its logs, its sockets, its place in replication.
 //! Restored with the data, they would make the copy append to them, or connect to the original's primary. And what a
-//! restore or the filesystem has left there.
+//! restore or the filesystem has left there. And its keys, which nobody may come by together with the data.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,8 @@ impl OwnLogs {
         let mut logs = Self::default();
         let paths = &facts.paths;
         let exact = [&paths.pid_file, &paths.log_error, &paths.general_log, &paths.slow_log];
-        let exact = exact.into_iter().flatten().map(PathBuf::as_path);
+        // Keys are kept apart from what they open.
+        let exact = exact.into_iter().chain([&facts.encryption.key_file]).flatten().map(PathBuf::as_path);
         logs.exact.extend(exact.chain([facts.identity.socket.as_path()]).filter_map(relative));
         let mut numbered = Vec::new();
         if let Some(binlog) = &facts.binlog {

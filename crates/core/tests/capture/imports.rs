@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mysql::prelude::Queryable;
 
 use super::*;
+use crate::physical::encrypted::mariadb_options;
 
 /// When something is done to a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,8 +128,9 @@ impl Sink for MidFileSink<'_> {
     }
 }
 
-/// `foreign`: the files that are put in place are another server's, with its space ids.
-fn imported_tables_are_whole(foreign: bool) {
+/// `foreign`: the files that are put in place are another server's, with its space ids. `checkpoint`: what is done
+/// before the capture is done before its checkpoint, not after.
+fn imported_tables_are_whole(kind: ServerKind, options: &ServerOptions, foreign: bool, checkpoint: bool) {
     let fill = |server: &Server| {
         server.exec("CREATE DATABASE imp").unwrap();
         for (table, ..) in CASES {
@@ -141,7 +143,7 @@ fn imported_tables_are_whole(foreign: bool) {
                 .unwrap();
         }
     };
-    let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    let source = Server::start(kind, options.clone()).unwrap();
     fill(&source);
     let exported = tempfile::tempdir().unwrap();
     let export = |from: &Server| {
@@ -154,7 +156,7 @@ fn imported_tables_are_whole(foreign: bool) {
         }
     };
     if foreign {
-        let other = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+        let other = Server::start(kind, options.clone()).unwrap();
         other
             .exec_all(["CREATE DATABASE d", "CREATE TABLE d.a (i INT)", "CREATE TABLE d.b (i INT)"])
             .unwrap();
@@ -165,7 +167,9 @@ fn imported_tables_are_whole(foreign: bool) {
     }
     let imports = Imports { source: &source, exported: exported.path() };
     imports.at(Before, |_| true);
-    source.exec("SET GLOBAL innodb_log_checkpoint_now = ON").unwrap();
+    if checkpoint {
+        source.exec("SET GLOBAL innodb_log_checkpoint_now = ON").unwrap();
+    }
     let dir = tempfile::tempdir().unwrap();
     let is_midfile =
         |(_, discarded, imported): &(_, Moment, Moment)| [discarded, imported].contains(&&MidFile);
@@ -183,7 +187,7 @@ fn imported_tables_are_whole(foreign: bool) {
     let target = dir.path().join("data");
     sink.inner.place(&target);
     lay_out_redo(&target, &captured.redo);
-    let copy = Server::attach(source.kind(), target, ServerOptions::default()).unwrap();
+    let copy = Server::attach(kind, target, options.clone()).unwrap();
     for server in [&source, &copy] {
         server.exec("DROP TABLE imp.start_never").unwrap();
     }
@@ -197,10 +201,23 @@ fn imported_tables_are_whole(foreign: bool) {
 
 #[test]
 fn mariadb_tables_that_are_imported_at_any_moment_are_whole() {
-    imported_tables_are_whole(false);
+    imported_tables_are_whole(ServerKind::MariaDb1011, &ServerOptions::default(), false, true);
 }
 
 #[test]
 fn mariadb_tables_of_another_server_that_are_imported_at_any_moment_are_whole() {
-    imported_tables_are_whole(true);
+    imported_tables_are_whole(ServerKind::MariaDb1011, &ServerOptions::default(), true, true);
+}
+
+/// Encrypted redo does not name what was discarded, after its checkpoint and before the capture least of all.
+#[test]
+fn encrypted_mariadb_tables_that_are_imported_at_any_moment_are_whole() {
+    for (kind, foreign, checkpoint) in [
+        (ServerKind::MariaDb1011, false, true),
+        (ServerKind::MariaDb1011, true, false),
+        (ServerKind::MariaDb118, false, false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        imported_tables_are_whole(kind, &mariadb_options(dir.path()), foreign, checkpoint);
+    }
 }

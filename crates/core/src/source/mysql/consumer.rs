@@ -77,6 +77,7 @@ fn advance_once(consumer: &mut RedoConsumer, session: &mut Session, follower: &F
     let captured = follower.captured();
     consumer.advance(captured)?;
     let redo = MySqlRedoStatus::read(session)?;
+    follower.durable(redo.flushed);
     if !redo.is_enabled {
         return Err(Error::failed("redo logging was switched off during the backup")
             .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG, then run the backup again"));

@@ -9,6 +9,9 @@
 //! 3. `LOCK INSTANCE FOR BACKUP`: settle names, copy again what DDL has touched;
 //! 4. `FLUSH TABLES … WITH READ LOCK` on the tables of other engines: copy what has changed;
 //! 5. `log_status`: position and end LSN together; release; cut the redo exactly there.
+//!
+//! Where the redo is encrypted, neither load records can be found nor its last block be cut: then step 3 comes before
+//! step 2, and what the last block has beyond the position is restored, too.
 
 use holdfast_formats::Lsn;
 
@@ -82,10 +85,6 @@ struct Capture<'a> {
 impl Source for MySqlSource {
     fn capture(&mut self, sink: &dyn Sink, listener: &dyn Listener, cancel: &Cancel) -> Result<Captured> {
         listener.event(Event::Phase { name: "start" });
-        if self.facts.encryption.redo {
-            return Err(Error::failed("the redo log is encrypted (innodb_redo_log_encrypt)")
-                .hinted("backups of servers with encrypted redo are not supported yet"));
-        }
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
         let alter_instance_count = self.questions.ask(status::alter_instance_count)?;
@@ -95,7 +94,8 @@ impl Source for MySqlSource {
         let listed = self.questions.ask(|session| {
             session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
         })?;
-        let follower = Follower::start(&self.options.redo_dir, spool, || {
+        let encrypted = self.facts.encryption.redo;
+        let follower = Follower::start(&self.options.redo_dir, spool, encrypted, || {
             index_ids::highest(&self.facts, &self.options, mode).map(|highest: u64| highest.max(listed))
         })?;
         let redo = self.questions.ask(MySqlRedoStatus::read)?;
@@ -135,6 +135,10 @@ impl Source for MySqlSource {
                 listener,
                 questions: &mut self.questions,
             };
+            let lock = match follower.begin().encrypted {
+                true => Some(capture.lock_for_the_copy(&self.connect)?),
+                false => None,
+            };
             listener.event(Event::Phase { name: "copy" });
             capture.copy_while_the_server_writes()?;
             point("backup.copied");
@@ -142,7 +146,7 @@ impl Source for MySqlSource {
             // Under a lock, the sooner the better.
             throttle.set_rate(None);
             self.options.headroom.end();
-            let position = capture.stop(&self.connect)?;
+            let position = capture.stop(&self.connect, lock)?;
             point("backup.locks.released");
             let stats = capture.stats;
             drop(advancing);
@@ -151,6 +155,7 @@ impl Source for MySqlSource {
         let begin = follower.begin().clone();
         let redo = follower.finish(Lsn(position.lsn), stop::REDO_WAIT)?;
         point("backup.redo.finished");
+        let position = stop::as_precise_as(position, &redo);
         stats.count(&counters);
         stats.redo_bytes = redo.keep_bytes;
         super::redo::send(&redo.spool, redo.keep_bytes, &redo.last_block, sink)?;

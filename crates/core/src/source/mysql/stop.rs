@@ -6,19 +6,19 @@ use holdfast_formats::SpaceId;
 
 use super::Capture;
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     event::Event,
     physical::{CapturedRedo, Position, Precision},
     points::point,
     server::{
-        ConnectOptions, InstanceLock, LockRecord, Session, SqlError, TableInventory,
+        Attempt, ConnectOptions, InstanceLock, LockLimits, LockRecord, Session, SqlError, TableInventory,
         inventory::TableName,
         status::{self, LogStatus, MySqlRedoStatus, ReplicaChannel, TablespaceRow},
     },
     source::{
         attempt::{Stopped, granted},
         inventory::Spaces,
-        redo::mysql::Start,
+        redo::mysql::{Captured, Start},
     },
 };
 
@@ -33,13 +33,59 @@ impl Capture<'_> {
         self.stats.locks.extend_from_slice(locks);
     }
 
-    /// Steps 3 to 5 of the order in [`super`], tried again when a lock is not to be had or held too long.
-    pub(super) fn stop(&mut self, connect: &ConnectOptions) -> Result<Position> {
+    /// Blocks definitions for the whole copy, whatever `--ddl-lock-max` says: bulk loads of indexes cannot be found in
+    /// encrypted redo, so there may be none.
+    pub(super) fn lock_for_the_copy(&self, connect: &ConnectOptions) -> Result<InstanceLock> {
+        let limits = LockLimits { held_max: None, ..self.options.stage_limits() };
+        let mut lock = InstanceLock::open(connect, limits)?;
+        for _ in 0..self.options.lock_tries {
+            if lock.try_lock()? == Attempt::Granted {
+                self.listener.event(Event::Warning {
+                    text: "the redo log is encrypted, so builds of indexes cannot be seen in it: definitions of tables \
+                           cannot be changed until the copy ends (LOCK INSTANCE FOR BACKUP)"
+                        .to_owned(),
+                });
+                return Ok(lock);
+            }
+        }
+        Err(Error::new(ErrorKind::Server, "LOCK INSTANCE FOR BACKUP was not granted in time").hinted(
+            "the redo log is encrypted, so no definition of a table may change during the copy, and one is being \
+             changed: see SHOW PROCESSLIST",
+        ))
+    }
+
+    /// Steps 3 to 5 of the order in [`super`], tried again when a lock is not to be had or held too long. `held`: the
+    /// lock, if it is held already.
+    pub(super) fn stop(&mut self, connect: &ConnectOptions, held: Option<InstanceLock>) -> Result<Position> {
         let limits = self.options.stage_limits();
+        let for_the_copy = held.is_some();
+        let mut held = held;
         let mut tries = 0;
         loop {
-            let mut lock = InstanceLock::open(connect, limits)?;
+            let mut lock = match held.take() {
+                Some(lock) => lock,
+                None => InstanceLock::open(connect, limits)?,
+            };
             let stopped = self.try_to_stop(&mut lock);
+            if stopped.is_err() {
+                self.follower.go_on();
+            }
+            tries += 1;
+            match stopped {
+                // Tables that could not be locked are no reason to let go of what the copy depends on.
+                Err(Stopped::TryAgain(error))
+                    if for_the_copy
+                        && tries < self.options.lock_tries
+                        && !lock.has_tables()
+                        && lock.alive().is_ok() =>
+                {
+                    let text = format!("{error}; trying again ({tries})");
+                    self.listener.event(Event::Warning { text });
+                    held = Some(lock);
+                    continue;
+                }
+                _ => {}
+            }
             // What was lost with the session was released by the server.
             drop(lock.release());
             self.note_locks(lock.records());
@@ -48,8 +94,7 @@ impl Capture<'_> {
                 Err(Stopped::Failed(error)) => return Err(error),
                 Err(Stopped::TryAgain(error)) => error,
             };
-            tries += 1;
-            if tries >= self.options.lock_tries {
+            if for_the_copy || tries >= self.options.lock_tries {
                 return Err(error);
             }
             self.listener.event(Event::Warning {
@@ -79,6 +124,11 @@ impl Capture<'_> {
         let redo_is_on = lock.session().with(MySqlRedoStatus::read)?.is_enabled;
         let alter_instance_count = lock.session().with(status::alter_instance_count)?;
         let channels = lock.session().with(ReplicaChannel::read_all)?;
+        if self.follower.begin().encrypted {
+            // The last block stays whole. What it has beyond the position may not be a change of a definition.
+            self.questions.ask(status::flush_engine_logs)?;
+            self.follower.stop_at(status.lsn, REDO_WAIT)?;
+        }
         lock.session().alive()?;
         lock.release()?;
         if !redo_is_on {
@@ -95,6 +145,7 @@ impl Capture<'_> {
         }
         // The end is written by now, or about to be: no lock is needed to read on to it.
         lock.session().with(status::flush_engine_logs)?;
+        self.follower.durable(status.lsn);
         self.follower.wait_for(status.lsn, REDO_WAIT)?;
         Ok(Position {
             precision: Precision::Exact,
@@ -108,6 +159,7 @@ impl Capture<'_> {
     /// Makes the copied files those that exist now, under the names they have now.
     fn settle(&mut self, lock: &mut InstanceLock) -> std::result::Result<(), Stopped> {
         let end = lock.session().with(status::mysql_durable_end)?;
+        self.follower.durable(end);
         self.follower.wait_for(end, REDO_WAIT)?;
         let spaces = lock.session().with(status::tablespaces)?;
         let listing = self.list()?;
@@ -145,6 +197,15 @@ fn tables_of_other_engines(session: &mut Session) -> std::result::Result<Vec<Tab
     // Nobody may lock the server's own log tables.
     tables.retain(|table| table.name.schema != "mysql");
     Ok(tables.into_iter().map(|table| table.name).collect())
+}
+
+/// The position, where the redo goes on after it: the restored server has the last word. What it has beyond are
+/// transactions of InnoDB tables, which bring their GTIDs; of the binlog it cannot be told.
+pub(super) fn as_precise_as(position: Position, redo: &Captured) -> Position {
+    match redo.is_exact {
+        true => position,
+        false => Position { precision: Precision::AtRestore, binlog: None, ..position },
+    }
 }
 
 /// What restore must know of the captured redo.

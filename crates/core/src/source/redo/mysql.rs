@@ -3,6 +3,15 @@
 //! The log is a chain of files of 512-byte blocks. A registered consumer keeps the server from reusing what was not
 //! yet captured, so falling behind stalls the server instead of losing redo: the guard in the caller gives up before
 //! that. A block that was lost all the same is recognised by its number.
+//!
+//! Of an encrypted block only the header can be read: neither its checksum, nor bulk loads of indexes, nor where it
+//! could be cut. So in an encrypted log
+//!
+//! - a block is taken when the server has said that its end is on disk ([`Follower::durable`]); the one that the log ends
+//!   in when two reads of it are equal;
+//! - the last block is kept whole, and the capture is told to go no further ([`Follower::stop_at`]) while definitions are
+//!   blocked: what the block has beyond the position are changes of rows;
+//! - whoever copies must keep definitions blocked from before the first file on.
 
 use std::{
     collections::HashMap,
@@ -12,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use holdfast_formats::{
@@ -21,7 +30,7 @@ use holdfast_formats::{
         index_load::{IndexLoad, IndexLoadFinder},
         mysql::{
             BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockState, CutError, FILE_HEADER_BYTES, RedoFileHeader,
-            RedoFileName, checkpoint, classify, cut_block, encryption_block,
+            RedoFileName, checkpoint, classify, cut_block, encryption_block, set_encryption_block,
         },
     },
 };
@@ -53,7 +62,7 @@ pub struct Start {
     pub begin: Lsn,
     /// The first 2,048 bytes of the file that holds it.
     pub header: Vec<u8>,
-    /// Whether redo is encrypted.
+    /// Whether redo may be encrypted.
     pub encrypted: bool,
     /// Identity of the log.
     pub log_uuid: u32,
@@ -93,6 +102,12 @@ struct State {
     /// The block that the log ended in when it was last read.
     partial: Option<(Lsn, [u8; BLOCK_BYTES])>,
     loads: IndexLoads,
+    /// Encrypted: everything before this is on disk.
+    durable: Lsn,
+    /// Encrypted: where to go no further.
+    stop: Option<Lsn>,
+    /// Whether the stop is reached.
+    is_stopped: bool,
 }
 
 /// What was captured.
@@ -101,8 +116,10 @@ pub struct Captured {
     pub spool: Spool,
     /// How many bytes of it count.
     pub keep_bytes: u64,
-    /// The last block, cut at the stop; follows them.
+    /// The last block, cut at the stop; follows them. Whole if it is encrypted.
     pub last_block: [u8; BLOCK_BYTES],
+    /// Whether the redo ends exactly at the stop.
+    pub is_exact: bool,
 }
 
 /// The block that the log ends in for now: bytes in use, and the block.
@@ -114,13 +131,21 @@ struct Log {
     number: u64,
     header: RedoFileHeader,
     at: Lsn,
+    encrypted: bool,
 }
 
 impl Follower {
-    /// Starts at the newest checkpoint of the log in `dir`. `highest_index_id`, asked for when that is known, is not
-    /// below the id of any index of then.
-    pub fn start(dir: &Path, spool: Spool, highest_index_id: impl FnOnce() -> Result<u64>) -> Result<Self> {
-        let (log, start) = Log::open(dir)?;
+    /// Starts at the newest checkpoint of the log in `dir`. `encrypted`: new redo is. `highest_index_id`, asked for when
+    /// the checkpoint is known, is not below the id of any index of then.
+    pub fn start(
+        dir: &Path,
+        spool: Spool,
+        encrypted: bool,
+        highest_index_id: impl FnOnce() -> Result<u64>,
+    ) -> Result<Self> {
+        let (mut log, mut start) = Log::open(dir)?;
+        start.encrypted |= encrypted;
+        log.encrypted = start.encrypted;
         let highest_index_id = highest_index_id()?;
         let follow = Arc::new(Follow::default());
         follow.advance(start.begin);
@@ -147,10 +172,36 @@ impl Follower {
 
     /// Waits until everything before `lsn` has been read, the last block's part of it included.
     pub fn wait_for(&self, lsn: Lsn, limit: Duration) -> Result<()> {
-        // At the start of a block's records there may be no block yet.
-        let block = lsn.align_down(BLOCK_BYTES as u64);
-        let needed = if lsn.0 - block.0 <= BLOCK_HEADER_BYTES as u64 { block } else { lsn };
-        self.follow.wait_for(needed, limit)
+        self.follow.wait_for(needed_for(lsn), limit)
+    }
+
+    /// The server says that everything before `lsn` is on disk.
+    pub fn durable(&self, lsn: Lsn) {
+        let mut state = self.lock();
+        state.durable = state.durable.max(lsn);
+    }
+
+    /// Waits until everything before `lsn`, which must be on disk, has been read, and sees to it that nothing is read
+    /// any more but what the block of `lsn` has by then; until [`Follower::go_on`].
+    pub fn stop_at(&self, lsn: Lsn, limit: Duration) -> Result<()> {
+        self.durable(lsn);
+        self.lock().stop = Some(lsn);
+        self.wait_for(lsn, limit)?;
+        let deadline = Instant::now() + limit;
+        while !self.lock().is_stopped {
+            self.follow.check()?;
+            if Instant::now() > deadline {
+                return Err(Error::failed(format!("following the redo log did not stop at LSN {lsn}")));
+            }
+            self.follow.sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Takes back the stop: the end will be another.
+    pub fn go_on(&self) {
+        let mut state = self.lock();
+        (state.stop, state.is_stopped) = (None, false);
     }
 
     /// What looks like the load of an index into a tablespace, in the redo read so far.
@@ -189,16 +240,31 @@ impl Follower {
             // Stop at the very start of a block that is not there yet: an empty one is made.
             _ => vec![0; BLOCK_BYTES],
         };
-        let last_block = match cut_block(&block, stop) {
-            Ok(block) => block,
-            Err(CutError::Encrypted { .. }) => {
-                return Err(Error::failed("the redo log is encrypted, so it cannot be cut at the position")
-                    .hinted("backups of servers with innodb_redo_log_encrypt are not supported yet"));
+        let cannot = |error| Error::failed("cut the captured redo").caused_by(error);
+        let (last_block, is_exact) = match (cut_block(&block, stop), block.first_chunk()) {
+            (Ok(block), _) => (block, true),
+            (Err(CutError::Encrypted { .. }), Some(whole)) => {
+                let used_bytes = match classify(whole, last) {
+                    BlockState::Partial { used_bytes, .. } => u64::from(used_bytes),
+                    _ => BLOCK_BYTES as u64,
+                };
+                let end = Lsn(last.0 + used_bytes);
+                if end < stop {
+                    return Err(cannot(CutError::NotThere { lsn: stop, state: classify(whole, last) }));
+                }
+                (*whole, end == stop)
             }
-            Err(error) => return Err(Error::failed("cut the captured redo").caused_by(error)),
+            (Err(error), _) => return Err(cannot(error)),
         };
-        Ok(Captured { spool, keep_bytes, last_block })
+        Ok(Captured { spool, keep_bytes, last_block, is_exact })
     }
+}
+
+/// What must have been read when everything before `lsn` is wanted: at the start of a block's records there may be no
+/// block yet.
+fn needed_for(lsn: Lsn) -> Lsn {
+    let block = lsn.align_down(BLOCK_BYTES as u64);
+    if lsn.0 - block.0 <= BLOCK_HEADER_BYTES as u64 { block } else { lsn }
 }
 
 impl Drop for Follower {
@@ -228,7 +294,7 @@ impl Log {
     /// Opens the file with the newest checkpoint. Files can vanish and appear meanwhile.
     fn open(dir: &Path) -> Result<(Self, Start)> {
         let mut newest: Option<(Lsn, u64, File, Vec<u8>)> = None;
-        let mut encrypted = false;
+        let mut encryption = None;
         for number in active_files(dir)? {
             let path = dir.join(RedoFileName::Active(number).to_string());
             let file = match File::open(&path) {
@@ -240,21 +306,30 @@ impl Log {
             if file.read_exact_at(&mut header, 0).is_err() || RedoFileHeader::parse(&header).is_err() {
                 continue; // being prepared
             }
-            encrypted |= encryption_block(&header).is_some();
+            if let Some(block) = encryption_block(&header)
+                && encryption.as_ref().is_none_or(|(of, _)| number > *of)
+            {
+                encryption = Some((number, *block));
+            }
             if let Some(lsn) = checkpoint(&header)
                 && newest.as_ref().is_none_or(|(best, ..)| lsn > *best)
             {
                 newest = Some((lsn, number, file, header));
             }
         }
-        let Some((checkpoint, number, file, raw)) = newest else {
+        let Some((checkpoint, number, file, mut raw)) = newest else {
             return Err(Error::failed(format!("{}: no redo file holds a checkpoint", dir.display()))
                 .hinted("is this the redo directory of the server, of MySQL 8.0.30 or later?"));
         };
         let header = RedoFileHeader::parse(&raw).context(format_args!("read redo in {}", dir.display()))?;
         let begin = checkpoint.align_down(BLOCK_BYTES as u64);
         let log_uuid = header.log_uuid();
-        let log = Self { dir: dir.to_owned(), file, number, header, at: begin };
+        let encrypted = encryption.is_some();
+        if let Some((_, block)) = encryption {
+            // The key is in the newest file as the newest master key wraps it.
+            set_encryption_block(&mut raw, &block);
+        }
+        let log = Self { dir: dir.to_owned(), file, number, header, at: begin, encrypted };
         Ok((log, Start { checkpoint, begin, header: raw, encrypted, log_uuid }))
     }
 
@@ -274,6 +349,10 @@ impl Log {
             if shared.abandoned() {
                 return Err(Error::new(ErrorKind::Interrupted, "the capture of the redo log was given up"));
             }
+            if self.is_stopped(shared, state) {
+                shared.sleep(POLL);
+                continue;
+            }
             point("backup.redo.read");
             let end = self.end()?;
             if self.at >= end {
@@ -287,15 +366,25 @@ impl Log {
             let offset = self.header.offset(self.at).unwrap_or(FILE_HEADER_BYTES as u64);
             let got = read_up_to(&self.file, &mut buffer[..want], offset)
                 .map_err(|error| read_failed(&self.path(), error))?;
-            let (full_bytes, partial) = self.judge(&buffer[..got])?;
+            let (full_bytes, partial) = if self.encrypted {
+                let state = lock(state);
+                let end = state.stop.map_or(state.durable, |stop| stop.min(state.durable));
+                drop(state);
+                self.judge_encrypted(&buffer[..got], end)?
+            } else {
+                self.judge(&buffer[..got])?
+            };
             let full = &buffer[..full_bytes];
             spool.append(full)?;
             self.at = Lsn(self.at.0 + full_bytes as u64);
             let mut loads = Vec::new();
-            let searched = finder.feed(full, |load| loads.push(load)).and_then(|()| match &partial {
-                Some((_, block)) => finder.peek(block, |load| loads.push(load)),
-                None => Ok(()),
-            });
+            let searched = match &partial {
+                _ if self.encrypted => Ok(()),
+                None => finder.feed(full, |load| loads.push(load)),
+                Some((_, block)) => finder
+                    .feed(full, |load| loads.push(load))
+                    .and_then(|()| finder.peek(block, |load| loads.push(load))),
+            };
             // A bulk build of an index that is not seen would make a backup that cannot be recovered.
             searched.map_err(|cause| {
                 Error::failed("encryption of the redo log was switched on during the backup").caused_by(cause)
@@ -316,6 +405,13 @@ impl Log {
         }
     }
 
+    /// Whether the capture has come to where it is to stop.
+    fn is_stopped(&self, shared: &Follow, state: &Mutex<State>) -> bool {
+        let mut state = lock(state);
+        state.is_stopped = state.stop.is_some_and(|stop| shared.captured() >= needed_for(stop));
+        state.is_stopped
+    }
+
     /// How many of `bytes` are complete blocks, and the block that the log ends in.
     fn judge(&self, bytes: &[u8]) -> Result<(usize, Option<PartialBlock>)> {
         let mut full = 0;
@@ -334,6 +430,45 @@ impl Log {
             }
         }
         Ok((full, None))
+    }
+
+    /// The same for a log whose blocks show only their headers: what is before `durable`, and the block that has it.
+    fn judge_encrypted(&self, bytes: &[u8], durable: Lsn) -> Result<(usize, Option<PartialBlock>)> {
+        let mut full = 0;
+        for block in bytes.chunks_exact(BLOCK_BYTES) {
+            let lsn = Lsn(self.at.0 + full as u64);
+            if lsn >= durable {
+                break;
+            }
+            let state = classify(block, lsn);
+            match state {
+                BlockState::Full { .. } if lsn.0 + BLOCK_BYTES as u64 <= durable.0 => full += BLOCK_BYTES,
+                BlockState::Full { .. } | BlockState::Partial { .. } => {
+                    let used_bytes = match state {
+                        BlockState::Partial { used_bytes, .. } => used_bytes,
+                        _ => BLOCK_BYTES as u16,
+                    };
+                    let settled = self.reads_the_same(block, lsn)?;
+                    let block = <[u8; BLOCK_BYTES]>::try_from(block).ok().filter(|_| settled);
+                    return Ok((full, block.map(|block| (used_bytes, block))));
+                }
+                BlockState::Old | BlockState::Torn => break,
+                BlockState::Overwritten { by } => {
+                    return Err(self.overwritten(lsn, &format!("the block of LSN {by} is in its place")));
+                }
+            }
+        }
+        Ok((full, None))
+    }
+
+    /// Whether another read of the block at `lsn`, a while later, gives the same: then neither fell into a write of it.
+    fn reads_the_same(&self, block: &[u8], lsn: Lsn) -> Result<bool> {
+        std::thread::sleep(POLL);
+        let mut again = [0; BLOCK_BYTES];
+        let offset = self.header.offset(lsn).unwrap_or(FILE_HEADER_BYTES as u64);
+        let got =
+            read_up_to(&self.file, &mut again, offset).map_err(|error| read_failed(&self.path(), error))?;
+        Ok(got == BLOCK_BYTES && again == block)
     }
 
     /// The first LSN that is not in this file. The newest file can be shortened by a resize.
@@ -425,9 +560,107 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
 
 #[cfg(test)]
 mod tests {
-    use holdfast_formats::PageNo;
+    use holdfast_formats::{PageNo, redo::mysql::RedoFileBuilder};
 
     use super::*;
+
+    const WAIT: Duration = Duration::from_secs(10);
+    /// Where the log of these tests begins, and its checkpoint.
+    const BEGIN: Lsn = Lsn(512 * 100);
+
+    /// An encrypted log that a test writes as a server would.
+    struct FakeLog {
+        dir: tempfile::TempDir,
+        file: File,
+    }
+
+    impl FakeLog {
+        fn new() -> FakeLog {
+            let dir = tempfile::tempdir().unwrap();
+            let mut header = [0; FILE_HEADER_BYTES];
+            header[..4].copy_from_slice(&6_u32.to_be_bytes());
+            header[8..16].copy_from_slice(&BEGIN.0.to_be_bytes());
+            let crc = holdfast_formats::checksum::crc32c(&header[..508]);
+            header[508..512].copy_from_slice(&crc.to_be_bytes());
+            let source = RedoFileHeader::parse(&header).unwrap();
+            let builder = RedoFileBuilder::new(&source, Lsn(BEGIN.0 + 12), Some(&[7; BLOCK_BYTES]));
+            let file = File::create_new(dir.path().join("#ib_redo0")).unwrap();
+            file.write_all_at(&builder.header(), 0).unwrap();
+            file.set_len(1 << 20).unwrap();
+            FakeLog { dir, file }
+        }
+
+        /// Writes the `n`th block, of which `used_bytes` are in use.
+        fn write(&self, n: u64, used_bytes: u16, content: u8) {
+            let lsn = BEGIN.0 + n * BLOCK_BYTES as u64;
+            let mut block = [content; BLOCK_BYTES];
+            block[..4].copy_from_slice(&(lsn as u32 / 512 + 1).to_be_bytes());
+            block[4..6].copy_from_slice(&(used_bytes | 0x8000).to_be_bytes());
+            block[6..8].copy_from_slice(&12_u16.to_be_bytes());
+            block[8..12].copy_from_slice(&1_u32.to_be_bytes());
+            self.file.write_all_at(&block, 2048 + n * BLOCK_BYTES as u64).unwrap();
+        }
+
+        fn follower(&self) -> Follower {
+            let spool = Spool::create(self.dir.path(), 1 << 20).unwrap();
+            let follower = Follower::start(self.dir.path(), spool, false, || Ok(1)).unwrap();
+            assert!(follower.begin().encrypted, "its header says so");
+            follower
+        }
+    }
+
+    /// The `n`th block, at this byte.
+    fn lsn(n: u64, at: u64) -> Lsn {
+        Lsn(BEGIN.0 + n * BLOCK_BYTES as u64 + at)
+    }
+
+    /// What cannot be checked is taken on the server's word only, and the last block as it is.
+    #[test]
+    fn an_encrypted_log_is_captured_as_far_as_it_is_durable_and_kept_whole() {
+        let log = FakeLog::new();
+        log.write(0, 512, 1);
+        log.write(1, 512, 2);
+        log.write(2, 300, 3);
+        let follower = log.follower();
+        follower.durable(lsn(1, 100));
+        follower.wait_for(lsn(1, 100), WAIT).unwrap();
+        assert!(follower.wait_for(lsn(2, 100), Duration::from_millis(50)).is_err());
+        follower.stop_at(lsn(2, 200), WAIT).unwrap();
+        // Later than the stop.
+        log.write(2, 512, 4);
+        log.write(3, 512, 4);
+        follower.durable(lsn(4, 0));
+        std::thread::sleep(Duration::from_millis(50));
+        let captured = follower.finish(lsn(2, 200), WAIT).unwrap();
+        assert_eq!((captured.keep_bytes, captured.is_exact), (1024, false));
+        assert_eq!(captured.spool.read_at(0, 1024).unwrap()[12], 1);
+        assert_eq!(captured.spool.read_at(512, 512).unwrap()[12], 2);
+        assert_eq!(captured.last_block[12..], [3; 500]);
+    }
+
+    /// A stop can be taken back, and a log that ends where it is to be cut is exact.
+    #[test]
+    fn an_encrypted_log_that_ends_at_the_stop_is_exact() {
+        let log = FakeLog::new();
+        log.write(0, 300, 1);
+        let follower = log.follower();
+        follower.stop_at(lsn(0, 200), WAIT).unwrap();
+        follower.go_on();
+        log.write(0, 512, 1);
+        log.write(1, 90, 2);
+        follower.stop_at(lsn(1, 90), WAIT).unwrap();
+        let captured = follower.finish(lsn(1, 90), WAIT).unwrap();
+        assert_eq!((captured.keep_bytes, captured.is_exact, captured.last_block[12]), (512, true, 2));
+
+        // Where a block's records would begin, there is nothing to keep of it.
+        let log = FakeLog::new();
+        log.write(0, 512, 1);
+        let follower = log.follower();
+        follower.stop_at(lsn(1, 12), WAIT).unwrap();
+        let captured = follower.finish(lsn(1, 12), WAIT).unwrap();
+        assert_eq!((captured.keep_bytes, captured.is_exact), (512, true));
+        assert_eq!(captured.last_block[4..6], [0, 12]);
+    }
 
     /// What looks like a load can name any space: memory stays bounded, and nothing is forgotten.
     #[test]

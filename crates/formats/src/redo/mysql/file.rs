@@ -184,6 +184,13 @@ pub fn encryption_block(header: &[u8]) -> Option<&[u8; BLOCK_BYTES]> {
     header_block(header, ENCRYPTION_BLOCK).filter(|block| block.iter().any(|&byte| byte != 0))
 }
 
+/// Puts an encryption block into the [`FILE_HEADER_BYTES`] that a file begins with; shorter ones stay as they are.
+pub fn set_encryption_block(header: &mut [u8], block: &[u8; BLOCK_BYTES]) {
+    if let Some(place) = header.get_mut(ENCRYPTION_BLOCK * BLOCK_BYTES..).and_then(<[u8]>::first_chunk_mut) {
+        *place = *block;
+    }
+}
+
 /// Lays out `#ib_redo0`, the one file that captured redo becomes: header, captured blocks, zeros. It is all the redo
 /// a restored server needs; verified up to 266 MB with a configured capacity of 100 MB.
 #[derive(Clone, Debug)]
@@ -345,6 +352,7 @@ mod tests {
             let _ = RedoFileHeader::parse(&bytes);
             checkpoint(&bytes);
             encryption_block(&bytes);
+            set_encryption_block(&mut bytes.clone(), &[0; BLOCK_BYTES]);
             RedoFileName::parse(&name);
             if let Some(block) = bytes.first_chunk_mut() {
                 block[0..4].copy_from_slice(&6u32.to_be_bytes());

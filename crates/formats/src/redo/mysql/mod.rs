@@ -13,5 +13,5 @@ pub use block::{
 };
 pub use file::{
     FILE_HEADER_BYTES, RedoFileBuilder, RedoFileError, RedoFileHeader, RedoFileName, checkpoint,
-    encryption_block,
+    encryption_block, set_encryption_block,
 };

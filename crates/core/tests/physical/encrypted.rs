@@ -1,0 +1,207 @@
+//! Servers that encrypt everything they can. The keys are never in our hands: only the servers have them.
+
+use std::{
+    fs::{self, File},
+    io::Read,
+    thread::sleep,
+};
+
+use holdfast_core::Error;
+use holdfast_testkit::keyring::with_keyring;
+
+use super::*;
+
+/// Whether the redo log in a data directory of MariaDB is ciphertext.
+fn log_is_encrypted(datadir: &Path) -> bool {
+    let mut format = [0; 4];
+    File::open(datadir.join("ib_logfile0")).unwrap().read_exact(&mut format).unwrap();
+    &format != b"Phys"
+}
+
+/// Options with which a MariaDB server has its keys, in a file of `dir`.
+fn key_options(dir: &Path) -> Vec<String> {
+    let keys = dir.join("keys");
+    fs::write(&keys, format!("1;{}\n", "0123456789abcdef".repeat(4))).unwrap();
+    vec![
+        "--plugin-load-add=file_key_management".to_owned(),
+        format!("--file-key-management-filename={}", keys.display()),
+    ]
+}
+
+/// Tables, temporary files, Aria, binlog and redo are ciphertext, and background threads encrypt what was not.
+pub(crate) fn mariadb_options(dir: &Path) -> ServerOptions {
+    let encrypted = [
+        "--innodb-encrypt-tables=ON",
+        "--innodb-encrypt-log=ON",
+        "--innodb-encryption-threads=2",
+        "--aria-encrypt-tables=ON",
+        "--encrypt-tmp-files=ON",
+        "--encrypt-binlog=ON",
+    ];
+    let init = key_options(dir).into_iter().chain(encrypted.map(str::to_owned));
+    init.fold(ServerOptions::default(), ServerOptions::init_arg)
+}
+
+fn mariadb_stage(kind: ServerKind, size_mib: u64) -> Stage {
+    let dir = TempDir::new().unwrap();
+    let server_options = mariadb_options(dir.path());
+    let source = Server::start(kind, server_options.clone()).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib, ..shop::ShopOptions::default() }).unwrap();
+    misc::create(&source, misc::MiscOptions { outside: false, ..misc::MiscOptions::default() }).unwrap();
+    let prepare_options = key_options(dir.path());
+    let repo = new_repo(&dir.path().join("repo"));
+    Stage { server_options, prepare_options, ..Stage::with_repo(source, repo, dir) }
+}
+
+/// Restored without the keys, a backup fails and says whose keys are missing; nothing can start on what it leaves.
+fn fails_without_keys(stage: &Stage, options: &RestoreOptions, backup: u64, missing: [&str; 2]) {
+    let error: Error =
+        restore::run(&stage.repo, &log(), RunNo(backup), options, &Told, &Cancel::default()).unwrap_err();
+    let hint = error.hint().unwrap();
+    assert!(missing.iter().all(|missing| hint.contains(missing)), "{error}: {hint}");
+    assert!(fs::read_to_string(options.target_dir.join("ibdata1")).unwrap().starts_with("holdfast: "));
+    fs::remove_dir_all(&options.target_dir).unwrap();
+}
+
+/// Two backups of a busy server, the second on top of the first.
+fn two_backups(stage: &Stage, seed: u64) -> [BackupReport; 2] {
+    let load = WriteLoad::start(&stage.source, 2, seed).unwrap();
+    let storm = DdlStorm::start(&stage.source, 2, seed).unwrap();
+    sleep(Duration::from_secs(2));
+    let full = stage.back_up();
+    sleep(Duration::from_secs(2));
+    let second = stage.back_up();
+    let ddl = storm.stop().unwrap();
+    let writes = load.stop().unwrap();
+    let kind = stage.source.kind();
+    println!("{kind} seed {seed}: {} transactions, {} DDL statements", writes.committed, ddl.done);
+    for backup in [&full, &second] {
+        println!("{:?} {:#?}", backup.position, backup.locks);
+    }
+    assert!(writes.committed > 50 && ddl.done > 5, "there was no load to speak of");
+    assert_eq!(second.base, Some(full.backup));
+    assert!(second.totals.bytes_reused > 0, "nothing was taken from the first backup: {:?}", second.totals);
+    [full, second]
+}
+
+fn mariadb_full_and_incremental(kind: ServerKind, seed: u64) {
+    let stage = mariadb_stage(kind, 40);
+    assert!(log_is_encrypted(stage.source.datadir()));
+    let [full, second] = two_backups(&stage, seed);
+    let without = RestoreOptions { prepare_options: Vec::new(), ..stage.restore_options(second.backup) };
+    fails_without_keys(&stage, &without, second.backup, ["file_key_management", "--prepare-option"]);
+    stage.prove(&second);
+    stage.prove(&full);
+    // What the recovering server wrote is encrypted, too.
+    assert!(log_is_encrypted(&stage.restore_options(full.backup).target_dir));
+}
+
+#[test]
+fn encrypted_mariadb_10_11_restores_to_the_recorded_position_under_writes_and_ddl() {
+    mariadb_full_and_incremental(ServerKind::MariaDb1011, 41);
+}
+
+#[test]
+fn encrypted_mariadb_11_8_restores_to_the_recorded_position_under_writes_and_ddl() {
+    mariadb_full_and_incremental(ServerKind::MariaDb118, 42);
+}
+
+/// A table outside the data directory is in redo that nobody can rewrite: it goes where it was, or the restore is refused.
+#[test]
+fn encrypted_mariadb_tables_elsewhere_are_refused_where_they_were() {
+    let stage = mariadb_stage(ServerKind::MariaDb1011, 5);
+    let outside = stage.source.outside();
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE e".to_owned(),
+            format!("CREATE TABLE e.t (i INT PRIMARY KEY) DATA DIRECTORY='{}'", outside.display()),
+            "INSERT INTO e.t VALUES (1), (2)".to_owned(),
+        ])
+        .unwrap();
+    let backup = stage.back_up();
+    let options = stage.restore_options(backup.backup);
+    for maps in [
+        Vec::new(),
+        vec![(outside.clone(), stage.dir.path().join("elsewhere"))],
+        vec![(outside.clone(), outside)],
+    ] {
+        let options = RestoreOptions { maps, ..options.clone() };
+        restore::run(&stage.repo, &log(), RunNo(backup.backup), &options, &Told, &Cancel::default())
+            .unwrap_err();
+        assert!(!options.target_dir.exists());
+    }
+    assert_eq!(stage.source.value::<u64>("SELECT COUNT(*) FROM e.t").unwrap(), 2);
+}
+
+/// Tables, dictionary, undo, redo and binlog are ciphertext.
+fn mysql_stage(size_mib: u64) -> Stage {
+    let dir = TempDir::new().unwrap();
+    let keyring = dir.path().join("keyring");
+    let program = dir.path().join("server");
+    fs::create_dir(&program).unwrap();
+    let options = ["--innodb-redo-log-encrypt=ON", "--innodb-undo-log-encrypt=ON", "--binlog-encryption=ON"]
+        .into_iter()
+        .fold(ServerOptions::default(), ServerOptions::arg);
+    let server_options = with_keyring(options, &program, &keyring).unwrap();
+    let source = Server::start(ServerKind::MySql97, server_options.clone()).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib, ..shop::ShopOptions::default() }).unwrap();
+    misc::create(&source, misc::MiscOptions::default()).unwrap();
+    encrypt_tables(&source);
+    let repo = new_repo(&dir.path().join("repo"));
+    Stage { server_options, keyring: Some(keyring), ..Stage::with_repo(source, repo, dir) }
+}
+
+/// The dictionary, a general tablespace, and every InnoDB table that is not in one.
+fn encrypt_tables(server: &Server) {
+    for tablespace in ["mysql", "general"] {
+        server.exec(format!("ALTER TABLESPACE {tablespace} ENCRYPTION = 'Y'")).unwrap();
+    }
+    let tables: Vec<String> = server
+        .query(
+            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables \
+             WHERE engine = 'InnoDB' AND table_type = 'BASE TABLE' AND table_schema NOT IN ('mysql', 'sys')",
+        )
+        .unwrap();
+    let encrypted =
+        tables.iter().filter(|table| server.exec(format!("ALTER TABLE {table} ENCRYPTION = 'Y'")).is_ok());
+    assert!(encrypted.count() > 10, "{tables:?}");
+}
+
+#[test]
+fn encrypted_mysql_9_7_restores_to_its_position_under_writes_and_ddl() {
+    let stage = mysql_stage(40);
+    let [full, second] = two_backups(&stage, 43);
+    let keyring = stage.keyring.clone().unwrap();
+    let keys = fs::read(&keyring).unwrap();
+
+    let away = keyring.with_extension("away");
+    fs::rename(&keyring, &away).unwrap();
+    let options = stage.restore_options(second.backup);
+    fails_without_keys(&stage, &options, second.backup, ["component_keyring_file", "--keyring"]);
+    // Told where the keys are, and with the backup's own configuration again afterwards.
+    let options = RestoreOptions { keyring: Some(away.clone()), ..options };
+    restore::run(&stage.repo, &log(), RunNo(second.backup), &options, &Told, &Cancel::default()).unwrap();
+    let config = fs::read_to_string(options.target_dir.join("component_keyring_file.cnf")).unwrap();
+    assert!(config.contains(&format!("\"{}\"", keyring.display())), "{config}");
+    assert!(!options.target_dir.join("auto.cnf").exists());
+    fs::remove_dir_all(&options.target_dir).unwrap();
+    fs::rename(&away, &keyring).unwrap();
+
+    stage.prove(&second);
+    stage.prove(&full);
+    assert!(fs::read(&keyring).unwrap() == keys, "a restore wrote to the source's keyring");
+}
+
+/// Nothing is written meanwhile, so the log ends exactly at the position.
+#[test]
+fn encrypted_mysql_9_7_at_rest_has_an_exact_position() {
+    let stage = mysql_stage(5);
+    let load = WriteLoad::start(&stage.source, 2, 44).unwrap();
+    sleep(Duration::from_secs(1));
+    load.stop().unwrap();
+    let backup = stage.back_up();
+    assert_eq!(backup.position.precision, Precision::Exact);
+    assert!(backup.position.binlog.is_some());
+    stage.prove(&backup);
+}

@@ -1,0 +1,57 @@
+//! MySQL servers that keep their keys in a file, by `component_keyring_file`.
+//!
+//! The component is loaded by a manifest beside the program and configured beside its library, for all servers of an
+//! installation. So such a server gets a program of its own, which finds both in a directory of its own, and says what it
+//! wants in its data directory.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::kind::ServerKind;
+use crate::server::ServerOptions;
+
+const MANIFEST: &str = "mysqld.my";
+const CONFIG: &str = "component_keyring_file.cnf";
+
+/// Lets servers load the component. `dir` gets the program; `keyring` is the file with the keys.
+pub fn with_keyring(options: ServerOptions, dir: &Path, keyring: &Path) -> Result<ServerOptions> {
+    let wrapper = ServerKind::MySql97.server_program()?;
+    let text = fs::read_to_string(&wrapper).with_context(|| wrapper.display().to_string())?;
+    let plugins = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("--plugin-dir="))
+        .with_context(|| format!("{} names no plugin directory", wrapper.display()))?;
+    let own_plugins = dir.join("plugin");
+    fs::create_dir_all(&own_plugins)?;
+    for entry in fs::read_dir(plugins)? {
+        let entry = entry?;
+        symlink(entry.path(), own_plugins.join(entry.file_name()))?;
+    }
+    fs::write(own_plugins.join(CONFIG), r#"{"read_local_config": true}"#)?;
+    fs::write(dir.join(MANIFEST), r#"{"read_local_manifest": true}"#)?;
+    let program = dir.join("mysqld");
+    let text = text
+        .replace(plugins, &own_plugins.display().to_string())
+        // Where a server believes to be is where it looks for its manifest.
+        .replace("--argv0 mysqld", &format!("--argv0 {}", program.display()));
+    fs::write(&program, text)?;
+    fs::set_permissions(&program, Permissions::from_mode(0o755))?;
+    let files = vec![
+        (MANIFEST.to_owned(), r#"{"components": "file://component_keyring_file"}"#.to_owned()),
+        (CONFIG.to_owned(), config(keyring)),
+    ];
+    Ok(ServerOptions { program: Some(program), files, ..options })
+}
+
+/// Gives a server that does not run a keyring of its own, with the keys of another.
+pub fn give_keyring(datadir: &Path, from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).with_context(|| from.display().to_string())?;
+    Ok(fs::write(datadir.join(CONFIG), config(to))?)
+}
+
+fn config(keyring: &Path) -> String {
+    format!(r#"{{"path": "{}", "read_only": false}}"#, keyring.display())
+}
