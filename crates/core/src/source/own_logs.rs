@@ -11,8 +11,11 @@ use crate::{server::ServerFacts, source::files::path_text};
 pub(super) struct OwnLogs {
     /// Paths relative to the data directory.
     exact: Vec<String>,
-    /// Prefixes that are followed by a number, or by `index`.
+    /// Base names; behind a dot a number follows, or `index`.
     numbered: Vec<String>,
+    /// Base names; between them and the dot can be a dash and the name of a replication channel, in which the server
+    /// writes a dot in another way.
+    by_channel: Vec<String>,
 }
 
 impl OwnLogs {
@@ -30,41 +33,53 @@ impl OwnLogs {
         // Keys are kept apart from what they open.
         let exact = exact.into_iter().chain([&facts.encryption.key_file]).flatten().map(PathBuf::as_path);
         logs.exact.extend(exact.chain([facts.identity.socket.as_path()]).filter_map(relative));
-        let mut numbered = Vec::new();
         if let Some(binlog) = &facts.binlog {
-            numbered.push(binlog.basename.as_path());
+            logs.numbered.extend(relative(&binlog.basename));
             logs.exact.extend(relative(&binlog.index));
         }
-        numbered.extend(facts.replica.relay_log_basename.as_deref());
-        logs.exact.extend(facts.replica.relay_log_index.as_deref().and_then(relative));
-        logs.numbered.extend(numbered.into_iter().filter_map(relative).map(|path| format!("{path}.")));
+        let relay_log = &facts.replica.relay_log_basename;
+        logs.by_channel.extend(relay_log.as_deref().and_then(relative));
+        let relay_index = facts.replica.relay_log_index.as_deref().and_then(relative);
+        // The index of a channel is called so, too, wherever an option has put it.
+        logs.by_channel
+            .extend(relay_index.as_ref().and_then(|path| path.strip_suffix(".index")).map(str::to_owned));
+        logs.exact.extend(relay_index);
         logs
     }
 
     /// For tests: files called `<base>.NNNNNN` and `<base>.index`.
     #[cfg(test)]
     pub(crate) fn of_base(base: &str) -> Self {
-        Self { exact: vec![format!("{base}.index")], numbered: vec![format!("{base}.")] }
+        Self { numbered: vec![base.to_owned()], ..Self::default() }
     }
 
     /// Whether `path` is one of them.
     #[must_use]
     pub(super) fn contains(&self, path: &str) -> bool {
-        let numbered = |prefix: &String| {
-            path.strip_prefix(prefix.as_str()).is_some_and(|rest| {
-                let number = rest.split('.').next().unwrap_or(rest);
-                (number.len() >= 6 && number.bytes().all(|b| b.is_ascii_digit()))
-                    || rest == "index"
-                    || rest == "state"
-            })
+        let numbered = |base: &String| {
+            path.strip_prefix(base.as_str())
+                .and_then(|rest| rest.strip_prefix('.'))
+                .is_some_and(is_log_suffix)
+        };
+        let by_channel = |base: &String| {
+            let channel = path.strip_prefix(base.as_str()).and_then(|rest| rest.strip_prefix('-'));
+            let suffix = channel.filter(|rest| !rest.contains('/')).and_then(|rest| rest.split_once('.'));
+            suffix.is_some_and(|(_, suffix)| is_log_suffix(suffix))
         };
         self.exact.iter().any(|exact| exact == path)
-            || self.numbered.iter().any(numbered)
+            || self.numbered.iter().chain(&self.by_channel).any(numbered)
+            || self.by_channel.iter().any(by_channel)
             // Multi-source replication names its files after the connection.
             || (!path.contains('/') && (is_replica_state(path) || is_left_behind(path)))
             // A restore gives such names to what is not complete, and takes no file that has one. Servers make none.
             || path.ends_with(".partial")
     }
+}
+
+/// What follows the name of a log and a dot: its number, or what there is beside the numbered files.
+fn is_log_suffix(suffix: &str) -> bool {
+    let number = suffix.split('.').next().unwrap_or(suffix);
+    (number.len() >= 6 && number.bytes().all(|b| b.is_ascii_digit())) || ["index", "state"].contains(&suffix)
 }
 
 /// What a restore tells of itself, and the folder that a filesystem keeps for itself, often unreadable.
@@ -75,4 +90,30 @@ fn is_left_behind(name: &str) -> bool {
 fn is_replica_state(name: &str) -> bool {
     let stem = |prefix: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.ends_with(".info"));
     stem("master") || stem("relay-log") || name == "multi-master.info"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each channel has relay logs of its own, named after it; what only looks like one is kept.
+    #[test]
+    fn relay_logs_of_named_channels_are_left() {
+        let logs = OwnLogs { by_channel: vec!["x-relay-bin".into()], ..OwnLogs::default() };
+        for path in [
+            "x-relay-bin.000001",
+            "x-relay-bin.index",
+            "x-relay-bin-ch1.000003",
+            "x-relay-bin-ch1.index",
+            "x-relay-bin-group_replication_applier.1000000",
+            "x-relay-bin-two@002eparts.000001",
+        ] {
+            assert!(logs.contains(path), "{path}");
+        }
+        for path in
+            ["x-relay-bin", "x-relay-bin-notes.txt", "x-relay-bin-db/t.000001", "x-relay-binary.000001"]
+        {
+            assert!(!logs.contains(path), "{path}");
+        }
+    }
 }
