@@ -2,8 +2,9 @@
 
 use holdfast_core::server::{ServerFacts, TableInventory};
 use holdfast_formats::Flavor;
+use holdfast_testkit::ServerKind;
 
-use super::{on_each, session};
+use super::{on_each, session, start};
 
 /// The facts name this server's places and abilities, and a manifest gets back what it stored.
 #[test]
@@ -108,6 +109,35 @@ fn tables_by_engine() {
         let blind = TableInventory::read(&mut session(server)).unwrap();
         assert_eq!(blind, inventory);
     });
+}
+
+/// The files of a table can be anywhere if its engine is not loaded, or cannot be told: it is named.
+#[test]
+fn tables_that_the_server_cannot_open_are_refused() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
+        let server = start(kind);
+        let refusal = || {
+            let inventory = TableInventory::read(&mut session(&server)).unwrap();
+            let error = inventory.refuse_unsupported().unwrap_err();
+            assert!(error.hint().is_some());
+            error.to_string()
+        };
+        server
+            .exec_all([
+                "INSTALL SONAME 'ha_sphinx'",
+                "CREATE DATABASE d",
+                "CREATE TABLE d.away (id INT UNSIGNED NOT NULL, weight INT NOT NULL, query VARCHAR(100) NOT NULL, KEY (query)) ENGINE=SPHINX",
+                "FLUSH TABLES",
+                "UNINSTALL SONAME 'ha_sphinx'",
+            ])
+            .unwrap();
+        let message = refusal();
+        assert!(message.contains("SPHINX") && message.contains("d.away"), "{message}");
+        std::fs::remove_file(server.datadir().join("d/away.frm")).unwrap();
+        std::fs::write(server.datadir().join("d/broken.frm"), "no definition").unwrap();
+        let message = refusal();
+        assert!(message.contains("d.broken"), "{message}");
+    }
 }
 
 /// Each thing at which a backup would go wrong is refused by name, with what to do.
