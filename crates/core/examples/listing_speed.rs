@@ -14,9 +14,10 @@ use holdfast_core::{
     Result,
     source::{
         FileId, FileSpec, Pages, Role, Sink,
-        copy::{CopiedFile, CopiedTablespace},
+        copy::CopiedTablespace,
         files::{Entry, FileKey, Inode, Signature, walk},
         inventory::{Before, Inventory, TablespaceEntry, Verdict},
+        plain::CopiedFile,
     },
 };
 use holdfast_formats::{Flavor, Lsn, SpaceId};

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 
 use super::{
     Role,
-    copy::{CopyContext, on_threads},
+    copy::{Buffers, CopyContext, on_threads},
     files::Entry,
     inventory::{Before, Inventory, Spaces, TablespaceEntry},
+    plain::{Manner, PlainFile},
 };
 use crate::{error::Result, points::point};
 
@@ -49,14 +50,37 @@ impl Copier<'_> {
     }
 
     /// Copies other files.
-    pub fn files(&mut self, files: Vec<(Entry, Role)>) -> Result<()> {
+    pub fn files(&mut self, files: Vec<PlainFile>) -> Result<()> {
         let context = &self.context;
-        let copied = on_threads(files, self.parallel, |(entry, role), buffers| {
-            Ok(context.plain(&entry, role, buffers)?.map(|copied| (entry.path, copied)))
+        let copies = on_threads(files, self.parallel, |file, buffers| {
+            Ok(context.plain(&file, buffers)?.map(|copy| (file.entry.path, copy)))
         })?;
-        for (path, copied) in copied.into_iter().flatten() {
-            self.inventory.add_file(&path, copied);
+        let mut unfinished = Vec::new();
+        for (path, copy) in copies.into_iter().flatten() {
+            self.inventory.add_file(&path, copy.copied);
+            unfinished.extend(copy.unfinished);
         }
+        // All of them after one wait: a lock may be held.
+        on_threads(unfinished, self.parallel, |file, buffers| context.finish(file, buffers))?;
         Ok(())
+    }
+
+    /// Copies what a file has that only grows and its copy has not; all of it where there is no copy, or where it is
+    /// another file by now. See [`CopyContext::grow`].
+    pub fn grown(
+        &mut self,
+        entry: &Entry,
+        role: Role,
+        margin_bytes: u64,
+        buffers: &mut Buffers,
+    ) -> Result<()> {
+        let Self { context, inventory, .. } = self;
+        if let Some(copied) = inventory.file_mut(&entry.path) {
+            if context.grow(entry, copied, margin_bytes, buffers)? {
+                return Ok(());
+            }
+            inventory.forget(context.sink, |path| path == entry.path)?;
+        }
+        self.files(vec![PlainFile { entry: entry.clone(), role, manner: Manner::Growing }])
     }
 }

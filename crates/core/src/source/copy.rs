@@ -1,4 +1,4 @@
-//! Copies one file after another into the sink: tablespaces page-checked, other files as they are.
+//! Copies tablespaces into the sink, each page checked. For other files, see [`super::plain`].
 //!
 //! A page with a bad checksum was torn by a write in progress, so it is read again until it is good; one that stays
 //! bad fails the backup. For a page whose checksum cannot be checked without a key, see [`super::unproven`].
@@ -34,9 +34,9 @@ use crate::{
 };
 
 /// Bytes read at once: the largest chunk the repository makes.
-const EXTENT_BYTES: usize = 1 << 20;
+pub(super) const EXTENT_BYTES: usize = 1 << 20;
 /// A torn page is good again within milliseconds; one that is bad for this many reads is damaged.
-const REREADS_MAX: u32 = 200;
+pub(super) const REREADS_MAX: u32 = 200;
 /// Longest bytes of page 0 that tell the geometry of any tablespace.
 const PAGE0_BYTES: usize = 65_536;
 
@@ -131,15 +131,14 @@ pub struct CopiedTablespace {
     pub signature: Signature,
 }
 
-/// Another file that was copied.
-#[derive(Clone, Debug)]
-pub struct CopiedFile {
-    /// In the sink.
-    pub file: FileId,
-    /// As the file was just before it was read.
-    pub signature: Signature,
-    /// Bytes copied.
-    pub size_bytes: u64,
+/// A page that was bad when it was read.
+pub(super) struct BadPage {
+    /// Its number, for messages.
+    pub(super) number: u64,
+    /// Where it is in the file.
+    pub(super) offset: u64,
+    /// Its size.
+    pub(super) bytes: usize,
 }
 
 impl CopyContext<'_> {
@@ -165,7 +164,7 @@ impl CopyContext<'_> {
     ) -> Result<Option<CopiedTablespace>> {
         let (entry, role) = (&found.entry, found.role);
         let gone = || {
-            self.counters.vanished.fetch_add(1, Ordering::Relaxed);
+            self.vanished();
             Ok(None)
         };
         let failed = |error| read_failed(&entry.real, error);
@@ -204,7 +203,7 @@ impl CopyContext<'_> {
             Some(geometry) => self.checked_pages(entry, &reader, &geometry, first_page, file, buffers)?,
             // Created within this backup, page 0 is still in the buffer pool only. The redo initialises all of its
             // pages, but the file must exist: a crashed server would find it like this, too.
-            None => self.plain_pages(entry, &reader, file, false, buffers)?,
+            None => self.plain_pages(entry, &reader, file, 0, buffers)?,
         };
         // What is less than a page at the end was never written as one.
         let whole_at_start = size_at_start / page_size.bytes() as u64 * page_size.bytes() as u64;
@@ -353,28 +352,40 @@ impl CopyContext<'_> {
         offset: u64,
         buffers: &mut Buffers,
     ) -> Result<Option<Vec<u8>>> {
+        let page = BadPage { number: page_no.0.into(), offset, bytes: geometry.page_size().bytes() };
+        self.read_page_until_good(entry, reader, &page, &|page| check_page(geometry, page_no, page), buffers)
+    }
+
+    /// The same, of any kind of page, by what `check` says of it.
+    pub(super) fn read_page_until_good(
+        &self,
+        entry: &Entry,
+        reader: &PageReader,
+        page: &BadPage,
+        check: &dyn Fn(&[u8]) -> PageState,
+        buffers: &mut Buffers,
+    ) -> Result<Option<Vec<u8>>> {
         self.counters.torn_pages.fetch_add(1, Ordering::Relaxed);
-        let page_bytes = geometry.page_size().bytes();
         let mut before: Option<(Vec<u8>, Instant)> = None;
         for read in 1..=REREADS_MAX {
             pause(read);
             self.may_go_on()?;
             self.counters.torn_reads.fetch_add(1, Ordering::Relaxed);
-            let page = reader
-                .read_again(offset, page_bytes, &mut buffers.page)
+            let now = reader
+                .read_again(page.offset, page.bytes, &mut buffers.page)
                 .map_err(|error| read_failed(&entry.real, error))?;
-            let Some(page) = page else { return Ok(None) };
-            match check_page(geometry, page_no, &page) {
-                PageState::Good | PageState::Zero => return Ok(Some(page)),
+            let Some(now) = now else { return Ok(None) };
+            match check(&now) {
+                PageState::Good | PageState::Zero => return Ok(Some(now)),
                 PageState::Unverifiable => {
                     let since = match before.take() {
-                        Some((same, since)) if same == page => since,
+                        Some((same, since)) if same == now => since,
                         _ => Instant::now(),
                     };
                     if since.elapsed() >= WRITE_MAX {
-                        return Ok(Some(page));
+                        return Ok(Some(now));
                     }
-                    before = Some((page, since));
+                    before = Some((now, since));
                     std::thread::sleep(WRITE_MAX.saturating_sub(since.elapsed()));
                 }
                 PageState::Bad => before = None,
@@ -382,162 +393,14 @@ impl CopyContext<'_> {
         }
         // A file that was dropped meanwhile ends as it ends; it is not part of the backup.
         let links = reader.file().metadata().map_or(1, |metadata| metadata.nlink());
-        if links == 0 { Ok(None) } else { Err(damaged(&entry.path, page_no.0)) }
+        if links == 0 { Ok(None) } else { Err(damaged(&entry.path, page.number)) }
     }
 
-    /// Copies a file that is no tablespace. `None`: it vanished.
-    ///
-    /// Aria files are read twice until both reads are equal, since their pages can be torn and what repairs them, the
-    /// Aria log, expects whole ones. An Aria log is not ended here: [`CopyContext::plain_tail`] does that.
-    pub fn plain(&self, entry: &Entry, role: Role, buffers: &mut Buffers) -> Result<Option<CopiedFile>> {
-        let failed = |error| read_failed(&entry.real, error);
-        let open = std::fs::metadata(&entry.real)
-            .and_then(|metadata| Ok((metadata, PageReader::open(&entry.real, ReadMode::Buffered)?)));
-        let (metadata, reader) = match open {
-            Ok(open) => open,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.counters.vanished.fetch_add(1, Ordering::Relaxed);
-                return Ok(None);
-            }
-            Err(error) => return Err(failed(error)),
-        };
-        let signature = Signature::of(&metadata);
-        let file = self.sink.file_begin(FileSpec {
-            path: entry.path.clone(),
-            role,
-            mode: entry.mode,
-            page_size: PageSize::DEFAULT_FILE,
-            space: None,
-            outside: entry.outside.then(|| path_text(&entry.real)),
-        })?;
-        let size_bytes = self.plain_pages(entry, &reader, file, role == Role::Aria, buffers)?;
-        if role != Role::AriaLog {
-            self.sink.file_end(file, size_bytes)?;
-        }
-        Ok(Some(CopiedFile { file, signature, size_bytes }))
+    pub(super) fn vanished(&self) {
+        self.counters.vanished.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends `bytes`, which were made of `entry`, in its place. Less than a page.
-    pub fn made(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<FileId> {
-        let page_size = PageSize::DEFAULT_FILE;
-        let file = self.sink.file_begin(FileSpec {
-            path: entry.path.clone(),
-            role,
-            mode: entry.mode,
-            page_size,
-            space: None,
-            outside: entry.outside.then(|| path_text(&entry.real)),
-        })?;
-        let mut page = vec![0; page_size.bytes()];
-        match page.get_mut(..bytes.len()) {
-            Some(start) => start.copy_from_slice(bytes),
-            None => return Err(Error::failed(format!("{}: larger than it can be", entry.path))),
-        }
-        if !bytes.is_empty() {
-            self.sink.pages(file, Pages { first: 0, page_size, bytes: &page, holes: &[] })?;
-        }
-        self.sink.file_end(file, bytes.len() as u64)?;
-        Ok(file)
-    }
-
-    /// The same, of a file that may have vanished: `None`.
-    pub fn made_of(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<Option<CopiedFile>> {
-        let signature = match std::fs::metadata(&entry.real) {
-            Ok(metadata) => Signature::of(&metadata),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(read_failed(&entry.real, error)),
-        };
-        let file = self.made(entry, role, bytes)?;
-        Ok(Some(CopiedFile { file, signature, size_bytes: bytes.len() as u64 }))
-    }
-
-    fn plain_pages(
-        &self,
-        entry: &Entry,
-        reader: &PageReader,
-        file: FileId,
-        twice: bool,
-        buffers: &mut Buffers,
-    ) -> Result<u64> {
-        self.plain_pages_from(entry, reader, file, 0, twice, buffers)
-    }
-
-    fn plain_pages_from(
-        &self,
-        entry: &Entry,
-        reader: &PageReader,
-        file: FileId,
-        start: u64,
-        twice: bool,
-        buffers: &mut Buffers,
-    ) -> Result<u64> {
-        let failed = |error| read_failed(&entry.real, error);
-        let page_bytes = PageSize::DEFAULT_FILE.bytes();
-        let mut offset = start;
-        loop {
-            self.may_go_on()?;
-            let mut got = reader.read(offset, EXTENT_BYTES, &mut buffers.extent).map_err(failed)?;
-            let mut reads = 0;
-            while twice && got > 0 {
-                let again = reader.read(offset, EXTENT_BYTES, &mut buffers.second).map_err(failed)?;
-                if again == got && buffers.second.bytes(again) == buffers.extent.bytes(got) {
-                    break;
-                }
-                std::mem::swap(&mut buffers.extent, &mut buffers.second);
-                got = again;
-                reads += 1;
-                if reads > REREADS_MAX {
-                    return Err(Error::failed(format!(
-                        "{}: changes faster than it can be read twice alike",
-                        entry.path
-                    )));
-                }
-                pause(reads);
-            }
-            if got == 0 {
-                return Ok(offset);
-            }
-            let padded = got.next_multiple_of(page_bytes);
-            buffers.extent.bytes_mut(padded)[got..].fill(0);
-            let (first, bytes) = (offset / page_bytes as u64, buffers.extent.bytes(padded));
-            let page_size = PageSize::DEFAULT_FILE;
-            self.sink.pages(file, Pages { first, page_size, bytes, holes: &[] })?;
-            self.count(got);
-            offset += got as u64;
-            if got < EXTENT_BYTES {
-                return Ok(offset);
-            }
-        }
-    }
-
-    /// Sends what has been appended to an Aria log since it was copied, and ends it. `margin_bytes` before its end
-    /// then may have been written again, and its header, once the log goes on in another file.
-    pub fn plain_tail(
-        &self,
-        entry: &Entry,
-        copied: &mut CopiedFile,
-        margin_bytes: u64,
-        buffers: &mut Buffers,
-    ) -> Result<()> {
-        let reader =
-            PageReader::open(&entry.real, ReadMode::Buffered).map_err(|e| read_failed(&entry.real, e))?;
-        let page_bytes = PageSize::DEFAULT_FILE.bytes() as u64;
-        let start = copied.size_bytes.saturating_sub(margin_bytes) / page_bytes * page_bytes;
-        if start > 0 {
-            let page_size = PageSize::DEFAULT_FILE;
-            let got = reader
-                .read(0, page_size.bytes(), &mut buffers.extent)
-                .map_err(|error| read_failed(&entry.real, error))?;
-            if got == page_size.bytes() {
-                let bytes = buffers.extent.bytes(got);
-                self.sink.pages(copied.file, Pages { first: 0, page_size, bytes, holes: &[] })?;
-            }
-        }
-        copied.size_bytes = self.plain_pages_from(entry, &reader, copied.file, start, false, buffers)?;
-        self.sink.file_end(copied.file, copied.size_bytes)
-    }
-
-    fn count(&self, bytes: usize) {
+    pub(super) fn count(&self, bytes: usize) {
         self.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.progress.advance(bytes as u64);
         self.throttle.take(bytes as u64, || self.cancel.is_cancelled() || self.redo.has_failed());
@@ -547,7 +410,7 @@ impl CopyContext<'_> {
 /// Buffers of one reader thread.
 #[derive(Debug)]
 pub struct Buffers {
-    extent: AlignedBuffer,
+    pub(super) extent: AlignedBuffer,
     pub(super) second: AlignedBuffer,
     page: AlignedBuffer,
 }
@@ -641,7 +504,7 @@ fn pause(reads: u32) {
     std::thread::sleep(Duration::from_millis(u64::from(reads.min(5)) * 2));
 }
 
-fn damaged(path: &str, page: u32) -> Error {
+fn damaged(path: &str, page: u64) -> Error {
     Error::failed(format!("page {page} of {path} is damaged: {REREADS_MAX} reads gave no good checksum"))
         .hinted("the page is bad on the source itself; run CHECK TABLE there, and see the server's error log")
 }

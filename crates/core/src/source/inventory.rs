@@ -14,8 +14,9 @@ use holdfast_formats::{Flavor, Lsn, SpaceId, tablespace::Geometry};
 
 use super::{
     Role, Sink,
-    copy::{CopiedFile, CopiedTablespace, on_threads},
+    copy::{CopiedTablespace, on_threads},
     files::{Entry, FileKey, Inode, Stat, read_failed},
+    plain::CopiedFile,
 };
 use crate::{
     error::{Error, Result},
@@ -65,6 +66,31 @@ pub(super) fn each_path_once(found: &[TablespaceEntry]) -> Result<()> {
             ));
         }
     }
+    Ok(())
+}
+
+/// Leaves of the names of a file only the server's own, if that is one of them: a hard link to a table's file, or what
+/// a link from one schema's directory to another's shows, is but another name. `names` tells the server's, and is asked
+/// only where there is a choice.
+pub(super) fn keep_the_servers_names(
+    found: &mut Vec<TablespaceEntry>,
+    others: &mut BTreeMap<String, Entry>,
+    names: impl FnOnce() -> Result<BTreeSet<String>>,
+) -> Result<()> {
+    let mut count: HashMap<Inode, u32> = HashMap::with_capacity(found.len());
+    for file in &*found {
+        *count.entry(file.entry.stat.inode).or_default() += 1;
+    }
+    // By a name that is none of a tablespace it would be copied unchecked, and under the lock whenever it has changed.
+    others.retain(|_, entry| entry.is_dir || !count.contains_key(&entry.stat.inode));
+    if count.values().all(|count| *count == 1) {
+        return Ok(());
+    }
+    let names = names()?;
+    let is_known = |file: &TablespaceEntry| names.contains(&file.entry.path);
+    let known: BTreeSet<_> =
+        found.iter().filter(|file| is_known(file)).map(|file| file.entry.stat.inode).collect();
+    found.retain(|file| !known.contains(&file.entry.stat.inode) || is_known(file));
     Ok(())
 }
 
@@ -128,6 +154,21 @@ pub struct Rescan {
     pub gone: u64,
     /// To be copied while nobody may write to them, and which spaces they are.
     pub copy_closed: Vec<(TablespaceEntry, Option<SpaceId>)>,
+    /// Second names of files, with the first that was found.
+    second_names: Vec<[String; 2]>,
+}
+
+impl Rescan {
+    /// Fails where a file has two names although no rename is under way: which is right the server does not tell.
+    pub fn refuse_second_names(&self) -> Result<()> {
+        match self.second_names.first() {
+            None => Ok(()),
+            Some([one, other]) => Err(Error::failed(format!(
+                "{one} and {other} are the same file, and the server uses one of them at most"
+            ))
+            .hinted("move the name that is not a table's out of the data directory")),
+        }
+    }
 }
 
 impl Inventory {
@@ -262,9 +303,15 @@ impl Inventory {
         let mut result = Rescan::default();
         let mut kept = HashMap::new();
         let mut moves = Vec::new();
+        let mut names: HashMap<FileKey, String> = HashMap::with_capacity(now.len());
         let keys = self.keys_of(flavor, &now, threads)?;
         for (found, key) in now.into_iter().zip(keys) {
             let Some(key) = key else { continue };
+            if let Some(first) = names.get(&key) {
+                result.second_names.push([first.clone(), found.entry.path]);
+                continue;
+            }
+            names.insert(key, found.entry.path.clone());
             let held = self.tablespaces.remove(&key);
             let copy = held.as_ref().map(|held| (&held.copied, &held.before));
             let verdict = judge(&Found { space: key.space, entry: &found, copy });

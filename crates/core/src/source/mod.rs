@@ -16,17 +16,20 @@ use crate::{
     server::{LockRecord, ServerFacts},
 };
 
+mod aria_pages;
 mod attempt;
 pub mod copier;
 pub mod copy;
 pub mod files;
 pub mod inventory;
+mod log_tables;
 pub mod mariadb;
 pub mod mysql;
 pub mod options;
 mod outside;
 mod own_logs;
 pub mod page_reader;
+pub mod plain;
 mod questions;
 pub mod redo;
 pub mod spool;

@@ -135,7 +135,7 @@ impl CopyContext<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Mutex, thread};
@@ -160,7 +160,7 @@ mod tests {
 
     /// Keeps the pages of the one file that it is sent.
     #[derive(Default)]
-    struct OneFile(Mutex<Vec<u8>>);
+    pub(in crate::source) struct OneFile(pub(in crate::source) Mutex<Vec<u8>>);
 
     impl Sink for OneFile {
         fn file_begin(&self, _: FileSpec) -> Result<FileId> {
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    struct NoRedo;
+    pub(in crate::source) struct NoRedo;
 
     impl RedoProgress for NoRedo {
         fn captured(&self) -> Lsn {

@@ -38,7 +38,9 @@ use holdfast_testkit::{
 
 use crate::server::options;
 
+mod engines;
 mod imports;
+mod places;
 mod races;
 
 /// Prints what a person would be told.
@@ -143,6 +145,49 @@ impl Sink for DirectorySink {
 
     fn is_drained(&self) -> Result<bool> {
         Ok(true)
+    }
+}
+
+/// Tells of pages before they are kept.
+struct Watched<F: Fn(&str, &Pages<'_>) + Sync> {
+    inner: DirectorySink,
+    /// Is given the path of the file.
+    on_pages: F,
+}
+
+impl<F: Fn(&str, &Pages<'_>) + Sync> Sink for Watched<F> {
+    fn file_begin(&self, spec: FileSpec) -> Result<FileId> {
+        self.inner.file_begin(spec)
+    }
+
+    fn pages(&self, file: FileId, pages: Pages<'_>) -> Result<()> {
+        let path = self.inner.state.lock().unwrap().files[&file.0].0.path.clone();
+        (self.on_pages)(&path, &pages);
+        self.inner.pages(file, pages)
+    }
+
+    fn file_end(&self, file: FileId, size_bytes: u64) -> Result<()> {
+        self.inner.file_end(file, size_bytes)
+    }
+
+    fn file_renamed(&self, file: FileId, path: &str) -> Result<()> {
+        self.inner.file_renamed(file, path)
+    }
+
+    fn file_gone(&self, file: FileId) -> Result<()> {
+        self.inner.file_gone(file)
+    }
+
+    fn directory(&self, path: &str, mode: u16) -> Result<()> {
+        self.inner.directory(path, mode)
+    }
+
+    fn directory_gone(&self, path: &str) -> Result<()> {
+        self.inner.directory_gone(path)
+    }
+
+    fn is_drained(&self) -> Result<bool> {
+        self.inner.is_drained()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Recovery begins at the checkpoint that it names and ends with the newest log that it names. So the backup's has the
 //! checkpoint from before any Aria table was copied, and the newest of the logs that were copied last.
 
-use std::{io, time::Duration};
+use std::{collections::BTreeMap, io, path::Path, time::Duration};
 
 use holdfast_formats::aria::control_with_newest_log;
 
@@ -12,8 +12,8 @@ use crate::{
     error::{Error, Result},
     source::{
         Role,
-        copy::CopiedFile,
         files::{Entry, Signature, base_name, read_failed},
+        plain::CopiedFile,
     },
 };
 
@@ -40,6 +40,13 @@ pub(super) fn log_number(path: &str) -> Option<u32> {
     base_name(path).strip_prefix("aria_log.")?.parse().ok()
 }
 
+/// The index file of the table that a file belongs to, in a listing that has both. A file without one stands for
+/// itself, and tells nothing.
+pub(super) fn index_of<'a>(entry: &'a Entry, listed: &'a BTreeMap<String, Entry>) -> &'a Path {
+    let table = entry.path.strip_suffix(".MAD").unwrap_or(&entry.path);
+    listed.get(&format!("{table}.MAI")).map_or(&entry.real, |index| &index.real)
+}
+
 impl Capture<'_> {
     /// Sends the control file that belongs to the Aria logs up to `newest_log`.
     pub(super) fn send_aria_control(&mut self, newest_log: u32) -> Result<()> {
@@ -48,7 +55,8 @@ impl Capture<'_> {
             .ok_or_else(|| Error::failed(format!("{} cannot be read", entry.path)))?;
         let metadata = std::fs::metadata(&entry.real).map_err(|error| read_failed(&entry.real, error))?;
         let file = self.copier.context.made(entry, Role::AriaControl, &bytes)?;
-        let copied = CopiedFile { file, signature: Signature::of(&metadata), size_bytes: bytes.len() as u64 };
+        let (signature, size_bytes) = (Signature::of(&metadata), bytes.len() as u64);
+        let copied = CopiedFile { file, signature, size_bytes };
         self.copier.inventory.add_file(&entry.path, copied);
         Ok(())
     }

@@ -1,6 +1,10 @@
 //! The copy while the server writes: tablespaces first, then everything else, then what has changed since.
 
-use std::{collections::BTreeMap, io, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::PathBuf,
+};
 
 use super::{
     Capture, aria,
@@ -15,9 +19,11 @@ use crate::{
     source::{
         Role,
         copier::Copier,
+        copy::Buffers,
         files::{Entry, Stat, read_failed, walk},
-        inventory::{Found, Rescan, TablespaceEntry, Verdict, each_path_once},
+        inventory::{Found, Rescan, TablespaceEntry, Verdict, each_path_once, keep_the_servers_names},
         outside::{OutsideFiles, number_system_files},
+        plain::{Manner, PlainFile},
         redo::mariadb::FileNotes,
     },
 };
@@ -26,6 +32,9 @@ use crate::{
 const CATCH_UP_PASSES: u32 = 2;
 /// What is left to copy under the lock is little enough at this size.
 const LITTLE_BYTES: u64 = 16 << 20;
+
+/// The last page of an Aria log is written again when it fills; never more than this before the end.
+const ARIA_LOG_MARGIN_BYTES: u64 = 64 << 10;
 
 /// When the data directory is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +88,11 @@ impl Capture<'_> {
         }
     }
 
-    /// One pass over what has changed; tells how many bytes of tablespaces it copied. What may only be copied while it is
-    /// closed to writes is left for the end.
+    /// One pass over what has changed; tells how many bytes of tablespaces it copied. What was discarded may only be
+    /// copied while it is closed to writes, and is left for the end.
     pub(super) fn catch_up(&mut self) -> Result<u64> {
         let listing = self.list(Look::Early)?;
-        let Rescan { copy, .. } = self.rescan(listing.tablespaces)?;
+        let Rescan { copy, .. } = self.rescan(listing.tablespaces, Look::Early)?;
         let bytes = copy.iter().map(|found| found.entry.size_bytes).sum();
         self.copy_tablespaces(copy)?;
         self.copy_other_files(&listing.others)?;
@@ -91,7 +100,7 @@ impl Capture<'_> {
     }
 
     /// Everything in the data directory and wherever it points to.
-    pub(super) fn list(&self, look: Look) -> Result<Listing> {
+    pub(super) fn list(&mut self, look: Look) -> Result<Listing> {
         let mut entries = walk(&self.options.datadir, &|path| self.layout.when(path) == When::Never)?;
         let mut tablespaces = Vec::new();
         let mut links = Vec::new();
@@ -113,9 +122,18 @@ impl Capture<'_> {
         let undo = outside.undo.into_iter().map(|entry| (entry, Role::Undo));
         tablespaces.extend(system.chain(undo).map(|(entry, role)| TablespaceEntry::new(entry, role)));
         entries.extend(outside.aria.into_iter().map(|entry| (entry.path.clone(), entry)));
+        keep_the_servers_names(&mut tablespaces, &mut entries, || self.servers_names())?;
         number_system_files(self.facts, &mut tablespaces)?;
         each_path_once(&tablespaces)?;
         Ok(Listing { tablespaces, others: entries })
+    }
+
+    /// Paths of tablespaces, of those too that nobody has opened, as the server would write them.
+    fn servers_names(&mut self) -> Result<BTreeSet<String>> {
+        let tables = self.questions.ask(status::mariadb_table_names)?;
+        let system = self.facts.system_files()?;
+        let system = system.iter().filter_map(|file| file.file_name()?.to_str().map(str::to_owned));
+        Ok(tables.into_iter().map(|name| format!("{name}.ibd")).chain(system).collect())
     }
 
     /// The tablespace that an `.isl` file names: `db/t.isl` holds the path of the file that stands for `db/t.ibd`.
@@ -135,7 +153,16 @@ impl Capture<'_> {
         let target = self.options.map_path(&target);
         let stat = match Stat::of(&target) {
             Ok(stat) => stat,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && look == Look::Early => return Ok(None),
+            // The server lists no table that nobody has opened, so it would not be missed anywhere else.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::failed(format!(
+                    "{} names {}, and no file is there",
+                    link.path,
+                    target.display()
+                ))
+                .hinted("is it where this process cannot see it? see --path-map; remove the link if its table is gone"));
+            }
             Err(error) => return Err(read_failed(&target, error)),
         };
         let path = format!("{}.ibd", link.path.strip_suffix(".isl").unwrap_or(&link.path));
@@ -178,23 +205,38 @@ impl Capture<'_> {
         }
         let changed = files().filter_map(|entry| {
             let role = match self.layout.when(&entry.path) {
-                When::Early(role) => role,
+                When::Early(role) | When::Late(role) => role,
                 When::Link => Role::Other,
-                When::AriaLog => Role::AriaLog,
                 _ => return None,
             };
-            // Aria logs only grow: what is missing is their tail.
-            let have = match role {
-                Role::AriaLog => self.copier.inventory.has_same_file(entry),
-                _ => self.copier.inventory.has_unchanged(entry),
+            let manner = match role {
+                Role::Aria => Manner::Aria { index: aria::index_of(entry, entries).to_owned() },
+                _ => Manner::Whole,
             };
-            (!have).then(|| (entry.clone(), role))
+            let have = self.copier.inventory.has_unchanged(entry);
+            (!have).then(|| PlainFile { entry: entry.clone(), role, manner })
         });
         let changed = changed.collect();
-        self.copier.files(changed)
+        self.copier.files(changed)?;
+        self.copier.empty_log_tables(files())?;
+        self.copy_aria_logs(files()).map(drop)
     }
 
-    pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>) -> Result<Rescan> {
+    /// Copies what the Aria logs have grown by; tells which there are.
+    pub(super) fn copy_aria_logs<'a>(
+        &mut self,
+        files: impl Iterator<Item = &'a Entry>,
+    ) -> Result<Vec<&'a Entry>> {
+        let mut buffers = Buffers::default();
+        let mut logs: Vec<_> = files.filter(|entry| self.layout.when(&entry.path) == When::AriaLog).collect();
+        logs.sort_by_key(|entry| &entry.path);
+        for entry in &logs {
+            self.copier.grown(entry, Role::AriaLog, ARIA_LOG_MARGIN_BYTES, &mut buffers)?;
+        }
+        Ok(logs)
+    }
+
+    pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>, look: Look) -> Result<Rescan> {
         let notes = self.follower.file_notes();
         let changes = match &self.baseline {
             Some(baseline) => {
@@ -202,7 +244,7 @@ impl Capture<'_> {
             }
             None => None,
         };
-        let judge = |found: &Found<'_>| judge(&notes, changes.as_ref(), found);
+        let judge = |found: &Found<'_>| judge(&notes, changes.as_ref(), look, found);
         let Copier { context, inventory, parallel } = &mut self.copier;
         let rescan = inventory.rescan(context.flavor, context.sink, now, *parallel, &judge)?;
         self.stats.files_renamed += rescan.renamed;
@@ -226,15 +268,25 @@ impl Capture<'_> {
 /// server did not list can be rewritten by an IMPORT without redo. Verified on MariaDB 10.11.19 in 17 scenarios; tables
 /// that were merely never opened are kept out by the second half of the second test, and those created meanwhile by the
 /// redo that creates them. Where the redo is encrypted, `changes` says what can be told.
-fn judge(notes: &FileNotes, changes: Option<&Changes<'_>>, found: &Found<'_>) -> Verdict {
+///
+/// While there is time, a space of the second kind is copied again as it is: on a server that was started lately these
+/// are all tables that have been opened since. If it is listed now, that copy is good; if not, it is looked at again.
+fn judge(notes: &FileNotes, changes: Option<&Changes<'_>>, look: Look, found: &Found<'_>) -> Verdict {
     let Some(space) = found.space else { return Verdict::Keep };
     let (discarded, created) = match changes {
         None => (notes.deleted.contains(&space), notes.created.contains(&space)),
         Some(_) if !can_be_imported(found.entry) => return Verdict::Keep,
         Some(changes) => (changes.may_be_discarded(space, found.entry), changes.created(space)),
     };
+    if discarded {
+        return Verdict::CopyClosed;
+    }
     let rewritten = found.copy.is_some_and(|(copied, before)| {
         before.space.is_none() && !created && !copied.signature.unchanged(&found.entry.entry.stat.signature)
     });
-    if discarded || rewritten { Verdict::CopyClosed } else { Verdict::Keep }
+    match (rewritten, look) {
+        (false, _) => Verdict::Keep,
+        (true, Look::Early) => Verdict::CopyAgain,
+        (true, Look::Settled) => Verdict::CopyClosed,
+    }
 }

@@ -2,7 +2,12 @@
 
 use crate::{
     server::ServerFacts,
-    source::{Role, files::base_name, own_logs::OwnLogs},
+    source::{
+        Role,
+        files::base_name,
+        log_tables::{LogTableFile, is_of_another_engine},
+        own_logs::OwnLogs,
+    },
 };
 
 /// When a file is copied.
@@ -17,8 +22,11 @@ pub enum When {
     AriaControl,
     /// Before the locks, its tail while commits are blocked: it must be newer than every Aria page.
     AriaLog,
-    /// While commits are blocked.
+    /// Before the locks, and again while commits are blocked if it has changed since: the server's own tables, and its
+    /// log of DDL, which it writes to until then.
     Late(Role),
+    /// Of a log table, which is empty in a backup.
+    LogTable(LogTableFile),
     /// Named by an `.isl` file: the path of a tablespace elsewhere. The file is copied too.
     Link,
     /// Not part of a backup.
@@ -83,16 +91,20 @@ impl Layout {
         if name.ends_with(".isl") {
             return When::Link;
         }
-        if path.starts_with("mysql/general_log.") || path.starts_with("mysql/slow_log.") {
-            return When::Late(Role::EngineFile);
+        if let Some(file) = LogTableFile::of(path) {
+            return When::LogTable(file);
         }
-        if ends(&[".MAD", ".MAI"]) {
-            return When::Early(Role::Aria);
+        if is_of_another_engine(path) {
+            return When::Never;
         }
-        if ends(&[".MYD", ".MYI", ".CSV", ".CSM", ".ARZ", ".ARM", ".ARN", ".MRG"]) {
-            return When::Early(Role::EngineFile);
-        }
-        When::Early(Role::Other)
+        let role = if ends(&[".MAD", ".MAI"]) {
+            Role::Aria
+        } else if ends(&[".MYD", ".MYI", ".CSV", ".CSM", ".ARZ", ".ARM", ".ARN", ".MRG"]) {
+            Role::EngineFile
+        } else {
+            return When::Early(Role::Other);
+        };
+        if path.starts_with("mysql/") { When::Late(role) } else { When::Early(role) }
     }
 }
 
@@ -113,7 +125,13 @@ mod tests {
             ("db/t.frm", When::Early(Role::Other)),
             ("db/t.MAD", When::Early(Role::Aria)),
             ("db/t.MYI", When::Early(Role::EngineFile)),
-            ("mysql/slow_log.CSV", When::Late(Role::EngineFile)),
+            ("mysql/slow_log.CSV", When::LogTable(LogTableFile::Rows)),
+            ("mysql/slow_log.CSM", When::LogTable(LogTableFile::Meta)),
+            ("mysql/slow_log.frm", When::Early(Role::Other)),
+            ("mysql/general_log.MAD", When::Never),
+            ("db/slow_log.CSV", When::Early(Role::EngineFile)),
+            ("mysql/column_stats.MAD", When::Late(Role::Aria)),
+            ("mysql/column_stats.frm", When::Early(Role::Other)),
             ("aria_log_control", When::AriaControl),
             ("aria_log.00000001", When::AriaLog),
             ("ddl_recovery.log", When::Late(Role::Other)),

@@ -20,17 +20,15 @@ use crate::{
         CaptureOptions, Role,
         attempt::{Stopped, granted},
         copier::Copier,
-        copy::Buffers,
-        files::{Entry, walk},
+        files::walk,
         inventory::TablespaceEntry,
+        plain::{PlainFile, is_logged},
         redo::mariadb::Captured,
     },
 };
 
 /// The redo reader is behind by milliseconds; much more means that the disk is stuck.
 const REDO_WAIT: Duration = Duration::from_secs(30);
-/// The last page of an Aria log is written again when it fills; never more than this before the end.
-const ARIA_LOG_MARGIN_BYTES: u64 = 64 << 10;
 /// The tablespace of temporary tables.
 const TEMPORARY_SPACE: SpaceId = SpaceId(0xFFFF_FFFE);
 
@@ -108,7 +106,9 @@ impl Capture<'_> {
             let Copier { context, inventory, .. } = &mut self.copier;
             self.aria_control = None;
             inventory.forget(context.sink, |path| {
-                matches!(layout.when(path), When::AriaControl | When::AriaLog | When::Early(Role::Aria))
+                let when = layout.when(path);
+                let relies_on_logs = matches!(when, When::Early(Role::Aria) | When::Late(Role::Aria));
+                relies_on_logs || matches!(when, When::AriaControl | When::AriaLog)
             })?;
             self.catch_up()?;
         }
@@ -165,7 +165,8 @@ impl Capture<'_> {
         self.follower.wait_for(now, REDO_WAIT)?;
         let open = stages.session().with(status::tablespaces)?;
         let listing = self.list(Look::Settled)?;
-        let mut rescan = self.rescan(listing.tablespaces)?;
+        let mut rescan = self.rescan(listing.tablespaces, Look::Settled)?;
+        rescan.refuse_second_names()?;
         // One that the server has not open is discarded and not imported: nobody can write to it, nor lock it.
         let is_open = |space: &Option<SpaceId>| space.is_some_and(|space| open.contains_key(&space));
         let (closed, not_open): (Vec<_>, Vec<_>) =
@@ -196,7 +197,7 @@ impl Capture<'_> {
         Ok(Some(export))
     }
 
-    /// Under the commit lock: log tables, the DDL log, and the Aria log to its end, last.
+    /// Under the commit lock: tables of the server's own, the DDL log, and the Aria log to its end, last.
     fn copy_tails(&mut self) -> Result<()> {
         // Not the whole tree: that would take long where there are many tables.
         let found = walk(&self.options.datadir, &|path| {
@@ -204,22 +205,25 @@ impl Capture<'_> {
         })?;
         let outside = self.outside()?.aria;
         let files = || found.values().chain(&outside).filter(|entry| !entry.is_dir);
-        let late = files().filter_map(|entry| match self.layout.when(&entry.path) {
-            When::Late(role) => Some((entry.clone(), role)),
-            _ => None,
-        });
-        self.copier.files(late.collect())?;
-        let mut buffers = Buffers::default();
-        let mut logs: Vec<_> =
-            files().filter(|entry| self.layout.when(&entry.path) == When::AriaLog).collect();
-        logs.sort_by(|a, b| a.path.cmp(&b.path));
-        for entry in &logs {
-            if !self.copier.inventory.has_same_file(entry) {
-                self.copier.files(vec![(Entry::clone(entry), Role::AriaLog)])?;
+        let mut late = Vec::new();
+        for entry in files() {
+            let When::Late(role) = self.layout.when(&entry.path) else { continue };
+            let inventory = &self.copier.inventory;
+            // What a statement still writes to a table that the log covers, the log undoes.
+            let is_good = inventory.has_unchanged(entry)
+                || role == Role::Aria
+                    && inventory.has_same_file(entry)
+                    && is_logged(entry, aria::index_of(entry, &found))?;
+            if !is_good {
+                late.push(PlainFile::whole(entry.clone(), role));
             }
-            let Copier { context, inventory, .. } = &mut self.copier;
+        }
+        self.copier.files(late)?;
+        let logs = self.copy_aria_logs(files())?;
+        let Copier { context, inventory, .. } = &mut self.copier;
+        for entry in &logs {
             if let Some(copied) = inventory.file_mut(&entry.path) {
-                context.plain_tail(entry, copied, ARIA_LOG_MARGIN_BYTES, &mut buffers)?;
+                context.end(copied)?;
             }
         }
         let newest_log = logs.iter().filter_map(|entry| aria::log_number(&entry.path)).max();

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use holdfast_formats::SpaceId;
@@ -17,8 +17,11 @@ use crate::{
         Role,
         copier::Copier,
         files::{Entry, Stat, path_text, walk},
-        inventory::{Found, Rescan, Spaces, TablespaceEntry, Verdict, each_path_once},
+        inventory::{
+            Found, Rescan, Spaces, TablespaceEntry, Verdict, each_path_once, keep_the_servers_names,
+        },
         outside::{OutsideFiles, number_system_files},
+        plain::PlainFile,
         redo::mysql::IndexLoads,
     },
 };
@@ -90,16 +93,19 @@ impl Capture<'_> {
             own.system.iter().chain(&own.undo).filter_map(|entry| entry.real.canonicalize().ok()).collect();
         let system = own.system.into_iter().map(|entry| (entry, Role::System));
         // By their whole paths: elsewhere may be others of the same names.
-        let undo = own.undo.iter().filter_map(|entry| outside(&inside, &entry.real));
+        let undo = own.undo.iter().filter_map(|entry| outside(&inside, entry.real.canonicalize().ok()?));
         let undo = undo.map(|entry| (entry, Role::Undo));
         tablespaces.extend(system.chain(undo).map(|(entry, role)| TablespaceEntry::new(entry, role)));
+        let mut names = BTreeSet::new();
         for file in self.questions.ask(status::mysql_files)? {
-            let real = self.options.map_path(&inside.join(file.path));
-            if let Some(entry) = outside(&inside, &real).filter(|entry| !own_paths.contains(&entry.real)) {
+            let Ok(real) = self.options.map_path(&inside.join(file.path)).canonicalize() else { continue };
+            names.insert(path_in_backup(&inside, &real));
+            if let Some(entry) = outside(&inside, real).filter(|entry| !own_paths.contains(&entry.real)) {
                 let role = if file.is_undo { Role::Undo } else { Role::Tablespace };
                 tablespaces.push(TablespaceEntry::new(entry, role));
             }
         }
+        keep_the_servers_names(&mut tablespaces, &mut entries, || Ok(names))?;
         number_system_files(self.facts, &mut tablespaces)?;
         each_path_once(&tablespaces)?;
         Ok(Listing { tablespaces, others: entries })
@@ -116,26 +122,11 @@ impl Capture<'_> {
                 When::Table => Role::EngineFile,
                 _ => return None,
             };
-            (!self.copier.inventory.has_unchanged(entry)).then(|| (entry.clone(), role))
+            (!self.copier.inventory.has_unchanged(entry)).then(|| PlainFile::whole(entry.clone(), role))
         });
         let changed = changed.collect();
         self.copier.files(changed)?;
-        self.make_log_tables(entries)
-    }
-
-    /// Sends the files of empty log tables in the place of the server's own: it writes to those whenever it likes.
-    fn make_log_tables(&mut self, entries: &BTreeMap<String, Entry>) -> Result<()> {
-        let Copier { context, inventory, .. } = &mut self.copier;
-        for entry in entries.values() {
-            let When::LogTable(file) = self.layout.when(&entry.path) else { continue };
-            if !inventory.has_same_file(entry) {
-                let copied = context.made_of(entry, Role::EngineFile, file.when_empty())?;
-                if let Some(copied) = copied {
-                    inventory.add_file(&entry.path, copied);
-                }
-            }
-        }
-        Ok(())
+        self.copier.empty_log_tables(entries.values())
     }
 
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<Rescan> {
@@ -176,15 +167,22 @@ fn judge(spaces: &Spaces, loads: &IndexLoads, found: &Found<'_>) -> Verdict {
     if changed || loaded { Verdict::CopyAgain } else { Verdict::Keep }
 }
 
-/// A tablespace file that is not below the data directory.
-fn outside(inside: &Path, real: &Path) -> Option<Entry> {
-    let real = real.canonicalize().ok()?;
+/// Where the tablespace in the file `real` is in a backup.
+fn path_in_backup(inside: &Path, real: &Path) -> String {
+    match real.strip_prefix(inside) {
+        Ok(below) => path_text(below),
+        Err(_) => format!("{OUTSIDE}{}", path_text(real)),
+    }
+}
+
+/// A tablespace file that is not below the data directory. `real` has no links in it.
+fn outside(inside: &Path, real: PathBuf) -> Option<Entry> {
     if real.starts_with(inside) {
         return None;
     }
     let stat = Stat::of(&real).ok()?;
     Some(Entry {
-        path: format!("{OUTSIDE}{}", path_text(&real)),
+        path: path_in_backup(inside, &real),
         real,
         outside: true,
         size_bytes: stat.size_bytes(),

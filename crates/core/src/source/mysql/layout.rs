@@ -2,7 +2,12 @@
 
 use crate::{
     server::ServerFacts,
-    source::{Role, files::base_name, own_logs::OwnLogs},
+    source::{
+        Role,
+        files::base_name,
+        log_tables::{LogTableFile, is_of_another_engine},
+        own_logs::OwnLogs,
+    },
 };
 
 /// When a file is copied.
@@ -19,34 +24,6 @@ pub enum When {
     /// Not part of a backup.
     Never,
 }
-
-/// A file of a CSV table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogTableFile {
-    /// The rows.
-    Rows,
-    /// How many, and whether the table was closed in good order.
-    Meta,
-}
-
-impl LogTableFile {
-    /// Its bytes where there are no rows (`storage/csv/ha_tina.cc`): magic, version, four counters, "not dirty".
-    #[must_use]
-    pub fn when_empty(self) -> &'static [u8] {
-        const META: [u8; 35] = {
-            let mut bytes = [0; 35];
-            bytes[0] = 254;
-            bytes[1] = 1;
-            bytes
-        };
-        match self {
-            Self::Rows => &[],
-            Self::Meta => &META,
-        }
-    }
-}
-
-const LOG_TABLES: &[&str] = &["mysql/general_log.", "mysql/slow_log."];
 
 /// The files that the server's own settings name.
 #[derive(Debug, Default)]
@@ -89,14 +66,11 @@ impl Layout {
         if self.own_logs.contains(path) {
             return When::Never;
         }
-        if let Some(extension) = LOG_TABLES.iter().find_map(|table| path.strip_prefix(table)) {
-            match extension {
-                "CSV" => return When::LogTable(LogTableFile::Rows),
-                "CSM" => return When::LogTable(LogTableFile::Meta),
-                // The only other engine they can have keeps in memory what belongs to its files.
-                "MYD" | "MYI" => return When::Never,
-                _ => {}
-            }
+        if let Some(file) = LogTableFile::of(path) {
+            return When::LogTable(file);
+        }
+        if is_of_another_engine(path) {
+            return When::Never;
         }
         if ends(&[".ibd"]) {
             return When::Tablespace(Role::Tablespace);

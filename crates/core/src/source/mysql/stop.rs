@@ -164,6 +164,7 @@ impl Capture<'_> {
         let spaces = lock.session().with(status::tablespaces)?;
         let listing = self.list()?;
         let rescan = self.rescan(listing.tablespaces, &spaces)?;
+        rescan.refuse_second_names()?;
         self.copier.tablespaces(rescan.copy, &spaces)?;
         self.copy_other_files(&listing.others)?;
         Ok(self.every_space_has_its_file(&spaces)?)

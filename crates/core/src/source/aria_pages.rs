@@ -1,0 +1,352 @@
+//! Pages of Aria tables whose changes are in the Aria log.
+//!
+//! The log repairs any page that is whole, older or newer than the rest. A page that was read in the middle of a write
+//! can have the new LSN in front and old rows behind it, and recovery leaves it as it is. So pages are checked, and a bad
+//! one is read again. A page that nothing here can check (made without checksum, or encrypted; the header of an index)
+//! is believed if no write of it can have been under way, which [`super::unproven`] says how to tell; but Aria writes
+//! through the page cache, so that is where it is read. Tables that the log does not cover need nothing of this: they
+//! are copied again when nobody may write to them, if they have changed.
+
+use std::{
+    fs::File,
+    hash::{BuildHasher, Hash, Hasher, RandomState},
+    io::{self, Read},
+    ops::Range,
+    path::Path,
+    sync::atomic::Ordering,
+    time::{Instant, SystemTime},
+};
+
+use holdfast_formats::{PageNo, PageSize, aria::AriaTable, page::PageState};
+
+use super::{
+    FileId,
+    copy::{BadPage, Buffers, CopyContext, EXTENT_BYTES, REREADS_MAX},
+    files::{Entry, read_failed},
+    page_reader::PageReader,
+    unproven::{WRITE_MAX, at_rest},
+};
+use crate::error::{Error, Result};
+
+/// The longest page of Aria; the header of an index file is in the first.
+const HEADER_BYTES: u64 = 32 << 10;
+/// So many extents are read before the first of them are read again: the reading itself is most of the waiting.
+const DOUBTS_MAX: usize = 128;
+
+/// What the pages of a file are checked with.
+pub(super) struct AriaPages {
+    /// How the table is made; `None` if its index file does not tell, or not yet.
+    table: Option<AriaTable>,
+    is_index: bool,
+}
+
+impl AriaPages {
+    /// Of a file of the table that has this index file. `None`: the Aria log does not cover the table.
+    pub(super) fn of(entry: &Entry, index: &Path) -> Result<Option<Self>> {
+        let mut header = Vec::new();
+        match File::open(index).and_then(|file| file.take(HEADER_BYTES).read_to_end(&mut header)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(read_failed(index, error)),
+        }
+        let table = AriaTable::parse(&header).ok();
+        let is_covered = table.is_none_or(|table| table.is_transactional());
+        Ok(is_covered.then(|| Self { table, is_index: entry.path.ends_with(".MAI") }))
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.table.map_or(PageSize::DEFAULT_FILE, |table| table.block_size()).bytes()
+    }
+
+    fn check(&self, number: u64, page: &[u8]) -> PageState {
+        let (Some(table), Ok(number)) = (self.table, u32::try_from(number)) else {
+            return PageState::Unverifiable;
+        };
+        if page.len() < self.page_bytes() {
+            // Just being appended.
+            return PageState::Unverifiable;
+        }
+        match self.is_index {
+            true => table.check_index_page(PageNo(number), page),
+            false => table.check_data_page(PageNo(number), page),
+        }
+    }
+}
+
+/// Extents that hold pages beyond check, read while the file was written to.
+#[derive(Default)]
+pub(super) struct Doubts {
+    extents: Vec<Doubt>,
+    /// Only to be compared with another hash of this process.
+    hasher: RandomState,
+}
+
+struct Doubt {
+    offset: u64,
+    len: usize,
+    read_at: Instant,
+    /// Of the pages beyond check.
+    hash: u64,
+}
+
+impl Doubts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+}
+
+/// An extent in the buffer.
+struct Extent {
+    len: usize,
+    /// Where pages are that cannot be checked.
+    beyond_check: Vec<Range<usize>>,
+    /// Whether no write was under way.
+    at_rest: bool,
+}
+
+impl Extent {
+    fn is_proved(&self) -> bool {
+        self.at_rest || self.beyond_check.is_empty()
+    }
+
+    fn hash(&self, hasher: &RandomState, buffers: &Buffers) -> u64 {
+        let mut hash = hasher.build_hasher();
+        for page in &self.beyond_check {
+            page.start.hash(&mut hash);
+            buffers.extent.bytes(page.end)[page.start..].hash(&mut hash);
+        }
+        hash.finish()
+    }
+}
+
+impl CopyContext<'_> {
+    /// Sends all pages; returns the size, and what is still to be proved.
+    pub(super) fn aria_pages(
+        &self,
+        entry: &Entry,
+        reader: &PageReader,
+        pages: &AriaPages,
+        file: FileId,
+        buffers: &mut Buffers,
+    ) -> Result<(u64, Doubts)> {
+        let mut doubts = Doubts::default();
+        let mut offset = 0;
+        loop {
+            self.may_go_on()?;
+            let extent = self.aria_extent(entry, reader, pages, (offset, EXTENT_BYTES), buffers)?;
+            let (len, read_at) = (extent.len, Instant::now());
+            self.send(file, offset, len, buffers)?;
+            if !extent.is_proved() {
+                let hash = extent.hash(&doubts.hasher, buffers);
+                doubts.extents.push(Doubt { offset, len, read_at, hash });
+            }
+            if doubts.extents.len() >= DOUBTS_MAX {
+                self.prove_aria(entry, reader, pages, file, &mut doubts, buffers)?;
+            }
+            self.count(len);
+            offset += len as u64;
+            if len < EXTENT_BYTES {
+                return Ok((offset, doubts));
+            }
+        }
+    }
+
+    /// Reads extents again, and sends those anew whose pages beyond check are others by now, until they stay the same.
+    pub(super) fn prove_aria(
+        &self,
+        entry: &Entry,
+        reader: &PageReader,
+        pages: &AriaPages,
+        file: FileId,
+        doubts: &mut Doubts,
+        buffers: &mut Buffers,
+    ) -> Result<()> {
+        for mut doubt in std::mem::take(&mut doubts.extents) {
+            for reads in 1.. {
+                self.may_go_on()?;
+                std::thread::sleep(WRITE_MAX.saturating_sub(doubt.read_at.elapsed()));
+                let extent = self.aria_extent(entry, reader, pages, (doubt.offset, doubt.len), buffers)?;
+                let (len, read_at) = (extent.len, Instant::now());
+                let hash = extent.hash(&doubts.hasher, buffers);
+                if hash == doubt.hash && len == doubt.len {
+                    break;
+                }
+                self.send(file, doubt.offset, len, buffers)?;
+                if extent.is_proved() {
+                    break;
+                }
+                if reads > REREADS_MAX {
+                    return Err(Error::failed(format!(
+                        "{}: changes faster than it can be read twice alike",
+                        entry.path
+                    )));
+                }
+                doubt = Doubt { len, read_at, hash, ..doubt };
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads up to so many bytes at an offset, each page good or beyond check.
+    fn aria_extent(
+        &self,
+        entry: &Entry,
+        reader: &PageReader,
+        pages: &AriaPages,
+        (offset, len): (u64, usize),
+        buffers: &mut Buffers,
+    ) -> Result<Extent> {
+        let failed = |error| read_failed(&entry.real, error);
+        let began = SystemTime::now();
+        let mut len = reader.read(offset, len, &mut buffers.extent).map_err(failed)?;
+        let page_bytes = pages.page_bytes();
+        let mut beyond_check = Vec::new();
+        let mut start = 0;
+        while start < len {
+            let end = len.min(start + page_bytes);
+            let number = (offset + start as u64) / page_bytes as u64;
+            match pages.check(number, &buffers.extent.bytes(end)[start..]) {
+                PageState::Good | PageState::Zero => {}
+                PageState::Unverifiable => beyond_check.push(start..end),
+                PageState::Bad => {
+                    let bad = BadPage { number, offset: offset + start as u64, bytes: page_bytes };
+                    let check = |page: &[u8]| pages.check(number, page);
+                    match self.read_page_until_good(entry, reader, &bad, &check, buffers)? {
+                        Some(page) => buffers.extent.bytes_mut(end)[start..].copy_from_slice(&page),
+                        // The table was emptied, which the log tells.
+                        None => len = start,
+                    }
+                }
+            }
+            start = end;
+        }
+        self.counters.unverifiable.fetch_add(beyond_check.len() as u64, Ordering::Relaxed);
+        Ok(Extent { len, beyond_check, at_rest: at_rest(reader, began).map_err(failed)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{os::unix::fs::FileExt, thread, time::Duration};
+
+    use holdfast_formats::Flavor;
+    use holdfast_pipe::{Headroom, throttle::Throttle};
+
+    use super::*;
+    use crate::{
+        event::{Cancel, Silent},
+        source::{
+            Role,
+            copy::{CopyCounters, Progress},
+            files::Stat,
+            page_reader::ReadMode,
+            plain::{Manner, PlainFile},
+            unproven::tests::{NoRedo, OneFile},
+        },
+    };
+
+    const PAGE: usize = 8192;
+    const PAGES: usize = 5;
+    const NO_CHECKSUM: u32 = 0xFFFF_FFFF;
+    /// Where the header says whether the log covers the table.
+    const TRANSACTIONAL_AT: usize = 0x107 + 106;
+
+    /// The header of an index file: 8 KiB pages, transactional.
+    fn index() -> Vec<u8> {
+        let mut header = vec![0; PAGE];
+        header[..24].copy_from_slice(&[
+            0xFE, 0xFE, 9, 3, 0x0C, 2, 2, 0x0C, 0, 0xD7, 0, 0x87, 1, 7, 0, 2, 0, 0, 2, 0, 0, 0, 3, 3,
+        ]);
+        header[12..14].copy_from_slice(&0x107_u16.to_be_bytes());
+        header[0x107 + 22..0x107 + 24].copy_from_slice(&[0x20, 0]);
+        header[0x107 + 100..0x107 + 102].copy_from_slice(&[0x20, 0]);
+        header[TRANSACTIONAL_AT] = 1;
+        header
+    }
+
+    fn page(number: usize, body: u8, with_checksum: bool) -> Vec<u8> {
+        let mut page = vec![body; PAGE];
+        let mut crc = crc32fast::Hasher::new_with_initial(u32::try_from(number).unwrap());
+        crc.update(&page[..PAGE - 4]);
+        let sum = if with_checksum { crc.finalize() } else { NO_CHECKSUM };
+        page[PAGE - 4..].copy_from_slice(&sum.to_le_bytes());
+        page
+    }
+
+    fn copied(data: &Path, index: &Path) -> Vec<u8> {
+        let (sink, counters, throttle) = (OneFile::default(), CopyCounters::default(), Throttle::new(None));
+        let (progress, cancel) = (Progress::new(&Silent), Cancel::default());
+        let context = CopyContext {
+            flavor: Flavor::MariaDb,
+            mode: ReadMode::Buffered,
+            sink: &sink,
+            counters: &counters,
+            progress: &progress,
+            throttle: &throttle,
+            headroom: &Headroom::default(),
+            cancel: &cancel,
+            redo: &NoRedo,
+        };
+        let stat = Stat::of(data).unwrap();
+        let entry = Entry {
+            path: "db/t.MAD".to_owned(),
+            real: data.to_owned(),
+            outside: false,
+            size_bytes: stat.size_bytes(),
+            is_dir: false,
+            mode: 0o660,
+            stat,
+        };
+        let manner = Manner::Aria { index: index.to_owned() };
+        let mut buffers = Buffers::default();
+        let plain = PlainFile { entry, role: Role::Aria, manner };
+        let copy = context.plain(&plain, &mut buffers).unwrap().unwrap();
+        if let Some(unfinished) = copy.unfinished {
+            context.finish(unfinished, &mut buffers).unwrap();
+        }
+        let mut bytes = sink.0.into_inner().unwrap();
+        bytes.truncate(usize::try_from(copy.copied.size_bytes).unwrap());
+        bytes
+    }
+
+    /// A write of a page that takes much longer than two reads of it is caught in its middle, and its end is waited for:
+    /// with a checksum, without one, and where nothing is known of the table.
+    #[test]
+    fn a_page_is_not_taken_in_the_middle_of_its_write() {
+        for (with_checksum, is_known) in [(true, true), (false, true), (false, false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let (data, header) = (dir.path().join("t.MAD"), dir.path().join("t.MAI"));
+            if is_known {
+                std::fs::write(&header, index()).unwrap();
+            }
+            let before: Vec<u8> = (0..PAGES).flat_map(|number| page(number, 1, with_checksum)).collect();
+            std::fs::write(&data, before).unwrap();
+            thread::sleep(2 * WRITE_MAX);
+            let file = File::options().write(true).open(&data).unwrap();
+            let (at, new) = (3 * PAGE, page(3, 2, with_checksum));
+            file.write_all_at(&new[..PAGE / 2], at as u64).unwrap();
+            let writer = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(50));
+                file.write_all_at(&new[PAGE / 2..], (at + PAGE / 2) as u64).unwrap();
+            });
+            let copy = copied(&data, &header);
+            writer.join().unwrap();
+            assert!(copy == std::fs::read(&data).unwrap(), "the page is torn: {with_checksum} {is_known}");
+        }
+    }
+
+    /// What the log does not cover is copied again instead, when nobody may write to it.
+    #[test]
+    fn only_tables_that_the_log_covers_are_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, header) = (dir.path().join("t.MAD"), dir.path().join("t.MAI"));
+        let mut uncovered = index();
+        uncovered[TRANSACTIONAL_AT] = 0;
+        std::fs::write(&header, uncovered).unwrap();
+        let torn = vec![7; PAGE + 100];
+        std::fs::write(&data, &torn).unwrap();
+        assert!(copied(&data, &header) == torn);
+    }
+}

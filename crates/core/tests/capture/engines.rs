@@ -1,0 +1,94 @@
+//! Tables of other engines than InnoDB that the server writes to until commits are blocked.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mysql::prelude::Queryable;
+
+use super::{
+    races::{AtPhase, StopOnDrop, is_whole, recovered},
+    *,
+};
+
+const STATISTICS: [&str; 3] = ["mysql.table_stats", "mysql.column_stats", "mysql.index_stats"];
+
+fn sums(server: &Server) -> Vec<(String, Option<u64>)> {
+    server.query(format!("CHECKSUM TABLE {}", STATISTICS.join(", "))).unwrap()
+}
+
+/// Statistics are in no log, and their tables are written to until commits are blocked: here, while definitions already
+/// are and the last other tables are copied.
+#[test]
+fn mariadb_statistics_are_captured_as_they_are_at_the_end() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
+        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        source.exec_all(["CREATE DATABASE s", "CREATE TABLE s.last (i INT) ENGINE=MyISAM"]).unwrap();
+        for table in 0..40 {
+            source
+                .exec_all([
+                    format!("CREATE TABLE s.t{table} (id INT PRIMARY KEY, a INT, b VARCHAR(50), KEY (a), KEY (b, a))"),
+                    format!("INSERT INTO s.t{table} SELECT seq, seq % 7, REPEAT('x', seq % 50) FROM s.seq_1_to_300"),
+                ])
+                .unwrap();
+        }
+        let analyze = |tables: std::ops::Range<u32>| {
+            for table in tables {
+                source.exec(format!("ANALYZE TABLE s.t{table} PERSISTENT FOR ALL")).unwrap();
+            }
+        };
+        analyze(0..20);
+        let is_late = AtomicBool::new(false);
+        let dir = tempfile::tempdir().unwrap();
+        let sink = Watched {
+            inner: DirectorySink::new(dir.path().join("staging")),
+            on_pages: |path: &str, _: &Pages<'_>| {
+                if path == "s/last.MYD" && is_late.swap(false, Ordering::SeqCst) {
+                    analyze(0..40);
+                }
+            },
+        };
+        let action = || {
+            source.exec("INSERT INTO s.last VALUES (1)").unwrap();
+            is_late.store(true, Ordering::SeqCst);
+        };
+        let captured = capture_told(&source, &sink, dir.path(), &AtPhase { phase: "stop", action });
+        assert!(!is_late.load(Ordering::SeqCst), "nothing was analyzed");
+        let target = dir.path().join("data");
+        sink.inner.place(&target);
+        lay_out_redo(&target, &captured.redo);
+        let copy = Server::attach(kind, target, ServerOptions::default()).unwrap();
+        for table in STATISTICS {
+            is_whole(&copy, table);
+        }
+        assert_eq!(sums(&copy), sums(&source), "{kind}");
+        assert_equal_checksums(&source, &copy).unwrap();
+    }
+}
+
+/// The same while they are written to all the time.
+#[test]
+fn mariadb_statistics_that_are_written_to_are_whole() {
+    let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE s",
+            "CREATE TABLE s.t (id INT PRIMARY KEY, a INT, b VARCHAR(50), KEY (a), KEY (b, a))",
+            "INSERT INTO s.t SELECT seq, seq % 7, REPEAT('x', seq % 50) FROM s.seq_1_to_300",
+        ])
+        .unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut conn = source.conn().unwrap();
+            while !stop.load(Ordering::SeqCst) {
+                conn.query_drop("ANALYZE TABLE s.t PERSISTENT FOR ALL").unwrap();
+            }
+        });
+        let _stopped = StopOnDrop(&stop);
+        for _ in 0..3 {
+            let copy = recovered(&source, "stop", ServerOptions::default(), || {});
+            for table in STATISTICS {
+                is_whole(&copy.server, table);
+            }
+        }
+    });
+}
