@@ -200,7 +200,7 @@ impl CopyContext<'_> {
             outside: entry.outside.then(|| path_text(&entry.real)),
         })?;
         let size = match geometry {
-            Some(geometry) => self.checked_pages(entry, &reader, &geometry, first_page, file, buffers)?,
+            Some(geometry) => self.checked_pages(found, &reader, &geometry, first_page, file, buffers)?,
             // Created within this backup, page 0 is still in the buffer pool only. The redo initialises all of its
             // pages, but the file must exist: a crashed server would find it like this, too.
             None => self.plain_pages(entry, &reader, file, 0, buffers)?,
@@ -262,13 +262,14 @@ impl CopyContext<'_> {
 
     fn checked_pages(
         &self,
-        entry: &Entry,
+        found: &TablespaceEntry,
         reader: &PageReader,
         geometry: &Geometry,
         space_page: u64,
         file: FileId,
         buffers: &mut Buffers,
     ) -> Result<u64> {
+        let entry = &found.entry;
         let failed = |error| read_failed(&entry.real, error);
         let page_bytes = geometry.page_size().bytes();
         let unchecked = if geometry.space_id().0 == 0 && space_page == 0 {
@@ -329,7 +330,7 @@ impl CopyContext<'_> {
                 unproven.add(offset, bytes, page_bytes, &doubtful);
             }
             if unproven.is_full() {
-                self.prove(entry, reader, geometry, file, &mut unproven, buffers)?;
+                self.prove(found, reader, geometry, file, &mut unproven, buffers)?;
             }
             self.counters.pages.fetch_add((whole / page_bytes) as u64, Ordering::Relaxed);
             self.count(whole);
@@ -338,7 +339,7 @@ impl CopyContext<'_> {
                 break;
             }
         }
-        self.prove(entry, reader, geometry, file, &mut unproven, buffers)?;
+        self.prove(found, reader, geometry, file, &mut unproven, buffers)?;
         Ok(offset)
     }
 

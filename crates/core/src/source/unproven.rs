@@ -21,9 +21,10 @@ use std::{
 use holdfast_formats::{PageNo, tablespace::Geometry};
 
 use super::{
-    FileId, Pages,
+    FileId, Pages, Role,
     copy::{Buffers, CopyContext, holes},
-    files::{CLOCK_TICK, Entry, read_failed},
+    files::{CLOCK_TICK, read_failed},
+    inventory::TablespaceEntry,
     page_reader::PageReader,
 };
 use crate::error::{Error, Result};
@@ -89,13 +90,14 @@ impl CopyContext<'_> {
     /// Reads the pages again, and sends those anew that are others by now.
     pub(super) fn prove(
         &self,
-        entry: &Entry,
+        found: &TablespaceEntry,
         reader: &PageReader,
         geometry: &Geometry,
         file: FileId,
         unproven: &mut Unproven,
         buffers: &mut Buffers,
     ) -> Result<()> {
+        let entry = &found.entry;
         let failed = |error| read_failed(&entry.real, error);
         let page_size = geometry.page_size();
         let page_bytes = page_size.bytes();
@@ -124,6 +126,10 @@ impl CopyContext<'_> {
                         // Dropped: it is not part of the backup.
                         return Ok(());
                     }
+                    if found.role == Role::Undo {
+                        // Truncated: nobody reads what was there.
+                        continue;
+                    }
                     return Err(Error::failed(format!("{}: became shorter while it was copied", entry.path)));
                 };
                 let holes = holes(reader, offset, page_bytes, page_bytes).map_err(failed)?;
@@ -147,10 +153,9 @@ pub(super) mod tests {
     use crate::{
         event::{Cancel, Silent},
         source::{
-            FileSpec, RedoProgress, Role, Sink,
+            FileSpec, RedoProgress, Sink,
             copy::{CopyCounters, Progress},
-            files::Stat,
-            inventory::TablespaceEntry,
+            files::{Entry, Stat},
             page_reader::ReadMode,
         },
     };
@@ -236,6 +241,13 @@ pub(super) mod tests {
     }
 
     fn copied(path: &Path) -> (Vec<u8>, Duration) {
+        let (bytes, elapsed, unverifiable) = copied_as(path, Role::Tablespace).unwrap();
+        assert_eq!(unverifiable, PAGES as u64 - 1);
+        (bytes, elapsed)
+    }
+
+    /// The copy, how long it took, and how many of its pages could not be verified.
+    fn copied_as(path: &Path, role: Role) -> Result<(Vec<u8>, Duration, u64)> {
         let headroom = Headroom::default();
         let (sink, counters, throttle) = (OneFile::default(), CopyCounters::default(), Throttle::new(None));
         let (progress, cancel) = (Progress::new(&Silent), Cancel::default());
@@ -260,10 +272,9 @@ pub(super) mod tests {
             stat: Stat::of(path).unwrap(),
         };
         let begin = Instant::now();
-        let found = TablespaceEntry::new(entry, Role::Tablespace);
-        context.tablespace(&found, &mut Buffers::default()).unwrap().unwrap();
-        assert_eq!(counters.unverifiable.into_inner(), PAGES as u64 - 1);
-        (sink.0.into_inner().unwrap(), begin.elapsed())
+        let found = TablespaceEntry::new(entry, role);
+        context.tablespace(&found, &mut Buffers::default())?.unwrap();
+        Ok((sink.0.into_inner().unwrap(), begin.elapsed(), counters.unverifiable.into_inner()))
     }
 
     /// A write of a page that takes as long as a hundred reads of it is caught in its middle, and its end is waited for.
@@ -284,6 +295,27 @@ pub(super) mod tests {
         writer.join().unwrap();
         assert!(copied[at..at + PAGE] == encrypted_page(7, 2), "the page is torn");
         assert!(copied == std::fs::read(&path).unwrap());
+    }
+
+    /// An undo tablespace can be truncated between the two reads of its pages; any other file cannot.
+    #[test]
+    fn only_an_undo_tablespace_may_become_shorter() {
+        for (role, may) in [(Role::Undo, true), (Role::Tablespace, false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("undo_001");
+            std::fs::write(&path, table()).unwrap();
+            let file = File::options().write(true).open(&path).unwrap();
+            let writer = thread::spawn(move || {
+                thread::sleep(WRITE_MAX / 2);
+                file.set_len((PAGES / 2 * PAGE) as u64).unwrap();
+            });
+            let copied = copied_as(&path, role);
+            writer.join().unwrap();
+            match copied {
+                Ok((bytes, ..)) => assert!(may && bytes[..PAGES / 2 * PAGE] == table()[..PAGES / 2 * PAGE]),
+                Err(error) => assert!(!may && error.to_string().contains("became shorter"), "{error}"),
+            }
+        }
     }
 
     /// Most tables of a server are not written to, and need not be read twice; one that has just been is.
