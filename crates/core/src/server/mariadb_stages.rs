@@ -14,7 +14,7 @@ use super::{
     session::HeldSession,
     sql_error::SqlError,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The stages in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,10 +59,10 @@ impl BackupStages {
 
     /// Tries once to enter a stage later than the one in force; the server passes through those between. From
     /// [`Stage::Flush`] on, which is the first that makes others wait, [`LockLimits::held_max`] runs.
-    pub fn enter(&mut self, stage: Stage) -> Result<Attempt> {
+    pub fn enter(&mut self, stage: Stage) -> Result<Attempt, SqlError> {
         if self.stage.is_some_and(|now| now >= stage) || (self.stage.is_none() && stage != Stage::Start) {
             let now = self.stage.map_or("no stage", Stage::statement);
-            return Err(Error::failed(format!("cannot enter {} from {now}", stage.statement())));
+            return Err(SqlError::misuse(format_args!("cannot enter {} from {now}", stage.statement())));
         }
         let asked_at = Instant::now();
         match self.held.exec(stage.statement()) {
@@ -71,7 +71,7 @@ impl BackupStages {
                 self.recorder.timed_out(stage.statement(), asked_at);
                 return Ok(Attempt::TimedOut);
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         if let Some(held_max) = self.limits.held_max
             && stage > Stage::Start
@@ -85,7 +85,7 @@ impl BackupStages {
     }
 
     /// Lets go of everything. The session stays and may start again.
-    pub fn end(&mut self) -> Result<()> {
+    pub fn end(&mut self) -> Result<(), SqlError> {
         if self.stage.is_none() {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl BackupStages {
         self.stage = None;
         self.recorder.all_released();
         self.held.unlimit();
-        Ok(ended?)
+        ended
     }
 
     /// The stage in force.

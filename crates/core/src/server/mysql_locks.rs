@@ -3,8 +3,8 @@
 //! `LOCK INSTANCE FOR BACKUP` waits for definitions that are being changed, and while it waits it blocks new changes:
 //! ask briefly, and try again. Two things bind it to locked tables, both verified on 9.7:
 //!
-//! - `FLUSH TABLES .. WITH READ LOCK` is refused while *another* session holds the instance, so both locks belong to one
-//!   session.
+//! - `FLUSH TABLES .. WITH READ LOCK`, or `.. FOR EXPORT`, is refused while *another* session holds the instance, so both
+//!   locks belong to one session, which can have one or the other.
 //! - `UNLOCK TABLES` in that session lets go of the instance too, so there is only one release, of everything. Do all
 //!   work on files before it.
 
@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 const LOCK_INSTANCE: &str = "LOCK INSTANCE FOR BACKUP";
 const LOCK_TABLES: &str = "FLUSH TABLES WITH READ LOCK";
+const CLOSE_TABLES: &str = "FLUSH TABLES FOR EXPORT";
 
 /// The session that holds the instance's backup lock, and tables. Dropping it releases both.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl InstanceLock {
     }
 
     /// Tries once to lock the instance: definitions do not change until [`release`](Self::release).
-    pub fn try_lock(&mut self) -> Result<Attempt> {
+    pub fn try_lock(&mut self) -> Result<Attempt, SqlError> {
         if self.is_held {
             return Ok(Attempt::Granted);
         }
@@ -62,16 +63,35 @@ impl InstanceLock {
     /// Tries once to lock tables for reading and to flush them: their files are then complete and do not change until
     /// [`release`](Self::release). For `held_max` at most, and never beyond the instance's own limit. With an empty list
     /// nothing is locked.
-    pub fn try_lock_tables(&mut self, tables: &[TableName], held_max: Option<Duration>) -> Result<Attempt> {
-        if self.has_tables {
-            return Err(Error::failed("tables are locked already"));
-        }
+    pub fn try_lock_tables(
+        &mut self,
+        tables: &[TableName],
+        held_max: Option<Duration>,
+    ) -> Result<Attempt, SqlError> {
+        self.try_flush(tables, LOCK_TABLES, "WITH READ LOCK", held_max)
+    }
+
+    /// Tries once to close tables of InnoDB to writes: they are then written out completely, and stay so until
+    /// [`release`](Self::release). Before the server does so, it waits for transactions that have written to them.
+    pub fn try_close_tables(&mut self, tables: &[TableName]) -> Result<Attempt, SqlError> {
+        self.try_flush(tables, CLOSE_TABLES, "FOR EXPORT", None)
+    }
+
+    fn try_flush(
+        &mut self,
+        tables: &[TableName],
+        name: &'static str,
+        how: &str,
+        held_max: Option<Duration>,
+    ) -> Result<Attempt, SqlError> {
         if tables.is_empty() {
             return Ok(Attempt::Granted);
         }
+        if self.has_tables {
+            return Err(SqlError::misuse("tables are locked already"));
+        }
         let names: Vec<String> = tables.iter().map(TableName::quoted).collect();
-        let statement = format!("FLUSH LOCAL TABLES {} WITH READ LOCK", names.join(", "));
-        let attempt = self.attempt(&statement, LOCK_TABLES)?;
+        let attempt = self.attempt(&format!("FLUSH LOCAL TABLES {} {how}", names.join(", ")), name)?;
         if attempt == Attempt::Granted {
             self.has_tables = true;
             self.limit(held_max);
@@ -79,7 +99,7 @@ impl InstanceLock {
         Ok(attempt)
     }
 
-    fn attempt(&mut self, statement: &str, name: &'static str) -> Result<Attempt> {
+    fn attempt(&mut self, statement: &str, name: &'static str) -> Result<Attempt, SqlError> {
         let asked_at = Instant::now();
         match self.held.exec(statement) {
             Ok(()) => {
@@ -90,7 +110,7 @@ impl InstanceLock {
                 self.recorder.timed_out(name, asked_at);
                 Ok(Attempt::TimedOut)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -103,7 +123,7 @@ impl InstanceLock {
     }
 
     /// Unlocks everything. The session stays and may lock again.
-    pub fn release(&mut self) -> Result<()> {
+    pub fn release(&mut self) -> Result<(), SqlError> {
         if !self.is_held && !self.has_tables {
             return Ok(());
         }
@@ -118,7 +138,7 @@ impl InstanceLock {
         self.deadline = None;
         self.recorder.all_released();
         self.held.unlimit();
-        Ok(unlocked?)
+        unlocked
     }
 
     /// Whether the instance is locked.

@@ -15,6 +15,7 @@ pub(crate) mod code {
     pub(crate) const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
     pub(crate) const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
     pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    pub(crate) const LOCK_DEADLOCK: u16 = 1213;
     pub(crate) const USER_LIMIT_REACHED: u16 = 1226;
     pub(crate) const SPECIFIC_ACCESS_DENIED: u16 = 1227;
     pub(crate) const ACCESS_DENIED_NO_PASSWORD: u16 = 1698;
@@ -37,6 +38,8 @@ pub enum SqlCause {
     Protocol,
     /// A session's own deadline passed (`--lock-max`): it has let go of what it held.
     Expired,
+    /// Asked for in an order in which it cannot be had; the server was not asked.
+    Misuse,
 }
 
 /// A failed statement or connection attempt. Becomes an [`Error`] of kind [`ErrorKind::Server`].
@@ -101,6 +104,11 @@ impl SqlError {
         SqlError::new(SqlCause::Protocol, format!("unexpected answer of the server: {what}"))
     }
 
+    /// What no caller may ask for now.
+    pub(crate) fn misuse(what: impl fmt::Display) -> SqlError {
+        SqlError::new(SqlCause::Misuse, what.to_string())
+    }
+
     pub(crate) fn doing(mut self, doing: impl Into<String>) -> SqlError {
         self.doing = doing.into();
         self
@@ -126,10 +134,11 @@ impl SqlError {
         }
     }
 
-    /// Whether a lock was not granted in time; nothing else is wrong.
+    /// Whether a lock was not granted in time, or not granted because others who wait would have waited for ever;
+    /// nothing else is wrong.
     #[must_use]
     pub fn is_lock_timeout(&self) -> bool {
-        self.cause == SqlCause::Refused(code::LOCK_WAIT_TIMEOUT)
+        matches!(self.code(), Some(code::LOCK_WAIT_TIMEOUT | code::LOCK_DEADLOCK))
     }
 
     /// Whether a privilege is missing.

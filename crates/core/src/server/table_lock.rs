@@ -12,7 +12,7 @@ use super::{
     session::HeldSession,
     sql_error::SqlError,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 const FOR_EXPORT: &str = "FLUSH TABLES FOR EXPORT";
 
@@ -34,9 +34,9 @@ impl ExportLock {
     }
 
     /// Tries once to lock all of `tables`.
-    pub fn try_lock(&mut self, tables: &[TableName]) -> Result<Attempt> {
+    pub fn try_lock(&mut self, tables: &[TableName]) -> Result<Attempt, SqlError> {
         if self.is_held {
-            return Err(Error::failed("tables are locked already"));
+            return Err(SqlError::misuse("tables are locked already"));
         }
         let names: Vec<String> = tables.iter().map(TableName::quoted).collect();
         let asked_at = Instant::now();
@@ -46,7 +46,7 @@ impl ExportLock {
                 self.recorder.timed_out(FOR_EXPORT, asked_at);
                 return Ok(Attempt::TimedOut);
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         self.is_held = true;
         self.recorder.granted(FOR_EXPORT, asked_at);
@@ -57,7 +57,7 @@ impl ExportLock {
     }
 
     /// Unlocks the tables.
-    pub fn release(&mut self) -> Result<()> {
+    pub fn release(&mut self) -> Result<(), SqlError> {
         if !self.is_held {
             return Ok(());
         }
@@ -65,7 +65,7 @@ impl ExportLock {
         self.is_held = false;
         self.recorder.all_released();
         self.held.unlimit();
-        Ok(unlocked?)
+        unlocked
     }
 
     /// What was held, and how long. Complete after [`release`](Self::release).

@@ -206,15 +206,16 @@ fn try_to_capture(
     listener: &dyn Listener,
     path_map: Vec<(PathBuf, PathBuf)>,
 ) -> Result<Captured> {
-    let connect = options(server);
-    let mut session = Session::open(&connect, Purpose::Control).unwrap();
-    let facts = ServerFacts::probe(&mut session).unwrap();
+    capture_with(server, sink, listener, CaptureOptions { path_map, ..capture_options(server, dir) })
+}
+
+fn capture_options(server: &Server, dir: &Path) -> CaptureOptions {
     let datadir = server.datadir().to_owned();
     let mariadb = server.kind().is_mariadb();
-    let capture = CaptureOptions {
+    CaptureOptions {
         redo_dir: if mariadb { datadir.clone() } else { datadir.join("#innodb_redo") },
         datadir,
-        path_map,
+        path_map: Vec::new(),
         read_bytes_per_s_max: None,
         headroom: Arc::default(),
         parallel: 2,
@@ -224,8 +225,19 @@ fn try_to_capture(
         lock_tries: 5,
         spool_dir: dir.to_owned(),
         redo_spool_max_bytes: 1 << 30,
-    };
-    let mut source: Box<dyn Source> = if mariadb {
+    }
+}
+
+fn capture_with(
+    server: &Server,
+    sink: &dyn Sink,
+    listener: &dyn Listener,
+    capture: CaptureOptions,
+) -> Result<Captured> {
+    let connect = options(server);
+    let mut session = Session::open(&connect, Purpose::Control).unwrap();
+    let facts = ServerFacts::probe(&mut session).unwrap();
+    let mut source: Box<dyn Source> = if server.kind().is_mariadb() {
         Box::new(MariaDbSource::new(connect, facts, session, capture))
     } else {
         Box::new(MySqlSource::new(connect, facts, session, capture))

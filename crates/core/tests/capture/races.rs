@@ -371,3 +371,47 @@ fn mysql_an_index_load_is_seen_whatever_ids_temporary_tables_have_taken() {
     source.exec("ALTER TABLE x.t ADD INDEX stays (a)").unwrap();
     assert!(highest() > before + 5000, "temporary tables took no ids here: {before}, then {}", highest());
 }
+
+/// A limit can end while the next lock is waited for. Everything is let go of then and tried again, as when a lock is
+/// not to be had.
+#[test]
+fn a_limit_that_ends_while_a_lock_is_waited_for_is_tried_again() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        source
+            .exec_all([
+                "CREATE DATABASE d",
+                "CREATE TABLE d.m (i INT) ENGINE=MyISAM",
+                "INSERT INTO d.m VALUES (1)",
+            ])
+            .unwrap();
+        // In the way of the second lock, not of the first: of definitions that are changed, or of a table that is read.
+        let in_the_way = match kind.is_mariadb() {
+            true => "CREATE TABLE d.slow SELECT SLEEP(4) AS slept",
+            false => "SELECT SLEEP(4) FROM d.m",
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let sink = DirectorySink::new(dir.path().join("staging"));
+        let options = CaptureOptions {
+            ddl_lock_max: Duration::from_secs(1),
+            lock_wait: Duration::from_secs(3),
+            ..capture_options(&source, dir.path())
+        };
+        let server = &source;
+        std::thread::scope(|scope| {
+            let started = AtPhase {
+                phase: "stop",
+                action: || {
+                    scope.spawn(move || server.exec(in_the_way).unwrap());
+                    sleep(Duration::from_millis(500));
+                },
+            };
+            let captured = capture_with(&source, &sink, &started, options).unwrap();
+            let tries = captured.stats.locks.iter().filter(|lock| match kind.is_mariadb() {
+                true => lock.statement == "BACKUP STAGE FLUSH",
+                false => lock.statement == "LOCK INSTANCE FOR BACKUP",
+            });
+            assert!(tries.count() > 1, "{kind}: {:?}", captured.stats.locks);
+        });
+    }
+}

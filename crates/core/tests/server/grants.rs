@@ -75,6 +75,9 @@ fn everything_works(server: &Server) {
         let mut consumer = RedoConsumer::register(&options).unwrap();
         let mut lock = InstanceLock::open(&options, limits).unwrap();
         let _ = lock.try_lock().unwrap();
+        let _ = lock.try_close_tables(&[table("t")]).unwrap();
+        lock.release().unwrap();
+        let _ = lock.try_lock().unwrap();
         let _ = lock.try_lock_tables(&[table("m")], None).unwrap();
         let position = lock.session().with(status::LogStatus::read).unwrap();
         status::mysql_files(&mut session).unwrap();

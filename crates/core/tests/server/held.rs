@@ -174,6 +174,14 @@ fn instance_lock() {
     assert!(passes(&server, ddl) && passes(&server, write));
     let statements: Vec<&str> = lock.records().iter().map(|record| record.statement.as_str()).collect();
     assert_eq!(statements, ["LOCK INSTANCE FOR BACKUP", "FLUSH TABLES WITH READ LOCK"]);
+    // Instead of those, tables of InnoDB can be closed.
+    let innodb = [TableName { schema: "d".into(), table: "t".into() }];
+    granted(lock.try_lock().unwrap());
+    granted(lock.try_close_tables(&innodb).unwrap());
+    assert!(!passes(&server, "INSERT INTO d.t VALUES (2)") && passes(&server, write));
+    assert!(lock.try_lock_tables(&tables, None).is_err(), "not both");
+    lock.release().unwrap();
+    assert!(passes(&server, ddl) && passes(&server, "INSERT INTO d.t VALUES (2)"));
     // A change of definitions in progress is waited for, briefly.
     let slow = thread::scope(|scope| {
         let slow = scope.spawn(|| server.exec("CREATE TABLE d.slow SELECT SLEEP(3)"));
