@@ -1,8 +1,9 @@
-//! MySQL's log: file headers, blocks, cutting, and the search for index loads.
+//! MySQL's log: file headers, blocks, cutting, and the searches for records.
 #![no_main]
 
 use holdfast_formats::Lsn;
 use holdfast_formats::checksum::crc32c;
+use holdfast_formats::redo::file_delete::FileDeleteFinder;
 use holdfast_formats::redo::index_load::IndexLoadFinder;
 use holdfast_formats::redo::mysql::{
     BLOCK_BYTES, BlockHeader, BlockState, RedoFileBuilder, RedoFileHeader, checkpoint, classify, cut_block,
@@ -35,6 +36,9 @@ fuzz_target!(|input: (u64, bool, &[u8])| {
         }
     }
     let mut finder = IndexLoadFinder::new(Lsn(lsn), 1);
+    let _ = finder.feed(&bytes, |_| ());
+    let _ = finder.peek(&bytes, |_| ());
+    let mut finder = FileDeleteFinder::new(Lsn(lsn));
     let _ = finder.feed(&bytes, |_| ());
     let _ = finder.peek(&bytes, |_| ());
 });

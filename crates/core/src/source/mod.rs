@@ -21,6 +21,7 @@ mod attempt;
 pub mod copier;
 pub mod copy;
 pub mod files;
+mod imported;
 pub mod inventory;
 mod log_tables;
 pub mod mariadb;

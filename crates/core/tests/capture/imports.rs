@@ -1,4 +1,4 @@
-//! DISCARD and IMPORT TABLESPACE around a capture of MariaDB, by when each of them happens.
+//! DISCARD and IMPORT TABLESPACE around a capture, by when each of them happens.
 //!
 //! IMPORT rewrites pages without redo; DISCARD notes a deletion in it that makes recovery ignore what is written to the
 //! table later. Without writes after the import that would not show, so each is followed by some.
@@ -41,6 +41,9 @@ const CASES: [(&str, Moment, Moment); 10] = [
     ("never_never", Never, Never),
 ];
 
+/// Rows of each table at first.
+const ROWS: u32 = 1 << 14;
+
 struct Imports<'a> {
     source: &'a Server,
     exported: &'a Path,
@@ -56,6 +59,19 @@ impl Imports<'_> {
         }
     }
 
+    /// Writes to the tables that were imported before `moment`: what their copies may lack.
+    fn write_on(&self, moment: Moment) {
+        let is_imported = |(_, _, imported): &(_, _, Moment)| (*imported as u8) < moment as u8;
+        for (table, ..) in CASES.into_iter().filter(is_imported) {
+            self.source
+                .exec_all([
+                    format!("INSERT INTO imp.{table} SELECT 200000 + n, REPEAT('y', 150) FROM imp.numbers WHERE n <= 500"),
+                    format!("UPDATE imp.{table} SET v = REPEAT('w', 140) WHERE id % 11 = 0"),
+                ])
+                .unwrap();
+        }
+    }
+
     /// Does what is due for the tables that `chosen` names.
     fn at(&self, moment: Moment, chosen: impl Fn(&str) -> bool) {
         for (table, discarded, imported) in CASES.into_iter().filter(|(table, ..)| chosen(table)) {
@@ -67,7 +83,7 @@ impl Imports<'_> {
                 self.source
                     .exec_all([
                         format!("ALTER TABLE imp.{table} IMPORT TABLESPACE"),
-                        format!("INSERT INTO imp.{table} SELECT seq, REPEAT('y', 150) FROM imp.seq_100001_to_100500"),
+                        format!("INSERT INTO imp.{table} SELECT 100000 + n, REPEAT('y', 150) FROM imp.numbers WHERE n <= 500"),
                         format!("UPDATE imp.{table} SET v = REPEAT('z', 120) WHERE id % 10 = 0"),
                     ])
                     .unwrap();
@@ -80,7 +96,10 @@ impl Listener for Imports<'_> {
     fn event(&self, event: Event) {
         match event {
             Event::Phase { name: "copy" } => self.at(Start, |_| true),
-            Event::Phase { name: "stop" } => self.at(Stop, |_| true),
+            Event::Phase { name: "stop" } => {
+                self.write_on(Stop);
+                self.at(Stop, |_| true);
+            }
             _ => {}
         }
         Told.event(event);
@@ -128,16 +147,35 @@ impl Sink for MidFileSink<'_> {
     }
 }
 
+/// The statement that makes a server write a checkpoint.
+fn checkpoint_now(kind: ServerKind) -> &'static str {
+    match kind.is_mariadb() {
+        true => "SET GLOBAL innodb_log_checkpoint_now = ON",
+        false => "SELECT innodb_redo_log_sharp_checkpoint()",
+    }
+}
+
 /// `foreign`: the files that are put in place are another server's, with its space ids. `checkpoint`: what is done
 /// before the capture is done before its checkpoint, not after.
 fn imported_tables_are_whole(kind: ServerKind, options: &ServerOptions, foreign: bool, checkpoint: bool) {
     let fill = |server: &Server| {
-        server.exec("CREATE DATABASE imp").unwrap();
+        server
+            .exec_all([
+                "CREATE DATABASE imp",
+                "CREATE TABLE imp.numbers (n INT PRIMARY KEY AUTO_INCREMENT)",
+                "INSERT INTO imp.numbers VALUES ()",
+            ])
+            .unwrap();
+        let mut count = 1;
+        while count < ROWS {
+            server.exec(format!("INSERT INTO imp.numbers SELECT n + {count} FROM imp.numbers")).unwrap();
+            count *= 2;
+        }
         for (table, ..) in CASES {
             server
                 .exec_all([
                     format!("CREATE TABLE imp.{table} (id INT PRIMARY KEY, v VARCHAR(200)) ENGINE=InnoDB"),
-                    format!("INSERT INTO imp.{table} SELECT seq, REPEAT('x', 150) FROM imp.seq_1_to_20000"),
+                    format!("INSERT INTO imp.{table} SELECT n, REPEAT('x', 150) FROM imp.numbers"),
                     format!("DELETE FROM imp.{table} WHERE id % 3 = 0"),
                 ])
                 .unwrap();
@@ -168,7 +206,7 @@ fn imported_tables_are_whole(kind: ServerKind, options: &ServerOptions, foreign:
     let imports = Imports { source: &source, exported: exported.path() };
     imports.at(Before, |_| true);
     if checkpoint {
-        source.exec("SET GLOBAL innodb_log_checkpoint_now = ON").unwrap();
+        source.exec(checkpoint_now(kind)).unwrap();
     }
     let dir = tempfile::tempdir().unwrap();
     let is_midfile =
@@ -188,6 +226,7 @@ fn imported_tables_are_whole(kind: ServerKind, options: &ServerOptions, foreign:
     sink.inner.place(&target);
     lay_out_redo(&target, &captured.redo);
     let copy = Server::attach(kind, target, options.clone()).unwrap();
+    assert!(!copy.log().contains("[MY-012351]"), "a tablespace is missing: {}", copy.log());
     for server in [&source, &copy] {
         server.exec("DROP TABLE imp.start_never").unwrap();
     }
@@ -220,4 +259,53 @@ fn encrypted_mariadb_tables_that_are_imported_at_any_moment_are_whole() {
         let dir = tempfile::tempdir().unwrap();
         imported_tables_are_whole(kind, &mariadb_options(dir.path()), foreign, checkpoint);
     }
+}
+
+#[test]
+fn mysql_tables_that_are_imported_at_any_moment_are_whole() {
+    imported_tables_are_whole(ServerKind::MySql97, &ServerOptions::default(), false, true);
+}
+
+#[test]
+fn mysql_tables_of_another_server_that_are_imported_at_any_moment_are_whole() {
+    imported_tables_are_whole(ServerKind::MySql97, &ServerOptions::default(), true, true);
+}
+
+/// The server closes an imported table only while it holds no table of another engine: such a backup cannot be had now.
+#[test]
+fn mysql_a_table_imported_beside_tables_of_other_engines_fails_the_capture() {
+    let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE imp",
+            "CREATE TABLE imp.start_start (id INT PRIMARY KEY, v VARCHAR(200))",
+            "CREATE TABLE imp.other (i INT) ENGINE=MyISAM",
+        ])
+        .unwrap();
+    let exported = tempfile::tempdir().unwrap();
+    let imports = Imports { source: &source, exported: exported.path() };
+    let mut exporter = source.conn().unwrap();
+    exporter.query_drop("FLUSH TABLES imp.start_start FOR EXPORT").unwrap();
+    imports.put("start_start", true);
+    exporter.query_drop("UNLOCK TABLES").unwrap();
+    let import = races::AtPhase {
+        phase: "copy",
+        action: || {
+            source.exec("ALTER TABLE imp.start_start DISCARD TABLESPACE").unwrap();
+            imports.put("start_start", false);
+            source.exec("ALTER TABLE imp.start_start IMPORT TABLESPACE").unwrap();
+        },
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let attempt = |listener: &dyn Listener| {
+        let sink = DirectorySink::new(dir.path().join("staging"));
+        try_to_capture(&source, &sink, dir.path(), listener, Vec::new())
+    };
+    let error = attempt(&import).unwrap_err();
+    assert!(
+        error.to_string().contains("imp.start_start") && error.to_string().contains("imp.other"),
+        "{error}"
+    );
+    source.exec(checkpoint_now(source.kind())).unwrap();
+    attempt(&Told).unwrap();
 }

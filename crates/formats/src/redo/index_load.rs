@@ -15,7 +15,10 @@
 //! value includes what they took.) Listings of indexes give no such bound: ids of temporary tables, of builds that
 //! failed and of indexes that were dropped are in none.
 
-use super::mysql::{BLOCK_BYTES, BLOCK_HEADER_BYTES, BLOCK_TRAILER_BYTES, BlockHeader};
+use super::{
+    mysql::BLOCK_BYTES,
+    search::{EncryptedBlock, NUMBER_BYTES_MAX, SINGLE_RECORD, compressed, records_of},
+};
 use crate::{Lsn, PageNo, SpaceId, be};
 
 const KIND: u8 = 0xBD;
@@ -23,8 +26,6 @@ const KIND: u8 = 0xBD;
 const COUNTER: [u8; 4] = [0, 7, 0, 54];
 /// MLOG_8BYTES.
 const WRITE_8_BYTES: u8 = 8;
-const SINGLE_RECORD: u8 = 0x80;
-const NUMBER_BYTES_MAX: usize = 5;
 const RECORD_BYTES_MAX: usize = 1 + 2 * NUMBER_BYTES_MAX + 8;
 /// The pages before it belong to the tablespace itself, in every kind of tablespace.
 const FIRST_ROOT_PAGE: u32 = 3;
@@ -41,15 +42,6 @@ pub struct IndexLoad {
     /// The index.
     pub index_id: u64,
     /// Start of the block in which the record begins: the record is not before it.
-    pub lsn: Lsn,
-}
-
-/// The search stopped at an encrypted block: without the key, index loads cannot be found, and the copy must hold
-/// the DDL lock all the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("redo block at {lsn} is encrypted, index loads cannot be found in it")]
-pub struct EncryptedBlock {
-    /// The block.
     pub lsn: Lsn,
 }
 
@@ -87,12 +79,7 @@ impl IndexLoadFinder {
     }
 
     fn block(&mut self, block: &[u8], on_find: &mut impl FnMut(IndexLoad)) -> Result<(), EncryptedBlock> {
-        let Some(header) = BlockHeader::parse(block) else { return Ok(()) };
-        if header.encrypted {
-            return Err(EncryptedBlock { lsn: self.next_lsn });
-        }
-        let end = usize::from(header.used_bytes).min(BLOCK_BYTES - BLOCK_TRAILER_BYTES).min(block.len());
-        let records = block.get(BLOCK_HEADER_BYTES..end).unwrap_or_default();
+        let Some(records) = records_of(block, self.next_lsn)? else { return Ok(()) };
         self.records(records, on_find);
         self.next_lsn = Lsn(self.next_lsn.0.wrapping_add(BLOCK_BYTES as u64));
         Ok(())
@@ -174,60 +161,19 @@ enum Found {
     Incomplete,
 }
 
-/// A compressed 32-bit number, and what follows it. (The forms from 0xF8 on, for numbers just below 2^32 such as the
-/// space id of `mysql.ibd`: from the server's description, not observed.)
-fn compressed(bytes: &[u8]) -> Option<(u32, &[u8])> {
-    let first = *bytes.first()?;
-    let (value, used) = match first {
-        0..0x80 => (u32::from(first), 1),
-        0x80..0xC0 => (u32::from(be::u16_at(bytes, 0)? & 0x3FFF), 2),
-        0xC0..0xE0 => (u32::from(first & 0x1F) << 16 | u32::from(be::u16_at(bytes, 1)?), 3),
-        0xE0..0xF0 => (be::u32_at(bytes, 0)? & 0x0FFF_FFFF, 4),
-        0xF0..0xF8 => (be::u32_at(bytes, 1)?, 5),
-        0xF8..0xFC => (0xFFFF_FC00 | u32::from(be::u16_at(bytes, 0)? & 0x3FF), 2),
-        0xFC..0xFE => (0xFFFE_0000 | u32::from(first & 1) << 16 | u32::from(be::u16_at(bytes, 1)?), 3),
-        0xFE.. => (0xFF00_0000 | be::u32_at(bytes, 0)? & 0x00FF_FFFF, 4),
-    };
-    Some((value, bytes.get(used..)?))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::search::tests::{blocks, compress},
+        *,
+    };
     use proptest::prelude::*;
 
     const START: Lsn = Lsn(512_000);
     const HIGHEST: u64 = (1 << 24) - 1;
 
-    fn compress(value: u32) -> Vec<u8> {
-        match value {
-            0..0x80 => vec![value as u8],
-            0x80..0x4000 => (value as u16 | 0x8000).to_be_bytes().to_vec(),
-            0x4000..0x20_0000 => (value | 0xC0_0000).to_be_bytes()[1..].to_vec(),
-            0x20_0000..0x1000_0000 => (value | 0xE000_0000).to_be_bytes().to_vec(),
-            0xFFFF_FC00.. => (value as u16 & 0x3FF | 0xF800).to_be_bytes().to_vec(),
-            0xFFFE_0000.. => (value & 0x1_FFFF | 0xFC_0000).to_be_bytes()[1..].to_vec(),
-            0xFF00_0000.. => (value & 0xFF_FFFF | 0xFE00_0000).to_be_bytes().to_vec(),
-            _ => [&[0xF0][..], &value.to_be_bytes()].concat(),
-        }
-    }
-
     fn record(space: u32, root: u32, index_id: u64) -> Vec<u8> {
         [vec![KIND], compress(space), compress(root), index_id.to_be_bytes().to_vec()].concat()
-    }
-
-    /// Records in blocks; the last one is filled with zeros.
-    fn blocks(records: &[u8]) -> Vec<u8> {
-        records
-            .chunks(496)
-            .flat_map(|chunk| {
-                let mut block = [0xBD; BLOCK_BYTES];
-                block[4..6].copy_from_slice(&512u16.to_be_bytes());
-                block[12..508].fill(0);
-                block[12..12 + chunk.len()].copy_from_slice(chunk);
-                block
-            })
-            .collect()
     }
 
     fn find(blocks: &[u8]) -> Vec<IndexLoad> {
@@ -313,13 +259,6 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn numbers_read_back(value: u32) {
-            let bytes = compress(value);
-            prop_assert_eq!(compressed(&bytes), Some((value, &[][..])));
-            prop_assert_eq!(compressed(&bytes[..bytes.len() - 1]), None);
-        }
 
         /// All true records are found, in pieces of any size, among bytes that look like their beginning.
         #[test]

@@ -1,9 +1,9 @@
 //! The end of the copy: names settled, position and end of redo read together. Locks are held here and nowhere else,
 //! each as short as can be; if one cannot be had in time, everything is released and tried again.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
-use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader, table_name::TableFile};
+use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader};
 
 use super::{Capture, aria, copy::Look, discarded::Baseline, layout::When};
 use crate::{
@@ -13,7 +13,6 @@ use crate::{
     points::point,
     server::{
         Attempt, BackupStages, ConnectOptions, ExportLock, LockRecord, Session, SqlError, Stage,
-        inventory::TableName,
         status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel},
     },
     source::{
@@ -21,7 +20,7 @@ use crate::{
         attempt::{Stopped, granted},
         copier::Copier,
         files::walk,
-        inventory::TablespaceEntry,
+        imported::Imported,
         plain::{PlainFile, is_logged},
         redo::mariadb::Captured,
     },
@@ -179,18 +178,14 @@ impl Capture<'_> {
             self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
             return Ok(None);
         }
-        let tables = closed.iter().map(table_of).collect::<Result<BTreeSet<_>>>()?;
-        let tables: Vec<_> = tables.into_iter().collect();
-        let names = tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let imported = Imported::of(&closed)?;
         let why = match self.baseline {
             None => "imported during the backup",
             Some(_) => "perhaps imported during the backup (the redo, which is encrypted, does not say)",
         };
-        self.listener
-            .event(Event::Note { text: format!("{why}, copied again while closed to writes: {names}") });
-        let limits = self.options.stage_limits();
-        let mut export = ExportLock::open(connect, limits)?;
-        granted(export.try_lock(&tables)?, &format!("FLUSH TABLES {names} FOR EXPORT"))?;
+        imported.report(why, self.listener);
+        let mut export = ExportLock::open(connect, self.options.stage_limits())?;
+        granted(export.try_lock(&imported.tables)?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
         self.stats.files_recopied += closed.len() as u64;
         self.copy_tablespaces(closed)?;
         self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
@@ -245,18 +240,6 @@ fn position(session: &mut Session) -> std::result::Result<Position, SqlError> {
         gtid,
         replica_of: channels.into_iter().map(Into::into).collect(),
     })
-}
-
-/// The table that a tablespace file belongs to.
-fn table_of(found: &TablespaceEntry) -> Result<TableName> {
-    let path = &found.entry.path;
-    match TableFile::from_path(path) {
-        Some(file) => Ok(TableName { schema: file.database, table: file.table }),
-        None => Err(Error::failed(format!(
-            "{path} was imported during the backup, and its table's name cannot be read"
-        ))
-        .hinted("run the backup again")),
-    }
 }
 
 /// What restore must know of the captured redo.

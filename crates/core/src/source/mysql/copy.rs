@@ -1,11 +1,11 @@
 //! The copy while the server writes: tablespaces first, then everything else, then what has changed since.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
 
-use holdfast_formats::SpaceId;
+use holdfast_formats::{SpaceId, table_name::TableFile};
 
 use super::{Capture, layout::When};
 use crate::{
@@ -61,7 +61,8 @@ impl Capture<'_> {
         Ok(())
     }
 
-    /// One pass over what has changed; tells how many bytes it copied.
+    /// One pass over what has changed; tells how many bytes it copied. What may only be copied while it is closed to
+    /// writes is left for the end.
     pub(super) fn catch_up(&mut self) -> Result<u64> {
         let listing = self.list()?;
         let spaces = self.questions.ask(status::tablespaces)?;
@@ -130,10 +131,10 @@ impl Capture<'_> {
     }
 
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<Rescan> {
-        let loads = self.follower.loads();
+        let (loads, deleted) = (self.follower.loads(), self.follower.deleted());
+        let judge = |found: &Found<'_>| judge(spaces, &loads, &deleted, found);
         let Copier { context, inventory, parallel } = &mut self.copier;
-        let rescan = inventory
-            .rescan(context.flavor, context.sink, now, *parallel, &|found| judge(spaces, &loads, found))?;
+        let rescan = inventory.rescan(context.flavor, context.sink, now, *parallel, &judge)?;
         self.stats.files_renamed += rescan.renamed;
         self.stats.files_recopied += rescan.copy.len() as u64;
         if rescan.copy.len() as u64 + rescan.renamed + rescan.gone > 0 {
@@ -153,7 +154,15 @@ impl Capture<'_> {
 /// A copy is good if the server knew the tablespace before it began, as it is now, and no index was loaded into it
 /// since. Ids alone would miss an index that was added and dropped again, and a unique index that failed late:
 /// both make backups that cannot be recovered (verified on 9.7.4).
-fn judge(spaces: &Spaces, loads: &IndexLoads, found: &Found<'_>) -> Verdict {
+///
+/// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id: recovery ignores all redo of the space, so
+/// no copy that was made while it could be written to is good, not even a first one (verified on 9.7.4).
+fn judge(spaces: &Spaces, loads: &IndexLoads, deleted: &HashSet<SpaceId>, found: &Found<'_>) -> Verdict {
+    let is_of_a_table =
+        found.entry.role == Role::Tablespace && TableFile::from_path(&found.entry.entry.path).is_some();
+    if is_of_a_table && found.space.is_some_and(|space| deleted.contains(&space)) {
+        return Verdict::CopyClosed;
+    }
     let Some((_, before)) = found.copy else { return Verdict::CopyAgain };
     // Further files of the system tablespace have no page 0 of their own.
     let system = found.entry.continues.as_ref().map(|_| SpaceId(0));

@@ -17,7 +17,8 @@ use crate::{
     },
     source::{
         attempt::{Stopped, granted},
-        inventory::Spaces,
+        imported::Imported,
+        inventory::{Spaces, TablespaceEntry},
         redo::mysql::{Captured, Start},
     },
 };
@@ -110,15 +111,19 @@ impl Capture<'_> {
         granted(lock.try_lock()?, "LOCK INSTANCE FOR BACKUP")?;
         point("backup.ddl.blocked");
         let read_before = self.copier.context.counters.bytes_read();
-        self.settle(lock)?;
-        self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
+        // Asked before any table is locked: then the session may look at nothing else.
         let tables = lock.session().with(tables_of_other_engines)?;
+        let imported = self.settle(lock, &tables)?;
+        self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
         granted(
             lock.try_lock_tables(&tables, Some(self.options.lock_max))?,
             "FLUSH TABLES .. WITH READ LOCK",
         )?;
         point("backup.tables.locked");
-        let listing = self.list()?;
+        let mut listing = self.list()?;
+        if let Some(imported) = imported {
+            listing.others.retain(|path, _| !imported.is_note(path));
+        }
         self.copy_other_files(&listing.others)?;
         let status = lock.session().with(LogStatus::read)?;
         let redo_is_on = lock.session().with(MySqlRedoStatus::read)?.is_enabled;
@@ -156,24 +161,67 @@ impl Capture<'_> {
         })
     }
 
-    /// Makes the copied files those that exist now, under the names they have now.
-    fn settle(&mut self, lock: &mut InstanceLock) -> std::result::Result<(), Stopped> {
+    /// Makes the copied files those that exist now, under the names they have now. `others` are tables that are to be
+    /// locked next.
+    ///
+    /// Returns imported tables, which are closed to writes until the lock is released.
+    fn settle(
+        &mut self,
+        lock: &mut InstanceLock,
+        others: &[TableName],
+    ) -> std::result::Result<Option<Imported>, Stopped> {
         let end = lock.session().with(status::mysql_durable_end)?;
         self.follower.durable(end);
         self.follower.wait_for(end, REDO_WAIT)?;
         let spaces = lock.session().with(status::tablespaces)?;
         let listing = self.list()?;
-        let rescan = self.rescan(listing.tablespaces, &spaces)?;
+        let mut rescan = self.rescan(listing.tablespaces, &spaces)?;
         rescan.refuse_second_names()?;
+        // One that is discarded and not imported: nobody can write to it, nor lock it.
+        let is_open = |space: &Option<SpaceId>| {
+            space.and_then(|space| spaces.get(&space)).is_some_and(|row| !is_discarded(row))
+        };
+        let (closed, not_open): (Vec<_>, Vec<_>) =
+            rescan.copy_closed.into_iter().partition(|(_, space)| is_open(space));
+        rescan.copy.extend(not_open.into_iter().map(|(found, _)| found));
         self.copier.tablespaces(rescan.copy, &spaces)?;
         self.copy_other_files(&listing.others)?;
-        Ok(self.every_space_has_its_file(&spaces)?)
+        let closed: Vec<_> = closed.into_iter().map(|(found, _)| found).collect();
+        let imported = match closed.is_empty() {
+            true => None,
+            false => Some(self.copy_closed(lock, closed, others, &spaces)?),
+        };
+        self.every_space_has_its_file(&spaces)?;
+        Ok(imported)
+    }
+
+    /// Closes the tables that `found` belong to, and copies them.
+    fn copy_closed(
+        &mut self,
+        lock: &mut InstanceLock,
+        found: Vec<TablespaceEntry>,
+        others: &[TableName],
+        spaces: &Spaces,
+    ) -> std::result::Result<Imported, Stopped> {
+        let imported = Imported::of(&found)?;
+        if let Some(other) = others.first() {
+            return Err(Error::failed(format!(
+                "imported during the backup: {imported}. Such tables can be copied only while they are closed to writes, \
+                 and the server does not close them together with tables of other engines, such as {other}"
+            ))
+            .hinted("run the backup again: it begins after the import")
+            .into());
+        }
+        imported.report("imported during the backup", self.listener);
+        granted(lock.try_close_tables(&imported.tables)?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
+        self.stats.files_recopied += found.len() as u64;
+        self.copier.tablespaces(found, spaces)?;
+        Ok(imported)
     }
 
     /// Each tablespace that the server lists must have been copied, and none twice.
     fn every_space_has_its_file(&self, spaces: &Spaces) -> Result<()> {
-        let is_kept =
-            |row: &&TablespaceRow| row.state.as_deref() != Some("discarded") && !is_temporary(row.space);
+        let is_kept = |row: &&TablespaceRow| !is_discarded(row) && !is_temporary(row.space);
         self.copier.inventory.holds_all(spaces.values().filter(is_kept))
     }
 }
@@ -184,6 +232,11 @@ const TEMPORARY_SPACE: u32 = 0xFFFF_FFFD;
 const UNDO_SPACES_FROM: u32 = 0xFFFF_FFEF - 127 * 512 + 1;
 /// Session temporary tablespaces have so many numbers below those.
 const SESSION_TEMPORARY_SPACES: u32 = 400_000;
+
+/// Whether a tablespace has no file, or one that the server has not taken yet.
+fn is_discarded(row: &TablespaceRow) -> bool {
+    row.state.as_deref() == Some("discarded")
+}
 
 /// Whether a tablespace is one of those that are made anew at each start.
 fn is_temporary(space: SpaceId) -> bool {

@@ -14,7 +14,7 @@
 //! - whoever copies must keep definitions blocked from before the first file on.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -27,11 +27,13 @@ use std::{
 use holdfast_formats::{
     Lsn, SpaceId,
     redo::{
+        file_delete::FileDeleteFinder,
         index_load::{IndexLoad, IndexLoadFinder},
         mysql::{
             BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockState, CutError, FILE_HEADER_BYTES, RedoFileHeader,
             RedoFileName, checkpoint, classify, cut_block, encryption_block, set_encryption_block,
         },
+        search::EncryptedBlock,
     },
 };
 
@@ -70,6 +72,8 @@ pub struct Start {
 
 /// Tablespaces that are told apart. Real loads are few; what merely looks like one can name any space.
 const LOADED_SPACES_MAX: usize = 1 << 18;
+/// Tablespaces that can be deleted during one backup.
+const DELETED_SPACES_MAX: usize = 1 << 20;
 
 /// What looks like the ends of bulk loads of indexes: the newest in each tablespace.
 #[derive(Clone, Debug, Default)]
@@ -102,6 +106,7 @@ struct State {
     /// The block that the log ended in when it was last read.
     partial: Option<(Lsn, [u8; BLOCK_BYTES])>,
     loads: IndexLoads,
+    deleted: HashSet<SpaceId>,
     /// Encrypted: everything before this is on disk.
     durable: Lsn,
     /// Encrypted: where to go no further.
@@ -208,6 +213,13 @@ impl Follower {
     #[must_use]
     pub fn loads(&self) -> IndexLoads {
         self.lock().loads.clone()
+    }
+
+    /// Tablespaces whose redo recovery ignores: the redo read so far notes a deletion of their file. IMPORT brings the
+    /// id of a discarded one back.
+    #[must_use]
+    pub fn deleted(&self) -> HashSet<SpaceId> {
+        self.lock().deleted.clone()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -340,7 +352,8 @@ impl Log {
         mut spool: Spool,
         highest_index_id: u64,
     ) -> Result<Spool> {
-        let mut finder = IndexLoadFinder::new(self.at, highest_index_id);
+        let mut load_finder = IndexLoadFinder::new(self.at, highest_index_id);
+        let mut delete_finder = FileDeleteFinder::new(self.at);
         let mut buffer = vec![0; READ_BYTES];
         loop {
             if shared.is_finished() {
@@ -377,21 +390,31 @@ impl Log {
             let full = &buffer[..full_bytes];
             spool.append(full)?;
             self.at = Lsn(self.at.0 + full_bytes as u64);
-            let mut loads = Vec::new();
-            let searched = match &partial {
-                _ if self.encrypted => Ok(()),
-                None => finder.feed(full, |load| loads.push(load)),
-                Some((_, block)) => finder
-                    .feed(full, |load| loads.push(load))
-                    .and_then(|()| finder.peek(block, |load| loads.push(load))),
+            let (mut loads, mut deleted) = (Vec::new(), Vec::new());
+            let mut search = || {
+                load_finder.feed(full, |load| loads.push(load))?;
+                delete_finder.feed(full, |space| deleted.push(space))?;
+                if let Some((_, block)) = &partial {
+                    load_finder.peek(block, |load| loads.push(load))?;
+                    delete_finder.peek(block, |space| deleted.push(space))?;
+                }
+                Ok::<_, EncryptedBlock>(())
             };
-            // A bulk build of an index that is not seen would make a backup that cannot be recovered.
+            let searched = if self.encrypted { Ok(()) } else { search() };
+            // A bulk build of an index that is not seen would make a backup that cannot be recovered; an import, one that
+            // lacks rows.
             searched.map_err(|cause| {
                 Error::failed("encryption of the redo log was switched on during the backup").caused_by(cause)
             })?;
             {
                 let mut state = lock(state);
                 loads.into_iter().for_each(|load| state.loads.note(load));
+                state.deleted.extend(deleted);
+                if state.deleted.len() > DELETED_SPACES_MAX {
+                    return Err(Error::failed(format!(
+                        "more than {DELETED_SPACES_MAX} tablespaces were dropped during the backup: no more can be told apart"
+                    )));
+                }
                 state.partial = partial.map(|(_, block)| (self.at, block));
             }
             shared.advance(match partial {

@@ -1,0 +1,60 @@
+//! Tables that were imported during the capture. Recovery ignores their redo, so they are copied again while nobody may
+//! write to them, and stay closed until the position is read.
+
+use std::collections::BTreeSet;
+
+use holdfast_formats::table_name::TableFile;
+
+use super::inventory::TablespaceEntry;
+use crate::{
+    error::{Error, Result},
+    event::{Event, Listener},
+    server::inventory::TableName,
+};
+
+/// Extensions of what the server writes beside the file of a table that is closed, and removes later.
+const NOTES: [&str; 2] = ["cfg", "cfp"];
+
+/// Tables that are to be closed.
+pub(super) struct Imported {
+    pub(super) tables: Vec<TableName>,
+    notes: BTreeSet<String>,
+}
+
+impl Imported {
+    /// Those that `found` belong to.
+    pub(super) fn of(found: &[TablespaceEntry]) -> Result<Self> {
+        let tables = found.iter().map(table_of).collect::<Result<BTreeSet<_>>>()?;
+        let stems = found.iter().filter_map(|found| found.entry.path.strip_suffix("ibd"));
+        let notes = stems.flat_map(|stem| NOTES.map(|extension| format!("{stem}{extension}"))).collect();
+        Ok(Self { tables: tables.into_iter().collect(), notes })
+    }
+
+    /// Tells a listener, and why.
+    pub(super) fn report(&self, why: &str, listener: &dyn Listener) {
+        listener.event(Event::Note { text: format!("{why}, copied again while closed to writes: {self}") });
+    }
+
+    /// Whether the file at `path` is there only because a table is closed.
+    pub(super) fn is_note(&self, path: &str) -> bool {
+        self.notes.contains(path)
+    }
+}
+
+impl std::fmt::Display for Imported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The table that a tablespace file belongs to.
+fn table_of(found: &TablespaceEntry) -> Result<TableName> {
+    let path = &found.entry.path;
+    match TableFile::from_path(path) {
+        Some(file) => Ok(TableName { schema: file.database, table: file.table }),
+        None => Err(Error::failed(format!(
+            "{path} was imported during the backup, and its table's name cannot be read"
+        ))
+        .hinted("run the backup again")),
+    }
+}
