@@ -110,7 +110,8 @@ impl Status {
     }
 }
 
-/// One consistent look at MySQL's logs: binlog, GTIDs, redo and relay logs at the same moment.
+/// One consistent look at MySQL's logs: binlog, GTIDs and redo at the same moment. (Of a replica it tells what was received,
+/// not what was applied; verified on 9.7.4.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogStatus {
     /// End of redo: exactly what belongs to the position.
@@ -123,40 +124,19 @@ pub struct LogStatus {
     pub gtid_executed: String,
     /// `server_uuid`.
     pub server_uuid: String,
-    /// Replication channels.
-    pub channels: Vec<LogStatusChannel>,
-}
-
-/// A replication channel in [`LogStatus`].
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct LogStatusChannel {
-    /// Its name; empty for the default one.
-    pub channel_name: String,
-    /// Relay log that is being applied.
-    #[serde(default)]
-    pub relay_log_file: String,
-    /// Applied up to here in it.
-    #[serde(default)]
-    pub relay_log_position: u64,
-    /// The primary's binlog.
-    #[serde(default, alias = "relay_source_log_file")]
-    pub relay_master_log_file: String,
-    /// Applied up to here in it.
-    #[serde(default, alias = "exec_source_log_position")]
-    pub exec_master_log_position: u64,
 }
 
 impl LogStatus {
     /// Asks the server: `performance_schema.log_status`.
     pub fn read(session: &mut Session) -> Result<LogStatus, SqlError> {
-        let query = "SELECT server_uuid AS u, local AS l, replication AS r, storage_engines AS s \
-                     FROM performance_schema.log_status";
+        let query =
+            "SELECT server_uuid AS u, local AS l, storage_engines AS s FROM performance_schema.log_status";
         let row = session.row(query)?.ok_or_else(|| SqlError::unexpected("log_status is empty"))?;
-        LogStatus::parse(row.text("u")?, row.text("l")?, row.text("r")?, row.text("s")?)
+        LogStatus::parse(row.text("u")?, row.text("l")?, row.text("s")?)
     }
 
-    /// Reads the columns `server_uuid`, `local`, `replication`, `storage_engines`.
-    pub fn parse(uuid: &str, local: &str, replication: &str, engines: &str) -> Result<LogStatus, SqlError> {
+    /// Reads the columns `server_uuid`, `local`, `storage_engines`.
+    pub fn parse(uuid: &str, local: &str, engines: &str) -> Result<LogStatus, SqlError> {
         #[derive(Deserialize)]
         struct Local {
             #[serde(default)]
@@ -165,11 +145,6 @@ impl LogStatus {
             binary_log_file: String,
             #[serde(default)]
             binary_log_position: u64,
-        }
-        #[derive(Deserialize)]
-        struct Replication {
-            #[serde(default)]
-            channels: Vec<LogStatusChannel>,
         }
         #[derive(Deserialize)]
         struct Engines {
@@ -188,7 +163,6 @@ impl LogStatus {
                 .map_err(|error| SqlError::unexpected(format_args!("log_status.{column}: {error}")))
         }
         let local: Local = read("local", local)?;
-        let replication: Replication = read("replication", replication)?;
         let engines: Engines = read("storage_engines", engines)?;
         let has_binlog = !local.binary_log_file.is_empty();
         Ok(LogStatus {
@@ -201,7 +175,6 @@ impl LogStatus {
             // Sets of several sources come with line breaks.
             gtid_executed: local.gtid_executed.replace('\n', ""),
             server_uuid: uuid.to_owned(),
-            channels: replication.channels,
         })
     }
 }
@@ -311,8 +284,37 @@ const MYSQL_NAMES: ColumnNames = ColumnNames {
     gtid: "Auto_Position",
 };
 
+/// Looks at the logs of MySQL until no applier has gone on meanwhile, a few times at most.
+pub fn mysql_position(session: &mut Session) -> Result<MySqlPosition, SqlError> {
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let before = ReplicaChannel::read_all(session)?;
+        let status = LogStatus::read(session)?;
+        let channels = ReplicaChannel::read_all(session)?;
+        let unmoved: Vec<_> = channels.iter().filter(|channel| before.contains(channel)).cloned().collect();
+        if unmoved.len() == channels.len() || looks == LOOKS_MAX {
+            return Ok(MySqlPosition { status, channels, unmoved });
+        }
+    }
+}
+
+/// Looks at the logs while appliers go on. Each takes milliseconds.
+const LOOKS_MAX: u32 = 10;
+
+/// Where a MySQL server stands.
+#[derive(Clone, Debug)]
+pub struct MySqlPosition {
+    /// One moment.
+    pub status: LogStatus,
+    /// Its channels as a replica.
+    pub channels: Vec<ReplicaChannel>,
+    /// Those that stood still at that moment. Of the others a place would be newer than the data, or older.
+    pub unmoved: Vec<ReplicaChannel>,
+}
+
 /// Refuses a replica whose appliers may have left gaps: transactions applied before earlier ones, with no GTIDs to tell
-/// which. No single position describes such a copy.
+/// which. No single position describes such a copy. An applier that is stopped fills its gaps first.
 pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<()> {
     let has_gtids = facts.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON");
     let replica = &facts.replica;
@@ -320,7 +322,7 @@ pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<(
         && replica.parallel_workers > 1
         && !replica.preserve_commit_order
         && !has_gtids;
-    if in_any_order && channels.iter().any(|channel| channel.is_applying) {
+    if in_any_order && channels.iter().any(|channel| channel.is_applying && !channel.by_gtid) {
         return Err(Error::failed(
             "the replica applies in parallel without keeping the order, and without GTIDs",
         )
@@ -473,25 +475,15 @@ mod tests {
     #[test]
     fn log_status() {
         let local = "{\"gtid_executed\": \"a:1-3,\\nb:7\", \"binary_log_file\": \"b.000002\", \"binary_log_position\": 158}";
-        let channels = r#"{"channels": [{"channel_name": "c1", "relay_log_file": "r.1", "relay_log_position": 4,
-            "relay_source_log_file": "m.1", "exec_source_log_position": 9}]}"#;
-        let status = LogStatus::parse("uuid", local, channels, ENGINES).unwrap();
+        let status = LogStatus::parse("uuid", local, ENGINES).unwrap();
         assert_eq!((status.lsn, status.checkpoint), (Lsn(3_531_523_905), Lsn(1_413_101_042)));
         assert_eq!(status.binlog, Some(BinlogCoordinates { file: "b.000002".into(), offset: 158 }));
         assert_eq!(status.gtid_executed, "a:1-3,b:7");
-        assert_eq!(status.channels[0].relay_master_log_file, "m.1");
-        assert_eq!(status.channels[0].exec_master_log_position, 9);
 
-        let bare =
-            LogStatus::parse("uuid", r#"{"gtid_executed": ""}"#, r#"{"channels": []}"#, ENGINES).unwrap();
+        let bare = LogStatus::parse("uuid", r#"{"gtid_executed": ""}"#, ENGINES).unwrap();
         assert_eq!(bare.binlog, None);
-        for (local, replication, engines) in [
-            ("", "{}", ENGINES),
-            ("{}", "[", ENGINES),
-            ("{}", "{}", "{}"),
-            ("{}", "{}", r#"{"InnoDB":{"LSN":-1}}"#),
-        ] {
-            let error = LogStatus::parse("uuid", local, replication, engines).unwrap_err();
+        for (local, engines) in [("", ENGINES), ("{}", "{}"), ("{}", r#"{"InnoDB":{"LSN":-1}}"#)] {
+            let error = LogStatus::parse("uuid", local, engines).unwrap_err();
             assert!(error.to_string().contains("log_status."), "{error}");
         }
     }

@@ -42,6 +42,7 @@ mod engines;
 mod imports;
 mod places;
 mod races;
+mod replicas;
 
 /// Prints what a person would be told.
 pub(crate) struct Told;

@@ -4,8 +4,8 @@ use holdfast_core::server::{
     ServerFacts,
     status::{
         LogStatus, MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, checkpoint_now,
-        flush_binary_logs, flush_engine_logs, mariadb_tables, mysql_durable_end, mysql_files, refuse_gaps,
-        tablespaces,
+        flush_binary_logs, flush_engine_logs, mariadb_tables, mysql_durable_end, mysql_files, mysql_position,
+        refuse_gaps, tablespaces,
     },
 };
 
@@ -74,6 +74,9 @@ fn channels() {
         assert_eq!((channel.executed.file.as_str(), channel.executed.offset), ("b.000007", 99));
         assert!(!channel.is_applying && !channel.by_gtid);
         refuse_gaps(&ServerFacts::probe(&mut session).unwrap(), &channels).unwrap();
+        if !server.kind().is_mariadb() {
+            assert_eq!(mysql_position(&mut session).unwrap().unmoved, channels);
+        }
     });
 }
 

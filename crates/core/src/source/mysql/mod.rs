@@ -34,7 +34,7 @@ use crate::{
     points::point,
     server::{
         ConnectOptions, Purpose, RedoConsumer, ServerFacts, Session,
-        status::{self, MySqlRedoStatus},
+        status::{self, MySqlRedoStatus, ReplicaChannel},
     },
 };
 
@@ -85,6 +85,8 @@ struct Capture<'a> {
 impl Source for MySqlSource {
     fn capture(&mut self, sink: &dyn Sink, listener: &dyn Listener, cancel: &Cancel) -> Result<Captured> {
         listener.event(Event::Phase { name: "start" });
+        let channels = self.questions.ask(ReplicaChannel::read_all)?;
+        status::refuse_gaps(&self.facts, &channels)?;
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
         let alter_instance_count = self.questions.ask(status::alter_instance_count)?;

@@ -13,7 +13,7 @@ use crate::{
     server::{
         Attempt, ConnectOptions, InstanceLock, LockLimits, LockRecord, Session, SqlError, TableInventory,
         inventory::TableName,
-        status::{self, LogStatus, MySqlRedoStatus, ReplicaChannel, TablespaceRow},
+        status::{self, MySqlPosition, MySqlRedoStatus, ReplicaChannel, TablespaceRow},
     },
     source::{
         attempt::{Stopped, granted},
@@ -125,10 +125,10 @@ impl Capture<'_> {
             listing.others.retain(|path, _| !imported.is_note(path));
         }
         self.copy_other_files(&listing.others)?;
-        let status = lock.session().with(LogStatus::read)?;
+        let MySqlPosition { status, channels, unmoved } = lock.session().with(status::mysql_position)?;
+        status::refuse_gaps(self.facts, &channels)?;
         let redo_is_on = lock.session().with(MySqlRedoStatus::read)?.is_enabled;
         let alter_instance_count = lock.session().with(status::alter_instance_count)?;
-        let channels = lock.session().with(ReplicaChannel::read_all)?;
         if self.follower.begin().encrypted {
             // The last block stays whole. What it has beyond the position may not be a change of a definition.
             self.questions.ask(status::flush_engine_logs)?;
@@ -152,12 +152,15 @@ impl Capture<'_> {
         lock.session().with(status::flush_engine_logs)?;
         self.follower.durable(status.lsn);
         self.follower.wait_for(status.lsn, REDO_WAIT)?;
+        for moved in channels.iter().filter(|channel| !unmoved.contains(channel)) {
+            self.listener.event(Event::Warning { text: place_unknown(moved) });
+        }
         Ok(Position {
             precision: Precision::Exact,
             lsn: status.lsn.0,
             binlog: status.binlog.map(Into::into),
             gtid: Some(status.gtid_executed).filter(|gtid| !gtid.is_empty()),
-            replica_of: channels.into_iter().map(Into::into).collect(),
+            replica_of: unmoved.into_iter().map(Into::into).collect(),
         })
     }
 
@@ -242,6 +245,16 @@ fn is_discarded(row: &TablespaceRow) -> bool {
 fn is_temporary(space: SpaceId) -> bool {
     let session = UNDO_SPACES_FROM - SESSION_TEMPORARY_SPACES..UNDO_SPACES_FROM;
     space.0 == TEMPORARY_SPACE || session.contains(&space.0)
+}
+
+/// What is said of a channel whose applier never paused: a place that is newer than the data would be worse than none.
+fn place_unknown(channel: &ReplicaChannel) -> String {
+    let ReplicaChannel { name, host, port, .. } = channel;
+    let name = if name.is_empty() { String::new() } else { format!(" (channel {name})") };
+    format!(
+        "where the server stood as a replica of {host}:{port}{name} is not recorded, since its applier did not pause: \
+         mysql.slave_relay_log_info of a restored copy says it"
+    )
 }
 
 /// User tables of engines that keep their data in files of their own. What the account may not select from is not

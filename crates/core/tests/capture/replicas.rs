@@ -1,0 +1,62 @@
+//! A server that is itself a replica.
+
+use super::*;
+
+/// No GTIDs: where the applier stands is in its tables only, and in the position that a backup records.
+fn without_gtids() -> ServerOptions {
+    ServerOptions::default().arg("--gtid-mode=OFF").arg("--enforce-gtid-consistency=OFF")
+}
+
+/// The recorded place in the primary's binlog is where the applier of the restored data goes on.
+#[test]
+fn mysql_the_place_of_a_replica_is_that_of_its_data() {
+    let primary = Server::start(ServerKind::MySql97, without_gtids()).unwrap();
+    let options = without_gtids().arg("--replica-parallel-workers=0");
+    let source = Server::start(ServerKind::MySql97, options.clone()).unwrap();
+    let begin = Position::File { name: "binlog.000001".to_owned(), offset: 4 };
+    replica::follow(&primary, &source, &begin).unwrap();
+    shop::load(&primary, shop::ShopOptions { size_mib: 5, ..shop::ShopOptions::default() }).unwrap();
+    let load = WriteLoad::start(&primary, 2, 21).unwrap();
+    let mut places = BTreeSet::new();
+    for _ in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let sink = DirectorySink::new(dir.path().join("staging"));
+        let captured = capture(&source, &sink, dir.path());
+        // Not recorded if the applier did not pause for as long as it took to ask.
+        let Some(channel) = captured.position.replica_of.first() else { continue };
+        assert_eq!(channel.port, primary.port());
+        let target = dir.path().join("data");
+        sink.place(&target);
+        lay_out_redo(&target, &captured.redo);
+        let copy = Server::attach(source.kind(), target, options.clone()).unwrap();
+        let held: Vec<(String, u64)> =
+            copy.query("SELECT master_log_name, master_log_pos FROM mysql.slave_relay_log_info").unwrap();
+        assert_eq!(held, [(channel.executed.file.clone(), channel.executed.offset)]);
+        places.extend(held);
+    }
+    load.stop().unwrap();
+    assert!(places.len() > 1, "the applier stood still: {places:?}");
+}
+
+/// Without GTIDs, nobody could tell which transactions an applier had left for later. One that is stopped has left none.
+#[test]
+fn mysql_a_replica_whose_applier_leaves_gaps_is_refused() {
+    let options =
+        without_gtids().arg("--replica-parallel-workers=4").arg("--replica-preserve-commit-order=OFF");
+    let source = Server::start(ServerKind::MySql97, options).unwrap();
+    let applier = |what: &str| source.exec(format!("{what} REPLICA SQL_THREAD")).unwrap();
+    source.exec("CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'nowhere.invalid'").unwrap();
+    let refused = |listener: &dyn Listener| {
+        let dir = tempfile::tempdir().unwrap();
+        let sink = DirectorySink::new(dir.path().join("staging"));
+        let error = try_to_capture(&source, &sink, dir.path(), listener, Vec::new()).err()?;
+        assert!(error.to_string().contains("without keeping the order"), "{error}");
+        Some(error)
+    };
+    assert!(refused(&Told).is_none());
+    let started_meanwhile = races::AtPhase { phase: "stop", action: || applier("START") };
+    assert!(refused(&started_meanwhile).is_some());
+    assert!(refused(&Told).is_some());
+    applier("STOP");
+    assert!(refused(&Told).is_none());
+}
