@@ -314,6 +314,7 @@ impl<'a> Planner<'a> {
                 let goes_to = join(&self.target, &place.path);
                 self.external(item, &goes_to);
                 if held {
+                    self.check_held(&place.path, &goes_to)?;
                     self.keep.insert(partial_of(&place.path)?, false);
                     self.held.push(place.path.clone());
                 }
@@ -336,6 +337,18 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What stands in the place of a file that is held is set aside or gives way to an obstacle in one step; a
+    /// directory could not, and no server has one there.
+    fn check_held(&self, path: &ItemPath, goes_to: &Path) -> Result<()> {
+        match self.survey.found.get(path).map(|found| found.kind) {
+            Some(FoundKind::Directory) => {
+                let text = format!("{} is a directory, and the backup has a file there", goes_to.display());
+                Err(Error::new(ErrorKind::Usage, text).hinted("is this the data directory? if so, remove it"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn external(&mut self, item: &Item, goes_to: &Path) {
@@ -420,10 +433,12 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// What is in the target and may not stay, the inside of a directory before it.
+    /// What is in the target and may not stay, the inside of a directory before it. Not what stands in the place of a
+    /// held file: setting aside has put an obstacle there, which must stay.
     fn delete(&self) -> Vec<ItemPath> {
         let goes = |(path, found): (&ItemPath, &Found)| {
             let stays = match self.keep.get(path) {
+                _ if self.held.contains(path) => true,
                 Some(true) => found.kind == FoundKind::Directory,
                 Some(false) => found.kind == FoundKind::File && found.links == 1,
                 None => path.as_bytes() == MARKER.as_bytes() && found.kind == FoundKind::File,
