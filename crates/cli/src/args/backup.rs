@@ -13,6 +13,7 @@ Examples:
   holdfast backup --name db1 --path-map /var/lib/mysql=/srv/volumes/db1
   holdfast backup --name db1 --lock-max 500ms --ddl-lock-max 10s
   holdfast backup --name db1 --full                   after check has found damage
+  holdfast backup --name db1 --new-identity           once, after a restore or a failover
 
 The data files must be readable on this host. The first backup of a name stores everything, later ones what changed; the last line of a good one ends in \"completed OK\".";
 
@@ -35,6 +36,12 @@ pub(crate) struct BackupArgs {
     /// So that a backup is free of what check found damaged in earlier ones; docs/errors.md, code 3, says how to go on.
     #[arg(long)]
     pub(crate) full: bool,
+
+    /// This server has taken the place of the one that was backed up under this name so far
+    ///
+    /// Said once, after a restore or a failover: without it, a backup of another server is refused, so that two never share a name by mistake. The backup is flagged in lists.
+    #[arg(long)]
+    pub(crate) new_identity: bool,
 
     #[command(flatten)]
     pub(crate) source: SourceArgs,

@@ -82,6 +82,7 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
         ddl_lock_max: resources.ddl_lock_max.map_or(chosen.ddl_lock_max, |span| span.0),
         lock_wait: lock_max.unwrap_or(chosen.lock_wait),
         full: args.full,
+        new_identity: args.new_identity,
         tags: args.tags.into_iter().map(|tag| tag.0).collect(),
         ..chosen
     })

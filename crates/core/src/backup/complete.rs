@@ -19,10 +19,16 @@ use crate::{
     source::Captured,
 };
 
+/// What was settled before anything was captured.
+pub(super) struct Beginning {
+    pub(super) base: Option<RunNo>,
+    pub(super) flags: Vec<String>,
+}
+
 /// Publishes the backup.
 pub(super) fn publish(
     run: &mut Run,
-    base: Option<RunNo>,
+    Beginning { base, flags }: Beginning,
     captured: Captured,
     finished: FinishedData,
     meters: &WriterMeters,
@@ -44,7 +50,7 @@ pub(super) fn publish(
         redo: Some(object(&captured.redo)?),
         position: Some(object(&captured.position)?),
         totals: finished.totals,
-        flags: Vec::new(),
+        flags,
         base: base.map(|base| base.0),
         roots: finished.roots.clone(),
         more: Map::new(),

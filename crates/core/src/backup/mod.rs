@@ -23,6 +23,7 @@ use crate::{
 
 mod complete;
 mod forecast;
+mod identity;
 mod reach;
 mod report;
 mod sink;
@@ -68,6 +69,8 @@ pub struct BackupOptions {
     pub redo_spool_max_bytes: u64,
     /// Builds on no earlier backup: everything is stored, and damage of theirs is not shared.
     pub full: bool,
+    /// The server may be another than the one that the backups of this name are of, and is from now on.
+    pub new_identity: bool,
     /// Words that the user attaches.
     pub tags: Vec<String>,
     /// How the run presents itself and keeps its lease.
@@ -98,6 +101,7 @@ impl BackupOptions {
             spool_dir: None,
             redo_spool_max_bytes: 64 << 30,
             full: false,
+            new_identity: false,
             tags: Vec::new(),
             run: RunOptions::of_this_process(),
         }
@@ -123,10 +127,12 @@ fn reach_and_run(
     let watch = report::Watch::new(listener);
     let reached = reach::server(options, &watch)?;
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
+    let is_another = identity::check(repo, &log, reached.identity(), options, &watch)?;
     forecast::room(repo, &log, &reached, options, &watch)?;
     let mut run = Run::begin(repo, &log, &options.run)?;
     point("backup.run.begun");
-    let result = capture_and_complete(&mut run, reached, options, &watch, cancel);
+    let flags = if is_another { vec![identity::NEW_IDENTITY.to_owned()] } else { Vec::new() };
+    let result = capture_and_complete(&mut run, reached, flags, options, &watch, cancel);
     // What another has ended may miss its base by now: that is not what went wrong.
     let result = result.map_err(|error| run.lost().map_or(error, Error::from));
     if let Err(error) = &result {
@@ -139,6 +145,7 @@ fn reach_and_run(
 fn capture_and_complete(
     run: &mut Run,
     reached: reach::Reached,
+    flags: Vec<String>,
     options: &BackupOptions,
     watch: &report::Watch<'_>,
     cancel: &Cancel,
@@ -147,7 +154,7 @@ fn capture_and_complete(
         true => Foundation::none(run.history()),
         false => Foundation::newest(run.history()),
     };
-    let base = foundation.base;
+    let beginning = complete::Beginning { base: foundation.base, flags };
     let headroom = Arc::new(Headroom::beside_server());
     let writing = writer_options(options, Arc::clone(&headroom));
     let writer = BackupWriter::new(run, &foundation, writing).map_err(write_failed)?;
@@ -169,7 +176,7 @@ fn capture_and_complete(
         let text = "parts of what an unfinished run had stored could not be read and were stored anew: is the storage sound?";
         watch.event(Event::Warning { text: text.to_owned() });
     }
-    complete::publish(run, base, captured, finished, &meters, options, watch)
+    complete::publish(run, beginning, captured, finished, &meters, options, watch)
 }
 
 fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -> WriterOptions {

@@ -1,12 +1,13 @@
 //! Phase `reach`: connect, see what server this is and what we may do, refuse what would go wrong, find its files.
 
 use std::{
+    fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use holdfast_formats::Flavor;
+use holdfast_formats::{Flavor, aria};
 use holdfast_pipe::Headroom;
 use holdfast_repo::SourceName;
 
@@ -14,7 +15,7 @@ use super::{BackupOptions, forecast::spool_dir, report::Watch};
 use crate::{
     error::{Context, Result},
     event::{Event, Listener},
-    server::{Purpose, ServerFacts, Session, TableInventory, grants, stale},
+    server::{Purpose, ServerFacts, Session, TableInventory, facts::Identity, grants, stale},
     source::{
         CaptureOptions, Source,
         files::walk,
@@ -39,7 +40,7 @@ pub(super) fn server(options: &BackupOptions, watch: &Watch<'_>) -> Result<Reach
     watch.phase("reach");
     let mut session = Session::open(&options.connect, Purpose::Control)?;
     grants::check_grants(&mut session)?;
-    let facts = ServerFacts::probe(&mut session)?;
+    let mut facts = ServerFacts::probe(&mut session)?;
     facts.refuse_unsupported()?;
     let tables = TableInventory::read(&mut session)?;
     tables.refuse_unsupported()?;
@@ -55,17 +56,21 @@ pub(super) fn server(options: &BackupOptions, watch: &Watch<'_>) -> Result<Reach
         Some(datadir) => datadir.clone(),
         None => here(facts.resolved(Path::new(""))),
     };
-    let redo_dir = match (facts.flavor(), &options.datadir, &facts.innodb.log_group_home_dir) {
-        (_, Some(datadir), home) if home.as_ref().is_none_or(|home| home.is_relative()) => {
-            datadir.join(home.as_deref().unwrap_or(Path::new("")))
+    let place_of = |dir: Option<&Path>| {
+        let dir = dir.unwrap_or(Path::new(""));
+        match &options.datadir {
+            Some(datadir) if dir.is_relative() => datadir.join(dir),
+            _ => here(facts.resolved(dir)),
         }
-        _ => here(facts.redo_dir()),
     };
+    let redo_dir = place_of(facts.innodb.log_group_home_dir.as_deref());
     let redo_dir = match facts.flavor() {
         Flavor::MariaDb => redo_dir,
         Flavor::MySql => redo_dir.join("#innodb_redo"),
     };
+    let aria_dir = facts.aria.as_ref().map(|aria| place_of(aria.log_dir_path.as_deref()));
     let data_bytes = readable_bytes(&datadir, &facts)?;
+    facts.identity.aria_uuid = aria_dir.map(|dir| aria_uuid(&dir)).transpose()?.flatten();
     watch.note(format!(
         "{} at {}: {} in {}",
         facts.version,
@@ -78,6 +83,13 @@ pub(super) fn server(options: &BackupOptions, watch: &Watch<'_>) -> Result<Reach
         None => default_name(&facts)?,
     };
     Ok(Reached { name, facts, session, datadir, redo_dir, data_bytes })
+}
+
+/// The uuid of Aria's logs.
+fn aria_uuid(dir: &Path) -> Result<Option<String>> {
+    let path = dir.join("aria_log_control");
+    let control = fs::read(&path).context(format_args!("read {}", path.display()))?;
+    Ok(aria::control_uuid(&control).map(|uuid| uuid.to_string()))
 }
 
 /// Looks once more for tables of engines that are not supported: one may have been created meanwhile.
@@ -117,12 +129,17 @@ fn readable_bytes(datadir: &Path, facts: &ServerFacts) -> Result<u64> {
     Ok(found
         .values()
         .filter(|entry| !entry.is_dir)
-        .filter_map(|entry| std::fs::metadata(&entry.real).ok())
+        .filter_map(|entry| fs::metadata(&entry.real).ok())
         .map(|metadata| metadata.len().min(metadata.blocks() * 512))
         .sum())
 }
 
 impl Reached {
+    /// Who it is.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.facts.identity
+    }
+
     /// Size of the data.
     pub(super) fn data_bytes(&self) -> u64 {
         self.data_bytes

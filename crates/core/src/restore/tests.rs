@@ -258,6 +258,7 @@ fn facts() -> ServerFacts {
         identity: Identity {
             server_uuid: None,
             server_uid: None,
+            aria_uuid: None,
             server_id: 1,
             hostname: "db1".into(),
             port: 3306,

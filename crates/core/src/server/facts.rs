@@ -50,8 +50,10 @@ pub struct ServerFacts {
 pub struct Identity {
     /// MySQL's `server_uuid`.
     pub server_uuid: Option<String>,
-    /// MariaDB's `server_uid`, a hash of its hardware address and directory.
+    /// MariaDB's `server_uid`, a hash of its hardware address and port.
     pub server_uid: Option<String>,
+    /// MariaDB's uuid in `aria_log_control`, which is in its files only: [`ServerFacts::probe`] does not see it.
+    pub aria_uuid: Option<String>,
     /// `server_id`.
     pub server_id: u32,
     /// `hostname`.
@@ -265,6 +267,7 @@ impl ServerFacts {
             identity: Identity {
                 server_uuid: variables.set("server_uuid"),
                 server_uid: variables.set("server_uid"),
+                aria_uuid: None,
                 server_id: variables.number("server_id")?,
                 hostname: variables.text("hostname"),
                 port: variables.number("port")?,

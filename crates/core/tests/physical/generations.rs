@@ -1,9 +1,12 @@
 //! Backups of restored servers.
 
+use holdfast_core::ErrorKind;
+use holdfast_repo::{history::History, manifest::Head};
+
 use super::*;
 
-/// A restore leaves files of its own in the data directory. They are no part of the next backup, which could not be
-/// restored with them.
+/// A restored server is another one, and takes over the name only when somebody says so. The files of its own that the
+/// restore left in the data directory are no part of its backup, which could not be restored with them.
 #[test]
 fn a_restored_server_can_be_backed_up_and_restored() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -11,7 +14,20 @@ fn a_restored_server_can_be_backed_up_and_restored() {
         let (restored, _) = first.restore(first.back_up().backup);
         std::fs::write(restored.server.datadir().join("mysql/left.partial"), b"x").unwrap();
         let second = Stage::with_repo(restored.server, Arc::clone(&first.repo), TempDir::new().unwrap());
-        let (again, _) = second.restore(second.back_up().backup);
+        let back_up = |options| backup::run(&second.repo, &options, &Told, &Cancel::default());
+        let refused = back_up(second.options()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Usage, "{refused}");
+        assert!(refused.hint().is_some_and(|hint| hint.contains("--new-identity")), "{refused:?}");
+        let history = || History::read(&second.repo, &log()).unwrap();
+        assert_eq!(history().outcomes().len(), 1, "the refused run left a trace");
+        let taken_over = back_up(BackupOptions { new_identity: true, ..second.options() }).unwrap();
+        let next = second.back_up();
+        let flags = |backup: &BackupReport| {
+            let head = history().head(&second.repo, RunNo(backup.backup)).unwrap();
+            Head::decode(&head).unwrap().flags
+        };
+        assert_eq!((flags(&taken_over), flags(&next)), (vec!["new-identity".to_owned()], Vec::new()));
+        let (again, _) = second.restore(next.backup);
         assert_equal_checksums(&first.source, &again.server).unwrap();
     }
 }

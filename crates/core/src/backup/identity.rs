@@ -1,0 +1,117 @@
+//! Is it still the same server? A name holds the history of one: whoever restores its latest backup must get its data,
+//! and retention must not count another's.
+//!
+//! This decides nothing about which pages are shared: they go by their hashes alone.
+
+use holdfast_repo::{LogName, Repo, history::History, manifest::Head};
+use serde::Deserialize;
+
+use super::{BackupOptions, report::Watch};
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    event::{Event, Listener},
+    server::facts::Identity,
+};
+
+/// Flag of a backup that is of another server than the one before it, as the user said.
+pub(super) const NEW_IDENTITY: &str = "new-identity";
+
+/// Refuses another server than the one that the newest backup of the name is of, unless the user has said that it is
+/// meant. Returns whether it is another.
+pub(super) fn check(
+    repo: &Repo,
+    log: &LogName,
+    found: &Identity,
+    options: &BackupOptions,
+    watch: &Watch<'_>,
+) -> Result<bool> {
+    let history = History::read(repo, log)?;
+    let Some(newest) = history.newest_backup() else { return Ok(false) };
+    let head = Head::decode(&history.head(repo, newest)?)
+        .context_kind(ErrorKind::Damaged, format_args!("understand the manifest of {log} {newest}"))?;
+    let known = head.server.get("identity").and_then(|known| Identity::deserialize(known).ok());
+    let Some(known) = known.filter(|known| !is_same(known, found)) else { return Ok(false) };
+    let (was, is, name) = (described(&known), described(found), &log.source);
+    if options.new_identity {
+        let text = format!("{name} was {was} until backup {newest}, and from here on is {is}");
+        watch.event(Event::Note { text });
+        return Ok(true);
+    }
+    let text = format!("{name} is another server: backup {newest} is of {was}, and this is {is}");
+    Err(Error::new(ErrorKind::Usage, text).hinted(
+        "give this server a name of its own (--name); or, if it has taken the other's place for good, \
+         as after a restore or a failover, say so once by --new-identity",
+    ))
+}
+
+/// MySQL makes itself a UUID and keeps it. MariaDB has two halves of one: the uuid of Aria's logs, which every copy of the
+/// data carries along, and `server_uid`, made of hardware address and port, which changes with a network card and which
+/// containers of different hosts may share.
+fn is_same(known: &Identity, found: &Identity) -> bool {
+    if known.server_uuid.is_some() || found.server_uuid.is_some() {
+        return known.server_uuid == found.server_uuid;
+    }
+    let is_differing = |known: &Option<String>, found: &Option<String>| match (known, found) {
+        (Some(known), Some(found)) => known != found,
+        _ => false,
+    };
+    let has_same_address = (&known.hostname, known.port) == (&found.hostname, found.port);
+    let has_same_uid = known.server_uid.is_some() && known.server_uid == found.server_uid;
+    !is_differing(&known.aria_uuid, &found.aria_uuid) && (has_same_address || has_same_uid)
+}
+
+fn described(identity: &Identity) -> String {
+    let evidence = [
+        ("server_uuid", &identity.server_uuid),
+        ("server_uid", &identity.server_uid),
+        ("Aria's uuid", &identity.aria_uuid),
+    ];
+    let evidence: Vec<String> = evidence
+        .into_iter()
+        .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name} {value}")))
+        .collect();
+    format!("{}:{} ({})", identity.hostname, identity.port, evidence.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mysql(uuid: &str, hostname: &str) -> Identity {
+        Identity {
+            server_uuid: Some(uuid.to_owned()),
+            server_uid: None,
+            aria_uuid: None,
+            server_id: 1,
+            hostname: hostname.to_owned(),
+            port: 3306,
+            socket: "/run/s".into(),
+        }
+    }
+
+    fn mariadb(aria: &str, uid: Option<&str>, hostname: &str) -> Identity {
+        Identity {
+            server_uuid: None,
+            server_uid: uid.map(str::to_owned),
+            aria_uuid: Some(aria.to_owned()),
+            ..mysql("", hostname)
+        }
+    }
+
+    /// A server that moves or gets another network card stays what it is; its copy is another, and so is a namesake.
+    #[test]
+    fn who_is_who() {
+        assert!(is_same(&mysql("a", "old"), &mysql("a", "new")));
+        assert!(!is_same(&mysql("a", "db1"), &mysql("b", "db1")));
+        assert!(!is_same(&mysql("a", "db1"), &mariadb("a", None, "db1")));
+
+        let known = mariadb("a", Some("u"), "db1");
+        assert!(is_same(&known, &mariadb("a", Some("u"), "renamed")));
+        assert!(is_same(&known, &mariadb("a", Some("new card"), "db1")));
+        assert!(!is_same(&known, &mariadb("a", Some("copied"), "db2")));
+        assert!(!is_same(&known, &mariadb("b", Some("u"), "db1")), "containers share hardware addresses");
+        assert!(!is_same(&mariadb("a", None, "db1"), &mariadb("a", None, "db2")));
+        let moved = Identity { port: 3307, ..mariadb("a", None, "db1") };
+        assert!(!is_same(&mariadb("a", None, "db1"), &moved));
+    }
+}
