@@ -194,6 +194,29 @@ fn expire_drops_by_rule_and_by_name_and_prune_frees() {
     assert!(check.out.contains("no errors found"), "{check:#?}");
 }
 
+/// Retention is decided for one source at a time: rules meant for one must not thin out the backups of all.
+#[test]
+fn expire_asks_which_source_where_there_are_several() {
+    let program = Program::with_repository();
+    for source in ["db1", "db2"] {
+        for turn in 1..=3 {
+            take(&program, source, turn, 4);
+        }
+    }
+    let vague = program.run(&["expire", "--keep-last", "1"]).expect_code(2);
+    assert!(vague.err.contains("db1, db2: which one?") && vague.err.contains("--name"), "{vague:#?}");
+    let typo = program.run(&["expire", "--keep-last", "1", "--name", "db3"]).expect_code(1);
+    assert!(typo.err.contains("nothing of db3"), "{typo:#?}");
+    assert_eq!(ids(&program.run(&["list", "--json"]).last()).len(), 6);
+    program.run(&["expire", "--keep-last", "1", "--name", "db1"]).expect_code(0);
+    let left = program.run(&["list", "--json"]).last();
+    assert_eq!(ids(&left), ["db1#3", "db2#1", "db2#2", "db2#3"]);
+    let config = program.write("holdfast.toml", "name = \"db2\"\n[retention]\nkeep-last = 2\n");
+    program.run(&["expire", "--config", config.to_str().unwrap()]).expect_code(0);
+    let left = program.run(&["list", "--json"]).last();
+    assert_eq!(ids(&left), ["db1#3", "db2#2", "db2#3"]);
+}
+
 /// `db1` is damaged, `db2` is in use, and what is due of `db3` is freed.
 #[test]
 fn a_bad_source_and_a_busy_one_keep_prune_from_no_other() {
@@ -268,7 +291,8 @@ fn a_damaged_outcome_stops_writers_with_7_and_advice() {
     bytes[200] ^= 1;
     std::fs::write(&outcome, bytes).unwrap();
     for words in [&["prune"][..], &["expire", "--keep-last", "1"]] {
-        let stopped = program.run(words).expect_code(7);
+        let named: &[&str] = if words[0] == "expire" { &["--name", "db1"] } else { &[] };
+        let stopped = program.run(&[words, named].concat()).expect_code(7);
         for part in ["outcomes/0000000002", "hint: ", "backup --name NEW"] {
             assert!(stopped.err.contains(part), "{part}: {stopped:#?}");
         }

@@ -13,7 +13,7 @@ Space is freed by prune. The last backup of a source is never dropped by a rule.
 
 /// Drop backups, by rules or by name.
 ///
-/// A backup stays when any rule keeps it. Rules go by UTC days, ISO weeks, months and years, and keep the newest backup of each.
+/// A backup stays when any rule keeps it. Rules go by UTC days, ISO weeks, months and years, and keep the newest backup of each. They go for one source. One rule that is typed replaces all of [retention] in the configuration file, not only its like.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ExpireArgs {

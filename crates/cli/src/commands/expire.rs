@@ -42,7 +42,7 @@ struct Dropped {
     finished_at: Timestamp,
 }
 
-/// What was decided for the sources together.
+/// What was decided.
 #[derive(Serialize)]
 struct Expired {
     dry_run: bool,
@@ -103,7 +103,7 @@ impl Expired {
     }
 }
 
-/// What is asked of which log: named backups may be of several, rules go for each of them.
+/// What is asked of which log: named backups may be of several sources, rules go for those of one.
 fn requests(args: &ExpireArgs, context: &Context<'_>, repo: &Repo) -> Result<Vec<(LogName, ExpireRequest)>> {
     let name = args.name.name.as_ref();
     if !args.ids.is_empty() {
@@ -115,9 +115,7 @@ fn requests(args: &ExpireArgs, context: &Context<'_>, repo: &Repo) -> Result<Vec
             .hinted("use --keep-last, --keep-daily …, [retention] in the configuration file, or name the backups to drop"));
     }
     let request = ExpireRequest::ByRules { policy, zone: TimeZone::UTC };
-    let mut logs = repo.logs()?;
-    let name = name.or(context.config.name.as_ref());
-    logs.retain(|log| name.is_none_or(|name| *name == log.source));
+    let logs = select::logs_of_source(context, repo, name)?;
     Ok(logs.into_iter().map(|log| (log, request.clone())).collect())
 }
 

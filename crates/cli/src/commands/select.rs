@@ -29,9 +29,36 @@ pub(super) fn log(
     name: Option<&SourceName>,
     kind: Option<Kind>,
 ) -> Result<LogName> {
-    let name = name.or(context.config.name.as_ref());
     let mut logs = repo.logs()?;
     logs.retain(|log| log.kind == kind.unwrap_or(Kind::Physical));
+    only(context, logs, name, |first| format!("use --name, or write {first}#42"))
+}
+
+/// The logs of the one source that `name` or the configuration leads to, or of the only one there is; none where the
+/// repository holds nothing yet.
+pub(super) fn logs_of_source(
+    context: &Context<'_>,
+    repo: &Repo,
+    name: Option<&SourceName>,
+) -> Result<Vec<LogName>> {
+    let mut logs = repo.logs()?;
+    if !logs.is_empty() {
+        let mut sources = logs.clone();
+        sources.dedup_by(|one, other| one.source == other.source);
+        let one = only(context, sources, name, |_| "use --name".to_owned())?;
+        logs.retain(|log| log.source == one.source);
+    }
+    Ok(logs)
+}
+
+/// The one among `logs`, of different sources, that is meant.
+fn only(
+    context: &Context<'_>,
+    mut logs: Vec<LogName>,
+    name: Option<&SourceName>,
+    how_to_say: impl Fn(&SourceName) -> String,
+) -> Result<LogName> {
+    let name = name.or(context.config.name.as_ref());
     let all = logs.len();
     logs.retain(|log| name.is_none_or(|name| *name == log.source));
     match (logs.len(), name) {
@@ -45,7 +72,7 @@ pub(super) fn log(
                 ErrorKind::Usage,
                 format!("the repository holds {}: which one?", names.join(", ")),
             )
-            .hinted(format!("use --name, or write {}#{}", names[0], "42")))
+            .hinted(how_to_say(&logs[0].source)))
         }
     }
 }
