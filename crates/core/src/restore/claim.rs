@@ -3,12 +3,13 @@
 //! Invariants:
 //! - Nothing is written into a directory that holds anything, unless an interrupted restore of the same backup left
 //!   it, or the user asked for a delta and it is a data directory.
-//! - No server runs on it: the locks that the server takes on its own files are taken first.
+//! - No server runs on it: none of its files is locked by another process, and the locks that a server takes on its own
+//!   files are taken first.
 //! - The marker is there, durably, before anything else changes, and goes last; it is locked, so that two restores
 //!   never work on one target.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
@@ -28,10 +29,12 @@ use super::{
 };
 use crate::error::{Context, Error, ErrorKind, Result};
 
-/// Files that a server locks with `fcntl` as long as it runs.
+/// Files that a server locks with `fcntl` as long as it runs, by their usual names. The system tablespace may have
+/// another, or be elsewhere; MySQL locks every tablespace that it has open.
 const SERVER_LOCKS: [&str; 2] = ["ibdata1", "aria_log_control"];
 /// What only a data directory has.
-const DATA_DIRECTORY_SIGNS: [&str; 4] = ["ibdata1", "ibdata1.partial", MARKER, REPORT];
+const DATA_DIRECTORY_SIGNS: [&str; 6] =
+    ["ibdata1", "ibdata1.partial", "mysql.ibd", "aria_log_control", MARKER, REPORT];
 /// What is in the place of a file that is set aside, for who looks into it. Much shorter than any such file.
 const OBSTACLE: &str = "holdfast: the restore into this directory is not complete; run it again\n";
 /// Longest marker that is read.
@@ -90,7 +93,7 @@ pub(super) fn survey(target: &Path, delta: bool, backup: &BackupId) -> Result<Su
             Standing::Other
         }
     };
-    ServerLocks::take(&tree)?;
+    ServerLocks::take(&tree, &found, &[])?;
     Ok(Survey { standing, found, owner })
 }
 
@@ -139,12 +142,17 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Makes the target if need be, and puts the marker into it.
-    pub(super) fn take(target: &Path, marker: &Marker) -> Result<Self> {
+    /// Makes the target if need be, and puts the marker into it. `held` are the files without which no server starts.
+    pub(super) fn take(
+        target: &Path,
+        marker: &Marker,
+        found: &BTreeMap<ItemPath, Found>,
+        held: &[ItemPath],
+    ) -> Result<Self> {
         fs::create_dir_all(target).map_err(|error| io_failed("make", target, error))?;
         let tree = Tree::open(target).map_err(|error| io_failed("open", target, error))?;
         sync_parents(tree.path())?;
-        let server_locks = Some(ServerLocks::take(&tree)?);
+        let server_locks = Some(ServerLocks::take(&tree, found, held)?);
         let path = own_path(MARKER)?;
         let failed = |error| io_failed("write", tree.path_of(&path), error);
         let open = || match tree.open_file(&path)? {
@@ -241,29 +249,35 @@ struct ServerLocks {
 }
 
 impl ServerLocks {
-    fn take(tree: &Tree) -> Result<Self> {
+    /// Looks at all that was `found`, since who knows how the files of that server are called; then takes the locks on
+    /// `held` and on what usually is.
+    fn take(tree: &Tree, found: &BTreeMap<ItemPath, Found>, held: &[ItemPath]) -> Result<Self> {
+        let is_running = |path: &ItemPath| {
+            let dir = tree.path().display();
+            Err(Error::failed(format!("a server is running on {dir}: it holds the lock on {path}"))
+                .hinted("stop it, or restore into another directory"))
+        };
+        // Before any lock is ours: closing a file gives up the locks on it, by whichever name it was opened. Another
+        // restore locks the marker, and is no server.
+        let files = found.iter().filter(|(_, found)| found.kind == FoundKind::File).map(|(path, _)| path);
+        for path in files.filter(|path| path.as_bytes() != MARKER.as_bytes()) {
+            if tree.is_locked(path).map_err(|error| io_failed("look at", tree.path_of(path), error))? {
+                return is_running(path);
+            }
+        }
+        let usual = SERVER_LOCKS.into_iter().map(own_path).collect::<Result<Vec<_>>>()?;
+        let names: BTreeSet<&ItemPath> = usual.iter().chain(held).collect();
         let mut files = Vec::new();
-        for name in SERVER_LOCKS {
-            let path = own_path(name)?;
-            let failed = |error| io_failed("lock", tree.path_of(&path), error);
+        for path in names {
+            let failed = |error| io_failed("lock", tree.path_of(path), error);
             // Something else of that name is no server's.
-            let is_file =
-                tree.look(&path).map_err(failed)?.is_some_and(|found| found.kind == FoundKind::File);
-            let Some(file) = (if is_file { tree.open_file(&path).map_err(failed)? } else { None }) else {
+            let is_file = tree.look(path).map_err(failed)?.is_some_and(|found| found.kind == FoundKind::File);
+            let Some(file) = (if is_file { tree.open_file(path).map_err(failed)? } else { None }) else {
                 continue;
             };
             match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => files.push(file),
-                Err(Errno::AGAIN | Errno::ACCESS) => {
-                    return Err(Error::new(
-                        ErrorKind::Failed,
-                        format!(
-                            "a server is running on {}: it holds the lock on {name}",
-                            tree.path().display()
-                        ),
-                    )
-                    .hinted("stop it, or restore into another directory"));
-                }
+                Err(Errno::AGAIN | Errno::ACCESS) => return is_running(path),
                 Err(error) => return Err(failed(error.into())),
             }
         }
@@ -310,7 +324,7 @@ mod tests {
         assert!(standing(&at("data"), false, 1).is_err());
         assert!(matches!(standing(&at("data"), true, 1), Ok(Standing::Other)));
 
-        drop(Claim::take(&at("ours"), &marker(1)).unwrap());
+        drop(Claim::take(&at("ours"), &marker(1), &BTreeMap::new(), &[]).unwrap());
         assert!(matches!(standing(&at("ours"), false, 1), Ok(Standing::Ours(found)) if found == marker(1)));
         let error = standing(&at("ours"), false, 2).unwrap_err();
         assert!(error.to_string().contains("unfinished restore of db1/physical #1"), "{error}");
@@ -328,7 +342,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("ibdata1"), "old").unwrap();
         let held = [ItemPath::new("ibdata1").unwrap(), ItemPath::new("aria_log_control").unwrap()];
-        let mut claim = Claim::take(dir.path(), &marker(1)).unwrap();
+        let mut claim = Claim::take(dir.path(), &marker(1), &BTreeMap::new(), &held).unwrap();
         let redo = ItemPath::new("ib_logfile0").unwrap();
         claim.set_aside(&held, &redo).unwrap();
         fs::write(dir.path().join("ibdata1"), "made by a server").unwrap();

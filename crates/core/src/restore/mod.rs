@@ -82,7 +82,7 @@ pub fn run(
 
     watch.phase("assemble");
     let marker = Marker { backup: opened.id.clone(), mapped: plan.mapped.clone() };
-    let mut claim = Claim::take(&options.target_dir, &marker)?;
+    let mut claim = Claim::take(&options.target_dir, &marker, &plan.survey.found, &plan.held)?;
     point("restore.claimed");
     let roots = Roots::open(&plan, options)?;
     claim.set_aside(&plan.held, &plan.redo_path)?;

@@ -22,6 +22,7 @@ use rustix::{
         openat2, renameat, statat, symlinkat, unlinkat,
     },
     io::Errno,
+    process::{FlockType, fcntl_getlk},
 };
 
 use crate::error::{Error, ErrorKind};
@@ -182,6 +183,18 @@ impl Tree {
             return Err(io::Error::other("is not a regular file"));
         }
         Ok(Some(file))
+    }
+
+    /// Whether another process has a lock on a file. One that we may not read is no server's that we could run beside.
+    pub(super) fn is_locked(&self, path: &ItemPath) -> io::Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        match self.resolve(path.as_bytes(), flags, Mode::empty()) {
+            Ok(file) => Ok(fcntl_getlk(&file, &FlockType::WriteLock.into())?.is_some()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens a regular file once more, for writing past the page cache; `None` where that is not known.
