@@ -9,7 +9,7 @@ use std::{
 };
 
 use holdfast_testkit::{Server, ServerKind, ServerOptions};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
@@ -68,7 +68,10 @@ impl Scene {
 
     fn restore(&self, id: &str, target: &Path, words: &[&str]) -> Run {
         let mut command = self.program.command(&["restore", id, "--target-dir"]);
-        command.arg(target).arg("--server-binary").arg(self.server.kind().server_program().unwrap());
+        // Nobody else can enter the directories of a test.
+        let ourselves = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
+        command.arg(target).args(["--owner", &ourselves]);
+        command.arg("--server-binary").arg(self.server.kind().server_program().unwrap());
         run(command.args(words))
     }
 

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{getegid, geteuid};
 use serde_json::Value;
 
 use crate::kind::ServerKind;
@@ -61,6 +62,9 @@ impl Holdfast {
         let program = kind.server_program()?;
         self.run("restore latest", |command| {
             command.arg("--target-dir").arg(target).arg("--server-binary").arg(&program);
+            // Nobody else can enter our scratch directories.
+            let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+            command.arg("--owner").arg(format!("{user}:{group}"));
         })
     }
 

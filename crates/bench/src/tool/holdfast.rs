@@ -127,7 +127,9 @@ impl Tool for Holdfast {
     }
 
     fn restore(&self, kind: ServerKind, backup: &Path, target: &Path, _dir: &Path) -> Result<Job> {
-        let words = "restore latest --json --target-dir \"$TARGET\" --server-binary \"$SERVER\"";
+        // As whoever measures: another user could not enter the scratch directory.
+        let words = "restore latest --json --target-dir \"$TARGET\" --server-binary \"$SERVER\" \
+                     --owner \"$(id -u):$(id -g)\"";
         let script = self.command(words, backup).var("TARGET", target).var("SERVER", kind.server_program()?);
         Ok(Job::new(script, target))
     }

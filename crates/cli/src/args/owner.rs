@@ -9,6 +9,16 @@ pub(crate) struct Owner {
     pub(crate) gid: u32,
 }
 
+/// Whom the packages of MySQL and of MariaDB let the server run as.
+const SERVER_USER: &str = "mysql";
+
+impl Owner {
+    /// The user of this host's servers, where it has one.
+    pub(crate) fn of_servers() -> Option<Self> {
+        SERVER_USER.parse().ok()
+    }
+}
+
 impl FromStr for Owner {
     type Err = String;
 

@@ -54,7 +54,8 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) server_binary: Option<PathBuf>,
 
-    /// Who the restored files belong to, where we may say [default: as the target, else who runs this]
+    /// Who the restored files belong to, and who the recovering server runs as; for root only [default: as the target; if
+    /// that is absent or root's, user mysql where there is one]
     #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) owner: Option<Owner>,
 

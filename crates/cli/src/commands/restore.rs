@@ -9,13 +9,13 @@ use std::{
 
 use holdfast_core::{
     Context as _, Error, ErrorKind, Result,
-    restore::{self, RestoreMode, RestoreOptions, RestorePlan, RestoreReport},
+    restore::{self, PlannedOwner, RestoreMode, RestoreOptions, RestorePlan, RestoreReport},
 };
 use serde::Serialize;
 
 use super::{Context, report::position_facts, repository, select};
 use crate::{
-    args::{restore::RestoreArgs, units::ByteSize},
+    args::{owner::Owner, restore::RestoreArgs, units::ByteSize},
     exit::Exit,
     output::{Render, text},
 };
@@ -46,6 +46,9 @@ fn show_plan(out: &mut String, plan: &RestorePlan) -> fmt::Result {
     text::fact(out, "backup", &plan.backup)?;
     text::fact(out, "of", &plan.server_version)?;
     text::fact(out, "target", format!("{} ({how})", plan.target_dir.display()))?;
+    if let Some(PlannedOwner { uid, gid }) = plan.owner {
+        text::fact(out, "owner", format!("user {uid}, group {gid}"))?;
+    }
     text::fact(out, "files", format!("{}, {}", text::count(plan.files, "file"), ByteSize(plan.bytes)))?;
     text::fact(out, "redo", format!("{} to recover", ByteSize(plan.redo_bytes)))?;
     for room in &plan.room {
@@ -173,6 +176,7 @@ fn options(args: RestoreArgs) -> RestoreOptions {
         maps: args.map.into_iter().map(|pair| (pair.from, pair.to)).collect(),
         server_binary: args.server_binary,
         owner: args.owner.map(|owner| (owner.uid, owner.gid)),
+        server_user: Owner::of_servers().map(|owner| (owner.uid, owner.gid)),
         parallel: args.parallel.unwrap_or(chosen.parallel),
         memory_bytes: args.memory.map_or(chosen.memory_bytes, |size| size.0),
         prepare_memory_bytes: args.prepare_memory.map(|size| size.0),

@@ -50,7 +50,7 @@ use crate::{
 };
 
 pub use options::RestoreOptions;
-pub use plan::{ExternalFile, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan};
+pub use plan::{ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan};
 pub use report::{BackupId, PhaseTime, Prepared, RESTORE_SCHEMA, RestoreReport, Written};
 
 /// What [`run`] would do. Changes nothing; fails where `run` would refuse.
@@ -78,6 +78,11 @@ pub fn run(
     watch.phase("plan");
     let opened = Opened::open(repo, log, which)?;
     let plan = plan::make(&opened, options, cancel)?;
+    if options.owner.is_none() && plan.owner.is_some_and(|(uid, _)| uid == 0) {
+        let text = "everything restored will belong to root, and no server that runs as another user can be started on \
+                    it: name the server's user by --owner";
+        listener.event(Event::Warning { text: text.to_owned() });
+    }
     point("restore.planned");
 
     watch.phase("assemble");
@@ -106,7 +111,7 @@ pub fn run(
     watch.phase("complete");
     if prepared.is_some() {
         pointers::write(&plan, &roots, pointers::When::AfterRecovery)?;
-        place::give_new(&plan, &roots, options)?;
+        place::give_new(&plan, &roots)?;
     }
     place::give_names(&plan, &roots)?;
     let mut report = RestoreReport {
@@ -125,19 +130,13 @@ pub fn run(
         phases: watch.phases(),
         server_options: plan.shown.server_options.clone(),
     };
-    complete(claim, &plan, &roots, options, &report)?;
+    complete(claim, &plan, &roots, &report)?;
     report.phases = watch.phases();
     Ok(report)
 }
 
 /// Says in the target what it is, and takes the marker away.
-fn complete(
-    claim: Claim,
-    plan: &Plan,
-    roots: &Roots,
-    options: &RestoreOptions,
-    report: &RestoreReport,
-) -> Result<()> {
+fn complete(claim: Claim, plan: &Plan, roots: &Roots, report: &RestoreReport) -> Result<()> {
     let tree = roots.target();
     let path = layout::own_path(layout::REPORT)?;
     let text = serde_json::to_vec_pretty(report).context("write the report")?;
@@ -148,7 +147,7 @@ fn complete(
         file.sync_all()
     };
     write().map_err(|error| io_failed("write", tree.path_of(&path), error))?;
-    place::give_new(plan, roots, options)?;
+    place::give_new(plan, roots)?;
     roots.sync_names()?;
     point("restore.report.written");
     claim.release()

@@ -23,8 +23,11 @@ pub struct RestoreOptions {
     pub server_binary: Option<PathBuf>,
     /// Directories to look for it first.
     pub search_path: Vec<PathBuf>,
-    /// User and group of everything restored, if we may say; `None`: those of an existing target, else our own.
+    /// User and group of everything restored, which only root may say; `None`: those of an existing target. Only where
+    /// these are root's, or there is no target yet, those of `server_user`, else our own.
     pub owner: Option<(u32, u32)>,
+    /// Whom servers run as on this host.
+    pub server_user: Option<(u32, u32)>,
     /// Threads.
     pub parallel: usize,
     /// Memory for buffers and page maps.
@@ -54,6 +57,7 @@ impl RestoreOptions {
             server_binary: None,
             search_path: Vec::new(),
             owner: None,
+            server_user: None,
             // Each waits for the disk while it writes.
             parallel: (2 * processors).min(PARALLEL_MAX),
             memory_bytes: MEMORY_BYTES,

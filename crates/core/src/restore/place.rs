@@ -17,16 +17,10 @@ use super::{
 };
 use crate::{error::Result, points::point};
 
-/// Whose everything will be: whom the user names, else whose the target was. `None` if we may not say.
-pub(super) fn owner(plan: &Plan, options: &RestoreOptions) -> Option<(u32, u32)> {
-    let owner = options.owner.or(plan.survey.owner)?;
-    rustix::process::geteuid().is_root().then_some(owner)
-}
-
 /// Gives everything to its owner and makes it durable, under names with which no server starts.
 pub(super) fn settle(opened: &Opened, plan: &Plan, roots: &Roots, options: &RestoreOptions) -> Result<()> {
     pointers::write(plan, roots, pointers::When::BeforeRecovery)?;
-    if let Some(owner) = owner(plan, options) {
+    if let Some(owner) = plan.owner {
         give_all(opened, roots, options, owner)?;
     }
     roots.sync_names()?;
@@ -84,8 +78,8 @@ fn give_all(opened: &Opened, roots: &Roots, options: &RestoreOptions, owner: (u3
 }
 
 /// Gives away what was made since: pointers and the report. What a server made is its user's already.
-pub(super) fn give_new(plan: &Plan, roots: &Roots, options: &RestoreOptions) -> Result<()> {
-    let Some(owner) = owner(plan, options) else { return Ok(()) };
+pub(super) fn give_new(plan: &Plan, roots: &Roots) -> Result<()> {
+    let Some(owner) = plan.owner else { return Ok(()) };
     let tree = roots.target();
     let report = own_path(REPORT)?;
     let isl = plan.pointers.iter().filter_map(|(pointer, _)| match pointer {

@@ -73,6 +73,15 @@ pub struct PlannedRoom {
     pub free_bytes: u64,
 }
 
+/// A user and a group, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedOwner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
 /// How the server will recover the files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlannedPrepare {
@@ -95,6 +104,8 @@ pub struct RestorePlan {
     pub target_dir: PathBuf,
     /// How the target was found.
     pub mode: RestoreMode,
+    /// Whom everything is given to; `None` if we may not say, and it stays ours.
+    pub owner: Option<PlannedOwner>,
     /// Files of the backup.
     pub files: u64,
     /// Their size; holes count.
@@ -123,6 +134,8 @@ pub struct RestorePlan {
 pub(super) struct Plan {
     pub(super) shown: RestorePlan,
     pub(super) survey: Survey,
+    /// Whom everything is given to, if we may say.
+    pub(super) owner: Option<(u32, u32)>,
     pub(super) redo: RedoLayout,
     pub(super) redo_path: ItemPath,
     /// Directories of the target, in order.
@@ -158,6 +171,8 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     let buffer_pool = super::prepare::buffer_pool_bytes(options, redo.captured_bytes);
     let server_options = planner.server_options();
     let target_dir = absolute(&options.target_dir)?;
+    let is_root = rustix::process::geteuid().is_root();
+    let owner = is_root.then(|| owner(options.owner, survey.owner, options.server_user));
     let shown = RestorePlan {
         backup: opened.id.clone(),
         server_version: opened.server.version.clone(),
@@ -166,6 +181,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
             Standing::Ours(_) => RestoreMode::Continue,
             Standing::Other => RestoreMode::Delta,
         },
+        owner: owner.map(|(uid, gid)| PlannedOwner { uid, gid }),
         files: planner.files,
         bytes: planner.bytes,
         redo_bytes: redo.captured_bytes,
@@ -186,6 +202,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     let Planner { directories, held, aria_logs, pointers, mapped, .. } = planner;
     Ok(Plan {
         shown,
+        owner,
         redo,
         redo_path,
         directories,
@@ -199,6 +216,17 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     })
 }
 
+/// Root restores for others: what belongs to root, no server that runs as a user of its own can be started on.
+fn owner(
+    named: Option<(u32, u32)>,
+    of_target: Option<(u32, u32)>,
+    server_user: Option<(u32, u32)>,
+) -> (u32, u32) {
+    const ROOT: u32 = 0;
+    let somebodys = of_target.filter(|(uid, _)| *uid != ROOT);
+    named.or(somebodys).or(server_user).or(of_target).unwrap_or((ROOT, ROOT))
+}
+
 fn check_options(options: &RestoreOptions) -> Result<()> {
     for (from, to) in &options.maps {
         if !from.is_absolute() || !to.is_absolute() {
@@ -206,7 +234,9 @@ fn check_options(options: &RestoreOptions) -> Result<()> {
             return Err(Error::new(ErrorKind::Usage, text));
         }
     }
-    if options.owner.is_some() && !rustix::process::geteuid().is_root() {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let is_ours = |owner| owner == (user.as_raw(), group.as_raw());
+    if !user.is_root() && options.owner.is_some_and(|owner| !is_ours(owner)) {
         return Err(Error::new(ErrorKind::Usage, "only root can give the restored files to another user"));
     }
     let target = absolute(&options.target_dir)?;
@@ -560,4 +590,22 @@ fn room_at(path: &Path) -> Result<(PathBuf, Room)> {
         }
     }
     Err(failed(std::io::ErrorKind::NotFound.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a person names counts first, then what is there, then what is usual; root is nobody's choice but a person's.
+    #[test]
+    fn whose_it_will_be() {
+        let (dba, mysql, root) = (Some((7, 8)), Some((101, 102)), Some((0, 0)));
+        assert_eq!(owner(dba, mysql, mysql), (7, 8));
+        assert_eq!(owner(root, mysql, mysql), (0, 0));
+        assert_eq!(owner(None, dba, mysql), (7, 8));
+        assert_eq!(owner(None, None, mysql), (101, 102));
+        assert_eq!(owner(None, root, mysql), (101, 102));
+        assert_eq!(owner(None, root, None), (0, 0));
+        assert_eq!(owner(None, None, None), (0, 0));
+    }
 }

@@ -29,7 +29,6 @@ use super::{
     layout::{PARTIAL, REDO_MARIADB, own_path, private_of},
     opened::Opened,
     options::RestoreOptions,
-    place::owner,
     plan::Plan,
     private::Private,
     report::{Prepared, set_gtids},
@@ -221,8 +220,8 @@ pub(super) fn run(
     let buffer_pool =
         plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
     let run_as = RunAs::owner_of(tree.path())?;
-    let keyring = Keyring::enter(tree, opened, options, owner(plan, options))?;
-    let private = Private::enter(tree, plan, flavor, owner(plan, options))?;
+    let keyring = Keyring::enter(tree, opened, options, plan.owner)?;
+    let private = Private::enter(tree, plan, flavor, plan.owner)?;
     point("restore.private.entered");
     let server_run = ServerRun {
         binary: binary.path.clone(),

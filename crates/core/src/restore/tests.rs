@@ -667,6 +667,7 @@ fn locked() {
             fs::create_dir_all(options.target_dir.join(name).parent().unwrap()).unwrap();
             fs::write(options.target_dir.join(name), "pages").unwrap();
         }
+        let before = listing(&options.target_dir);
         let mut child = world.child(run, "target", "lock", name).spawn().unwrap();
         let _output = wait_for(&mut child, "locked");
         let error = world.restore(run, &options).unwrap_err();
@@ -675,6 +676,7 @@ fn locked() {
         assert!(super::plan(&world.repo, &log_name(), run, &options, &Cancel::default()).is_err());
         drop(child.stdin.take());
         child.wait().unwrap();
+        assert!(listing(&options.target_dir) == before, "{name}");
     }
     world.restore(run, &options).unwrap();
     assert_restored(&options.target_dir, &files);
