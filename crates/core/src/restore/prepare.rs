@@ -268,7 +268,9 @@ fn scratch(target: &Path) -> PathBuf {
     if scratch.as_os_str().as_bytes().len() <= SOCKET_PATH_MAX {
         scratch
     } else {
-        let name = format!("holdfast-prepare-{}", rustix::process::getpid().as_raw_nonzero());
+        // In a container, the next process has the number of the one that was killed there.
+        let (pid, now) = (rustix::process::getpid().as_raw_nonzero(), jiff::Timestamp::now());
+        let name = format!("holdfast-prepare-{pid}-{:x}", now.as_nanosecond());
         Path::new(SCRATCH_SHORT).join(name)
     }
 }
@@ -373,6 +375,14 @@ mod tests {
             set_aside("/a/ibdata1:10M;/b/ibdata2:50M:autoextend:max:2G"),
             "ibdata1.partial:10M;ibdata2.partial:50M:autoextend:max:2G"
         );
+    }
+
+    /// What a killed process leaves in a directory of all is in nobody's way.
+    #[test]
+    fn scratch_directories() {
+        let deep = Path::new("/").join("x".repeat(SOCKET_PATH_MAX));
+        assert_ne!(scratch(&deep), scratch(&deep));
+        assert_eq!(scratch(Path::new("/srv/db1")), Path::new("/srv/db1").join(SCRATCH));
     }
 
     /// The buffer pool follows the redo, within bounds, and the user's word counts.

@@ -1,14 +1,17 @@
 //! Runs a server program of the host for one job of ours, such as recovery: no network, no environment, a directory of
 //! its own for everything that is not data, under the user it should have, and dead when we are.
 //!
+//! The directory belongs to that user, who may do in it what he likes, and so may whoever has taken the server over. So we
+//! make what we need before it is given away, and hold it open: no path into it is followed after that.
+//!
 //! What the server is told to do (bootstrap statements on standard input, an init file) is the caller's business.
 
 use std::{
     ffi::OsString,
     fs::{self, File},
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, Seek, Write},
     os::unix::{
-        fs::{DirBuilderExt, chown},
+        fs::{DirBuilderExt, FileExt},
         process::{CommandExt, ExitStatusExt},
     },
     path::{Path, PathBuf},
@@ -19,8 +22,9 @@ use std::{
 };
 
 use holdfast_formats::Flavor;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchown, fstat, mkdirat, openat};
 use rustix::io::Errno;
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Signal, geteuid, getpid, getppid, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::version::ServerVersion;
@@ -174,6 +178,7 @@ pub struct ServerRun {
 #[derive(Debug)]
 pub struct RunningServer {
     scratch: PathBuf,
+    logs: Logs,
     orders: mpsc::Sender<()>,
     exit: mpsc::Receiver<io::Result<ExitStatus>>,
     supervisor: Option<thread::JoinHandle<()>>,
@@ -195,6 +200,15 @@ pub struct ServerExit {
     pub network: Network,
 }
 
+/// What the process writes for us, in the order in which it is read.
+#[derive(Debug)]
+struct Logs {
+    /// Standard output and error.
+    output: File,
+    /// The error log, which the server opens by its name.
+    error: File,
+}
+
 const ERROR_LOG: &str = "error.log";
 const OUTPUT: &str = "output.log";
 const STDIN: &str = "stdin";
@@ -203,36 +217,51 @@ const TMPDIR: &str = "tmp";
 impl ServerRun {
     /// Starts the process.
     pub fn start(self) -> Result<RunningServer> {
-        let made = self.make_scratch();
-        let command = made.and_then(|()| self.command());
-        let started = command.and_then(|command| self.supervise(command));
+        let made = fs::DirBuilder::new().mode(0o700).create(&self.scratch);
+        made.context(format_args!("make {}", self.scratch.display()))?;
+        let started = self.fill_scratch().and_then(|(stdin, logs)| {
+            let command = self.command(stdin, &logs)?;
+            self.supervise(command, logs)
+        });
         if started.is_err() {
             let _ = fs::remove_dir_all(&self.scratch);
         }
         started
     }
 
-    fn make_scratch(&self) -> Result<()> {
+    /// Makes what is in the directory, and gives it away last.
+    fn fill_scratch(&self) -> Result<(File, Logs)> {
         let scratch = &self.scratch;
-        let made = fs::DirBuilder::new().mode(0o700).create(scratch);
-        made.context(format_args!("make {}", scratch.display()))?;
-        let making = || -> io::Result<()> {
-            fs::write(scratch.join(STDIN), &self.stdin)?;
-            fs::create_dir(scratch.join(TMPDIR))?;
-            File::create(scratch.join(ERROR_LOG))?;
-            if let Some(RunAs { uid, gid }) = self.run_as {
-                for path in [scratch.clone(), scratch.join(TMPDIR), scratch.join(ERROR_LOG)] {
-                    chown(path, Some(uid), Some(gid))?;
-                }
+        let making = || -> io::Result<(File, Logs)> {
+            // The directory that it is in may be that user's already.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let dir = rustix::fs::open(scratch, flags, Mode::empty())?;
+            if fstat(&dir)?.st_uid != geteuid().as_raw() {
+                return Err(io::Error::other("somebody has put another directory in its place"));
             }
-            Ok(())
+            let create = |name: &str| -> io::Result<File> {
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND | OFlags::CLOEXEC;
+                Ok(openat(&dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+            };
+            let mut stdin = create(STDIN)?;
+            stdin.write_all(&self.stdin)?;
+            stdin.rewind()?;
+            let logs = Logs { output: create(OUTPUT)?, error: create(ERROR_LOG)? };
+            mkdirat(&dir, TMPDIR, Mode::RWXU)?;
+            if let Some(RunAs { uid, gid }) = self.run_as {
+                let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+                fchown(&logs.error, uid, gid)?;
+                chownat(&dir, TMPDIR, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+                fchown(&dir, uid, gid)?;
+            }
+            Ok((stdin, logs))
         };
         making().context(format_args!("prepare {}", scratch.display()))
     }
 
-    fn command(&self) -> Result<Command> {
+    fn command(&self, stdin: File, logs: &Logs) -> Result<Command> {
         let doing = || format!("prepare {}", self.scratch.display());
-        let output = File::create(self.scratch.join(OUTPUT)).context(doing())?;
+        let output = || logs.output.try_clone().context(doing());
         let mut command = clean(Command::new(&self.binary));
         command.args(&self.arguments);
         for (option, file) in
@@ -243,19 +272,19 @@ impl ServerRun {
             command.arg(argument);
         }
         command
-            .stdin(File::open(self.scratch.join(STDIN)).context(doing())?)
-            .stderr(output.try_clone().context(doing())?)
-            .stdout(output)
+            .stdin(stdin)
+            .stderr(output()?)
+            .stdout(output()?)
             .current_dir(&self.scratch);
         match self.run_as {
-            Some(RunAs { uid, gid }) if rustix::process::geteuid().is_root() => {
+            Some(RunAs { uid, gid }) if geteuid().is_root() => {
                 command.uid(uid).gid(gid);
             }
             _ => {}
         }
         let runs_as_root = match self.run_as {
             Some(run_as) => run_as.uid == 0,
-            None => rustix::process::geteuid().is_root(),
+            None => geteuid().is_root(),
         };
         if runs_as_root {
             // Without being told, a server refuses to be root.
@@ -265,7 +294,7 @@ impl ServerRun {
         Ok(command)
     }
 
-    fn supervise(&self, mut command: Command) -> Result<RunningServer> {
+    fn supervise(&self, mut command: Command, logs: Logs) -> Result<RunningServer> {
         let (orders, kill) = mpsc::channel();
         let (spawned, spawning) = mpsc::channel();
         let (ended, exit) = mpsc::channel();
@@ -290,7 +319,7 @@ impl ServerRun {
             spawning.recv().unwrap_or_else(|_| Err(io::Error::other("the supervising thread ended")));
         let (pid, network) = outcome.map_err(|error| self.explain(error))?;
         let scratch = self.scratch.clone();
-        Ok(RunningServer { scratch, orders, exit, supervisor: Some(supervisor), started, pid, network })
+        Ok(RunningServer { scratch, logs, orders, exit, supervisor: Some(supervisor), started, pid, network })
     }
 
     fn explain(&self, error: io::Error) -> Error {
@@ -359,7 +388,7 @@ impl RunningServer {
 
     /// The lines it has logged so far.
     pub fn log(&self) -> Result<Vec<String>> {
-        read_log(&self.scratch)
+        self.logs.read()
     }
 
     /// Waits until it ends. When somebody cancels, it is killed and the error says so.
@@ -379,7 +408,7 @@ impl RunningServer {
             }
         };
         let duration = self.started.elapsed();
-        let log = read_log(&self.scratch)?;
+        let log = self.logs.read()?;
         Ok(ServerExit { status, log, duration, network: self.network.clone() })
     }
 
@@ -399,30 +428,45 @@ impl Drop for RunningServer {
     }
 }
 
-fn read_log(scratch: &Path) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
-    for file in [OUTPUT, ERROR_LOG] {
-        let path = scratch.join(file);
-        let text = bounded(&path).context(format_args!("read {}", path.display()))?;
-        lines.extend(text.lines().map(str::to_owned));
+impl Logs {
+    fn read(&self) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for (name, file) in [(OUTPUT, &self.output), (ERROR_LOG, &self.error)] {
+            let text = bounded(file).context(format_args!("read the server's {name}"))?;
+            lines.extend(text.lines().map(str::to_owned));
+        }
+        Ok(lines)
     }
-    Ok(lines)
 }
 
-fn bounded(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
+fn bounded(file: &File) -> io::Result<String> {
     let size = file.metadata()?.len();
-    let mut bytes = Vec::new();
-    Read::by_ref(&mut file).take(LOG_PART_MAX).read_to_end(&mut bytes)?;
+    let mut bytes = part(file, 0)?;
     if size > LOG_PART_MAX {
         let begin = size.saturating_sub(LOG_PART_MAX).max(LOG_PART_MAX);
         if begin > LOG_PART_MAX {
             bytes.extend_from_slice(format!("\n[{} bytes left out]\n", begin - LOG_PART_MAX).as_bytes());
         }
-        file.seek(SeekFrom::Start(begin))?;
-        file.take(LOG_PART_MAX).read_to_end(&mut bytes)?;
+        bytes.extend(part(file, begin)?);
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads without moving the offset, which is the process's too.
+fn part(file: &File, begin: u64) -> io::Result<Vec<u8>> {
+    const READ_BYTES: usize = 64 << 10;
+    let (mut bytes, mut buffer) = (Vec::new(), vec![0; READ_BYTES]);
+    let mut at = begin;
+    while at < begin + LOG_PART_MAX {
+        let most = usize::try_from(begin + LOG_PART_MAX - at).unwrap_or(READ_BYTES).min(READ_BYTES);
+        let count = file.read_at(&mut buffer[..most], at)?;
+        if count == 0 {
+            break;
+        }
+        bytes.extend_from_slice(&buffer[..count]);
+        at += count as u64;
+    }
+    Ok(bytes)
 }
 
 impl ServerExit {
@@ -528,6 +572,23 @@ mod tests {
         assert!(!dir.path().join("scratch").exists());
     }
 
+    /// Whoever has the server's user can put links into its directory: none is followed by us.
+    #[test]
+    fn follows_no_links() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        let precious = dir.path().join("precious");
+        fs::write(&precious, "years of work").unwrap();
+        let text = "for f in *; do rm -rf $f; ln -s ../precious $f; done; ln -s ../precious new; echo said";
+        let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
+        assert_eq!(exit.log, ["said"]);
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "years of work");
+        // As long as it is not there, nobody can have put anything into it.
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("scratch")).unwrap();
+        assert!(run(dir.path(), "echo").start().is_err());
+        assert!(precious.exists());
+    }
+
     /// Where we may, the process has no network but its own empty one.
     #[test]
     fn has_no_network() {
@@ -618,7 +679,7 @@ mod tests {
         for (size, left_out) in [(10, None), (part + 7, None), (2 * part + 3, Some(3))] {
             let text: String = (0..size).map(|i| if i % 100 == 99 { '\n' } else { 'x' }).collect();
             fs::write(&path, &text).unwrap();
-            let read = bounded(&path).unwrap();
+            let read = bounded(&File::open(&path).unwrap()).unwrap();
             match left_out {
                 None => assert_eq!(read, text),
                 Some(bytes) => {
