@@ -115,6 +115,8 @@ mod tests {
         assert!(toml::from_str::<Config>("[resources]\nparalel = 4").is_err());
         assert!(toml::from_str::<Config>("[source]\npassword = true").is_err());
         assert!(toml::from_str::<Config>("[resources]\nmemory = \"lots\"").is_err());
+        let little = toml::from_str::<Config>("[resources]\nmemory = \"1M\"").unwrap_err().to_string();
+        assert!(little.contains("at least 80.0 MiB"), "{little}");
     }
 
     #[test]

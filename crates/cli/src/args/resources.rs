@@ -1,14 +1,15 @@
-//! What an operation may use of this host, and how backups are compressed.
+//! What a backup may use of this host, and how backups are compressed.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use holdfast_core::restore::RestoreOptions;
 use holdfast_pipe::codec::Compression;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::units::{ByteSize, Percent, Span};
+use super::units::{ByteSize, Percent, Span, UnitError};
 
-/// What a backup may use.
+/// What a backup may use. Of the configuration's, restore takes the memory: it shall be as quick as it can.
 #[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
 #[command(next_help_heading = "Resources")]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -35,8 +36,9 @@ pub(crate) struct ResourceArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit_rate: Option<ByteSize>,
 
-    /// Memory for buffers [default: 256M]
-    #[arg(long, value_name = "SIZE")]
+    /// Memory for buffers and caches, at least 80M; where it does not do for all threads, fewer read [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    #[serde(deserialize_with = "configured_memory")]
     pub(crate) memory: Option<ByteSize>,
 
     /// Longest time that commits (MariaDB) or writes to tables of other engines (MySQL) are blocked, and that any
@@ -83,6 +85,17 @@ impl ResourceArgs {
             max_rewrite: self.max_rewrite.or(file.max_rewrite),
         }
     }
+}
+
+/// Memory that can do.
+pub(crate) fn memory(text: &str) -> Result<ByteSize, String> {
+    const LEAST: ByteSize = ByteSize(RestoreOptions::MEMORY_BYTES_MIN);
+    let size: ByteSize = text.parse().map_err(|error: UnitError| error.to_string())?;
+    if size < LEAST { Err(format!("{size} is too little: at least {LEAST} is needed")) } else { Ok(size) }
+}
+
+fn configured_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ByteSize>, D::Error> {
+    memory(&String::deserialize(deserializer)?).map(Some).map_err(D::Error::custom)
 }
 
 /// A number of threads: 1 to 256.

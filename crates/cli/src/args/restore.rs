@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    backup_ref::BackupRef, inspect::NameArg, owner::Owner, resources::threads, source::PathPair,
+    backup_ref::BackupRef, inspect::NameArg, owner::Owner, resources::{memory, threads}, source::PathPair,
     units::ByteSize,
 };
 
@@ -83,11 +83,13 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "SIZE", alias = "use-memory", help_heading = "Resources")]
     pub(crate) prepare_memory: Option<ByteSize>,
 
-    /// Threads that fetch and write [default: two for each processor, at most 8]
+    /// Threads that fetch and write; that of the configuration file is for backups [default: two for each processor, at
+    /// most 8]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Resources")]
     pub(crate) parallel: Option<usize>,
 
-    /// Memory for buffers and page maps [default: 256M]
-    #[arg(long, value_name = "SIZE", help_heading = "Resources")]
+    /// Memory for buffers, caches and page maps, at least 80M; where it does not do for all threads, there are fewer
+    /// [default: as in the configuration, else 256M]
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Resources")]
     pub(crate) memory: Option<ByteSize>,
 }

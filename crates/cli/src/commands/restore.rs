@@ -139,7 +139,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     }
     let repo = Arc::new(repository::open(context)?);
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
-    let options = options(args);
+    let options = options(args, context);
     if dry_run || ask {
         let plan = restore::plan(&repo, chosen.log(), chosen.run, &options, context.cancel)?;
         if dry_run {
@@ -168,7 +168,8 @@ fn confirm(plan: &RestorePlan, context: &Context<'_>) -> Result<()> {
     }
 }
 
-fn options(args: RestoreArgs) -> RestoreOptions {
+fn options(args: RestoreArgs, context: &Context<'_>) -> RestoreOptions {
+    let memory = args.memory.or(context.config.resources.memory);
     let chosen = RestoreOptions::new(args.target_dir);
     RestoreOptions {
         delta: args.delta,
@@ -178,7 +179,7 @@ fn options(args: RestoreArgs) -> RestoreOptions {
         owner: args.owner.map(|owner| (owner.uid, owner.gid)),
         server_user: Owner::of_servers().map(|owner| (owner.uid, owner.gid)),
         parallel: args.parallel.unwrap_or(chosen.parallel),
-        memory_bytes: args.memory.map_or(chosen.memory_bytes, |size| size.0),
+        memory_bytes: memory.map_or(chosen.memory_bytes, |size| size.0),
         prepare_memory_bytes: args.prepare_memory.map(|size| size.0),
         allow_version: args.allow_version,
         prepare_options: args.prepare_option,

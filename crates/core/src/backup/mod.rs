@@ -19,6 +19,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     points::point,
     server::ConnectOptions,
+    source::copy::BUFFERS_BYTES,
 };
 
 mod complete;
@@ -41,7 +42,7 @@ pub struct BackupOptions {
     pub datadir: Option<PathBuf>,
     /// Where this process sees paths of the server: its prefix, ours.
     pub path_map: Vec<(PathBuf, PathBuf)>,
-    /// Reader threads.
+    /// Reader threads; fewer where their buffers would take more than half of the memory.
     pub parallel: usize,
     /// How chunks are made smaller.
     pub compression: Compression,
@@ -105,6 +106,13 @@ impl BackupOptions {
             tags: Vec::new(),
             run: RunOptions::of_this_process(),
         }
+    }
+}
+
+impl BackupOptions {
+    /// Threads that read.
+    fn readers(&self) -> usize {
+        self.parallel.clamp(1, (self.memory_bytes / 2 / BUFFERS_BYTES).max(1))
     }
 }
 
@@ -184,9 +192,7 @@ fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -> WriterOpt
         compression: options.compression,
         compress_threads: options.compress_threads,
         encrypt_threads: options.encrypt_threads,
-        memory_bytes: options
-            .memory_bytes
-            .saturating_sub(options.parallel * crate::source::copy::BUFFERS_BYTES),
+        memory_bytes: options.memory_bytes.saturating_sub(options.readers() * BUFFERS_BYTES),
         max_rewrite_fraction: options.max_rewrite_fraction,
         headroom,
         hooks: Hooks::new(point),

@@ -156,7 +156,7 @@ impl Reached {
             datadir: self.datadir,
             redo_dir: self.redo_dir,
             path_map: options.path_map.clone(),
-            parallel: options.parallel,
+            parallel: options.readers(),
             lock_max: options.lock_max,
             read_bytes_per_s_max: options.read_bytes_per_s_max,
             headroom,

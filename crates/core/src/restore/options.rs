@@ -30,7 +30,8 @@ pub struct RestoreOptions {
     pub server_user: Option<(u32, u32)>,
     /// Threads.
     pub parallel: usize,
-    /// Memory for buffers and page maps.
+    /// Memory for buffers, caches and page maps, at least [`MEMORY_BYTES_MIN`](Self::MEMORY_BYTES_MIN). There are fewer
+    /// threads where it does not do for all.
     pub memory_bytes: u64,
     /// Buffer pool of the recovery; `None`: by the amount of redo.
     pub prepare_memory_bytes: Option<u64>,
@@ -45,6 +46,9 @@ pub struct RestoreOptions {
 }
 
 impl RestoreOptions {
+    /// No restore takes less.
+    pub const MEMORY_BYTES_MIN: u64 = 80 << 20;
+
     /// What an expert would choose.
     #[must_use]
     pub fn new(target_dir: impl Into<PathBuf>) -> Self {

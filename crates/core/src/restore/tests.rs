@@ -27,6 +27,7 @@ use serde_json::json;
 
 use super::{
     RestoreMode, RestoreOptions, RestoreReport,
+    assemble::least_bytes,
     layout::{MARKER, REPORT},
 };
 use crate::{
@@ -171,7 +172,7 @@ impl World {
         RestoreOptions {
             prepare: false,
             parallel: 2,
-            memory_bytes: 1,
+            memory_bytes: least_bytes(2),
             ..RestoreOptions::new(self.path(target))
         }
     }
@@ -729,7 +730,7 @@ fn child() {
         delta: env::var_os("CHILD_DELTA").is_some(),
         prepare: false,
         parallel: 2,
-        memory_bytes: 1,
+        memory_bytes: least_bytes(2),
         ..RestoreOptions::new(target)
     };
     let run = RunNo(var("CHILD_RUN").parse().unwrap());

@@ -20,6 +20,8 @@ use holdfast_repo::{
     page_map::PAGES_PER_LEAF,
 };
 
+#[cfg(test)]
+pub(super) use self::window::least_bytes;
 use self::{
     file::{DIRECT_FILE_BYTES_MIN, FileSpec, TargetFile},
     window::{Progress, Window},

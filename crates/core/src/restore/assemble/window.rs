@@ -11,7 +11,7 @@ use std::{
 
 use holdfast_repo::{
     columns::PageEntry,
-    reader::{ChunkPages, FetchOptions, PageWant},
+    reader::{CACHES_BYTES, ChunkPages, FetchOptions, PageWant},
 };
 
 use super::{
@@ -30,6 +30,24 @@ const FILES_MAX: usize = 256;
 const PAGES_MIN: usize = 16 << 10;
 /// Memory that a fetching thread takes: one read and one chunk.
 const THREAD_BYTES: u64 = 10 << 20;
+/// Memory for a page that is wanted: wants double while they are sorted, and half is left to what decides on them.
+const WANT_BYTES: u64 = 4 * size_of::<PageWant>() as u64;
+
+/// Least memory with which so many threads fetch.
+pub(in super::super) const fn least_bytes(threads: u64) -> u64 {
+    CACHES_BYTES as u64 + PAGES_MIN as u64 * WANT_BYTES + threads * THREAD_BYTES
+}
+
+const _: () = assert!(RestoreOptions::MEMORY_BYTES_MIN >= least_bytes(1));
+
+/// Threads that fetch, and pages that a window takes, so that the memory suffices.
+fn within(parallel: usize, memory_bytes: u64) -> (usize, usize) {
+    let for_threads = memory_bytes.saturating_sub(least_bytes(0)) / THREAD_BYTES;
+    let threads = parallel.clamp(1, usize::try_from(for_threads).unwrap_or(usize::MAX).max(1));
+    let left = memory_bytes.saturating_sub(CACHES_BYTES as u64 + THREAD_BYTES * threads as u64);
+    (threads, usize::try_from(left / WANT_BYTES).unwrap_or(usize::MAX).max(PAGES_MIN))
+}
+
 /// Existing pages are read and hashed in runs of this length.
 const COMPARE_BYTES: usize = 1 << 20;
 /// Progress is told no more often.
@@ -63,11 +81,7 @@ pub(super) struct Window<'a> {
 
 impl<'a> Window<'a> {
     pub(super) fn new(opened: &'a Opened, options: &RestoreOptions) -> Result<Self> {
-        let threads = options.parallel.max(1);
-        let left = options.memory_bytes.saturating_sub(THREAD_BYTES.saturating_mul(threads as u64));
-        // Wants double while they are sorted.
-        let each = 2 * size_of::<PageWant>() as u64;
-        let pages_max = usize::try_from(left / 2 / each).unwrap_or(usize::MAX).max(PAGES_MIN);
+        let (threads, pages_max) = within(options.parallel, options.memory_bytes);
         let syncer = Syncer::start()?;
         Ok(Self { opened, threads, pages_max, files: Vec::new(), wants: Vec::new(), syncer })
     }
@@ -296,5 +310,26 @@ impl<'a> Progress<'a> {
             (self.bytes_written.load(Ordering::Relaxed), self.bytes_kept.load(Ordering::Relaxed));
         self.listener.event(Event::Progress { bytes_done: self.bytes_total, bytes_total: self.bytes_total });
         (written, kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is asked for is not exceeded: there are fewer threads where the memory does not do for all of them.
+    #[test]
+    fn memory_is_a_bound() {
+        let mut before = (0, 0);
+        for memory in [RestoreOptions::MEMORY_BYTES_MIN, 100 << 20, 256 << 20, 1 << 30, 8 << 30] {
+            let (threads, pages) = within(256, memory);
+            let taken = CACHES_BYTES as u64 + threads as u64 * THREAD_BYTES + pages as u64 * WANT_BYTES;
+            assert!(taken <= memory, "{taken} of {memory}");
+            assert!(threads >= before.0 && pages >= PAGES_MIN, "{before:?} {threads} {pages}");
+            before = (threads, pages);
+        }
+        assert_eq!(within(8, 256 << 20).0, 8);
+        assert_eq!(within(2, least_bytes(2)), (2, PAGES_MIN));
+        assert_eq!(within(0, 0), (1, PAGES_MIN));
     }
 }
