@@ -301,4 +301,10 @@ fn a_damaged_outcome_stops_writers_with_7_and_advice() {
     let found = program.run(&["check"]).expect_code(3);
     assert!(found.out.contains("backup --name NEW"), "{found:#?}");
     program.run(&["show", "db1#3"]).expect_code(0);
+    let said = program.run(&["list", "--json", "--name", "db1"]).expect_code(0);
+    let is_told = |line: &Value| {
+        line["type"] == "warning" && line["text"].as_str().unwrap().contains("outcomes/0000000002")
+    };
+    assert!(said.json().iter().any(is_told) && said.err.is_empty(), "{said:#?}");
+    assert!(program.run(&["list", "-q"]).err.starts_with("warning: "));
 }

@@ -114,7 +114,7 @@ pub(super) fn salvaged(
     each: &mut dyn FnMut(RunNo, RepoError),
 ) -> Result<History> {
     let history = History::salvage(repo, log, &mut |run, error| {
-        context.output.notice(&format!("warning: {error}; see \"holdfast check\""));
+        context.output.warning(format!("{error}; see \"holdfast check\""));
         each(run, error);
     })?;
     Ok(history)

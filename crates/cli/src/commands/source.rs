@@ -17,7 +17,7 @@ const USER_FILE: &str = ".my.cnf";
 pub(super) fn connect_options(typed: &source::SourceArgs, output: &Output) -> Result<ConnectOptions> {
     let files = option_files(typed)?;
     for path in files.ignored() {
-        output.notice(&format!("warning: {} is ignored: everybody may write it", path.display()));
+        output.warning(format!("{} is ignored: everybody may write it", path.display()));
     }
     let password = password::of_server(typed.password, typed.server_password_file.as_deref())?;
     let mut options = ConnectOptions {

@@ -90,6 +90,11 @@ impl Output {
         write_err(&text::error(error));
     }
 
+    /// Something to look at; the result is sound all the same.
+    pub(crate) fn warning(&self, text: String) {
+        self.event(Event::Warning { text });
+    }
+
     /// Something for the person at the terminal, now.
     pub(crate) fn notice(&self, text: &str) {
         self.lock().above(|| write_err(&format!("{text}\n")));
