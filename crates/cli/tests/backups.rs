@@ -192,6 +192,14 @@ fn expire_drops_by_rule_and_by_name_and_prune_frees() {
     assert!(second["data"]["logs"][0]["deleted_packs"].as_u64() > Some(0), "{second}");
     let check = program.run(&["check", "--read-data"]).expect_code(0);
     assert!(check.out.contains("no errors found"), "{check:#?}");
+    let phases = |words: &[&str]| {
+        let lines = program.run(words).expect_code(0).json();
+        let names = lines.iter().filter(|line| line["type"] == "phase").map(|line| line["name"].clone());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(phases(&["check", "--read-data", "--json"]), ["structure", "data", "maps"]);
+    assert_eq!(phases(&["prune", "--dry-run", "--json"]), ["plan"]);
+    assert_eq!(phases(&["prune", "--json"]), ["sweep", "plan"]);
 }
 
 /// Retention is decided for one source at a time: rules meant for one must not thin out the backups of all.
@@ -233,7 +241,7 @@ fn a_bad_source_and_a_busy_one_keep_prune_from_no_other() {
 
     let failed = program.run(&["prune", "--grace", "0s", "--json"]).expect_code(7);
     let lines = failed.json();
-    let [item, error] = &lines[..] else { panic!("{failed:#?}") };
+    let [.., item, error] = &lines[..] else { panic!("{failed:#?}") };
     let logs = item["data"]["logs"].as_array().unwrap();
     let says = |at: usize, what: &str| logs[at]["error"].as_str().is_some_and(|text| text.contains(what));
     assert!(says(0, "outcomes/0000000001") && says(1, "is active"), "{item}");

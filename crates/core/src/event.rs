@@ -18,7 +18,7 @@ pub enum Event {
     Progress {
         /// Bytes done.
         bytes_done: u64,
-        /// Bytes in all, as far as known.
+        /// Bytes in all, as far as known; 0 where they are not.
         bytes_total: u64,
     },
     /// Something a person may want to know.

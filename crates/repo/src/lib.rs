@@ -29,6 +29,7 @@ pub mod refs;
 pub mod repo;
 pub mod retention;
 pub mod run;
+pub mod steps;
 pub mod store;
 pub mod wire;
 pub mod writer;

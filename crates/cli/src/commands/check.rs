@@ -114,6 +114,7 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
         read_data: args.read_data.map(|percent| percent.fraction()),
         seed: jiff::Timestamp::now().as_second().unsigned_abs(),
         interrupt: context.cancel.interrupt(),
+        steps: context.output.steps(),
         ..CheckOptions::default()
     };
     let mut logs = repo.logs()?;

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_core::{Error, ErrorKind, Result};
+use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result};
 use holdfast_repo::{
     LogName, Repo,
     history::History,
@@ -23,7 +23,7 @@ use crate::{
         units::{ByteSize, Span},
     },
     exit::Exit,
-    output::{Render, text},
+    output::{Output, Render, text},
 };
 
 /// Cache of page maps while chunks are written anew.
@@ -80,11 +80,15 @@ impl Log {
         log: &LogName,
         options: &PruneOptions,
         dry_run: bool,
+        output: &Arc<Output>,
     ) -> Result<()> {
         if !dry_run {
+            output.event(Event::Phase { name: "sweep" });
             self.swept(&sweep(repo, log, options)?);
         }
-        let mut rewriter = rewriter(repo, log)?.interrupted_by(options.interrupt.clone());
+        output.event(Event::Phase { name: "plan" });
+        let rewriter = rewriter(repo, log)?.interrupted_by(options.interrupt.clone());
+        let mut rewriter = rewriter.telling(output.steps());
         let plan = if dry_run {
             plan_prune(repo, log, options, Some(&mut rewriter))?
         } else {
@@ -201,7 +205,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
         context.cancel.check()?;
         let mut log = Log::new(&name);
         // What one source suffers from must not keep the space of the others from being freed.
-        if let Err(error) = log.prune(&repo, &name, &options, args.dry_run) {
+        if let Err(error) = log.prune(&repo, &name, &options, args.dry_run, context.output) {
             if error.kind() == ErrorKind::Interrupted {
                 return Err(error);
             }

@@ -7,10 +7,11 @@
 use std::{
     fmt,
     io::{self, IsTerminal as _, Write as _},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use holdfast_core::{Error, Event, Listener};
+use holdfast_repo::steps::{Step, Steps};
 use serde::Serialize;
 
 use crate::{args::units::Span, exit::Exit};
@@ -88,6 +89,17 @@ impl Output {
             stream.error(error);
         }
         write_err(&text::error(error));
+    }
+
+    /// What work on the repository itself tells.
+    pub(crate) fn steps(self: &Arc<Self>) -> Steps {
+        let output = Arc::clone(self);
+        Steps::new(move |step| {
+            output.event(match step {
+                Step::Phase(name) => Event::Phase { name },
+                Step::Bytes { done, total } => Event::Progress { bytes_done: done, bytes_total: total },
+            });
+        })
     }
 
     /// Something to look at; the result is sound all the same.

@@ -17,7 +17,9 @@ const SMOOTHING_S: f64 = 10.0;
 
 /// While it is known how much there is to do.
 const BAR_STYLE: &str = "{prefix:9} [{bar:28}] {wide_msg}";
-/// While it is not.
+/// While it is not, but work goes on.
+const COUNT_STYLE: &str = "{prefix:9} {wide_msg}";
+/// While nothing is told.
 const PHASE_STYLE: &str = "{prefix:9}";
 
 enum Screen {
@@ -99,7 +101,7 @@ impl Progress {
                         bar.set_message(figures);
                         bar.set_length(self.bytes_total.max(1));
                         bar.set_position(self.bytes_done);
-                        style(bar, BAR_STYLE);
+                        style(bar, if self.bytes_total == 0 { COUNT_STYLE } else { BAR_STYLE });
                     }
                 }
                 false
@@ -115,7 +117,8 @@ impl Progress {
     }
 
     fn measure(&mut self, now: Instant, bytes_done: u64, bytes_total: u64) {
-        (self.bytes_done, self.bytes_total) = (bytes_done, bytes_total.max(bytes_done));
+        let bytes_total = if bytes_total == 0 { 0 } else { bytes_total.max(bytes_done) };
+        (self.bytes_done, self.bytes_total) = (bytes_done, bytes_total);
         let Some((then, before)) = self.seen else {
             self.seen = Some((now, bytes_done));
             return;
@@ -151,6 +154,9 @@ impl Progress {
 
     /// Time left at the current pace; unknown at the beginning and when nothing moves.
     pub(super) fn eta(&self) -> Option<Duration> {
+        if self.bytes_total == 0 {
+            return None;
+        }
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let left = self.bytes_total.saturating_sub(self.bytes_done) as f64;
         let seconds = left / self.bytes_per_s;
@@ -158,12 +164,11 @@ impl Progress {
     }
 
     fn figures(&self) -> String {
-        if self.bytes_total == 0 {
-            return String::new();
-        }
-        let percent = u128::from(self.bytes_done) * 100 / u128::from(self.bytes_total);
         let (done, total) = (ByteSize(self.bytes_done), ByteSize(self.bytes_total));
         let rate = ByteSize(self.bytes_per_s());
+        let Some(percent) = (u128::from(self.bytes_done) * 100).checked_div(u128::from(self.bytes_total)) else {
+            return if self.bytes_done == 0 { String::new() } else { format!("{done}, {rate}/s") };
+        };
         let eta = self.eta().map_or_else(String::new, |eta| match eta.as_secs() {
             s if s < 60 => format!(", {} s left", s.max(1)),
             _ => format!(", {} left", Span(eta)),

@@ -29,6 +29,7 @@ use crate::{
     },
     repo::Repo,
     run::REPORT_BYTES_MAX,
+    steps::Steps,
 };
 
 mod maps;
@@ -49,12 +50,14 @@ pub struct CheckOptions {
     pub threads: usize,
     /// Ends it early, with [`RepoError::Interrupted`].
     pub interrupt: Interrupt,
+    /// Hears how far it is.
+    pub steps: Steps,
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        Self { read_data: None, seed: 0, threads, interrupt: Interrupt::default() }
+        Self { read_data: None, seed: 0, threads, interrupt: Interrupt::default(), steps: Steps::default() }
     }
 }
 
@@ -132,6 +135,7 @@ fn check_once(
     options: &CheckOptions,
     whole: &mut HashMap<PackId, u64>,
 ) -> Result<(CheckReport, History), RepoError> {
+    options.steps.phase("structure");
     let mut report = CheckReport::default();
     let history = History::salvage(repo, log, &mut |_, error| {
         report.stops_runs = true;
@@ -159,8 +163,10 @@ fn check_once(
     check.index()?;
     check.packs()?;
     if reads_data {
+        check.options.steps.phase("data");
         check.read_packs(whole)?;
         check.reports()?;
+        check.options.steps.phase("maps");
     }
     check.backups()?;
     check.attribute()?;

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
 };
@@ -33,6 +33,8 @@ impl Check {
         let (known, chosen): (Vec<PackId>, Vec<PackId>) = chosen.partition(|pack| whole.contains_key(pack));
         self.report.packs_read += known.len() as u64;
         self.report.bytes_read += known.iter().filter_map(|pack| whole.get(pack)).sum::<u64>();
+        let sizes = chosen.iter().filter_map(|pack| self.needed.get(pack)?.size_bytes);
+        let (bytes_read, bytes_total) = (AtomicU64::new(0), sizes.sum());
         let next = AtomicUsize::new(0);
         let results = Mutex::new(Vec::new());
         let stopped = Mutex::new(None);
@@ -40,7 +42,11 @@ impl Check {
             while let Some(pack) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let read = self.options.interrupt.check().and_then(|()| read_pack(&self.source, *pack));
                 match read {
-                    Ok(result) => lock(&results).push((*pack, result)),
+                    Ok(result) => {
+                        let before = bytes_read.fetch_add(result.bytes, Ordering::Relaxed);
+                        self.options.steps.bytes(before + result.bytes, bytes_total);
+                        lock(&results).push((*pack, result));
+                    }
                     Err(error) => {
                         lock(&stopped).get_or_insert(error);
                     }

@@ -23,6 +23,7 @@ use crate::{
     reader::ChunkSource,
     refs::Move,
     run::{PartCounts, Run},
+    steps::Steps,
     store::{StoreError, StoreErrorKind},
 };
 
@@ -31,6 +32,8 @@ pub struct ChunkRewriter {
     source: Arc<ChunkSource>,
     options: WriterOptions,
     interrupt: Interrupt,
+    steps: Steps,
+    bytes_checked: u64,
     /// Chunks that were read and are whole: nothing changes them.
     whole: HashSet<ChunkRef>,
 }
@@ -39,13 +42,26 @@ impl ChunkRewriter {
     /// Reads from `source`; of `options`, compression does not matter: chunks stay as they are.
     #[must_use]
     pub fn new(source: Arc<ChunkSource>, options: WriterOptions) -> Self {
-        Self { source, options, interrupt: Interrupt::default(), whole: HashSet::new() }
+        Self {
+            source,
+            options,
+            interrupt: Interrupt::default(),
+            steps: Steps::default(),
+            bytes_checked: 0,
+            whole: HashSet::new(),
+        }
     }
 
     /// Ends with [`RepoError::Interrupted`] when somebody asks.
     #[must_use]
     pub fn interrupted_by(self, interrupt: Interrupt) -> Self {
         Self { interrupt, ..self }
+    }
+
+    /// Tells how far reading and writing are.
+    #[must_use]
+    pub fn telling(self, steps: Steps) -> Self {
+        Self { steps, ..self }
     }
 
     fn copy_all(&self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, WriteError> {
@@ -65,10 +81,14 @@ impl ChunkRewriter {
 
     fn feed(&self, run: &Run, pipeline: Pipeline, chunks: &[ChunkRef]) -> Result<Copied, WriteError> {
         let mut tickets = Vec::with_capacity(chunks.len());
-        let mut plain = Vec::new();
+        let (mut plain, mut bytes_done) = (Vec::new(), 0);
+        self.steps.phase("rewrite");
         for from in chunks {
             self.interrupt.check()?;
             let (row, compressed) = self.source.read_compressed(*from, &mut plain)?;
+            bytes_done += u64::from(row.sealed_len);
+            // All of them were checked.
+            self.steps.bytes(bytes_done, self.bytes_checked);
             let ticket = Arc::<Ticket>::default();
             pipeline.submit_compressed(Compressed {
                 kind: row.kind,
@@ -111,8 +131,10 @@ impl Rewrite for ChunkRewriter {
         for chunk in chunks {
             if !self.whole.contains(chunk) {
                 self.interrupt.check()?;
-                self.source.read_compressed(*chunk, &mut plain)?;
+                let (row, _) = self.source.read_compressed(*chunk, &mut plain)?;
                 self.whole.insert(*chunk);
+                self.bytes_checked += u64::from(row.sealed_len);
+                self.steps.bytes(self.bytes_checked, 0);
             }
         }
         Ok(())

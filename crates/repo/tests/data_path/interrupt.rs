@@ -1,6 +1,6 @@
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use holdfast_repo::{
     prune::{PruneError, PruneOptions, prune},
     reader::ChunkSource,
     run::RunOptions,
+    steps::{Step, Steps},
     store::faulty::FaultyStore,
     writer::{ChunkRewriter, WriterOptions},
 };
@@ -76,6 +77,33 @@ fn a_check_ends_soon_after_it_was_asked_to() {
         }
     }
     assert!(whole > 5 * CALLS_AFTER_MAX, "{whole}");
+}
+
+/// Whoever waits is told the parts of the work, and at the end of each that all of it is done.
+#[test]
+fn long_work_tells_how_far_it_is() {
+    let world = world();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let steps = || {
+        let told = Arc::clone(&told);
+        Steps::new(move |step| told.lock().unwrap().push(step))
+    };
+    let last_of = |phase: &'static str| {
+        let told = told.lock().unwrap();
+        let mut after = told.iter().skip_while(|step| **step != Step::Phase(phase)).skip(1);
+        after.by_ref().take_while(|step| !matches!(step, Step::Phase(_))).last().copied()
+    };
+    let options = CheckOptions { read_data: Some(1.0), steps: steps(), ..CheckOptions::default() };
+    let bytes = check(&world.repo, &world.log, options).unwrap().bytes_read;
+    assert_eq!(last_of("data"), Some(Step::Bytes { done: bytes, total: bytes }));
+
+    let source = ChunkSource::new(Arc::clone(&world.repo), &world.history(), 8 << 20).unwrap();
+    let mut rewriter = ChunkRewriter::new(Arc::new(source), small_packs()).telling(steps());
+    let options = PruneOptions { rewrite_below_percent: 90, ..PruneOptions::default() };
+    let pruned = prune(&world.repo, &world.log, &options, Some(&mut rewriter), &run_options()).unwrap();
+    let bytes = pruned.declared.rewrite.iter().map(|pack| pack.live_bytes).sum();
+    assert!(bytes > 0);
+    assert_eq!(last_of("rewrite"), Some(Step::Bytes { done: bytes, total: bytes }));
 }
 
 /// What a prune had done by then is right, and the next one goes on at once.
