@@ -35,12 +35,13 @@ pub(crate) fn given(file: Option<&Path>, config: &Config) -> Result<Option<Secre
         return not_empty(Secret::new(password), "HOLDFAST_PASSWORD").map(Some);
     }
     if let Ok(command) = env::var("HOLDFAST_PASSWORD_COMMAND") {
-        return output_of(&command).map(Some);
+        return output_of(&command, "HOLDFAST_PASSWORD_COMMAND").map(Some);
     }
     if let Some(path) = &config.password_file {
         return first_line(path).map(Some);
     }
-    config.password_command.as_deref().map(output_of).transpose()
+    let command = config.password_command.as_deref();
+    command.map(|command| output_of(command, "password-command of the configuration file")).transpose()
 }
 
 /// Asks for the password of a repository that has one.
@@ -110,8 +111,9 @@ fn first_line(path: &Path) -> Result<Secret> {
     not_empty(line_of(&text), &format!("the password file {}", path.display()))
 }
 
-fn output_of(command: &str) -> Result<Secret> {
-    let doing = || format!("run the password command \"{command}\"");
+/// The command itself is not shown: it may hold a secret.
+fn output_of(command: &str, place: &str) -> Result<Secret> {
+    let doing = || format!("run the password command ({place})");
     let output = Command::new("/bin/sh")
         .args(["-c", command])
         .stdin(Stdio::null())

@@ -67,12 +67,17 @@ impl Scene {
     }
 
     fn restore(&self, id: &str, target: &Path, words: &[&str]) -> Run {
+        run(&mut self.restore_command(id, target, words))
+    }
+
+    fn restore_command(&self, id: &str, target: &Path, words: &[&str]) -> Command {
         let mut command = self.program.command(&["restore", id, "--target-dir"]);
         // Nobody else can enter the directories of a test.
         let ourselves = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
         command.arg(target).args(["--owner", &ourselves]);
         command.arg("--server-binary").arg(self.server.kind().server_program().unwrap());
-        run(command.args(words))
+        command.args(words);
+        command
     }
 
     /// Rows on a server that is started on `target`, and stopped again.
@@ -188,6 +193,12 @@ fn backed_up_and_restored(kind: ServerKind) {
     assert!(mute.err.contains("hint: ") && mute.err.contains("--yes"), "{mute:#?}");
     let plan = scene.restore("latest", &target, &["--delta", "--dry-run"]).expect_code(0);
     assert!(plan.out.contains("DELETE") && plan.out.contains("nothing was changed"), "{plan:#?}");
+    // No is an answer, and Ctrl-C is heard while the question stands.
+    for (typed, code) in [("n\n", 1), ("\x03", 130)] {
+        let mut asked = Terminal::start(&scene.restore_command("latest", &target, &["--delta"]));
+        asked.type_shown("go on? [y/N] ", typed);
+        asked.ended().expect_code(code);
+    }
     assert_eq!(scene.rows_in(&target), before);
     let delta = scene.restore("latest", &target, &["--delta", "--yes"]).expect_code(0);
     assert!(delta.out.ends_with("completed OK\n"), "{delta:#?}");

@@ -81,6 +81,13 @@ impl Terminal {
         self.keyboard.write_all(typed.as_bytes()).unwrap();
     }
 
+    /// Types when it is asked.
+    #[track_caller]
+    pub(crate) fn type_shown(&mut self, asked: &str, typed: &str) {
+        self.until(asked, |it| it.screen().contains(asked));
+        self.keyboard.write_all(typed.as_bytes()).unwrap();
+    }
+
     /// Waits for the end; what was shown is its output.
     #[track_caller]
     pub(crate) fn ended(mut self) -> Run {

@@ -41,7 +41,9 @@ Examples:
   holdfast --repo /backup/repo expire --keep-daily 7 --keep-weekly 4
   holdfast --repo /backup/repo prune
 
-Options can stand in holdfast.toml, and as HOLDFAST_* in the environment.";
+Configuration file: repo, password-file, password-command and name; in [source] and [resources] the options of backup under those headings (restore takes memory from there, too); in [retention] those of expire.
+Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, and for verbs that are about one source HOLDFAST_NAME.
+What is typed counts before the environment, and that before the file.";
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -164,6 +166,15 @@ mod tests {
     #[test]
     fn clap_finds_no_contradiction() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn the_environment_that_counts_is_listed() {
+        for verb in command().get_subcommands().chain([&command()]) {
+            for variable in verb.get_arguments().filter_map(|arg| arg.get_env()?.to_str()) {
+                assert!(EXAMPLES.contains(variable), "{variable}");
+            }
+        }
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::{
     fmt::{self, Write as _},
     io::{self, IsTerminal as _},
-    path::Path,
-    sync::Arc,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
 };
 
 use holdfast_core::{
-    Context as _, Error, ErrorKind, Result,
-    restore::{self, PlannedOwner, RestoreMode, RestoreOptions, RestorePlan, RestoreReport},
+    Cancel, Context as _, Error, ErrorKind, Result,
+    restore::{self, LeftOut, PlannedOwner, RestoreMode, RestoreOptions, RestorePlan, RestoreReport},
 };
 use serde::Serialize;
 
@@ -75,16 +76,23 @@ fn show_plan(out: &mut String, plan: &RestorePlan) -> fmt::Result {
             format!("{} goes to {}", file.was.display(), file.goes_to.display()),
         )?;
     }
-    for (path, why) in &plan.dropped {
-        text::fact(out, "left out", format!("{path}: {why}"))?;
-    }
-    paths(out, "replace", plan.replace.iter().map(|file| file.path.as_path()))?;
-    paths(out, "DELETE", plan.delete.iter().map(|path| path.as_path()))
+    left_out(out, &plan.dropped)?;
+    some(out, "replace", plan.replace.iter().map(|file| file.path.display()))?;
+    some(out, "DELETE", plan.delete.iter().map(|path| path.display()))
 }
 
-fn paths<'a>(out: &mut String, what: &str, paths: impl ExactSizeIterator<Item = &'a Path>) -> fmt::Result {
-    let all = paths.len();
-    let mut lines: Vec<String> = paths.take(NAMED_FILES).map(|path| path.display().to_string()).collect();
+fn left_out(out: &mut String, files: &[LeftOut]) -> fmt::Result {
+    some(out, "left out", files.iter().map(|LeftOut { path, why }| format!("{path}: {why}")))
+}
+
+/// The first few of many things.
+fn some(
+    out: &mut String,
+    what: &str,
+    things: impl ExactSizeIterator<Item = impl fmt::Display>,
+) -> fmt::Result {
+    let all = things.len();
+    let mut lines: Vec<String> = things.take(NAMED_FILES).map(|thing| thing.to_string()).collect();
     if all > lines.len() {
         lines.push(format!("and {} more", all - lines.len()));
     }
@@ -111,6 +119,7 @@ impl Render for Restored {
         if written.deleted > 0 {
             text::fact(out, "deleted", text::count(written.deleted, "file"))?;
         }
+        left_out(out, &report.dropped)?;
         let phases: Vec<String> =
             report.phases.iter().map(|phase| format!("{} {}", phase.name, text::millis(phase.ms))).collect();
         text::fact(out, "time", phases.join(", "))?;
@@ -159,12 +168,28 @@ fn confirm(plan: &RestorePlan, context: &Context<'_>) -> Result<()> {
     show_plan(&mut shown, plan).context("show the plan")?;
     context.output.notice(shown.trim_end());
     context.output.ask("go on? [y/N] ");
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).context("read the answer")?;
-    if matches!(answer.trim(), "y" | "Y" | "yes") {
+    if matches!(answer(context.cancel)?.trim(), "y" | "Y" | "yes") {
         Ok(())
     } else {
-        Err(Error::new(ErrorKind::Interrupted, "nothing was changed"))
+        Err(Error::failed("the restore was not confirmed; nothing was changed"))
+    }
+}
+
+/// What is typed, unless somebody interrupts first: reading from a terminal goes on after a signal.
+fn answer(cancel: &Cancel) -> Result<String> {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let (typed, answers) = mpsc::channel();
+    let read = move || {
+        let mut line = String::new();
+        let _gone = typed.send(io::stdin().read_line(&mut line).map(|_| line));
+    };
+    thread::Builder::new().name("answer".to_owned()).spawn(read).context("start a thread")?;
+    loop {
+        match answers.recv_timeout(LOOK_EVERY) {
+            Ok(answer) => return answer.context("read the answer"),
+            Err(mpsc::RecvTimeoutError::Timeout) => cancel.check()?,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::failed("nobody reads the answer")),
+        }
     }
 }
 

@@ -51,7 +51,7 @@ use crate::{
 
 pub use options::RestoreOptions;
 pub use plan::{ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan};
-pub use report::{BackupId, PhaseTime, Prepared, RESTORE_SCHEMA, RestoreReport, Written};
+pub use report::{BackupId, LeftOut, PhaseTime, Prepared, RESTORE_SCHEMA, RestoreReport, Written};
 
 /// What [`run`] would do. Changes nothing; fails where `run` would refuse.
 pub fn plan(
@@ -127,6 +127,7 @@ pub fn run(
         ),
         prepared,
         written,
+        dropped: plan.shown.dropped.clone(),
         phases: watch.phases(),
         server_options: plan.shown.server_options.clone(),
     };

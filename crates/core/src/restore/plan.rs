@@ -18,7 +18,7 @@ use super::{
     opened::Opened,
     options::RestoreOptions,
     redo::{RedoLayout, lay_out},
-    report::BackupId,
+    report::{BackupId, LeftOut},
     target::{Found, FoundKind, LOST_AND_FOUND, Room, Tree, io_failed},
 };
 use crate::{
@@ -121,7 +121,7 @@ pub struct RestorePlan {
     /// Files from outside.
     pub external: Vec<ExternalFile>,
     /// Files of the backup that are not restored, and why.
-    pub dropped: Vec<(String, String)>,
+    pub dropped: Vec<LeftOut>,
     /// Room.
     pub room: Vec<PlannedRoom>,
     /// The recovery; `None` if the first start of the restored server is to do it.
@@ -297,7 +297,7 @@ struct Planner<'a> {
     create: Vec<PlannedPath>,
     replace: Vec<PlannedPath>,
     external: Vec<ExternalFile>,
-    dropped: Vec<(String, String)>,
+    dropped: Vec<LeftOut>,
     directories: Vec<(ItemPath, u16)>,
     held: Vec<ItemPath>,
     aria_logs: Vec<ItemPath>,
@@ -334,7 +334,9 @@ impl<'a> Planner<'a> {
     fn add(&mut self, item: &Item) -> Result<()> {
         match self.layout.decide(item)? {
             Decision::Redo => {}
-            Decision::Dropped(why) => self.dropped.push((item.path.to_string(), why.to_owned())),
+            Decision::Dropped(why) => {
+                self.dropped.push(LeftOut { path: item.path.to_string(), why: why.to_owned() })
+            }
             Decision::Directory(path) => {
                 self.keep_with_parents(&path, true)?;
                 self.directories.push((path, item.mode));

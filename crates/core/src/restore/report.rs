@@ -58,6 +58,15 @@ pub struct Written {
     pub deleted: u64,
 }
 
+/// A file of the backup that is not restored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Its path in the backup.
+    pub path: String,
+    /// Why not.
+    pub why: String,
+}
+
 /// What the recovering server did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prepared {
@@ -93,6 +102,9 @@ pub struct RestoreReport {
     pub prepared: Option<Prepared>,
     /// What was written.
     pub written: Written,
+    /// Files of the backup that were left out.
+    #[serde(default)]
+    pub dropped: Vec<LeftOut>,
     /// Every phase.
     pub phases: Vec<PhaseTime>,
     /// Options that a server needs on these files, beside those of its own configuration.

@@ -385,6 +385,7 @@ fn into_an_empty_directory() {
     assert!(plan.delete.is_empty() && plan.replace.is_empty());
     assert_eq!(plan.external.len(), 2);
     assert_eq!(plan.dropped.len(), 2);
+    let dropped = plan.dropped;
     assert!(plan.room[0].needed_bytes > plan.bytes);
 
     let phases = Mutex::new(Vec::new());
@@ -401,6 +402,7 @@ fn into_an_empty_directory() {
     assert_restored(&options.target_dir, &files);
     assert_eq!(*phases.lock().unwrap(), ["plan", "assemble", "place", "complete"]);
     assert_eq!(report.phases.len(), 4);
+    assert_eq!(report.dropped, dropped);
     assert_eq!(report.server_version.flavor, Flavor::MariaDb);
     assert!(report.replicate_statement.unwrap().contains("gtid_slave_pos = '0-1-99'"));
     let big = fs::metadata(options.target_dir.join("db/big.ibd")).unwrap();
