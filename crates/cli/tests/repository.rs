@@ -29,6 +29,16 @@ fn a_wrong_password_is_exit_6() {
 }
 
 #[test]
+fn a_password_command_that_fails_is_not_shown() {
+    let program = Program::with_repository();
+    let mut command = program.command(&["list"]);
+    command.env_remove("HOLDFAST_PASSWORD").env("HOLDFAST_PASSWORD_COMMAND", "test hush = hush && exit 3");
+    let it = run(&mut command).expect_code(2);
+    assert!(it.err.contains("HOLDFAST_PASSWORD_COMMAND") && it.err.contains("exit status: 3"), "{it:#?}");
+    assert!(!it.err.contains("hush"), "{it:#?}");
+}
+
+#[test]
 fn a_repository_that_is_not_there_is_exit_5() {
     let program = Program::new();
     for words in READERS {

@@ -3,7 +3,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    backup_ref::BackupRef, inspect::NameArg, owner::Owner, resources::{memory, threads}, source::PathPair,
+    backup_ref::BackupRef,
+    inspect::NameArg,
+    owner::Owner,
+    resources::{memory, threads},
+    source::PathPair,
     units::ByteSize,
 };
 

@@ -188,7 +188,9 @@ fn answer(cancel: &Cancel) -> Result<String> {
         match answers.recv_timeout(LOOK_EVERY) {
             Ok(answer) => return answer.context("read the answer"),
             Err(mpsc::RecvTimeoutError::Timeout) => cancel.check()?,
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::failed("nobody reads the answer")),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Err(Error::failed("nobody reads the answer"));
+            }
         }
     }
 }

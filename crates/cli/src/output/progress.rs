@@ -166,7 +166,8 @@ impl Progress {
     fn figures(&self) -> String {
         let (done, total) = (ByteSize(self.bytes_done), ByteSize(self.bytes_total));
         let rate = ByteSize(self.bytes_per_s());
-        let Some(percent) = (u128::from(self.bytes_done) * 100).checked_div(u128::from(self.bytes_total)) else {
+        let Some(percent) = (u128::from(self.bytes_done) * 100).checked_div(u128::from(self.bytes_total))
+        else {
             return if self.bytes_done == 0 { String::new() } else { format!("{done}, {rate}/s") };
         };
         let eta = self.eta().map_or_else(String::new, |eta| match eta.as_secs() {

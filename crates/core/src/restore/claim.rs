@@ -47,6 +47,9 @@ pub(super) struct Marker {
     /// Files in mapped places that are the interrupted restore's own.
     #[serde(default)]
     pub(super) mapped: Vec<PathBuf>,
+    /// Directories of mapped places that it has made.
+    #[serde(default)]
+    pub(super) made: Vec<PathBuf>,
 }
 
 /// What is in the target before anything is done.
@@ -296,7 +299,7 @@ mod tests {
     }
 
     fn marker(run: u64) -> Marker {
-        Marker { backup: id(run), mapped: Vec::new() }
+        Marker { backup: id(run), mapped: Vec::new(), made: Vec::new() }
     }
 
     fn standing(dir: &Path, delta: bool, run: u64) -> Result<Standing> {

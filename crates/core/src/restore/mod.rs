@@ -50,7 +50,9 @@ use crate::{
 };
 
 pub use options::RestoreOptions;
-pub use plan::{ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan};
+pub use plan::{
+    ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan,
+};
 pub use report::{BackupId, LeftOut, PhaseTime, Prepared, RESTORE_SCHEMA, RestoreReport, Written};
 
 /// What [`run`] would do. Changes nothing; fails where `run` would refuse.
@@ -86,7 +88,7 @@ pub fn run(
     point("restore.planned");
 
     watch.phase("assemble");
-    let marker = Marker { backup: opened.id.clone(), mapped: plan.mapped.clone() };
+    let marker = Marker { backup: opened.id.clone(), mapped: plan.mapped.clone(), made: plan.made.clone() };
     let mut claim = Claim::take(&options.target_dir, &marker, &plan.survey.found, &plan.held)?;
     point("restore.claimed");
     let roots = Roots::open(&plan, options)?;

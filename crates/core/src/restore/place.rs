@@ -64,17 +64,12 @@ fn give_all(opened: &Opened, roots: &Roots, options: &RestoreOptions, owner: (u3
     for item in opened.backup.items() {
         if let Decision::Mapped { place, .. } = layout.decide(&item?)? {
             let tree = roots.tree(place.root)?;
-            let failed = |error| io_failed("give away", tree.path_of(&place.path), error);
-            // The directories in between too: the server makes new files beside.
-            let bytes = place.path.as_bytes();
-            let ends = bytes.iter().enumerate().filter_map(|(at, byte)| (*byte == b'/').then_some(at));
-            for end in ends.chain([bytes.len()]) {
-                let path = ItemPath::new(&bytes[..end]).map_err(std::io::Error::other).map_err(failed)?;
-                tree.give(&path, owner).map_err(failed)?;
-            }
+            tree.give(&place.path, owner)
+                .map_err(|error| io_failed("give away", tree.path_of(&place.path), error))?;
         }
     }
-    Ok(())
+    // The server makes new files beside. What was there before is not the restore's to give.
+    roots.give_made(owner)
 }
 
 /// Gives away what was made since: pointers and the report. What a server made is its user's already.

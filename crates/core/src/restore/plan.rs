@@ -1,7 +1,7 @@
 //! What a restore will do, before it does anything.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
 };
 
@@ -149,6 +149,8 @@ pub(super) struct Plan {
     pub(super) delete: Vec<ItemPath>,
     /// Files in mapped places.
     pub(super) mapped: Vec<PathBuf>,
+    /// Directories of mapped places that are not there yet, or that this restore made before it was interrupted.
+    pub(super) made: Vec<PathBuf>,
     pub(super) binary: Option<ServerBinary>,
 }
 
@@ -210,6 +212,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
         aria_logs,
         pointers,
         delete,
+        made: made(&options.maps, &mapped, &survey.standing),
         mapped,
         binary,
         survey,
@@ -225,6 +228,19 @@ fn owner(
     const ROOT: u32 = 0;
     let somebodys = of_target.filter(|(uid, _)| *uid != ROOT);
     named.or(somebodys).or(server_user).or(of_target).unwrap_or((ROOT, ROOT))
+}
+
+/// Directories of the mapped places that are the restore's own; others are somebody else's and stay so.
+fn made(maps: &[(PathBuf, PathBuf)], mapped: &[PathBuf], standing: &Standing) -> Vec<PathBuf> {
+    let before = match standing {
+        Standing::Ours(marker) => marker.made.as_slice(),
+        Standing::Free | Standing::Other => &[],
+    };
+    let is_below = |dir: &Path| maps.iter().any(|(_, to)| dir.starts_with(to));
+    let needed: BTreeSet<&Path> =
+        mapped.iter().flat_map(|path| path.ancestors().skip(1).take_while(|dir| is_below(dir))).collect();
+    let is_ours = |dir: &&Path| dir.symlink_metadata().is_err() || before.iter().any(|made| made == *dir);
+    needed.into_iter().filter(is_ours).map(Path::to_owned).collect()
 }
 
 fn check_options(options: &RestoreOptions) -> Result<()> {

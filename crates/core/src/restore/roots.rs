@@ -1,6 +1,6 @@
 //! The trees that a restore writes into: the target, and the places that mappings name.
 
-use std::{collections::BTreeSet, fs, os::unix::ffi::OsStrExt};
+use std::{collections::BTreeSet, fs, os::unix::ffi::OsStrExt, path::Path};
 
 use holdfast_repo::item::ItemPath;
 
@@ -23,6 +23,10 @@ struct Mapped {
     tree: Tree,
     /// Directories in it that the restored files are in.
     directories: BTreeSet<ItemPath>,
+    /// Of these, those that the restore makes.
+    made: BTreeSet<ItemPath>,
+    /// Whether it makes the place itself.
+    is_made: bool,
 }
 
 impl Roots {
@@ -39,12 +43,12 @@ impl Roots {
             }
             fs::create_dir_all(to).map_err(|error| io_failed("make", to, error))?;
             let tree = Tree::open(to).map_err(|error| io_failed("open", to, error))?;
-            let directories = below
-                .into_iter()
-                .flat_map(|path| path.ancestors().skip(1))
-                .filter_map(|path| ItemPath::new(path.as_os_str().as_bytes()).ok())
-                .collect();
-            mapped.push(Some(Mapped { tree, directories }));
+            let item_path = |path: &Path| ItemPath::new(path.as_os_str().as_bytes()).ok();
+            let directories =
+                below.into_iter().flat_map(|path| path.ancestors().skip(1)).filter_map(item_path).collect();
+            let made = plan.made.iter().filter_map(|dir| item_path(dir.strip_prefix(to).ok()?)).collect();
+            let is_made = plan.made.contains(to);
+            mapped.push(Some(Mapped { tree, directories, made, is_made }));
         }
         Ok(Self { target, mapped })
     }
@@ -63,6 +67,19 @@ impl Roots {
                 .map(|mapped| &mapped.tree)
                 .ok_or_else(|| Error::failed("a mapped place was not made")),
         }
+    }
+
+    /// Gives away the directories that were made in mapped places.
+    pub(super) fn give_made(&self, owner: (u32, u32)) -> Result<()> {
+        for Mapped { tree, made, is_made, .. } in self.mapped.iter().flatten() {
+            for path in made {
+                tree.give(path, owner).map_err(|error| io_failed("give away", tree.path_of(path), error))?;
+            }
+            if *is_made {
+                tree.give_root(owner).map_err(|error| io_failed("give away", tree.path(), error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes the names in all directories durable. The files are, by those who wrote them.

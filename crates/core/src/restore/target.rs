@@ -190,7 +190,9 @@ impl Tree {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         match self.resolve(path.as_bytes(), flags, Mode::empty()) {
             Ok(file) => Ok(fcntl_getlk(&file, &FlockType::WriteLock.into())?.is_some()),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+            {
                 Ok(false)
             }
             Err(error) => Err(error),

@@ -440,6 +440,33 @@ fn mapped() {
     assert_eq!(world.restore(run, &again).unwrap_err().kind(), ErrorKind::Usage);
 }
 
+/// What was in a mapped place before stays whose it is; what the restore makes there goes to the owner.
+#[test]
+fn mapped_places_of_others() {
+    let world = World::new();
+    let mut files = source();
+    let deep = Fake { outside: Some("/x/old/new/z.MYD"), ..files["db/y.MYD"].clone() };
+    files.insert("db/z.MYD".into(), deep);
+    let run = world.backup(&files);
+    let is_root = rustix::process::geteuid().is_root();
+    let ours = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let owner = if is_root { (ours.0 + 4711, ours.1 + 4711) } else { ours };
+    let place = world.path("place");
+    fs::create_dir_all(place.join("old")).unwrap();
+    let maps = vec![("/x".into(), place.clone())];
+    let options = RestoreOptions { owner: Some(owner), maps, ..world.options("target") };
+    world.restore(run, &options).unwrap();
+    let owner_of = |path: &Path| {
+        let metadata = fs::metadata(path).unwrap();
+        (metadata.uid(), metadata.gid())
+    };
+    for (path, whose) in
+        [("", ours), ("old", ours), ("old/new", owner), ("old/new/z.MYD", owner), ("y.MYD", owner)]
+    {
+        assert_eq!(owner_of(&place.join(path)), whose, "{path}");
+    }
+}
+
 /// A stale directory becomes the backup: what is equal is not fetched, what does not belong goes.
 #[test]
 fn delta_onto_a_stale_directory() {

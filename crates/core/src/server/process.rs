@@ -271,11 +271,7 @@ impl ServerRun {
             argument.push(self.scratch.join(file));
             command.arg(argument);
         }
-        command
-            .stdin(stdin)
-            .stderr(output()?)
-            .stdout(output()?)
-            .current_dir(&self.scratch);
+        command.stdin(stdin).stderr(output()?).stdout(output()?).current_dir(&self.scratch);
         match self.run_as {
             Some(RunAs { uid, gid }) if geteuid().is_root() => {
                 command.uid(uid).gid(gid);
