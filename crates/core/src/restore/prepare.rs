@@ -51,6 +51,8 @@ const SCRATCH: &str = "#holdfast-prepare";
 /// Where it is instead if a socket's path in the target would be too long for the kernel.
 const SCRATCH_SHORT: &str = "/tmp";
 const SOCKET_PATH_MAX: usize = 100;
+/// A directory that is nowhere, in the private one.
+const NO_PLUGINS: &str = "no-plugins";
 /// What MySQL executes once it is up.
 const INIT_FILE: &str = "#holdfast-init.sql";
 
@@ -59,6 +61,18 @@ fn init_file(server: &ServerFacts, position: &Position) -> Vec<u8> {
     let gtids = if uses_gtids(server) { set_gtids(&server.version, position) } else { None };
     let statements = gtids.into_iter().flatten().chain(["SHUTDOWN".to_owned()]);
     statements.flat_map(|statement| format!("{statement};\n").into_bytes()).collect()
+}
+
+/// Who has the keys of the source's files is a plugin or a component.
+fn needs_plugins(server: &ServerFacts) -> bool {
+    !server.encryption.key_providers.is_empty()
+}
+
+/// What MySQL says when it does not find a component that the source had installed. It goes on without.
+fn is_of_absent_component(line: &str) -> bool {
+    const NO_LIBRARY: &str = "MY-001126 - ";
+    const NOT_LOADED: &str = "MY-003529 - ";
+    line.contains("[MY-013129]") && (line.contains(NO_LIBRARY) || line.contains(NOT_LOADED))
 }
 
 fn uses_gtids(server: &ServerFacts) -> bool {
@@ -174,12 +188,18 @@ fn arguments(
             let init = option_of("--init-file=", &datadir.join(INIT_FILE));
             for option in [
                 "--persisted-globals-load=OFF",
+                // Loads no plugins and functions of the user's: the backup would choose code that runs here.
+                "--skip-grant-tables",
                 "--mysqlx=OFF",
                 // The lines that are judged are notes.
                 "--log-error-verbosity=3",
                 "--secure-file-priv=NULL",
             ] {
                 add(option.to_owned());
+            }
+            if !needs_plugins(server) {
+                // Components of the user's are loaded all the same (verified), so there are none to be found.
+                add(format!("--plugin-dir={}", private.join(NO_PLUGINS).display()));
             }
             add(format!("--innodb-redo-log-capacity={redo_size}"));
             if uses_gtids(server) {
@@ -239,7 +259,10 @@ pub(super) fn run(
     };
     let running = server_run.start()?;
     point("restore.recovering");
-    let exit = running.wait(cancel)?;
+    let mut exit = running.wait(cancel)?;
+    if !needs_plugins(&opened.server) {
+        exit.log.retain(|line| !is_of_absent_component(line));
+    }
     let recovered = check(opened, &exit, roots).map_err(|error| hinted(error, opened, options))?;
     if let Network::Shared(why) = &exit.network {
         let text =

@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     thread::sleep,
@@ -321,4 +322,58 @@ fn mysql_undo_tablespaces_of_equal_names_in_the_undo_directory_and_elsewhere_com
     let open = open_files(&copy);
     let away = |path: &PathBuf| path.starts_with(&elsewhere) || path.starts_with(&undo);
     assert!(!open.iter().any(away), "{open:?}");
+}
+
+/// The recovering server loads no library because the backup says so, and so misses none where the host has it not.
+fn plugins_are_left_alone(kind: ServerKind) {
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    let (install, libraries): (&[&str], &[&str]) = match kind.is_mariadb() {
+        true => (&["INSTALL SONAME 'simple_password_check'"], &["simple_password_check.so"]),
+        false => (
+            &[
+                "INSTALL PLUGIN mysql_no_login SONAME 'mysql_no_login.so'",
+                "INSTALL COMPONENT 'file://component_query_attributes'",
+            ],
+            &["mysql_no_login.so", "component_query_attributes.so"],
+        ),
+    };
+    source.exec_all(install).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let repo = new_repo();
+    let backup = back_up(&repo, &source, dir.path());
+    // The loader of programs tells which libraries are opened.
+    let (program, loaded) = (dir.path().join("server"), dir.path().join("loaded"));
+    let real = kind.server_program().unwrap();
+    let export = format!("export LD_DEBUG=files LD_DEBUG_OUTPUT='{}'", loaded.display());
+    fs::write(&program, format!("#!/bin/sh\n{export}\nexec '{}' \"$@\"\n", real.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let target = dir.path().join("target");
+    let options = RestoreOptions { server_binary: Some(program), ..RestoreOptions::new(&target) };
+    assert!(restore(&repo, &backup, &options).unwrap().prepared.is_some());
+    let files = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let told: String = files
+        .filter(|path| path.to_str().unwrap().contains("/loaded."))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    assert!(told.contains("libc.so.6"), "the loader has told nothing");
+    // One that is not there is asked for, and not opened.
+    for library in libraries {
+        assert!(
+            !told.lines().any(|line| line.contains(library) && line.contains("generating link map")),
+            "{library}"
+        );
+    }
+    // The user's own server has it again.
+    let copy = Server::attach(kind, &target, ServerOptions::default()).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+}
+
+#[test]
+fn plugins_of_mariadb_are_left_alone() {
+    plugins_are_left_alone(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn plugins_of_mysql_are_left_alone() {
+    plugins_are_left_alone(ServerKind::MySql97);
 }
