@@ -32,6 +32,9 @@ pub(crate) mod encrypted;
 mod faults;
 mod generations;
 
+/// A replica that has not stopped by itself is waited for: how much it has to catch up with is the machine's to say.
+const CATCH_UP_MAX: Duration = Duration::from_secs(900);
+
 /// A server with data, a repository, and room to restore into.
 struct Stage {
     source: Server,
@@ -127,7 +130,7 @@ impl Stage {
         check_ledger(&restored.server).unwrap();
         let gtid = backup.position.gtid.clone().unwrap();
         let position = if self.source.kind().is_mariadb() { Position::Gtid(gtid) } else { Position::Held };
-        replica::catch_up(&self.source, &restored.server, &position, Duration::from_secs(120)).unwrap();
+        replica::catch_up(&self.source, &restored.server, &position, CATCH_UP_MAX).unwrap();
         let tables = assert_equal_checksums(&self.source, &restored.server).unwrap();
         println!("backup {}: {tables} tables equal", backup.backup);
     }
