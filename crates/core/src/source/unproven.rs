@@ -15,10 +15,15 @@ use std::{
     hash::{BuildHasher, RandomState},
     io,
     os::unix::fs::MetadataExt,
+    sync::atomic::Ordering,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use holdfast_formats::{PageNo, tablespace::Geometry};
+use holdfast_formats::{
+    PageNo,
+    page::{PageState, check_page},
+    tablespace::Geometry,
+};
 
 use super::{
     FileId, Pages, Role,
@@ -33,6 +38,17 @@ use crate::error::{Error, Result};
 pub(super) const WRITE_MAX: Duration = Duration::from_millis(250);
 /// So many bytes are read before the first of them are read again: the reading itself is most of the waiting.
 const ROUND_BYTES: usize = 128 << 20;
+/// A page that the server writes all the time is the same twice sooner than that.
+const ROUNDS_MAX: u32 = 200;
+
+/// What is read.
+#[derive(Clone, Copy)]
+struct Read<'a> {
+    found: &'a TablespaceEntry,
+    reader: &'a PageReader,
+    geometry: &'a Geometry,
+    file: FileId,
+}
 
 /// Pages of one file that were sent and are still to be proved.
 pub(super) struct Unproven {
@@ -87,7 +103,8 @@ pub(super) fn at_rest(reader: &PageReader, began: SystemTime) -> io::Result<bool
 }
 
 impl CopyContext<'_> {
-    /// Reads the pages again, and sends those anew that are others by now.
+    /// Reads the pages again, and sends those anew that are others by now. Those are read once more, and so on: in rounds,
+    /// so that as many of them as there are wait together.
     pub(super) fn prove(
         &self,
         found: &TablespaceEntry,
@@ -97,46 +114,96 @@ impl CopyContext<'_> {
         unproven: &mut Unproven,
         buffers: &mut Buffers,
     ) -> Result<()> {
+        let source = Read { found, reader, geometry, file };
+        for _ in 0..ROUNDS_MAX {
+            unproven.bytes = 0;
+            let extents = std::mem::take(&mut unproven.extents);
+            if extents.is_empty() {
+                return Ok(());
+            }
+            for extent in extents {
+                for start in self.changed(&source, &extent, unproven, buffers)? {
+                    if !self.send_anew(&source, extent.offset + start as u64, unproven, buffers)? {
+                        // Dropped: it is not part of the backup.
+                        unproven.extents.clear();
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Err(Error::failed(format!(
+            "{}: pages that cannot be checked without a key were never the same twice",
+            found.entry.path
+        ))
+        .hinted("take the backup when the server writes less"))
+    }
+
+    /// Which pages of an extent are others than they were, once long enough has passed.
+    fn changed(
+        &self,
+        source: &Read<'_>,
+        extent: &Extent,
+        unproven: &Unproven,
+        buffers: &mut Buffers,
+    ) -> Result<Vec<usize>> {
+        self.may_go_on()?;
+        std::thread::sleep(WRITE_MAX.saturating_sub(extent.read_at.elapsed()));
+        let page_bytes = source.geometry.page_size().bytes();
+        // A single page need not begin where direct reads can.
+        let bytes = if extent.len == page_bytes {
+            let page = source.reader.read_again(extent.offset, extent.len, &mut buffers.second);
+            page.map(Option::unwrap_or_default)
+        } else {
+            source.reader.forget(extent.offset, extent.len).and_then(|()| {
+                let got = source.reader.read(extent.offset, extent.len, &mut buffers.second)?;
+                Ok(buffers.second.bytes(got).to_vec())
+            })
+        };
+        let bytes = bytes.map_err(|error| read_failed(&source.found.entry.real, error))?;
+        let differs = |(start, hash): &(usize, u64)| {
+            unproven.hasher.hash_one(bytes.get(*start..*start + page_bytes)) != *hash
+        };
+        Ok(extent.pages.iter().filter(|page| differs(page)).map(|(start, _)| *start).collect())
+    }
+
+    /// Sends a page as it is now; one that cannot be checked is to be proved again. `false`: the file was dropped.
+    fn send_anew(
+        &self,
+        source: &Read<'_>,
+        offset: u64,
+        unproven: &mut Unproven,
+        buffers: &mut Buffers,
+    ) -> Result<bool> {
+        let Read { found, reader, geometry, file } = *source;
         let entry = &found.entry;
         let failed = |error| read_failed(&entry.real, error);
         let page_size = geometry.page_size();
         let page_bytes = page_size.bytes();
-        unproven.bytes = 0;
-        for extent in unproven.extents.drain(..) {
-            self.may_go_on()?;
-            std::thread::sleep(WRITE_MAX.saturating_sub(extent.read_at.elapsed()));
-            reader.forget(extent.offset, extent.len).map_err(failed)?;
-            let got = reader.read(extent.offset, extent.len, &mut buffers.second).map_err(failed)?;
-            let changed: Vec<usize> = {
-                let bytes = buffers.second.bytes(got);
-                let differs = |(start, hash): &(usize, u64)| {
-                    unproven.hasher.hash_one(bytes.get(*start..*start + page_bytes)) != *hash
-                };
-                extent.pages.iter().filter(|page| differs(page)).map(|(start, _)| *start).collect()
-            };
-            for start in changed {
-                let offset = extent.offset + start as u64;
-                let first = offset / page_bytes as u64;
-                let number = u32::try_from(unproven.space_page + first).map(PageNo).map_err(|_| {
-                    Error::failed(format!("{}: more pages than a tablespace can have", entry.path))
-                })?;
-                let Some(page) = self.read_until_good(entry, reader, geometry, number, offset, buffers)?
-                else {
-                    if reader.file().metadata().map_err(failed)?.nlink() == 0 {
-                        // Dropped: it is not part of the backup.
-                        return Ok(());
-                    }
-                    if found.role == Role::Undo {
-                        // Truncated: nobody reads what was there.
-                        continue;
-                    }
-                    return Err(Error::failed(format!("{}: became shorter while it was copied", entry.path)));
-                };
-                let holes = holes(reader, offset, page_bytes, page_bytes).map_err(failed)?;
-                self.sink.pages(file, Pages { first, page_size, bytes: &page, holes: &holes })?;
-            }
+        let first = offset / page_bytes as u64;
+        let number = u32::try_from(unproven.space_page + first)
+            .map(PageNo)
+            .map_err(|_| Error::failed(format!("{}: more pages than a tablespace can have", entry.path)))?;
+        self.counters.torn_reads.fetch_add(1, Ordering::Relaxed);
+        let mut page = reader.read_again(offset, page_bytes, &mut buffers.second).map_err(failed)?;
+        if page.as_deref().is_some_and(|page| check_page(geometry, number, page) == PageState::Bad) {
+            page = self.read_until_good(entry, reader, geometry, number, offset, buffers)?;
         }
-        Ok(())
+        let Some(page) = page else {
+            if reader.file().metadata().map_err(failed)?.nlink() == 0 {
+                return Ok(false);
+            }
+            if found.role == Role::Undo {
+                // Truncated: nobody reads what was there.
+                return Ok(true);
+            }
+            return Err(Error::failed(format!("{}: became shorter while it was copied", entry.path)));
+        };
+        let holes = holes(reader, offset, page_bytes, page_bytes).map_err(failed)?;
+        self.sink.pages(file, Pages { first, page_size, bytes: &page, holes: &holes })?;
+        if check_page(geometry, number, &page) == PageState::Unverifiable {
+            unproven.add(offset, &page, page_bytes, &[0]);
+        }
+        Ok(true)
     }
 }
 
