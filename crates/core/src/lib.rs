@@ -6,6 +6,7 @@
 pub mod backup;
 pub mod error;
 pub mod event;
+mod key_files;
 pub mod physical;
 pub mod points;
 pub mod restore;

@@ -15,6 +15,7 @@ use super::{BackupOptions, forecast::spool_dir, report::Watch};
 use crate::{
     error::{Context, Result},
     event::{Event, Listener},
+    key_files::KeyFiles,
     server::{Purpose, ServerFacts, Session, TableInventory, facts::Identity, grants, stale},
     source::{
         CaptureOptions, Source,
@@ -70,6 +71,14 @@ pub(super) fn server(options: &BackupOptions, watch: &Watch<'_>) -> Result<Reach
     };
     let aria_dir = facts.aria.as_ref().map(|aria| place_of(aria.log_dir_path.as_deref()));
     let data_bytes = readable_bytes(&datadir, &facts)?;
+    for key in KeyFiles::of(&facts).found_in(&datadir) {
+        let text = format!(
+            "{} opens what is encrypted, so it is left out of the backup: keep it where the data directory's loss does not \
+             reach it, a restore needs it",
+            datadir.join(key).display()
+        );
+        watch.event(Event::Warning { text });
+    }
     facts.identity.aria_uuid = aria_dir.map(|dir| aria_uuid(&dir)).transpose()?.flatten();
     watch.note(format!(
         "{} at {}: {} in {}",

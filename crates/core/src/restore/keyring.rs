@@ -11,6 +11,7 @@
 
 use std::{
     io::{Read, Write},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -85,7 +86,7 @@ impl<'a> Keyring<'a> {
             this.has_uuid = true;
         }
         if is_file(opened) {
-            let original = this.read(CONFIG)?;
+            let original = read(tree, CONFIG)?;
             let named = match &options.keyring {
                 Some(path) => Some(path.canonicalize().map_err(|error| io_failed("read", path, error))?),
                 None => original.as_deref().and_then(path_in),
@@ -114,14 +115,6 @@ impl<'a> Keyring<'a> {
             Config::Made => self.remove(CONFIG),
             Config::Left => Ok(()),
         }
-    }
-
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        let (path, failed) = self.named(name, "read")?;
-        let Some(file) = self.tree.open_file(&path).map_err(&failed)? else { return Ok(None) };
-        let mut bytes = Vec::new();
-        file.take(CONFIG_BYTES_MAX).read_to_end(&mut bytes).map_err(&failed)?;
-        Ok(Some(bytes))
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
@@ -153,6 +146,30 @@ impl<'a> Keyring<'a> {
         let shown = self.tree.path_of(&path);
         Ok((path, move |error| io_failed(doing, &shown, error)))
     }
+}
+
+/// The keyring of the server whose data directory `target` is, if it is in there.
+pub(super) fn below(target: &Path) -> Result<Option<ItemPath>> {
+    let tree = match Tree::open(target) {
+        Ok(tree) => tree,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_failed("open", target, error)),
+    };
+    let named = read(&tree, CONFIG)?.as_deref().and_then(path_in);
+    let path = named.and_then(|path| match path.strip_prefix(tree.path()) {
+        Ok(below) => Some(below.to_owned()),
+        Err(_) => path.is_relative().then_some(path),
+    });
+    Ok(path.and_then(|path| ItemPath::new(path.as_os_str().as_bytes()).ok()))
+}
+
+fn read(tree: &Tree, name: &str) -> Result<Option<Vec<u8>>> {
+    let path = own_path(name)?;
+    let failed = |error| io_failed("read", tree.path_of(&path), error);
+    let Some(file) = tree.open_file(&path).map_err(failed)? else { return Ok(None) };
+    let mut bytes = Vec::new();
+    file.take(CONFIG_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(Some(bytes))
 }
 
 /// The file that a configuration of the component names.

@@ -46,6 +46,7 @@ use self::{
 use crate::{
     error::{Context, Result},
     event::{Cancel, Event, Listener},
+    key_files::KeyFiles,
     points::point,
 };
 
@@ -84,6 +85,17 @@ pub fn run(
         let text = "everything restored will belong to root, and no server that runs as another user can be started on \
                     it: name the server's user by --owner";
         listener.event(Event::Warning { text: text.to_owned() });
+    }
+    for key in KeyFiles::of(&opened.server).below() {
+        let place = plan.shown.target_dir.join(key);
+        if !place.exists() {
+            let text = format!(
+                "the source had {} in its data directory, and no backup has it, because it opens what is encrypted: the \
+                 restored server needs it there, or must be told of another place",
+                key.display()
+            );
+            listener.event(Event::Warning { text });
+        }
     }
     point("restore.planned");
 

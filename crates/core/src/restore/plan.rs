@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::{
     claim::{Standing, Survey, survey},
+    keyring,
     layout::{Decision, Layout, MARKER, Place, Pointer, Root, damaged, partial_of},
     opened::Opened,
     options::RestoreOptions,
@@ -24,6 +25,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     event::Cancel,
+    key_files::KeyFiles,
     server::{ServerVersion, process::ServerBinary},
 };
 
@@ -168,7 +170,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
         planner.add(&item?)?;
     }
     planner.redo(&redo, &redo_path)?;
-    let delete = planner.delete();
+    let delete = planner.delete()?;
     let room = planner.room(&redo, &delete, cancel)?;
     let buffer_pool = super::prepare::buffer_pool_bytes(options, redo.captured_bytes);
     let server_options = planner.server_options();
@@ -482,19 +484,36 @@ impl<'a> Planner<'a> {
     }
 
     /// What is in the target and may not stay, the inside of a directory before it. Not what stands in the place of a
-    /// held file: setting aside has put an obstacle there, which must stay.
-    fn delete(&self) -> Vec<ItemPath> {
+    /// held file: setting aside has put an obstacle there, which must stay. And no keys: there may be no others.
+    fn delete(&self) -> Result<Vec<ItemPath>> {
+        let keys = self.keys()?;
+        let has_keys = |path: &ItemPath| {
+            let inside = keys.iter().filter_map(|key| key.as_bytes().strip_prefix(path.as_bytes()));
+            inside.into_iter().any(|rest| matches!(rest, [] | [b'/', ..]))
+        };
         let goes = |(path, found): (&ItemPath, &Found)| {
             let stays = match self.keep.get(path) {
                 _ if self.held.contains(path) => true,
                 Some(true) => found.kind == FoundKind::Directory,
                 Some(false) => found.kind == FoundKind::File && found.links == 1,
+                None if has_keys(path) => true,
                 None => path.as_bytes() == MARKER.as_bytes() && found.kind == FoundKind::File,
             };
             (!stays && path.as_bytes() != LOST_AND_FOUND).then(|| path.clone())
         };
         // Path order puts a directory before its inside.
-        self.survey.found.iter().rev().filter_map(goes).collect()
+        Ok(self.survey.found.iter().rev().filter_map(goes).collect())
+    }
+
+    /// Files in the target with keys of the source, or of the server whose data directory the target was.
+    fn keys(&self) -> Result<Vec<ItemPath>> {
+        let of_source = KeyFiles::of(&self.opened.server);
+        let of_target = keyring::below(&self.target)?;
+        let has_keys = |path: &&ItemPath| {
+            let of_source = std::str::from_utf8(path.as_bytes()).is_ok_and(|path| of_source.contains(path));
+            of_source || of_target.as_ref() == Some(*path)
+        };
+        Ok(self.survey.found.keys().filter(has_keys).cloned().collect())
     }
 
     fn room(&self, redo: &RedoLayout, delete: &[ItemPath], cancel: &Cancel) -> Result<Vec<PlannedRoom>> {

@@ -303,7 +303,13 @@ fn facts() -> ServerFacts {
             parallel_workers: 0,
             preserve_commit_order: true,
         },
-        encryption: EncryptionFacts { redo: false, undo: false, key_providers: Vec::new(), key_file: None },
+        encryption: EncryptionFacts {
+            redo: false,
+            undo: false,
+            key_providers: Vec::new(),
+            key_file: None,
+            more_key_files: Vec::new(),
+        },
         sql: SqlFacts {
             lower_case_table_names: 0,
             sql_mode: String::new(),

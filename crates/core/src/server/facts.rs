@@ -183,8 +183,12 @@ pub struct EncryptionFacts {
     pub undo: bool,
     /// Active key providers: plugins and components.
     pub key_providers: Vec<String>,
-    /// The file with the keys: `file_key_management_filename`, or that of `component_keyring_file`.
+    /// The file with the keys: `file_key_management_filename`, or that of a keyring component or plugin.
     pub key_file: Option<PathBuf>,
+    /// What else opens them: the key of that file, a plugin's configuration with a token. Relative to the data directory,
+    /// or absolute.
+    #[serde(default)]
+    pub more_key_files: Vec<PathBuf>,
 }
 
 /// Options of the SQL layer.
@@ -540,6 +544,15 @@ fn active_plugins(session: &mut Session) -> Result<Vec<Plugin>, SqlError> {
     rows.iter().map(plugin).collect()
 }
 
+/// Options that name the file with the keys: MariaDB's plugin, and plugins of MySQL before 9.0.
+const KEY_FILES: [&str; 3] =
+    ["file_key_management_filename", "keyring_file_data", "keyring_encrypted_file_data"];
+/// Options that name what else opens them.
+const MORE_KEY_FILES: [&str; 3] = [FILE_KEY, "keyring_vault_config", "keyring_okv_conf_dir"];
+/// The key of MariaDB's file of keys: `FILE:` and a path, or the key itself.
+const FILE_KEY: &str = "file_key_management_filekey";
+const FILE_PREFIX: &str = "FILE:";
+
 /// Where a keyring component of MySQL keeps its keys, if that is a file.
 fn keyring_file(session: &mut Session) -> Result<Option<PathBuf>, SqlError> {
     if session.flavor() == Flavor::MariaDb {
@@ -548,7 +561,9 @@ fn keyring_file(session: &mut Session) -> Result<Option<PathBuf>, SqlError> {
     let query = "SELECT status_value AS path FROM performance_schema.keyring_component_status \
                  WHERE status_key = 'Data_file'";
     match session.row(query) {
-        Ok(Some(row)) => Ok(row.text_or_null("path")?.filter(|path| path.contains('/')).map(PathBuf::from)),
+        Ok(Some(row)) => {
+            Ok(row.text_or_null("path")?.filter(|path| !path.starts_with('<')).map(PathBuf::from))
+        }
         Ok(None) => Ok(None),
         // As for the components.
         Err(error) if error.code().is_some() => Ok(None),
@@ -711,7 +726,17 @@ impl Variables {
             redo: self.is_on("innodb_redo_log_encrypt") || self.is_on("innodb_encrypt_log"),
             undo: self.is_on("innodb_undo_log_encrypt"),
             key_providers,
-            key_file: self.path_set("file_key_management_filename").or(keyring_file),
+            key_file: KEY_FILES.into_iter().find_map(|name| self.path_set(name)).or(keyring_file),
+            more_key_files: MORE_KEY_FILES.into_iter().filter_map(|name| self.secret(name)).collect(),
+        }
+    }
+
+    /// The file that an option names: of an option that can be a password or a file, only if it is one.
+    fn secret(&self, name: &str) -> Option<PathBuf> {
+        let value = self.set(name)?;
+        match value.split_at_checked(FILE_PREFIX.len()) {
+            Some((prefix, path)) if prefix.eq_ignore_ascii_case(FILE_PREFIX) => Some(PathBuf::from(path)),
+            _ => (name != FILE_KEY).then(|| PathBuf::from(value)),
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod copy;
 pub mod files;
 mod imported;
 pub mod inventory;
+mod keys;
 mod log_tables;
 pub mod mariadb;
 pub mod mysql;

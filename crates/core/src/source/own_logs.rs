@@ -1,10 +1,10 @@
 //! Files in the data directory that belong to this very server: its logs, its sockets, its place in replication.
 //! Restored with the data, they would make the copy append to them, or connect to the original's primary. And what a
-//! restore or the filesystem has left there. And its keys, which nobody may come by together with the data.
+//! restore or the filesystem has left there. And its keys ([`KeyFiles`]).
 
 use std::path::{Path, PathBuf};
 
-use crate::{server::ServerFacts, source::files::path_text};
+use crate::{key_files::KeyFiles, server::ServerFacts, source::files::path_text};
 
 /// Patterns of files that are never part of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,7 @@ pub(super) struct OwnLogs {
     /// Base names; between them and the dot can be a dash and the name of a replication channel, in which the server
     /// writes a dot in another way.
     by_channel: Vec<String>,
+    keys: KeyFiles,
 }
 
 impl OwnLogs {
@@ -27,11 +28,10 @@ impl OwnLogs {
             let full = facts.resolved(path);
             full.strip_prefix(&datadir).ok().map(path_text)
         };
-        let mut logs = Self::default();
+        let mut logs = Self { keys: KeyFiles::of(facts), ..Self::default() };
         let paths = &facts.paths;
         let exact = [&paths.pid_file, &paths.log_error, &paths.general_log, &paths.slow_log];
-        // Keys are kept apart from what they open.
-        let exact = exact.into_iter().chain([&facts.encryption.key_file]).flatten().map(PathBuf::as_path);
+        let exact = exact.into_iter().flatten().map(PathBuf::as_path);
         logs.exact.extend(exact.chain([facts.identity.socket.as_path()]).filter_map(relative));
         if let Some(binlog) = &facts.binlog {
             logs.numbered.extend(relative(&binlog.basename));
@@ -67,6 +67,7 @@ impl OwnLogs {
             suffix.is_some_and(|(_, suffix)| is_log_suffix(suffix))
         };
         self.exact.iter().any(|exact| exact == path)
+            || self.keys.contains(path)
             || self.numbered.iter().chain(&self.by_channel).any(numbered)
             || self.by_channel.iter().any(by_channel)
             // Multi-source replication names its files after the connection.

@@ -31,6 +31,7 @@ mod consistency;
 pub(crate) mod encrypted;
 mod faults;
 mod generations;
+mod keys;
 
 /// A replica that has not stopped by itself is waited for: how much it has to catch up with is the machine's to say.
 const CATCH_UP_MAX: Duration = Duration::from_secs(900);

@@ -22,6 +22,7 @@ use crate::{
         copy::Buffers,
         files::{Entry, Stat, read_failed, walk},
         inventory::{Found, Rescan, TablespaceEntry, Verdict, each_path_once, keep_the_servers_names},
+        keys::leave_keys,
         outside::{OutsideFiles, number_system_files},
         plain::{Manner, PlainFile},
         redo::mariadb::FileNotes,
@@ -102,6 +103,7 @@ impl Capture<'_> {
     /// Everything in the data directory and wherever it points to.
     pub(super) fn list(&mut self, look: Look) -> Result<Listing> {
         let mut entries = walk(&self.options.datadir, &|path| self.layout.when(path) == When::Never)?;
+        leave_keys(&mut entries, self.facts, self.options);
         let mut tablespaces = Vec::new();
         let mut links = Vec::new();
         for entry in entries.values().filter(|entry| !entry.is_dir) {

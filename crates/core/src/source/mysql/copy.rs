@@ -20,6 +20,7 @@ use crate::{
         inventory::{
             Found, Rescan, Spaces, TablespaceEntry, Verdict, each_path_once, keep_the_servers_names,
         },
+        keys::leave_keys,
         outside::{OutsideFiles, number_system_files},
         plain::PlainFile,
         redo::mysql::IndexLoads,
@@ -77,6 +78,7 @@ impl Capture<'_> {
     pub(super) fn list(&mut self) -> Result<Listing> {
         let datadir = self.options.datadir.clone();
         let mut entries = walk(&datadir, &|path| self.layout.when(path) == When::Never)?;
+        leave_keys(&mut entries, self.facts, self.options);
         let mut tablespaces: Vec<_> = entries
             .values()
             .filter(|entry| !entry.is_dir)

@@ -1,0 +1,105 @@
+//! Files that open what is encrypted, where they lie below the data directory.
+//!
+//! A backup has none of them: who comes by a repository must not come by the keys to what is in it. A restore deletes none
+//! of them: the one in its target may be the only one.
+//!
+//! Known are those that the server's settings name, with what a keyring leaves beside them, and the configurations of
+//! keyring components: all but that of `component_keyring_file`, which only names a file, can hold a password or a token.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use crate::server::ServerFacts;
+
+/// What the configuration of a keyring component begins and ends with, and the one that holds no secret.
+const COMPONENT_CONFIG: (&str, &str) = ("component_keyring_", ".cnf");
+const PLAIN_CONFIG: &str = "component_keyring_file.cnf";
+/// MySQL's keyrings write this before they replace their file; a server that died meanwhile leaves it.
+const KEYRING_BACKUP: &str = ".backup";
+
+/// The files with keys of one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyFiles {
+    /// As the server names them, absolute.
+    named: Vec<PathBuf>,
+    /// Those below the data directory, relative to it.
+    below: Vec<PathBuf>,
+}
+
+impl KeyFiles {
+    /// Those that the server's settings name.
+    pub(crate) fn of(facts: &ServerFacts) -> Self {
+        let encryption = &facts.encryption;
+        let named = encryption.key_file.iter().chain(&encryption.more_key_files);
+        let named: Vec<_> = named.map(|path| facts.resolved(path)).collect();
+        let datadir = facts.resolved(Path::new(""));
+        let below = named.iter().filter_map(|path| path.strip_prefix(&datadir).ok());
+        let below = below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned);
+        Self { below: below.collect(), named }
+    }
+
+    /// As the server names them, absolute.
+    pub(crate) fn named(&self) -> &[PathBuf] {
+        &self.named
+    }
+
+    /// Those that the settings name below the data directory, relative to it.
+    pub(crate) fn below(&self) -> &[PathBuf] {
+        &self.below
+    }
+
+    /// Those that are in `datadir`, which is the server's as this process sees it.
+    pub(crate) fn found_in(&self, datadir: &Path) -> Vec<PathBuf> {
+        let listed = std::fs::read_dir(datadir).into_iter().flatten().flatten();
+        let names = listed.map(|entry| PathBuf::from(entry.file_name()));
+        let configs = names.filter(|name| name.to_str().is_some_and(|name| self.contains(name)));
+        let below = self.below.iter().filter(|path| datadir.join(path).exists()).cloned();
+        let found: BTreeSet<_> = below.chain(configs).collect();
+        found.into_iter().collect()
+    }
+
+    /// Whether the file at `path`, relative to the data directory, has keys, or is in a directory that has.
+    pub(crate) fn contains(&self, path: &str) -> bool {
+        let (begin, end) = COMPONENT_CONFIG;
+        let is_config =
+            !path.contains('/') && path.starts_with(begin) && path.ends_with(end) && path != PLAIN_CONFIG;
+        let original = path.strip_suffix(KEYRING_BACKUP).unwrap_or(path);
+        is_config
+            || [path, original]
+                .into_iter()
+                .any(|path| self.below.iter().any(|key| Path::new(path).starts_with(key)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Left are keys and what goes with them, and nothing that is called alike.
+    #[test]
+    fn keys_are_known() {
+        let below = ["keys", "sub/keyring", "okv"].map(PathBuf::from).to_vec();
+        let files = KeyFiles { named: Vec::new(), below };
+        for (path, has_keys) in [
+            ("keys", true),
+            ("keys.backup", true),
+            ("keys.txt", false),
+            ("keys2", false),
+            ("sub/keyring", true),
+            ("sub/keyring.backup", true),
+            ("sub/other", false),
+            ("keyring", false),
+            ("okv/ssl/key.pem", true),
+            ("component_keyring_file.cnf", false),
+            ("component_keyring_vault.cnf", true),
+            ("component_keyring_encrypted_file.cnf", true),
+            ("component_keyring_kmip/notes.cnf", false),
+            ("mysqld.my", false),
+            ("ibdata1", false),
+        ] {
+            assert_eq!(files.contains(path), has_keys, "{path}");
+        }
+    }
+}
