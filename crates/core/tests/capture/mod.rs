@@ -2,11 +2,15 @@
 //! it, becomes a replica at the position, and must then equal the source.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Sender, channel},
+    },
     thread::sleep,
     time::Duration,
 };
@@ -15,6 +19,7 @@ use holdfast_core::{
     Cancel, Result,
     event::{Event, Listener},
     physical::{CapturedRedo, REDO_ITEM},
+    points::set_hook,
     server::{Purpose, ServerFacts, Session},
     source::{
         CaptureOptions, Captured, FileId, FileSpec, Pages, Sink, Source, mariadb::MariaDbSource,
@@ -244,6 +249,44 @@ fn capture_with(
         Box::new(MySqlSource::new(connect, facts, session, capture))
     };
     source.capture(sink, listener, &Cancel::default())
+}
+
+/// Goes away when the thread that waits may go on.
+type Waiting = Sender<()>;
+
+thread_local! {
+    /// The point at which this thread waits, and who is told.
+    static AT_POINT: RefCell<Option<(&'static str, Sender<Waiting>)>> = const { RefCell::new(None) };
+}
+
+/// Runs `body`, and `action` whenever it passes the point `name` on its own thread.
+fn at_point<T: Send>(name: &'static str, action: impl Fn(), body: impl FnOnce() -> T + Send) -> T {
+    set_hook(|passed| {
+        AT_POINT.with_borrow(|waits| {
+            if let Some((name, tell)) = waits
+                && *name == passed
+            {
+                let (done, is_done) = channel();
+                tell.send(done).unwrap();
+                // Ends when the other side has dropped it.
+                let _ = is_done.recv();
+            }
+        });
+    });
+    let (tell, passings) = channel();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(move || {
+            AT_POINT.set(Some((name, tell)));
+            let result = body();
+            AT_POINT.set(None);
+            result
+        });
+        for done in passings {
+            action();
+            drop(done);
+        }
+        running.join().unwrap()
+    })
 }
 
 fn unhex(text: &str) -> Vec<u8> {

@@ -10,8 +10,9 @@
 //! 4. `FLUSH TABLES … WITH READ LOCK` on the tables of other engines: copy what has changed;
 //! 5. `log_status`: position and end LSN together; release; cut the redo exactly there.
 //!
-//! Where the redo is encrypted, neither load records can be found nor its last block be cut: then step 3 comes before
-//! step 2, and what the last block has beyond the position is restored, too.
+//! Where the redo is encrypted, neither load records can be found nor deletions of files, nor its last block be cut: then
+//! the lock of step 3 comes before step 1, and what the last block has beyond the position is restored, too. IMPORT ends
+//! with a checkpoint (verified on 9.7.4), so the redo from then on has no deletion of a file that came back.
 
 use holdfast_formats::Lsn;
 
@@ -25,7 +26,7 @@ use super::{
     not_this_server,
     page_reader::ReadMode,
     questions::Questions,
-    redo::mysql::Follower,
+    redo::{self, mysql::Follower},
     spool::Spool,
 };
 use crate::{
@@ -89,6 +90,11 @@ impl Source for MySqlSource {
         status::refuse_gaps(&self.facts, &channels)?;
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
+        let is_encrypted = self.facts.encryption.redo || redo::mysql::is_encrypted(&self.options.redo_dir)?;
+        let lock = match is_encrypted {
+            true => Some(stop::lock_for_the_copy(&self.connect, &self.options, listener)?),
+            false => None,
+        };
         let alter_instance_count = self.questions.ask(status::alter_instance_count)?;
         // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on.
         let consumer = RedoConsumer::register(&self.connect)?;
@@ -96,12 +102,14 @@ impl Source for MySqlSource {
         let listed = self.questions.ask(|session| {
             session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
         })?;
-        let encrypted = self.facts.encryption.redo;
-        let follower = Follower::start(&self.options.redo_dir, spool, encrypted, || {
+        let follower = Follower::start(&self.options.redo_dir, spool, is_encrypted, || {
             index_ids::highest(&self.facts, &self.options, mode).map(|highest: u64| highest.max(listed))
         })?;
-        let redo = self.questions.ask(MySqlRedoStatus::read)?;
-        if follower.begin().log_uuid != redo.uuid {
+        if follower.begin().encrypted != is_encrypted {
+            return Err(redo::mysql::encryption_switched_on());
+        }
+        let status = self.questions.ask(MySqlRedoStatus::read)?;
+        if follower.begin().log_uuid != status.uuid {
             return Err(not_this_server(&self.options.redo_dir));
         }
         let observer = Session::open(&self.connect, Purpose::Monitor)?;
@@ -137,10 +145,6 @@ impl Source for MySqlSource {
                 listener,
                 questions: &mut self.questions,
             };
-            let lock = match follower.begin().encrypted {
-                true => Some(capture.lock_for_the_copy(&self.connect)?),
-                false => None,
-            };
             listener.event(Event::Phase { name: "copy" });
             capture.copy_while_the_server_writes()?;
             point("backup.copied");
@@ -155,12 +159,12 @@ impl Source for MySqlSource {
             Ok::<_, Error>((position, stats))
         })?;
         let begin = follower.begin().clone();
-        let redo = follower.finish(Lsn(position.lsn), stop::REDO_WAIT)?;
+        let captured = follower.finish(Lsn(position.lsn), stop::REDO_WAIT)?;
         point("backup.redo.finished");
-        let position = stop::as_precise_as(position, &redo);
+        let position = stop::as_precise_as(position, &captured);
         stats.count(&counters);
-        stats.redo_bytes = redo.keep_bytes;
-        super::redo::send(&redo.spool, redo.keep_bytes, &redo.last_block, sink)?;
+        stats.redo_bytes = captured.keep_bytes;
+        redo::send(&captured.spool, captured.keep_bytes, &captured.last_block, sink)?;
         Ok(Captured {
             facts: self.facts.clone(),
             redo: stop::describe_redo(&begin, &position),

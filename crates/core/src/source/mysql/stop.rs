@@ -7,7 +7,7 @@ use holdfast_formats::SpaceId;
 use super::Capture;
 use crate::{
     error::{Error, ErrorKind, Result},
-    event::Event,
+    event::{Event, Listener},
     physical::{CapturedRedo, Position, Precision},
     points::point,
     server::{
@@ -16,6 +16,7 @@ use crate::{
         status::{self, MySqlPosition, MySqlRedoStatus, ReplicaChannel, TablespaceRow},
     },
     source::{
+        CaptureOptions,
         attempt::{Stopped, granted},
         imported::Imported,
         inventory::{Spaces, TablespaceEntry},
@@ -26,33 +27,37 @@ use crate::{
 /// The redo reader is behind by milliseconds; much more means that the disk is stuck.
 pub(super) const REDO_WAIT: Duration = Duration::from_secs(30);
 
+/// Blocks definitions for the whole capture, whatever `--ddl-lock-max` says: bulk loads of indexes and deletions of files
+/// cannot be found in encrypted redo, so there may be none.
+pub(super) fn lock_for_the_copy(
+    connect: &ConnectOptions,
+    options: &CaptureOptions,
+    listener: &dyn Listener,
+) -> Result<InstanceLock> {
+    let limits = LockLimits { held_max: None, ..options.stage_limits() };
+    let mut lock = InstanceLock::open(connect, limits)?;
+    for _ in 0..options.lock_tries {
+        if lock.try_lock()? == Attempt::Granted {
+            listener.event(Event::Warning {
+                text: "the redo log is encrypted, so builds of indexes cannot be seen in it: definitions of tables \
+                       cannot be changed until the copy ends (LOCK INSTANCE FOR BACKUP)"
+                    .to_owned(),
+            });
+            return Ok(lock);
+        }
+    }
+    Err(Error::new(ErrorKind::Server, "LOCK INSTANCE FOR BACKUP was not granted in time").hinted(
+        "the redo log is encrypted, so no definition of a table may change during the copy, and one is being \
+         changed: see SHOW PROCESSLIST",
+    ))
+}
+
 impl Capture<'_> {
     fn note_locks(&mut self, locks: &[LockRecord]) {
         for lock in locks {
             lock.report(self.listener);
         }
         self.stats.locks.extend_from_slice(locks);
-    }
-
-    /// Blocks definitions for the whole copy, whatever `--ddl-lock-max` says: bulk loads of indexes cannot be found in
-    /// encrypted redo, so there may be none.
-    pub(super) fn lock_for_the_copy(&self, connect: &ConnectOptions) -> Result<InstanceLock> {
-        let limits = LockLimits { held_max: None, ..self.options.stage_limits() };
-        let mut lock = InstanceLock::open(connect, limits)?;
-        for _ in 0..self.options.lock_tries {
-            if lock.try_lock()? == Attempt::Granted {
-                self.listener.event(Event::Warning {
-                    text: "the redo log is encrypted, so builds of indexes cannot be seen in it: definitions of tables \
-                           cannot be changed until the copy ends (LOCK INSTANCE FOR BACKUP)"
-                        .to_owned(),
-                });
-                return Ok(lock);
-            }
-        }
-        Err(Error::new(ErrorKind::Server, "LOCK INSTANCE FOR BACKUP was not granted in time").hinted(
-            "the redo log is encrypted, so no definition of a table may change during the copy, and one is being \
-             changed: see SHOW PROCESSLIST",
-        ))
     }
 
     /// Steps 3 to 5 of the order in [`super`], tried again when a lock is not to be had or held too long. `held`: the

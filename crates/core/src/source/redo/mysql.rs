@@ -55,6 +55,17 @@ pub struct Follower {
     start: Start,
 }
 
+/// Whether some of the redo in `dir` may be encrypted.
+pub fn is_encrypted(dir: &Path) -> Result<bool> {
+    Ok(Log::open(dir)?.1.encrypted)
+}
+
+/// What cannot be seen in encrypted redo was not guarded against.
+#[must_use]
+pub fn encryption_switched_on() -> Error {
+    Error::failed("encryption of the redo log was switched on during the backup")
+}
+
 /// Where the capture begins.
 #[derive(Clone, Debug)]
 pub struct Start {
@@ -403,9 +414,7 @@ impl Log {
             let searched = if self.encrypted { Ok(()) } else { search() };
             // A bulk build of an index that is not seen would make a backup that cannot be recovered; an import, one that
             // lacks rows.
-            searched.map_err(|cause| {
-                Error::failed("encryption of the redo log was switched on during the backup").caused_by(cause)
-            })?;
+            searched.map_err(|cause| encryption_switched_on().caused_by(cause))?;
             {
                 let mut state = lock(state);
                 loads.into_iter().for_each(|load| state.loads.note(load));
