@@ -100,7 +100,7 @@ fn make(datadir: &Path, count: usize, schemas: usize) {
         fs::write(table.with_extension("frm"), b"definition").unwrap();
         fs::write(table.with_extension("ibd"), [0; 0]).unwrap();
     }
-    let found = walk(datadir, &|_| false).unwrap();
+    let found = walk(datadir, &|_, _| false).unwrap();
     for (number, table) in (1..).zip(tables(&found)) {
         fs::write(table.entry.real, first_page(number)).unwrap();
     }
@@ -112,15 +112,15 @@ fn main() {
     let dir = tempfile::tempdir().unwrap();
     make(dir.path(), count, schemas);
     std::thread::sleep(Duration::from_millis(50));
-    let mut inventory = pretend_copies(&walk(dir.path(), &|_| false).unwrap());
-    let written = tables(&walk(dir.path(), &|_| false).unwrap()).into_iter().step_by(WRITTEN_EVERY);
+    let mut inventory = pretend_copies(&walk(dir.path(), &|_, _| false).unwrap());
+    let written = tables(&walk(dir.path(), &|_, _| false).unwrap()).into_iter().step_by(WRITTEN_EVERY);
     for table in written {
         let page = fs::read(&table.entry.real).unwrap();
         fs::write(&table.entry.real, page).unwrap();
     }
     for look in 1..=5 {
         let begin = Instant::now();
-        let found = walk(dir.path(), &|_| false).unwrap();
+        let found = walk(dir.path(), &|_, _| false).unwrap();
         let walked = begin.elapsed();
         let now = tables(&found);
         let rescan = inventory.rescan(Flavor::MariaDb, &Nowhere, now, READERS, &|_| Verdict::Keep).unwrap();

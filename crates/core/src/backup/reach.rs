@@ -19,7 +19,7 @@ use crate::{
     server::{Purpose, ServerFacts, Session, TableInventory, facts::Identity, grants, stale},
     source::{
         CaptureOptions, Source,
-        files::walk,
+        files::{Skip, walk},
         mariadb::{self, MariaDbSource},
         mysql::{self, MySqlSource},
         options::map_path,
@@ -122,14 +122,14 @@ fn default_name(facts: &ServerFacts) -> Result<SourceName> {
 
 /// Size of everything below the data directory that a backup copies; fails if it is not there or not ours to read.
 fn readable_bytes(datadir: &Path, facts: &ServerFacts) -> Result<u64> {
-    let skip: Box<dyn Fn(&str) -> bool> = match facts.flavor() {
+    let skip: Box<Skip<'_>> = match facts.flavor() {
         Flavor::MariaDb => {
             let layout = mariadb::Layout::new(facts);
-            Box::new(move |path| layout.skips(path))
+            Box::new(move |path, is_dir| layout.skips(path, is_dir))
         }
         Flavor::MySql => {
             let layout = mysql::Layout::new(facts);
-            Box::new(move |path| layout.skips(path))
+            Box::new(move |path, is_dir| layout.skips(path, is_dir))
         }
     };
     let found = walk(datadir, &*skip).map_err(|error| {

@@ -195,9 +195,12 @@ struct Name {
     linked: bool,
 }
 
+/// Tells, of a path and whether it is a directory, that it is not looked into.
+pub type Skip<'a> = dyn Fn(&str, bool) -> bool + 'a;
+
 /// Everything below `datadir`, by path. Links are followed, so that a linked schema or table file is found; sockets,
-/// pipes and devices are left out. `skip` tells which paths are not looked into. No file is opened.
-pub fn walk(datadir: &Path, skip: &dyn Fn(&str) -> bool) -> Result<BTreeMap<String, Entry>> {
+/// pipes and devices are left out, and what `skip` says. No file is opened.
+pub fn walk(datadir: &Path, skip: &Skip<'_>) -> Result<BTreeMap<String, Entry>> {
     let root =
         datadir.canonicalize().context(format_args!("open the data directory {}", datadir.display()))?;
     let mut found = BTreeMap::new();
@@ -226,12 +229,7 @@ pub fn walk(datadir: &Path, skip: &dyn Fn(&str) -> bool) -> Result<BTreeMap<Stri
 }
 
 /// Adds the names in one directory.
-fn list(
-    below: Below,
-    skip: &dyn Fn(&str) -> bool,
-    listed: &mut Vec<Listed>,
-    names: &mut Vec<Name>,
-) -> Result<()> {
+fn list(below: Below, skip: &Skip<'_>, listed: &mut Vec<Listed>, names: &mut Vec<Name>) -> Result<()> {
     let Below { prefix, dir, outside, mut above } = below;
     let open =
         File::open(&dir).and_then(|handle| Ok((Inode::of(&handle)?, handle, std::fs::read_dir(&dir)?)));
@@ -251,8 +249,10 @@ fn list(
             .hinted("move files that are not the server's out of the data directory"));
         };
         let path = if prefix.is_empty() { text.to_owned() } else { format!("{prefix}/{text}") };
-        if !skip(&path) {
-            let linked = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        let kind = entry.file_type().ok();
+        let linked = kind.is_some_and(|kind| kind.is_symlink());
+        let is_dir = if linked { entry.path().is_dir() } else { kind.is_some_and(|kind| kind.is_dir()) };
+        if !skip(&path, is_dir) {
             names.push(Name { listed: listed.len(), path, name, linked });
         }
     }
@@ -395,7 +395,7 @@ mod tests {
             std::os::unix::fs::symlink(to, dir.path().join(name)).unwrap();
         }
         std::os::unix::fs::symlink(elsewhere.path(), elsewhere.path().join("again")).unwrap();
-        let found = walk(dir.path(), &|_| false).unwrap();
+        let found = walk(dir.path(), &|_, _| false).unwrap();
         let files: Vec<_> = found.values().filter(|entry| !entry.is_dir).map(|entry| &entry.path).collect();
         assert_eq!(files, ["linked/t.ibd"]);
     }
@@ -422,11 +422,11 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("elsewhere")).unwrap();
         std::fs::write(dir.path().join("elsewhere/t.MYD"), b"x").unwrap();
         std::os::unix::fs::symlink(dir.path().join("elsewhere/t.MYD"), data.join("db/t.MYD")).unwrap();
-        let found = walk(&data, &|_| false).unwrap();
+        let found = walk(&data, &|_, _| false).unwrap();
         assert_eq!(found.keys().collect::<Vec<_>>(), ["db", "db/t.MYD"]);
         assert!(found["db/t.MYD"].outside && !found["db"].outside);
         std::os::unix::fs::symlink(dir.path().join("nowhere"), data.join("db/u.MYD")).unwrap();
-        let error = walk(&data, &|_| false).unwrap_err().to_string();
+        let error = walk(&data, &|_, _| false).unwrap_err().to_string();
         assert!(error.contains("db/u.MYD"), "{error}");
     }
 }

@@ -464,7 +464,7 @@ mod tests {
         }
         sleep(Duration::from_millis(50));
         let list = || -> Vec<_> {
-            let found = walk(dir.path(), &|_| false).unwrap();
+            let found = walk(dir.path(), &|_, _| false).unwrap();
             found.into_values().map(|entry| TablespaceEntry::new(entry, Role::Tablespace)).collect()
         };
         let mut inventory = Inventory::default();

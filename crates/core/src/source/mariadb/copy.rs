@@ -102,7 +102,7 @@ impl Capture<'_> {
 
     /// Everything in the data directory and wherever it points to.
     pub(super) fn list(&mut self, look: Look) -> Result<Listing> {
-        let mut entries = walk(&self.options.datadir, &|path| self.layout.when(path) == When::Never)?;
+        let mut entries = walk(&self.options.datadir, &|path, is_dir| self.layout.skips(path, is_dir))?;
         leave_keys(&mut entries, self.facts, self.options);
         let mut tablespaces = Vec::new();
         let mut links = Vec::new();

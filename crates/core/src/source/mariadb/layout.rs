@@ -1,5 +1,7 @@
 //! What lies in a MariaDB data directory: which files are copied when, and which are left.
 
+use holdfast_formats::table_name;
+
 use crate::{
     server::ServerFacts,
     source::{
@@ -50,10 +52,12 @@ impl Layout {
         Self { own_logs: OwnLogs::of(facts) }
     }
 
-    /// Whether `path` is no part of a backup.
+    /// Whether `path` is no part of a backup. A directory that can be a schema is one, whatever a file of that name
+    /// would be: nothing keeps anybody from a schema called `ib_buffer_pool`.
     #[must_use]
-    pub fn skips(&self, path: &str) -> bool {
-        self.when(path) == When::Never
+    pub fn skips(&self, path: &str, is_dir: bool) -> bool {
+        let is_schema = is_dir && table_name::decode(path).is_some();
+        !is_schema && self.when(path) == When::Never
     }
 
     /// When `path` is copied.
@@ -144,5 +148,7 @@ mod tests {
         ] {
             assert_eq!(layout.when(path), when, "{path}");
         }
+        assert!(layout.skips("ib_buffer_pool", false) && !layout.skips("ib_buffer_pool", true));
+        assert!(layout.skips("#rocksdb", true) && layout.skips("lost+found", true));
     }
 }

@@ -195,7 +195,7 @@ impl Capture<'_> {
     /// Under the commit lock: tables of the server's own, the DDL log, and the Aria log to its end, last.
     fn copy_tails(&mut self) -> Result<()> {
         // Not the whole tree: that would take long where there are many tables.
-        let found = walk(&self.options.datadir, &|path| {
+        let found = walk(&self.options.datadir, &|path, _| {
             path != "mysql" && !matches!(self.layout.when(path), When::Late(_) | When::AriaLog)
         })?;
         let outside = self.outside()?.aria;

@@ -77,7 +77,7 @@ impl Capture<'_> {
     /// Everything in the data directory, and the tablespaces that the server has elsewhere.
     pub(super) fn list(&mut self) -> Result<Listing> {
         let datadir = self.options.datadir.clone();
-        let mut entries = walk(&datadir, &|path| self.layout.when(path) == When::Never)?;
+        let mut entries = walk(&datadir, &|path, is_dir| self.layout.skips(path, is_dir))?;
         leave_keys(&mut entries, self.facts, self.options);
         let mut tablespaces: Vec<_> = entries
             .values()

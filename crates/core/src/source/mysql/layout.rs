@@ -1,5 +1,7 @@
 //! What lies in a MySQL data directory: which files are copied when, and which are left.
 
+use holdfast_formats::table_name;
+
 use crate::{
     server::ServerFacts,
     source::{
@@ -41,10 +43,12 @@ impl Layout {
         Self { own_logs: OwnLogs::of(facts) }
     }
 
-    /// Whether `path` is no part of a backup.
+    /// Whether `path` is no part of a backup. A directory that can be a schema is one, whatever a file of that name
+    /// would be: nothing keeps anybody from a schema called `ib_buffer_pool`.
     #[must_use]
-    pub fn skips(&self, path: &str) -> bool {
-        self.when(path) == When::Never
+    pub fn skips(&self, path: &str, is_dir: bool) -> bool {
+        let is_schema = is_dir && table_name::decode(path).is_some();
+        !is_schema && self.when(path) == When::Never
     }
 
     /// When `path` is copied.
@@ -121,5 +125,7 @@ mod tests {
         ] {
             assert_eq!(layout.when(path), when, "{path}");
         }
+        assert!(layout.skips("ibtmp7", false) && !layout.skips("ibtmp7", true));
+        assert!(layout.skips("#innodb_redo", true) && layout.skips("lost+found", true));
     }
 }
