@@ -123,10 +123,7 @@ pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
 
 /// `innodb_data_file_path` with every file in the data directory.
 fn at_home(data_file_path: &str) -> String {
-    let home = |file: &str| match file.rsplit_once('/') {
-        Some((_, name)) if file.starts_with('/') => name.to_owned(),
-        _ => file.to_owned(),
-    };
+    let home = |file: &str| file.rsplit_once('/').map_or(file, |(_, name)| name).to_owned();
     data_file_path.split(';').map(home).collect::<Vec<_>>().join(";")
 }
 
@@ -386,7 +383,7 @@ mod tests {
     fn system_tablespaces() {
         for (path, home) in [
             ("ibdata1:12M:autoextend", "ibdata1:12M:autoextend"),
-            ("sub/ibdata1:12M", "sub/ibdata1:12M"),
+            ("sub/ibdata1:12M", "ibdata1:12M"),
             (
                 "/a/ibdata1:10M;/b/c/ibdata2:50M:autoextend:max:2G",
                 "ibdata1:10M;ibdata2:50M:autoextend:max:2G",

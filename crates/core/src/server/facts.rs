@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use holdfast_formats::Flavor;
@@ -324,12 +324,19 @@ impl ServerFacts {
         self.version.flavor
     }
 
-    /// A directory or file of the server's options as an absolute path: relative ones begin at the data directory.
+    /// A directory or file of the server's options as an absolute path: relative ones begin at the data directory, and
+    /// may lead out of it.
     #[must_use]
     pub fn resolved(&self, path: &Path) -> PathBuf {
-        let joined = self.paths.datadir.join(path);
-        // `./` in the middle would make equal paths look different.
-        joined.components().collect()
+        let mut resolved = PathBuf::new();
+        for component in self.paths.datadir.join(path).components() {
+            // In a path that is absolute `..` never stands first. Equal paths must not look different.
+            match component {
+                Component::ParentDir => drop(resolved.pop()),
+                component => resolved.push(component),
+            }
+        }
+        resolved
     }
 
     /// Where the redo log is.
