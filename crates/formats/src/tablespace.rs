@@ -12,6 +12,10 @@ const FLAGS: usize = HEADER + 16;
 /// Bytes of page 0 that [`Geometry::parse`] needs.
 pub const PREFIX_BYTES_MIN: usize = FLAGS + 4;
 
+/// MariaDB's algorithms of page compression, from number 1 on (`PAGE_ZLIB_ALGORITHM` and so on). All but the first come
+/// from plugins, called `provider_` and the algorithm.
+pub const COMPRESSION_ALGORITHMS: [&str; 6] = ["zlib", "lz4", "lzo", "lzma", "bzip2", "snappy"];
+
 /// The format of one tablespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
@@ -139,6 +143,14 @@ impl Geometry {
             Flavor::MariaDb => self.flags & mariadb::PAGE_COMPRESSION != 0,
             Flavor::MySql => false,
         }
+    }
+
+    /// The algorithm of MariaDB's page compression, as `innodb_compression_algorithm` names it. `None` where pages are
+    /// not compressed, and where the flags do not tell: before `full_crc32` each page may have been compressed by another.
+    pub fn compression_algorithm(&self) -> Option<&'static str> {
+        let numbered = self.full_crc32().then_some((self.flags & mariadb::FULL_CRC32_ALGORITHM) >> 5)?;
+        let name = COMPRESSION_ALGORITHMS.get(usize::try_from(numbered).ok()?.checked_sub(1)?)?;
+        Some(name)
     }
 
     /// Whether pages may be encrypted. MySQL has a flag for it. MariaDB keeps its encryption metadata behind the
@@ -270,6 +282,11 @@ mod tests {
         assert!(!old.full_crc32() && old.page_compressed() && !old.row_compressed());
         let zip = Geometry::new(MariaDb, SpaceId(1), 0x29).unwrap();
         assert!(!zip.full_crc32() && !zip.page_compressed() && zip.row_compressed());
+
+        let algorithm = |flags| Geometry::new(MariaDb, SpaceId(1), flags).unwrap().compression_algorithm();
+        assert_eq!(algorithm(0x35), Some("zlib"));
+        assert_eq!(algorithm(0xd5), Some("snappy"));
+        assert_eq!([0x15, 0xf5, 0x10021, 0x29].map(algorithm), [None; 4]);
     }
 
     #[test]

@@ -5,10 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use holdfast_formats::Flavor;
+use holdfast_formats::{
+    Flavor,
+    tablespace::{COMPRESSION_ALGORITHMS, Geometry},
+};
 use holdfast_repo::{
     columns::PageEntry,
-    item::{FileRole, Item, ItemPath, leaf_count},
+    item::{FileRole, Item, ItemPath, Tablespace, leaf_count},
 };
 use serde::Serialize;
 
@@ -321,6 +324,8 @@ struct Planner<'a> {
     aria_logs: Vec<ItemPath>,
     pointers: Vec<(Pointer, PathBuf)>,
     mapped: Vec<PathBuf>,
+    /// MariaDB: plugins that the server needs to read compressed pages.
+    providers: BTreeSet<String>,
     /// Everything that may stay in the target: `true` for directories.
     keep: BTreeMap<ItemPath, bool>,
 }
@@ -345,11 +350,13 @@ impl<'a> Planner<'a> {
             aria_logs: Vec::new(),
             pointers: Vec::new(),
             mapped: Vec::new(),
+            providers: BTreeSet::new(),
             keep: BTreeMap::new(),
         })
     }
 
     fn add(&mut self, item: &Item) -> Result<()> {
+        self.note_providers(item);
         match self.layout.decide(item)? {
             Decision::Redo => {}
             Decision::Dropped(why) => {
@@ -398,6 +405,26 @@ impl<'a> Planner<'a> {
                 Err(Error::new(ErrorKind::Usage, text).hinted("is this the data directory? if so, remove it"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Without its provider a server cannot recover a compressed table. Where the file does not tell which that is, it
+    /// can be any that the source had.
+    fn note_providers(&mut self, item: &Item) {
+        let server = &self.opened.server;
+        let geometry = |tablespace: Tablespace| {
+            Geometry::new(server.version.flavor, tablespace.space, tablespace.flags).ok()
+        };
+        let Some(geometry) = item.tablespace.and_then(geometry).filter(Geometry::page_compressed) else {
+            return;
+        };
+        let told = geometry.compression_algorithm();
+        for algorithm in &COMPRESSION_ALGORITHMS[1..] {
+            let provider = format!("provider_{algorithm}");
+            let had = || server.plugins.iter().any(|plugin| plugin.name == provider);
+            if told == Some(*algorithm) || told.is_none() && had() {
+                self.providers.insert(provider);
+            }
         }
     }
 
@@ -593,6 +620,7 @@ impl<'a> Planner<'a> {
 
     fn server_options(&self) -> Vec<String> {
         let mut options = super::prepare::format_options(&self.opened.server);
+        options.extend(self.providers.iter().map(|provider| format!("--plugin-load-add={provider}")));
         let told: Vec<_> = self
             .pointers
             .iter()
@@ -601,7 +629,7 @@ impl<'a> Planner<'a> {
                 self.options.maps.iter().map(|(_, to)| to).find(|to| goes_to.starts_with(to))
             })
             .map(|to| to.display().to_string())
-            .collect::<std::collections::BTreeSet<_>>()
+            .collect::<BTreeSet<_>>()
             .into_iter()
             .collect();
         if self.opened.server.version.flavor == Flavor::MySql && !told.is_empty() {
