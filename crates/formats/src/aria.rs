@@ -29,13 +29,14 @@ pub fn control_uuid(file: &[u8]) -> Option<Uuid> {
     uuid.try_into().ok().map(Uuid)
 }
 
-/// An `aria_log_control` as it was, but for the number of the newest log, which is at least `newest_log`: recovery reads
-/// no log beyond it. `None` if `file` is no whole control file.
+/// An `aria_log_control` as it was, but for the number of the newest log, beyond which recovery reads none: the last of
+/// those that follow on the one it names without a gap, by `has_log`. A number beyond a gap is not of this server's logs.
+/// `None` if `file` is no whole control file.
 ///
 /// The file: what was settled when it was made, with the lengths of both parts at 20 and 22, then a CRC-32 of the rest,
 /// the LSN of the last checkpoint (3 bytes number of the log, 4 bytes offset), the number of the newest log, and more;
 /// all little-endian.
-pub fn control_with_newest_log(file: &[u8], newest_log: u32) -> Option<Vec<u8>> {
+pub fn control_with_newest_log(file: &[u8], has_log: impl Fn(u32) -> bool) -> Option<Vec<u8>> {
     const MADE_BYTES_AT: usize = 20;
     const REST_BYTES_AT: usize = 22;
     const LOG_AT: usize = 4 + 7;
@@ -49,7 +50,10 @@ pub fn control_with_newest_log(file: &[u8], newest_log: u32) -> Option<Vec<u8>> 
         return None;
     }
     let number = content.get_mut(LOG_AT - 4..)?.first_chunk_mut::<4>()?;
-    let newest = u32::from_le_bytes(*number).max(newest_log);
+    let mut newest = u32::from_le_bytes(*number);
+    while let Some(next) = newest.checked_add(1).filter(|next| has_log(*next)) {
+        newest = next;
+    }
     *number = newest.to_le_bytes();
     *crc = crc32fast::hash(content).to_le_bytes();
     Some(changed)
@@ -298,12 +302,12 @@ mod tests {
             file(b"\x1e\xe9\x19\x69\x01\x00\x00\x67\x4c\x06\x00\x01\x00\x00\x00\xe3\x00\x00\x00\x00\x00\x00");
         let later =
             file(b"\x5d\x23\xac\x81\x01\x00\x00\x67\x4c\x06\x00\x07\x00\x00\x00\xe3\x00\x00\x00\x00\x00\x00");
-        assert_eq!(control_with_newest_log(&first, 7).unwrap(), later);
-        assert_eq!(control_with_newest_log(&later, 3).unwrap(), later);
-        assert_eq!(control_with_newest_log(&first[..51], 7), None);
+        assert_eq!(control_with_newest_log(&first, |log| log <= 7 || log == 100).unwrap(), later);
+        assert_eq!(control_with_newest_log(&later, |log| log <= 3).unwrap(), later);
+        assert_eq!(control_with_newest_log(&first[..51], |_| false), None);
         let mut torn = first.clone();
         torn[40] ^= 1;
-        assert_eq!(control_with_newest_log(&torn, 7), None);
+        assert_eq!(control_with_newest_log(&torn, |_| false), None);
     }
 
     proptest! {
@@ -311,7 +315,7 @@ mod tests {
         fn any_bytes_give_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..400), page_no: u32) {
             let _ = AriaTable::parse(&bytes);
             control_uuid(&bytes);
-            control_with_newest_log(&bytes, page_no);
+            control_with_newest_log(&bytes, |log| log == page_no);
             is_log(&bytes);
             let mut head = head();
             head[0x107..0x107 + bytes.len().min(100)].copy_from_slice(&bytes[..bytes.len().min(100)]);

@@ -3,7 +3,12 @@
 //! Recovery begins at the checkpoint that it names and ends with the newest log that it names. So the backup's has the
 //! checkpoint from before any Aria table was copied, and the newest of the logs that were copied last.
 
-use std::{collections::BTreeMap, io, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::Path,
+    time::Duration,
+};
 
 use holdfast_formats::aria::control_with_newest_log;
 
@@ -24,7 +29,7 @@ const READS_MAX: u32 = 50;
 pub(super) fn read_control(entry: &Entry) -> Result<Option<(Entry, Vec<u8>)>> {
     for _ in 0..READS_MAX {
         match std::fs::read(&entry.real) {
-            Ok(bytes) if control_with_newest_log(&bytes, 0).is_some() => {
+            Ok(bytes) if control_with_newest_log(&bytes, |_| false).is_some() => {
                 return Ok(Some((entry.clone(), bytes)));
             }
             Ok(_) => std::thread::sleep(Duration::from_millis(5)),
@@ -48,10 +53,10 @@ pub(super) fn index_of<'a>(entry: &'a Entry, listed: &'a BTreeMap<String, Entry>
 }
 
 impl Capture<'_> {
-    /// Sends the control file that belongs to the Aria logs up to `newest_log`.
-    pub(super) fn send_aria_control(&mut self, newest_log: u32) -> Result<()> {
+    /// Sends the control file that belongs to the Aria logs of these numbers.
+    pub(super) fn send_aria_control(&mut self, logs: &BTreeSet<u32>) -> Result<()> {
         let Some((entry, bytes)) = &self.aria_control else { return Ok(()) };
-        let bytes = control_with_newest_log(bytes, newest_log)
+        let bytes = control_with_newest_log(bytes, |log| logs.contains(&log))
             .ok_or_else(|| Error::failed(format!("{} cannot be read", entry.path)))?;
         let metadata = std::fs::metadata(&entry.real).map_err(|error| read_failed(&entry.real, error))?;
         let file = self.copier.context.made(entry, Role::AriaControl, &bytes)?;

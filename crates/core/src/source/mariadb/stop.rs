@@ -221,8 +221,8 @@ impl Capture<'_> {
                 context.end(copied)?;
             }
         }
-        let newest_log = logs.iter().filter_map(|entry| aria::log_number(&entry.path)).max();
-        self.send_aria_control(newest_log.unwrap_or(0))
+        let numbers = logs.iter().filter_map(|entry| aria::log_number(&entry.path)).collect();
+        self.send_aria_control(&numbers)
     }
 }
 
