@@ -99,6 +99,19 @@ impl InstanceLock {
         Ok(attempt)
     }
 
+    /// Which of `tables` the server cannot open, and why: crashed ones, merge tables without all their parts.
+    pub fn not_to_be_opened(&self, tables: &[TableName]) -> Result<Vec<(TableName, SqlError)>, SqlError> {
+        let mut broken = Vec::new();
+        for table in tables {
+            match self.held.rows(&format!("SELECT 1 FROM {} LIMIT 0", table.quoted())) {
+                Err(error) if error.code().is_none() => return Err(error),
+                Err(error) if !error.is_lock_timeout() => broken.push((table.clone(), error)),
+                _ => {}
+            }
+        }
+        Ok(broken)
+    }
+
     fn attempt(&mut self, statement: &str, name: &'static str) -> Result<Attempt, SqlError> {
         let asked_at = Instant::now();
         match self.held.exec(statement) {

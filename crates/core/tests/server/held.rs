@@ -197,6 +197,33 @@ fn instance_lock() {
     assert!(lock.release().is_err());
 }
 
+/// MySQL: a table that the server cannot open fails the lock of all, is told from the others, and costs nothing else.
+#[test]
+fn tables_that_cannot_be_opened() {
+    let server = start(ServerKind::MySql97);
+    server
+        .exec_all([
+            "CREATE DATABASE d",
+            "CREATE TABLE d.m (i INT) ENGINE=MyISAM",
+            "CREATE TABLE d.n LIKE d.m",
+            "CREATE TABLE d.merged (i INT) ENGINE=MERGE UNION=(d.n)",
+            "DROP TABLE d.n",
+        ])
+        .unwrap();
+    let tables = ["merged", "m"].map(|table| TableName { schema: "d".into(), table: table.into() });
+    let mut lock = InstanceLock::open(&options(&server), unlimited()).unwrap();
+    granted(lock.try_lock().unwrap());
+    lock.try_lock_tables(&tables, None).unwrap_err();
+    assert!(!passes(&server, "CREATE TABLE d.x (i INT)"), "the instance is still locked");
+    let broken = lock.not_to_be_opened(&tables).unwrap();
+    let [(table, why)] = &broken[..] else { panic!("{broken:?}") };
+    assert!(*table == tables[0] && why.code() == Some(1168), "{broken:?}");
+    granted(lock.try_lock_tables(&tables[1..], None).unwrap());
+    assert!(!passes(&server, "INSERT INTO d.m VALUES (1)") && !passes(&server, "CREATE TABLE d.x (i INT)"));
+    lock.release().unwrap();
+    assert!(passes(&server, "INSERT INTO d.m VALUES (1)"));
+}
+
 /// MySQL: there is one redo consumer; it can be advanced, not taken twice, and goes with its session.
 #[test]
 fn redo_consumer() {

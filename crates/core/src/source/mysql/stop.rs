@@ -120,10 +120,7 @@ impl Capture<'_> {
         let tables = lock.session().with(tables_of_other_engines)?;
         let imported = self.settle(lock, &tables)?;
         self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
-        granted(
-            lock.try_lock_tables(&tables, Some(self.options.lock_max))?,
-            "FLUSH TABLES .. WITH READ LOCK",
-        )?;
+        granted(self.lock_tables(lock, tables)?, "FLUSH TABLES .. WITH READ LOCK")?;
         point("backup.tables.locked");
         let mut listing = self.list()?;
         if let Some(imported) = imported {
@@ -167,6 +164,29 @@ impl Capture<'_> {
             gtid: Some(status.gtid_executed).filter(|gtid| !gtid.is_empty()),
             replica_of: unmoved.into_iter().map(Into::into).collect(),
         })
+    }
+
+    /// Closes the tables of other engines to writes. Those that the server cannot open are closed already.
+    fn lock_tables(
+        &self,
+        lock: &mut InstanceLock,
+        mut tables: Vec<TableName>,
+    ) -> std::result::Result<Attempt, Stopped> {
+        let held_max = Some(self.options.lock_max);
+        let error = match lock.try_lock_tables(&tables, held_max) {
+            Ok(attempt) => return Ok(attempt),
+            Err(error) => error,
+        };
+        let broken = lock.not_to_be_opened(&tables)?;
+        if broken.is_empty() {
+            return Err(error.into());
+        }
+        for (table, why) in broken {
+            tables.retain(|other| *other != table);
+            let text = format!("the server cannot open {table}, whose files are copied as they are: {why}");
+            self.listener.event(Event::Warning { text });
+        }
+        Ok(lock.try_lock_tables(&tables, held_max)?)
     }
 
     /// Makes the copied files those that exist now, under the names they have now. `others` are tables that are to be
