@@ -466,9 +466,9 @@ fn part(file: &File, begin: u64) -> io::Result<Vec<u8>> {
 }
 
 impl ServerExit {
-    /// Fails unless the process ended well and logged no error. `doing` says what it ran for.
-    pub fn success(&self, doing: &str) -> Result<()> {
-        let errors: Vec<&str> = self.errors().collect();
+    /// Fails unless the process ended well and logged no error but `harmless` ones. `doing` says what it ran for.
+    pub fn success(&self, doing: &str, harmless: &dyn Fn(&str) -> bool) -> Result<()> {
+        let errors: Vec<&str> = self.errors().filter(|line| !harmless(line)).collect();
         if self.status.success() && errors.is_empty() {
             return Ok(());
         }
@@ -558,7 +558,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = "cat; echo \"$@\"; env; for a; do case $a in --log-error=*) echo logged >\"${a#*=}\";; esac; done";
         let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
-        exit.success("test").unwrap();
+        exit.success("test", &|_| false).unwrap();
         assert_eq!(exit.log[0], "SHUTDOWN;");
         assert!(exit.log[1].starts_with("--bootstrap --tmpdir="), "{:?}", exit.log);
         assert!(
@@ -611,7 +611,7 @@ mod tests {
             ("kill -9 $$", "recover: the server was ended by signal 9\n  "),
         ] {
             let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
-            assert_eq!(exit.success("recover").unwrap_err().to_string(), message);
+            assert_eq!(exit.success("recover", &|_| false).unwrap_err().to_string(), message);
         }
         let missing = ServerRun { binary: dir.path().join("none"), ..run(dir.path(), "") };
         let error = missing.start().unwrap_err();

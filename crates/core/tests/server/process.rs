@@ -57,7 +57,7 @@ fn recovery_runs() {
         };
         let running = run.start().unwrap();
         let exit = running.wait(&Cancel::default()).unwrap();
-        exit.success("recover").unwrap();
+        exit.success("recover", &|_| false).unwrap();
         assert!(exit.log.iter().any(|line| line.contains("crash recovery")), "{:#?}", exit.log);
         assert!(!scratch.exists());
         if rustix::process::geteuid().is_root() {
@@ -86,7 +86,7 @@ fn failed_recovery_is_told() {
             run_as: None,
         };
         let exit = run.start().unwrap().wait(&Cancel::default()).unwrap();
-        let error = exit.success("recover").unwrap_err().to_string();
+        let error = exit.success("recover", &|_| false).unwrap_err().to_string();
         assert!(
             error.contains("the server ended with status") && error.contains("[ERROR]"),
             "{kind}: {error}"
