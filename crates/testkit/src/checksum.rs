@@ -18,25 +18,31 @@ const SYSTEM_TABLES_COMMON: [&str; 4] = ["db", "tables_priv", "columns_priv", "p
 const SYSTEM_TABLES_MYSQL: [&str; 2] = ["user", "role_edges"];
 const SYSTEM_TABLES_MARIADB: [&str; 3] = ["global_priv", "roles_mapping", "proc"];
 
+/// The quoted name of a table in `information_schema.tables` or `.columns`.
+const QUOTED: &str =
+    "CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`')";
+
+/// Tables of every schema but the server's own, by their quoted names.
+const USER_TABLES: &str = "table_type IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE')
+     AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')";
+
 /// Checksums every base table of every schema but the server's own, and the tables that hold accounts. Tables of the
 /// MEMORY engine are left out: they are empty after any restart.
 pub fn checksums(server: &Server) -> Result<Checksums> {
     const TABLES_PER_STATEMENT: usize = 50;
     let own = if server.kind().is_mariadb() { &SYSTEM_TABLES_MARIADB[..] } else { &SYSTEM_TABLES_MYSQL[..] };
-    let mut tables: Vec<String> = server.query(
-        "SELECT CONCAT('`', table_schema, '`.`', table_name, '`') FROM information_schema.tables
-         WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE') AND COALESCE(engine, '') <> 'MEMORY'
-         AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')",
-    )?;
+    let mut tables: Vec<String> = server.query(format!(
+        "SELECT {QUOTED} FROM information_schema.tables
+         WHERE {USER_TABLES} AND COALESCE(engine, '') <> 'MEMORY'"
+    ))?;
     tables.extend(SYSTEM_TABLES_COMMON.iter().chain(own).map(|name| format!("`mysql`.`{name}`")));
     let mut conn = server.conn()?;
     conn.query_drop("SET SESSION group_concat_max_len = 1000000")?;
-    let generated: Vec<(String, String)> = conn.query(
-        "SELECT CONCAT('`', table_schema, '`.`', table_name, '`'),
-           GROUP_CONCAT('QUOTE(`', column_name, '`)' ORDER BY ordinal_position SEPARATOR ', ')
+    let generated: Vec<(String, String)> = conn.query(format!(
+        "SELECT {QUOTED}, GROUP_CONCAT('QUOTE(`', column_name, '`)' ORDER BY ordinal_position SEPARATOR ', ')
          FROM information_schema.columns WHERE table_schema NOT IN ('mysql', 'sys')
-         GROUP BY table_schema, table_name HAVING SUM(extra LIKE '%GENERATED%') > 0",
-    )?;
+         GROUP BY table_schema, table_name HAVING SUM(extra LIKE '%GENERATED%') > 0"
+    ))?;
     let generated: BTreeMap<String, String> = generated.into_iter().collect();
     let (by_row, by_server): (Vec<String>, Vec<String>) =
         tables.into_iter().partition(|table| generated.contains_key(table));
@@ -80,6 +86,32 @@ pub fn assert_equal_checksums(source: &Server, target: &Server) -> Result<usize>
         bail!("{} of {} tables differ:\n{}", differing.len(), left.len(), differing.join("\n"));
     }
     Ok(left.len())
+}
+
+/// Lets the server look through every table of every schema but its own, by `CHECK TABLE`; fails with what it finds.
+/// Returns how many tables it found good.
+pub fn check_tables(server: &Server) -> Result<usize> {
+    const TABLES_PER_STATEMENT: usize = 50;
+    let tables: Vec<String> =
+        server.query(format!("SELECT {QUOTED} FROM information_schema.tables WHERE {USER_TABLES}"))?;
+    let mut conn = server.conn()?;
+    let mut bad = Vec::new();
+    for names in tables.chunks(TABLES_PER_STATEMENT) {
+        let query = format!("CHECK TABLE {}", names.join(", "));
+        let rows: Vec<(String, String, String, String)> = conn.query(&query).context(query)?;
+        let is_good = |kind: &str, text: &str| match kind {
+            "status" => text == "OK" || text == "Table is already up to date",
+            // Engines that cannot be checked say so.
+            "note" => true,
+            _ => false,
+        };
+        let found = rows.into_iter().filter(|(_, _, kind, text)| !is_good(kind, text));
+        bad.extend(found.map(|(table, _, kind, text)| format!("{table}: {kind}: {text}")));
+    }
+    if !bad.is_empty() {
+        bail!("CHECK TABLE on {} finds:\n{}", server.kind(), bad.join("\n"));
+    }
+    Ok(tables.len())
 }
 
 #[cfg(test)]

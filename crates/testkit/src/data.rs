@@ -1,6 +1,9 @@
-//! Data sets: [`shop`], realistic and of any size, and [`misc`], one table of every kind that a backup could get wrong.
+//! Data sets: [`shop`], realistic and of any size; [`misc`], one table of every kind that a backup could get wrong;
+//! [`pages`], one of every page format; [`names`], one of every kind of name.
 
 pub mod misc;
+pub mod names;
+pub mod pages;
 pub mod shop;
 mod text;
 

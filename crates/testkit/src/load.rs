@@ -5,10 +5,12 @@
 //! does, not how they interleave.
 
 pub mod ddl;
+pub mod pages;
 pub mod probe;
 pub mod writes;
 
 pub use ddl::DdlStorm;
+pub use pages::PageLoad;
 pub use probe::CommitProber;
 pub use writes::WriteLoad;
 

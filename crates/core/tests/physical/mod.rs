@@ -30,6 +30,7 @@ use crate::capture::Told;
 mod consistency;
 pub(crate) mod encrypted;
 mod faults;
+mod formats;
 mod generations;
 mod keys;
 
@@ -114,12 +115,21 @@ impl Stage {
         if let Some(keyring) = &self.keyring {
             give_keyring(&target, keyring, &self.dir.path().join(format!("keyring-{backup}"))).unwrap();
         }
-        let server = Server::attach(self.source.kind(), target, self.server_options.clone()).unwrap();
+        // What is told to be needed must be enough.
+        let needed = report.server_options.iter().fold(self.server_options.clone(), ServerOptions::arg);
+        let server = Server::attach(self.source.kind(), target, needed).unwrap();
         (Restored { server }, report)
     }
 
     /// Restores `backup`, lets it catch up with the source, and compares all tables. The source must be quiet.
     fn prove(&self, backup: &BackupReport) {
+        let restored = self.restore_recovered(backup);
+        check_ledger(&restored.server).unwrap();
+        self.catch_up(backup, &restored);
+    }
+
+    /// Restores `backup`; the server ended its recovery exactly where the backup ends.
+    fn restore_recovered(&self, backup: &BackupReport) -> Restored {
         let (restored, report) = self.restore(backup.backup);
         let prepared = report.prepared.expect("the server recovered it");
         let beyond =
@@ -128,7 +138,11 @@ impl Stage {
             Precision::Exact => assert_eq!(beyond, 0, "recovery ended elsewhere"),
             Precision::AtRestore => assert!(beyond < 512, "recovery ended {beyond} bytes later"),
         }
-        check_ledger(&restored.server).unwrap();
+        restored
+    }
+
+    /// Lets what was restored from `backup` catch up with the source, and compares all tables.
+    fn catch_up(&self, backup: &BackupReport, restored: &Restored) {
         let gtid = backup.position.gtid.clone().unwrap();
         let position = if self.source.kind().is_mariadb() { Position::Gtid(gtid) } else { Position::Held };
         replica::catch_up(&self.source, &restored.server, &position, CATCH_UP_MAX).unwrap();

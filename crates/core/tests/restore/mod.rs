@@ -163,7 +163,8 @@ fn assert_blocked(target: &Path) {
     assert!(fs::read_to_string(target.join("ibdata1")).unwrap().starts_with("holdfast: "));
 }
 
-fn open_files(server: &Server) -> Vec<PathBuf> {
+/// What a server has open.
+pub(crate) fn open_files(server: &Server) -> Vec<PathBuf> {
     let fds = fs::read_dir(format!("/proc/{}/fd", server.pid().unwrap())).unwrap();
     fds.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok()).collect()
 }

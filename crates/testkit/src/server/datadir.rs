@@ -1,7 +1,7 @@
 //! Making and copying data directories.
 //!
 //! Initialising takes MySQL several seconds, so one directory for each set of options is kept beside the servers and
-//! copied. MariaDB is quick, and each of its directories gets its own identity.
+//! copied, unless the options name other places. MariaDB is quick, and each of its directories gets its own identity.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,7 +15,8 @@ use crate::kind::{ServerKind, servers_dir};
 
 /// Makes a data directory. `init` are the options that shape it.
 pub(super) fn create(kind: ServerKind, init: &[String], datadir: &Path) -> Result<()> {
-    if kind.is_mariadb() {
+    // A template cannot hold what lies outside of it.
+    if kind.is_mariadb() || init.iter().any(|option| option.contains('/')) {
         return initialise(kind, init, datadir);
     }
     let template = template(kind, init)?;

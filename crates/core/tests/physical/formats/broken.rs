@@ -1,0 +1,283 @@
+//! Servers that are not in order, as production servers are: a backup of one is a server that is in no worse order.
+
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::unix::fs::FileExt,
+};
+
+use holdfast_formats::checksum::crc32c;
+use mysql::prelude::Queryable;
+
+use super::*;
+
+/// What is broken on the source is in the backup as it is, and as easily mended; all else is not harmed by it.
+fn what_is_broken_stays_as_it_is(kind: ServerKind) {
+    let options = ServerOptions::default().arg("--myisam-recover-options=OFF");
+    let source = Server::start(kind, options).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE b",
+            "CREATE TABLE b.good (i INT PRIMARY KEY, v TEXT) ENGINE=InnoDB",
+            "INSERT INTO b.good VALUES (1, 'a'), (2, 'b')",
+            "CREATE TABLE b.plain (i INT PRIMARY KEY, v TEXT) ENGINE=MyISAM",
+            "INSERT INTO b.plain VALUES (1, 'a'), (2, 'b')",
+            // Views on a table that is no more, on a view that is broken, and on a column that is no more.
+            "CREATE TABLE b.lost (i INT, j INT) ENGINE=InnoDB",
+            "CREATE VIEW b.view_on_nothing AS SELECT * FROM b.lost",
+            "CREATE VIEW b.view_on_view AS SELECT * FROM b.view_on_nothing",
+            "DROP TABLE b.lost",
+            "CREATE TABLE b.narrow (i INT PRIMARY KEY, j INT) ENGINE=InnoDB",
+            "CREATE VIEW b.view_on_no_column AS SELECT j FROM b.narrow",
+            "ALTER TABLE b.narrow DROP COLUMN j",
+            // A merge table one of whose parts is no more.
+            "CREATE TABLE b.part_1 (i INT, KEY (i)) ENGINE=MyISAM",
+            "CREATE TABLE b.part_2 LIKE b.part_1",
+            "CREATE TABLE b.merged (i INT, KEY (i)) ENGINE=MERGE UNION=(b.part_1, b.part_2) INSERT_METHOD=LAST",
+            "INSERT INTO b.merged VALUES (1)",
+            "DROP TABLE b.part_1",
+            // A table that was discarded.
+            "CREATE TABLE b.discarded (i INT PRIMARY KEY) ENGINE=InnoDB",
+            "INSERT INTO b.discarded VALUES (1)",
+            "ALTER TABLE b.discarded DISCARD TABLESPACE",
+            "CREATE TABLE b.crashed (i INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(50), KEY (v)) ENGINE=MyISAM",
+            "INSERT INTO b.crashed (v) VALUES ('a'), ('b'), ('c'), ('d')",
+            "FLUSH TABLES b.crashed",
+        ])
+        .unwrap();
+    crash(&source, "b/crashed.MYI");
+    source.exec("CHECK TABLE b.crashed").unwrap();
+    assert!(source.query::<(u64,)>("SELECT COUNT(*) FROM b.crashed WHERE v > ''").is_err());
+
+    // What a server that died while it made a table has left.
+    File::create(source.datadir().join("b/empty.ibd")).unwrap();
+    if kind.is_mariadb() {
+        // Far beyond the newest log.
+        let log = source.datadir().join("aria_log.00000001");
+        fs::copy(&log, log.with_extension("00000100")).unwrap();
+    }
+
+    // Temporary tables of each engine, of a session that goes on.
+    let mut session = source.conn().unwrap();
+    for engine in ["InnoDB", "MyISAM", "MEMORY"] {
+        let table = format!("b.temp_{engine}");
+        session.query_drop(format!("CREATE TEMPORARY TABLE {table} (v CHAR(90)) ENGINE={engine}")).unwrap();
+        session.query_drop(format!("INSERT INTO {table} VALUES ('x')")).unwrap();
+    }
+    let stage = Stage::around(source);
+    let first = stage.back_up();
+    stage.source.exec("INSERT INTO b.good VALUES (3, 'c')").unwrap();
+    let second = stage.back_up();
+
+    let (restored, _) = stage.restore(second.backup);
+    let copy = &restored.server;
+    for (table, rows) in [("b.good", 3), ("b.plain", 2), ("b.part_2", 1), ("b.narrow", 0)] {
+        assert_eq!(copy.value::<u64>(format!("SELECT COUNT(*) FROM {table}")).unwrap(), rows, "{table}");
+    }
+    let views = "SELECT COUNT(*) FROM information_schema.views WHERE table_schema = 'b'";
+    assert_eq!(copy.value::<u64>(views).unwrap(), 3);
+    assert!(copy.query::<(u64,)>("SELECT COUNT(*) FROM b.view_on_view").is_err());
+    assert!(copy.query::<(u64,)>("SELECT COUNT(*) FROM b.discarded").is_err());
+    for server in [&stage.source, copy] {
+        server
+            .exec_all([
+                "REPAIR TABLE b.crashed",
+                "CREATE TABLE b.part_1 LIKE b.part_2",
+                "DROP TABLE b.discarded",
+            ])
+            .unwrap();
+    }
+    assert_eq!(copy.value::<u64>("SELECT COUNT(*) FROM b.crashed WHERE v > ''").unwrap(), 4);
+    check_tables(copy).unwrap();
+    assert_equal_checksums(&stage.source, copy).unwrap();
+    let temporary: Vec<String> = copy
+        .query("SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'temp\\_%'")
+        .unwrap();
+    assert!(temporary.is_empty(), "{temporary:?}");
+    let (older, _) = stage.restore(first.backup);
+    assert_eq!(older.server.value::<u64>("SELECT COUNT(*) FROM b.good").unwrap(), 2);
+}
+
+/// Spoils the pages of an index.
+fn crash(source: &Server, file: &str) {
+    let path = source.datadir().join(file);
+    let size = fs::metadata(&path).unwrap().len();
+    let file = File::options().write(true).open(path).unwrap();
+    for at in (1024..size).step_by(1024) {
+        file.write_all_at(&[0xFF; 512], at).unwrap();
+    }
+}
+
+#[test]
+fn mariadb_10_11_what_is_broken_stays_as_it_is() {
+    what_is_broken_stays_as_it_is(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_what_is_broken_stays_as_it_is() {
+    what_is_broken_stays_as_it_is(ServerKind::MySql97);
+}
+
+/// The first pages of a new table are in the server's memory only when its file is copied, and stay there.
+#[test]
+fn mariadb_a_table_whose_first_page_is_not_written_is_restored() {
+    let kind = ServerKind::MariaDb1011;
+    let source =
+        Server::start(kind, ServerOptions::default().arg("--innodb-max-dirty-pages-pct=90")).unwrap();
+    let zip = "ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=4";
+    source
+        .exec_all([
+            "CREATE DATABASE `z e`".to_owned(),
+            "CREATE TABLE `z e`.`a b` (i INT PRIMARY KEY, v TEXT) ENGINE=InnoDB".to_owned(),
+            format!("CREATE TABLE `z e`.zip (i INT PRIMARY KEY, v TEXT) ENGINE=InnoDB {zip}"),
+            "INSERT INTO `z e`.`a b` VALUES (1, 'a'), (2, 'b')".to_owned(),
+            "INSERT INTO `z e`.zip VALUES (1, 'a'), (2, 'b')".to_owned(),
+        ])
+        .unwrap();
+    let stage = Stage::around(source);
+    let unwritten = |file: &str| {
+        let mut page = [1; 1024];
+        File::open(stage.source.datadir().join(file)).unwrap().read_exact(&mut page).unwrap();
+        page == [0; 1024]
+    };
+    let are_unwritten = || ["z@0020e/a@0020b.ibd", "z@0020e/zip.ibd"].map(unwritten);
+    assert_eq!(are_unwritten(), [true; 2]);
+    let backup = stage.back_up();
+    assert_eq!(are_unwritten(), [true; 2], "they were written meanwhile");
+    let restored = stage.restore_recovered(&backup);
+    check_tables(&restored.server).unwrap();
+    assert_equal_checksums(&stage.source, &restored.server).unwrap();
+}
+
+/// A table that the server knows and whose file is gone: MariaDB leaves it alone, and so does its copy; on MySQL, which
+/// would not recover without it, there is no backup, and the table is named.
+#[test]
+fn a_table_without_its_file_is_not_hidden() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let mut source = Server::start(kind, ServerOptions::default()).unwrap();
+        source
+            .exec_all([
+                "CREATE DATABASE g",
+                "CREATE TABLE g.gone (i INT PRIMARY KEY) ENGINE=InnoDB",
+                "CREATE TABLE g.there (i INT PRIMARY KEY) ENGINE=InnoDB",
+                "INSERT INTO g.there VALUES (1), (2)",
+                "SET GLOBAL innodb_fast_shutdown = 0",
+            ])
+            .unwrap();
+        source.stop().unwrap();
+        fs::remove_file(source.datadir().join("g/gone.ibd")).unwrap();
+        source.run().unwrap();
+        assert!(source.query::<(u64,)>("SELECT COUNT(*) FROM g.gone").is_err());
+        let stage = Stage::around(source);
+        let backup = backup::run(&stage.repo, &stage.options(), &Told, &Cancel::default());
+        if kind.is_mariadb() {
+            let (restored, _) = stage.restore(backup.unwrap().backup);
+            assert_eq!(restored.server.value::<u64>("SELECT COUNT(*) FROM g.there").unwrap(), 2);
+            assert!(restored.server.query::<(u64,)>("SELECT COUNT(*) FROM g.gone").is_err());
+        } else {
+            let error = backup.unwrap_err().to_string();
+            assert!(error.contains("g/gone"), "{error}");
+        }
+    }
+}
+
+/// One byte of a page is wrong, in a table of each format whose pages can be checked: no backup is taken for good, and
+/// the page is named. Mended, there is one.
+fn a_damaged_page_is_named(kind: ServerKind) {
+    let mut source = Server::start(kind, ServerOptions::default()).unwrap();
+    pages::create(&source).unwrap();
+    // So that nothing is written while it is damaged.
+    source.restart().unwrap();
+    let stage = Stage::around(source);
+    const ROOT: u64 = 3;
+    for (table, page_bytes) in
+        [("compact", 16384), ("zip1", 1024), ("zip8", 8192), ("zlib", 16384), ("r_tree", 16384)]
+    {
+        let path = stage.source.datadir().join(format!("pages/{table}.ibd"));
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        let flip = || {
+            let (at, mut byte) = (ROOT * page_bytes + 91, [0]);
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+        };
+        flip();
+        let error = backup::run(&stage.repo, &stage.options(), &Told, &Cancel::default()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&format!("page {ROOT} of pages/{table}.ibd")), "{text}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("CHECK TABLE")), "{error:?}");
+        flip();
+    }
+    let backup = stage.back_up();
+    let restored = stage.restore_recovered(&backup);
+    assert_equal_checksums(&stage.source, &restored.server).unwrap();
+}
+
+#[test]
+fn mariadb_10_11_a_damaged_page_is_named() {
+    a_damaged_page_is_named(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_a_damaged_page_is_named() {
+    a_damaged_page_is_named(ServerKind::MySql97);
+}
+
+/// Before the low half of the LSN wraps, and beyond where its high half has bits that no young server's has.
+const HUGE_LSN: u64 = 0x1000_FFFF_0000;
+
+/// Makes a stopped server go on at an LSN that others take years to reach.
+fn go_on_at_huge_lsn(kind: ServerKind, datadir: &Path) {
+    if !kind.is_mariadb() {
+        // A server whose redo log was removed makes a new one, from where the system tablespace was flushed to. The
+        // page's checksum does not cover that.
+        const FLUSH_LSN: u64 = 26;
+        fs::remove_dir_all(datadir.join("#innodb_redo")).unwrap();
+        fs::create_dir(datadir.join("#innodb_redo")).unwrap();
+        let system = File::options().write(true).open(datadir.join("ibdata1")).unwrap();
+        return system.write_all_at(&HUGE_LSN.to_be_bytes(), FLUSH_LSN).unwrap();
+    }
+    let path = datadir.join("ib_logfile0");
+    let size = fs::metadata(&path).unwrap().len();
+    let mut log = vec![0; 0x3000];
+    File::open(&path).unwrap().read_exact(&mut log[..512]).unwrap();
+    log[8..16].copy_from_slice(&HUGE_LSN.to_be_bytes());
+    let sealed = crc32c(&log[..508]);
+    log[508..512].copy_from_slice(&sealed.to_be_bytes());
+    let checkpoint = &mut log[0x1000..0x1040];
+    checkpoint[..8].copy_from_slice(&HUGE_LSN.to_be_bytes());
+    checkpoint[8..16].copy_from_slice(&HUGE_LSN.to_be_bytes());
+    let sealed = crc32c(&checkpoint[..60]);
+    checkpoint[60..].copy_from_slice(&sealed.to_be_bytes());
+    // What a checkpoint says of itself in the log, the marker of a first lap, and the checksum.
+    let note = [&[0xFA, 0, 0][..], &HUGE_LSN.to_be_bytes()].concat();
+    log.extend([&note[..], &[1], &crc32c(&note).to_be_bytes()].concat());
+    fs::write(&path, log).unwrap();
+    File::options().write(true).open(path).unwrap().set_len(size).unwrap();
+}
+
+/// LSNs need all their bits.
+fn huge_lsns_are_restored(kind: ServerKind, seed: u64) {
+    let mut source = Server::start(kind, ServerOptions::default()).unwrap();
+    let tables = pages::create(&source).unwrap();
+    source.exec("SET GLOBAL innodb_fast_shutdown = 0").unwrap();
+    source.stop().unwrap();
+    go_on_at_huge_lsn(kind, source.datadir());
+    source.run().unwrap();
+    let load = PageLoad::start(&source, &tables, 2, seed).unwrap();
+    let stage = Stage::around(source);
+    let first = stage.back_up();
+    assert!(first.position.lsn >= HUGE_LSN, "{:?}", first.position);
+    stage.back_up_twice(load);
+}
+
+#[test]
+fn mariadb_10_11_huge_lsns_are_restored() {
+    huge_lsns_are_restored(ServerKind::MariaDb1011, 41);
+}
+
+#[test]
+fn mysql_9_7_huge_lsns_are_restored() {
+    if long() {
+        huge_lsns_are_restored(ServerKind::MySql97, 42);
+    }
+}

@@ -1,0 +1,94 @@
+//! Page sizes, compressed row formats, page compression, checksums.
+
+use super::*;
+
+/// One server of the matrix.
+#[derive(Clone, Debug)]
+struct Case {
+    kind: ServerKind,
+    page_size_kib: u32,
+    /// `innodb_checksum_algorithm`; the first is that of new pages.
+    checksums: &'static [&'static str],
+}
+
+const fn case(kind: ServerKind, page_size_kib: u32, checksums: &'static [&'static str]) -> Case {
+    Case { kind, page_size_kib, checksums }
+}
+
+const MARIADB_CHECKSUMS: [&[&str]; 2] = [&["full_crc32"], &["crc32"]];
+/// Pages by all that the server ever offered, side by side.
+const MYSQL_CHECKSUMS: [&[&str]; 2] = [&["crc32"], &["none", "innodb", "crc32"]];
+
+/// Each page size and each family of checksums once at least.
+const SHORT: [Case; 9] = [
+    case(ServerKind::MariaDb1011, 4, &["crc32"]),
+    case(ServerKind::MariaDb1011, 8, &["full_crc32"]),
+    case(ServerKind::MariaDb1011, 16, &["crc32", "full_crc32"]),
+    case(ServerKind::MariaDb118, 32, &["full_crc32"]),
+    case(ServerKind::MariaDb118, 64, &["crc32"]),
+    case(ServerKind::MySql97, 4, &["crc32"]),
+    case(ServerKind::MySql97, 8, &["innodb"]),
+    case(ServerKind::MySql97, 16, &["none", "innodb", "crc32"]),
+    case(ServerKind::MySql97, 64, &["crc32"]),
+];
+
+fn cases(kind: ServerKind) -> Vec<Case> {
+    if !long() {
+        return SHORT.into_iter().filter(|case| case.kind == kind).collect();
+    }
+    let checksums = if kind.is_mariadb() { MARIADB_CHECKSUMS } else { MYSQL_CHECKSUMS };
+    let sizes = [4, 8, 16, 32, 64];
+    sizes.into_iter().flat_map(|size| checksums.map(|checksums| case(kind, size, checksums))).collect()
+}
+
+/// The providers of page compression that this server comes with.
+fn with_providers(kind: ServerKind, options: ServerOptions) -> ServerOptions {
+    // The unpacked one has none.
+    let providers: &[&str] = match kind {
+        ServerKind::MariaDb1011 => &["bzip2", "lz4", "lzma", "lzo", "snappy"],
+        ServerKind::MariaDb118 | ServerKind::MySql97 => &[],
+    };
+    let load =
+        |options: ServerOptions, name: &&str| options.arg(format!("--plugin-load-add=provider_{name}"));
+    providers.iter().fold(options, load)
+}
+
+fn prove(case: &Case, seed: u64) {
+    println!("{case:?}");
+    let options = ServerOptions::default()
+        .init_arg(format!("--innodb-page-size={}k", case.page_size_kib))
+        .init_arg(format!("--innodb-checksum-algorithm={}", case.checksums[0]));
+    let source = Server::start(case.kind, with_providers(case.kind, options)).unwrap();
+    let mut tables = pages::create(&source).unwrap();
+    for algorithm in &case.checksums[1..] {
+        source.exec(format!("SET GLOBAL innodb_checksum_algorithm = {algorithm}")).unwrap();
+        // On MariaDB it decides about new files, else about each page that is written.
+        source.exec(format!("CREATE TABLE pages.of_{algorithm} LIKE pages.dynamic")).unwrap();
+        source.exec(format!("INSERT INTO pages.of_{algorithm} SELECT * FROM pages.dynamic")).unwrap();
+        tables.push(format!("pages.of_{algorithm}"));
+    }
+    let load = PageLoad::start(&source, &tables, 2, seed).unwrap();
+    let stage = Stage::around(source);
+    stage.back_up_twice(load);
+}
+
+fn prove_all(kind: ServerKind) {
+    for (seed, case) in cases(kind).iter().enumerate() {
+        prove(case, seed as u64);
+    }
+}
+
+#[test]
+fn mariadb_10_11_pages_of_every_format_are_restored() {
+    prove_all(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_pages_of_every_format_are_restored() {
+    prove_all(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_pages_of_every_format_are_restored() {
+    prove_all(ServerKind::MySql97);
+}

@@ -1,0 +1,50 @@
+//! What the files of a server can be: pages of every format, places, names, and what is broken (`docs/testing.md`).
+//!
+//! Each test makes a server with the options in question, writes while a full and an incremental backup are taken,
+//! restores both, lets the server itself look through all tables, and compares them with the source.
+//! `HOLDFAST_FORMATS=long` takes every combination.
+
+use holdfast_testkit::{
+    checksum::check_tables,
+    data::{names, pages},
+    load::PageLoad,
+};
+
+use super::*;
+
+mod broken;
+mod many;
+mod matrix;
+mod named;
+mod places;
+
+/// Whether every combination is asked for.
+fn long() -> bool {
+    std::env::var("HOLDFAST_FORMATS").is_ok_and(|value| value == "long")
+}
+
+/// Longest that a load may take for a few transactions.
+const LOAD_MAX: Duration = Duration::from_secs(120);
+
+impl Stage {
+    /// Takes two backups while `load` writes, which ends then, and proves both.
+    fn back_up_twice(&self, load: PageLoad) {
+        const BETWEEN: u64 = 30;
+        load.pass(BETWEEN, LOAD_MAX).unwrap();
+        let first = self.back_up();
+        load.pass(BETWEEN, LOAD_MAX).unwrap();
+        let second = self.back_up();
+        load.stop().unwrap();
+        assert_eq!(second.base, Some(first.backup));
+        assert!(second.totals.bytes_reused > 0, "nothing was taken from the first: {:?}", second.totals);
+        self.prove_tables(&second);
+        self.prove_tables(&first);
+    }
+
+    /// As [`Stage::prove`], for any tables: the restored server finds nothing wrong with them either.
+    fn prove_tables(&self, backup: &BackupReport) {
+        let restored = self.restore_recovered(backup);
+        check_tables(&restored.server).unwrap();
+        self.catch_up(backup, &restored);
+    }
+}

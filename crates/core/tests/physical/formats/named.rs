@@ -1,0 +1,87 @@
+//! Names of schemas, tables, partitions and triggers.
+
+use std::fs;
+
+use holdfast_core::{Event, Listener};
+use mysql::prelude::Queryable;
+
+use super::*;
+
+/// When the copy is over, takes a table's place with what was exported of it, under a name that its file does not have.
+struct Import<'a> {
+    source: &'a Server,
+    exported: std::path::PathBuf,
+}
+
+const IMPORTED: &str = "`s/l`.`t.ibd`";
+const ITS_FILE: &str = "s@002fl/t@002eibd.ibd";
+
+impl Listener for Import<'_> {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Phase { name: "stop" }) {
+            self.source.exec(format!("ALTER TABLE {IMPORTED} DISCARD TABLESPACE")).unwrap();
+            fs::copy(&self.exported, self.source.datadir().join(ITS_FILE)).unwrap();
+            let statements = [
+                format!("ALTER TABLE {IMPORTED} IMPORT TABLESPACE"),
+                format!("INSERT INTO {IMPORTED} VALUES (100, 'later')"),
+            ];
+            self.source.exec_all(statements).unwrap();
+        }
+        Told.event(event);
+    }
+}
+
+/// Everything is in the backup under its name, and a table whose name has to be told to the server is told rightly.
+fn every_name_comes_back(kind: ServerKind) {
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    let schemas = names::create(&source).unwrap();
+    assert!(schemas.len() > 20, "{schemas:?}");
+    source.exec(format!("CREATE TABLE {IMPORTED} (i INT PRIMARY KEY, v VARCHAR(50)) ENGINE=InnoDB")).unwrap();
+    source.exec(format!("INSERT INTO {IMPORTED} VALUES (1, 'a')")).unwrap();
+    let stage = Stage::around(source);
+    let first = stage.back_up();
+    let later = if kind.is_mariadb() {
+        let exported = stage.dir.path().join("exported.ibd");
+        let mut conn = stage.source.conn().unwrap();
+        conn.query_drop(format!("FLUSH TABLES {IMPORTED} FOR EXPORT")).unwrap();
+        fs::copy(stage.source.datadir().join(ITS_FILE), &exported).unwrap();
+        conn.query_drop("UNLOCK TABLES").unwrap();
+        let import = Import { source: &stage.source, exported };
+        backup::run(&stage.repo, &stage.options(), &import, &Cancel::default()).unwrap()
+    } else {
+        stage.source.exec("RENAME TABLE `s/l`.t TO `sche.ma`.`../t`, `s\\l`.t TO `s/l`.t").unwrap();
+        stage.back_up()
+    };
+    for backup in [&later, &first] {
+        let restored = stage.restore_recovered(backup);
+        check_tables(&restored.server).unwrap();
+        let found: Vec<String> =
+            restored.server.query("SELECT schema_name FROM information_schema.schemata").unwrap();
+        let missing: Vec<_> = schemas.iter().filter(|schema| !found.contains(schema)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        if backup.backup == later.backup {
+            assert_equal_checksums(&stage.source, &restored.server).unwrap();
+        }
+        restored.server.exec("INSERT INTO `names`.`dot.ted.name` VALUES (9, 'y')").unwrap();
+        let triggered: String =
+            restored.server.value("SELECT v FROM `names`.`dot.ted.name` WHERE i = 9").unwrap();
+        assert_eq!(triggered, "x");
+    }
+}
+
+#[test]
+fn mariadb_10_11_every_name_comes_back() {
+    every_name_comes_back(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_every_name_comes_back() {
+    if long() {
+        every_name_comes_back(ServerKind::MariaDb118);
+    }
+}
+
+#[test]
+fn mysql_9_7_every_name_comes_back() {
+    every_name_comes_back(ServerKind::MySql97);
+}

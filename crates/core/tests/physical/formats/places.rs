@@ -1,0 +1,242 @@
+//! Files in other places than the data directory, and undo tablespaces that shrink while they are copied.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread::sleep,
+    time::Instant,
+};
+
+use holdfast_testkit::server::copy_datadir;
+use mysql::{Conn, prelude::Queryable};
+
+use super::*;
+use crate::restore::open_files;
+
+/// A server whose own files are all elsewhere, by absolute paths and by paths that lead out of the data directory, with
+/// tables that are elsewhere besides. All of it comes home: the restored server opens nothing elsewhere.
+fn all_elsewhere(kind: ServerKind, seed: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let elsewhere = dir.path().join("elsewhere");
+    for name in ["ibdata/sub", "undo", "redo", "aria", "doublewrite", "parts", "myisam"] {
+        fs::create_dir_all(elsewhere.join(name)).unwrap();
+    }
+    let absolute = |name: &str| format!("{}/{name}", elsewhere.display());
+    // The data directory is DIR/hf-XXXXXX/data.
+    let relative = |name: &str| format!("../../elsewhere/{name}");
+    let mut options = ServerOptions::default()
+        .parent(dir.path())
+        .init_arg(format!("--innodb-data-home-dir={}", absolute("ibdata")))
+        .init_arg("--innodb-data-file-path=sub/ibdata1:12M;ibdata2:12M:autoextend")
+        .init_arg(format!("--innodb-undo-directory={}", relative("undo")))
+        .init_arg(format!("--innodb-log-group-home-dir={}", relative("redo")));
+    options = if kind.is_mariadb() {
+        options
+            .init_arg("--innodb-undo-tablespaces=3")
+            .init_arg(format!("--aria-log-dir-path={}", relative("aria")))
+    } else {
+        options
+            .init_arg(format!("--innodb-doublewrite-dir={}", absolute("doublewrite")))
+            .arg(format!("--innodb-directories={}", absolute("parts")))
+    };
+    let mut source = Server::start(kind, options).unwrap();
+    let mut tables = pages::create(&source).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE `pla-ces`".to_owned(),
+            format!(
+                "CREATE TABLE `pla-ces`.`par ts` (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL,
+                 v VARCHAR(300) NOT NULL, b LONGBLOB) ENGINE=InnoDB PARTITION BY RANGE (id) (
+                 PARTITION `p 0` VALUES LESS THAN (200) DATA DIRECTORY='{0}', PARTITION p1 VALUES LESS THAN (400),
+                 PARTITION p2 VALUES LESS THAN MAXVALUE DATA DIRECTORY='{0}')",
+                absolute("parts")
+            ),
+            "INSERT INTO `pla-ces`.`par ts` (k, v, b) SELECT id, SHA2(id, 256), NULL FROM pages.seed".to_owned(),
+        ])
+        .unwrap();
+    tables.push("`pla-ces`.`par ts`".to_owned());
+    if kind.is_mariadb() {
+        let myisam = format!("DATA DIRECTORY='{0}' INDEX DIRECTORY='{0}'", absolute("myisam"));
+        source
+            .exec_all([
+                "CREATE DATABASE linked".to_owned(),
+                "CREATE TABLE linked.t LIKE pages.dynamic".to_owned(),
+                "INSERT INTO linked.t SELECT * FROM pages.dynamic".to_owned(),
+                format!("CREATE TABLE linked.m (i INT PRIMARY KEY, v TEXT) ENGINE=MyISAM {myisam}"),
+                "INSERT INTO linked.m SELECT id, SHA2(id, 256) FROM pages.seed".to_owned(),
+            ])
+            .unwrap();
+        tables.push("linked.t".to_owned());
+        source.stop().unwrap();
+        let (schema, there) = (source.datadir().join("linked"), elsewhere.join("linked"));
+        fs::rename(&schema, &there).unwrap();
+        symlink(&there, &schema).unwrap();
+        source.run().unwrap();
+    }
+    let is_elsewhere = |path: &PathBuf| path.starts_with(&elsewhere);
+    assert!(open_files(&source).iter().filter(|path| is_elsewhere(path)).count() > 8);
+    let load = PageLoad::start(&source, &tables, 2, seed).unwrap();
+    let stage = Stage::around(source);
+    load.pass(10, LOAD_MAX).unwrap();
+    let backup = stage.back_up();
+    load.stop().unwrap();
+    let restored = stage.restore_recovered(&backup);
+    check_tables(&restored.server).unwrap();
+    stage.catch_up(&backup, &restored);
+    let open = open_files(&restored.server);
+    assert!(!open.iter().any(is_elsewhere), "{open:?}");
+}
+
+#[test]
+fn mariadb_10_11_files_elsewhere_come_home() {
+    all_elsewhere(ServerKind::MariaDb1011, 21);
+}
+
+#[test]
+fn mariadb_11_8_files_elsewhere_come_home() {
+    if long() {
+        all_elsewhere(ServerKind::MariaDb118, 22);
+    }
+}
+
+#[test]
+fn mysql_9_7_files_elsewhere_come_home() {
+    all_elsewhere(ServerKind::MySql97, 23);
+}
+
+/// How often undo tablespaces have been truncated.
+fn undo_truncations(server: &Server) -> u64 {
+    match server.kind().is_mariadb() {
+        true => server
+            .query::<(String, u64)>("SHOW GLOBAL STATUS LIKE 'Innodb_undo_truncations'")
+            .unwrap()
+            .remove(0)
+            .1,
+        // Each gives a tablespace the next of its numbers, which are 127 apart, downwards.
+        false => server
+            .value(
+                "SELECT CAST(SUM((4294967279 - space) DIV 127) AS UNSIGNED) FROM information_schema.innodb_tablespaces
+                 WHERE space_type = 'Undo'",
+            )
+            .unwrap(),
+    }
+}
+
+/// Fills undo tablespaces beyond the size from which on they are truncated, again and again, until told to stop.
+fn fill_undo(mut conn: Conn, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        for statement in
+            ["BEGIN", "UPDATE u.t SET v = REVERSE(v)", "UPDATE u.t SET k = k + 1, v = UPPER(v)", "COMMIT"]
+        {
+            conn.query_drop(statement).unwrap();
+        }
+        sleep(Duration::from_millis(300));
+    }
+}
+
+/// Ends a load, also when a test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Undo tablespaces are truncated again and again from before the first backup until after the last.
+fn undo_is_truncated_meanwhile(kind: ServerKind) {
+    let mut options = ServerOptions { redo_mib: 512, ..ServerOptions::default() }
+        .arg("--innodb-max-undo-log-size=10485760")
+        .arg("--innodb-undo-log-truncate=ON")
+        .arg("--innodb-purge-rseg-truncate-frequency=1");
+    if kind.is_mariadb() {
+        options = options.init_arg("--innodb-undo-tablespaces=3");
+    }
+    let source = Server::start(kind, options).unwrap();
+    pages::create(&source).unwrap();
+    if !kind.is_mariadb() {
+        source.exec("CREATE UNDO TABLESPACE undo_more ADD DATAFILE 'undo_more.ibu'").unwrap();
+    }
+    source
+        .exec_all([
+            "CREATE DATABASE u",
+            "CREATE TABLE u.t (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL, v VARCHAR(2000) NOT NULL,
+             KEY (k)) ENGINE=InnoDB CHARACTER SET latin1",
+            "INSERT INTO u.t (k, v) SELECT a.id, REPEAT(SHA2(a.id * 1000 + b.id, 512), 8)
+             FROM pages.seed a, pages.seed b WHERE b.id <= 20",
+        ])
+        .unwrap();
+    let stage = Stage::around(source);
+    let stop = AtomicBool::new(false);
+    let backups = std::thread::scope(|scope| {
+        let conn = stage.source.conn().unwrap();
+        scope.spawn(|| fill_undo(conn, &stop));
+        let _stop = Stop(&stop);
+        let truncated = || undo_truncations(&stage.source);
+        let begun = Instant::now();
+        while truncated() == 0 && begun.elapsed() < LOAD_MAX {
+            sleep(Duration::from_millis(50));
+        }
+        let mut backups = Vec::new();
+        let before = truncated();
+        while backups.len() < 2 || truncated() < before + 3 && begun.elapsed() < LOAD_MAX {
+            backups.push(stage.back_up());
+        }
+        println!("{kind}: {} backups, {} truncations", backups.len(), truncated() - before);
+        assert!(before > 0 && truncated() >= before + 3, "undo was not truncated");
+        backups
+    });
+    stage.prove_tables(&backups[backups.len() - 1]);
+    stage.prove_tables(&backups[0]);
+}
+
+#[test]
+fn mariadb_10_11_undo_is_truncated_meanwhile() {
+    undo_is_truncated_meanwhile(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_undo_is_truncated_meanwhile() {
+    if long() {
+        undo_is_truncated_meanwhile(ServerKind::MariaDb118);
+    }
+}
+
+#[test]
+fn mysql_9_7_undo_is_truncated_meanwhile() {
+    undo_is_truncated_meanwhile(ServerKind::MySql97);
+}
+
+/// Between two backups the server is restarted, and has more undo tablespaces from then on: each backup is restored with
+/// as many as it has.
+#[test]
+fn mariadb_10_11_more_undo_tablespaces_after_a_restart() {
+    let kind = ServerKind::MariaDb1011;
+    let with = |count: u32| ServerOptions::default().init_arg(format!("--innodb-undo-tablespaces={count}"));
+    let mut maker = Server::start(kind, with(0)).unwrap();
+    let tables = pages::create(&maker).unwrap();
+    maker.exec("SET GLOBAL innodb_fast_shutdown = 0").unwrap();
+    maker.stop().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let datadir = dir.path().join("data");
+    copy_datadir(maker.datadir(), &datadir).unwrap();
+    let mut stage = Stage::around(Server::attach(kind, &datadir, with(0)).unwrap());
+    let mut backups = Vec::new();
+    for count in [0, 2, 5] {
+        stage.source.exec("SET GLOBAL innodb_fast_shutdown = 0").unwrap();
+        stage.source.stop().unwrap();
+        stage.source = Server::attach(kind, &datadir, with(count)).unwrap();
+        let load = PageLoad::start(&stage.source, &tables, 1, 34).unwrap();
+        load.pass(10, LOAD_MAX).unwrap();
+        backups.push((count, stage.back_up()));
+        load.stop().unwrap();
+    }
+    for (count, backup) in backups {
+        let restored = stage.restore_recovered(&backup);
+        assert_eq!(restored.server.value::<u32>("SELECT @@innodb_undo_tablespaces").unwrap(), count);
+        check_tables(&restored.server).unwrap();
+        stage.catch_up(&backup, &restored);
+    }
+}
