@@ -4,11 +4,12 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread::sleep,
     time::Instant,
 };
 
+use holdfast_core::{Event, Listener};
 use holdfast_testkit::server::copy_datadir;
 use mysql::{Conn, prelude::Queryable};
 
@@ -124,16 +125,43 @@ fn undo_truncations(server: &Server) -> u64 {
     }
 }
 
-/// Fills undo tablespaces beyond the size from which on they are truncated, again and again, until told to stop.
-fn fill_undo(mut conn: Conn, stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
+/// So often are undo tablespaces filled at most, however slow the machine is.
+const FILLED_MAX: u32 = 60;
+
+/// Fills undo tablespaces beyond the size from which on they are truncated, again and again. All of it is rolled back, so
+/// that no binlog grows by it.
+fn fill_undo(server: &Server, stop: &AtomicBool) {
+    let mut conn = server.conn().unwrap();
+    conn.query_drop("SET sql_log_bin = 0").unwrap();
+    for round in 0..FILLED_MAX {
         for statement in
-            ["BEGIN", "UPDATE u.t SET v = REVERSE(v)", "UPDATE u.t SET k = k + 1, v = UPPER(v)", "COMMIT"]
+            ["BEGIN", "UPDATE u.t SET v = REVERSE(v)", "UPDATE u.t SET k = k + 1, v = UPPER(v)", "ROLLBACK"]
         {
             conn.query_drop(statement).unwrap();
         }
-        sleep(Duration::from_millis(300));
+        if !server.kind().is_mariadb() {
+            truncate_undo(
+                &mut conn,
+                ["innodb_undo_001", "innodb_undo_002", "undo_more"][round as usize % 3],
+                stop,
+            );
+        }
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        sleep(Duration::from_millis(100));
     }
+}
+
+/// MySQL: has an undo tablespace truncated, whatever its size.
+fn truncate_undo(conn: &mut Conn, name: &str, stop: &AtomicBool) {
+    conn.query_drop(format!("ALTER UNDO TABLESPACE {name} SET INACTIVE")).unwrap();
+    let state = format!("SELECT state FROM information_schema.innodb_tablespaces WHERE name = '{name}'");
+    while conn.query_first::<String, _>(&state).unwrap().unwrap() != "empty" && !stop.load(Ordering::Relaxed)
+    {
+        sleep(Duration::from_millis(20));
+    }
+    conn.query_drop(format!("ALTER UNDO TABLESPACE {name} SET ACTIVE")).unwrap();
 }
 
 /// Ends a load, also when a test fails.
@@ -145,8 +173,33 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Undo tablespaces are truncated again and again from before the first backup until after the last.
-fn undo_is_truncated_meanwhile(kind: ServerKind) {
+/// Holds a backup up, when it has copied everything, until undo has been truncated since it began to copy.
+struct UntilTruncated<'a> {
+    source: &'a Server,
+    before: AtomicU64,
+}
+
+impl Listener for UntilTruncated<'_> {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Phase { name: "copy" } => {
+                self.before.store(undo_truncations(self.source), Ordering::Relaxed);
+            }
+            Event::Phase { name: "stop" } => {
+                let (before, begun) = (self.before.load(Ordering::Relaxed), Instant::now());
+                while undo_truncations(self.source) == before {
+                    assert!(begun.elapsed() < LOAD_MAX, "undo is not truncated");
+                    sleep(Duration::from_millis(20));
+                }
+            }
+            _ => {}
+        }
+        Told.event(event);
+    }
+}
+
+/// Undo tablespaces are truncated after they were copied, in two backups, and all the time besides.
+fn undo_is_truncated_meanwhile(kind: ServerKind, seed: u64) {
     let mut options = ServerOptions { redo_mib: 512, ..ServerOptions::default() }
         .arg("--innodb-max-undo-log-size=10485760")
         .arg("--innodb-undo-log-truncate=ON")
@@ -155,7 +208,7 @@ fn undo_is_truncated_meanwhile(kind: ServerKind) {
         options = options.init_arg("--innodb-undo-tablespaces=3");
     }
     let source = Server::start(kind, options).unwrap();
-    pages::create(&source).unwrap();
+    let tables = pages::create(&source).unwrap();
     if !kind.is_mariadb() {
         source.exec("CREATE UNDO TABLESPACE undo_more ADD DATAFILE 'undo_more.ibu'").unwrap();
     }
@@ -168,45 +221,38 @@ fn undo_is_truncated_meanwhile(kind: ServerKind) {
              FROM pages.seed a, pages.seed b WHERE b.id <= 20",
         ])
         .unwrap();
+    let load = PageLoad::start(&source, &tables, 1, seed).unwrap();
     let stage = Stage::around(source);
     let stop = AtomicBool::new(false);
     let backups = std::thread::scope(|scope| {
-        let conn = stage.source.conn().unwrap();
-        scope.spawn(|| fill_undo(conn, &stop));
+        scope.spawn(|| fill_undo(&stage.source, &stop));
         let _stop = Stop(&stop);
-        let truncated = || undo_truncations(&stage.source);
-        let begun = Instant::now();
-        while truncated() == 0 && begun.elapsed() < LOAD_MAX {
-            sleep(Duration::from_millis(50));
-        }
-        let mut backups = Vec::new();
-        let before = truncated();
-        while backups.len() < 2 || truncated() < before + 3 && begun.elapsed() < LOAD_MAX {
-            backups.push(stage.back_up());
-        }
-        println!("{kind}: {} backups, {} truncations", backups.len(), truncated() - before);
-        assert!(before > 0 && truncated() >= before + 3, "undo was not truncated");
-        backups
+        [(); 2].map(|()| {
+            let held = UntilTruncated { source: &stage.source, before: AtomicU64::default() };
+            backup::run(&stage.repo, &stage.options(), &held, &Cancel::default()).unwrap()
+        })
     });
-    stage.prove_tables(&backups[backups.len() - 1]);
-    stage.prove_tables(&backups[0]);
+    load.stop().unwrap();
+    for backup in backups.iter().rev() {
+        stage.prove_tables(backup);
+    }
 }
 
 #[test]
 fn mariadb_10_11_undo_is_truncated_meanwhile() {
-    undo_is_truncated_meanwhile(ServerKind::MariaDb1011);
+    undo_is_truncated_meanwhile(ServerKind::MariaDb1011, 24);
 }
 
 #[test]
 fn mariadb_11_8_undo_is_truncated_meanwhile() {
     if long() {
-        undo_is_truncated_meanwhile(ServerKind::MariaDb118);
+        undo_is_truncated_meanwhile(ServerKind::MariaDb118, 25);
     }
 }
 
 #[test]
 fn mysql_9_7_undo_is_truncated_meanwhile() {
-    undo_is_truncated_meanwhile(ServerKind::MySql97);
+    undo_is_truncated_meanwhile(ServerKind::MySql97, 26);
 }
 
 /// Between two backups the server is restarted, and has more undo tablespaces from then on: each backup is restored with
@@ -230,7 +276,10 @@ fn mariadb_10_11_more_undo_tablespaces_after_a_restart() {
         stage.source = Server::attach(kind, &datadir, with(count)).unwrap();
         let load = PageLoad::start(&stage.source, &tables, 1, 34).unwrap();
         load.pass(10, LOAD_MAX).unwrap();
-        backups.push((count, stage.back_up()));
+        // It has another port each time, so it looks like another one.
+        let options = BackupOptions { new_identity: true, ..stage.options() };
+        let backup = backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+        backups.push((count, backup));
         load.stop().unwrap();
     }
     for (count, backup) in backups {
