@@ -80,7 +80,8 @@ fn pretend_copies(found: &BTreeMap<String, Entry>) -> Inventory {
         let file = File::open(&table.entry.real).unwrap();
         let key = FileKey { space: Some(SpaceId(number)), inode: Inode::of(&file).unwrap() };
         let signature = Signature::of(&file.metadata().unwrap());
-        let copied = CopiedTablespace { file: FileId(u64::from(number)), key, signature };
+        let file = FileId(u64::from(number));
+        let copied = CopiedTablespace { file, key, signature, says_encryption: false };
         let before = Before { captured: Lsn(1), space: None };
         inventory.add_tablespace(&Nowhere, &table.entry.path, copied, before).unwrap();
     }

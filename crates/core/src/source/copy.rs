@@ -129,6 +129,17 @@ pub struct CopiedTablespace {
     pub key: FileKey,
     /// As the file was just before it was opened.
     pub signature: Signature,
+    /// MariaDB: whether the page 0 that was sent, or for a further file of a tablespace the one that was there at the
+    /// end, says how pages are encrypted.
+    pub says_encryption: bool,
+}
+
+/// What page 0 of a tablespace says of it.
+#[derive(Clone, Copy)]
+struct FirstPage {
+    geometry: Geometry,
+    /// MariaDB: how pages are encrypted, which pages can be only after it was written there.
+    says_encryption: bool,
 }
 
 /// A page that was bad when it was read.
@@ -180,14 +191,17 @@ impl CopyContext<'_> {
         };
         let inode = Inode::of(reader.file()).map_err(failed)?;
         let size_at_start = reader.file().metadata().map_err(failed)?.len();
-        let (geometry, first_page) = match &found.continues {
-            None => (self.geometry(entry, &reader, buffers)?, 0),
-            Some(continues) => {
-                let first = PageReader::open(&continues.first_file, self.mode)
-                    .map_err(|error| read_failed(&continues.first_file, error))?;
-                (self.geometry(entry, &first, buffers)?, continues.first_page)
-            }
+        let first_file = match &found.continues {
+            None => None,
+            Some(continues) => Some(
+                PageReader::open(&continues.first_file, self.mode)
+                    .map_err(|error| read_failed(&continues.first_file, error))?,
+            ),
         };
+        let first_page = found.continues.as_ref().map_or(0, |continues| continues.first_page);
+        let first_reader = first_file.as_ref().unwrap_or(&reader);
+        let before = self.first_page(entry, first_reader, buffers)?;
+        let geometry = before.map(|before| before.geometry);
         let own_space = geometry.filter(|_| found.continues.is_none()).map(|g| g.space_id());
         let key = FileKey { space: own_space, inode };
         let page_size = geometry.map_or(PageSize::DEFAULT_FILE, |g| g.page_size());
@@ -216,17 +230,28 @@ impl CopyContext<'_> {
                 )));
             }
         }
+        let mut says_encryption = before.is_some_and(|before| before.says_encryption);
+        if before.is_some() && self.flavor == Flavor::MariaDb && !says_encryption {
+            // Encryption threads may have begun meanwhile. They first write to page 0 how pages are encrypted; without that,
+            // recovery could not read those that were copied since.
+            let now = self.first_page(entry, first_reader, buffers)?;
+            says_encryption = now.is_some_and(|now| now.says_encryption);
+            if says_encryption && found.continues.is_none() {
+                let bytes = buffers.extent.bytes(page_size.bytes());
+                self.sink.pages(file, Pages { first: 0, page_size, bytes, holes: &[] })?;
+            }
+        }
         self.sink.file_end(file, size)?;
-        Ok(Some(CopiedTablespace { file, key, signature }))
+        Ok(Some(CopiedTablespace { file, key, signature, says_encryption }))
     }
 
-    /// The geometry, from a page 0 that is good; `None` while page 0 is all zeros.
-    fn geometry(
+    /// What a page 0 that is good says, which is in the buffer then; `None` while page 0 is all zeros.
+    fn first_page(
         &self,
         entry: &Entry,
         reader: &PageReader,
         buffers: &mut Buffers,
-    ) -> Result<Option<Geometry>> {
+    ) -> Result<Option<FirstPage>> {
         let mut reads = 0;
         loop {
             let got = reader
@@ -244,7 +269,8 @@ impl CopyContext<'_> {
                 if reads > 0 {
                     self.counters.torn_pages.fetch_add(1, Ordering::Relaxed);
                 }
-                return Ok(Some(geometry));
+                let says_encryption = geometry.encrypted(page) == Some(true);
+                return Ok(Some(FirstPage { geometry, says_encryption }));
             }
             reads += 1;
             self.counters.torn_reads.fetch_add(1, Ordering::Relaxed);

@@ -231,6 +231,18 @@ impl Inventory {
         Ok(())
     }
 
+    /// MariaDB: whether page 0 of the system tablespace was copied before it said how pages are encrypted, and a further
+    /// file of the tablespace, which may have encrypted pages, was not.
+    #[must_use]
+    pub fn lacks_encryption_of_system(&self) -> bool {
+        let says = |space| {
+            let of_space = self.tablespaces.iter().filter(move |(key, _)| key.space == space);
+            of_space.map(|(_, held)| held.copied.says_encryption)
+        };
+        // Only further files have no space of their own and say anything.
+        says(None).any(|says| says) && says(Some(SpaceId(0))).any(|says| !says)
+    }
+
     /// Drops the copies of files, so that they are copied again if they are still there.
     pub fn forget(&mut self, sink: &dyn Sink, which: impl Fn(&str) -> bool) -> Result<()> {
         let (forgotten, kept) = std::mem::take(&mut self.files)
@@ -472,7 +484,7 @@ mod tests {
             let file = File::open(&found.entry.real).unwrap();
             let key = FileKey { space: Some(SpaceId(n)), inode: Inode::of(&file).unwrap() };
             let signature = Signature::of(&file.metadata().unwrap());
-            let copied = CopiedTablespace { file: FileId(n.into()), key, signature };
+            let copied = CopiedTablespace { file: FileId(n.into()), key, signature, says_encryption: false };
             let before = Before { captured: Lsn(1), space: None };
             inventory.add_tablespace(&Nowhere, &found.entry.path, copied, before).unwrap();
         }

@@ -19,7 +19,7 @@ fn log_is_encrypted(datadir: &Path) -> bool {
 }
 
 /// Options with which a MariaDB server has its keys, in a file of `dir`.
-fn key_options(dir: &Path) -> Vec<String> {
+pub(crate) fn key_options(dir: &Path) -> Vec<String> {
     let keys = dir.join("keys");
     fs::write(&keys, format!("1;{}\n", "0123456789abcdef".repeat(4))).unwrap();
     vec![

@@ -8,10 +8,7 @@
 //! page number 0, the length of the path in two bytes, and the path with a NUL at its end. Every byte may begin one; the
 //! path, which ends in `.ibd`, tells real records from chance. Records continue across blocks.
 
-use super::{
-    mysql::BLOCK_BYTES,
-    search::{EncryptedBlock, SINGLE_RECORD, compressed, records_of},
-};
+use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
 use crate::{Lsn, SpaceId, be};
 
 const KIND: u8 = 35;
@@ -23,89 +20,67 @@ const PATH_BYTES_MAX: usize = 4000;
 /// Searches consecutive blocks.
 #[derive(Clone, Debug)]
 pub struct FileDeleteFinder {
-    next_lsn: Lsn,
-    /// The end of the last block's records, from the first byte that may begin a deletion.
-    held: Vec<u8>,
+    search: Search,
 }
 
 impl FileDeleteFinder {
     /// For blocks from the one at `start` on.
     pub fn new(start: Lsn) -> FileDeleteFinder {
-        FileDeleteFinder { next_lsn: start, held: Vec::new() }
+        FileDeleteFinder { search: Search::new(start) }
     }
 
     /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
     /// Whether a tablespace that it finds exists is the caller's to check.
     pub fn feed(&mut self, blocks: &[u8], mut on_find: impl FnMut(SpaceId)) -> Result<(), EncryptedBlock> {
-        blocks.chunks_exact(BLOCK_BYTES).try_for_each(|block| self.block(block, &mut on_find))
+        self.search.feed(blocks, look, |space, _| on_find(space))
     }
 
     /// Searches the partly filled block that the log ends with for now, without taking it as fed: it will come again
     /// when it has grown.
     pub fn peek(&self, block: &[u8], mut on_find: impl FnMut(SpaceId)) -> Result<(), EncryptedBlock> {
-        self.clone().block(block, &mut on_find)
+        self.search.peek(block, look, |space, _| on_find(space))
     }
-
-    fn block(&mut self, block: &[u8], on_find: &mut impl FnMut(SpaceId)) -> Result<(), EncryptedBlock> {
-        let Some(records) = records_of(block, self.next_lsn)? else { return Ok(()) };
-        self.held.extend_from_slice(records);
-        let mut searched = 0;
-        while let Some(rest) = self.held.get(searched..).filter(|rest| !rest.is_empty()) {
-            match look(rest) {
-                Found::Deletion(space) => on_find(space),
-                Found::Nothing => (),
-                // No whole record is behind it: the zeros in that one would have ended its path.
-                Found::Incomplete => break,
-            }
-            searched += 1;
-        }
-        self.held.drain(..searched);
-        self.next_lsn = Lsn(self.next_lsn.0.wrapping_add(BLOCK_BYTES as u64));
-        Ok(())
-    }
-}
-
-enum Found {
-    Deletion(SpaceId),
-    Nothing,
-    Incomplete,
 }
 
 /// What begins at the first of `bytes`.
-fn look(bytes: &[u8]) -> Found {
+fn look(bytes: &[u8]) -> Look<SpaceId> {
     match bytes.split_first() {
         Some((kind, rest)) if kind & !SINGLE_RECORD == KIND => deletion(rest),
-        _ => Found::Nothing,
+        _ => Look::Nothing,
     }
 }
 
-fn deletion(bytes: &[u8]) -> Found {
-    let Some((space, bytes)) = compressed(bytes) else { return Found::Incomplete };
-    let Some((&page, bytes)) = bytes.split_first() else { return Found::Incomplete };
+fn deletion(bytes: &[u8]) -> Look<SpaceId> {
+    let Some((space, bytes)) = compressed(bytes) else { return Look::Incomplete };
+    let Some((&page, bytes)) = bytes.split_first() else { return Look::Incomplete };
     if page != FIRST_PAGE {
-        return Found::Nothing;
+        return Look::Nothing;
     }
-    let Some(path_bytes) = be::u16_at(bytes, 0).map(usize::from) else { return Found::Incomplete };
+    let Some(path_bytes) = be::u16_at(bytes, 0).map(usize::from) else { return Look::Incomplete };
     if path_bytes <= SUFFIX.len() || path_bytes > PATH_BYTES_MAX {
-        return Found::Nothing;
+        return Look::Nothing;
     }
     let path = bytes.get(2..).unwrap_or_default();
     let text = path.get(..path.len().min(path_bytes - 1)).unwrap_or_default();
-    // What cannot become a path is not waited for.
+    // What cannot become a path is not waited for. So no whole record is behind one that is: the zeros in that would have
+    // ended its path.
     if text.contains(&0) {
-        return Found::Nothing;
+        return Look::Nothing;
     }
     match path.get(..path_bytes) {
-        None => Found::Incomplete,
-        Some(path) if path.ends_with(SUFFIX) => Found::Deletion(SpaceId(space)),
-        Some(_) => Found::Nothing,
+        None => Look::Incomplete,
+        Some(path) if path.ends_with(SUFFIX) => Look::Record(SpaceId(space)),
+        Some(_) => Look::Nothing,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        super::search::tests::{blocks, compress},
+        super::{
+            mysql::BLOCK_BYTES,
+            search::tests::{blocks, compress},
+        },
         *,
     };
     use proptest::prelude::*;

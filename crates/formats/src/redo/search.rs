@@ -3,6 +3,75 @@
 use super::mysql::{BLOCK_BYTES, BLOCK_HEADER_BYTES, BLOCK_TRAILER_BYTES, BlockHeader};
 use crate::{Lsn, be};
 
+/// What begins at a byte.
+pub(super) enum Look<T> {
+    /// A whole record of the kind that is looked for.
+    Record(T),
+    /// None of them.
+    Nothing,
+    /// More bytes are needed to tell.
+    Incomplete,
+}
+
+/// Looks for records of one kind in consecutive blocks. Every byte may begin one, and records continue across blocks.
+#[derive(Clone, Debug)]
+pub(super) struct Search {
+    next_lsn: Lsn,
+    /// The end of the last block's records, from the first byte that may begin a record.
+    held: Vec<u8>,
+}
+
+impl Search {
+    /// For blocks from the one at `start` on.
+    pub(super) fn new(start: Lsn) -> Search {
+        Search { next_lsn: start, held: Vec::new() }
+    }
+
+    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
+    /// `on_find` is given the block that a record ends in, too.
+    pub(super) fn feed<T>(
+        &mut self,
+        blocks: &[u8],
+        look: impl Fn(&[u8]) -> Look<T>,
+        mut on_find: impl FnMut(T, Lsn),
+    ) -> Result<(), EncryptedBlock> {
+        blocks.chunks_exact(BLOCK_BYTES).try_for_each(|block| self.block(block, &look, &mut on_find))
+    }
+
+    /// Searches the partly filled block that the log ends with for now, without taking it as fed: it will come again
+    /// when it has grown.
+    pub(super) fn peek<T>(
+        &self,
+        block: &[u8],
+        look: impl Fn(&[u8]) -> Look<T>,
+        mut on_find: impl FnMut(T, Lsn),
+    ) -> Result<(), EncryptedBlock> {
+        self.clone().block(block, &look, &mut on_find)
+    }
+
+    fn block<T>(
+        &mut self,
+        block: &[u8],
+        look: &impl Fn(&[u8]) -> Look<T>,
+        on_find: &mut impl FnMut(T, Lsn),
+    ) -> Result<(), EncryptedBlock> {
+        let Some(records) = records_of(block, self.next_lsn)? else { return Ok(()) };
+        self.held.extend_from_slice(records);
+        let mut searched = 0;
+        while let Some(rest) = self.held.get(searched..).filter(|rest| !rest.is_empty()) {
+            match look(rest) {
+                Look::Record(record) => on_find(record, self.next_lsn),
+                Look::Nothing => (),
+                Look::Incomplete => break,
+            }
+            searched += 1;
+        }
+        self.held.drain(..searched);
+        self.next_lsn = Lsn(self.next_lsn.0.wrapping_add(BLOCK_BYTES as u64));
+        Ok(())
+    }
+}
+
 /// Set in the type of a record that is alone in its mini-transaction.
 pub(super) const SINGLE_RECORD: u8 = 0x80;
 /// A compressed number has no more.

@@ -6,6 +6,8 @@ use std::{
     path::PathBuf,
 };
 
+use holdfast_formats::SpaceId;
+
 use super::{
     Capture, aria,
     discarded::{Changes, can_be_imported},
@@ -246,8 +248,12 @@ impl Capture<'_> {
             }
             None => None,
         };
-        let judge = |found: &Found<'_>| judge(&notes, changes.as_ref(), look, found);
         let Copier { context, inventory, parallel } = &mut self.copier;
+        let system_is_void = inventory.lacks_encryption_of_system();
+        let judge = |found: &Found<'_>| match found.space {
+            Some(SpaceId(0)) if system_is_void => Verdict::CopyAgain,
+            _ => judge(&notes, changes.as_ref(), look, found),
+        };
         let rescan = inventory.rescan(context.flavor, context.sink, now, *parallel, &judge)?;
         self.stats.files_renamed += rescan.renamed;
         self.stats.files_recopied += rescan.copy.len() as u64;

@@ -23,7 +23,7 @@ use crate::{
         keys::leave_keys,
         outside::{OutsideFiles, number_system_files},
         plain::PlainFile,
-        redo::mysql::IndexLoads,
+        redo::mysql::Unlogged,
     },
 };
 
@@ -31,8 +31,8 @@ use crate::{
 const CATCH_UP_PASSES: u32 = 2;
 /// What is left to copy under the lock is little enough at this size.
 const LITTLE_BYTES: u64 = 16 << 20;
-/// A load record's LSN is known to the block only; a copy may have begun within it.
-const LOAD_MARGIN_BYTES: u64 = 1024;
+/// The LSN of such a note is known to the block only; a copy may have begun within it.
+const NOTE_MARGIN_BYTES: u64 = 1024;
 /// Where tablespaces from outside the data directory are in a backup.
 const OUTSIDE: &str = "#outside";
 
@@ -133,8 +133,8 @@ impl Capture<'_> {
     }
 
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<Rescan> {
-        let (loads, deleted) = (self.follower.loads(), self.follower.deleted());
-        let judge = |found: &Found<'_>| judge(spaces, &loads, &deleted, found);
+        let (unlogged, deleted) = (self.follower.unlogged(), self.follower.deleted());
+        let judge = |found: &Found<'_>| judge(spaces, &unlogged, &deleted, found);
         let Copier { context, inventory, parallel } = &mut self.copier;
         let rescan = inventory.rescan(context.flavor, context.sink, now, *parallel, &judge)?;
         self.stats.files_renamed += rescan.renamed;
@@ -153,13 +153,14 @@ impl Capture<'_> {
     }
 }
 
-/// A copy is good if the server knew the tablespace before it began, as it is now, and no index was loaded into it
-/// since. Ids alone would miss an index that was added and dropped again, and a unique index that failed late:
-/// both make backups that cannot be recovered (verified on 9.7.4).
+/// A copy is good if the server knew the tablespace before it began, as it is now, and no index was loaded into it, nor
+/// its encryption changed, since. Ids and flags alone would miss an index that was added and dropped again, a unique
+/// index that failed late, and encryption that was switched on and off again: all of them make backups that cannot be
+/// recovered (verified on 9.7.4).
 ///
 /// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id: recovery ignores all redo of the space, so
 /// no copy that was made while it could be written to is good, not even a first one (verified on 9.7.4).
-fn judge(spaces: &Spaces, loads: &IndexLoads, deleted: &HashSet<SpaceId>, found: &Found<'_>) -> Verdict {
+fn judge(spaces: &Spaces, unlogged: &Unlogged, deleted: &HashSet<SpaceId>, found: &Found<'_>) -> Verdict {
     let is_of_a_table =
         found.entry.role == Role::Tablespace && TableFile::from_path(&found.entry.entry.path).is_some();
     if is_of_a_table && found.space.is_some_and(|space| deleted.contains(&space)) {
@@ -174,8 +175,9 @@ fn judge(spaces: &Spaces, loads: &IndexLoads, deleted: &HashSet<SpaceId>, found:
     let changed = listed.is_some_and(|now| {
         before.space.as_ref().is_none_or(|then| then.flag != now.flag || then.state != now.state)
     });
-    let loaded = loads.newest(space).is_some_and(|lsn| lsn.0 + LOAD_MARGIN_BYTES >= before.captured.0);
-    if changed || loaded { Verdict::CopyAgain } else { Verdict::Keep }
+    let lacks_pages =
+        unlogged.newest(space).is_some_and(|lsn| lsn.0 + NOTE_MARGIN_BYTES >= before.captured.0);
+    if changed || lacks_pages { Verdict::CopyAgain } else { Verdict::Keep }
 }
 
 /// Where the tablespace in the file `real` is in a backup.

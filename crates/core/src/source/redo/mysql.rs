@@ -27,8 +27,9 @@ use std::{
 use holdfast_formats::{
     Lsn, SpaceId,
     redo::{
+        encryption_change::EncryptionChangeFinder,
         file_delete::FileDeleteFinder,
-        index_load::{IndexLoad, IndexLoadFinder},
+        index_load::IndexLoadFinder,
         mysql::{
             BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockState, CutError, FILE_HEADER_BYTES, RedoFileHeader,
             RedoFileName, checkpoint, classify, cut_block, encryption_block, set_encryption_block,
@@ -81,30 +82,31 @@ pub struct Start {
     pub log_uuid: u32,
 }
 
-/// Tablespaces that are told apart. Real loads are few; what merely looks like one can name any space.
-const LOADED_SPACES_MAX: usize = 1 << 18;
+/// Tablespaces that are told apart. Real ones are few; what merely looks like a record can name any space.
+const UNLOGGED_SPACES_MAX: usize = 1 << 18;
 /// Tablespaces that can be deleted during one backup.
 const DELETED_SPACES_MAX: usize = 1 << 20;
 
-/// What looks like the ends of bulk loads of indexes: the newest in each tablespace.
+/// Changes of pages that the redo only notes and does not hold, bulk loads of indexes and changes of encryption: the
+/// newest in each tablespace. Some only look like it.
 #[derive(Clone, Debug, Default)]
-pub struct IndexLoads {
+pub struct Unlogged {
     newest: HashMap<SpaceId, Lsn>,
     /// The newest of those in tablespaces that are too many to be told apart.
     newest_elsewhere: Option<Lsn>,
 }
 
-impl IndexLoads {
-    fn note(&mut self, load: IndexLoad) {
-        if self.newest.len() < LOADED_SPACES_MAX || self.newest.contains_key(&load.space) {
-            let newest = self.newest.entry(load.space).or_insert(load.lsn);
-            *newest = load.lsn.max(*newest);
+impl Unlogged {
+    fn note(&mut self, space: SpaceId, lsn: Lsn) {
+        if self.newest.len() < UNLOGGED_SPACES_MAX || self.newest.contains_key(&space) {
+            let newest = self.newest.entry(space).or_insert(lsn);
+            *newest = lsn.max(*newest);
         } else {
-            self.newest_elsewhere = self.newest_elsewhere.max(Some(load.lsn));
+            self.newest_elsewhere = self.newest_elsewhere.max(Some(lsn));
         }
     }
 
-    /// Where the newest load into `space` begins, to the block.
+    /// Where the newest of them in `space` is noted, to the block.
     #[must_use]
     pub fn newest(&self, space: SpaceId) -> Option<Lsn> {
         self.newest.get(&space).copied().or(self.newest_elsewhere)
@@ -116,7 +118,7 @@ impl IndexLoads {
 struct State {
     /// The block that the log ended in when it was last read.
     partial: Option<(Lsn, [u8; BLOCK_BYTES])>,
-    loads: IndexLoads,
+    unlogged: Unlogged,
     deleted: HashSet<SpaceId>,
     /// Encrypted: everything before this is on disk.
     durable: Lsn,
@@ -220,10 +222,10 @@ impl Follower {
         (state.stop, state.is_stopped) = (None, false);
     }
 
-    /// What looks like the load of an index into a tablespace, in the redo read so far.
+    /// What the redo read so far only notes.
     #[must_use]
-    pub fn loads(&self) -> IndexLoads {
-        self.lock().loads.clone()
+    pub fn unlogged(&self) -> Unlogged {
+        self.lock().unlogged.clone()
     }
 
     /// Tablespaces whose redo recovery ignores: the redo read so far notes a deletion of their file. IMPORT brings the
@@ -365,6 +367,7 @@ impl Log {
     ) -> Result<Spool> {
         let mut load_finder = IndexLoadFinder::new(self.at, highest_index_id);
         let mut delete_finder = FileDeleteFinder::new(self.at);
+        let mut encryption_finder = EncryptionChangeFinder::new(self.at);
         let mut buffer = vec![0; READ_BYTES];
         loop {
             if shared.is_finished() {
@@ -401,12 +404,14 @@ impl Log {
             let full = &buffer[..full_bytes];
             spool.append(full)?;
             self.at = Lsn(self.at.0 + full_bytes as u64);
-            let (mut loads, mut deleted) = (Vec::new(), Vec::new());
+            let (mut unlogged, mut deleted) = (Vec::new(), Vec::new());
             let mut search = || {
-                load_finder.feed(full, |load| loads.push(load))?;
+                load_finder.feed(full, |load| unlogged.push((load.space, load.lsn)))?;
+                encryption_finder.feed(full, |space, lsn| unlogged.push((space, lsn)))?;
                 delete_finder.feed(full, |space| deleted.push(space))?;
                 if let Some((_, block)) = &partial {
-                    load_finder.peek(block, |load| loads.push(load))?;
+                    load_finder.peek(block, |load| unlogged.push((load.space, load.lsn)))?;
+                    encryption_finder.peek(block, |space, lsn| unlogged.push((space, lsn)))?;
                     delete_finder.peek(block, |space| deleted.push(space))?;
                 }
                 Ok::<_, EncryptedBlock>(())
@@ -417,7 +422,7 @@ impl Log {
             searched.map_err(|cause| encryption_switched_on().caused_by(cause))?;
             {
                 let mut state = lock(state);
-                loads.into_iter().for_each(|load| state.loads.note(load));
+                unlogged.into_iter().for_each(|(space, lsn)| state.unlogged.note(space, lsn));
                 state.deleted.extend(deleted);
                 if state.deleted.len() > DELETED_SPACES_MAX {
                     return Err(Error::failed(format!(
@@ -592,7 +597,7 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
 
 #[cfg(test)]
 mod tests {
-    use holdfast_formats::{PageNo, redo::mysql::RedoFileBuilder};
+    use holdfast_formats::redo::mysql::RedoFileBuilder;
 
     use super::*;
 
@@ -694,21 +699,18 @@ mod tests {
         assert_eq!(captured.last_block[4..6], [0, 12]);
     }
 
-    /// What looks like a load can name any space: memory stays bounded, and nothing is forgotten.
+    /// What looks like a record can name any space: memory stays bounded, and nothing is forgotten.
     #[test]
-    fn more_loads_than_can_be_told_apart_are_still_known() {
-        let mut loads = IndexLoads::default();
-        let note = |loads: &mut IndexLoads, space: u32, lsn: u64| {
-            loads.note(IndexLoad { space: SpaceId(space), root: PageNo(4), index_id: 1, lsn: Lsn(lsn) });
-        };
-        note(&mut loads, 7, 50);
-        note(&mut loads, 7, 40);
-        assert_eq!((loads.newest(SpaceId(7)), loads.newest(SpaceId(8))), (Some(Lsn(50)), None));
-        for space in 0..LOADED_SPACES_MAX as u32 + 10 {
-            note(&mut loads, space, 100);
+    fn more_spaces_than_can_be_told_apart_are_still_known() {
+        let mut unlogged = Unlogged::default();
+        unlogged.note(SpaceId(7), Lsn(50));
+        unlogged.note(SpaceId(7), Lsn(40));
+        assert_eq!((unlogged.newest(SpaceId(7)), unlogged.newest(SpaceId(8))), (Some(Lsn(50)), None));
+        for space in 0..UNLOGGED_SPACES_MAX as u32 + 10 {
+            unlogged.note(SpaceId(space), Lsn(100));
         }
-        assert!(loads.newest.len() <= LOADED_SPACES_MAX);
-        assert_eq!(loads.newest(SpaceId(7)), Some(Lsn(100)));
-        assert_eq!(loads.newest(SpaceId(u32::MAX)), Some(Lsn(100)));
+        assert!(unlogged.newest.len() <= UNLOGGED_SPACES_MAX);
+        assert_eq!(unlogged.newest(SpaceId(7)), Some(Lsn(100)));
+        assert_eq!(unlogged.newest(SpaceId(u32::MAX)), Some(Lsn(100)));
     }
 }

@@ -1,0 +1,191 @@
+//! Encryption that is switched on or off while a tablespace is copied: its first pages are in the copy as they were
+//! before, its other pages as they are after.
+
+use std::time::Instant;
+
+use holdfast_testkit::{
+    checksum::check_tables,
+    keyring::{give_keyring, with_keyring},
+};
+
+use super::*;
+use crate::physical::encrypted::key_options;
+
+const SWITCH_MAX: Duration = Duration::from_secs(60);
+
+/// Waits until what `query` counts is none.
+fn wait_for_none(server: &Server, query: &str) {
+    let begun = Instant::now();
+    while server.value::<u64>(query).unwrap() > 0 {
+        assert!(begun.elapsed() < SWITCH_MAX, "{query}: {:?}", server.value::<u64>(query));
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Tables large enough that they are not read at once.
+fn fill(server: &Server, table: &str) {
+    server
+        .exec_all([
+            "CREATE TABLE IF NOT EXISTS e.numbers (n INT PRIMARY KEY) ENGINE=InnoDB".to_owned(),
+            "INSERT IGNORE INTO e.numbers VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)".to_owned(),
+            format!(
+                "INSERT INTO {table} SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n, REPEAT(SHA2(a.n + d.n, 256), 8)
+                 FROM e.numbers a, e.numbers b, e.numbers c, e.numbers d WHERE d.n < 8"
+            ),
+        ])
+        .unwrap();
+}
+
+/// Captures `source`: does `at_extent` with the path of a tablespace and the number of a stretch of its pages that has
+/// just been read, and `at_stop` when all has been copied.
+fn captured(
+    source: &Server,
+    target: &Path,
+    at_extent: impl Fn(&str, u32) + Sync,
+    at_stop: impl Fn() + Send + Sync,
+) {
+    let dir = tempfile::tempdir().unwrap();
+    let extents: Mutex<BTreeMap<String, u32>> = Mutex::default();
+    let sink = Watched {
+        inner: DirectorySink::new(dir.path().join("staging")),
+        on_pages: |path: &str, _: &Pages<'_>| {
+            let extent = {
+                let mut extents = extents.lock().unwrap();
+                let next = extents.entry(path.to_owned()).or_default();
+                *next += 1;
+                *next
+            };
+            at_extent(path, extent);
+        },
+    };
+    let captured =
+        capture_told(source, &sink, dir.path(), &races::AtPhase { phase: "stop", action: at_stop });
+    let extents = extents.lock().unwrap();
+    let read_in_parts = |path: &str| path == "e/t.ibd" || path.starts_with("g_");
+    assert!(extents.iter().all(|(path, count)| !read_in_parts(path) || *count > 3), "{extents:?}");
+    sink.inner.place(target);
+    lay_out_redo(target, &captured.redo);
+}
+
+/// What encryption threads change bit by bit, and nobody waits for: switched when the first pages of a table have been
+/// read, and once more when the next have, if `twice`.
+fn mariadb_switched(kind: ServerKind, on: bool, twice: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = key_options(dir.path()).into_iter().fold(ServerOptions::default(), ServerOptions::init_arg);
+    let source = Server::start(kind, keys.clone()).unwrap();
+    source
+        .exec_all([
+            "SET GLOBAL innodb_max_dirty_pages_pct_lwm = 0, innodb_max_dirty_pages_pct = 0",
+            "CREATE DATABASE e",
+            "CREATE TABLE e.t (id INT PRIMARY KEY, v VARCHAR(600)) ENGINE=InnoDB",
+            "CREATE TABLE e.zip (id INT PRIMARY KEY, v VARCHAR(600)) ENGINE=InnoDB ROW_FORMAT=COMPRESSED",
+        ])
+        .unwrap();
+    fill(&source, "e.t");
+    fill(&source, "e.zip");
+    let switch = |on: bool| {
+        let (value, left) = if on { ("ON", "= 0") } else { ("OFF", "> 0") };
+        source
+            .exec_all([
+                format!("SET GLOBAL innodb_encrypt_tables = {value}"),
+                "SET GLOBAL innodb_encryption_threads = 2".to_owned(),
+            ])
+            .unwrap();
+        wait_for_none(
+            &source,
+            &format!(
+                "SELECT COUNT(*) FROM information_schema.innodb_tablespaces_encryption
+                 WHERE name LIKE 'e/%' AND (min_key_version {left} OR key_rotation_page_number IS NOT NULL)"
+            ),
+        );
+        wait_for_none(
+            &source,
+            "SELECT variable_value > 5 FROM information_schema.global_status
+             WHERE variable_name = 'Innodb_buffer_pool_pages_dirty'",
+        );
+    };
+    switch(!on);
+    let target = dir.path().join("data");
+    let at_extent = |path: &str, extent: u32| match (path, extent) {
+        ("e/t.ibd", 1) => switch(on),
+        ("e/t.ibd", 2) if twice => switch(!on),
+        _ => {}
+    };
+    captured(&source, &target, at_extent, || {
+        source.exec("UPDATE e.t SET v = REVERSE(v) WHERE id % 7 = 0").unwrap();
+    });
+    let copy = Server::attach(kind, target, keys).unwrap();
+    check_tables(&copy).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+}
+
+#[test]
+fn mariadb_10_11_tables_whose_encryption_changes_meanwhile_are_whole() {
+    for (on, twice) in [(true, false), (false, false), (true, true), (false, true)] {
+        println!("on: {on}, twice: {twice}");
+        mariadb_switched(ServerKind::MariaDb1011, on, twice);
+    }
+}
+
+#[test]
+fn mariadb_11_8_tables_whose_encryption_changes_meanwhile_are_whole() {
+    mariadb_switched(ServerKind::MariaDb118, true, false);
+}
+
+/// A tablespace is encrypted in its place, or decrypted, or both, while it is copied; the dictionary, too.
+#[test]
+fn mysql_tablespaces_whose_encryption_changes_meanwhile_are_whole() {
+    // Before, when its first pages have been read, its next, and all has been copied.
+    const CASES: [(&str, [&str; 4]); 7] = [
+        ("g_on", ["N", "Y", "Y", "Y"]),
+        ("g_off", ["Y", "N", "N", "N"]),
+        ("g_on_off", ["N", "Y", "N", "N"]),
+        ("g_off_on", ["Y", "N", "Y", "Y"]),
+        ("g_on_then_off", ["N", "Y", "Y", "N"]),
+        ("g_off_then_on", ["Y", "N", "N", "Y"]),
+        ("mysql", ["N", "Y", "Y", "Y"]),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let (keyring, program) = (dir.path().join("keyring"), dir.path().join("server"));
+    let options = with_keyring(ServerOptions::default(), &program, &keyring).unwrap();
+    let source = Server::start(ServerKind::MySql97, options.clone()).unwrap();
+    source.exec("CREATE DATABASE e").unwrap();
+    let switch = |name: &str, to: &str| {
+        source.exec(format!("ALTER TABLESPACE {name} ENCRYPTION = '{to}'")).unwrap();
+        if name != "mysql" {
+            source.exec(format!("UPDATE e.{name} SET v = REVERSE(v) WHERE id % 7 = 0")).unwrap();
+        }
+    };
+    for (name, states) in CASES {
+        if name != "mysql" {
+            source
+                .exec_all([
+                    format!("CREATE TABLESPACE {name} ADD DATAFILE '{name}.ibd'"),
+                    format!("CREATE TABLE e.{name} (id INT PRIMARY KEY, v VARCHAR(600)) TABLESPACE {name}"),
+                ])
+                .unwrap();
+            fill(&source, &format!("e.{name}"));
+        }
+        switch(name, states[0]);
+    }
+    let target = dir.path().join("data");
+    let at_extent = |path: &str, extent: u32| {
+        let case = CASES.iter().find(|(name, _)| path.strip_suffix(".ibd") == Some(name));
+        if let (Some((name, states)), 1 | 2) = (case, extent)
+            && states[extent as usize] != states[extent as usize - 1]
+        {
+            switch(name, states[extent as usize]);
+        }
+    };
+    let at_stop = || {
+        CASES
+            .iter()
+            .filter(|(_, states)| states[3] != states[2])
+            .for_each(|(name, states)| switch(name, states[3]));
+    };
+    captured(&source, &target, at_extent, at_stop);
+    give_keyring(&target, &keyring, &dir.path().join("keyring-copy")).unwrap();
+    let copy = Server::attach(source.kind(), target, options).unwrap();
+    check_tables(&copy).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+}
