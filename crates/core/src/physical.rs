@@ -88,7 +88,10 @@ pub struct Position {
     pub binlog: Option<BinlogPosition>,
     /// MariaDB: `gtid_binlog_pos`, or `gtid_slave_pos` where there is no binlog. MySQL: `gtid_executed`.
     pub gtid: Option<String>,
-    /// Where the source itself stood as a replica; evidence, one line for each channel.
+    /// MariaDB: `gtid_slave_pos`, what the source had applied as a replica. Differs from `gtid` where that is not logged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica_gtid: Option<String>,
+    /// Where the source itself stood as a replica, one entry for each channel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replica_of: Vec<ReplicaPosition>,
 }
@@ -111,8 +114,11 @@ pub struct ReplicaPosition {
     pub host: String,
     /// Its primary's port.
     pub port: u16,
-    /// Executed up to here in the primary's binlog.
-    pub executed: BinlogPosition,
+    /// Whether it found its place by GTID.
+    #[serde(default)]
+    pub by_gtid: bool,
+    /// Executed up to here in the primary's binlog; `None` where that could not be told together with the position.
+    pub executed: Option<BinlogPosition>,
 }
 
 impl From<BinlogCoordinates> for BinlogPosition {
@@ -123,6 +129,7 @@ impl From<BinlogCoordinates> for BinlogPosition {
 
 impl From<ReplicaChannel> for ReplicaPosition {
     fn from(found: ReplicaChannel) -> Self {
-        Self { channel: found.name, host: found.host, port: found.port, executed: found.executed.into() }
+        let ReplicaChannel { name: channel, host, port, by_gtid, executed, .. } = found;
+        Self { channel, host, port, by_gtid, executed: Some(executed.into()) }
     }
 }

@@ -133,6 +133,9 @@ impl Render for Restored {
         if !report.server_options.is_empty() {
             text::fact(out, "start with", report.server_options.join("\n"))?;
         }
+        if !report.primary_statements.is_empty() {
+            text::fact(out, "go on as a replica", report.primary_statements.join("\n"))?;
+        }
         if let Some(statement) = &report.replicate_statement {
             text::fact(out, "replicate with", statement.replace("; ", ";\n"))?;
         }

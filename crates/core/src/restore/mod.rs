@@ -24,6 +24,7 @@ mod place;
 mod plan;
 mod pointers;
 mod prepare;
+mod primaries;
 mod private;
 mod redo;
 mod report;
@@ -34,6 +35,7 @@ mod tests;
 
 use std::{io::Write, sync::Arc, time::Instant};
 
+use holdfast_formats::Flavor;
 use holdfast_repo::{LogName, Repo, RunNo};
 
 use self::{
@@ -97,6 +99,16 @@ pub fn run(
             listener.event(Event::Warning { text });
         }
     }
+    if opened.server.flavor() == Flavor::MySql
+        && let Some(first) = opened.position.replica_of.first()
+    {
+        let text = format!(
+            "the source was a replica, and MySQL keeps that in tables: start the restored server with --skip-replica-start, or \
+             it connects to {}:{} as the source would",
+            first.host, first.port
+        );
+        listener.event(Event::Warning { text });
+    }
     point("restore.planned");
 
     watch.phase("assemble");
@@ -139,6 +151,7 @@ pub fn run(
             &opened.position,
             prepared.is_some(),
         ),
+        primary_statements: primaries::primary_statements(&opened.server.version, &opened.position),
         prepared,
         written,
         dropped: plan.shown.dropped.clone(),

@@ -75,6 +75,12 @@ fn is_of_absent_component(line: &str) -> bool {
     line.contains("[MY-013129]") && (line.contains(NO_LIBRARY) || line.contains(NOT_LOADED))
 }
 
+/// What MySQL says of channels of the source, which are in its tables, and whose relay logs no backup has. It tells nothing
+/// of data: the recovering server replicates nothing.
+fn is_of_replication(line: &str) -> bool {
+    line.contains("[ERROR]") && line.contains("[Repl]")
+}
+
 fn uses_gtids(server: &ServerFacts) -> bool {
     server.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON")
 }
@@ -257,6 +263,9 @@ pub(super) fn run(
     let running = server_run.start()?;
     point("restore.recovering");
     let mut exit = running.wait(cancel)?;
+    if flavor == Flavor::MySql {
+        exit.log.retain(|line| !is_of_replication(line));
+    }
     if !needs_plugins(&opened.server) {
         exit.log.retain(|line| !is_of_absent_component(line));
     }

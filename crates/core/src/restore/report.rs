@@ -112,6 +112,10 @@ pub struct RestoreReport {
     /// Statements that make the restored server a replica of its source; `<…>` is to be filled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicate_statement: Option<String>,
+    /// Where the source was a replica itself: statements that make the restored server one of the same primaries, one text
+    /// for each channel whose place is known; `<…>` is to be filled in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub primary_statements: Vec<String>,
 }
 
 /// The statements to replicate from the source on; `None` where nothing is known of a position. `prepared`: the
@@ -121,7 +125,7 @@ pub(super) fn replicate_statement(
     position: &Position,
     prepared: bool,
 ) -> Option<String> {
-    let gtid = gtid_text(position);
+    let gtid = gtid_text(position.gtid.as_deref());
     // It comes from the repository, and somebody will paste it into a client.
     let binlog = position.binlog.as_ref().filter(|binlog| binlog.file.chars().all(in_file_name));
     let address = |prefix: &str| {
@@ -162,7 +166,7 @@ pub(super) fn set_gtids(version: &ServerVersion, position: &Position) -> Option<
     if version.flavor != Flavor::MySql {
         return None;
     }
-    let gtid = gtid_text(position)?;
+    let gtid = gtid_text(position.gtid.as_deref())?;
     let reset = if version.number() < (8, 2, 0) { "RESET MASTER" } else { "RESET BINARY LOGS AND GTIDS" };
     let set = |gtids: &str| format!("SET GLOBAL gtid_purged = {gtids}");
     Some(match position.precision {
@@ -176,8 +180,8 @@ pub(super) fn set_gtids(version: &ServerVersion, position: &Position) -> Option<
 }
 
 /// The GTIDs on one line. They come from the repository and become part of statements: nothing else passes.
-fn gtid_text(position: &Position) -> Option<String> {
-    let gtid = position.gtid.as_deref().filter(|gtid| gtid.chars().all(in_gtid))?;
+pub(super) fn gtid_text(gtid: Option<&str>) -> Option<String> {
+    let gtid = gtid.filter(|gtid| gtid.chars().all(in_gtid))?;
     let gtid: String = gtid.split_whitespace().collect();
     (!gtid.is_empty()).then_some(gtid)
 }
@@ -187,7 +191,7 @@ fn in_gtid(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | ',' | '_' | ' ' | '\n')
 }
 
-fn in_file_name(c: char) -> bool {
+pub(super) fn in_file_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
@@ -203,6 +207,7 @@ mod tests {
             lsn: 1,
             binlog: binlog.map(|(file, offset)| BinlogPosition { file: file.to_owned(), offset }),
             gtid: gtid.map(str::to_owned),
+            replica_gtid: None,
             replica_of: Vec::new(),
         }
     }

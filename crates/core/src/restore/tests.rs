@@ -156,6 +156,7 @@ impl World {
             lsn: redo.stop_lsn().0,
             binlog: Some(BinlogPosition { file: "binlog.000007".into(), offset: 1234 }),
             gtid: Some("0-1-99".into()),
+            replica_gtid: None,
             replica_of: Vec::new(),
         };
         let head = json!({

@@ -24,6 +24,13 @@ pub struct BinlogCoordinates {
     pub offset: u64,
 }
 
+impl BinlogCoordinates {
+    /// Earlier places of one binlog are less: numbers of files grow longer when they have to.
+    fn order(&self) -> (usize, &str, u64) {
+        (self.file.len(), &self.file, self.offset)
+    }
+}
+
 /// MariaDB's LSNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MariaDbLsns {
@@ -223,7 +230,7 @@ pub struct ReplicaChannel {
     pub host: String,
     /// Its primary's port.
     pub port: u16,
-    /// Applied up to here in the primary's binlog.
+    /// Applied up to here in the primary's binlog. Of appliers that do not keep the order, all that is before.
     pub executed: BinlogCoordinates,
     /// Whether the applier runs.
     pub is_applying: bool,
@@ -234,11 +241,36 @@ pub struct ReplicaChannel {
 impl ReplicaChannel {
     /// All channels: `SHOW ALL SLAVES STATUS`, `SHOW REPLICA STATUS`.
     pub fn read_all(session: &mut Session) -> Result<Vec<ReplicaChannel>, SqlError> {
-        let (query, names) = match session.flavor() {
+        let flavor = session.flavor();
+        let (query, names) = match flavor {
             Flavor::MariaDb => ("SHOW ALL SLAVES STATUS", &MARIADB_NAMES),
             Flavor::MySql => ("SHOW REPLICA STATUS", &MYSQL_NAMES),
         };
-        session.rows(query)?.iter().map(|row| ReplicaChannel::from_row(row, names)).collect()
+        let rows = session.rows(query)?;
+        let mut channels =
+            rows.iter().map(|row| ReplicaChannel::from_row(row, names)).collect::<Result<Vec<_>, _>>()?;
+        if flavor == Flavor::MySql && channels.iter().any(|channel| !channel.by_gtid) {
+            let workers = session.rows(WORKERS)?;
+            for channel in &mut channels {
+                channel.go_on_to_workers(&workers)?;
+            }
+        }
+        Ok(channels)
+    }
+
+    /// MySQL: what the server shows of appliers that work in parallel is up to 0.3 s old, and the data is where the last
+    /// of them is, as far as they keep the order; each writes its place in the transaction that it applies.
+    fn go_on_to_workers(&mut self, workers: &[Row]) -> Result<(), SqlError> {
+        for worker in workers {
+            let file = worker.text_or_null("file")?.unwrap_or_default();
+            if worker.text_or_null("channel")?.unwrap_or_default() == self.name && !file.is_empty() {
+                let place = BinlogCoordinates { file: file.to_owned(), offset: worker.number("offset")? };
+                if place.order() > self.executed.order() {
+                    self.executed = place;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn from_row(row: &Row, names: &ColumnNames) -> Result<ReplicaChannel, SqlError> {
@@ -253,6 +285,9 @@ impl ReplicaChannel {
         })
     }
 }
+
+const WORKERS: &str = "SELECT channel_name AS channel, master_log_name AS file, master_log_pos AS offset \
+                       FROM mysql.slave_worker_info";
 
 struct ColumnNames {
     channel: &'static str,

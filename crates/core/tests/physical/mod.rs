@@ -33,6 +33,7 @@ mod faults;
 mod formats;
 mod generations;
 mod keys;
+mod replicas;
 
 /// A replica that has not stopped by itself is waited for: how much it has to catch up with is the machine's to say.
 const CATCH_UP_MAX: Duration = Duration::from_secs(900);

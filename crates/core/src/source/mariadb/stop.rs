@@ -231,13 +231,15 @@ fn position(session: &mut Session) -> std::result::Result<Position, SqlError> {
     let found = MariaDbPosition::read(session)?;
     let channels = ReplicaChannel::read_all(session)?;
     // Where no binlog is written, the position is that of the server as a replica.
-    let gtid = [found.gtid_binlog_pos, found.gtid_slave_pos].into_iter().find(|text| !text.is_empty());
+    let replica_gtid = Some(found.gtid_slave_pos).filter(|text| !text.is_empty());
+    let gtid = Some(found.gtid_binlog_pos).filter(|text| !text.is_empty()).or_else(|| replica_gtid.clone());
     let lsn = MariaDbLsns::read(session)?.current;
     Ok(Position {
         precision: Precision::Exact,
         lsn: lsn.0,
         binlog: found.binlog.map(Into::into),
         gtid,
+        replica_gtid,
         replica_of: channels.into_iter().map(Into::into).collect(),
     })
 }

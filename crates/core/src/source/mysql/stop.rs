@@ -8,7 +8,7 @@ use super::Capture;
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Event, Listener},
-    physical::{CapturedRedo, Position, Precision},
+    physical::{CapturedRedo, Position, Precision, ReplicaPosition},
     points::point,
     server::{
         Attempt, ConnectOptions, InstanceLock, LockLimits, LockRecord, Session, SqlError, TableInventory,
@@ -127,7 +127,7 @@ impl Capture<'_> {
             listing.others.retain(|path, _| !imported.is_note(path));
         }
         self.copy_other_files(&listing.others)?;
-        let MySqlPosition { status, channels, unmoved } = lock.session().with(status::mysql_position)?;
+        let MySqlPosition { status, channels, unmoved } = self.questions.ask(status::mysql_position)?;
         status::refuse_gaps(self.facts, &channels)?;
         let redo_is_on = lock.session().with(MySqlRedoStatus::read)?.is_enabled;
         let alter_instance_count = lock.session().with(status::alter_instance_count)?;
@@ -154,15 +154,22 @@ impl Capture<'_> {
         lock.session().with(status::flush_engine_logs)?;
         self.follower.durable(status.lsn);
         self.follower.wait_for(status.lsn, REDO_WAIT)?;
-        for moved in channels.iter().filter(|channel| !unmoved.contains(channel)) {
-            self.listener.event(Event::Warning { text: place_unknown(moved) });
-        }
+        let place = |channel: ReplicaChannel| {
+            if unmoved.contains(&channel) {
+                return channel.into();
+            }
+            if !channel.by_gtid {
+                self.listener.event(Event::Warning { text: place_unknown(&channel) });
+            }
+            ReplicaPosition { executed: None, ..channel.into() }
+        };
         Ok(Position {
             precision: Precision::Exact,
             lsn: status.lsn.0,
             binlog: status.binlog.map(Into::into),
             gtid: Some(status.gtid_executed).filter(|gtid| !gtid.is_empty()),
-            replica_of: unmoved.into_iter().map(Into::into).collect(),
+            replica_gtid: None,
+            replica_of: channels.into_iter().map(place).collect(),
         })
     }
 
@@ -278,7 +285,7 @@ fn place_unknown(channel: &ReplicaChannel) -> String {
     let name = if name.is_empty() { String::new() } else { format!(" (channel {name})") };
     format!(
         "where the server stood as a replica of {host}:{port}{name} is not recorded, since its applier did not pause: \
-         mysql.slave_relay_log_info of a restored copy says it"
+         mysql.slave_relay_log_info and mysql.slave_worker_info of a restored copy say it, whichever is later"
     )
 }
 
@@ -292,11 +299,15 @@ fn tables_of_other_engines(session: &mut Session) -> std::result::Result<Vec<Tab
 }
 
 /// The position, where the redo goes on after it: the restored server has the last word. What it has beyond are
-/// transactions of InnoDB tables, which bring their GTIDs; of the binlog it cannot be told.
+/// transactions of InnoDB tables, which bring their GTIDs; of binlogs, its own and its primaries', it cannot be told.
 pub(super) fn as_precise_as(position: Position, redo: &Captured) -> Position {
     match redo.is_exact {
         true => position,
-        false => Position { precision: Precision::AtRestore, binlog: None, ..position },
+        false => {
+            let no_place = |channel| ReplicaPosition { executed: None, ..channel };
+            let replica_of = position.replica_of.into_iter().map(no_place).collect();
+            Position { precision: Precision::AtRestore, binlog: None, replica_of, ..position }
+        }
     }
 }
 

@@ -1,0 +1,196 @@
+//! Backups of replicas, which are there to make more replicas of the same primaries: a restored copy, told what the
+//! restore says, goes on where the source stood, and then holds what the primaries hold.
+
+use std::thread::sleep;
+
+use super::*;
+
+/// One with data, writes to it, and GTIDs of its own domain on MariaDB.
+fn primary(kind: ServerKind, options: &ServerOptions, domain: u32) -> Server {
+    let options = match kind.is_mariadb() {
+        true => options.clone().arg(format!("--gtid-domain-id={domain}")),
+        false => options.clone(),
+    };
+    Server::start(kind, options).unwrap()
+}
+
+/// Begins a channel; by GTID, or at the beginning of the primary's first binlog.
+fn follow(replica: &Server, channel: &str, primary: &Server, by_gtid: bool) {
+    primary
+        .exec_all([
+            "CREATE USER IF NOT EXISTS 'replica'@'%' IDENTIFIED BY 'replica'",
+            "GRANT REPLICATION SLAVE ON *.* TO 'replica'@'%'",
+        ])
+        .unwrap();
+    let port = primary.port();
+    if replica.kind().is_mariadb() {
+        let place = match by_gtid {
+            true => "MASTER_USE_GTID = slave_pos".to_owned(),
+            false => "MASTER_USE_GTID = no, MASTER_LOG_FILE = 'binlog.000001', MASTER_LOG_POS = 4".to_owned(),
+        };
+        let name = if channel.is_empty() { String::new() } else { format!("'{channel}'") };
+        replica.exec_all([
+            format!(
+                "CHANGE MASTER {name} TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'replica', \
+                 MASTER_PASSWORD = 'replica', {place}"
+            ),
+            format!("START SLAVE {name}"),
+        ])
+    } else {
+        let place = match by_gtid {
+            true => "SOURCE_AUTO_POSITION = 1",
+            false => "SOURCE_LOG_FILE = 'binlog.000001', SOURCE_LOG_POS = 4",
+        };
+        replica.exec_all([
+            format!(
+                "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {port}, SOURCE_USER = 'replica', \
+                 SOURCE_PASSWORD = 'replica', GET_SOURCE_PUBLIC_KEY = 1, {place} FOR CHANNEL '{channel}'"
+            ),
+            format!("START REPLICA FOR CHANNEL '{channel}'"),
+        ])
+    }
+    .unwrap();
+}
+
+/// Waits until `replica` has what was last written to `primary`.
+fn arrives(replica: &Server, primary: &Server, schema: &str) {
+    primary.exec(format!("CREATE TABLE {schema}.the_end (i INT PRIMARY KEY)")).unwrap();
+    let begun = std::time::Instant::now();
+    while replica.exec(format!("SELECT * FROM {schema}.the_end")).is_err() {
+        assert!(begun.elapsed() < CATCH_UP_MAX, "{}", states(replica));
+        assert!(!states(replica).contains("Error "), "{}", states(replica));
+        sleep(Duration::from_millis(100));
+    }
+}
+
+/// What stops replication, where something does.
+fn states(replica: &Server) -> String {
+    let (query, errors) = match replica.kind().is_mariadb() {
+        true => ("SHOW ALL SLAVES STATUS", ["Last_IO_Error", "Last_SQL_Error"]),
+        false => ("SHOW REPLICA STATUS", ["Last_IO_Error", "Last_SQL_Error"]),
+    };
+    let rows: Vec<mysql::Row> = replica.query(query).unwrap();
+    let text = |row: &mysql::Row, column| row.get::<String, _>(column).filter(|text| !text.is_empty());
+    rows.iter()
+        .flat_map(|row| errors.map(|column| text(row, column)))
+        .flatten()
+        .map(|text| format!("Error {text}"))
+        .collect()
+}
+
+fn checksums(server: &Server, schema: &str) -> Vec<(String, Option<u64>)> {
+    let tables: Vec<String> = server
+        .query(format!(
+            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables \
+             WHERE table_schema = '{schema}' AND table_type = 'BASE TABLE' ORDER BY 1"
+        ))
+        .unwrap();
+    assert!(!tables.is_empty());
+    server.query(format!("CHECKSUM TABLE {}", tables.join(", "))).unwrap()
+}
+
+/// Backs up `source`, a replica by these channels, while they apply what their primaries are given. `shop` is written to
+/// on the first, `other` on the second.
+fn restored_replica_follows(
+    source: Server,
+    primaries: &[(&str, &Server, bool)],
+    server_options: ServerOptions,
+) {
+    for (channel, primary, by_gtid) in primaries {
+        follow(&source, channel, primary, *by_gtid);
+    }
+    let (_, first, _) = primaries[0];
+    shop::load(first, shop::ShopOptions { size_mib: 5, ..shop::ShopOptions::default() }).unwrap();
+    if let Some((_, second, _)) = primaries.get(1) {
+        second
+            .exec_all(["CREATE DATABASE other", "CREATE TABLE other.t (i INT PRIMARY KEY AUTO_INCREMENT)"])
+            .unwrap();
+    }
+    let load = WriteLoad::start_paced(first, 3, 31, Some(100)).unwrap();
+    let begun = std::time::Instant::now();
+    while source.exec("SELECT 1 FROM shop.ledger LIMIT 1").is_err() {
+        assert!(begun.elapsed() < CATCH_UP_MAX, "{}", states(&source));
+        sleep(Duration::from_millis(100));
+    }
+    let stage = Stage { server_options, ..Stage::around(source) };
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let backup = std::thread::scope(|scope| {
+        if let Some((_, second, _)) = primaries.get(1) {
+            scope.spawn(|| {
+                while !is_done.load(std::sync::atomic::Ordering::SeqCst) {
+                    second.exec("INSERT INTO other.t VALUES ()").unwrap();
+                    sleep(Duration::from_millis(20));
+                }
+            });
+        }
+        sleep(Duration::from_secs(1));
+        // No place is recorded if an applier did not pause for as long as it took to ask.
+        let is_placed = |backup: &BackupReport| {
+            backup.position.replica_of.iter().all(|channel| channel.by_gtid || channel.executed.is_some())
+        };
+        let backup = (0..10).map(|_| stage.back_up()).find(is_placed).unwrap();
+        sleep(Duration::from_secs(1));
+        is_done.store(true, std::sync::atomic::Ordering::SeqCst);
+        backup
+    });
+    let committed = load.stop().unwrap().committed;
+    println!("{committed} transactions, {:?}", backup.position);
+    assert_eq!(backup.position.replica_of.len(), primaries.len());
+
+    let (restored, report) = stage.restore(backup.backup);
+    let copy = restored.server;
+    check_ledger(&copy).unwrap();
+    for statement in &report.primary_statements {
+        println!("{statement}");
+        let statement = statement
+            .replace("<user>", "replica")
+            .replace("<password>", "replica")
+            .replace("SOURCE_USER", "GET_SOURCE_PUBLIC_KEY=1, SOURCE_USER");
+        copy.exec_all(statement.split_terminator(';')).unwrap();
+    }
+    assert_eq!(report.primary_statements.len(), primaries.len());
+    for ((_, primary, _), schema) in primaries.iter().zip(["shop", "other"]) {
+        arrives(&copy, primary, schema);
+        assert_eq!(checksums(&copy, schema), checksums(primary, schema), "{schema}");
+    }
+}
+
+/// One channel by GTID, applied in parallel, one by file and offset; the replica logs nothing of it, but what it wrote
+/// itself.
+#[test]
+fn mariadb_a_replica_of_two_primaries_is_restored_to_its_places() {
+    let kind = ServerKind::MariaDb1011;
+    let plain = ServerOptions::default();
+    let first = primary(kind, &plain, 1);
+    let second = primary(kind, &plain, 2);
+    let options = plain
+        .arg("--skip-log-slave-updates")
+        .arg("--gtid-domain-id=3")
+        .arg("--slave-parallel-threads=4")
+        .arg("--slave-parallel-mode=optimistic");
+    let source = Server::start(kind, options.clone()).unwrap();
+    source.exec_all(["CREATE DATABASE own", "CREATE TABLE own.t (i INT)"]).unwrap();
+    restored_replica_follows(source, &[("", &first, true), ("b", &second, false)], options);
+}
+
+/// The same with what MySQL has: GTIDs are on, and one channel finds its place by file and offset all the same.
+#[test]
+fn mysql_a_replica_of_two_primaries_is_restored_to_its_places() {
+    let kind = ServerKind::MySql97;
+    let options = ServerOptions::default().arg("--replica-parallel-workers=4");
+    let first = primary(kind, &options, 1);
+    let second = primary(kind, &options, 2);
+    let source = Server::start(kind, options.clone()).unwrap();
+    restored_replica_follows(source, &[("a", &first, true), ("b", &second, false)], options);
+}
+
+/// Without GTIDs, appliers that work in parallel and keep the order stand at one place.
+#[test]
+fn mysql_a_replica_without_gtids_is_restored_to_its_place() {
+    let kind = ServerKind::MySql97;
+    let options = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--replica-parallel-workers=4"];
+    let options = options.into_iter().fold(ServerOptions::default(), ServerOptions::arg);
+    let first = primary(kind, &options, 1);
+    let source = Server::start(kind, options.clone()).unwrap();
+    restored_replica_follows(source, &[("", &first, false)], options);
+}
