@@ -11,6 +11,9 @@ use crate::server::status::{BinlogCoordinates, ReplicaChannel};
 /// Path of the item that holds the captured redo; its type is *captured redo*.
 pub const REDO_ITEM: &str = "#redo";
 
+/// Flag of a backup that has pages as they were found damaged on the source.
+pub const DAMAGED_PAGES: &str = "damaged-pages";
+
 /// The captured redo, as restore must know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "format", rename_all = "kebab-case")]

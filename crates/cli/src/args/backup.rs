@@ -14,6 +14,7 @@ Examples:
   holdfast backup --name db1 --lock-max 500ms --ddl-lock-max 10s
   holdfast backup --name db1 --full                   after check has found damage
   holdfast backup --name db1 --new-identity           once, after a restore or a failover
+  holdfast backup --name db1 --allow-corrupt          what is left of a server with damaged pages
 
 The data files must be readable on this host. The first backup of a name stores everything, later ones what changed; the last line of a good one ends in \"completed OK\".";
 
@@ -42,6 +43,12 @@ pub(crate) struct BackupArgs {
     /// Said once, after a restore or a failover: without it, a backup of another server is refused, so that two never share a name by mistake. The backup is flagged in lists.
     #[arg(long)]
     pub(crate) new_identity: bool,
+
+    /// Take pages that are damaged on the server as they are, instead of failing
+    ///
+    /// For a server that is beyond repair: everything else of it is saved. Each damaged page is named with its file, table and index; the backup is flagged in lists and restores say so. Recovery can fail on such a page: see restore --no-prepare.
+    #[arg(long)]
+    pub(crate) allow_corrupt: bool,
 
     #[command(flatten)]
     pub(crate) source: SourceArgs,

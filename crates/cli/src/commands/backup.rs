@@ -83,6 +83,7 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
         lock_wait: lock_max.unwrap_or(chosen.lock_wait),
         full: args.full,
         new_identity: args.new_identity,
+        allow_corrupt: args.allow_corrupt,
         tags: args.tags.into_iter().map(|tag| tag.0).collect(),
         ..chosen
     })

@@ -68,7 +68,16 @@ struct Capture {
     pages_torn: u64,
     torn_reads: u64,
     files_recopied: u64,
+    damaged_pages: Vec<DamagedPage>,
     redo_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct DamagedPage {
+    path: String,
+    page: u64,
+    table: Option<String>,
+    index: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -207,6 +216,16 @@ impl Render for Report {
             };
             let rows: Vec<_> = stages.iter().map(row).collect();
             text::table(out, &[words("STAGE"), numbers("BUSY"), numbers("BYTES")], &rows)?;
+        }
+        if !capture.damaged_pages.is_empty() {
+            writeln!(out)?;
+            let row = |it: &DamagedPage| {
+                let name = |name: &Option<String>| name.clone().unwrap_or_default();
+                [it.path.clone(), it.page.to_string(), name(&it.table), name(&it.index)]
+            };
+            let rows: Vec<_> = capture.damaged_pages.iter().map(row).collect();
+            let columns = [words("DAMAGED ON THE SERVER"), numbers("PAGE"), words("TABLE"), words("INDEX")];
+            text::table(out, &columns, &rows)?;
         }
         if !locks.is_empty() {
             writeln!(out)?;

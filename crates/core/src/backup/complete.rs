@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     error::{Context, Error, Result},
+    physical::DAMAGED_PAGES,
     points::point,
     source::Captured,
 };
@@ -35,6 +36,10 @@ pub(super) fn publish(
     options: &BackupOptions,
     watch: &Watch<'_>,
 ) -> Result<BackupReport> {
+    let mut flags = flags;
+    if !captured.stats.damaged_pages.is_empty() {
+        flags.push(DAMAGED_PAGES.to_owned());
+    }
     let finished_at = jiff::Timestamp::now();
     let started_at = finished_at - jiff::SignedDuration::try_from(watch.elapsed()).unwrap_or_default();
     let head = Head {

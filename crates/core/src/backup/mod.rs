@@ -72,6 +72,8 @@ pub struct BackupOptions {
     pub full: bool,
     /// The server may be another than the one that the backups of this name are of, and is from now on.
     pub new_identity: bool,
+    /// Pages that are damaged on the source are taken as they are, and the backup is marked: else it fails.
+    pub allow_corrupt: bool,
     /// Words that the user attaches.
     pub tags: Vec<String>,
     /// How the run presents itself and keeps its lease.
@@ -103,6 +105,7 @@ impl BackupOptions {
             redo_spool_max_bytes: 64 << 30,
             full: false,
             new_identity: false,
+            allow_corrupt: false,
             tags: Vec::new(),
             run: RunOptions::of_this_process(),
         }

@@ -162,6 +162,7 @@ impl Reached {
     /// The server as a source.
     pub(super) fn source(self, options: &BackupOptions, headroom: Arc<Headroom>) -> Result<Box<dyn Source>> {
         let capture = CaptureOptions {
+            allow_corrupt: options.allow_corrupt,
             datadir: self.datadir,
             redo_dir: self.redo_dir,
             path_map: options.path_map.clone(),

@@ -88,6 +88,11 @@ pub fn run(
                     it: name the server's user by --owner";
         listener.event(Event::Warning { text: text.to_owned() });
     }
+    if opened.has_damaged_pages() {
+        let text = "the backup has pages as they were found damaged on the source, and so will the restored server: \
+                    holdfast report names them; where the recovery fails on one, see --no-prepare";
+        listener.event(Event::Warning { text: text.to_owned() });
+    }
     for key in KeyFiles::of(&opened.server).below() {
         let place = plan.shown.target_dir.join(key);
         if !place.exists() {

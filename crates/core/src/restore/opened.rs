@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::{layout::damaged, report::BackupId};
 use crate::{
     error::{Error, ErrorKind, Result},
-    physical::{CapturedRedo, Position, REDO_ITEM},
+    physical::{CapturedRedo, DAMAGED_PAGES, Position, REDO_ITEM},
     server::ServerFacts,
 };
 
@@ -29,6 +29,8 @@ pub(super) struct Opened {
     pub(super) redo: CapturedRedo,
     pub(super) redo_item: Item,
     pub(super) position: Position,
+    /// What a user must be told of it.
+    pub(super) flags: Vec<String>,
 }
 
 impl Opened {
@@ -56,6 +58,8 @@ impl Opened {
         let unreadable = |error| damaged(format!("read the manifest of {id}")).caused_by(error);
         let mut head: Map<String, Value> =
             serde_json::from_slice(&history.head(repo, which)?).map_err(unreadable)?;
+        let flags =
+            head.remove("flags").map_or(Ok(Vec::new()), serde_json::from_value).map_err(unreadable)?;
         let path =
             ItemPath::new(REDO_ITEM).map_err(|error| Error::failed("name the redo").caused_by(error))?;
         let redo_item = backup.find(&path)?.ok_or_else(|| damaged(format!("{id} has no captured redo")))?;
@@ -63,6 +67,7 @@ impl Opened {
             server: field(&mut head, "server", &id)?,
             redo: field(&mut head, "redo", &id)?,
             position: field(&mut head, "position", &id)?,
+            flags,
             id,
             hash_key: repo.hash_key()?.clone(),
             backup,
@@ -72,6 +77,11 @@ impl Opened {
 }
 
 impl Opened {
+    /// Whether pages of it were damaged on the source.
+    pub(super) fn has_damaged_pages(&self) -> bool {
+        self.flags.iter().any(|flag| flag == DAMAGED_PAGES)
+    }
+
     /// Whether the redo's records cannot be read without the server's keys.
     pub(super) fn redo_encrypted(&self) -> bool {
         match &self.redo {

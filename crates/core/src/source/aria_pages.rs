@@ -240,10 +240,11 @@ mod tests {
         source::{
             Role,
             copy::{CopyCounters, Progress},
+            damage::Damage,
             files::Stat,
             page_reader::ReadMode,
             plain::{Manner, PlainFile},
-            unproven::tests::{NoRedo, OneFile},
+            unproven::tests::{NoIndexes, NoRedo, OneFile},
         },
     };
 
@@ -288,6 +289,7 @@ mod tests {
             headroom: &Headroom::default(),
             cancel: &cancel,
             redo: &NoRedo,
+            damage: &Damage::new(false, &NoIndexes, &Silent),
         };
         let stat = Stat::of(data).unwrap();
         let entry = Entry {

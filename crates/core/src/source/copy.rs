@@ -1,7 +1,7 @@
 //! Copies tablespaces into the sink, each page checked. For other files, see [`super::plain`].
 //!
 //! A page with a bad checksum was torn by a write in progress, so it is read again until it is good; one that stays
-//! bad fails the backup. For a page whose checksum cannot be checked without a key, see [`super::unproven`].
+//! bad is [damaged](super::damage). For a page whose checksum cannot be checked without a key, see [`super::unproven`].
 
 use std::{
     io,
@@ -23,6 +23,7 @@ use rustix::fs::{SeekFrom, seek};
 
 use super::{
     FileId, FileSpec, Pages, RedoProgress, Role, Sink,
+    damage::Damage,
     files::{Entry, FileKey, Inode, Signature, path_text, read_failed},
     inventory::TablespaceEntry,
     page_reader::{PageReader, ReadMode},
@@ -118,6 +119,8 @@ pub struct CopyContext<'a> {
     pub cancel: &'a Cancel,
     /// Ends it early, too: without the redo no copy is worth anything.
     pub redo: &'a dyn RedoProgress,
+    /// What becomes of pages that are damaged on the source.
+    pub damage: &'a Damage<'a>,
 }
 
 /// A tablespace that was copied.
@@ -205,6 +208,7 @@ impl CopyContext<'_> {
         let own_space = geometry.filter(|_| found.continues.is_none()).map(|g| g.space_id());
         let key = FileKey { space: own_space, inode };
         let page_size = geometry.map_or(PageSize::DEFAULT_FILE, |g| g.page_size());
+        self.damage.file_begins(&entry.path);
         let file = self.sink.file_begin(FileSpec {
             path: entry.path.clone(),
             role,
@@ -275,7 +279,7 @@ impl CopyContext<'_> {
             reads += 1;
             self.counters.torn_reads.fetch_add(1, Ordering::Relaxed);
             if reads > REREADS_MAX {
-                let error = damaged(&entry.path, 0);
+                let error = damaged_first_page(&entry.path);
                 return Err(match parsed {
                     Err(cause) => error.caused_by(cause),
                     Ok(_) => error,
@@ -420,7 +424,16 @@ impl CopyContext<'_> {
         }
         // A file that was dropped meanwhile ends as it ends; it is not part of the backup.
         let links = reader.file().metadata().map_or(1, |metadata| metadata.nlink());
-        if links == 0 { Ok(None) } else { Err(damaged(&entry.path, page.number)) }
+        if links == 0 {
+            return Ok(None);
+        }
+        let last = reader
+            .read_again(page.offset, page.bytes, &mut buffers.page)
+            .map_err(|error| read_failed(&entry.real, error))?;
+        if let Some(last) = &last {
+            self.damage.page(&entry.path, page.number, last, REREADS_MAX)?;
+        }
+        Ok(last)
     }
 
     pub(super) fn vanished(&self) {
@@ -531,7 +544,8 @@ fn pause(reads: u32) {
     std::thread::sleep(Duration::from_millis(u64::from(reads.min(5)) * 2));
 }
 
-fn damaged(path: &str, page: u64) -> Error {
-    Error::failed(format!("page {page} of {path} is damaged: {REREADS_MAX} reads gave no good checksum"))
+/// Without this page nothing of the tablespace can be told, so it is never taken.
+fn damaged_first_page(path: &str) -> Error {
+    Error::failed(format!("page 0 of {path} is damaged: {REREADS_MAX} reads gave no good checksum"))
         .hinted("the page is bad on the source itself; run CHECK TABLE there, and see the server's error log")
 }

@@ -20,6 +20,7 @@ mod aria_pages;
 mod attempt;
 pub mod copier;
 pub mod copy;
+mod damage;
 pub mod files;
 mod imported;
 pub mod inventory;
@@ -37,6 +38,7 @@ pub mod redo;
 pub mod spool;
 mod unproven;
 
+pub use damage::DamagedPage;
 pub use options::CaptureOptions;
 
 /// Names a file within one capture.
@@ -146,6 +148,8 @@ pub struct CaptureStats {
     pub locks: Vec<LockRecord>,
     /// Whether tablespaces were read past the page cache.
     pub direct_io: bool,
+    /// Pages that are damaged on the source, and in the backup as they were found.
+    pub damaged_pages: Vec<DamagedPage>,
 }
 
 impl CaptureStats {

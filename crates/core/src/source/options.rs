@@ -33,6 +33,8 @@ pub struct CaptureOptions {
     pub read_bytes_per_s_max: Option<u64>,
     /// What copy and compression leave to the server while it is written to.
     pub headroom: Arc<Headroom>,
+    /// Take pages that are damaged on the source as they are, and mark the backup.
+    pub allow_corrupt: bool,
     /// Where the redo spool goes.
     pub spool_dir: PathBuf,
     /// Most redo that may be captured.

@@ -222,6 +222,7 @@ pub(super) mod tests {
         source::{
             FileSpec, RedoProgress, Sink,
             copy::{CopyCounters, Progress},
+            damage::{Damage, Indexes},
             files::{Entry, Stat},
             page_reader::ReadMode,
         },
@@ -265,6 +266,14 @@ pub(super) mod tests {
         }
         fn is_drained(&self) -> Result<bool> {
             Ok(true)
+        }
+    }
+
+    pub(in crate::source) struct NoIndexes;
+
+    impl Indexes for NoIndexes {
+        fn find(&self, _: u64) -> Option<(String, String)> {
+            None
         }
     }
 
@@ -328,6 +337,7 @@ pub(super) mod tests {
             headroom: &headroom,
             cancel: &cancel,
             redo: &NoRedo,
+            damage: &Damage::new(false, &NoIndexes, &Silent),
         };
         let entry = Entry {
             path: "db/t.ibd".to_owned(),

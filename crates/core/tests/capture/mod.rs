@@ -232,6 +232,7 @@ fn capture_options(server: &Server, dir: &Path) -> CaptureOptions {
         lock_tries: 5,
         spool_dir: dir.to_owned(),
         redo_spool_max_bytes: 1 << 30,
+        allow_corrupt: false,
     }
 }
 

@@ -25,6 +25,7 @@ use super::{
     CaptureOptions, CaptureStats, Captured, Sink, Source,
     copier::Copier,
     copy::{CopyContext, CopyCounters, Progress},
+    damage::{Damage, OfServer},
     files::Entry,
     inventory::Inventory,
     not_this_server,
@@ -132,6 +133,8 @@ impl Source for MariaDbSource {
         let counters = CopyCounters::default();
         let progress = Progress::new(listener);
         let throttle = Throttle::new(self.options.read_bytes_per_s_max);
+        let indexes = OfServer(&self.connect);
+        let damage = Damage::new(self.options.allow_corrupt, &indexes, listener);
         let mut capture = Capture {
             options: &self.options,
             facts: &self.facts,
@@ -147,6 +150,7 @@ impl Source for MariaDbSource {
                     headroom: &self.options.headroom,
                     cancel,
                     redo: &follower,
+                    damage: &damage,
                 },
                 inventory: Inventory::of(&self.facts),
                 parallel: self.options.parallel,
@@ -185,6 +189,7 @@ impl Source for MariaDbSource {
         let redo = follower.finish(Duration::from_secs(60))?;
         point("backup.redo.finished");
         stats.count(&counters);
+        stats.damaged_pages = damage.pages();
         super::redo::send(&redo.spool, redo.spool.len(), &[], sink)?;
         Ok(super::Captured {
             redo: stop::describe_redo(&header, &redo, position.lsn)?,

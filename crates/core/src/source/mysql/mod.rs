@@ -22,6 +22,7 @@ use super::{
     CaptureOptions, CaptureStats, Captured, Sink, Source,
     copier::Copier,
     copy::{CopyContext, CopyCounters, Progress},
+    damage::{Damage, OfServer},
     inventory::Inventory,
     not_this_server,
     page_reader::ReadMode,
@@ -116,6 +117,8 @@ impl Source for MySqlSource {
         let counters = CopyCounters::default();
         let progress = Progress::new(listener);
         let throttle = Throttle::new(self.options.read_bytes_per_s_max);
+        let indexes = OfServer(&self.connect);
+        let damage = Damage::new(self.options.allow_corrupt, &indexes, listener);
         let (position, mut stats) = std::thread::scope(|scope| {
             let advancing =
                 consumer::advance(scope, consumer, observer, &follower, self.facts.innodb.redo_size);
@@ -135,6 +138,7 @@ impl Source for MySqlSource {
                         headroom: &self.options.headroom,
                         cancel,
                         redo: &follower,
+                        damage: &damage,
                     },
                     inventory: Inventory::of(&self.facts),
                     parallel: self.options.parallel,
@@ -163,6 +167,7 @@ impl Source for MySqlSource {
         point("backup.redo.finished");
         let position = stop::as_precise_as(position, &captured);
         stats.count(&counters);
+        stats.damaged_pages = damage.pages();
         stats.redo_bytes = captured.keep_bytes;
         redo::send(&captured.spool, captured.keep_bytes, &captured.last_block, sink)?;
         Ok(Captured {

@@ -1,0 +1,185 @@
+//! Damaged pages of the source: bad in every read, so not caught in the middle of a write.
+//!
+//! One fails the backup, unless its user wants what there is: then the page is taken as it was read, and the backup says
+//! so wherever it is listed. A later backup without that wish cannot share such a page: it reads the page itself, and fails.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use holdfast_formats::{Flavor, page::page_index_id, table_name::TableFile};
+use serde::Serialize;
+
+use crate::{
+    error::{Error, Result},
+    event::{Event, Listener},
+    server::{ConnectOptions, Purpose, Session, SqlError},
+};
+
+/// More of them are not a damaged page or two, but a disk or a copy that is beyond saving.
+const PAGES_MAX: usize = 10_000;
+/// Of these the listener hears one by one, the rest are in the report.
+const TOLD_MAX: usize = 20;
+
+/// A page that the backup has as it was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DamagedPage {
+    /// The file, as in the backup.
+    pub path: String,
+    /// Its number in the tablespace.
+    pub page: u64,
+    /// Its table, by the name of the file or of the index.
+    pub table: Option<String>,
+    /// Its index, where the page says of which it is and the server knows that.
+    pub index: Option<String>,
+}
+
+impl std::fmt::Display for DamagedPage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "page {} of {}", self.page, self.path)?;
+        match (&self.table, &self.index) {
+            (Some(table), Some(index)) => write!(f, " (table {table}, index {index})"),
+            (Some(table), None) => write!(f, " (table {table})"),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+/// Which index an id belongs to.
+pub(super) trait Indexes: Sync {
+    /// Its table, as the server's dictionary calls it (`shop/orders`), and its name.
+    fn find(&self, id: u64) -> Option<(String, String)>;
+}
+
+/// Asks the server, over a session of its own each time: there are few such pages, and hours between them.
+pub(super) struct OfServer<'a>(pub(super) &'a ConnectOptions);
+
+impl Indexes for OfServer<'_> {
+    fn find(&self, id: u64) -> Option<(String, String)> {
+        // A name that cannot be had is no reason to say nothing of the page.
+        let mut session = Session::open(self.0, Purpose::Control).ok()?;
+        index_name(&mut session, id).ok().flatten()
+    }
+}
+
+fn index_name(session: &mut Session, id: u64) -> Result<Option<(String, String)>, SqlError> {
+    let prefix = match session.flavor() {
+        Flavor::MariaDb => "INNODB_SYS_",
+        Flavor::MySql => "INNODB_",
+    };
+    let row = session.row(&format!(
+        "SELECT t.NAME AS table_name, i.NAME AS index_name FROM information_schema.{prefix}INDEXES i
+         JOIN information_schema.{prefix}TABLES t ON t.TABLE_ID = i.TABLE_ID WHERE i.INDEX_ID = {id}"
+    ))?;
+    row.map(|row| Ok((row.text("table_name")?.to_owned(), row.text("index_name")?.to_owned()))).transpose()
+}
+
+/// The damaged pages of one capture.
+pub struct Damage<'a> {
+    is_taken: bool,
+    indexes: &'a dyn Indexes,
+    listener: &'a dyn Listener,
+    /// By file.
+    found: Mutex<BTreeMap<String, Vec<DamagedPage>>>,
+}
+
+impl<'a> Damage<'a> {
+    /// None yet. `is_taken`: a damaged page does not fail the backup.
+    pub(super) fn new(is_taken: bool, indexes: &'a dyn Indexes, listener: &'a dyn Listener) -> Self {
+        Self { is_taken, indexes, listener, found: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// A file is copied, or copied again.
+    pub(super) fn file_begins(&self, path: &str) {
+        self.found().remove(path);
+    }
+
+    /// A page of a file is damaged. Whether it may be taken.
+    pub(super) fn page(&self, path: &str, page: u64, bytes: &[u8], reads: u32) -> Result<()> {
+        let index = page_index_id(bytes).and_then(|id| self.indexes.find(id));
+        let table = match (TableFile::from_path(path), &index) {
+            (Some(file), _) => Some(format!("{}.{}", file.database, file.table)),
+            (None, Some((table, _))) => Some(table.replacen('/', ".", 1)),
+            (None, None) => None,
+        };
+        let page = DamagedPage { path: path.to_owned(), page, table, index: index.map(|(_, name)| name) };
+        if !self.is_taken {
+            return Err(Error::failed(format!("{page} is damaged: {reads} reads gave no good checksum")).hinted(
+                "the page is bad on the source itself; run CHECK TABLE there, and see the server's error log. \
+                 --allow-corrupt takes a backup all the same, and marks it",
+            ));
+        }
+        let mut found = self.found();
+        let count: usize = found.values().map(Vec::len).sum();
+        if count >= PAGES_MAX {
+            return Err(Error::failed(format!("more than {PAGES_MAX} pages are damaged, the last: {page}")));
+        }
+        if count < TOLD_MAX {
+            let text = format!("{page} is damaged, and taken as it is");
+            self.listener.event(Event::Warning { text });
+        }
+        found.entry(path.to_owned()).or_default().push(page);
+        Ok(())
+    }
+
+    /// What the backup has of them.
+    pub(super) fn pages(&self) -> Vec<DamagedPage> {
+        self.found().values().flatten().cloned().collect()
+    }
+
+    fn found(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<DamagedPage>>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Silent;
+
+    struct Known;
+
+    impl Indexes for Known {
+        fn find(&self, id: u64) -> Option<(String, String)> {
+            (id == 157).then(|| ("shop/orders".to_owned(), "by_day".to_owned()))
+        }
+    }
+
+    fn index_page(id: u64) -> Vec<u8> {
+        let mut page = vec![0_u8; 16384];
+        page[24..26].copy_from_slice(&17855_u16.to_be_bytes());
+        page[66..74].copy_from_slice(&id.to_be_bytes());
+        page
+    }
+
+    /// Named by the file where that tells the table, else by the index, else by file and number alone.
+    #[test]
+    fn a_damaged_page_fails_the_backup_by_name() {
+        let damage = Damage::new(false, &Known, &Silent);
+        for (path, id, name) in [
+            ("shop/o@0023x.ibd", 157, "page 7 of shop/o@0023x.ibd (table shop.o#x, index by_day) is damaged"),
+            ("shop/a.ibd", 1, "page 7 of shop/a.ibd (table shop.a) is damaged"),
+            ("general.ibd", 157, "page 7 of general.ibd (table shop.orders, index by_day) is damaged"),
+            ("ibdata1", 1, "page 7 of ibdata1 is damaged"),
+        ] {
+            let error = damage.page(path, 7, &index_page(id), 9).unwrap_err();
+            assert!(error.to_string().starts_with(name), "{error}");
+        }
+    }
+
+    /// A file that is copied again counts as it was the last time; there is an end to what is taken.
+    #[test]
+    fn damaged_pages_are_kept_in_mind_if_they_are_wanted() {
+        let damage = Damage::new(true, &Known, &Silent);
+        damage.page("shop/a.ibd", 3, &index_page(1), 9).unwrap();
+        damage.page("shop/b.ibd", 4, &index_page(1), 9).unwrap();
+        damage.file_begins("shop/a.ibd");
+        let pages: Vec<u64> = damage.pages().iter().map(|page| page.page).collect();
+        assert_eq!(pages, [4]);
+        for page in 1..PAGES_MAX {
+            damage.page("shop/a.ibd", page as u64, &index_page(1), 9).unwrap();
+        }
+        assert!(damage.page("shop/a.ibd", 0, &index_page(1), 9).is_err());
+    }
+}
