@@ -43,6 +43,7 @@ use holdfast_testkit::{
 
 use crate::server::options;
 
+mod definitions;
 mod encryption;
 mod engines;
 mod imports;

@@ -1,0 +1,453 @@
+//! Definitions that change at the worst moments: before a table's file is read, in the middle of it, and when all has been
+//! copied. Each change has a schema of its own at each moment, and rows are changed afterwards, so that a copy that lacks
+//! pages shows.
+
+use std::time::Instant;
+
+use holdfast_testkit::checksum::check_tables;
+use mysql::{Conn, prelude::Queryable};
+
+use super::*;
+use crate::capture::races::AtPhase;
+
+/// When something is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// After the checkpoint that the capture begins with, before any file is read.
+    Copy,
+    /// When the first pages of a file of the schema have been read.
+    MidFile,
+    /// After the last look without a lock.
+    Stop,
+}
+
+const MOMENTS: [Moment; 3] = [Moment::Copy, Moment::MidFile, Moment::Stop];
+
+/// A change: its name, what is there before besides the tables `a` and `b`, and its statements. In them `@` stands for the
+/// schema; one that begins with `!` must fail.
+type Change = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+/// The table `p`: `a` in partitions, and `x` with rows of the first of them.
+const PARTITIONED: &[&str] = &[
+    "CREATE TABLE p LIKE a",
+    "ALTER TABLE p PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (300),
+     PARTITION p1 VALUES LESS THAN (600), PARTITION p2 VALUES LESS THAN MAXVALUE)",
+    "INSERT INTO p SELECT * FROM a",
+    "CREATE TABLE x LIKE b",
+    "INSERT INTO x SELECT * FROM b WHERE id < 200",
+];
+
+const OTHER_ENGINES: &[&str] = &[
+    "CREATE TABLE m (id INT PRIMARY KEY, v VARCHAR(50)) ENGINE=MyISAM",
+    "CREATE TABLE c (id INT NOT NULL, v VARCHAR(50) NOT NULL) ENGINE=CSV",
+    "INSERT INTO m SELECT id, 'm' FROM b",
+    "INSERT INTO c SELECT id, 'c' FROM b",
+];
+
+const CHANGES: [Change; 25] = [
+    ("rename", &[], &["RENAME TABLE a TO z"]),
+    (
+        "chain",
+        &[],
+        &["RENAME TABLE a TO y", "RENAME TABLE b TO a", "RENAME TABLE y TO z", "RENAME TABLE z TO b"],
+    ),
+    ("swap", &[], &["RENAME TABLE a TO z, b TO a, z TO b"]),
+    ("over", &[], &["DROP TABLE a", "RENAME TABLE b TO a"]),
+    ("away", &[], &["CREATE DATABASE @_away", "RENAME TABLE a TO @_away.a"]),
+    ("drop_it", &[], &["DROP TABLE a"]),
+    ("again", &[], &["DROP TABLE a", "CREATE TABLE a LIKE b", "INSERT INTO a SELECT * FROM b"]),
+    ("emptied", &[], &["TRUNCATE TABLE a", "INSERT INTO a SELECT * FROM b WHERE id < 500"]),
+    ("rebuilt", &[], &["ALTER TABLE a FORCE, ALGORITHM=INPLACE"]),
+    ("copied", &[], &["ALTER TABLE a FORCE, ALGORITHM=COPY"]),
+    ("optimized", &[], &["OPTIMIZE TABLE a"]),
+    (
+        "instant",
+        &[],
+        &[
+            "ALTER TABLE a ADD COLUMN z INT NOT NULL DEFAULT 7, ALGORITHM=INSTANT",
+            "UPDATE a SET z = id WHERE id % 2 = 0",
+            "ALTER TABLE a DROP COLUMN u, ALGORITHM=INSTANT",
+        ],
+    ),
+    ("indexed", &[], &["ALTER TABLE a ADD KEY k (v)"]),
+    (
+        "index_gone",
+        &[],
+        &[
+            "ALTER TABLE a ADD KEY gone (v)",
+            "UPDATE a SET v = CONCAT('n', v) WHERE id % 2 = 0",
+            "ALTER TABLE a DROP KEY gone",
+        ],
+    ),
+    ("not_unique", &[], &["!ALTER TABLE a ADD UNIQUE KEY k (n)"]),
+    (
+        "words",
+        &[],
+        &["ALTER TABLE a ADD FULLTEXT KEY w (v)", "UPDATE a SET v = CONCAT('word ', v) WHERE id % 5 = 0"],
+    ),
+    (
+        "words_gone",
+        &[],
+        &[
+            "ALTER TABLE a ADD FULLTEXT KEY w (v)",
+            "UPDATE a SET v = CONCAT('word ', v) WHERE id % 5 = 0",
+            "ALTER TABLE a DROP KEY w",
+        ],
+    ),
+    ("zipped", &[], &["ALTER TABLE a ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=4"]),
+    ("exchanged", PARTITIONED, &["ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE x"]),
+    (
+        "partitions",
+        PARTITIONED,
+        &[
+            "ALTER TABLE p TRUNCATE PARTITION p1",
+            "ALTER TABLE p REORGANIZE PARTITION p2 INTO
+             (PARTITION p2 VALUES LESS THAN (900), PARTITION p3 VALUES LESS THAN MAXVALUE)",
+            "ALTER TABLE p DROP PARTITION p0",
+            "ALTER TABLE p REBUILD PARTITION p2",
+        ],
+    ),
+    (
+        "whole",
+        PARTITIONED,
+        &["ALTER TABLE p REMOVE PARTITIONING", "ALTER TABLE x PARTITION BY HASH (id) PARTITIONS 2"],
+    ),
+    (
+        "schema_again",
+        &[],
+        &[
+            "DROP DATABASE @",
+            "CREATE DATABASE @",
+            "USE @",
+            "CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(300)) ENGINE=InnoDB",
+            "INSERT INTO a SELECT n, SHA2(n, 256) FROM d.numbers WHERE n < 500",
+        ],
+    ),
+    ("engines", OTHER_ENGINES, &["ALTER TABLE a ENGINE=MyISAM", "ALTER TABLE m ENGINE=InnoDB"]),
+    (
+        "other_engines",
+        OTHER_ENGINES,
+        &[
+            "RENAME TABLE m TO m2, c TO c2",
+            "TRUNCATE TABLE m2",
+            "TRUNCATE TABLE c2",
+            "INSERT INTO m2 SELECT id, 'later' FROM b WHERE id < 9",
+            "INSERT INTO c2 SELECT id, 'later' FROM b WHERE id < 9",
+            "CREATE TABLE m LIKE m2",
+            "INSERT INTO m VALUES (1, 'new')",
+        ],
+    ),
+    ("other_engines_gone", OTHER_ENGINES, &["DROP TABLE c, m"]),
+];
+
+const MYSQL_CHANGES: [Change; 5] = [
+    (
+        "into_general",
+        &["CREATE TABLESPACE @ ADD DATAFILE '@.ibd'"],
+        &["ALTER TABLE a TABLESPACE @", "ALTER TABLESPACE @ RENAME TO @_2"],
+    ),
+    (
+        "out_of_general",
+        &["CREATE TABLESPACE @ ADD DATAFILE '@.ibd'", "ALTER TABLE a TABLESPACE @"],
+        &["ALTER TABLE a TABLESPACE innodb_file_per_table", "DROP TABLESPACE @"],
+    ),
+    (
+        "in_general",
+        &[
+            "CREATE TABLESPACE @ ADD DATAFILE '@.ibd'",
+            "ALTER TABLE a TABLESPACE @",
+            "ALTER TABLE b TABLESPACE @",
+        ],
+        &[
+            "ALTER TABLE a ADD KEY gone (v)",
+            "UPDATE a SET v = CONCAT('n', v) WHERE id % 2 = 0",
+            "ALTER TABLE a DROP KEY gone",
+            "!ALTER TABLE a FORCE, ADD UNIQUE KEY k (n)",
+            "TRUNCATE TABLE b",
+            "INSERT INTO b SELECT * FROM a WHERE id < 300",
+        ],
+    ),
+    (
+        "archive",
+        &[
+            "CREATE TABLE r (id INT, v VARCHAR(50)) ENGINE=ARCHIVE",
+            "CREATE TABLE s LIKE r",
+            "INSERT INTO r SELECT id, 'r' FROM b",
+        ],
+        &[
+            "RENAME TABLE r TO z, s TO r, z TO s",
+            "INSERT INTO s SELECT id, 'later' FROM b WHERE id < 9",
+            "ALTER TABLE s ADD COLUMN w INT",
+            "DROP TABLE r",
+        ],
+    ),
+    ("statistics", &[], &["ANALYZE TABLE a UPDATE HISTOGRAM ON n", "ALTER TABLE a COMMENT 'later'"]),
+];
+
+const MARIADB_CHANGES: [Change; 4] = [
+    ("page_compressed", &[], &["ALTER TABLE a PAGE_COMPRESSED=1"]),
+    ("versioned", &[], &["ALTER TABLE a ADD SYSTEM VERSIONING"]),
+    (
+        "sequence",
+        &["CREATE SEQUENCE s"],
+        &["SELECT NEXTVAL(s)", "ALTER SEQUENCE s RESTART 500", "SELECT NEXTVAL(s)"],
+    ),
+    (
+        "aria",
+        &[
+            "CREATE TABLE l (id INT PRIMARY KEY, v VARCHAR(50)) ENGINE=Aria",
+            "CREATE TABLE k LIKE l",
+            "INSERT INTO l SELECT id, 'l' FROM b",
+            "INSERT INTO k SELECT id, 'k' FROM b",
+        ],
+        &[
+            "RENAME TABLE l TO z, k TO l, z TO k",
+            "TRUNCATE TABLE l",
+            "INSERT INTO l SELECT id, 'later' FROM b",
+            "ALTER TABLE k ADD KEY v (v)",
+            "ALTER TABLE b ENGINE=Aria",
+        ],
+    ),
+];
+
+/// A server with a schema for each change at each moment.
+struct Changing<'a> {
+    server: &'a Server,
+    changes: Vec<Change>,
+}
+
+fn schema(moment: Moment, change: &Change) -> String {
+    format!("d_{moment:?}_{}", change.0).to_lowercase()
+}
+
+/// Each statement does what it is expected to.
+fn run(conn: &mut Conn, schema: &str, statements: &[&str]) {
+    for statement in statements {
+        let statement = statement.replace('@', schema);
+        match statement.strip_prefix('!') {
+            Some(statement) => assert!(conn.query_drop(statement).is_err(), "{schema}: {statement}"),
+            None => {
+                conn.query_drop(&statement).unwrap_or_else(|error| panic!("{schema}: {statement}: {error}"))
+            }
+        }
+    }
+}
+
+impl Changing<'_> {
+    fn prepare(&self) {
+        self.server
+            .exec_all([
+                "CREATE DATABASE d",
+                "CREATE TABLE d.numbers (n INT PRIMARY KEY AUTO_INCREMENT) ENGINE=InnoDB",
+                "INSERT INTO d.numbers VALUES ()",
+            ])
+            .unwrap();
+        for bits in 0..13 {
+            self.server
+                .exec(format!("INSERT INTO d.numbers SELECT n + {} FROM d.numbers", 1 << bits))
+                .unwrap();
+        }
+        let mut conn = self.server.conn().unwrap();
+        for moment in MOMENTS {
+            // More than is read at once, where that matters.
+            let rows = if moment == Moment::MidFile { 8000 } else { 1200 };
+            for change in &self.changes {
+                let fill = format!(
+                    "INSERT INTO a SELECT n, n % 97, 0, SHA2(n, 512) FROM d.numbers WHERE n < {rows}"
+                );
+                run(
+                    &mut conn,
+                    &schema(moment, change),
+                    &[
+                        "CREATE DATABASE @",
+                        "USE @",
+                        "CREATE TABLE a (id INT PRIMARY KEY AUTO_INCREMENT, n INT, u INT, v VARCHAR(300), KEY (n))
+                         ENGINE=InnoDB",
+                        "CREATE TABLE b LIKE a",
+                        &fill,
+                        "INSERT INTO b SELECT * FROM a WHERE id % 7 = 0",
+                    ],
+                );
+                run(&mut conn, &schema(moment, change), change.1);
+            }
+        }
+    }
+
+    fn change(&self, moment: Moment, change: &Change) {
+        let mut conn = self.server.conn().unwrap();
+        let schema = schema(moment, change);
+        conn.query_drop(format!("USE {schema}")).unwrap();
+        run(&mut conn, &schema, change.2);
+        self.write(&mut conn, &schema);
+    }
+
+    /// Changes rows of all InnoDB tables.
+    fn write(&self, conn: &mut Conn, schema: &str) {
+        let tables: Vec<String> = conn
+            .query(format!(
+                "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
+                 WHERE table_schema IN ('{schema}', '{schema}_away') AND engine = 'InnoDB'
+                 AND table_type <> 'SEQUENCE'"
+            ))
+            .unwrap();
+        for table in tables {
+            conn.query_drop(format!("UPDATE {table} SET v = REVERSE(v) WHERE id % 3 = 0")).unwrap();
+        }
+    }
+
+    fn at_stop(&self) {
+        let mut conn = self.server.conn().unwrap();
+        for change in &self.changes {
+            self.write(&mut conn, &schema(Moment::Copy, change));
+            self.write(&mut conn, &schema(Moment::MidFile, change));
+            self.change(Moment::Stop, change);
+        }
+    }
+}
+
+fn changes_are_captured(kind: ServerKind) {
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    let own = if kind.is_mariadb() { &MARIADB_CHANGES[..] } else { &MYSQL_CHANGES[..] };
+    let changing = Changing { server: &source, changes: [&CHANGES[..], own].concat() };
+    changing.prepare();
+    let dir = tempfile::tempdir().unwrap();
+    let changed: Mutex<BTreeSet<&str>> = Mutex::default();
+    let sink = Watched {
+        inner: DirectorySink::new(dir.path().join("staging")),
+        on_pages: |path: &str, _: &Pages<'_>| {
+            let is_of = |change: &&Change| {
+                let rest = path.strip_prefix(&schema(Moment::MidFile, change));
+                rest.is_some_and(|rest| rest.starts_with('/') || rest == ".ibd")
+            };
+            let change = changing.changes.iter().find(is_of);
+            if let Some(change) = change.filter(|change| changed.lock().unwrap().insert(change.0)) {
+                changing.change(Moment::MidFile, change);
+            }
+        },
+    };
+    struct AtPhases<'a>(&'a Changing<'a>);
+    impl Listener for AtPhases<'_> {
+        fn event(&self, event: Event) {
+            match event {
+                Event::Phase { name: "copy" } => {
+                    self.0.changes.iter().for_each(|change| self.0.change(Moment::Copy, change));
+                }
+                Event::Phase { name: "stop" } => self.0.at_stop(),
+                _ => {}
+            }
+            Told.event(event);
+        }
+    }
+    let captured = capture_told(&source, &sink, dir.path(), &AtPhases(&changing));
+    assert_eq!(changed.lock().unwrap().len(), changing.changes.len());
+    let target = dir.path().join("data");
+    sink.inner.place(&target);
+    lay_out_redo(&target, &captured.redo);
+    let copy = Server::attach(kind, target, ServerOptions::default()).unwrap();
+    check_tables(&copy).unwrap();
+    let tables = assert_equal_checksums(&source, &copy).unwrap();
+    println!("{tables} tables equal");
+}
+
+#[test]
+fn mariadb_10_11_definitions_that_change_at_any_moment_are_captured() {
+    changes_are_captured(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_definitions_that_change_at_any_moment_are_captured() {
+    changes_are_captured(ServerKind::MySql97);
+}
+
+/// Has an index built while rows come of which the last is one too many: the build fails when it has written pages and is
+/// about to catch up. Nothing of it is left but redo for pages that no redo has made.
+fn fail_late(server: &Server, table: &str, build: &str) {
+    const TRIES_MAX: u32 = 10;
+    const DUPLICATE: u16 = 1062;
+    const WAIT_MAX: Duration = Duration::from_secs(60);
+    for number in 0..TRIES_MAX {
+        let failed = std::thread::scope(|scope| {
+            let mut builder = server.conn().unwrap();
+            let id = builder.connection_id();
+            let building = scope.spawn(move || builder.query_drop(format!("ALTER TABLE {table} {build}")));
+            let state = format!(
+                "SELECT COALESCE(MAX(state), '') FROM information_schema.processlist WHERE id = {id}"
+            );
+            let (mut watcher, mut writer) = (server.conn().unwrap(), server.conn().unwrap());
+            let begun = Instant::now();
+            while watcher.query_first::<String, _>(&state).unwrap().unwrap() != "altering table"
+                && !building.is_finished()
+            {
+                assert!(begun.elapsed() < WAIT_MAX, "{table} is not altered");
+            }
+            let first = 1_000_000 * (number + 1);
+            // One transaction: the build waits for its end before it ends. The last row comes too late if the index is
+            // there already.
+            for statement in [
+                "BEGIN".to_owned(),
+                format!(
+                    "INSERT INTO {table} SELECT {first} + n, 0, 0, SHA2({first} + n, 512) FROM d.numbers WHERE n < 600"
+                ),
+                format!("INSERT INTO {table} SELECT {first}, 0, 0, v FROM {table} ORDER BY id LIMIT 1"),
+            ] {
+                let _ = writer.query_drop(statement);
+            }
+            writer.query_drop("COMMIT").unwrap();
+            let built = building.join().unwrap();
+            matches!(&built, Err(mysql::Error::MySqlError(error)) if error.code == DUPLICATE)
+        });
+        if failed {
+            return;
+        }
+        server.exec(format!("ALTER TABLE {table} DROP KEY k")).unwrap();
+    }
+    panic!("{table}: it never failed late");
+}
+
+fn late_failures_are_captured(kind: ServerKind) {
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    let changing = Changing { server: &source, changes: Vec::new() };
+    changing.prepare();
+    let general = if kind.is_mariadb() { "" } else { "TABLESPACE g" };
+    if !kind.is_mariadb() {
+        source.exec("CREATE TABLESPACE g ADD DATAFILE 'g.ibd'").unwrap();
+    }
+    for (table, place) in [("one", ""), ("two", ""), ("rebuilt", ""), ("general", general)] {
+        source
+            .exec_all([
+                format!(
+                    "CREATE TABLE d.{table} (id INT PRIMARY KEY, n INT, u INT, v VARCHAR(300), KEY (n)) ENGINE=InnoDB {place}"
+                ),
+                format!(
+                    "INSERT INTO d.{table} SELECT a.n + 8192 * b.n, a.n % 97, 0, SHA2(a.n + 8192 * b.n, 512)
+                     FROM d.numbers a, d.numbers b WHERE b.n < 6"
+                ),
+            ])
+            .unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    let action = || {
+        fail_late(&source, "d.one", "ADD UNIQUE KEY k (v)");
+        fail_late(&source, "d.two", "ADD UNIQUE KEY k (v), ADD KEY l (v, n)");
+        fail_late(&source, "d.rebuilt", "FORCE, ADD UNIQUE KEY k (v)");
+        fail_late(&source, "d.general", "FORCE, ADD UNIQUE KEY k (v)");
+    };
+    let captured = capture_told(&source, &sink, dir.path(), &AtPhase { phase: "stop", action });
+    let target = dir.path().join("data");
+    sink.place(&target);
+    lay_out_redo(&target, &captured.redo);
+    let copy = Server::attach(kind, target, ServerOptions::default()).unwrap();
+    check_tables(&copy).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+}
+
+#[test]
+fn mariadb_10_11_a_unique_index_that_fails_late_is_captured() {
+    late_failures_are_captured(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_a_unique_index_that_fails_late_is_captured() {
+    late_failures_are_captured(ServerKind::MySql97);
+}
