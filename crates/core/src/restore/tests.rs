@@ -277,6 +277,7 @@ fn facts() -> ServerFacts {
             log_error: None,
             general_log: None,
             slow_log: None,
+            plugin_logs: Vec::new(),
         },
         innodb: InnodbFacts {
             page_size: 16384,

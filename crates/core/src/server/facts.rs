@@ -89,6 +89,9 @@ pub struct Paths {
     /// `slow_query_log_file`, whether it is written or not.
     #[serde(default)]
     pub slow_log: Option<PathBuf>,
+    /// Logs of plugins, above all of those that audit. What is rotated gets a number behind a dot.
+    #[serde(default)]
+    pub plugin_logs: Vec<PathBuf>,
 }
 
 /// InnoDB's options that its files depend on. Directories are as configured: see [`ServerFacts::resolved`].
@@ -288,6 +291,7 @@ impl ServerFacts {
                 log_error: variables.path_set("log_error").filter(|path| path != Path::new("stderr")),
                 general_log: variables.path_set("general_log_file"),
                 slow_log: variables.path_set("slow_query_log_file"),
+                plugin_logs: variables.plugin_logs(),
             },
             innodb: variables.innodb()?,
             aria: match flavor {
@@ -551,6 +555,11 @@ fn active_plugins(session: &mut Session) -> Result<Vec<Plugin>, SqlError> {
     rows.iter().map(plugin).collect()
 }
 
+/// Options that name logs of plugins: MariaDB's `server_audit` and `sql_errlog`, MySQL's and Percona's audit logs.
+const PLUGIN_LOGS: [&str; 4] =
+    ["server_audit_file_path", "sql_error_log_filename", "audit_log_file", "audit_log_filter.file"];
+const SERVER_AUDIT_LOG: &str = "server_audit.log";
+
 /// Options that name the file with the keys: MariaDB's plugin, and plugins of MySQL before 9.0.
 const KEY_FILES: [&str; 3] =
     ["file_key_management_filename", "keyring_file_data", "keyring_encrypted_file_data"];
@@ -658,6 +667,12 @@ impl Variables {
 
     fn is_on(&self, name: &str) -> bool {
         self.switch(name).unwrap_or(false)
+    }
+
+    fn plugin_logs(&self) -> Vec<PathBuf> {
+        let named = PLUGIN_LOGS.into_iter().filter_map(|name| self.path_set(name));
+        // A directory stands for a file of the usual name in it.
+        named.flat_map(|path| [path.join(SERVER_AUDIT_LOG), path]).collect()
     }
 
     fn innodb(&self) -> Result<InnodbFacts, SqlError> {

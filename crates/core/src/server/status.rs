@@ -319,14 +319,18 @@ const MYSQL_NAMES: ColumnNames = ColumnNames {
     gtid: "Auto_Position",
 };
 
-/// Looks at the logs of MySQL until no applier has gone on meanwhile, a few times at most.
-pub fn mysql_position(session: &mut Session) -> Result<MySqlPosition, SqlError> {
+/// Looks at the logs of MySQL until no applier has gone on meanwhile, a few times at most. A session that has locked
+/// tables cannot read the `channels`, and none that holds anything should read the `status`, which waits for commits.
+pub fn mysql_position<E>(
+    mut status: impl FnMut() -> Result<LogStatus, E>,
+    mut channels: impl FnMut() -> Result<Vec<ReplicaChannel>, E>,
+) -> Result<MySqlPosition, E> {
     let mut looks = 0;
     loop {
         looks += 1;
-        let before = ReplicaChannel::read_all(session)?;
-        let status = LogStatus::read(session)?;
-        let channels = ReplicaChannel::read_all(session)?;
+        let before = channels()?;
+        let status = status()?;
+        let channels = channels()?;
         let unmoved: Vec<_> = channels.iter().filter(|channel| before.contains(channel)).cloned().collect();
         if unmoved.len() == channels.len() || looks == LOOKS_MAX {
             return Ok(MySqlPosition { status, channels, unmoved });

@@ -16,6 +16,8 @@ pub(super) struct OwnLogs {
     /// Base names; between them and the dot can be a dash and the name of a replication channel, in which the server
     /// writes a dot in another way.
     by_channel: Vec<String>,
+    /// Paths behind which a dot and any number can follow.
+    rotated: Vec<String>,
     keys: KeyFiles,
 }
 
@@ -33,6 +35,7 @@ impl OwnLogs {
         let exact = [&paths.pid_file, &paths.log_error, &paths.general_log, &paths.slow_log];
         let exact = exact.into_iter().flatten().map(PathBuf::as_path);
         logs.exact.extend(exact.chain([facts.identity.socket.as_path()]).filter_map(relative));
+        logs.rotated.extend(paths.plugin_logs.iter().map(PathBuf::as_path).filter_map(relative));
         if let Some(binlog) = &facts.binlog {
             logs.numbered.extend(relative(&binlog.basename));
             logs.exact.extend(relative(&binlog.index));
@@ -66,7 +69,14 @@ impl OwnLogs {
             let suffix = channel.filter(|rest| !rest.contains('/')).and_then(|rest| rest.split_once('.'));
             suffix.is_some_and(|(_, suffix)| is_log_suffix(suffix))
         };
+        let rotated =
+            |log: &String| match path.strip_prefix(log.as_str()).map(|rest| rest.split_at_checked(1)) {
+                Some(None) => true,
+                Some(Some((".", number))) => !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()),
+                _ => false,
+            };
         self.exact.iter().any(|exact| exact == path)
+            || self.rotated.iter().any(rotated)
             || self.keys.contains(path)
             || self.numbered.iter().chain(&self.by_channel).any(numbered)
             || self.by_channel.iter().any(by_channel)
@@ -96,6 +106,22 @@ fn is_replica_state(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A log of a plugin goes with what it was rotated to.
+    #[test]
+    fn rotated_logs_are_left() {
+        let logs = OwnLogs { rotated: vec!["server_audit.log".into()], ..OwnLogs::default() };
+        for (path, is_log) in [
+            ("server_audit.log", true),
+            ("server_audit.log.9", true),
+            ("server_audit.log.", false),
+            ("server_audit.log.old", false),
+            ("server_audit.log2", false),
+            ("db/server_audit.log", false),
+        ] {
+            assert_eq!(logs.contains(path), is_log, "{path}");
+        }
+    }
 
     /// Each channel has relay logs of its own, named after it; what only looks like one is kept.
     #[test]

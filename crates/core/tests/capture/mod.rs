@@ -47,9 +47,11 @@ mod definitions;
 mod encryption;
 mod engines;
 mod imports;
+mod logs;
 mod places;
 mod races;
 mod replicas;
+mod roles;
 
 /// Prints what a person would be told.
 pub(crate) struct Told;

@@ -44,6 +44,7 @@ mod consumer;
 mod copy;
 mod index_ids;
 mod layout;
+mod looks;
 mod stop;
 
 pub use layout::Layout;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_formats::SpaceId;
 
-use super::Capture;
+use super::{Capture, looks::Looks};
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Event, Listener},
@@ -72,7 +72,7 @@ impl Capture<'_> {
                 Some(lock) => lock,
                 None => InstanceLock::open(connect, limits)?,
             };
-            let stopped = self.try_to_stop(&mut lock);
+            let stopped = self.try_to_stop(&mut lock, connect);
             if stopped.is_err() {
                 self.follower.go_on();
             }
@@ -111,14 +111,21 @@ impl Capture<'_> {
         }
     }
 
-    fn try_to_stop(&mut self, lock: &mut InstanceLock) -> std::result::Result<Position, Stopped> {
+    fn try_to_stop(
+        &mut self,
+        lock: &mut InstanceLock,
+        connect: &ConnectOptions,
+    ) -> std::result::Result<Position, Stopped> {
         self.copier.context.drain()?;
+        let mut looks = Looks::open(connect, self.options.lock_wait)?;
+        // Where this waits, no lock is worth taking.
+        looks.status()?;
         granted(lock.try_lock()?, "LOCK INSTANCE FOR BACKUP")?;
         point("backup.ddl.blocked");
         let read_before = self.copier.context.counters.bytes_read();
         // Asked before any table is locked: then the session may look at nothing else.
         let tables = lock.session().with(tables_of_other_engines)?;
-        let imported = self.settle(lock, &tables)?;
+        let imported = self.settle(lock, &mut looks, &tables)?;
         self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
         granted(self.lock_tables(lock, tables)?, "FLUSH TABLES .. WITH READ LOCK")?;
         point("backup.tables.locked");
@@ -127,7 +134,12 @@ impl Capture<'_> {
             listing.others.retain(|path, _| !imported.is_note(path));
         }
         self.copy_other_files(&listing.others)?;
-        let MySqlPosition { status, channels, unmoved } = self.questions.ask(status::mysql_position)?;
+        let questions = &mut *self.questions;
+        let found = status::mysql_position::<Stopped>(
+            || looks.status(),
+            || Ok(questions.ask(ReplicaChannel::read_all)?),
+        )?;
+        let MySqlPosition { status, channels, unmoved } = found;
         status::refuse_gaps(self.facts, &channels)?;
         let redo_is_on = lock.session().with(MySqlRedoStatus::read)?.is_enabled;
         let alter_instance_count = lock.session().with(status::alter_instance_count)?;
@@ -203,9 +215,10 @@ impl Capture<'_> {
     fn settle(
         &mut self,
         lock: &mut InstanceLock,
+        looks: &mut Looks,
         others: &[TableName],
     ) -> std::result::Result<Option<Imported>, Stopped> {
-        let end = lock.session().with(status::mysql_durable_end)?;
+        let end = looks.durable_end()?;
         self.follower.durable(end);
         self.follower.wait_for(end, REDO_WAIT)?;
         let spaces = lock.session().with(status::tablespaces)?;

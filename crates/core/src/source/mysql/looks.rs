@@ -1,0 +1,54 @@
+//! Looks at where the server's logs end.
+//!
+//! `performance_schema.log_status` waits until commits that are under way are done, and no KILL ends the wait: while a
+//! semi-synchronous replica is silent, that is as long as the replica likes. A session that waits there keeps its locks, also
+//! when it was killed and its connection is cut (verified on 9.7.4). So whoever looks holds nothing, and does not wait for
+//! long.
+
+use std::time::Duration;
+
+use holdfast_formats::Lsn;
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::{
+        ConnectOptions, Purpose, Session, SqlCause, SqlError,
+        status::{self, LogStatus},
+    },
+    source::attempt::Stopped,
+};
+
+/// A session that holds nothing, and looks.
+pub(super) struct Looks {
+    session: Session,
+}
+
+impl Looks {
+    /// Opens the session. Each look may take as long as `patience`.
+    pub(super) fn open(connect: &ConnectOptions, patience: Duration) -> Result<Self> {
+        let mut session = Session::open(connect, Purpose::Monitor)?;
+        session.set_answer_timeout(patience)?;
+        Ok(Self { session })
+    }
+
+    /// Positions and ends of all logs at one moment.
+    pub(super) fn status(&mut self) -> std::result::Result<LogStatus, Stopped> {
+        LogStatus::read(&mut self.session).map_err(unanswered)
+    }
+
+    /// See [`status::mysql_durable_end`].
+    pub(super) fn durable_end(&mut self) -> std::result::Result<Lsn, Stopped> {
+        status::mysql_durable_end(&mut self.session).map_err(unanswered)
+    }
+}
+
+fn unanswered(error: SqlError) -> Stopped {
+    match error.cause() {
+        SqlCause::Lost => Stopped::TryAgain(
+            Error::new(ErrorKind::Server, "performance_schema.log_status was not answered in time")
+                .hinted("commits are waiting, perhaps for a semi-synchronous replica that is silent: see SHOW PROCESSLIST")
+                .caused_by(error),
+        ),
+        _ => error.into(),
+    }
+}
