@@ -296,6 +296,7 @@ fn facts() -> ServerFacts {
             redo_size: 96 << 20,
             flush_log_at_trx_commit: 1,
             force_recovery: 0,
+            read_only: false,
         },
         aria: None,
         binlog: None,

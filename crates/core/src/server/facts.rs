@@ -129,6 +129,9 @@ pub struct InnodbFacts {
     pub flush_log_at_trx_commit: u8,
     /// `innodb_force_recovery`.
     pub force_recovery: u8,
+    /// `innodb_read_only`.
+    #[serde(default)]
+    pub read_only: bool,
 }
 
 /// Aria's options.
@@ -430,6 +433,11 @@ impl ServerFacts {
                 "in rescue mode (innodb_force_recovery > 0)",
                 "What it shows may not be what its files hold. Export the data, or repair the server first.",
             ),
+            (
+                self.innodb.read_only,
+                "not writing to its files (innodb_read_only=ON)",
+                "It lists no tablespaces (MariaDB) and keeps no redo (MySQL). Start it without the option.",
+            ),
         ];
         for (present, what, hint) in refused {
             if present {
@@ -697,6 +705,7 @@ impl Variables {
             },
             flush_log_at_trx_commit: self.number("innodb_flush_log_at_trx_commit")?,
             force_recovery: self.number_set("innodb_force_recovery")?.unwrap_or(0),
+            read_only: self.is_on("innodb_read_only"),
         })
     }
 

@@ -156,6 +156,7 @@ fn refusals() {
         refused("innodb_log_archive", &|facts| facts.capabilities.log_archive = true);
         refused("innodb_redo_log_enabled", &|facts| facts.capabilities.redo_enabled = false);
         refused("innodb_force_recovery", &|facts| facts.innodb.force_recovery = 3);
+        refused("innodb_read_only", &|facts| facts.innodb.read_only = true);
         refused("raw device", &|facts| facts.innodb.data_file_path = "/dev/sdb:3Graw".to_owned());
         refused("binlog_storage_engine", &|facts| {
             facts.binlog.as_mut().unwrap().storage_engine = Some("innodb".to_owned());

@@ -17,6 +17,7 @@ mod many;
 mod matrix;
 mod named;
 mod places;
+mod read_only;
 
 /// Whether every combination is asked for.
 fn long() -> bool {
