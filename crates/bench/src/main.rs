@@ -20,6 +20,7 @@ mod scratch;
 mod source;
 mod stats;
 mod tool;
+mod writers;
 
 use std::process::ExitCode;
 

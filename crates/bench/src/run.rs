@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use holdfast_testkit::ServerKind;
-use holdfast_testkit::load::{CommitProber, WriteLoad};
+use holdfast_testkit::load::CommitProber;
 use holdfast_testkit::observe::directory_bytes;
 
 use crate::args::Options;
@@ -24,6 +24,7 @@ use crate::scenario::{self, Scenario};
 use crate::scratch::Scratch;
 use crate::source::Source;
 use crate::tool::{Job, Tool};
+use crate::writers::Writers;
 
 /// Time in which the prober gets going before a command, and in which a commit that the command blocked comes back.
 const PROBER_MARGIN: Duration = Duration::from_millis(300);
@@ -104,7 +105,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) tool: &'a dyn Tool,
     pub(crate) round: u32,
     /// Writers that are at work; with them the prober runs.
-    pub(crate) load: Option<&'a WriteLoad>,
+    pub(crate) load: Option<&'a dyn Writers>,
 }
 
 /// The order in which `count` contestants run in a round: it turns, so that none always follows the same one, and nobody
@@ -296,12 +297,12 @@ impl Bench {
         if probed.is_some() {
             thread::sleep(PROBER_MARGIN);
         }
-        let committed_before = turn.load.map(WriteLoad::committed);
+        let committed = || turn.load.map(Writers::committed).transpose();
+        let committed_before = committed()?;
         let before = Processors::look(source)?;
         let usage = job.timed.measure(logs)?;
         let after = Processors::look(source)?;
-        let transactions =
-            turn.load.map(WriteLoad::committed).zip(committed_before).map(|(after, before)| after - before);
+        let transactions = committed()?.zip(committed_before).map(|(after, before)| after - before);
         let clients = match probed {
             Some((_, prober)) => {
                 thread::sleep(PROBER_MARGIN);

@@ -16,6 +16,7 @@ use crate::results::{Cache, Load};
 use crate::run::{Bench, Turn, order};
 use crate::source::Source;
 use crate::tool::{CloneLocal, CopyDatadir, Holdfast, Job, MariadbBackup, Output, Placing, Tool, Verb};
+use crate::writers::Writers;
 
 pub(crate) const WRITERS: u32 = 4;
 pub(crate) const TRANSACTIONS_PER_WRITER_PER_S: u32 = 50;
@@ -50,7 +51,8 @@ impl Tool for Nothing {
     }
 }
 
-fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
+/// Contestants beside a load.
+pub(super) fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> =
         vec![Box::new(Nothing), Box::new(Holdfast::defaults(&options.holdfast))];
     if kind.is_mariadb() {
@@ -81,27 +83,43 @@ impl Scenario for Busy {
     }
 
     fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
-        let tools = tools(options, kind);
-        let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
-        const SLOWER_UNDER_WRITES: f64 = 1.2;
-        expected_s(&tools, Verb::Backup, kind, Cache::Cold, options) * SLOWER_UNDER_WRITES
+        turns_take_s(kind, options)
     }
 
     fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
-        let group = group(self, source.kind(), Cache::Cold, Load::Writes);
-        let tools = tools(&bench.options, source.kind());
-        let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
-        let tools = bench.present(&group, source.kind(), &tools);
         let load =
             WriteLoad::start_paced(&source.server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))?;
-        for round in 0..bench.options.rounds {
-            for at in order(tools.len(), round) {
-                settle();
-                let dir = bench.scratch.dir("busy-")?;
-                let turn = Turn { group: &group, tool: tools[at], round, load: Some(&load) };
-                bench.measure(source, &turn, tools[at].backup(source, dir.path()))?;
-            }
-        }
+        take_turns(self, bench, source, &load)?;
         load.stop().map(drop)
     }
+}
+
+/// Backs up by all tools in turns, while `load` goes on.
+pub(super) fn take_turns(
+    scenario: &dyn Scenario,
+    bench: &mut Bench,
+    source: &Source,
+    load: &dyn Writers,
+) -> Result<()> {
+    let group = group(scenario, source.kind(), Cache::Cold, Load::Writes);
+    let tools = tools(&bench.options, source.kind());
+    let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
+    let tools = bench.present(&group, source.kind(), &tools);
+    for round in 0..bench.options.rounds {
+        for at in order(tools.len(), round) {
+            settle();
+            let dir = bench.scratch.dir("busy-")?;
+            let turn = Turn { group: &group, tool: tools[at], round, load: Some(load) };
+            bench.measure(source, &turn, tools[at].backup(source, dir.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The forecast of all turns beside a load.
+pub(super) fn turns_take_s(kind: ServerKind, options: &Options) -> f64 {
+    let tools = tools(options, kind);
+    let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
+    const SLOWER_UNDER_WRITES: f64 = 1.2;
+    expected_s(&tools, Verb::Backup, kind, Cache::Cold, options) * SLOWER_UNDER_WRITES
 }

@@ -6,6 +6,7 @@ mod codec;
 mod full;
 mod incremental;
 mod restore;
+mod sysbench;
 
 use anyhow::Result;
 use holdfast_testkit::ServerKind;
@@ -44,6 +45,7 @@ fn all() -> Vec<Box<dyn Scenario>> {
         Box::new(incremental::Incremental),
         Box::new(busy::Busy),
         Box::new(restore::Restore),
+        Box::new(sysbench::UnderSysbench),
         Box::new(amplification::Amplification),
     ]
 }
