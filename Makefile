@@ -8,7 +8,7 @@ CARGO ?= cargo
 export RUST_LIB_BACKTRACE ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help servers build check test demo bench fuzz
+.PHONY: help servers build check test demo bench soak fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -35,6 +35,10 @@ demo: servers ## back up a busy server, restore it, prove the copy equal (DEMO='
 bench: servers ## cost of backup and restore beside other tools, see docs/bench.md (BENCH=--quick)
 	$(CARGO) build --release -p holdfast -p holdfast-bench
 	@$(TARGET_DIR)/release/holdfast-bench physical $(BENCH)
+
+soak: servers ## rounds of work, faults, backup, restore and proof (SOAK='--server mysql-9.7 --rounds 100 --seed 7')
+	$(CARGO) build --release -p holdfast -p holdfast-testkit
+	@$(TARGET_DIR)/release/soak $(SOAK)
 
 CASES ?= 20000
 SECONDS_EACH ?= 30

@@ -18,6 +18,7 @@ pub mod replica;
 pub mod rng;
 pub mod server;
 mod spawn;
+pub mod tables;
 
 pub use checksum::assert_equal_checksums;
 pub use kind::ServerKind;

@@ -1,12 +1,13 @@
 //! The `holdfast` program, run as an operator runs it: whoever uses this tests what people will type.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{getegid, geteuid};
+use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
 use serde_json::Value;
 
 use crate::kind::ServerKind;
@@ -36,7 +37,7 @@ impl Holdfast {
     /// A program that keeps its repository, and the file with its password, in `dir`.
     pub fn new(program: PathBuf, dir: &Path) -> Result<Holdfast> {
         let password_file = dir.join("password");
-        fs::write(&password_file, "demo\n")?;
+        fs::write(&password_file, "not a secret\n")?;
         Ok(Holdfast { program, repo: dir.join("repo"), password_file })
     }
 
@@ -47,45 +48,130 @@ impl Holdfast {
 
     /// Makes the repository.
     pub fn init(&self) -> Result<Done> {
-        self.run("init", |_| {})
+        self.command("init").done()
     }
 
-    /// Backs up a server.
-    pub fn backup(&self, server: &Server) -> Result<Done> {
-        self.run("backup --name demo", |command| {
-            command.arg("--no-defaults").arg("--socket").arg(server.socket()).args(["--user", "root"]);
-        })
+    /// Backs up a server, as the source `name`.
+    pub fn backup(&self, server: &Server, name: &str) -> Result<Done> {
+        self.command(format!("backup --name {name}")).of(server).done()
     }
 
-    /// Restores the last backup.
-    pub fn restore(&self, kind: ServerKind, target: &Path) -> Result<Done> {
-        let program = kind.server_program()?;
-        self.run("restore latest", |command| {
-            command.arg("--target-dir").arg(target).arg("--server-binary").arg(&program);
-            // Nobody else can enter our scratch directories.
-            let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-            command.arg("--owner").arg(format!("{user}:{group}"));
-        })
+    /// Restores a backup: `latest`, or as it is called in a list.
+    pub fn restore(&self, kind: ServerKind, backup: &str, target: &Path) -> Result<Done> {
+        self.command(format!("restore {backup}")).into(kind, target)?.done()
     }
 
-    fn run(&self, verb: &str, options: impl FnOnce(&mut Command)) -> Result<Done> {
+    /// A verb and its plain options.
+    pub fn command(&self, typed: impl Into<String>) -> Invocation {
+        let typed = typed.into();
         let mut command = Command::new(&self.program);
         command
-            .args(verb.split(' '))
+            .args(typed.split(' '))
             .arg("--repo")
             .arg(&self.repo)
             .arg("--password-file")
-            .arg(&self.password_file);
-        options(&mut command);
-        let begun = Instant::now();
-        let output =
-            command.stdin(Stdio::null()).output().with_context(|| self.program.display().to_string())?;
-        let (text, errors) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "holdfast {verb} ended with {}:\n{text}{errors}", output.status);
+            .arg(&self.password_file)
+            .stdin(Stdio::null());
+        Invocation { typed, command }
+    }
+}
+
+/// A command that has not been run yet.
+#[derive(Debug)]
+pub struct Invocation {
+    typed: String,
+    command: Command,
+}
+
+impl Invocation {
+    /// On this server.
+    #[must_use]
+    pub fn of(mut self, server: &Server) -> Invocation {
+        self.command.arg("--no-defaults").arg("--socket").arg(server.socket()).args(["--user", "root"]);
+        self
+    }
+
+    /// Into this directory, recovered by the kind's own program.
+    pub fn into(mut self, kind: ServerKind, target: &Path) -> Result<Invocation> {
+        let program = kind.server_program()?;
+        self.command.arg("--target-dir").arg(target).arg("--server-binary").arg(&program);
+        // Nobody else can enter our scratch directories.
+        let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+        self.command.arg("--owner").arg(format!("{user}:{group}"));
+        Ok(self)
+    }
+
+    /// Runs it; fails if it does.
+    pub fn done(self) -> Result<Done> {
+        let typed = self.typed.clone();
+        let ended = self.start()?.wait()?;
+        ensure!(ended.succeeded(), "holdfast {typed} ended with {}:\n{}", ended.status, ended.output);
         let last_line =
-            text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned();
-        Ok(Done { typed: format!("holdfast {verb}"), elapsed: begun.elapsed(), last_line })
+            ended.output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned();
+        Ok(Done { typed: format!("holdfast {typed}"), elapsed: ended.elapsed, last_line })
+    }
+
+    /// Starts it.
+    pub fn start(mut self) -> Result<Running> {
+        let output = tempfile::tempfile()?;
+        self.command.stderr(output.try_clone()?).stdout(output.try_clone()?);
+        let begun = Instant::now();
+        let child = self.command.spawn().with_context(|| format!("{:?}", self.command))?;
+        Ok(Running { child, output, begun })
+    }
+}
+
+/// A command at work. Dropping it kills it.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    output: File,
+    begun: Instant,
+}
+
+/// A command that has ended, well or not.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// How.
+    pub status: ExitStatus,
+    /// What it printed, on both channels.
+    pub output: String,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl Ended {
+    /// Whether it did its work.
+    pub fn succeeded(&self) -> bool {
+        self.status.success()
+    }
+}
+
+impl Running {
+    /// Sends a signal, unless it has ended.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        if self.child.try_wait()?.is_none() {
+            kill_process(Pid::from_child(&self.child), signal)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> Result<Ended> {
+        let status = self.child.wait()?;
+        let elapsed = self.begun.elapsed();
+        let mut output = Vec::new();
+        self.output.rewind()?;
+        self.output.read_to_end(&mut output)?;
+        Ok(Ended { status, output: String::from_utf8_lossy(&output).into_owned(), elapsed })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended, mostly.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 

@@ -91,7 +91,7 @@ fn run(options: &Options, screen: &Screen) -> Result<()> {
 
     for what in ["first backup: everything", "second backup: what changed"] {
         let stored_before = directory_bytes(holdfast.repo())?;
-        let (backup, busy) = observe(&source, &load, || holdfast.backup(&source))?;
+        let (backup, busy) = observe(&source, &load, || holdfast.backup(&source, "demo"))?;
         let stored = directory_bytes(holdfast.repo())?.saturating_sub(stored_before);
         screen.command(&backup, &format!("{what}; {} added to the repository", bytes(stored)));
         screen.detail(&backup.last_line);
@@ -100,7 +100,7 @@ fn run(options: &Options, screen: &Screen) -> Result<()> {
     }
 
     let target = scratch.path().join("restored");
-    let restore = holdfast.restore(options.kind, &target)?;
+    let restore = holdfast.restore(options.kind, "latest", &target)?;
     screen.command(
         &restore,
         &format!("{} restored and recovered by the server's own program", bytes(directory_bytes(&target)?)),

@@ -1,0 +1,92 @@
+//! `make soak`: rounds of work, faults, backup, restore and proof on a real server, until one of them shows a difference.
+//!
+//! Everything random comes from the seed: a round can be taken again by itself (`--first N --rounds 1`), though not with
+//! the same interleaving.
+
+mod fault;
+mod record;
+mod round;
+mod stage;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use holdfast_testkit::{ServerKind, program};
+
+use record::Report;
+use stage::Stage;
+
+const USAGE: &str =
+    "usage: soak [--server mariadb-10.11|mariadb-11.8|mysql-9.7] [--rounds N] [--first N] [--seed S]
+            [--size-mib N] [--holdfast PROGRAM] [--report FILE.json]";
+
+/// What was asked for.
+struct Options {
+    kind: ServerKind,
+    rounds: u64,
+    first: u64,
+    seed: u64,
+    size_mib: u64,
+    program: PathBuf,
+    report: Option<PathBuf>,
+}
+
+fn options() -> Result<Options> {
+    let mut options = Options {
+        kind: ServerKind::MariaDb1011,
+        rounds: 10,
+        first: 1,
+        seed: 1,
+        size_mib: 40,
+        program: program::built_program()?,
+        report: None,
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let value = arguments.next().context(USAGE)?;
+        match argument.as_str() {
+            "--server" => {
+                options.kind =
+                    ServerKind::all_kinds().into_iter().find(|kind| kind.name() == value).context(USAGE)?;
+            }
+            "--rounds" => options.rounds = value.parse().context(USAGE)?,
+            "--first" => options.first = value.parse().context(USAGE)?,
+            "--seed" => options.seed = value.parse().context(USAGE)?,
+            "--size-mib" => options.size_mib = value.parse().context(USAGE)?,
+            "--holdfast" => options.program = PathBuf::from(value),
+            "--report" => options.report = Some(PathBuf::from(value)),
+            _ => bail!(USAGE),
+        }
+    }
+    Ok(options)
+}
+
+fn main() -> ExitCode {
+    match options().and_then(|options| run(&options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            record::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<()> {
+    let mut report = Report::begin(options.kind, options.seed, options.size_mib)?;
+    let mut stage = Stage::set(options)?;
+    for number in options.first..options.first + options.rounds {
+        match round::take(&mut stage, options.seed, number) {
+            Ok(record) => report.add(record),
+            Err(error) => {
+                report.failed(number, &error);
+                report.write(options.report.as_deref())?;
+                let kept = stage.keep();
+                return Err(error.context(format!("round {number}; kept: {}", kept.display())));
+            }
+        }
+        report.write(options.report.as_deref())?;
+    }
+    report.end();
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! What a soak prints and leaves: a line for each round, and a report of all.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this module is for")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use holdfast_testkit::ServerKind;
+use serde_json::json;
+
+use super::fault::Fault;
+
+/// What a round has shown.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) number: u64,
+    pub(crate) fault: &'static str,
+    /// The fault has ended the backup, which was taken again.
+    pub(crate) struck: bool,
+    pub(crate) full: bool,
+    /// What backups said that failed without a fault.
+    pub(crate) refused: Vec<String>,
+    pub(crate) transactions: u64,
+    pub(crate) ddl: u64,
+    pub(crate) longest_commit_ms: u64,
+    pub(crate) tables_checked: usize,
+    pub(crate) tables_equal: usize,
+    pub(crate) seconds: f64,
+}
+
+/// All rounds so far.
+pub(crate) struct Report {
+    server: String,
+    version: String,
+    seed: u64,
+    size_mib: u64,
+    begun: Instant,
+    rounds: Vec<Record>,
+    failure: Option<String>,
+}
+
+impl Report {
+    pub(crate) fn begin(kind: ServerKind, seed: u64, size_mib: u64) -> Result<Report> {
+        let version = kind.version()?;
+        println!("soak of {kind} ({version}), seed {seed}");
+        Ok(Report {
+            server: kind.name().to_owned(),
+            version,
+            seed,
+            size_mib,
+            begun: Instant::now(),
+            rounds: Vec::new(),
+            failure: None,
+        })
+    }
+
+    pub(crate) fn add(&mut self, record: Record) {
+        let Record { number, fault, transactions, ddl, tables_equal, longest_commit_ms, seconds, .. } =
+            &record;
+        let kind = if record.full { "full" } else { "incremental" };
+        let struck = if record.struck { " (failed, taken again)" } else { "" };
+        println!(
+            "round {number:>4}  {seconds:>5.1} s  {kind:<11}  {tables_equal} tables equal after {transactions} \
+             transactions and {ddl} definitions; longest commit {longest_commit_ms} ms; fault: {fault}{struck}"
+        );
+        for output in &record.refused {
+            println!("  a backup failed without a fault: {}", output.trim().replace('\n', " | "));
+        }
+        self.rounds.push(record);
+    }
+
+    pub(crate) fn failed(&mut self, number: u64, error: &anyhow::Error) {
+        self.failure = Some(format!("round {number}: {error:#}"));
+    }
+
+    /// The report as JSON, after each round: a soak that is interrupted has shown something, too.
+    pub(crate) fn write(&self, path: Option<&Path>) -> Result<()> {
+        let Some(path) = path else { return Ok(()) };
+        let sum = |of: fn(&Record) -> u64| self.rounds.iter().map(of).sum::<u64>();
+        let mut faults: BTreeMap<&str, [u64; 2]> =
+            Fault::ALL.iter().map(|fault| (fault.name(), [0, 0])).collect();
+        for round in &self.rounds {
+            let counts = faults.entry(round.fault).or_default();
+            counts[0] += 1;
+            counts[1] += u64::from(round.struck);
+        }
+        let mut longest: Vec<u64> = self.rounds.iter().map(|round| round.longest_commit_ms).collect();
+        longest.sort_unstable();
+        let value = json!({
+            "server": self.server,
+            "server_version": self.version,
+            "seed": self.seed,
+            "size_mib": self.size_mib,
+            "rounds": self.rounds.len(),
+            "first_round": self.rounds.first().map(|round| round.number),
+            "full": sum(|round| u64::from(round.full)),
+            "seconds": self.begun.elapsed().as_secs_f64().round(),
+            "tables_checked_by_the_server": sum(|round| round.tables_checked as u64),
+            "tables_compared": sum(|round| round.tables_equal as u64),
+            "transactions": sum(|round| round.transactions),
+            "definitions_changed": sum(|round| round.ddl),
+            "longest_commit_ms": { "median": longest.get(longest.len() / 2), "max": longest.last() },
+            "backups_failed_without_a_fault": sum(|round| round.refused.len() as u64),
+            "faults": faults.iter().map(|(name, [drawn, struck])| {
+                json!({ "fault": name, "rounds": drawn, "ended_the_backup": struck })
+            }).collect::<Vec<_>>(),
+            "failure": self.failure,
+        });
+        fs::write(path, format!("{value:#}\n"))?;
+        Ok(())
+    }
+
+    pub(crate) fn end(&self) {
+        let tables: usize = self.rounds.iter().map(|round| round.tables_equal).sum();
+        println!(
+            "{} rounds in {:.0} minutes: {tables} comparisons of tables, 0 differences",
+            self.rounds.len(),
+            self.begun.elapsed().as_secs_f64() / 60.0
+        );
+    }
+}
+
+pub(crate) fn complain(error: &anyhow::Error) {
+    eprintln!("\nthe soak failed: {error:#}");
+}

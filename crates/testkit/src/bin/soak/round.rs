@@ -1,0 +1,192 @@
+//! One round: work, a backup with a fault, a restore, and the proof.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use holdfast_testkit::load::{CommitProber, DdlStorm, WriteLoad, writes};
+use holdfast_testkit::program;
+use holdfast_testkit::rng::Rng;
+use holdfast_testkit::{Server, ServerOptions, assert_equal_checksums, replica, tables};
+use rustix::process::Signal;
+
+use super::fault::{Fault, moment};
+use super::record::Record;
+use super::stage::{Backup, NAME, Stage};
+
+/// Machines may be slow: only replication that has stopped is a failure.
+const CATCH_UP_DEADLINE: Duration = Duration::from_secs(900);
+/// Backups that a replica is started from.
+const KEPT: usize = 2;
+/// How often a backup is tried in which nobody interferes: a storm of definitions may keep a lock from it.
+const TRIES: u32 = 3;
+
+/// What a round does.
+#[derive(Debug)]
+struct Plan {
+    writers: u32,
+    storm_connections: u32,
+    full: bool,
+    fault: Fault,
+    /// Work before the backup.
+    lead: Duration,
+    /// The restore is killed once before it may do its work.
+    restore_killed: bool,
+    /// Not the last backup, but the one before it.
+    older: bool,
+}
+
+impl Plan {
+    fn draw(rng: &mut Rng) -> Plan {
+        Plan {
+            writers: rng.between(1, 4) as u32,
+            storm_connections: rng.between(0, 3) as u32,
+            full: rng.percent(15),
+            fault: Fault::draw(rng),
+            lead: Duration::from_millis(rng.between(200, 3000)),
+            restore_killed: rng.percent(25),
+            older: rng.percent(25),
+        }
+    }
+}
+
+/// Takes the round of that number. An error is a finding.
+pub(crate) fn take(stage: &mut Stage, seed: u64, number: u64) -> Result<Record> {
+    let mut rng = Rng::keyed(seed, 3, number);
+    let plan = Plan::draw(&mut rng);
+    let begun = Instant::now();
+    let mut record = Record { number, fault: plan.fault.name(), full: plan.full, ..Record::default() };
+
+    let id = back_up_under_work(stage, &plan, &mut rng, &mut record)
+        .with_context(|| format!("backup, {plan:?}"))?;
+    stage.forget(KEPT)?;
+    let checked = stage.holdfast.command("check").start()?.wait()?;
+    ensure!(checked.succeeded(), "check after {id}: {}", checked.output);
+
+    let id = match plan.older {
+        true => stage.backups.first().map_or(id, |backup| backup.id.clone()),
+        false => id,
+    };
+    let target = stage.dir().join("restored");
+    restore(stage, &id, &target, plan.restore_killed, &mut rng)
+        .with_context(|| format!("restore of {id}"))?;
+    prove(stage, &target, &mut record).with_context(|| format!("proof of {id}, {plan:?}"))?;
+    fs::remove_dir_all(&target)?;
+    record.seconds = begun.elapsed().as_secs_f64();
+    Ok(record)
+}
+
+/// Takes a backup while the server works, with the fault; if that ends it, once more.
+fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mut Record) -> Result<String> {
+    stage.source.exec("FLUSH BINARY LOGS")?;
+    let binlog = stage.binlog()?;
+    let verb = if plan.full { "backup --full" } else { "backup" };
+    let verb = format!("{verb} --name {NAME}");
+    {
+        let work = Work::start(&stage.source, plan, rng)?;
+        thread::sleep(plan.lead);
+        plan.fault.prepare(stage)?;
+        let backup = stage.holdfast.command(&verb).of(&stage.source).start()?;
+        let ended = plan.fault.strike(stage, backup, rng)?;
+        record.struck = !ended.succeeded();
+        if plan.fault.is_of_the_server() {
+            // Workers that have lost their connections have nothing to say. Tables without transactions may have lost
+            // what the binlog has: no replica gets over this moment.
+            drop(work);
+            tables::repair_after_crash(&stage.source)?;
+            stage.backups.clear();
+        } else {
+            work.stop(record)?;
+            if ended.succeeded() {
+                stage.backup_takes_s = ended.elapsed.as_secs_f64();
+                return note_backup(stage, &ended.output, binlog);
+            }
+            if plan.fault == Fault::Nothing {
+                record.refused.push(ended.output);
+            }
+        }
+    }
+    // Whatever happened: the next run works, under work as well.
+    let work = Work::start(&stage.source, plan, rng)?;
+    let mut tries = 0;
+    let id = loop {
+        let ended = stage.holdfast.command(&verb).of(&stage.source).start()?.wait()?;
+        tries += 1;
+        if ended.succeeded() {
+            break note_backup(stage, &ended.output, binlog)?;
+        }
+        record.refused.push(ended.output.clone());
+        ensure!(tries < TRIES, "{tries} backups failed, the last with: {}", ended.output);
+    };
+    work.stop(record)?;
+    Ok(id)
+}
+
+/// `backup soak/physical #42 completed OK`
+fn note_backup(stage: &mut Stage, output: &str, binlog: String) -> Result<String> {
+    let number = output
+        .lines()
+        .rev()
+        .filter(|line| line.contains("completed OK"))
+        .find_map(|line| line.split('#').nth(1)?.split(' ').next())
+        .with_context(|| format!("no number of a backup in: {output}"))?;
+    let id = format!("{NAME}#{number}");
+    stage.backups.push(Backup { id: id.clone(), binlog });
+    Ok(id)
+}
+
+/// Clients of the server.
+struct Work {
+    load: WriteLoad,
+    storm: Option<DdlStorm>,
+    prober: CommitProber,
+}
+
+impl Work {
+    fn start(server: &Server, plan: &Plan, rng: &mut Rng) -> Result<Work> {
+        let load = WriteLoad::start(server, plan.writers, rng.next_u64())?;
+        let storm = match plan.storm_connections {
+            0 => None,
+            connections => Some(DdlStorm::start(server, connections, rng.next_u64())?),
+        };
+        Ok(Work { load, storm, prober: CommitProber::start(server)? })
+    }
+
+    fn stop(self, record: &mut Record) -> Result<()> {
+        record.transactions += self.load.stop()?.committed;
+        if let Some(storm) = self.storm {
+            record.ddl += storm.stop()?.done;
+        }
+        record.longest_commit_ms = record.longest_commit_ms.max(self.prober.stop()?.max().as_millis() as u64);
+        Ok(())
+    }
+}
+
+fn restore(stage: &mut Stage, id: &str, target: &Path, killed: bool, rng: &mut Rng) -> Result<()> {
+    let kind = stage.source.kind();
+    if killed {
+        let mut restore = stage.holdfast.command(format!("restore {id}")).into(kind, target)?.start()?;
+        thread::sleep(moment(stage.restore_takes_s, rng));
+        restore.signal(Signal::KILL)?;
+        if restore.wait()?.succeeded() {
+            return Ok(());
+        }
+    }
+    let done = stage.holdfast.restore(kind, id, target)?;
+    stage.restore_takes_s = done.elapsed.as_secs_f64();
+    Ok(())
+}
+
+/// The restored server is sound, becomes a replica at the recorded position, and then has what the source has.
+fn prove(stage: &Stage, target: &Path, record: &mut Record) -> Result<()> {
+    let options = ServerOptions::default().parent(stage.dir());
+    let restored = Server::attach(stage.source.kind(), target, options)?;
+    record.tables_checked = tables::check_all(&restored)?;
+    writes::check_ledger(&restored).context("the restored books do not balance")?;
+    let position = program::restored_position(target)?;
+    replica::catch_up(&stage.source, &restored, &position, CATCH_UP_DEADLINE)?;
+    record.tables_equal = assert_equal_checksums(&stage.source, &restored)?;
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! A server that lives through all rounds, and the repository of its backups.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use holdfast_testkit::data::{misc, shop};
+use holdfast_testkit::program::Holdfast;
+use holdfast_testkit::{Server, ServerOptions};
+use tempfile::TempDir;
+
+use super::Options;
+
+/// Name of the source.
+pub(crate) const NAME: &str = "soak";
+
+/// Everything that rounds hand on to each other. Fields are dropped in order: the server before its directory.
+pub(crate) struct Stage {
+    pub(crate) source: Server,
+    pub(crate) holdfast: Holdfast,
+    /// Backups that a replica of the source can start from, with the binlog that was written to before each.
+    pub(crate) backups: Vec<Backup>,
+    /// How long a backup took last: moments of faults are drawn from that.
+    pub(crate) backup_takes_s: f64,
+    pub(crate) restore_takes_s: f64,
+    dir: TempDir,
+}
+
+/// A backup that was taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Backup {
+    /// As it is called on the command line.
+    pub(crate) id: String,
+    /// The source's binlog before it.
+    pub(crate) binlog: String,
+}
+
+impl Stage {
+    /// Starts and fills the server, and makes the repository.
+    pub(crate) fn set(options: &Options) -> Result<Stage> {
+        let dir = tempfile::Builder::new().prefix("holdfast-soak-").tempdir()?;
+        let source = Server::start(options.kind, ServerOptions::default().parent(dir.path()))?;
+        let shop = shop::ShopOptions { size_mib: options.size_mib, seed: options.seed, ..Default::default() };
+        shop::load(&source, shop)?;
+        misc::create(&source, misc::MiscOptions { seed: options.seed, ..Default::default() })?;
+        let holdfast = Holdfast::new(options.program.clone(), dir.path())?;
+        holdfast.init()?;
+        let backups = Vec::new();
+        Ok(Stage { source, holdfast, backups, backup_takes_s: 2.0, restore_takes_s: 3.0, dir })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The binlog that the source writes to.
+    pub(crate) fn binlog(&self) -> Result<String> {
+        let statement = match self.source.kind().is_mariadb() {
+            true => "SHOW MASTER STATUS",
+            false => "SHOW BINARY LOG STATUS",
+        };
+        let row: mysql::Row = self.source.query(statement)?.remove(0);
+        Ok(row.get(0).unwrap_or_default())
+    }
+
+    /// Forgets all backups but the last few, and lets the source remove binlogs that no replica will ask for.
+    pub(crate) fn forget(&mut self, keep: usize) -> Result<()> {
+        let surplus = self.backups.len().saturating_sub(keep);
+        self.backups.drain(..surplus);
+        match self.backups.first() {
+            Some(oldest) => self.source.exec(format!("PURGE BINARY LOGS TO '{}'", oldest.binlog)),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps everything on disk, for a look at what went wrong, and ends the server.
+    pub(crate) fn keep(self) -> PathBuf {
+        self.dir.keep()
+    }
+}
