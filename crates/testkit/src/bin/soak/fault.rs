@@ -3,12 +3,15 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use holdfast_testkit::program::{Ended, Running};
 use holdfast_testkit::rng::Rng;
 use rustix::process::Signal;
 
 use super::stage::{NAME, Stage};
+
+/// Exit code of a command that another holds up (`docs/errors.md`).
+const EXIT_BUSY: i32 = 8;
 
 /// Drawn for each round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,32 +25,36 @@ pub(crate) enum Fault {
     ServerKilled,
     /// The server is shut down and started again.
     ServerRestarted,
-    /// The space of old backups is freed while the backup runs.
-    PruneBeside,
-    /// As before, but the freeing gets SIGKILL.
-    PruneKilledBeside,
+    /// Old backups are dropped and their space is freed, right before.
+    Pruned,
+    /// As before, but the freeing gets SIGKILL, and the backup begins at once.
+    PruneKilled,
+    /// Another backup of the same source is tried meanwhile, which must be refused.
+    Rivalled,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 7] = [
+    pub(crate) const ALL: [Fault; 8] = [
         Fault::Nothing,
         Fault::Killed,
         Fault::Frozen,
         Fault::ServerKilled,
         Fault::ServerRestarted,
-        Fault::PruneBeside,
-        Fault::PruneKilledBeside,
+        Fault::Pruned,
+        Fault::PruneKilled,
+        Fault::Rivalled,
     ];
 
     pub(crate) fn draw(rng: &mut Rng) -> Fault {
         match rng.below(100) {
-            0..35 => Fault::Nothing,
-            35..52 => Fault::Killed,
-            52..66 => Fault::Frozen,
-            66..75 => Fault::ServerKilled,
-            75..82 => Fault::ServerRestarted,
-            82..92 => Fault::PruneBeside,
-            _ => Fault::PruneKilledBeside,
+            0..28 => Fault::Nothing,
+            28..46 => Fault::Killed,
+            46..60 => Fault::Frozen,
+            60..69 => Fault::ServerKilled,
+            69..76 => Fault::ServerRestarted,
+            76..84 => Fault::Pruned,
+            84..94 => Fault::PruneKilled,
+            _ => Fault::Rivalled,
         }
     }
 
@@ -58,8 +65,9 @@ impl Fault {
             Fault::Frozen => "backup frozen",
             Fault::ServerKilled => "server killed",
             Fault::ServerRestarted => "server restarted",
-            Fault::PruneBeside => "prune beside it",
-            Fault::PruneKilledBeside => "prune beside it, killed",
+            Fault::Pruned => "pruned before",
+            Fault::PruneKilled => "prune killed before",
+            Fault::Rivalled => "second backup tried",
         }
     }
 
@@ -68,19 +76,27 @@ impl Fault {
         matches!(self, Fault::ServerKilled | Fault::ServerRestarted)
     }
 
-    /// What must have happened before the backup begins: while it runs, no other may change which backups there are.
-    pub(crate) fn prepare(self, stage: &Stage) -> Result<()> {
-        if matches!(self, Fault::PruneBeside | Fault::PruneKilledBeside) && !stage.backups.is_empty() {
-            stage.holdfast.command(format!("expire --name {NAME} --keep-last 2")).done()?;
+    /// What happens before the backup begins.
+    pub(crate) fn prepare(self, stage: &Stage, rng: &mut Rng) -> Result<()> {
+        let prune = || stage.holdfast.command("prune --grace 30s");
+        if !matches!(self, Fault::Pruned | Fault::PruneKilled) || stage.backups.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        stage.holdfast.command(format!("expire --name {NAME} --keep-last 2")).done()?;
+        if self == Fault::Pruned {
+            return prune().done().map(drop);
+        }
+        let mut prune = prune().start()?;
+        thread::sleep(Duration::from_millis(rng.below(600)));
+        prune.signal(Signal::KILL)?;
+        prune.wait().map(drop)
     }
 
     /// Waits for a random moment of the backup, does it, and waits for the backup's end.
     pub(crate) fn strike(self, stage: &mut Stage, mut backup: Running, rng: &mut Rng) -> Result<Ended> {
         let moment = moment(stage.backup_takes_s, rng);
         match self {
-            Fault::Nothing => {}
+            Fault::Nothing | Fault::Pruned | Fault::PruneKilled => {}
             Fault::Killed => {
                 thread::sleep(moment);
                 backup.signal(Signal::KILL)?;
@@ -100,15 +116,20 @@ impl Fault {
                 thread::sleep(moment);
                 stage.source.restart()?;
             }
-            Fault::PruneBeside | Fault::PruneKilledBeside => {
-                let mut prune = stage.holdfast.command("prune --grace 30s").start()?;
-                if self == Fault::PruneKilledBeside {
-                    thread::sleep(moment);
-                    prune.signal(Signal::KILL)?;
-                } else {
-                    let ended = prune.wait()?;
-                    anyhow::ensure!(ended.succeeded(), "prune beside a backup: {}", ended.output);
-                }
+            Fault::Rivalled => {
+                thread::sleep(moment / 2);
+                let rival = stage.holdfast.command(format!("backup --name {NAME}")).of(&stage.source);
+                let rival = rival.start()?.wait()?;
+                let is_busy = rival.status.code() == Some(EXIT_BUSY);
+                // The first may have ended before, or not have begun.
+                let ended = backup.wait()?;
+                ensure!(is_busy || rival.succeeded(), "a second backup: {}", rival.output);
+                ensure!(
+                    rival.succeeded() || ended.succeeded(),
+                    "two backups refused each other: {}",
+                    ended.output
+                );
+                return Ok(if ended.succeeded() { ended } else { rival });
             }
         }
         backup.wait()

@@ -87,7 +87,7 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
     {
         let work = Work::start(&stage.source, plan, rng)?;
         thread::sleep(plan.lead);
-        plan.fault.prepare(stage)?;
+        plan.fault.prepare(stage, rng)?;
         let backup = stage.holdfast.command(&verb).of(&stage.source).start()?;
         let ended = plan.fault.strike(stage, backup, rng)?;
         record.struck = !ended.succeeded();
