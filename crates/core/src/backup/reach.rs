@@ -103,7 +103,7 @@ fn aria_uuid(dir: &Path) -> Result<Option<String>> {
 
 /// Looks once more for tables of engines that are not supported: one may have been created meanwhile.
 pub(super) fn still_supported(options: &BackupOptions) -> Result<()> {
-    let mut session = Session::open(&options.connect, Purpose::Control)?;
+    let mut session = Session::open_patiently(&options.connect, Purpose::Control)?;
     TableInventory::read(&mut session)?.refuse_unsupported()
 }
 

@@ -9,7 +9,7 @@ use std::{
     net::ToSocketAddrs,
     path::{Path, PathBuf},
     str::FromStr,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use mysql::{Conn, DriverError, OptsBuilder, SslOpts};
@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::{
     option_file::OptionFile,
-    sql_error::{SqlCause, SqlError},
+    sql_error::{SqlCause, SqlError, code},
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -25,6 +25,8 @@ use crate::error::{Error, ErrorKind, Result};
 const PACKET_SIZE_MAX: usize = 64 << 20;
 const PORT_DEFAULT: u16 = 3306;
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+/// How often a server that had no connection left is asked again.
+const ROOM_POLL: Duration = Duration::from_millis(100);
 /// Where the servers' packages put the socket.
 const SOCKETS_DEFAULT: [&str; 4] = [
     "/run/mysqld/mysqld.sock",
@@ -307,22 +309,36 @@ impl ConnectOptions {
         self.connect_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(CONNECT_TIMEOUT_DEFAULT)
     }
 
-    /// Makes a raw connection. Reads and writes on it fail after [`timeout`](Self::timeout).
-    pub(crate) fn connect(&self, purpose: Purpose) -> Result<Conn> {
+    /// Makes a raw connection. Reads and writes on it fail after [`timeout`](Self::timeout). For a server that has no
+    /// connection left it waits `room_wait`.
+    pub(crate) fn connect(&self, purpose: Purpose, room_wait: Duration) -> Result<Conn> {
         self.validate()?;
         let user = self.account()?;
         let endpoint = self.endpoint();
-        let mode = self.effective_ssl_mode();
         let builder = self.builder(&endpoint, &user, purpose);
-        let outcome = match mode {
+        let until = Instant::now() + room_wait;
+        loop {
+            match self.try_to_connect(builder.clone()) {
+                Err(mysql::Error::MySqlError(error))
+                    if error.code == code::TOO_MANY_CONNECTIONS && Instant::now() < until =>
+                {
+                    std::thread::sleep(ROOM_POLL);
+                }
+                outcome => return outcome.map_err(|error| self.explain(error, &endpoint, &user)),
+            }
+        }
+    }
+
+    fn try_to_connect(&self, builder: OptsBuilder) -> mysql::Result<Conn> {
+        let mode = self.effective_ssl_mode();
+        match mode {
             SslMode::Disabled => Conn::new(builder),
             SslMode::Preferred => match Conn::new(builder.clone().ssl_opts(self.ssl(mode))) {
                 Err(mysql::Error::DriverError(DriverError::TlsNotSupported)) => Conn::new(builder),
                 other => other,
             },
             _ => Conn::new(builder.ssl_opts(self.ssl(mode))),
-        };
-        outcome.map_err(|error| self.explain(error, &endpoint, &user))
+        }
     }
 
     fn builder(&self, endpoint: &Endpoint, user: &str, purpose: Purpose) -> OptsBuilder {

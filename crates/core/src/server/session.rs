@@ -37,6 +37,8 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(600);
 const LOCK_MARGIN: Duration = Duration::from_secs(30);
 /// How long a lock waits where nothing else is asked for.
 const LOCK_WAIT_DEFAULT: Duration = Duration::from_secs(5);
+/// How long a backup that is under way waits for a free connection.
+const ROOM_WAIT: Duration = Duration::from_secs(60);
 
 /// One row of an answer: text by column name. Columns may be named in any case.
 #[derive(Clone, Debug)]
@@ -119,7 +121,16 @@ impl fmt::Debug for Session {
 impl Session {
     /// Connects.
     pub fn open(options: &ConnectOptions, purpose: Purpose) -> Result<Session> {
-        let mut conn = options.connect(purpose)?;
+        Self::open_within(options, purpose, Duration::ZERO)
+    }
+
+    /// The same in the middle of a backup: hours of work are worth a minute's wait for a server that has no connection left.
+    pub fn open_patiently(options: &ConnectOptions, purpose: Purpose) -> Result<Session> {
+        Self::open_within(options, purpose, ROOM_WAIT)
+    }
+
+    fn open_within(options: &ConnectOptions, purpose: Purpose, room_wait: Duration) -> Result<Session> {
+        let mut conn = options.connect(purpose, room_wait)?;
         let socket = socket_of(&conn)?;
         let id_at_handshake = conn.connection_id();
         let rows = rows(&mut conn, "SELECT @@version AS version, CONNECTION_ID() AS id")?;
@@ -311,7 +322,7 @@ impl fmt::Debug for HeldSession {
 impl HeldSession {
     /// Connects and starts the thread that keeps the session alive.
     pub fn open(options: &ConnectOptions, purpose: Purpose) -> Result<HeldSession> {
-        let mut session = Session::open(options, purpose)?;
+        let mut session = Session::open_patiently(options, purpose)?;
         if session.is_proxied() {
             let error = SqlError::new(SqlCause::Protocol, "a proxy stands between us and the server")
                 .doing(format!("open a session for {}", purpose.name()))

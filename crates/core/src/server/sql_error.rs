@@ -160,10 +160,11 @@ impl SqlError {
         Some(match self.code()? {
             code::ACCESS_DENIED | code::ACCESS_DENIED_NO_PASSWORD => {
                 "Check --user and --password-file, and whether the account may log in from this host and by this \
-                 means (socket or TCP)."
+                 means (socket or TCP). MariaDB says the same where it demands TLS: --ssl-mode=required."
             }
             code::TOO_MANY_CONNECTIONS => {
-                "The server has no free connection. Raise max_connections, or back up when it is less busy."
+                "The server has no free connection. Raise max_connections, or name by --host and --port a port that has \
+                 connections of its own: extra_port of MariaDB, admin_port of MySQL (SERVICE_CONNECTION_ADMIN)."
             }
             code::TOO_MANY_USER_CONNECTIONS | code::USER_LIMIT_REACHED => {
                 "The account has reached one of its resource limits; a backup needs up to six connections at a time."

@@ -53,7 +53,7 @@ impl Questions {
     }
 
     fn reconnect(&mut self) -> Result<()> {
-        self.session = Session::open(&self.connect, Purpose::Control)?;
+        self.session = Session::open_patiently(&self.connect, Purpose::Control)?;
         if let Some(patience) = self.patience {
             self.session.set_answer_timeout(patience)?;
         }

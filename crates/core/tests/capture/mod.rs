@@ -20,7 +20,7 @@ use holdfast_core::{
     event::{Event, Listener},
     physical::{CapturedRedo, REDO_ITEM},
     points::set_hook,
-    server::{Purpose, ServerFacts, Session},
+    server::{ConnectOptions, Purpose, ServerFacts, Session},
     source::{
         CaptureOptions, Captured, FileId, FileSpec, Pages, Sink, Source, mariadb::MariaDbSource,
         mysql::MySqlSource,
@@ -245,7 +245,16 @@ fn capture_with(
     listener: &dyn Listener,
     capture: CaptureOptions,
 ) -> Result<Captured> {
-    let connect = options(server);
+    capture_by(server, options(server), sink, listener, capture)
+}
+
+fn capture_by(
+    server: &Server,
+    connect: ConnectOptions,
+    sink: &dyn Sink,
+    listener: &dyn Listener,
+    capture: CaptureOptions,
+) -> Result<Captured> {
     let mut session = Session::open(&connect, Purpose::Control).unwrap();
     let facts = ServerFacts::probe(&mut session).unwrap();
     let mut source: Box<dyn Source> = if server.kind().is_mariadb() {

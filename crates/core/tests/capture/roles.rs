@@ -1,9 +1,13 @@
 //! Servers with a part to play.
 
-use std::time::Instant;
+use std::{net::TcpListener, time::Instant};
 
-use holdfast_core::ErrorKind;
-use mysql::prelude::Queryable;
+use holdfast_core::{
+    ErrorKind,
+    server::{ConnectOptions, grants},
+};
+use holdfast_formats::Flavor;
+use mysql::{Conn, prelude::Queryable};
 use rustix::process::Signal;
 
 use super::*;
@@ -107,4 +111,99 @@ fn mariadb_a_stalled_semi_synchronous_replica_stalls_no_backup() {
 #[test]
 fn mysql_a_stalled_semi_synchronous_replica_stalls_no_backup() {
     a_stalled_replica_stalls_no_backup(ServerKind::MySql97);
+}
+
+/// A port that is free now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Takes every connection that the server has for accounts without special rights.
+fn take_all_connections(server: &Server) -> Vec<Conn> {
+    let mut taken = Vec::new();
+    // The server counts one that it has refused, or that has ended, for a moment longer.
+    let mut refusals = 0;
+    while refusals < 20 {
+        match Conn::new(server.opts().user(Some("hog"))) {
+            Ok(conn) => {
+                taken.push(conn);
+                refusals = 0;
+            }
+            Err(_) => {
+                refusals += 1;
+                sleep(Duration::from_millis(50));
+            }
+        }
+        assert!(taken.len() < 100);
+    }
+    taken
+}
+
+/// A server that has no connection left is refused at the start, with advice that helps, and waited for by a backup that is
+/// under way.
+#[test]
+fn connections_that_run_out_are_waited_for() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let own_port = free_port();
+        let own = match kind.is_mariadb() {
+            true => vec![format!("--extra-port={own_port}"), "--extra-max-connections=20".to_owned()],
+            false => vec![format!("--admin-port={own_port}"), "--admin-address=127.0.0.1".to_owned()],
+        };
+        let own =
+            own.into_iter().fold(ServerOptions::default().arg("--max-connections=12"), ServerOptions::arg);
+        let source = Server::start(kind, own).unwrap();
+        shop::load(&source, shop::ShopOptions { size_mib: 2, ..shop::ShopOptions::default() }).unwrap();
+        let flavor = if kind.is_mariadb() { Flavor::MariaDb } else { Flavor::MySql };
+        let privileges: Vec<_> = grants::required(flavor).iter().map(|needed| needed.privilege).collect();
+        let aside = if kind.is_mariadb() { "USAGE" } else { "SERVICE_CONNECTION_ADMIN" };
+        source
+            .exec_all([
+                "CREATE USER hog@localhost".to_owned(),
+                "CREATE USER backup@'127.0.0.1'".to_owned(),
+                "CREATE USER backup@localhost".to_owned(),
+                format!("GRANT {} ON *.* TO backup@'127.0.0.1'", privileges.join(", ")),
+                format!("GRANT {} ON *.* TO backup@localhost", privileges.join(", ")),
+                format!("GRANT {aside} ON *.* TO backup@'127.0.0.1'"),
+            ])
+            .unwrap();
+        let connect = ConnectOptions { user: Some("backup".to_owned()), ..options(&source) };
+
+        let taken = Mutex::new(Vec::new());
+        let begun = Mutex::new(None);
+        std::thread::scope(|scope| {
+            let take = races::AtPhase {
+                phase: "stop",
+                action: || {
+                    *taken.lock().unwrap() = take_all_connections(&source);
+                    *begun.lock().unwrap() = Some(Instant::now());
+                    scope.spawn(|| {
+                        sleep(Duration::from_secs(2));
+                        taken.lock().unwrap().clear();
+                    });
+                },
+            };
+            let dir = tempfile::tempdir().unwrap();
+            let sink = DirectorySink::new(dir.path().join("staging"));
+            capture_by(&source, connect.clone(), &sink, &take, capture_options(&source, dir.path())).unwrap();
+        });
+        let waited = begun.into_inner().unwrap().unwrap().elapsed();
+        assert!(
+            kind.is_mariadb() || waited >= Duration::from_secs(2),
+            "it had its connections before: {waited:?}"
+        );
+
+        let _taken = take_all_connections(&source);
+        let error = Session::open(&connect, Purpose::Control).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Server);
+        assert!(error.hint().unwrap().contains(if kind.is_mariadb() { "extra_port" } else { "admin_port" }));
+        let aside = ConnectOptions {
+            host: Some("127.0.0.1".to_owned()),
+            port: Some(own_port),
+            socket: None,
+            ..connect
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let sink = DirectorySink::new(dir.path().join("staging"));
+        capture_by(&source, aside, &sink, &Told, capture_options(&source, dir.path())).unwrap();
+    }
 }

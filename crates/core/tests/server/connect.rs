@@ -1,12 +1,12 @@
 //! Connections by every way and with every failure that a person meets.
 
-use std::{net::TcpListener, time::Duration};
+use std::{net::TcpListener, path::Path, time::Duration};
 
 use holdfast_core::{
     ErrorKind,
     server::{ConnectOptions, Purpose, Secret, Session, SslMode},
 };
-use holdfast_testkit::{Server, ServerKind};
+use holdfast_testkit::{Server, ServerKind, ServerOptions};
 
 use super::{as_user, on_each, options, tcp};
 
@@ -136,6 +136,61 @@ fn tls() {
             refusal(&other_host);
         }
     });
+}
+
+/// A server that accepts nothing but TLS, on TCP, with a certificate of one's own authority: it is connected to whatever
+/// is asked of TLS, but for none, and checked against the right authority and name only.
+#[test]
+fn tls_only() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/tls");
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let options = ["ca=ca", "cert=server-cert", "key=server-key"]
+            .map(|option| {
+                let (option, file) = option.split_once('=').unwrap();
+                format!("--ssl-{option}={}", dir.join(file).with_extension("pem").display())
+            })
+            .into_iter()
+            .chain(
+                ["--require-secure-transport=ON", "--skip-name-resolve", "--bind-address=0.0.0.0"]
+                    .map(str::to_owned),
+            )
+            .fold(ServerOptions::default(), ServerOptions::arg);
+        let server = Server::start(kind, options).unwrap();
+        server
+            .exec_all([
+                "CREATE USER b@'127.0.0._' IDENTIFIED BY 'pw'",
+                "GRANT SELECT ON *.* TO b@'127.0.0._'",
+            ])
+            .unwrap();
+        let by = |mode, ca: &str, host: &str| ConnectOptions {
+            user: Some("b".to_owned()),
+            password: Some(Secret::new("pw".to_owned())),
+            host: Some(host.to_owned()),
+            ssl_mode: Some(mode),
+            ssl_ca: (!ca.is_empty()).then(|| dir.join(ca)),
+            ..tcp(&server)
+        };
+        for (mode, ca, host, is_good) in [
+            (SslMode::Disabled, "", "127.0.0.1", false),
+            (SslMode::Preferred, "", "127.0.0.1", true),
+            (SslMode::Required, "", "127.0.0.1", true),
+            (SslMode::VerifyCa, "", "127.0.0.1", false),
+            (SslMode::VerifyCa, "other-ca.pem", "127.0.0.1", false),
+            (SslMode::VerifyIdentity, "other-ca.pem", "127.0.0.1", false),
+            (SslMode::VerifyCa, "ca.pem", "127.0.0.1", true),
+            (SslMode::VerifyCa, "ca.pem", "127.0.0.2", true),
+            (SslMode::VerifyIdentity, "ca.pem", "127.0.0.1", true),
+            (SslMode::VerifyIdentity, "ca.pem", "127.0.0.2", false),
+        ] {
+            let options = by(mode, ca, host);
+            let opened = Session::open(&options, Purpose::Control);
+            assert_eq!(opened.is_ok(), is_good, "{kind} {mode:?} {ca} {host}: {:?}", opened.err());
+            if !is_good {
+                let (message, hint) = refusal(&options);
+                assert!(hint.contains("--ssl-") || message.contains("TLS"), "{message}: {hint}");
+            }
+        }
+    }
 }
 
 fn offers_tls(server: &Server) -> bool {

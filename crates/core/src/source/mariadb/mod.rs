@@ -96,7 +96,7 @@ impl MariaDbSource {
 
     /// Asks, over a session of its own, up to where the redo is on disk.
     fn durable_lsn(&self) -> Result<impl FnMut() -> Result<Lsn> + Send + use<>> {
-        let session = Session::open(&self.connect, Purpose::Monitor)?;
+        let session = Session::open_patiently(&self.connect, Purpose::Monitor)?;
         let mut questions = Questions::new(self.connect.clone(), session).patient_for(DURABLE_PATIENCE)?;
         Ok(move || Ok(questions.ask(MariaDbLsns::read)?.flushed))
     }

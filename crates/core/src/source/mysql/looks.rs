@@ -26,7 +26,7 @@ pub(super) struct Looks {
 impl Looks {
     /// Opens the session. Each look may take as long as `patience`.
     pub(super) fn open(connect: &ConnectOptions, patience: Duration) -> Result<Self> {
-        let mut session = Session::open(connect, Purpose::Monitor)?;
+        let mut session = Session::open_patiently(connect, Purpose::Monitor)?;
         session.set_answer_timeout(patience)?;
         Ok(Self { session })
     }

@@ -114,7 +114,7 @@ impl Source for MySqlSource {
         if follower.begin().log_uuid != status.uuid {
             return Err(not_this_server(&self.options.redo_dir));
         }
-        let observer = Session::open(&self.connect, Purpose::Monitor)?;
+        let observer = Session::open_patiently(&self.connect, Purpose::Monitor)?;
         let counters = CopyCounters::default();
         let progress = Progress::new(listener);
         let throttle = Throttle::new(self.options.read_bytes_per_s_max);
