@@ -43,7 +43,7 @@ fn captured(
     target: &Path,
     at_extent: impl Fn(&str, u32) + Sync,
     at_stop: impl Fn() + Send + Sync,
-) {
+) -> BTreeMap<String, u32> {
     let dir = tempfile::tempdir().unwrap();
     let extents: Mutex<BTreeMap<String, u32>> = Mutex::default();
     let sink = Watched {
@@ -58,13 +58,39 @@ fn captured(
             at_extent(path, extent);
         },
     };
-    let captured =
-        capture_told(source, &sink, dir.path(), &races::AtPhase { phase: "stop", action: at_stop });
-    let extents = extents.lock().unwrap();
+    // One file after the other, the largest first.
+    let options = CaptureOptions { parallel: 1, ..capture_options(source, dir.path()) };
+    let listener = races::AtPhase { phase: "stop", action: at_stop };
+    let captured = capture_with(source, &sink, &listener, options).unwrap();
+    let extents = extents.lock().unwrap().clone();
     let read_in_parts = |path: &str| path == "e/t.ibd" || path.starts_with("g_");
     assert!(extents.iter().all(|(path, count)| !read_in_parts(path) || *count > 3), "{extents:?}");
     sink.inner.place(target);
     lay_out_redo(target, &captured.redo);
+    extents
+}
+
+/// Switches encryption of everything on or off, and waits until threads have written all of `names` anew.
+fn switch_all(server: &Server, on: bool, names: &str) {
+    let (value, left) = if on { ("ON", "= 0") } else { ("OFF", "> 0") };
+    server
+        .exec_all([
+            format!("SET GLOBAL innodb_encrypt_tables = {value}"),
+            "SET GLOBAL innodb_encryption_threads = 2".to_owned(),
+        ])
+        .unwrap();
+    wait_for_none(
+        server,
+        &format!(
+            "SELECT COUNT(*) FROM information_schema.innodb_tablespaces_encryption
+             WHERE name LIKE '{names}' AND (min_key_version {left} OR key_rotation_page_number IS NOT NULL)"
+        ),
+    );
+    wait_for_none(
+        server,
+        "SELECT variable_value > 5 FROM information_schema.global_status
+         WHERE variable_name = 'Innodb_buffer_pool_pages_dirty'",
+    );
 }
 
 /// What encryption threads change bit by bit, and nobody waits for: switched when the first pages of a table have been
@@ -83,27 +109,7 @@ fn mariadb_switched(kind: ServerKind, on: bool, twice: bool) {
         .unwrap();
     fill(&source, "e.t");
     fill(&source, "e.zip");
-    let switch = |on: bool| {
-        let (value, left) = if on { ("ON", "= 0") } else { ("OFF", "> 0") };
-        source
-            .exec_all([
-                format!("SET GLOBAL innodb_encrypt_tables = {value}"),
-                "SET GLOBAL innodb_encryption_threads = 2".to_owned(),
-            ])
-            .unwrap();
-        wait_for_none(
-            &source,
-            &format!(
-                "SELECT COUNT(*) FROM information_schema.innodb_tablespaces_encryption
-                 WHERE name LIKE 'e/%' AND (min_key_version {left} OR key_rotation_page_number IS NOT NULL)"
-            ),
-        );
-        wait_for_none(
-            &source,
-            "SELECT variable_value > 5 FROM information_schema.global_status
-             WHERE variable_name = 'Innodb_buffer_pool_pages_dirty'",
-        );
-    };
+    let switch = |on: bool| switch_all(&source, on, "e/%");
     switch(!on);
     let target = dir.path().join("data");
     let at_extent = |path: &str, extent: u32| match (path, extent) {
@@ -132,7 +138,44 @@ fn mariadb_11_8_tables_whose_encryption_changes_meanwhile_are_whole() {
     mariadb_switched(ServerKind::MariaDb118, true, false);
 }
 
-/// A tablespace is encrypted in its place, or decrypted, or both, while it is copied; the dictionary, too.
+/// Pages of the second file of the system tablespace are encrypted when the first has been copied, whose page 0 tells how.
+#[test]
+fn mariadb_a_system_tablespace_that_is_encrypted_between_its_files_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = key_options(dir.path()).into_iter().fold(ServerOptions::default(), ServerOptions::init_arg);
+    let options = options
+        .init_arg("--innodb-data-file-path=ibdata1:14M;ibdata2:4M:autoextend:max:10M")
+        .init_arg("--innodb-autoextend-increment=1");
+    let source = Server::start(ServerKind::MariaDb1011, options.clone()).unwrap();
+    source
+        .exec_all([
+            "SET GLOBAL innodb_max_dirty_pages_pct_lwm = 0, innodb_max_dirty_pages_pct = 0",
+            "SET GLOBAL innodb_file_per_table = OFF",
+            "CREATE DATABASE e",
+            "CREATE TABLE e.t (id INT PRIMARY KEY, v VARCHAR(600)) ENGINE=InnoDB",
+            "CREATE TABLE e.u LIKE e.t",
+        ])
+        .unwrap();
+    fill(&source, "e.t");
+    fill(&source, "e.u");
+    let target = dir.path().join("data");
+    let at_extent = |path: &str, extent: u32| {
+        if (path, extent) == ("ibdata2", 1) {
+            switch_all(&source, true, "innodb_system");
+        }
+    };
+    let extents = captured(&source, &target, at_extent, || {
+        for table in ["e.t", "e.u"] {
+            source.exec(format!("UPDATE {table} SET v = REVERSE(v) WHERE id % 7 = 0")).unwrap();
+        }
+    });
+    assert!(extents["ibdata2"] > 3 && extents["ibdata1"] > 20, "{extents:?}");
+    let copy = Server::attach(source.kind(), target, options).unwrap();
+    check_tables(&copy).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+}
+
+/// A tablespace is encrypted in its place, or decrypted, or both, while it is copied; the dictionary, and undo, too.
 #[test]
 fn mysql_tablespaces_whose_encryption_changes_meanwhile_are_whole() {
     // Before, when its first pages have been read, its next, and all has been copied.
@@ -168,8 +211,15 @@ fn mysql_tablespaces_whose_encryption_changes_meanwhile_are_whole() {
         }
         switch(name, states[0]);
     }
+    source.exec("CREATE TABLE e.undo (id INT PRIMARY KEY, v VARCHAR(600))").unwrap();
+    fill(&source, "e.undo");
     let target = dir.path().join("data");
     let at_extent = |path: &str, extent: u32| {
+        if let ("undo_001", 1 | 2) = (path, extent) {
+            source.exec(format!("SET GLOBAL innodb_undo_log_encrypt = {}", extent == 1)).unwrap();
+            source.exec("UPDATE e.undo SET v = REVERSE(v)").unwrap();
+            source.exec("SELECT innodb_redo_log_sharp_checkpoint()").unwrap();
+        }
         let case = CASES.iter().find(|(name, _)| path.strip_suffix(".ibd") == Some(name));
         if let (Some((name, states)), 1 | 2) = (case, extent)
             && states[extent as usize] != states[extent as usize - 1]

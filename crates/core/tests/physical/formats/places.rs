@@ -212,13 +212,18 @@ fn undo_is_truncated_meanwhile(kind: ServerKind, seed: u64) {
     if !kind.is_mariadb() {
         source.exec("CREATE UNDO TABLESPACE undo_more ADD DATAFILE 'undo_more.ibu'").unwrap();
     }
+    // MariaDB truncates only what has grown.
+    let rows = if kind.is_mariadb() { 20 } else { 2 };
     source
         .exec_all([
             "CREATE DATABASE u",
             "CREATE TABLE u.t (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL, v VARCHAR(2000) NOT NULL,
              KEY (k)) ENGINE=InnoDB CHARACTER SET latin1",
-            "INSERT INTO u.t (k, v) SELECT a.id, REPEAT(SHA2(a.id * 1000 + b.id, 512), 8)
-             FROM pages.seed a, pages.seed b WHERE b.id <= 20",
+            format!(
+                "INSERT INTO u.t (k, v) SELECT a.id, REPEAT(SHA2(a.id * 1000 + b.id, 512), 8)
+             FROM pages.seed a, pages.seed b WHERE b.id <= {rows}"
+            )
+            .as_str(),
         ])
         .unwrap();
     let load = PageLoad::start(&source, &tables, 1, seed).unwrap();
