@@ -34,6 +34,7 @@ mod formats;
 mod generations;
 mod keys;
 mod replicas;
+mod roles;
 mod salvage;
 
 /// A replica that has not stopped by itself is waited for: how much it has to catch up with is the machine's to say.

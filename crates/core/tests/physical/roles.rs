@@ -1,0 +1,74 @@
+//! A server that is shut off from everybody: in a container, by its socket only, and read only.
+
+use std::{fs, os::unix::fs::symlink};
+
+use holdfast_core::server::{ConnectOptions, grants};
+use holdfast_formats::Flavor;
+use holdfast_testkit::server::copy_datadir;
+
+use super::*;
+
+/// The server calls its files by paths that this process cannot follow, the account has the least rights, and nobody may
+/// write: with a map of the paths, the backup is whole, tables elsewhere included.
+fn a_server_in_a_container_is_backed_up(kind: ServerKind) {
+    let dir = tempfile::tempdir().unwrap();
+    let (real, seen) = (dir.path().join("real"), dir.path().join("seen"));
+    fs::create_dir_all(real.join("elsewhere")).unwrap();
+    let mut plain = Server::start(kind, ServerOptions::default()).unwrap();
+    plain.stop().unwrap();
+    copy_datadir(plain.datadir(), &real.join("data")).unwrap();
+    // What the server sees through this link while it opens its files, nobody sees later.
+    symlink(&real, &seen).unwrap();
+    let elsewhere = seen.join("elsewhere");
+    let mut options = ServerOptions::default()
+        .arg(format!("--datadir={}", seen.join("data").display()))
+        .arg("--skip-networking")
+        .arg("--skip-name-resolve");
+    if !kind.is_mariadb() {
+        options = options.arg(format!("--innodb-directories={}", elsewhere.display()));
+    }
+    let source = Server::attach(kind, real.join("data"), options).unwrap();
+    let flavor = if kind.is_mariadb() { Flavor::MariaDb } else { Flavor::MySql };
+    let privileges: Vec<_> = grants::required(flavor).iter().map(|needed| needed.privilege).collect();
+    let super_too =
+        if kind.is_mariadb() { "SET GLOBAL read_only = ON" } else { "SET GLOBAL super_read_only = ON" };
+    source
+        .exec_all([
+            "CREATE DATABASE c".to_owned(),
+            "CREATE TABLE c.t (i INT PRIMARY KEY)".to_owned(),
+            "INSERT INTO c.t VALUES (1), (2)".to_owned(),
+            "CREATE TABLE c.m (i INT PRIMARY KEY) ENGINE=MyISAM".to_owned(),
+            "INSERT INTO c.m VALUES (5)".to_owned(),
+            format!("CREATE TABLE c.far (i INT PRIMARY KEY) DATA DIRECTORY='{}'", elsewhere.display()),
+            "INSERT INTO c.far VALUES (3)".to_owned(),
+            "CREATE USER backup@localhost".to_owned(),
+            format!("GRANT {} ON *.* TO backup@localhost", privileges.join(", ")),
+            super_too.to_owned(),
+        ])
+        .unwrap();
+    fs::remove_file(&seen).unwrap();
+    let repo = new_repo(&dir.path().join("repo"));
+    let stage = Stage::with_repo(source, repo, dir);
+    let connect = ConnectOptions { user: Some("backup".to_owned()), ..stage.options().connect };
+    let unmapped = BackupOptions { connect, ..stage.options() };
+    let error = backup::run(&stage.repo, &unmapped, &Told, &Cancel::default()).unwrap_err();
+    assert!(error.hint().unwrap_or_default().contains("--path-map"), "{error:?}");
+    let mapped = BackupOptions { path_map: vec![(seen, real)], ..unmapped };
+    let backup = backup::run(&stage.repo, &mapped, &Told, &Cancel::default()).unwrap();
+    let (restored, _) = stage.restore(backup.backup);
+    let rows: Vec<u32> = restored
+        .server
+        .query("SELECT i FROM c.t UNION ALL SELECT i FROM c.m UNION ALL SELECT i FROM c.far ORDER BY i")
+        .unwrap();
+    assert_eq!(rows, [1, 2, 3, 5]);
+}
+
+#[test]
+fn mariadb_in_a_container_is_backed_up() {
+    a_server_in_a_container_is_backed_up(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_in_a_container_is_backed_up() {
+    a_server_in_a_container_is_backed_up(ServerKind::MySql97);
+}
