@@ -215,8 +215,32 @@ fn refused(scene: &Scene) {
     let denied = run(&mut scene.backup(&wrong)).expect_code(4);
     assert!(denied.err.contains("Access denied") && !denied.err.contains("a-guess"), "{denied:#?}");
 
+    examined(scene);
     let lacking = run(&mut scene.backup_as_account(&["--json"])).expect_code(4).last();
     scene.server.exec(lacking["hint"].as_str().unwrap()).unwrap();
+}
+
+/// Everything that is wrong is told at once, and nothing is wrong with a server of root's.
+fn examined(scene: &Scene) {
+    let doctor = |words: &[&str]| {
+        let mut command = scene.program.command(&["doctor", "--name", "db1", "--no-defaults", "--socket"]);
+        run(command.arg(scene.server.socket()).args(words))
+    };
+    let as_account = ["--user", ACCOUNT, "--server-password-file", "password"];
+    let verdicts = |run: &Run, subject: &str, verdict: &str| -> Vec<String> {
+        let findings = run.last()["data"][subject].as_array().unwrap().clone();
+        let of_verdict = findings.into_iter().filter(|finding| finding["verdict"] == verdict);
+        of_verdict.map(|finding| finding["hint"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let lacking = doctor(&[&as_account[..], &["--json"]].concat()).expect_code(3);
+    assert!(verdicts(&lacking, "server", "problem")[0].starts_with("GRANT "), "{lacking:#?}");
+    assert!(verdicts(&lacking, "repository", "problem").is_empty(), "{lacking:#?}");
+    // It goes on where a backup ends: the data directory is looked at all the same.
+    let elsewhere = doctor(&["--user", "root", "--datadir", "absent", "--json"]).expect_code(3);
+    assert!(!verdicts(&elsewhere, "server", "problem").is_empty(), "{elsewhere:#?}");
+    assert!(!verdicts(&elsewhere, "server", "notice").is_empty(), "{elsewhere:#?}");
+    let sound = doctor(&["--user", "root"]).expect_code(0);
+    assert!(sound.out.contains("no problems"), "{sound:#?}");
 }
 
 /// A second run of the source is refused while one goes on; that one is interrupted, and leaves nothing behind.

@@ -4,6 +4,7 @@
 //! environment.
 
 pub mod backup;
+pub mod doctor;
 pub mod error;
 pub mod event;
 mod key_files;

@@ -21,7 +21,7 @@ The data files must be readable on this host. The first backup of a name stores 
 /// Back up a running server.
 ///
 /// Copies the data files while the server works, with its redo, and takes locks only for moments at the end. Nothing is visible in the repository until everything is durable; an interrupted backup leaves what it stored for the next one to use.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BackupArgs {
     /// Name under which this server's backups are kept [default: host:port]

@@ -12,6 +12,7 @@ use crate::exit::Exit;
 pub(crate) mod backup;
 pub(crate) mod backup_ref;
 pub(crate) mod check;
+pub(crate) mod doctor;
 pub(crate) mod expire;
 pub(crate) mod global;
 pub(crate) mod init;
@@ -77,6 +78,7 @@ pub(crate) enum Verb {
     Check(check::CheckArgs),
     Expire(expire::ExpireArgs),
     Prune(prune::PruneArgs),
+    Doctor(doctor::DoctorArgs),
     Version(VersionArgs),
 }
 
@@ -94,6 +96,7 @@ impl Verb {
             Self::Check(_) => "check",
             Self::Expire(_) => "expire",
             Self::Prune(_) => "prune",
+            Self::Doctor(_) => "doctor",
             Self::Version(_) => "version",
         }
     }

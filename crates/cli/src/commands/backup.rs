@@ -14,7 +14,10 @@ use serde::Serialize;
 
 use super::{Context, list, report::Report, repository, source};
 use crate::{
-    args::backup::{BackupArgs, Tag},
+    args::{
+        backup::{BackupArgs, Tag},
+        doctor::DoctorArgs,
+    },
     exit::Exit,
     output::Render,
 };
@@ -47,6 +50,12 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     let report = Report::new(list::id(&log, run), whole)?;
     context.output.result(Exit::Done, &Taken { report, log, run });
     Ok(Exit::Done)
+}
+
+/// As a backup with nothing else typed would have them.
+pub(super) fn doctor_options(args: DoctorArgs, context: &Context<'_>) -> Result<BackupOptions> {
+    let DoctorArgs { name, source, .. } = args;
+    options(BackupArgs { name, source, ..BackupArgs::default() }, context)
 }
 
 /// What was typed, over the configuration, over what an expert would choose.

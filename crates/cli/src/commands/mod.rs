@@ -14,6 +14,7 @@ use crate::{
 
 mod backup;
 mod check;
+mod doctor;
 mod expire;
 mod head;
 mod init;
@@ -76,6 +77,7 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Show(args) => show::run(&args, context),
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Report(args) => report::run(&args, context),
+        Verb::Doctor(args) => doctor::run(args, context),
         Verb::Check(args) => check::run(&args, context),
         Verb::Expire(args) => expire::run(&args, context),
         Verb::Prune(args) => prune::run(&args, context),

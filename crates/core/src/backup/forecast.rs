@@ -11,7 +11,6 @@ use holdfast_repo::{LogName, Repo, history::History, manifest::Head};
 use super::{
     BackupOptions,
     reach::{Reached, human},
-    report::Watch,
 };
 use crate::{
     error::{Context, Error, ErrorKind, Result},
@@ -74,7 +73,7 @@ pub(super) fn room(
     log: &LogName,
     reached: &Reached,
     options: &BackupOptions,
-    watch: &Watch<'_>,
+    listener: &dyn Listener,
 ) -> Result<()> {
     room_for_redo(&spool_dir(options), reached.redo_capacity_bytes(), options.redo_spool_max_bytes)?;
     let Some(free) = repo.store().free_bytes().map_err(holdfast_repo::RepoError::from)? else {
@@ -94,7 +93,7 @@ pub(super) fn room(
         let (free, likely) = (human(free), human(forecast.likely_bytes));
         let location = repo.store().location();
         let text = format!("{location} has {free} free; this backup may need about {likely}");
-        watch.event(Event::Warning { text });
+        listener.event(Event::Warning { text });
     }
     Ok(())
 }

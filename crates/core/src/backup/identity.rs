@@ -6,7 +6,7 @@
 use holdfast_repo::{LogName, Repo, history::History, manifest::Head};
 use serde::Deserialize;
 
-use super::{BackupOptions, report::Watch};
+use super::BackupOptions;
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::{Event, Listener},
@@ -23,7 +23,7 @@ pub(super) fn check(
     log: &LogName,
     found: &Identity,
     options: &BackupOptions,
-    watch: &Watch<'_>,
+    listener: &dyn Listener,
 ) -> Result<bool> {
     let history = History::read(repo, log)?;
     let Some(newest) = history.newest_backup() else { return Ok(false) };
@@ -34,7 +34,7 @@ pub(super) fn check(
     let (was, is, name) = (described(&known), described(found), &log.source);
     if options.new_identity {
         let text = format!("{name} was {was} until backup {newest}, and from here on is {is}");
-        watch.event(Event::Note { text });
+        listener.event(Event::Note { text });
         return Ok(true);
     }
     let text = format!("{name} is another server: backup {newest} is of {was}, and this is {is}");

@@ -31,6 +31,8 @@ mod sink;
 
 pub use report::{BackupReport, PhaseTime, REPORT_SCHEMA};
 
+pub(crate) use reach::{Judge, Reached, human, server as reach};
+
 /// What the user decides.
 #[derive(Clone, Debug)]
 pub struct BackupOptions {
@@ -136,7 +138,8 @@ fn reach_and_run(
     cancel: &Cancel,
 ) -> Result<BackupReport> {
     let watch = report::Watch::new(listener);
-    let reached = reach::server(options, &watch)?;
+    watch.phase("reach");
+    let reached = reach::server(options, &watch, &Err)?;
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
     let is_another = identity::check(repo, &log, reached.identity(), options, &watch)?;
     forecast::room(repo, &log, &reached, options, &watch)?;

@@ -9,11 +9,15 @@ use std::{
 
 use holdfast_formats::{Flavor, aria};
 use holdfast_pipe::Headroom;
-use holdfast_repo::SourceName;
+use holdfast_repo::{LogName, Repo, SourceName};
 
-use super::{BackupOptions, forecast::spool_dir, report::Watch};
+use super::{
+    BackupOptions,
+    forecast::{self, spool_dir},
+    identity,
+};
 use crate::{
-    error::{Context, Result},
+    error::{Context, Error, Result},
     event::{Event, Listener},
     key_files::KeyFiles,
     server::{Purpose, ServerFacts, Session, TableInventory, facts::Identity, grants, stale},
@@ -26,9 +30,13 @@ use crate::{
     },
 };
 
+/// What becomes of an error that does not keep the next check from being made. A backup hands it on; who only wants to
+/// know what is wrong takes note of it.
+pub(crate) type Judge<'a> = &'a dyn Fn(Error) -> Result<()>;
+
 /// A server that can be backed up.
-pub(super) struct Reached {
-    pub(super) name: SourceName,
+pub(crate) struct Reached {
+    pub(crate) name: SourceName,
     facts: ServerFacts,
     session: Session,
     datadir: PathBuf,
@@ -37,20 +45,19 @@ pub(super) struct Reached {
 }
 
 /// Connects, probes and refuses.
-pub(super) fn server(options: &BackupOptions, watch: &Watch<'_>) -> Result<Reached> {
-    watch.phase("reach");
+pub(crate) fn server(options: &BackupOptions, listener: &dyn Listener, judge: Judge<'_>) -> Result<Reached> {
     let mut session = Session::open(&options.connect, Purpose::Control)?;
-    grants::check_grants(&mut session)?;
+    grants::check_grants(&mut session).or_else(judge)?;
     let mut facts = ServerFacts::probe(&mut session)?;
-    facts.refuse_unsupported()?;
+    facts.refuse_unsupported().or_else(judge)?;
     let tables = TableInventory::read(&mut session)?;
-    tables.refuse_unsupported()?;
+    tables.refuse_unsupported().or_else(judge)?;
     for text in tables.warnings() {
-        watch.event(Event::Warning { text });
+        listener.event(Event::Warning { text });
     }
     for other in stale::other_sessions(&mut session, &options.connect.run)? {
         let text = format!("{other} is still there: another run, or one that has just died");
-        watch.event(Event::Warning { text });
+        listener.event(Event::Warning { text });
     }
     let here = |path: PathBuf| map_path(&options.path_map, &path);
     let datadir = match &options.datadir {
@@ -70,23 +77,25 @@ pub(super) fn server(options: &BackupOptions, watch: &Watch<'_>) -> Result<Reach
         Flavor::MySql => redo_dir.join("#innodb_redo"),
     };
     let aria_dir = facts.aria.as_ref().map(|aria| place_of(aria.log_dir_path.as_deref()));
-    let data_bytes = readable_bytes(&datadir, &facts)?;
+    let data_bytes = readable_bytes(&datadir, &facts).or_else(|error| judge(error).map(|()| 0))?;
     for key in KeyFiles::of(&facts).found_in(&datadir) {
         let text = format!(
             "{} opens what is encrypted, so it is left out of the backup: keep it where the data directory's loss does not \
              reach it, a restore needs it",
             datadir.join(key).display()
         );
-        watch.event(Event::Warning { text });
+        listener.event(Event::Warning { text });
     }
-    facts.identity.aria_uuid = aria_dir.map(|dir| aria_uuid(&dir)).transpose()?.flatten();
-    watch.note(format!(
+    let aria_uuid = aria_dir.map(|dir| aria_uuid(&dir)).transpose();
+    facts.identity.aria_uuid = aria_uuid.or_else(|error| judge(error).map(|()| None))?.flatten();
+    let text = format!(
         "{} at {}: {} in {}",
         facts.version,
         facts.identity.hostname,
         human(data_bytes),
         datadir.display()
-    ));
+    );
+    listener.event(Event::Note { text });
     let name = match &options.name {
         Some(name) => name.clone(),
         None => default_name(&facts)?,
@@ -144,6 +153,38 @@ fn readable_bytes(datadir: &Path, facts: &ServerFacts) -> Result<u64> {
 }
 
 impl Reached {
+    /// What it is.
+    pub(crate) fn facts(&self) -> &ServerFacts {
+        &self.facts
+    }
+
+    /// Where its redo log is, as this process sees it.
+    pub(crate) fn redo_dir(&self) -> &Path {
+        &self.redo_dir
+    }
+
+    /// Fails if the backups of this name are of another server.
+    pub(crate) fn is_known_as(
+        &self,
+        repo: &Repo,
+        log: &LogName,
+        options: &BackupOptions,
+        listener: &dyn Listener,
+    ) -> Result<()> {
+        identity::check(repo, log, self.identity(), options, listener).map(drop)
+    }
+
+    /// Fails if a backup surely does not fit.
+    pub(crate) fn has_room(
+        &self,
+        repo: &Repo,
+        log: &LogName,
+        options: &BackupOptions,
+        listener: &dyn Listener,
+    ) -> Result<()> {
+        forecast::room(repo, log, self, options, listener)
+    }
+
     /// Who it is.
     pub(super) fn identity(&self) -> &Identity {
         &self.facts.identity
@@ -185,7 +226,7 @@ impl Reached {
 }
 
 /// A size for reading.
-pub(super) fn human(bytes: u64) -> String {
+pub(crate) fn human(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

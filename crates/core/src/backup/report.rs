@@ -97,10 +97,6 @@ impl<'a> Watch<'a> {
         self.event(Event::Phase { name });
     }
 
-    pub(super) fn note(&self, text: String) {
-        self.event(Event::Note { text });
-    }
-
     pub(super) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }

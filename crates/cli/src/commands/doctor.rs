@@ -1,0 +1,119 @@
+//! `doctor`: what is wrong, and what to do?
+
+use std::{
+    fmt::{self, Write as _},
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::Arc,
+};
+
+use holdfast_core::{
+    Error, ErrorKind, Result,
+    doctor::{self, Finding, Verdict},
+};
+use holdfast_repo::Repo;
+use serde::Serialize;
+
+use super::{Context, backup, repository};
+use crate::{
+    args::doctor::DoctorArgs,
+    exit::Exit,
+    output::{Render, text},
+};
+
+/// What was found, by subject.
+#[derive(Default, Serialize)]
+struct Examined {
+    configuration: Vec<Finding>,
+    repository: Vec<Finding>,
+    server: Vec<Finding>,
+}
+
+impl Examined {
+    fn parts(&self) -> [(&'static str, &[Finding]); 3] {
+        [("configuration", &self.configuration), ("repository", &self.repository), ("server", &self.server)]
+    }
+
+    fn count(&self, verdict: Verdict) -> u64 {
+        let findings = self.parts().into_iter().flat_map(|(_, findings)| findings);
+        findings.filter(|finding| finding.verdict == verdict).count() as u64
+    }
+}
+
+impl Render for Examined {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        for (subject, findings) in self.parts() {
+            if findings.is_empty() {
+                continue;
+            }
+            writeln!(out, "{subject}")?;
+            for finding in findings {
+                let verdict = match finding.verdict {
+                    Verdict::Good => "  good",
+                    Verdict::Notice => "  notice",
+                    Verdict::Problem => "  PROBLEM",
+                };
+                text::fact(out, verdict, &finding.text)?;
+                if let Some(hint) = &finding.hint {
+                    text::fact(out, "", hint.replace('\n', "\n  "))?;
+                }
+            }
+        }
+        match (self.count(Verdict::Problem), self.count(Verdict::Notice)) {
+            (0, 0) => writeln!(out, "nothing is wrong"),
+            (0, notices) => writeln!(out, "no problems, {}", text::count(notices, "notice")),
+            (problems, notices) => {
+                writeln!(out, "{}, {}", text::count(problems, "problem"), text::count(notices, "notice"))
+            }
+        }
+    }
+}
+
+pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
+    let mut examined = Examined::default();
+    if let Some(path) = context.global.password_file.as_ref().or(context.config.password_file.as_ref()) {
+        examined.configuration.extend(password_file(path));
+    }
+    let repo = examine_repository(context, &mut examined)?;
+    if !args.no_server {
+        match backup::doctor_options(args, context) {
+            Ok(options) => examined.server = doctor::server(&options, repo.as_ref()),
+            Err(error) => examined.configuration.push(error.into()),
+        }
+    }
+    let exit = if examined.count(Verdict::Problem) == 0 { Exit::Done } else { Exit::Finding };
+    context.output.result(exit, &examined);
+    Ok(exit)
+}
+
+/// The repository, if one is named and opens.
+fn examine_repository(context: &Context<'_>, examined: &mut Examined) -> Result<Option<Arc<Repo>>> {
+    if let Err(error) = repository::location(context) {
+        examined.configuration.push(error.into());
+        return Ok(None);
+    }
+    let repo = match repository::open(context) {
+        Ok(repo) => Arc::new(repo),
+        Err(error) => {
+            examined.repository.push(error.into());
+            return Ok(None);
+        }
+    };
+    match doctor::repository(&repo, context.cancel) {
+        Ok(findings) => examined.repository = findings,
+        Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+        Err(error) => examined.repository.push(error.into()),
+    }
+    Ok(Some(repo))
+}
+
+/// Whoever reads it can read every backup.
+fn password_file(path: &Path) -> Option<Finding> {
+    const OF_OTHERS: u32 = 0o077;
+    let mode = std::fs::metadata(path).ok()?.mode();
+    (mode & OF_OTHERS != 0).then(|| {
+        let text = format!("{} can be read by others (mode {:o})", path.display(), mode & 0o777);
+        let hint = format!("chmod 600 {}", path.display());
+        Finding { verdict: Verdict::Notice, ..Error::failed(text).hinted(hint).into() }
+    })
+}

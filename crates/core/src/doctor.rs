@@ -1,0 +1,233 @@
+//! What is wrong with a server, or with a repository, and what to do about it.
+//!
+//! A backup ends at the first thing that is wrong. Here the same checks go on, and everything is told at once.
+
+use std::{
+    fs::File,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use holdfast_pipe::Suite;
+use holdfast_repo::{Kind, LogName, Repo, RunNo, history::History, manifest::Head};
+use serde::Serialize;
+
+use crate::{
+    backup::{self, BackupOptions, Judge, Reached},
+    error::{Error, Result},
+    event::{Cancel, Event, Listener},
+    source::options::map_path,
+};
+
+/// A redo log that is smaller is overwritten, or stalls its server, while a large backup reads elsewhere.
+const REDO_SMALL_BYTES: u64 = 256 << 20;
+/// A backup that is older than that was not taken when it should have been, wherever backups are taken at all.
+const OLD: jiff::SignedDuration = jiff::SignedDuration::from_hours(48);
+
+/// What a finding means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Backups work, but something could be better, or should be known.
+    Notice,
+    /// A backup, or a restore of some, would fail.
+    Problem,
+}
+
+/// One thing that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it means.
+    pub verdict: Verdict,
+    /// What it is, in a sentence.
+    pub text: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl Finding {
+    /// All is well.
+    fn good(text: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Good, text: text.into(), hint: None }
+    }
+
+    fn notice(text: impl Into<String>, hint: &str) -> Self {
+        Self { verdict: Verdict::Notice, text: text.into(), hint: Some(hint.to_owned()) }
+    }
+}
+
+impl From<Error> for Finding {
+    fn from(error: Error) -> Self {
+        let hint = error.hint().map(str::to_owned);
+        Self { verdict: Verdict::Problem, text: error.to_string(), hint }
+    }
+}
+
+/// Findings in the order in which they were made.
+#[derive(Default)]
+struct Findings(Mutex<Vec<Finding>>);
+
+impl Findings {
+    fn add(&self, finding: impl Into<Finding>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(finding.into());
+    }
+
+    fn check(&self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.add(error);
+        }
+    }
+
+    fn into_vec(self) -> Vec<Finding> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener for Findings {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Note { text } => self.add(Finding::good(text)),
+            Event::Warning { text } => self.add(Finding { verdict: Verdict::Notice, text, hint: None }),
+            Event::Phase { .. } | Event::Progress { .. } | Event::Lock { .. } => {}
+        }
+    }
+}
+
+/// Whether the server could be backed up with these options, into `repo` if it is given. Changes nothing and holds no
+/// lock.
+#[must_use]
+pub fn server(options: &BackupOptions, repo: Option<&Arc<Repo>>) -> Vec<Finding> {
+    let findings = Findings::default();
+    let judge: Judge<'_> = &|error: Error| {
+        findings.add(error);
+        Ok(())
+    };
+    match backup::reach(options, &findings, judge) {
+        Ok(reached) => examine(&reached, options, repo, &findings),
+        Err(error) => findings.add(error),
+    }
+    findings.into_vec()
+}
+
+fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>, findings: &Findings) {
+    findings.check(readable(reached, options));
+    let facts = reached.facts();
+    match &facts.binlog {
+        Some(_) => findings.add(Finding::good("the binlog is on: a restored copy can become a replica")),
+        None => findings.add(Finding::notice(
+            "the binlog is off: no restored copy can become a replica or be brought up to a moment",
+            "switch it on (log_bin), or go on knowing that each backup is all there is",
+        )),
+    }
+    if facts.innodb.redo_size < REDO_SMALL_BYTES {
+        findings.add(Finding::notice(
+            format!(
+                "the redo log has {}: a burst of writes can overwrite it before it is captured, or has to wait for that",
+                backup::human(facts.innodb.redo_size)
+            ),
+            "make it larger (innodb_log_file_size, MySQL: innodb_redo_log_capacity): a gigabyte is cheap",
+        ));
+    }
+    if facts.innodb.flush_log_at_trx_commit != 1 {
+        findings.add(Finding::notice(
+            format!(
+                "innodb_flush_log_at_trx_commit is {}: a crash of the host loses transactions that no backup has either",
+                facts.innodb.flush_log_at_trx_commit
+            ),
+            "set it to 1, unless losing a second of transactions is accepted",
+        ));
+    }
+    if let Some(repo) = repo {
+        let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
+        findings.check(reached.is_known_as(repo, &log, options, findings));
+        findings.check(reached.has_room(repo, &log, options, findings));
+    }
+}
+
+/// Opens one file of each sort: that all can be listed does not mean that they can be read.
+fn readable(reached: &Reached, options: &BackupOptions) -> Result<()> {
+    let system = reached.facts().system_files()?;
+    let system = system.iter().map(|path| map_path(&options.path_map, path));
+    let redo = std::fs::read_dir(reached.redo_dir()).ok().into_iter().flatten().flatten();
+    let redo = redo.map(|entry| entry.path()).filter(|path| {
+        path.file_name()
+            .is_some_and(|name| name == "ib_logfile0" || name.as_encoded_bytes().starts_with(b"#ib_redo"))
+    });
+    for path in system.chain(redo) {
+        File::open(&path).map_err(|error| {
+            Error::failed(format!("open {}", path.display())).caused_by(error).hinted(
+                "run holdfast as a user who may read the data files: the server's own, one of its group, or root",
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether a repository's records are whole and its sources have recent backups. Reads no backup's data: `check` does.
+pub fn repository(repo: &Arc<Repo>, cancel: &Cancel) -> Result<Vec<Finding>> {
+    let findings = Findings::default();
+    let logs = repo.logs()?;
+    findings.add(Finding::good(format!(
+        "{} opens, {}, and holds {}",
+        repo.store().location(),
+        if repo.info().suite == Suite::None { "not encrypted" } else { "encrypted" },
+        match logs.len() {
+            0 => "nothing yet".to_owned(),
+            1 => "one source".to_owned(),
+            n => format!("{n} sources"),
+        }
+    )));
+    for log in &logs {
+        cancel.check()?;
+        findings.check(source(repo, log, &findings));
+    }
+    Ok(findings.into_vec())
+}
+
+fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
+    let history = History::salvage(repo, log, &mut |run, error| {
+        findings.add(Error::from(error).context(format!("{log} {run}")));
+    })?;
+    let mut damaged: Vec<RunNo> = Vec::new();
+    let mut newest = None;
+    for outcome in history.standing() {
+        let head = Head::decode(&history.head(repo, outcome.run)?).map_err(|error| {
+            Error::failed(format!("read the manifest of {log} {}", outcome.run)).caused_by(error)
+        })?;
+        if head.flags.iter().any(|flag| flag == crate::physical::DAMAGED_PAGES) {
+            damaged.push(outcome.run);
+        }
+        newest = Some((outcome.run, head.finished_at));
+    }
+    match newest {
+        None => findings.add(Finding::notice(format!("{log} has no backup"), "take one")),
+        Some((run, at)) => {
+            let age = jiff::Timestamp::now().duration_since(at);
+            let text =
+                format!("{log}: {} stand, the newest, {run}, is of {at:.0}", history.standing().count());
+            match age > OLD {
+                true => findings.add(Finding::notice(
+                    text,
+                    "it is older than two days: does the job that takes backups still run?",
+                )),
+                false => findings.add(Finding::good(text)),
+            }
+        }
+    }
+    if !damaged.is_empty() {
+        let runs: Vec<String> = damaged.iter().map(ToString::to_string).collect();
+        findings.add(Finding::notice(
+            format!("{log}: damaged on the source when they were taken: {}", runs.join(" ")),
+            "\"holdfast report\" names the pages; mend the server, and take a backup without --allow-corrupt",
+        ));
+    }
+    let unfinished = history.adoptable().len();
+    if unfinished > 0 {
+        findings.add(Finding::notice(
+            format!("{log}: {unfinished} runs ended before they were done since then"),
+            "the next backup takes up what they have stored; why they ended is in their messages",
+        ));
+    }
+    Ok(())
+}
