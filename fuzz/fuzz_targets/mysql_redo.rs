@@ -3,6 +3,7 @@
 
 use holdfast_formats::Lsn;
 use holdfast_formats::checksum::crc32c;
+use holdfast_formats::redo::encryption_change::EncryptionChangeFinder;
 use holdfast_formats::redo::file_delete::FileDeleteFinder;
 use holdfast_formats::redo::index_load::IndexLoadFinder;
 use holdfast_formats::redo::mysql::{
@@ -41,4 +42,7 @@ fuzz_target!(|input: (u64, bool, &[u8])| {
     let mut finder = FileDeleteFinder::new(Lsn(lsn));
     let _ = finder.feed(&bytes, |_| ());
     let _ = finder.peek(&bytes, |_| ());
+    let mut finder = EncryptionChangeFinder::new(Lsn(lsn));
+    let _ = finder.feed(&bytes, |_, _| ());
+    let _ = finder.peek(&bytes, |_, _| ());
 });
