@@ -47,7 +47,8 @@ impl DdlStorm {
                 prefix: format!("t{number}_"),
                 mariadb: server.kind().is_mariadb(),
                 tables: Vec::new(),
-                next: 0,
+                // An interrupted storm leaves accounts and tablespaces: no name of theirs comes again.
+                next: seed % 1_000_000 * 1000,
                 counts: DdlCounts::default(),
             };
             storm.clear()?;
@@ -133,6 +134,10 @@ impl Connection {
         let old: Vec<String> = self.conn.query(format!("SHOW TABLES LIKE '{pattern}%'"))?;
         for name in old {
             self.conn.query_drop(format!("DROP TABLE {name}"))?;
+        }
+        let schemas: Vec<String> = self.conn.query(format!("SHOW DATABASES LIKE 'ddl\\_{pattern}%'"))?;
+        for name in schemas {
+            self.conn.query_drop(format!("DROP DATABASE {name}"))?;
         }
         Ok(())
     }

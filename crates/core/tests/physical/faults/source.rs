@@ -88,7 +88,7 @@ fn mysql_9_7_is_never_stalled_by_a_backup_that_does_not_read_its_redo() {
     let first = scene.stage.back_up();
     let held = scene.begin_held(&scene.place(), REDO_READ, 3);
     // More than the log holds, not so fast that the server could get from one look of the guard to the stall.
-    scene.write_redo((1024 + 256) * LOG_MIB as usize, Duration::from_millis(30));
+    scene.write_redo((1024 + 256) * LOG_MIB as usize, Duration::from_millis(100));
     let log = scene.source().log();
     assert!(!log.contains(STALLED_BY_US), "{log}");
     assert!(is_free(scene.source()));
