@@ -8,7 +8,7 @@ CARGO ?= cargo
 export RUST_LIB_BACKTRACE ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help servers build check test demo bench soak fuzz
+.PHONY: help servers build check test demo bench soak fuzz seeds scale
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -46,5 +46,15 @@ fuzz: ## parsers and repository against random input (CASES=20000 SECONDS_EACH=3
 	PROPTEST_CASES=$(CASES) $(CARGO) test --release -p holdfast-formats -p holdfast-pipe -p holdfast-repo
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
-	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(SECONDS_EACH); \
+	  mkdir -p fuzz/corpus/$$target; \
+	  $(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2>/dev/null) -- \
+	    -max_total_time=$(SECONDS_EACH) -rss_limit_mb=1024; \
 	done
+
+seeds: servers ## take the fuzzer's seeds anew from real servers and a small repository
+	HOLDFAST_FUZZ_SEEDS=$(CURDIR)/fuzz/seeds $(CARGO) test -p holdfast-core --test runner fuzz_seeds -- --ignored
+	HOLDFAST_FUZZ_SEEDS=$(CURDIR)/fuzz/seeds $(CARGO) test -p holdfast-repo --lib fuzzing::tests::write_seeds -- --ignored
+
+SCALE ?= 2048,200000
+scale: ## memory and time on a made up server of 2 TiB and 200,000 files: hours (SCALE=GiB,files)
+	HOLDFAST_SCALE=$(SCALE) $(CARGO) test --release -p holdfast-core --test runner scale::memory -- --nocapture

@@ -15,9 +15,11 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|input: (u64, bool, &[u8])| {
     let (lsn, seal, bytes) = input;
     let mut bytes = bytes.to_vec();
-    if let (true, Some(block)) = (seal, bytes.first_chunk_mut::<BLOCK_BYTES>()) {
-        let crc = crc32c(&block[..508]);
-        block[508..].copy_from_slice(&crc.to_be_bytes());
+    if seal {
+        for block in bytes.chunks_exact_mut(BLOCK_BYTES) {
+            let crc = crc32c(&block[..508]);
+            block[508..].copy_from_slice(&crc.to_be_bytes());
+        }
     }
     if let Ok(header) = RedoFileHeader::parse(&bytes) {
         header.end_lsn(lsn);

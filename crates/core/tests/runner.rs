@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod capture;
+mod fuzz_seeds;
 mod physical;
 mod restore;
+mod scale;
 mod server;

@@ -7,6 +7,8 @@ pub mod client;
 pub mod columns;
 pub mod error;
 pub mod expire;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 pub mod hex;
 pub mod history;
 pub mod hooks;
@@ -31,6 +33,7 @@ pub mod retention;
 pub mod run;
 pub mod steps;
 pub mod store;
+mod units;
 pub mod wire;
 pub mod writer;
 

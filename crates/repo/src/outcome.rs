@@ -151,8 +151,7 @@ pub(crate) fn encode(
     public: &PublicPart,
     head: Option<&[u8]>,
 ) -> Result<Vec<u8>, RepoError> {
-    let run = RunNo(public.run);
-    let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
+    let place = Place { log, kind: ObjectKind::OutcomePublic, run: RunNo(public.run), part: 0 };
     let role = repo.keys().role();
     if !public.outcome_type.allowed_to(role) {
         return Err(RepoError::NotAllowed { role, act: public.outcome_type.as_str() });
@@ -163,7 +162,19 @@ pub(crate) fn encode(
     let json = serde_json::to_vec(public)
         .map_err(|_| RepoError::malformed(place, "its public part does not become JSON"))?;
     bounded(&place, "public part", &json, PUBLIC_BYTES_MAX)?;
-    let public = seal_object(repo.keys(), &place, &json)?;
+    encode_raw(repo, log, place.run, &json, head)
+}
+
+/// The bytes of the outcome of `run` whose public part is `json`.
+pub(crate) fn encode_raw(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    json: &[u8],
+    head: Option<&[u8]>,
+) -> Result<Vec<u8>, RepoError> {
+    let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
+    let public = seal_object(repo.keys(), &place, json)?;
     let head = match head {
         Some(head) => seal_object(repo.keys(), &Place { kind: ObjectKind::ManifestHead, ..place }, head)?,
         None => Vec::new(),

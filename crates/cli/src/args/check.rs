@@ -1,7 +1,7 @@
 use clap::Args;
 use holdfast_repo::SourceName;
 
-use super::units::Percent;
+use super::{resources::MemoryArg, units::Percent};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,4 +22,7 @@ pub(crate) struct CheckArgs {
     /// Only this source
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<SourceName>,
+
+    #[command(flatten)]
+    pub(crate) memory: MemoryArg,
 }

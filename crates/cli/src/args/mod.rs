@@ -42,7 +42,7 @@ Examples:
   holdfast --repo /backup/repo expire --keep-daily 7 --keep-weekly 4
   holdfast --repo /backup/repo prune
 
-Configuration file: repo, password-file, password-command and name; in [source] and [resources] the options of backup under those headings (restore takes memory from there, too); in [retention] those of expire.
+Configuration file: repo, password-file, password-command and name; in [source] and [resources] the options of backup under those headings (restore, check and prune take memory from there, too); in [retention] those of expire.
 Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, and for verbs that are about one source HOLDFAST_NAME.
 What is typed counts before the environment, and that before the file.";
 

@@ -1,7 +1,7 @@
 use clap::Args;
 use holdfast_repo::SourceName;
 
-use super::units::Span;
+use super::{resources::MemoryArg, units::Span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,4 +25,7 @@ pub(crate) struct PruneArgs {
     /// Only this source
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<SourceName>,
+
+    #[command(flatten)]
+    pub(crate) memory: MemoryArg,
 }

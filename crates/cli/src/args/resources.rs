@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::units::{ByteSize, Percent, Span, UnitError};
 
-/// What a backup may use. Of the configuration's, restore takes the memory: it shall be as quick as it can.
+/// What a backup may use. Of the configuration's, restore, check and prune take the memory.
 #[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
 #[command(next_help_heading = "Resources")]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -84,6 +84,23 @@ impl ResourceArgs {
             spool_max: self.spool_max.or(file.spool_max),
             max_rewrite: self.max_rewrite.or(file.max_rewrite),
         }
+    }
+}
+
+/// Memory of what has no other resources to be told of.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct MemoryArg {
+    /// Memory for buffers and caches, at least 80M; where it does not do for all threads, there are fewer [default: as in
+    /// the configuration, else 256M]
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Resources")]
+    memory: Option<ByteSize>,
+}
+
+impl MemoryArg {
+    /// What was typed, or else what the file says.
+    pub(crate) fn bytes_or(self, file: &ResourceArgs) -> Option<usize> {
+        let ByteSize(bytes) = self.memory.or(file.memory)?;
+        Some(usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 }
 

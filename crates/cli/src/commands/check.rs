@@ -110,12 +110,15 @@ impl Render for Checked {
 
 pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open(context)?);
+    let chosen = CheckOptions::default();
+    let memory = args.memory.bytes_or(&context.config.resources);
     let options = CheckOptions {
+        memory_bytes: memory.unwrap_or(chosen.memory_bytes),
         read_data: args.read_data.map(|percent| percent.fraction()),
         seed: jiff::Timestamp::now().as_second().unsigned_abs(),
         interrupt: context.cancel.interrupt(),
         steps: context.output.steps(),
-        ..CheckOptions::default()
+        ..chosen
     };
     let mut logs = repo.logs()?;
     if let Some(name) = &args.name {

@@ -10,7 +10,6 @@ use holdfast_repo::{
     LogName, Repo,
     history::History,
     prune::{PruneError, PruneOptions, PrunePlan, Swept, UnreadablePack, declare, plan_prune, sweep},
-    reader::ChunkSource,
     run::RunOptions,
     writer::{ChunkRewriter, WriterOptions},
 };
@@ -25,9 +24,6 @@ use crate::{
     exit::Exit,
     output::{Output, Render, text},
 };
-
-/// Cache of page maps while chunks are written anew.
-const CACHE_BYTES: usize = 32 << 20;
 
 /// A pack that could not be written anew.
 #[derive(Serialize)]
@@ -80,6 +76,7 @@ impl Log {
         log: &LogName,
         options: &PruneOptions,
         dry_run: bool,
+        memory_bytes: Option<usize>,
         output: &Arc<Output>,
     ) -> Result<()> {
         if !dry_run {
@@ -87,7 +84,7 @@ impl Log {
             self.swept(&sweep(repo, log, options)?);
         }
         output.event(Event::Phase { name: "plan" });
-        let rewriter = rewriter(repo, log)?.interrupted_by(options.interrupt.clone());
+        let rewriter = rewriter(repo, log, memory_bytes)?.interrupted_by(options.interrupt.clone());
         let mut rewriter = rewriter.telling(output.steps());
         let plan = if dry_run {
             plan_prune(repo, log, options, Some(&mut rewriter))?
@@ -196,6 +193,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
         interrupt: context.cancel.interrupt(),
         ..PruneOptions::default()
     };
+    let memory = args.memory.bytes_or(&context.config.resources);
     let mut pruned = Pruned { dry_run: args.dry_run, grace_s: args.grace.0.as_secs(), logs: Vec::new() };
     let mut worst: Option<Error> = None;
     for name in repo.logs()? {
@@ -205,7 +203,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
         context.cancel.check()?;
         let mut log = Log::new(&name);
         // What one source suffers from must not keep the space of the others from being freed.
-        if let Err(error) = log.prune(&repo, &name, &options, args.dry_run, context.output) {
+        if let Err(error) = log.prune(&repo, &name, &options, args.dry_run, memory, context.output) {
             if error.kind() == ErrorKind::Interrupted {
                 return Err(error);
             }
@@ -238,9 +236,10 @@ fn badness(kind: ErrorKind) -> u8 {
 }
 
 /// What writes the needed chunks of mostly dead packs anew.
-fn rewriter(repo: &Arc<Repo>, log: &LogName) -> Result<ChunkRewriter> {
-    let source = ChunkSource::new(Arc::clone(repo), &History::read(repo, log)?, CACHE_BYTES)?;
-    Ok(ChunkRewriter::new(Arc::new(source), WriterOptions::default()))
+fn rewriter(repo: &Arc<Repo>, log: &LogName, memory_bytes: Option<usize>) -> Result<ChunkRewriter> {
+    let chosen = WriterOptions::default();
+    let options = WriterOptions { memory_bytes: memory_bytes.unwrap_or(chosen.memory_bytes), ..chosen };
+    Ok(ChunkRewriter::open(repo, &History::read(repo, log)?, options)?)
 }
 
 fn of_prune(error: PruneError) -> Error {

@@ -19,7 +19,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     points::point,
     server::ConnectOptions,
-    source::copy::BUFFERS_BYTES,
+    source::{Source, copy::BUFFERS_BYTES},
 };
 
 mod complete;
@@ -54,6 +54,8 @@ pub struct BackupOptions {
     pub encrypt_threads: usize,
     /// Memory for everything that grows.
     pub memory_bytes: usize,
+    /// A pack is closed when it has so many stored bytes.
+    pub pack_target_bytes: u64,
     /// Of the data, how much may be stored again although unchanged.
     pub max_rewrite_fraction: f64,
     /// Longest time that commits, or writes to tables of other engines, may be blocked in one try.
@@ -97,6 +99,7 @@ impl BackupOptions {
             compress_threads: threads,
             encrypt_threads: 1,
             memory_bytes: 256 << 20,
+            pack_target_bytes: WriterOptions::default().pack_target_bytes,
             max_rewrite_fraction: 0.05,
             lock_max: Duration::from_secs(2),
             ddl_lock_max: Duration::from_secs(30),
@@ -143,54 +146,88 @@ fn reach_and_run(
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
     let is_another = identity::check(repo, &log, reached.identity(), options, &watch)?;
     forecast::room(repo, &log, &reached, options, &watch)?;
-    let mut run = Run::begin(repo, &log, &options.run)?;
-    point("backup.run.begun");
+    let headroom = Arc::new(Headroom::beside_server());
+    let mut source = reached.source(options, Arc::clone(&headroom))?;
     let flags = if is_another { vec![identity::NEW_IDENTITY.to_owned()] } else { Vec::new() };
-    let result = capture_and_complete(&mut run, reached, flags, options, &watch, cancel);
-    // What another has ended may miss its base by now: that is not what went wrong.
-    let result = result.map_err(|error| run.lost().map_or(error, Error::from));
-    if let Err(error) = &result {
-        // Frees the source for the next run at once; should it fail, the lease runs out by itself.
-        drop(run.abandon(&error.to_string()));
-    }
-    result
+    let capture = Capture { source: &mut *source, headroom, flags, options, watch: &watch, cancel };
+    capture.in_run(repo, &log, &|| reach::still_supported(options))
 }
 
-fn capture_and_complete(
-    run: &mut Run,
-    reached: reach::Reached,
-    flags: Vec<String>,
+/// Takes a backup of what `source` sends, into the history `log`. It is not asked who it is, what of it is supported,
+/// or whether there is room for it: whoever made it knows. Of `options`, what says how to reach a server does not
+/// matter.
+pub fn of_source(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    source: &mut dyn Source,
     options: &BackupOptions,
-    watch: &report::Watch<'_>,
+    listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<BackupReport> {
-    let foundation = match options.full {
-        true => Foundation::none(run.history()),
-        false => Foundation::newest(run.history()),
-    };
-    let beginning = complete::Beginning { base: foundation.base, flags };
-    let headroom = Arc::new(Headroom::beside_server());
-    let writing = writer_options(options, Arc::clone(&headroom));
-    let writer = BackupWriter::new(run, &foundation, writing).map_err(write_failed)?;
-    let mut source = reached.source(options, headroom)?;
-    let captured = source.capture(&sink::WriterSink::new(&writer), watch, cancel);
-    let captured = captured.map_err(|error| writer.failure().map_or(error, write_failed))?;
-    watch.phase("complete");
-    reach::still_supported(options)?;
-    let meters = Arc::clone(writer.meters());
-    let finished = writer.finish(run).map_err(write_failed)?;
-    point("backup.data.durable");
-    cancel.check()?;
-    if meters.base_unreadable.units() > 0 {
-        let text =
-            "parts of the base backup could not be read and were stored anew; run holdfast check --read-data";
-        watch.event(Event::Warning { text: text.to_owned() });
+    let watch = report::Watch::new(listener);
+    let capture =
+        Capture { source, headroom: Arc::default(), flags: Vec::new(), options, watch: &watch, cancel };
+    capture.in_run(repo, log, &|| Ok(())).map_err(|error| error.at(repo))
+}
+
+/// What is captured, and how.
+struct Capture<'a> {
+    source: &'a mut dyn Source,
+    /// What the threads that compress leave to the source.
+    headroom: Arc<Headroom>,
+    flags: Vec<String>,
+    options: &'a BackupOptions,
+    watch: &'a report::Watch<'a>,
+    cancel: &'a Cancel,
+}
+
+impl Capture<'_> {
+    /// A whole run: it ends as a backup or as nothing. `before_end` has a last word when everything is stored.
+    fn in_run(
+        self,
+        repo: &Arc<Repo>,
+        log: &LogName,
+        before_end: &dyn Fn() -> Result<()>,
+    ) -> Result<BackupReport> {
+        let mut run = Run::begin(repo, log, &self.options.run)?;
+        point("backup.run.begun");
+        let result = self.complete(&mut run, before_end);
+        // What another has ended may miss its base by now: that is not what went wrong.
+        let result = result.map_err(|error| run.lost().map_or(error, Error::from));
+        if let Err(error) = &result {
+            // Frees the source for the next run at once; should it fail, the lease runs out by itself.
+            drop(run.abandon(&error.to_string()));
+        }
+        result
     }
-    if meters.adopted_unreadable.units() > 0 {
-        let text = "parts of what an unfinished run had stored could not be read and were stored anew: is the storage sound?";
-        watch.event(Event::Warning { text: text.to_owned() });
+
+    fn complete(self, run: &mut Run, before_end: &dyn Fn() -> Result<()>) -> Result<BackupReport> {
+        let Self { source, headroom, flags, options, watch, cancel } = self;
+        let foundation = match options.full {
+            true => Foundation::none(run.history()),
+            false => Foundation::newest(run.history()),
+        };
+        let beginning = complete::Beginning { base: foundation.base, flags };
+        let writer =
+            BackupWriter::new(run, &foundation, writer_options(options, headroom)).map_err(write_failed)?;
+        let captured = source.capture(&sink::WriterSink::new(&writer), watch, cancel);
+        let captured = captured.map_err(|error| writer.failure().map_or(error, write_failed))?;
+        watch.phase("complete");
+        before_end()?;
+        let meters = Arc::clone(writer.meters());
+        let finished = writer.finish(run).map_err(write_failed)?;
+        point("backup.data.durable");
+        cancel.check()?;
+        if meters.base_unreadable.units() > 0 {
+            let text = "parts of the base backup could not be read and were stored anew; run holdfast check --read-data";
+            watch.event(Event::Warning { text: text.to_owned() });
+        }
+        if meters.adopted_unreadable.units() > 0 {
+            let text = "parts of what an unfinished run had stored could not be read and were stored anew: is the storage sound?";
+            watch.event(Event::Warning { text: text.to_owned() });
+        }
+        complete::publish(run, beginning, captured, finished, &meters, options, watch)
     }
-    complete::publish(run, beginning, captured, finished, &meters, options, watch)
 }
 
 fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -> WriterOptions {
@@ -199,6 +236,7 @@ fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -> WriterOpt
         compress_threads: options.compress_threads,
         encrypt_threads: options.encrypt_threads,
         memory_bytes: options.memory_bytes.saturating_sub(options.readers() * BUFFERS_BYTES),
+        pack_target_bytes: options.pack_target_bytes,
         max_rewrite_fraction: options.max_rewrite_fraction,
         headroom,
         hooks: Hooks::new(point),

@@ -1,6 +1,9 @@
 //! Reading page maps: leaves are whole, entries agree with the directories of packs, and all of it with the refs.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+};
 
 use super::{Check, Finding, Severity};
 use crate::{
@@ -11,17 +14,18 @@ use crate::{
     pack::{ChunkKind, Directory},
     page_map::{LeafRef, PAGES_PER_LEAF},
     reader::{Backup, ChunkSource, cache::Cache, catalog::is_of_the_object},
+    refs::{ChunkNeed, NeededPack},
+    units::Units,
 };
 
 /// Files that a finding names, at most.
 const FILES_NAMED: usize = 20;
-const DIRECTORY_CACHE_BYTES: usize = 32 << 20;
 
 impl Check {
     /// Every backup opens; with `read_data` its page maps are read, compared with its refs and the directories.
     pub(super) fn backups(&mut self) -> Result<(), RepoError> {
         let standing: Vec<RunNo> = self.history.standing().map(|outcome| outcome.run).collect();
-        let mut directories = Directories::new();
+        let mut directories = Directories::new(self.options.budget().directories_bytes);
         for run in standing {
             self.options.interrupt.check()?;
             let backup = match Backup::open_with(Arc::clone(&self.source), &self.history, run) {
@@ -40,14 +44,13 @@ impl Check {
 
     fn walk(&mut self, backup: &Backup, directories: &mut Directories) -> Result<(), RepoError> {
         let run = backup.run();
-        let mut units: BTreeMap<ChunkRef, Bits> = BTreeMap::new();
+        let mut mapped = self.recorded(run)?;
         let mut whole = true;
         for place in &backup.head().roots {
-            let chunk = self.source.resolve(place.chunk());
-            units.entry(chunk).or_default().all = true;
+            mapped.add_all(self.source.resolve(place.chunk()));
         }
         for root in backup.roots() {
-            units.entry(self.source.resolve(root.chunk)).or_default().all = true;
+            mapped.add_all(self.source.resolve(root.chunk));
             let items = match backup.items_of(root) {
                 Ok(items) => items,
                 Err(error) => {
@@ -58,11 +61,11 @@ impl Check {
             };
             for item in items.iter() {
                 self.report.items_walked += 1;
-                whole &= self.walk_item(backup, item, &mut units, directories)?;
+                whole &= self.walk_item(backup, item, &mut mapped, directories)?;
             }
         }
         if whole {
-            self.compare_refs(run, &units)?;
+            self.compare_refs(run, &mapped);
         }
         Ok(())
     }
@@ -71,7 +74,7 @@ impl Check {
         &mut self,
         backup: &Backup,
         item: &Item,
-        units: &mut BTreeMap<ChunkRef, Bits>,
+        mapped: &mut Mapped,
         directories: &mut Directories,
     ) -> Result<bool, RepoError> {
         let run = backup.run();
@@ -79,7 +82,7 @@ impl Check {
             ItemMap::Inline(_) => u64::from(item.page_count() > 0),
             ItemMap::Leaves(leaves) => {
                 for leaf in leaves {
-                    self.need_leaf(*leaf, units);
+                    self.need_leaf(*leaf, mapped);
                 }
                 leaves.len() as u64
             }
@@ -98,7 +101,7 @@ impl Check {
             };
             for (page, entry) in entries.iter().enumerate() {
                 let PageEntry::Stored(stored) = entry else { continue };
-                units.entry(stored.chunk).or_default().set(stored.slot);
+                mapped.add(stored.chunk, stored.slot);
                 let bad =
                     self.bad_chunks.get(&stored.chunk).or_else(|| self.bad_packs.get(&stored.chunk.pack));
                 if let Some(position) = bad.copied() {
@@ -135,11 +138,11 @@ impl Check {
         Ok(whole)
     }
 
-    fn need_leaf(&self, leaf: LeafRef, units: &mut BTreeMap<ChunkRef, Bits>) {
-        units.entry(self.source.resolve(leaf.chunk)).or_default().set(leaf.slot);
+    fn need_leaf(&self, leaf: LeafRef, mapped: &mut Mapped) {
+        mapped.add(self.source.resolve(leaf.chunk), leaf.slot);
         // An unreadable leaf is found when its pages are read.
         if let Ok(Some(under)) = self.source.under(leaf) {
-            units.entry(under.chunk).or_default().set(under.slot);
+            mapped.add(under.chunk, under.slot);
         }
     }
 
@@ -158,68 +161,112 @@ impl Check {
         }
     }
 
-    fn compare_refs(&mut self, run: RunNo, units: &BTreeMap<ChunkRef, Bits>) -> Result<(), RepoError> {
+    /// What the refs of a backup record, where it is now. That they cannot be read was found before: then there is
+    /// nothing to compare with.
+    fn recorded(&self, run: RunNo) -> Result<Mapped, RepoError> {
         let refs = match self.history.backup_refs(self.source.repo(), run) {
             Ok(refs) => refs,
-            // Found before.
-            Err(error) if is_of_the_object(&error) => return Ok(()),
+            Err(error) if is_of_the_object(&error) => return Ok(Mapped::default()),
             Err(error) => return Err(error),
         };
-        let mut recorded: BTreeMap<ChunkRef, (u32, u32)> = BTreeMap::new();
-        for pack in &refs.packs {
-            for (ordinal, need) in pack.chunks.iter().enumerate() {
-                if need.needed > 0 {
-                    let stored = ChunkRef { pack: pack.pack, ordinal: ordinal as u32 };
-                    let (units, needed) = recorded.entry(self.source.resolve(stored)).or_default();
-                    *units = need.units;
-                    *needed += need.needed;
-                }
+        let prunes = self.source.prunes();
+        let mut mapped = Mapped { is_compared: true, ..Mapped::default() };
+        for pack in refs.packs {
+            if prunes.may_reference(pack.pack) {
+                mapped.record_pack(pack);
+                continue;
+            }
+            for (ordinal, need) in (0..).zip(&pack.chunks).filter(|(_, need)| need.needed > 0) {
+                mapped.record(prunes.resolve(ChunkRef { pack: pack.pack, ordinal }), *need);
             }
         }
-        for (chunk, bits) in units {
-            let (total, needed) = recorded.remove(chunk).unwrap_or_default();
-            let mapped = if bits.all { total.max(1) } else { bits.count() };
+        Ok(mapped)
+    }
+
+    fn compare_refs(&mut self, run: RunNo, mapped: &Mapped) {
+        for (chunk, ChunkNeed { units, needed }) in mapped.recorded() {
+            let mapped = if mapped.whole.contains(&chunk) { units.max(1) } else { mapped.units.count(chunk) };
             if mapped != needed {
-                let object = format!("{}, chunk {}", self.source.log().pack(chunk.pack), chunk.ordinal);
-                let problem =
-                    format!("the page maps of backup {run} need {mapped} units, its refs say {needed}");
-                // What refs say too little of could be pruned.
-                let severity = if needed == 0 { Severity::Lost } else { Severity::Repairable };
-                self.find(Finding { problem, backups: vec![run], ..Finding::of_object(object, severity) });
+                let mapped = if mapped == 0 { "none".to_owned() } else { mapped.to_string() };
+                let problem = format!("the refs of backup {run} need {needed} units, its page maps {mapped}");
+                self.differs(run, chunk, Severity::Repairable, problem);
             }
         }
-        for (chunk, (_, needed)) in recorded {
-            let object = format!("{}, chunk {}", self.source.log().pack(chunk.pack), chunk.ordinal);
-            let problem = format!("the refs of backup {run} need {needed} units, its page maps none");
-            self.find(Finding {
-                problem,
-                backups: vec![run],
-                ..Finding::of_object(object, Severity::Repairable)
-            });
+        for chunk in &mapped.strangers {
+            // It could be pruned.
+            let problem = format!("the page maps of backup {run} need it, its refs do not");
+            self.differs(run, *chunk, Severity::Lost, problem);
         }
-        Ok(())
+    }
+
+    fn differs(&mut self, run: RunNo, chunk: ChunkRef, severity: Severity, problem: String) {
+        let object = format!("{}, chunk {}", self.source.log().pack(chunk.pack), chunk.ordinal);
+        self.find(Finding { problem, backups: vec![run], ..Finding::of_object(object, severity) });
     }
 }
 
-/// Units of one chunk.
+/// What page maps lead to, beside what the refs record: everything where it is now.
 #[derive(Debug, Default)]
-struct Bits {
-    words: Vec<u64>,
-    /// All of it, however many.
-    all: bool,
+struct Mapped {
+    /// Whether there are refs to compare with.
+    is_compared: bool,
+    recorded: BTreeMap<PackId, Vec<ChunkNeed>>,
+    /// Of chunks that are recorded.
+    units: Units,
+    /// Chunks of which everything is needed, however many units that is.
+    whole: BTreeSet<ChunkRef>,
+    /// Chunks that are not recorded.
+    strangers: BTreeSet<ChunkRef>,
 }
 
-impl Bits {
-    fn set(&mut self, slot: u32) {
-        let word = slot as usize / 64;
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
+impl Mapped {
+    fn record(&mut self, chunk: ChunkRef, need: ChunkNeed) {
+        let chunks = self.recorded.entry(chunk.pack).or_default();
+        let ordinal = chunk.ordinal as usize;
+        if chunks.len() <= ordinal {
+            chunks.resize(ordinal + 1, ChunkNeed { units: 0, needed: 0 });
         }
-        self.words[word] |= 1 << (slot % 64);
+        chunks[ordinal].units = need.units;
+        chunks[ordinal].needed = chunks[ordinal].needed.saturating_add(need.needed);
     }
 
-    fn count(&self) -> u32 {
-        self.words.iter().map(|word| word.count_ones()).sum()
+    /// All chunks of a pack in which they still are.
+    fn record_pack(&mut self, NeededPack { pack, chunks, .. }: NeededPack) {
+        if let Entry::Vacant(entry) = self.recorded.entry(pack) {
+            entry.insert(chunks);
+            return;
+        }
+        for (ordinal, need) in (0..).zip(chunks).filter(|(_, need)| need.needed > 0) {
+            self.record(ChunkRef { pack, ordinal }, need);
+        }
+    }
+
+    fn is_recorded(&self, chunk: ChunkRef) -> bool {
+        let chunks = self.recorded.get(&chunk.pack);
+        chunks.and_then(|chunks| chunks.get(chunk.ordinal as usize)).is_some_and(|need| need.needed > 0)
+    }
+
+    fn recorded(&self) -> impl Iterator<Item = (ChunkRef, ChunkNeed)> + '_ {
+        self.recorded.iter().flat_map(|(pack, chunks)| {
+            let needed = (0..).zip(chunks).filter(|(_, need)| need.needed > 0);
+            needed.map(|(ordinal, need)| (ChunkRef { pack: *pack, ordinal }, *need))
+        })
+    }
+
+    fn add(&mut self, chunk: ChunkRef, slot: u32) {
+        if self.is_recorded(chunk) {
+            self.units.insert(chunk, slot);
+        } else if self.is_compared {
+            self.strangers.insert(chunk);
+        }
+    }
+
+    fn add_all(&mut self, chunk: ChunkRef) {
+        if self.is_recorded(chunk) {
+            self.whole.insert(chunk);
+        } else if self.is_compared {
+            self.strangers.insert(chunk);
+        }
     }
 }
 
@@ -233,8 +280,8 @@ struct PackHashes {
 }
 
 impl Directories {
-    fn new() -> Self {
-        Self(Cache::new(DIRECTORY_CACHE_BYTES))
+    fn new(budget_bytes: usize) -> Self {
+        Self(Cache::new(budget_bytes))
     }
 
     /// Whether the directory has this hash for this page.

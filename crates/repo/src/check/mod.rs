@@ -24,8 +24,8 @@ use crate::{
     outcome::OutcomeType,
     pack::PackRows,
     reader::{
-        ChunkSource,
-        catalog::{is_of_the_object, list_index_parts, list_packs, read_index_part},
+        ChunkSource, ITEM_CACHE_BYTES,
+        catalog::{self, is_of_the_object, list_index_parts, list_packs, read_index_part},
     },
     repo::Repo,
     run::REPORT_BYTES_MAX,
@@ -35,7 +35,9 @@ use crate::{
 mod maps;
 mod packs;
 
-const CACHE_BYTES: usize = 64 << 20;
+/// More would not make it quicker.
+const MAPS_BYTES_MAX: usize = 64 << 20;
+const DIRECTORIES_BYTES_MAX: usize = 32 << 20;
 /// Where others do not stop dropping and pruning, what is found in the end is told.
 const PASSES_MAX: u32 = 4;
 
@@ -46,8 +48,10 @@ pub struct CheckOptions {
     pub read_data: Option<f64>,
     /// Chooses which, where the share is below 1.
     pub seed: u64,
-    /// Threads that read packs; each holds about 10 MiB.
+    /// Threads that read packs; fewer where the memory does not do for all of them.
     pub threads: usize,
+    /// Memory for buffers and caches. On top come 30 bytes for each MiB of the data, and 10 KiB for each backup.
+    pub memory_bytes: usize,
     /// Ends it early, with [`RepoError::Interrupted`].
     pub interrupt: Interrupt,
     /// Hears how far it is.
@@ -57,7 +61,36 @@ pub struct CheckOptions {
 impl Default for CheckOptions {
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        Self { read_data: None, seed: 0, threads, interrupt: Interrupt::default(), steps: Steps::default() }
+        Self {
+            read_data: None,
+            seed: 0,
+            threads,
+            memory_bytes: 256 << 20,
+            interrupt: Interrupt::default(),
+            steps: Steps::default(),
+        }
+    }
+}
+
+/// How the memory is divided.
+struct Budget {
+    /// Bytes of items and leaves.
+    maps_bytes: usize,
+    /// Bytes of the directories of packs that page maps are compared with.
+    directories_bytes: usize,
+    /// Threads that read packs, before any page map is.
+    threads: usize,
+}
+
+impl CheckOptions {
+    fn budget(&self) -> Budget {
+        let for_reading = self.memory_bytes.saturating_sub(catalog::CACHE_BYTES);
+        let for_maps = for_reading.saturating_sub(ITEM_CACHE_BYTES);
+        Budget {
+            maps_bytes: (for_maps / 2).min(MAPS_BYTES_MAX),
+            directories_bytes: (for_maps / 2).min(DIRECTORIES_BYTES_MAX),
+            threads: self.threads.clamp(1, (for_reading / packs::THREAD_BYTES).max(1)),
+        }
     }
 }
 
@@ -147,7 +180,7 @@ fn check_once(
         report.findings.push(Finding { backups, ..Finding::of(&error, Severity::Lost) });
         Ok(())
     })?;
-    let source = ChunkSource::with_prunes(Arc::clone(repo), &history, prunes, CACHE_BYTES);
+    let source = ChunkSource::with_prunes(Arc::clone(repo), &history, prunes, options.budget().maps_bytes);
     let reads_data = options.read_data.is_some();
     let mut check = Check {
         source: Arc::new(source),
@@ -190,7 +223,22 @@ struct Needed {
     size_bytes: Option<u64>,
     /// Units of each chunk, as refs have them; 0 where no refs do.
     units: Vec<u32>,
-    chunks: BTreeSet<u32>,
+    /// Of each chunk up to the last needed one, whether it is.
+    chunks: Vec<bool>,
+}
+
+impl Needed {
+    fn need(&mut self, ordinal: u32) {
+        let chunk = ordinal as usize;
+        if self.chunks.len() <= chunk {
+            self.chunks.resize(chunk + 1, false);
+        }
+        self.chunks[chunk] = true;
+    }
+
+    fn needs(&self, ordinal: u32) -> bool {
+        self.chunks.get(ordinal as usize).is_some_and(|needed| *needed)
+    }
 }
 
 struct Check {
@@ -294,7 +342,7 @@ impl Check {
                     let chunk = self.source.resolve(stored);
                     if need.needed > 0 {
                         let needed = self.needed.entry(chunk.pack).or_default();
-                        needed.chunks.insert(chunk.ordinal);
+                        needed.need(chunk.ordinal);
                         if chunk == stored {
                             needed.size_bytes = Some(pack.size_bytes);
                             if needed.units.len() < pack.chunks.len() {
@@ -358,7 +406,7 @@ impl Check {
         let Some(needed) = self.needed.get_mut(&pack) else { return };
         let size = *needed.size_bytes.get_or_insert(rows.size_bytes);
         let units: Vec<u32> = rows.rows().iter().map(|row| row.unit_count).collect();
-        let beyond = needed.chunks.last().is_some_and(|last| *last as usize >= units.len());
+        let beyond = needed.chunks.len() > units.len();
         if size != rows.size_bytes || beyond || (!needed.units.is_empty() && needed.units != units) {
             let problem = format!("{whose} and the refs disagree about its size or its chunks");
             self.bad_pack(pack, Severity::Lost, problem);

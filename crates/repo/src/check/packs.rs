@@ -20,6 +20,8 @@ use crate::{
 
 /// One read of a pack is at most about so long.
 const READ_BYTES: u64 = 8 << 20;
+/// What a thread holds: a read, a plain chunk, and the largest directory, as stored and as rows and hashes.
+pub(super) const THREAD_BYTES: usize = 20 << 20;
 
 impl Check {
     /// Reads needed packs: every chunk opens, decompresses, and its pages have the hashes of the directory. Those that
@@ -57,7 +59,7 @@ impl Check {
             }
         };
         thread::scope(|scope| {
-            for _ in 1..self.options.threads.clamp(1, chosen.len().max(1)) {
+            for _ in 1..self.options.budget().threads.clamp(1, chosen.len().max(1)) {
                 scope.spawn(work);
             }
             work();
@@ -73,10 +75,9 @@ impl Check {
             if read.findings.is_empty() {
                 whole.insert(pack, read.bytes);
             }
-            let needed = self.needed.get(&pack).map(|needed| needed.chunks.clone()).unwrap_or_default();
             for (ordinal, finding) in read.findings {
                 match ordinal {
-                    Some(ordinal) if needed.contains(&ordinal) => {
+                    Some(ordinal) if self.needed.get(&pack).is_some_and(|needed| needed.needs(ordinal)) => {
                         let position = self.find(finding);
                         self.bad_chunks.insert(ChunkRef { pack, ordinal }, position);
                     }

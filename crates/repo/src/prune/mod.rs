@@ -63,6 +63,9 @@ pub trait Rewrite {
     /// Stored bytes of each chunk of a pack, by ordinal.
     fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError>;
 
+    /// Hears, before anything is checked, how many bytes will be: for whoever is told how far it is.
+    fn expect(&mut self, bytes: u64);
+
     /// Reads `chunks`, which are of one pack, as [`copy`](Self::copy) will.
     fn check(&mut self, chunks: &[ChunkRef]) -> Result<(), RepoError>;
 

@@ -200,6 +200,7 @@ impl PrunePlan {
             };
             of(a, b).cmp(&of(b, a)).then(a.pack.cmp(&b.pack))
         });
+        rewrite.expect(bytes_within(&found, budget));
         for pack in found {
             options.interrupt.check()?;
             if pack.live_bytes > budget {
@@ -218,6 +219,16 @@ impl PrunePlan {
         self.rewrite.sort_by_key(|pack| pack.pack);
         Ok(())
     }
+}
+
+/// What is needed of those of `packs` for which `budget` is enough, if all of it can be read.
+fn bytes_within(packs: &[RewritePack], mut budget: u64) -> u64 {
+    let fitting = packs.iter().map(|pack| pack.live_bytes).filter(|bytes| {
+        let fits = *bytes <= budget;
+        budget -= if fits { *bytes } else { 0 };
+        fits
+    });
+    fitting.sum()
 }
 
 /// The chunks that standing backups need, where they are now.

@@ -20,7 +20,7 @@ use crate::{
 
 /// Plain bytes of an index part, at most.
 const INDEX_BYTES_MAX: u64 = 1 << 28;
-pub(super) const CACHE_BYTES: usize = 16 << 20;
+pub(crate) const CACHE_BYTES: usize = 16 << 20;
 
 /// Rows of packs, as few as needed in memory.
 pub(crate) struct Catalog {

@@ -33,7 +33,7 @@ pub(crate) use source::LoadedLeaf;
 /// Cache of items and leaves for a restore.
 const CACHE_BYTES: usize = 32 << 20;
 /// Cache of items that are read and checked.
-const ITEM_CACHE_BYTES: usize = 8 << 20;
+pub(crate) const ITEM_CACHE_BYTES: usize = 8 << 20;
 
 /// What a [`Backup`] keeps of maps, items and directories of packs, whatever is read.
 pub const CACHES_BYTES: usize = CACHE_BYTES + ITEM_CACHE_BYTES + catalog::CACHE_BYTES;

@@ -13,7 +13,7 @@ use super::{
     leaf::{BaseLeaf, Change, LeafSlot, OpenLeaf},
 };
 use crate::{
-    item::{FileRole, ItemPath, ItemType, Tablespace},
+    item::{FileRole, ItemMap, ItemPath, ItemType, Tablespace},
     page_map::PAGES_PER_LEAF,
 };
 
@@ -45,7 +45,7 @@ pub(super) struct File {
     pub(super) page_size: PageSize,
     pub(super) inner: Mutex<FileInner>,
     /// Pages of this file alone.
-    pub(super) gatherer: Mutex<Option<PageGatherer>>,
+    pub(super) gatherer: Mutex<Option<Box<PageGatherer>>>,
 }
 
 #[derive(Debug)]
@@ -93,6 +93,11 @@ impl File {
 }
 
 impl FileInner {
+    /// Whether the base has leaves for this file, however small it is.
+    pub(super) fn has_leaves_in_base(&self) -> bool {
+        self.base.as_ref().is_some_and(|base| matches!(base.item.map, ItemMap::Leaves(_)))
+    }
+
     /// What the pages of an open leaf are compared with, as far as it is in memory.
     pub(super) fn base_in_memory(&self, leaf: u32) -> Option<Option<Arc<BaseLeaf>>> {
         match self.leaves.get(leaf as usize) {

@@ -107,6 +107,7 @@ impl BackupWriter {
         self.flush_pages()?;
         self.pipeline()?.wait_placed()?;
         self.seal_waiting()?;
+        self.submit_leaves(&mut lock(&self.small_leaves))?;
         self.submit_leaves(&mut lock(&self.leaves))?;
         self.pipeline()?.wait_placed()
     }

@@ -207,7 +207,8 @@ impl BackupWriter {
         let mut places = Vec::with_capacity(new.len());
         for (position, hash) in new {
             let page = &bytes[position * page_bytes..(position + 1) * page_bytes];
-            let open = gatherer.get_or_insert_with(|| PageGatherer::new(file.page_size, &self.buffers));
+            let open =
+                gatherer.get_or_insert_with(|| Box::new(PageGatherer::new(file.page_size, &self.buffers)));
             places.push(open.push(page, *hash));
             if open.is_full()
                 && let Some(full) = gatherer.take()

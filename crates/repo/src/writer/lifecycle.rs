@@ -1,10 +1,10 @@
 //! Files come and go while the server lives: begun, ended, replaced, renamed, dropped.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, atomic::Ordering};
 
 use super::{
     BackupWriter, FileId, FileProblem, FileSpec, WriteError,
-    file::{File, FileState, Slot},
+    file::{File, FileInner, FileState, Slot},
     leaf::OpenLeaf,
     readable,
     seal::Target,
@@ -15,6 +15,9 @@ use crate::{
     page_map::PAGES_PER_LEAF,
     wire::FormatError,
 };
+
+/// So few page entries take no more memory than a leaf does until it is in the item table.
+const ALWAYS_INLINE_PAGES: u64 = 12;
 
 impl BackupWriter {
     /// Begins a file. One that has the same path is dropped.
@@ -57,8 +60,9 @@ impl BackupWriter {
             return Err(WriteError::File { path, problem });
         }
         inner.state = FileState::Ended(size_bytes);
+        let is_inline = pages <= INLINE_PAGES_MAX && self.may_be_inline(&inner, pages);
         inner.base = None;
-        if pages <= INLINE_PAGES_MAX {
+        if is_inline {
             let open = match inner.leaves.pop() {
                 Some(Slot::Open(open)) => *open,
                 _ => OpenLeaf::new(None),
@@ -69,8 +73,28 @@ impl BackupWriter {
             // Zero when the last leaf is full, and then it is closed already.
             self.close_leaf(last, (pages % u64::from(PAGES_PER_LEAF)) as u32);
         }
+        inner.leaves.shrink_to_fit();
         drop(inner);
         self.seal_waiting()
+    }
+
+    /// Whether the page entries of a small file stay in memory, to become part of its item. If all did, hundreds of
+    /// thousands of files would take all memory: when there are too many, those for which a leaf takes less get one, and
+    /// keep it from backup to backup, so that items stay as they are.
+    fn may_be_inline(&self, inner: &FileInner, pages: u64) -> bool {
+        if pages <= ALWAYS_INLINE_PAGES {
+            return true;
+        }
+        if inner.has_leaves_in_base() {
+            return false;
+        }
+        let entries = pages as usize;
+        let may =
+            self.entries_inline.fetch_add(entries, Ordering::Relaxed) + entries <= self.budget.inline_entries;
+        if !may {
+            self.entries_inline.fetch_sub(entries, Ordering::Relaxed);
+        }
+        may
     }
 
     /// The file is gone, and not part of the backup.

@@ -14,7 +14,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError, RwLock, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, AtomicUsize},
+    },
 };
 
 use holdfast_pipe::{HashKey, Stop, meter::Meter};
@@ -125,14 +128,18 @@ pub struct BackupWriter {
     buffers: Arc<Buffers>,
     pipeline: Option<Pipeline>,
     files: RwLock<Files>,
-    gatherers: [Mutex<Option<PageGatherer>>; PAGE_SIZES],
+    gatherers: [Mutex<Option<Box<PageGatherer>>>; PAGE_SIZES],
     /// Files that gather a chunk of their own.
     gathering: Mutex<Vec<Arc<File>>>,
     leaves: Mutex<LeafGatherer>,
+    /// Those of small files.
+    small_leaves: Mutex<LeafGatherer>,
     waiting: Mutex<Waiting>,
     needs: Mutex<Needs>,
     /// Closed leaves of files that were dropped.
     undone: Mutex<Vec<LeafSlot>>,
+    /// Page entries that stay in memory until the item table is written.
+    entries_inline: AtomicUsize,
     bytes_given: AtomicU64,
     /// Of these, what is stored again although unchanged.
     bytes_again: AtomicU64,
@@ -177,9 +184,11 @@ impl BackupWriter {
             gatherers: Default::default(),
             gathering: Mutex::default(),
             leaves: Mutex::default(),
+            small_leaves: Mutex::default(),
             waiting: Mutex::default(),
             needs: Mutex::default(),
             undone: Mutex::default(),
+            entries_inline: AtomicUsize::new(0),
             bytes_given: AtomicU64::new(0),
             bytes_again: AtomicU64::new(0),
             options,

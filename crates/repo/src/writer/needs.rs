@@ -1,70 +1,27 @@
 //! Counts what a backup needs of every chunk: the body of its refs.
 //!
 //! A unit (page, leaf, item) counts once however often it is mapped, and can be taken back exactly when a file
-//! that mapped it is replaced. One bit for each unit of each chunk: 8 bytes for a MiB of 16 KiB pages.
+//! that mapped it is replaced.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use crate::{
     columns::PageEntry,
     names::{ChunkRef, PackId},
+    units::Units,
 };
 
 #[derive(Debug, Default)]
 pub(super) struct Needs {
-    packs: BTreeMap<PackId, Vec<Bits>>,
+    units: Units,
     /// How often units are mapped beyond the first time; empty but for duplicates found by adoption.
     again: HashMap<(ChunkRef, u32), u32>,
 }
 
-#[derive(Clone, Debug)]
-enum Bits {
-    Few(u64),
-    Many(Vec<u64>),
-}
-
-impl Bits {
-    fn word(&mut self, slot: u32) -> &mut u64 {
-        let index = slot as usize / 64;
-        if let (Self::Few(word), 1..) = (&*self, index) {
-            *self = Self::Many(vec![*word]);
-        }
-        match self {
-            Self::Few(word) => word,
-            Self::Many(words) => {
-                if words.len() <= index {
-                    words.resize(index + 1, 0);
-                }
-                &mut words[index]
-            }
-        }
-    }
-
-    fn count(&self) -> u32 {
-        match self {
-            Self::Few(word) => word.count_ones(),
-            Self::Many(words) => words.iter().map(|word| word.count_ones()).sum(),
-        }
-    }
-}
-
 impl Needs {
-    fn word(&mut self, chunk: ChunkRef, slot: u32) -> &mut u64 {
-        let chunks = self.packs.entry(chunk.pack).or_default();
-        let ordinal = chunk.ordinal as usize;
-        if chunks.len() <= ordinal {
-            chunks.resize(ordinal + 1, Bits::Few(0));
-        }
-        chunks[ordinal].word(slot)
-    }
-
     /// One more mapping of a unit.
     pub(super) fn add(&mut self, chunk: ChunkRef, slot: u32) {
-        let bit = 1 << (slot % 64);
-        let word = self.word(chunk, slot);
-        if *word & bit == 0 {
-            *word |= bit;
-        } else {
+        if !self.units.insert(chunk, slot) {
             *self.again.entry((chunk, slot)).or_default() += 1;
         }
     }
@@ -76,7 +33,7 @@ impl Needs {
             Some(_) => {
                 self.again.remove(&(chunk, slot));
             }
-            None => *self.word(chunk, slot) &= !(1 << (slot % 64)),
+            None => self.units.remove(chunk, slot),
         }
     }
 
@@ -96,10 +53,7 @@ impl Needs {
 
     /// Every pack that is needed, in order, with the needed units of its chunks up to the last needed one.
     pub(super) fn packs(&self) -> impl Iterator<Item = (PackId, Vec<u32>)> + '_ {
-        self.packs
-            .iter()
-            .map(|(pack, chunks)| (*pack, chunks.iter().map(Bits::count).collect::<Vec<_>>()))
-            .filter(|(_, counts)| counts.iter().any(|count| *count > 0))
+        self.units.packs()
     }
 }
 

@@ -18,8 +18,8 @@ pub struct WriterOptions {
     /// Threads that seal.
     pub encrypt_threads: usize,
     /// What the writer may hold: half for chunks in its queues, an eighth each for gathering, for the base's maps,
-    /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about 1 KiB for
-    /// each file and 10 bytes for each MiB that the backup needs, and, while adopted chunks are read, 2 MiB for each
+    /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about half a KiB for
+    /// each file and 40 bytes for each MiB that the backup needs, and, while adopted chunks are read, 2 MiB for each
     /// thread that gives pages.
     pub memory_bytes: usize,
     /// A pack is closed when it has so many stored bytes.
@@ -70,6 +70,8 @@ pub(super) struct Budget {
     pub(super) adoption_bytes: usize,
     /// Changes in complete leaves that wait for their chunks.
     pub(super) waiting_changes: usize,
+    /// Page entries of small files that wait for the item table.
+    pub(super) inline_entries: usize,
 }
 
 impl WriterOptions {
@@ -81,6 +83,8 @@ impl WriterOptions {
             base_bytes: eighth.max(4 * MIB),
             adoption_bytes: eighth,
             waiting_changes: (eighth / 64).max(8_192),
+            // Of some 20 bytes each.
+            inline_entries: eighth / 2 / 20,
         }
     }
 }

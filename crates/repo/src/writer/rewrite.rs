@@ -3,7 +3,7 @@
 //! A chunk is opened, decompressed and its pages hashed before it is sealed again in its new place: what is damaged
 //! is not carried on under a fresh seal.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 
 use holdfast_formats::PageSize;
 use holdfast_pipe::{PageHash, Stop};
@@ -16,15 +16,18 @@ use super::{
 };
 use crate::{
     error::RepoError,
+    history::History,
     interrupt::Interrupt,
     names::{ChunkRef, Folder, PackId},
     pack::{ChunkKind, ChunkRow},
     prune::{Copied, Rewrite},
     reader::ChunkSource,
     refs::Move,
+    repo::Repo,
     run::{PartCounts, Run},
     steps::Steps,
     store::{StoreError, StoreErrorKind},
+    units::Units,
 };
 
 /// Copies chunks for a prune.
@@ -34,11 +37,19 @@ pub struct ChunkRewriter {
     interrupt: Interrupt,
     steps: Steps,
     bytes_checked: u64,
-    /// Chunks that were read and are whole: nothing changes them.
-    whole: HashSet<ChunkRef>,
+    bytes_to_check: u64,
+    /// Chunks that were read and are whole, each as a unit of its own: nothing changes them.
+    whole: Units,
 }
 
 impl ChunkRewriter {
+    /// Reads the chunks of the log of `history`, within the memory of `options`. How they are compressed does not matter:
+    /// chunks stay as they are.
+    pub fn open(repo: &Arc<Repo>, history: &History, options: WriterOptions) -> Result<Self, RepoError> {
+        let source = ChunkSource::new(Arc::clone(repo), history, options.budget().base_bytes)?;
+        Ok(Self::new(Arc::new(source), options))
+    }
+
     /// Reads from `source`; of `options`, compression does not matter: chunks stay as they are.
     #[must_use]
     pub fn new(source: Arc<ChunkSource>, options: WriterOptions) -> Self {
@@ -48,7 +59,8 @@ impl ChunkRewriter {
             interrupt: Interrupt::default(),
             steps: Steps::default(),
             bytes_checked: 0,
-            whole: HashSet::new(),
+            bytes_to_check: 0,
+            whole: Units::default(),
         }
     }
 
@@ -80,7 +92,9 @@ impl ChunkRewriter {
     }
 
     fn feed(&self, run: &Run, pipeline: Pipeline, chunks: &[ChunkRef]) -> Result<Copied, WriteError> {
-        let mut tickets = Vec::with_capacity(chunks.len());
+        let mut moves = Vec::with_capacity(chunks.len());
+        // Chunks on their way, in order.
+        let mut tickets: VecDeque<(ChunkRef, Arc<Ticket>)> = VecDeque::new();
         let (mut plain, mut bytes_done) = (Vec::new(), 0);
         self.steps.phase("rewrite");
         for from in chunks {
@@ -99,15 +113,17 @@ impl ChunkRewriter {
                 hashes: self.hashes(&row, &plain)?,
                 ticket: Arc::clone(&ticket),
             })?;
-            tickets.push((*from, ticket));
+            tickets.push_back((*from, ticket));
+            while let Some(moved) = tickets.front().and_then(|(from, ticket)| moved(*from, ticket, run)) {
+                moves.push(moved);
+                tickets.pop_front();
+            }
         }
         let progress = pipeline.finish()?;
-        let moves =
-            tickets.into_iter().map(|(from, ticket)| Some(Move { from, to: ticket.chunk(run.no())? }));
-        Ok(Copied {
-            moves: moves.collect::<Option<_>>().ok_or(WriteError::Lost)?,
-            parts: PartCounts { index: progress.index_part, pack: progress.pack_part },
-        })
+        for (from, ticket) in tickets {
+            moves.push(moved(from, &ticket, run).ok_or(WriteError::Lost)?);
+        }
+        Ok(Copied { moves, parts: PartCounts { index: progress.index_part, pack: progress.pack_part } })
     }
 
     fn hashes(&self, row: &ChunkRow, plain: &[u8]) -> Result<Vec<PageHash>, RepoError> {
@@ -121,20 +137,29 @@ impl ChunkRewriter {
     }
 }
 
+/// Where a chunk went, once that is known.
+fn moved(from: ChunkRef, ticket: &Ticket, run: &Run) -> Option<Move> {
+    Some(Move { from, to: ticket.chunk(run.no())? })
+}
+
 impl Rewrite for ChunkRewriter {
     fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError> {
         Ok(self.source.pack(pack)?.rows().iter().map(|row| u64::from(row.sealed_len)).collect())
     }
 
+    fn expect(&mut self, bytes: u64) {
+        self.bytes_to_check = bytes;
+    }
+
     fn check(&mut self, chunks: &[ChunkRef]) -> Result<(), RepoError> {
         let mut plain = Vec::new();
         for chunk in chunks {
-            if !self.whole.contains(chunk) {
+            if self.whole.count(*chunk) == 0 {
                 self.interrupt.check()?;
                 let (row, _) = self.source.read_compressed(*chunk, &mut plain)?;
-                self.whole.insert(*chunk);
+                self.whole.insert(*chunk, 0);
                 self.bytes_checked += u64::from(row.sealed_len);
-                self.steps.bytes(self.bytes_checked, 0);
+                self.steps.bytes(self.bytes_checked, self.bytes_to_check);
             }
         }
         Ok(())

@@ -10,10 +10,14 @@ use super::{
 };
 use crate::{
     columns::{self, CHUNK_BYTES_MAX},
+    item::INLINE_PAGES_MAX,
     lock::lock,
     pack::ChunkKind,
     page_map::{LEAVES_PER_CHUNK_MAX, Leaf, encode_full, encode_leaf_chunk},
 };
+
+/// Small files are read in the order of their paths and were copied in another: for each a chunk has to be opened.
+const SMALL_LEAVES_CHUNK_BYTES: usize = 64 << 10;
 
 /// Encoded leaves on their way into a chunk.
 #[derive(Default)]
@@ -69,6 +73,7 @@ impl BackupWriter {
 
     fn seal(&self, leaf: ClosedLeaf, target: Target) -> Result<(), WriteError> {
         let (entries, sealed) = leaf.seal(self.run);
+        let pages = entries.len();
         match target {
             Target::Small(file, size_bytes) => {
                 let mut columns = Vec::with_capacity(entries.len() * 20 + 8);
@@ -86,12 +91,12 @@ impl BackupWriter {
                         let under = Some(overlay.under);
                         let mut encoded = Vec::with_capacity(overlay.patches.len() * 24 + 32);
                         Leaf::Overlay(overlay).encode(&mut encoded);
-                        LeafPlace { leaf: LeafAt::Own(self.gather_leaf(encoded)?), under }
+                        LeafPlace { leaf: LeafAt::Own(self.gather_leaf(encoded, pages)?), under }
                     }
                     Sealed::Full => {
                         let mut encoded = Vec::with_capacity(entries.len() * 20 + 32);
                         encode_full(&entries, &mut encoded);
-                        LeafPlace { leaf: LeafAt::Own(self.gather_leaf(encoded)?), under: None }
+                        LeafPlace { leaf: LeafAt::Own(self.gather_leaf(encoded, pages)?), under: None }
                     }
                 };
                 if slot.set(place).is_err() {
@@ -102,11 +107,16 @@ impl BackupWriter {
         Ok(())
     }
 
-    fn gather_leaf(&self, encoded: Vec<u8>) -> Result<Pending, WriteError> {
+    fn gather_leaf(&self, encoded: Vec<u8>, pages: usize) -> Result<Pending, WriteError> {
         const LENGTH_BYTES: usize = 3;
-        let mut gatherer = lock(&self.leaves);
+        let is_small = pages as u64 <= INLINE_PAGES_MAX;
+        let (leaves, most_bytes) = match is_small {
+            true => (&self.small_leaves, SMALL_LEAVES_CHUNK_BYTES),
+            false => (&self.leaves, CHUNK_BYTES_MAX),
+        };
+        let mut gatherer = lock(leaves);
         let bytes = encoded.len() + LENGTH_BYTES;
-        let full = gatherer.bytes + bytes + LENGTH_BYTES > CHUNK_BYTES_MAX
+        let full = gatherer.bytes + bytes + LENGTH_BYTES > most_bytes
             || gatherer.leaves.len() == LEAVES_PER_CHUNK_MAX as usize;
         if full {
             self.submit_leaves(&mut gatherer)?;

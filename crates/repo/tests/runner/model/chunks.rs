@@ -112,6 +112,8 @@ pub(crate) struct ModelRewrite<'a> {
 }
 
 impl Rewrite for ModelRewrite<'_> {
+    fn expect(&mut self, _: u64) {}
+
     fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError> {
         Ok(read_pack(&**self.repo.store(), self.log, pack)?.iter().map(|_| 100).collect())
     }

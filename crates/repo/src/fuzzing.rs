@@ -1,0 +1,402 @@
+//! Ways in for the fuzzer: what it makes up is sealed, hashed, signed and put in its place, so that it gets past the
+//! seals to what lies behind them. Not part of the product; compiled for the fuzzer and for a test of itself only.
+
+use std::sync::Arc;
+
+use holdfast_formats::PageSize;
+use holdfast_pipe::{Codec, PageHash};
+
+use crate::{
+    RepoError,
+    check::{CheckOptions, check},
+    columns::{PageEntry, StoredPage},
+    history::History,
+    index::{self, IndexedPack},
+    item::{FileRole, Item, ItemMap, ItemPath, ItemType, RootEntry, encode_roots},
+    keys::Protection,
+    manifest::RootPlace,
+    names::{ChunkRef, Kind, LogName, PackId, RunNo},
+    object::{HEADER_BYTES, ObjectKind, Place, RunSecrets, seal_object},
+    outcome::{self, Intent, NO_OUTCOME, ObjectHash, OutcomeType, PublicPart, object_hash},
+    pack::{ChunkKind, ChunkRow, Directory, Trailer},
+    page_map::{Leaf, LeafRef, encode_leaf_chunk},
+    reader::Backup,
+    refs::{BackupRefs, ChunkNeed, Move, NeededPack, PruneRefs},
+    repo::Repo,
+    store::{ObjectPath, mem::MemStore},
+    writer::{chunk_context, directory_context},
+};
+
+const PAGE_BYTES: usize = 1 << 10;
+const RUN: RunNo = RunNo(1);
+const PACK: PackId = PackId { run: RUN, part: 0 };
+/// Files that are longer are not read: what a lie about a size costs is bounded by what is to be restored.
+const READ_BYTES_MAX: u64 = 4 << 20;
+
+/// What of a repository the fuzzer makes up; all else fits around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// A chunk of leaves.
+    Leaves,
+    /// A chunk of the item table.
+    Items,
+    /// The roots of the item table.
+    Roots,
+    /// The manifest head.
+    Head,
+    /// The refs of the backup.
+    BackupRefs,
+    /// The index part.
+    Index,
+    /// The directory of the pack.
+    Directory,
+    /// The public part of the backup's outcome.
+    Public,
+    /// The refs of a prune after it.
+    PruneRefs,
+    /// The public part of the prune's outcome.
+    PrunePublic,
+    /// The lease of a run after both.
+    Lease,
+    /// The whole outcome, as it is stored.
+    Outcome,
+    /// The whole refs object, as it is stored.
+    RefsObject,
+    /// The whole pack, as it is stored.
+    Pack,
+}
+
+impl Piece {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Leaves,
+        Self::Items,
+        Self::Roots,
+        Self::Head,
+        Self::BackupRefs,
+        Self::Index,
+        Self::Directory,
+        Self::Public,
+        Self::PruneRefs,
+        Self::PrunePublic,
+        Self::Lease,
+        Self::Outcome,
+        Self::RefsObject,
+        Self::Pack,
+    ];
+}
+
+/// Pieces and what they are when nothing is made up.
+pub type Pieces = Vec<(Piece, Vec<u8>)>;
+
+/// A repository of one small backup and one prune, in which one piece is made up.
+pub struct World {
+    repo: Arc<Repo>,
+    log: LogName,
+}
+
+impl World {
+    /// An empty repository, without encryption: seals are there and fit all the same.
+    ///
+    /// # Errors
+    /// There is no randomness to make keys of.
+    pub fn new() -> Result<Self, Box<dyn std::error::Error>> {
+        let repo = Repo::init(Arc::new(MemStore::new()), &Protection::None)?;
+        Ok(Self { repo: Arc::new(repo), log: LogName { source: "db1".parse()?, kind: Kind::Physical } })
+    }
+
+    /// Reads all there is to read where `piece` is `bytes`. What is wrong is an error or a finding.
+    ///
+    /// # Errors
+    /// The world could not be made, which is no fault of what was made up.
+    pub fn read_with(&self, piece: Piece, bytes: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
+        self.make(&mut |here, honest| if here == piece { bytes.to_vec() } else { honest })?;
+        self.read();
+        Ok(())
+    }
+
+    /// Every piece as it is when nothing is made up: seeds.
+    ///
+    /// # Errors
+    /// The world could not be made.
+    pub fn honest(&self) -> Result<Pieces, Box<dyn std::error::Error>> {
+        let mut pieces = Vec::new();
+        self.make(&mut |piece, honest| {
+            pieces.push((piece, honest.clone()));
+            honest
+        })?;
+        Ok(pieces)
+    }
+
+    /// Whether everything reads, and nothing is wrong with it.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let report = check(&self.repo, &self.log, CheckOptions { read_data: Some(1.0), ..options() });
+        report
+            .is_ok_and(|report| report.findings.is_empty() && report.backups == 1 && report.items_walked > 0)
+    }
+
+    fn read(&self) {
+        let mut history = History::read(&self.repo, &self.log);
+        if history.is_err() {
+            history = History::salvage(&self.repo, &self.log, &mut |_, _| {});
+        }
+        let Ok(history) = history else { return };
+        let _ = check(&self.repo, &self.log, CheckOptions { read_data: Some(1.0), ..options() });
+        for outcome in history.standing() {
+            let Ok(backup) = Backup::open(&self.repo, &history, outcome.run) else { continue };
+            for item in backup.items().map_while(Result::ok) {
+                let _ = backup.find(&item.path);
+                if item.size_bytes <= READ_BYTES_MAX {
+                    let _ = backup.read_file(&item, &mut |_| Ok::<_, RepoError>(()));
+                }
+            }
+        }
+    }
+
+    fn make(
+        &self,
+        chosen: &mut dyn FnMut(Piece, Vec<u8>) -> Vec<u8>,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        self.clear()?;
+        let (log, hash_key) = (&self.log, self.repo.hash_key()?);
+        let page_size = PageSize::from_bytes(PAGE_BYTES as u32).ok_or("page size")?;
+
+        let pages: Vec<u8> = (0..6 * PAGE_BYTES).map(|at| (at / PAGE_BYTES + 1) as u8).collect();
+        let hashes: Vec<PageHash> = pages.chunks(PAGE_BYTES).map(|page| hash_key.hash(page)).collect();
+        let at = |ordinal| ChunkRef { pack: PACK, ordinal };
+        let stored =
+            |slot: u32| PageEntry::Stored(StoredPage { hash: hashes[slot as usize], chunk: at(0), slot });
+
+        let mut entries = vec![PageEntry::Zero; 70];
+        entries[0] = stored(0);
+        entries[69] = stored(1);
+        let mut leaf = Vec::new();
+        Leaf::Full(entries).encode(&mut leaf);
+        let leaves = chosen(Piece::Leaves, encode_leaf_chunk(&[leaf]));
+        let leaf_ref = LeafRef { chunk: at(1), hash: hash_key.hash(&leaves), slot: 0 };
+
+        let item = |path: &str, pages: u64, map| -> Result<Item, Box<dyn std::error::Error>> {
+            Ok(Item {
+                path: ItemPath::new(path)?,
+                item_type: ItemType::File,
+                role: FileRole::Tablespace,
+                mode: 0o660,
+                size_bytes: pages * PAGE_BYTES as u64,
+                page_size,
+                tablespace: None,
+                outside: None,
+                map,
+            })
+        };
+        let inline = ItemMap::Inline(vec![stored(2), PageEntry::Hole, PageEntry::Zero, stored(3)]);
+        let mut items = Vec::new();
+        item("db/a.ibd", 4, inline)?.encode(&mut items);
+        item("db/b.ibd", 70, ItemMap::Leaves(vec![leaf_ref]))?.encode(&mut items);
+        let items = chosen(Piece::Items, items);
+
+        let root = RootEntry {
+            first_path: ItemPath::new("db/a.ibd")?,
+            item_count: 2,
+            hash: hash_key.hash(&items),
+            chunk: at(2),
+        };
+        let roots = encode_roots(&[root]).pop().ok_or("roots")?.1;
+        let roots = chosen(Piece::Roots, roots);
+
+        let chunks = [
+            (ChunkKind::Pages(page_size), pages, 6),
+            (ChunkKind::Leaves, leaves, 1),
+            (ChunkKind::Items, items, 2),
+            (ChunkKind::Roots, roots.clone(), 1),
+        ];
+        let secrets = self.repo.draw_secrets(log, RUN)?;
+        let (pack, rows) = pack(&secrets, &chunks, hashes, chosen);
+        let pack = chosen(Piece::Pack, pack);
+        self.put(&log.pack(PACK), &pack)?;
+
+        let size_bytes = pack.len() as u64;
+        let index = index::encode(&[IndexedPack { part: 0, size_bytes, rows: rows.clone() }]);
+        let index = chosen(Piece::Index, index);
+        self.put(&log.index(RUN, 0), &secrets.seal_index(0, &index)?)?;
+
+        let needed = [4, 1, 2, 1];
+        let needs = rows.iter().zip(needed);
+        let refs = BackupRefs {
+            packs: vec![NeededPack {
+                pack: PACK,
+                size_bytes,
+                chunks: needs.map(|(row, needed)| ChunkNeed { units: row.unit_count, needed }).collect(),
+            }],
+        };
+        let refs = self.put_refs(RUN, &chosen(Piece::BackupRefs, refs.encode()), chosen)?;
+
+        let place = RootPlace::new(at(3), hash_key.hash(&roots));
+        let head = serde_json::json!({
+            "schema": 1, "run": RUN.0, "source": "db1", "kind": "physical", "method": "physical",
+            "started_at": "2026-11-21T01:00:00Z", "finished_at": "2026-11-21T01:10:00Z",
+            "server": {"flavor": "mysql"}, "position": {"precision": "exact", "gtid": "a:1-5"},
+            "totals": {"items": 2}, "roots": [place], "flags": ["new-identity"],
+        });
+        let head = chosen(Piece::Head, serde_json::to_vec(&head)?);
+        let public = self.public(RUN, OutcomeType::Backup, NO_OUTCOME, Some(refs))?;
+        let public = chosen(Piece::Public, serde_json::to_vec(&public)?);
+        let bytes = chosen(Piece::Outcome, outcome::encode_raw(&self.repo, log, RUN, &public, Some(&head))?);
+        self.put(&log.outcome(RUN), &bytes)?;
+
+        let prune = RunNo(RUN.0 + 1);
+        let to = ChunkRef { pack: PackId { run: prune, part: 0 }, ordinal: 0 };
+        let dead = PackId { part: 9, ..PACK };
+        let from = ChunkRef { pack: dead, ordinal: 3 };
+        let refs = PruneRefs { dead: vec![dead], moves: vec![Move { from, to }] };
+        let refs = self.put_refs(prune, &chosen(Piece::PruneRefs, refs.encode()), &mut |_, honest| honest)?;
+        let public = self.public(prune, OutcomeType::Prune, object_hash(&bytes), Some(refs))?;
+        let public = chosen(Piece::PrunePublic, serde_json::to_vec(&public)?);
+        self.put(&log.outcome(prune), &outcome::encode_raw(&self.repo, log, prune, &public, None)?)?;
+
+        let lease = br#"{"token":"000102030405060708090a0b0c0d0e0f","intent":"backup"}"#.to_vec();
+        self.put(&log.lease(RunNo(prune.0 + 1), 0), &chosen(Piece::Lease, lease))?;
+        Ok(())
+    }
+
+    fn public(
+        &self,
+        run: RunNo,
+        outcome_type: OutcomeType,
+        previous: ObjectHash,
+        refs: Option<ObjectHash>,
+    ) -> Result<PublicPart, Box<dyn std::error::Error>> {
+        let is_backup = outcome_type == OutcomeType::Backup;
+        Ok(PublicPart {
+            run: run.0,
+            outcome_type,
+            intent: Some(if is_backup { Intent::Backup } else { Intent::Prune }),
+            at: "2026-11-21T01:10:00Z".parse()?,
+            host: "here".to_owned(),
+            previous,
+            refs,
+            index_parts: u32::from(is_backup),
+            pack_parts: u32::from(is_backup),
+            dropped: Vec::new(),
+            why: String::new(),
+        })
+    }
+
+    fn put_refs(
+        &self,
+        run: RunNo,
+        plain: &[u8],
+        chosen: &mut dyn FnMut(Piece, Vec<u8>) -> Vec<u8>,
+    ) -> Result<ObjectHash, RepoError> {
+        let place = Place { log: &self.log, kind: ObjectKind::Refs, run, part: 0 };
+        let object = chosen(Piece::RefsObject, seal_object(self.repo.keys(), &place, plain)?);
+        self.put(&place.path(), &object)?;
+        Ok(object_hash(&object))
+    }
+
+    fn put(&self, path: &ObjectPath, bytes: &[u8]) -> Result<(), RepoError> {
+        self.repo.store().create_if_absent(path, bytes)?;
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<(), RepoError> {
+        let mut paths = Vec::new();
+        self.repo.store().list("sources/", &mut |info| {
+            paths.push(info.path);
+            true
+        })?;
+        Ok(self.repo.store().delete(&paths)?)
+    }
+}
+
+fn options() -> CheckOptions {
+    CheckOptions { threads: 1, ..CheckOptions::default() }
+}
+
+/// A pack of these chunks, and its rows.
+fn pack(
+    secrets: &RunSecrets,
+    chunks: &[(ChunkKind, Vec<u8>, u32)],
+    hashes: Vec<PageHash>,
+    chosen: &mut dyn FnMut(Piece, Vec<u8>) -> Vec<u8>,
+) -> (Vec<u8>, Vec<ChunkRow>) {
+    let mut pack = secrets.pack_header(0).to_vec();
+    debug_assert_eq!(pack.len(), HEADER_BYTES);
+    let key = secrets.pack_key(0);
+    let mut rows = Vec::new();
+    for (ordinal, (kind, plain, unit_count)) in (0..).zip(chunks) {
+        let mut row = ChunkRow {
+            kind: *kind,
+            codec: Codec::None,
+            plain_len: plain.len() as u32,
+            sealed_len: 0,
+            unit_count: *unit_count,
+        };
+        let mut sealed = plain.clone();
+        key.seal(chunk_context(&row, ordinal), &mut sealed);
+        row.sealed_len = sealed.len() as u32;
+        pack.extend_from_slice(&sealed);
+        rows.push(row);
+    }
+    let directory = Directory { rows: rows.clone(), hashes };
+    let plain = chosen(Piece::Directory, directory.encode());
+    let mut sealed = plain.clone();
+    key.seal(directory_context(plain.len() as u32), &mut sealed);
+    let trailer =
+        Trailer { offset: pack.len() as u64, sealed_len: sealed.len() as u32, plain_len: plain.len() as u32 };
+    pack.extend_from_slice(&sealed);
+    pack.extend_from_slice(&trailer.encode());
+    (pack, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What fits around the made up piece is right; and a piece that is cut anywhere is refused, not believed.
+    #[test]
+    fn the_honest_world_is_sound_and_no_piece_can_be_cut() {
+        let world = World::new().unwrap();
+        let pieces = world.honest().unwrap();
+        assert!(world.is_sound());
+        for (piece, bytes) in pieces {
+            world.read_with(piece, &bytes).unwrap();
+            assert!(world.is_sound() || piece == Piece::Pack || piece == Piece::Outcome, "{piece:?}");
+            for cut in (0..bytes.len()).step_by(31) {
+                world.read_with(piece, &bytes[..cut]).unwrap();
+                assert!(!world.is_sound() || piece == Piece::Lease, "{piece:?} cut at {cut}");
+            }
+        }
+    }
+
+    /// Not a test: writes the pieces of the honest world as seeds, below the directory that the environment names.
+    #[test]
+    #[ignore = "writes fuzz/corpus"]
+    fn write_seeds() {
+        let dir = std::path::PathBuf::from(std::env::var_os("HOLDFAST_FUZZ_SEEDS").unwrap());
+        let write = |target: &str, name: String, parts: &[&[u8]]| {
+            let dir = dir.join(target);
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join(name), parts.concat()).unwrap();
+        };
+        let pieces = World::new().unwrap().honest().unwrap();
+        let pack_bytes = pieces.iter().find(|(piece, _)| *piece == Piece::Pack).unwrap().1.len() as u64;
+        for (number, piece) in (0_u8..).zip(Piece::ALL) {
+            let bytes = &pieces.iter().find(|(of, _)| *of == piece).unwrap().1;
+            let name = format!("{piece:?}").to_lowercase();
+            write("repo_world", name.clone(), &[&[number], bytes]);
+            let (target, front) = match piece {
+                Piece::Leaves => ("repo_leaf", vec![]),
+                Piece::Items => ("repo_items", vec![]),
+                Piece::Roots | Piece::Head => ("repo_roots", vec![]),
+                Piece::Index => ("repo_index", vec![]),
+                Piece::Directory => ("repo_directory", pack_bytes.to_le_bytes().to_vec()),
+                Piece::BackupRefs | Piece::PruneRefs => ("repo_refs", 2_u64.to_le_bytes().to_vec()),
+                _ => continue,
+            };
+            write(target, name, &[&front, bytes]);
+        }
+        let leaf = crate::page_map::split_leaf_chunk(&pieces[0].1).unwrap()[0].to_vec();
+        write("repo_leaf", "full".to_owned(), &[&leaf]);
+    }
+}
