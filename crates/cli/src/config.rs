@@ -110,6 +110,25 @@ mod tests {
         assert_eq!((config.retention.keep_daily, config.retention.keep_weekly), (Some(7), None));
     }
 
+    /// Whatever stands in the place of a value, or is missing at the end, is an error or a configuration.
+    #[test]
+    fn nonsense_never_panics() {
+        let text = "[source]\nhost = \"h\"\npath-map = [\"/a=/b\"]\n[resources]\nmemory = \"512M\"\ncompress = \"zstd:3\"\n\
+                    lock-max = \"1s\"\nmax-rewrite = \"5%\"\nspool-max = \"1G\"\n[retention]\nkeep-daily = 7\nkeep-within = \"3d\"\n";
+        for cut in 0..=text.len() {
+            let _ = toml::from_str::<Config>(&text[..cut]);
+        }
+        let values =
+            ["-1", "1e999", "\"\"", "\"99999999999999999999G\"", "\"\u{1f4a3}%\"", "[[]]", "nan", "\"=\""];
+        for (number, value) in (0..12).flat_map(|number| values.map(|value| (number, value))) {
+            let line = text.lines().enumerate().map(|(at, line)| match line.split_once(" = ") {
+                Some((key, _)) if at == number => format!("{key} = {value}"),
+                _ => line.to_owned(),
+            });
+            let _ = toml::from_str::<Config>(&line.collect::<Vec<_>>().join("\n"));
+        }
+    }
+
     #[test]
     fn a_misspelt_option_is_an_error() {
         assert!(toml::from_str::<Config>("[resources]\nparalel = 4").is_err());

@@ -39,10 +39,15 @@ pub fn control_uuid(file: &[u8]) -> Option<Uuid> {
 pub fn control_with_newest_log(file: &[u8], has_log: impl Fn(u32) -> bool) -> Option<Vec<u8>> {
     const MADE_BYTES_AT: usize = 20;
     const REST_BYTES_AT: usize = 22;
+    const MADE_BYTES_MIN: usize = REST_BYTES_AT + 2;
     const LOG_AT: usize = 4 + 7;
 
     let u16_at = |at: usize| Some(usize::from(u16::from_le_bytes(*file.get(at..)?.first_chunk()?)));
     let (made_bytes, rest_bytes) = (u16_at(MADE_BYTES_AT)?, u16_at(REST_BYTES_AT)?);
+    // The second part must not lie over the first, which stays as it is.
+    if made_bytes < MADE_BYTES_MIN {
+        return None;
+    }
     let mut changed = file.starts_with(CONTROL_MAGIC).then(|| file.get(..made_bytes + rest_bytes))??.to_vec();
     let rest = changed.get_mut(made_bytes..)?;
     let (crc, content) = rest.split_first_chunk_mut::<4>()?;
@@ -308,6 +313,17 @@ mod tests {
         let mut torn = first.clone();
         torn[40] ^= 1;
         assert_eq!(control_with_newest_log(&torn, |_| false), None);
+    }
+
+    /// Found by the fuzzer: a second part that begins within the first one was given a checksum in the place of the
+    /// server's uuid.
+    #[test]
+    fn the_parts_of_a_control_file_do_not_overlap() {
+        const MADE_BYTES: usize = 13;
+        let mut file = [&b"\xfe\xfe\x0c\x01"[..], &[7; 16], &[MADE_BYTES as u8, 0, 30, 0], &[0; 40]].concat();
+        let crc = crc32fast::hash(&file[MADE_BYTES + 4..MADE_BYTES + 30]).to_le_bytes();
+        file[MADE_BYTES..MADE_BYTES + 4].copy_from_slice(&crc);
+        assert_eq!(control_with_newest_log(&file, |_| false), None);
     }
 
     proptest! {

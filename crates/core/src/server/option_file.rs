@@ -4,7 +4,8 @@
 //! compared with dashes for underscores and without a `loose-` prefix.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -139,10 +140,13 @@ impl Reader<'_> {
             self.found.ignored.push(path.to_owned());
             return Ok(());
         }
-        if meta.len() > FILE_SIZE_MAX {
+        // What is no regular file (a pipe from a command, say) does not tell its size before.
+        let mut bytes = Vec::new();
+        let opened = fs::File::open(path).map_err(read_error)?;
+        opened.take(FILE_SIZE_MAX + 1).read_to_end(&mut bytes).map_err(read_error)?;
+        if bytes.len() as u64 > FILE_SIZE_MAX {
             return Err(read_error(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 MiB")));
         }
-        let bytes = fs::read(path).map_err(read_error)?;
         self.text(path, &bytes, depth)
     }
 
@@ -289,6 +293,23 @@ mod tests {
         let mut reader = Reader { groups: &CLIENT_GROUPS, found: OptionFile::default() };
         reader.text(Path::new("my.cnf"), text.as_bytes(), 0)?;
         Ok(reader.found)
+    }
+
+    /// What has no end is not read to it.
+    #[test]
+    fn a_device_is_no_option_file() {
+        let error = OptionFile::read(Path::new("/dev/zero"), &CLIENT_GROUPS).unwrap_err();
+        assert!(std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("1 MiB")));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_gives_an_answer(lines in proptest::collection::vec("(\\[client\\]|[a-z_-]{0,9} ?=? ?.{0,20}|.{0,30})", 0..20)) {
+            let text = lines.join("\n").replace('!', "");
+            if let Ok(options) = parse(&text) {
+                let _: Vec<_> = options.keys().map(|key| options.get(key)).collect();
+            }
+        }
     }
 
     /// Every spelling of one option that the tools accept gives the same key and value.

@@ -1,22 +1,19 @@
 //! A server that is not there: its pages are made up when they are asked for, and none is zero or like another.
 
 use std::{
-    path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
 
 use holdfast_core::{
     Cancel, Listener, Result,
-    physical::{CapturedRedo, Position, Precision, REDO_ITEM},
-    server::{
-        ServerFacts, ServerVersion,
-        facts::{Capabilities, EncryptionFacts, Identity, InnodbFacts, Paths, ReplicaFacts, SqlFacts},
-    },
+    physical::{CapturedRedo, REDO_ITEM},
+    server::{ServerFacts, ServerVersion, facts::Capabilities},
     source::{CaptureStats, Captured, FileId, FileSpec, Pages, Role, Sink, Source},
 };
 use holdfast_formats::{PageSize, SpaceId, checksum};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 const PAGE_BYTES: u64 = 16 << 10;
 /// As much as the copy of a real server gives at once.
@@ -123,13 +120,9 @@ impl Source for FakeServer {
         })?;
         let (redo, bytes) = redo();
         send_redo(sink, &bytes)?;
-        let position = Position {
-            precision: Precision::Exact,
-            lsn: redo.stop_lsn().0,
-            binlog: None,
-            gtid: None,
-            replica_of: Vec::new(),
-        };
+        let position =
+            json!({ "precision": "exact", "lsn": redo.stop_lsn().0, "binlog": null, "gtid": null });
+        let position = serde_json::from_value(position).unwrap();
         Ok(Captured { facts: facts(), redo, position, stats: CaptureStats::default() })
     }
 }
@@ -174,71 +167,44 @@ fn redo() -> (CapturedRedo, Vec<u8>) {
     (redo, bytes)
 }
 
+/// As a manifest has them, so that what later manifests have besides need not be said.
 fn facts() -> ServerFacts {
-    ServerFacts {
-        version: ServerVersion::parse("10.11.19-MariaDB").unwrap(),
-        vendor: String::new(),
-        identity: Identity {
-            server_uuid: None,
-            server_uid: None,
-            aria_uuid: None,
-            server_id: 1,
-            hostname: "nowhere".into(),
-            port: 3306,
-            socket: PathBuf::new(),
+    let facts = json!({
+        "version": ServerVersion::parse("10.11.19-MariaDB").unwrap(),
+        "vendor": "",
+        "identity": {
+            "server_uuid": null, "server_uid": null, "aria_uuid": null, "server_id": 1, "hostname": "nowhere",
+            "port": 3306, "socket": "",
         },
-        paths: Paths {
-            datadir: "/var/lib/mysql".into(),
-            basedir: "/usr".into(),
-            plugin_dir: "/usr/lib/mysql/plugin".into(),
-            lc_messages_dir: None,
-            character_sets_dir: "/usr/share/mysql/charsets".into(),
-            tmpdir: "/tmp".into(),
-            pid_file: None,
-            log_error: None,
-            general_log: None,
-            slow_log: None,
+        "paths": {
+            "datadir": "/var/lib/mysql", "basedir": "/usr", "plugin_dir": "/usr/lib/mysql/plugin",
+            "lc_messages_dir": null, "character_sets_dir": "/usr/share/mysql/charsets", "tmpdir": "/tmp",
+            "pid_file": null, "log_error": null, "general_log": null, "slow_log": null,
         },
-        innodb: InnodbFacts {
-            page_size: PAGE_BYTES as u32,
-            data_file_path: format!("{}:12M:autoextend", FakeServer::path(0)),
-            data_home_dir: None,
-            undo_directory: None,
-            undo_tablespaces: Some(0),
-            log_group_home_dir: None,
-            directories: Vec::new(),
-            doublewrite_dir: None,
-            temp_tablespaces_dir: None,
-            temp_data_file_path: "ibtmp1:12M:autoextend".into(),
-            buffer_pool_filename: None,
-            flush_method: "O_DIRECT".into(),
-            checksum_algorithm: "full_crc32".into(),
-            redo_size: 96 << 20,
-            flush_log_at_trx_commit: 1,
-            force_recovery: 0,
+        "innodb": {
+            "page_size": PAGE_BYTES, "data_file_path": format!("{}:12M:autoextend", FakeServer::path(0)),
+            "data_home_dir": null, "undo_directory": null, "undo_tablespaces": 0, "log_group_home_dir": null,
+            "directories": [], "doublewrite_dir": null, "temp_tablespaces_dir": null,
+            "temp_data_file_path": "ibtmp1:12M:autoextend", "buffer_pool_filename": null,
+            "flush_method": "O_DIRECT", "checksum_algorithm": "full_crc32", "redo_size": 96 << 20,
+            "flush_log_at_trx_commit": 1, "force_recovery": 0,
         },
-        aria: None,
-        binlog: None,
-        replica: ReplicaFacts {
-            relay_log_basename: None,
-            relay_log_index: None,
-            parallel_workers: 0,
-            preserve_commit_order: true,
+        "aria": null,
+        "binlog": null,
+        "replica": {
+            "relay_log_basename": null, "relay_log_index": null, "parallel_workers": 0,
+            "preserve_commit_order": true,
         },
-        encryption: EncryptionFacts { redo: false, undo: false, key_providers: Vec::new(), key_file: None },
-        sql: SqlFacts {
-            lower_case_table_names: 0,
-            sql_mode: String::new(),
-            character_set_server: "utf8mb4".into(),
-            collation_server: "utf8mb4_general_ci".into(),
-            explicit_defaults_for_timestamp: None,
-            system_time_zone: None,
-            default_storage_engine: "InnoDB".into(),
-            performance_schema: false,
-            myisam_use_mmap: false,
+        "encryption": { "redo": false, "undo": false, "key_providers": [], "key_file": null },
+        "sql": {
+            "lower_case_table_names": 0, "sql_mode": "", "character_set_server": "utf8mb4",
+            "collation_server": "utf8mb4_general_ci", "explicit_defaults_for_timestamp": null,
+            "system_time_zone": null, "default_storage_engine": "InnoDB", "performance_schema": false,
+            "myisam_use_mmap": false,
         },
-        plugins: Vec::new(),
-        components: Vec::new(),
-        capabilities: Capabilities::default(),
-    }
+        "plugins": [],
+        "components": [],
+        "capabilities": Capabilities::default(),
+    });
+    serde_json::from_value(facts).unwrap()
 }
