@@ -50,7 +50,12 @@ pub(crate) struct PhysicalArgs {
     tools: Vec<String>,
 
     /// Servers
-    #[arg(long = "server", value_name = "NAMES", value_delimiter = ',', default_value = "mariadb-10.11,mysql-9.7", value_parser = server_kind)]
+    #[arg(
+        long = "server",
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "mariadb-10.11,mysql-9.7"
+    )]
     servers: Vec<ServerKind>,
 
     /// Name of the files in --out-dir [default: physical; quick with --quick]
@@ -115,12 +120,4 @@ impl Options {
         const SYSTEM_TABLESPACES_MIB: u64 = 100;
         (self.size_mib + SYSTEM_TABLESPACES_MIB) as f64 * f64::from(1 << 20) / 1e9
     }
-}
-
-fn server_kind(name: &str) -> Result<ServerKind, String> {
-    let known = ServerKind::all_kinds();
-    known
-        .into_iter()
-        .find(|kind| kind.name() == name)
-        .ok_or_else(|| format!("unknown server; known are {}", known.map(ServerKind::name).join(", ")))
 }

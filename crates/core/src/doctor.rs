@@ -8,13 +8,14 @@ use std::{
 };
 
 use holdfast_pipe::Suite;
-use holdfast_repo::{Kind, LogName, Repo, RunNo, history::History, manifest::Head};
+use holdfast_repo::{Kind, LogName, Repo, RunNo, history::History};
 use serde::Serialize;
 
 use crate::{
-    backup::{self, BackupOptions, Judge, Reached},
+    backup::{self, BackupOptions, Judge, Reached, forecast, identity},
     error::{Error, Result},
     event::{Cancel, Event, Listener},
+    physical::{DAMAGED_PAGES, read_head},
     source::options::map_path,
 };
 
@@ -140,8 +141,8 @@ fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>,
     }
     if let Some(repo) = repo {
         let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
-        findings.check(reached.is_known_as(repo, &log, options, findings));
-        findings.check(reached.has_room(repo, &log, options, findings));
+        findings.check(identity::check(repo, &log, reached.identity(), options, findings).map(drop));
+        findings.check(forecast::room(repo, &log, reached, options, findings));
     }
 }
 
@@ -192,10 +193,8 @@ fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
     let mut damaged: Vec<RunNo> = Vec::new();
     let mut newest = None;
     for outcome in history.standing() {
-        let head = Head::decode(&history.head(repo, outcome.run)?).map_err(|error| {
-            Error::failed(format!("read the manifest of {log} {}", outcome.run)).caused_by(error)
-        })?;
-        if head.flags.iter().any(|flag| flag == crate::physical::DAMAGED_PAGES) {
+        let head = read_head(repo, &history, outcome.run)?;
+        if head.flags.iter().any(|flag| flag == DAMAGED_PAGES) {
             damaged.push(outcome.run);
         }
         newest = Some((outcome.run, head.finished_at));

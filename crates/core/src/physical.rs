@@ -4,15 +4,26 @@
 //! `docs/hot-backup.md`). Backup writes them, restore lays the redo out from them.
 
 use holdfast_formats::Lsn;
+use holdfast_repo::{Repo, RunNo, history::History, manifest::Head};
 use serde::{Deserialize, Serialize};
 
-use crate::server::status::{BinlogCoordinates, ReplicaChannel};
+use crate::{
+    error::{Context, ErrorKind, Result},
+    server::status::{BinlogCoordinates, ReplicaChannel},
+};
 
 /// Path of the item that holds the captured redo; its type is *captured redo*.
 pub const REDO_ITEM: &str = "#redo";
 
 /// Flag of a backup that has pages as they were found damaged on the source.
 pub const DAMAGED_PAGES: &str = "damaged-pages";
+
+/// The head of a backup's manifest.
+pub fn read_head(repo: &Repo, history: &History, run: RunNo) -> Result<Head> {
+    let log = history.log();
+    Head::decode(&history.head(repo, run)?)
+        .context_kind(ErrorKind::Damaged, format_args!("understand the manifest of {log} {run}"))
+}
 
 /// The captured redo, as restore must know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

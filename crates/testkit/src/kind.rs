@@ -4,6 +4,7 @@ use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
@@ -75,6 +76,18 @@ impl ServerKind {
             .into_owned();
         let version = text.split(" Ver ").nth(1).and_then(|rest| rest.split([' ', '-']).next());
         Ok(version.with_context(|| format!("no version in {text:?}"))?.to_owned())
+    }
+}
+
+impl FromStr for ServerKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = ServerKind::all_kinds();
+        known
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| format!("unknown server; known are {}", known.map(ServerKind::name).join(", ")))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use holdfast_core::{Result, physical::Position, server::ServerVersion};
+use holdfast_core::{Result, physical::Position, physical::read_head, server::ServerVersion};
 use holdfast_repo::{LogName, Repo, RunNo, manifest::Head};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -154,7 +154,7 @@ fn append(
     let history = select::salvaged(context, repo, log, &mut |_, _| {})?;
     for outcome in history.standing() {
         context.cancel.check()?;
-        let head = select::head(repo, &history, outcome.run)?;
+        let head = read_head(repo, &history, outcome.run)?;
         if args.tag.as_ref().is_none_or(|tag| head.tags.contains(tag)) {
             backups.push(Listed::new(log, outcome.run, head));
         }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::{Context as _, Error, ErrorKind, Result};
+use holdfast_core::{Error, ErrorKind, Result};
 use holdfast_repo::{
-    Kind, LogName, Repo, RepoError, RunNo, SourceName, history::History, manifest::Head, outcome::OutcomeType,
+    Kind, LogName, Repo, RepoError, RunNo, SourceName, history::History, outcome::OutcomeType,
 };
 
 use super::Context;
@@ -118,13 +118,6 @@ pub(super) fn salvaged(
         each(run, error);
     })?;
     Ok(history)
-}
-
-/// What a backup says of itself.
-pub(super) fn head(repo: &Repo, history: &History, run: RunNo) -> Result<Head> {
-    let json = history.head(repo, run)?;
-    let log = history.log();
-    Head::decode(&json).context_kind(ErrorKind::Damaged, format!("understand the manifest of {log} {run}"))
 }
 
 fn not_a_backup(history: &History, run: RunNo) -> Error {

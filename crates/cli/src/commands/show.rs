@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use holdfast_core::Result;
+use holdfast_core::{Result, physical::read_head};
 use holdfast_repo::{RunNo, manifest::Head};
 use serde::Serialize;
 use serde_json::Value;
@@ -86,7 +86,7 @@ impl Render for Shown {
 pub(super) fn run(args: &ShowArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open(context)?;
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
-    let head = select::head(&repo, &chosen.history, chosen.run)?;
+    let head = read_head(&repo, &chosen.history, chosen.run)?;
     let host = chosen.history.outcome(chosen.run).map(|outcome| outcome.host.clone()).unwrap_or_default();
     let shown = Shown { id: list::id(chosen.log(), chosen.run), host, head };
     context.output.result(Exit::Done, &shown);

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_pipe::Compression;
-use holdfast_repo::{LogName, Repo, history::History, manifest::Head};
+use holdfast_repo::{LogName, Repo, history::History};
 
 use super::{
     BackupOptions,
@@ -15,6 +15,7 @@ use super::{
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::{Event, Listener},
+    physical::read_head,
 };
 
 /// Spool directories to choose from: not `/tmp`, which is often memory.
@@ -68,7 +69,7 @@ fn percent(bytes: u64, percent: u64) -> u64 {
 }
 
 /// Refuses to begin when the backup, or the redo that is captured meanwhile, cannot fit.
-pub(super) fn room(
+pub(crate) fn room(
     repo: &Repo,
     log: &LogName,
     reached: &Reached,
@@ -104,7 +105,7 @@ fn stored(repo: &Repo, log: &LogName, full: bool) -> Result<Stored> {
         return Ok(if history.adoptable().is_empty() { Stored::Nothing } else { Stored::Part });
     };
     // A forecast is not the place to fail over a damaged record.
-    let head = history.head(repo, newest).ok().and_then(|head| Head::decode(&head).ok());
+    let head = read_head(repo, &history, newest).ok();
     let added_bytes = head.filter(|head| head.base.is_some()).map(|head| head.totals.bytes_stored);
     Ok(Stored::Backup { added_bytes })
 }

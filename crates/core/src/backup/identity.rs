@@ -3,13 +3,14 @@
 //!
 //! This decides nothing about which pages are shared: they go by their hashes alone.
 
-use holdfast_repo::{LogName, Repo, history::History, manifest::Head};
+use holdfast_repo::{LogName, Repo, history::History};
 use serde::Deserialize;
 
 use super::BackupOptions;
 use crate::{
-    error::{Context, Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     event::{Event, Listener},
+    physical::read_head,
     server::facts::Identity,
 };
 
@@ -18,7 +19,7 @@ pub(super) const NEW_IDENTITY: &str = "new-identity";
 
 /// Refuses another server than the one that the newest backup of the name is of, unless the user has said that it is
 /// meant. Returns whether it is another.
-pub(super) fn check(
+pub(crate) fn check(
     repo: &Repo,
     log: &LogName,
     found: &Identity,
@@ -27,8 +28,7 @@ pub(super) fn check(
 ) -> Result<bool> {
     let history = History::read(repo, log)?;
     let Some(newest) = history.newest_backup() else { return Ok(false) };
-    let head = Head::decode(&history.head(repo, newest)?)
-        .context_kind(ErrorKind::Damaged, format_args!("understand the manifest of {log} {newest}"))?;
+    let head = read_head(repo, &history, newest)?;
     let known = head.server.get("identity").and_then(|known| Identity::deserialize(known).ok());
     let Some(known) = known.filter(|known| !is_same(known, found)) else { return Ok(false) };
     let (was, is, name) = (described(&known), described(found), &log.source);

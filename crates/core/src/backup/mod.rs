@@ -23,8 +23,8 @@ use crate::{
 };
 
 mod complete;
-mod forecast;
-mod identity;
+pub(crate) mod forecast;
+pub(crate) mod identity;
 mod reach;
 mod report;
 mod sink;

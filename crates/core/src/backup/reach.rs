@@ -9,13 +9,9 @@ use std::{
 
 use holdfast_formats::{Flavor, aria};
 use holdfast_pipe::Headroom;
-use holdfast_repo::{LogName, Repo, SourceName};
+use holdfast_repo::SourceName;
 
-use super::{
-    BackupOptions,
-    forecast::{self, spool_dir},
-    identity,
-};
+use super::{BackupOptions, forecast::spool_dir};
 use crate::{
     error::{Context, Error, Result},
     event::{Event, Listener},
@@ -163,30 +159,8 @@ impl Reached {
         &self.redo_dir
     }
 
-    /// Fails if the backups of this name are of another server.
-    pub(crate) fn is_known_as(
-        &self,
-        repo: &Repo,
-        log: &LogName,
-        options: &BackupOptions,
-        listener: &dyn Listener,
-    ) -> Result<()> {
-        identity::check(repo, log, self.identity(), options, listener).map(drop)
-    }
-
-    /// Fails if a backup surely does not fit.
-    pub(crate) fn has_room(
-        &self,
-        repo: &Repo,
-        log: &LogName,
-        options: &BackupOptions,
-        listener: &dyn Listener,
-    ) -> Result<()> {
-        forecast::room(repo, log, self, options, listener)
-    }
-
     /// Who it is.
-    pub(super) fn identity(&self) -> &Identity {
+    pub(crate) fn identity(&self) -> &Identity {
         &self.facts.identity
     }
 

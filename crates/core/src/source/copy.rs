@@ -398,6 +398,7 @@ impl CopyContext<'_> {
     ) -> Result<Option<Vec<u8>>> {
         self.counters.torn_pages.fetch_add(1, Ordering::Relaxed);
         let mut before: Option<(Vec<u8>, Instant)> = None;
+        let mut last = Vec::new();
         for read in 1..=REREADS_MAX {
             pause(read);
             self.may_go_on()?;
@@ -419,7 +420,7 @@ impl CopyContext<'_> {
                     before = Some((now, since));
                     std::thread::sleep(WRITE_MAX.saturating_sub(since.elapsed()));
                 }
-                PageState::Bad => before = None,
+                PageState::Bad => (before, last) = (None, now),
             }
         }
         // A file that was dropped meanwhile ends as it ends; it is not part of the backup.
@@ -427,13 +428,9 @@ impl CopyContext<'_> {
         if links == 0 {
             return Ok(None);
         }
-        let last = reader
-            .read_again(page.offset, page.bytes, &mut buffers.page)
-            .map_err(|error| read_failed(&entry.real, error))?;
-        if let Some(last) = &last {
-            self.damage.page(&entry.path, page.number, last, REREADS_MAX)?;
-        }
-        Ok(last)
+        let last = before.map_or(last, |(page, _)| page);
+        self.damage.page(&entry.path, page.number, &last, REREADS_MAX)?;
+        Ok(Some(last))
     }
 
     pub(super) fn vanished(&self) {

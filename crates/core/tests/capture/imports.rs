@@ -107,47 +107,6 @@ impl Listener for Imports<'_> {
     }
 }
 
-/// Does what is due while a table's file is read, when its first pages have come.
-struct MidFileSink<'a> {
-    inner: DirectorySink,
-    imports: &'a Imports<'a>,
-    done: BTreeMap<&'static str, AtomicBool>,
-}
-
-impl Sink for MidFileSink<'_> {
-    fn file_begin(&self, spec: FileSpec) -> Result<FileId> {
-        self.inner.file_begin(spec)
-    }
-    fn pages(&self, file: FileId, pages: Pages<'_>) -> Result<()> {
-        let path = self.inner.state.lock().unwrap().files[&file.0].0.path.clone();
-        let table = path.strip_prefix("imp/").and_then(|name| name.strip_suffix(".ibd")).unwrap_or("");
-        if let Some(done) = self.done.get(table)
-            && !done.swap(true, Ordering::SeqCst)
-        {
-            self.imports.at(MidFile, |name| name == table);
-        }
-        self.inner.pages(file, pages)
-    }
-    fn file_end(&self, file: FileId, size_bytes: u64) -> Result<()> {
-        self.inner.file_end(file, size_bytes)
-    }
-    fn file_renamed(&self, file: FileId, path: &str) -> Result<()> {
-        self.inner.file_renamed(file, path)
-    }
-    fn file_gone(&self, file: FileId) -> Result<()> {
-        self.inner.file_gone(file)
-    }
-    fn directory(&self, path: &str, mode: u16) -> Result<()> {
-        self.inner.directory(path, mode)
-    }
-    fn directory_gone(&self, path: &str) -> Result<()> {
-        self.inner.directory_gone(path)
-    }
-    fn is_drained(&self) -> Result<bool> {
-        self.inner.is_drained()
-    }
-}
-
 /// The statement that makes a server write a checkpoint.
 fn checkpoint_now(kind: ServerKind) -> &'static str {
     match kind.is_mariadb() {
@@ -211,18 +170,23 @@ fn imported_tables_are_whole(kind: ServerKind, options: &ServerOptions, foreign:
     }
     let dir = tempfile::tempdir().unwrap();
     let is_midfile =
-        |(_, discarded, imported): &(_, Moment, Moment)| [discarded, imported].contains(&&MidFile);
-    let sink = MidFileSink {
+        |(_, discarded, imported): &&(_, Moment, Moment)| [discarded, imported].contains(&&MidFile);
+    let done: BTreeMap<&str, AtomicBool> =
+        CASES.iter().filter(is_midfile).map(|case| (case.0, AtomicBool::new(false))).collect();
+    let sink = Watched {
         inner: DirectorySink::new(dir.path().join("staging")),
-        imports: &imports,
-        done: CASES
-            .iter()
-            .filter(|case| is_midfile(case))
-            .map(|case| (case.0, AtomicBool::new(false)))
-            .collect(),
+        // When the first pages of a table's file have come.
+        on_pages: |path: &str, _: &Pages<'_>| {
+            let table = path.strip_prefix("imp/").and_then(|name| name.strip_suffix(".ibd")).unwrap_or("");
+            if let Some(done) = done.get(table)
+                && !done.swap(true, Ordering::SeqCst)
+            {
+                imports.at(MidFile, |name| name == table);
+            }
+        },
     };
     let captured = capture_told(&source, &sink, dir.path(), &imports);
-    assert!(sink.done.values().all(|done| done.load(Ordering::SeqCst)));
+    assert!(done.values().all(|done| done.load(Ordering::SeqCst)));
     let target = dir.path().join("data");
     sink.inner.place(&target);
     lay_out_redo(&target, &captured.redo);

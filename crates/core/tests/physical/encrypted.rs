@@ -63,31 +63,10 @@ fn fails_without_keys(stage: &Stage, options: &RestoreOptions, backup: u64, miss
     fs::remove_dir_all(&options.target_dir).unwrap();
 }
 
-/// Two backups of a busy server, the second on top of the first.
-fn two_backups(stage: &Stage, seed: u64) -> [BackupReport; 2] {
-    let load = WriteLoad::start(&stage.source, 2, seed).unwrap();
-    let storm = DdlStorm::start(&stage.source, 2, seed).unwrap();
-    sleep(Duration::from_secs(2));
-    let full = stage.back_up();
-    sleep(Duration::from_secs(2));
-    let second = stage.back_up();
-    let ddl = storm.stop().unwrap();
-    let writes = load.stop().unwrap();
-    let kind = stage.source.kind();
-    println!("{kind} seed {seed}: {} transactions, {} DDL statements", writes.committed, ddl.done);
-    for backup in [&full, &second] {
-        println!("{:?} {:#?}", backup.position, backup.locks);
-    }
-    assert!(writes.committed > 50 && ddl.done > 5, "there was no load to speak of");
-    assert_eq!(second.base, Some(full.backup));
-    assert!(second.totals.bytes_reused > 0, "nothing was taken from the first backup: {:?}", second.totals);
-    [full, second]
-}
-
 fn mariadb_full_and_incremental(kind: ServerKind, seed: u64) {
     let stage = mariadb_stage(kind, 40);
     assert!(log_is_encrypted(stage.source.datadir()));
-    let [full, second] = two_backups(&stage, seed);
+    let [full, second] = stage.two_backups(seed);
     let without = RestoreOptions { prepare_options: Vec::new(), ..stage.restore_options(second.backup) };
     fails_without_keys(&stage, &without, second.backup, ["file_key_management", "--prepare-option"]);
     stage.prove(&second);
@@ -171,7 +150,7 @@ fn encrypt_tables(server: &Server) {
 #[test]
 fn encrypted_mysql_9_7_restores_to_its_position_under_writes_and_ddl() {
     let stage = mysql_stage(40);
-    let [full, second] = two_backups(&stage, 43);
+    let [full, second] = stage.two_backups(43);
     let keyring = stage.keyring.clone().unwrap();
     let keys = fs::read(&keyring).unwrap();
 

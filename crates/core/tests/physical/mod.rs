@@ -4,6 +4,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    thread::sleep,
     time::Duration,
 };
 
@@ -100,6 +101,31 @@ impl Stage {
 
     fn back_up(&self) -> BackupReport {
         backup::run(&self.repo, &self.options(), &Told, &Cancel::default()).unwrap()
+    }
+
+    /// Two backups of the busy server, the second on top of the first.
+    fn two_backups(&self, seed: u64) -> [BackupReport; 2] {
+        let load = WriteLoad::start(&self.source, 2, seed).unwrap();
+        let storm = DdlStorm::start(&self.source, 2, seed).unwrap();
+        sleep(Duration::from_secs(2));
+        let full = self.back_up();
+        sleep(Duration::from_secs(2));
+        let second = self.back_up();
+        let ddl = storm.stop().unwrap();
+        let writes = load.stop().unwrap();
+        let kind = self.source.kind();
+        println!("{kind} seed {seed}: {} transactions, {} DDL statements", writes.committed, ddl.done);
+        for backup in [&full, &second] {
+            println!("{:?} {:#?}", backup.position, backup.locks);
+        }
+        assert!(writes.committed > 50 && ddl.done > 5, "there was no load to speak of");
+        assert_eq!(second.base, Some(full.backup));
+        assert!(
+            second.totals.bytes_reused > 0,
+            "nothing was taken from the first backup: {:?}",
+            second.totals
+        );
+        [full, second]
     }
 
     fn restore_options(&self, backup: u64) -> RestoreOptions {

@@ -43,10 +43,7 @@ fn options() -> Result<Options> {
     while let Some(argument) = arguments.next() {
         let value = arguments.next().context(USAGE)?;
         match argument.as_str() {
-            "--server" => {
-                options.kind =
-                    ServerKind::all_kinds().into_iter().find(|kind| kind.name() == value).context(USAGE)?;
-            }
+            "--server" => options.kind = value.parse().map_err(anyhow::Error::msg).context(USAGE)?,
             "--size-mib" => options.size_mib = value.parse().context(USAGE)?,
             "--holdfast" => options.program = PathBuf::from(value),
             _ => bail!(USAGE),

@@ -46,10 +46,7 @@ fn options() -> Result<Options> {
     while let Some(argument) = arguments.next() {
         let value = arguments.next().context(USAGE)?;
         match argument.as_str() {
-            "--server" => {
-                options.kind =
-                    ServerKind::all_kinds().into_iter().find(|kind| kind.name() == value).context(USAGE)?;
-            }
+            "--server" => options.kind = value.parse().map_err(anyhow::Error::msg).context(USAGE)?,
             "--rounds" => options.rounds = value.parse().context(USAGE)?,
             "--first" => options.first = value.parse().context(USAGE)?,
             "--seed" => options.seed = value.parse().context(USAGE)?,
