@@ -49,6 +49,14 @@ impl Copier<'_> {
         Ok(())
     }
 
+    /// Ends the copies that are as long as their files are at the end of the capture. Once the position is known: what a
+    /// tablespace has at that position, its file had before.
+    pub fn end_what_grew(&self) -> Result<()> {
+        self.inventory
+            .unended()
+            .try_for_each(|(file, unended)| self.context.end_as_long_as_now(file, unended))
+    }
+
     /// Copies other files.
     pub fn files(&mut self, files: Vec<PlainFile>) -> Result<()> {
         let context = &self.context;

@@ -6,6 +6,7 @@
 use std::{
     io,
     os::unix::fs::MetadataExt,
+    path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
@@ -135,6 +136,17 @@ pub struct CopiedTablespace {
     /// MariaDB: whether the page 0 that was sent, or for a further file of a tablespace the one that was there at the
     /// end, says how pages are encrypted.
     pub says_encryption: bool,
+    /// Set of a file of the system tablespace.
+    pub unended: Option<Unended>,
+}
+
+/// A copy that ends when the capture ends, as long as its file is then. Recovery makes a tablespace as long as the redo
+/// tells, but MySQL's judges the system tablespace by the length that it found (verified on 9.7.4).
+#[derive(Clone, Debug)]
+pub struct Unended {
+    real: PathBuf,
+    page_size: PageSize,
+    size_bytes: u64,
 }
 
 /// What page 0 of a tablespace says of it.
@@ -245,8 +257,31 @@ impl CopyContext<'_> {
                 self.sink.pages(file, Pages { first: 0, page_size, bytes, holes: &[] })?;
             }
         }
-        self.sink.file_end(file, size)?;
-        Ok(Some(CopiedTablespace { file, key, signature, says_encryption }))
+        let unended = match role {
+            Role::System => Some(Unended { real: entry.real.clone(), page_size, size_bytes: size }),
+            _ => None,
+        };
+        if unended.is_none() {
+            self.sink.file_end(file, size)?;
+        }
+        Ok(Some(CopiedTablespace { file, key, signature, says_encryption, unended }))
+    }
+
+    /// Ends a copy of a file that may have grown. What it grew by was written after the redo that was captured began, which
+    /// makes it of pages of zeros. It may be more than the redo tells by then; InnoDB takes that for room.
+    pub(super) fn end_as_long_as_now(&self, file: FileId, unended: &Unended) -> Result<()> {
+        let Unended { real, page_size, size_bytes } = unended;
+        let now = std::fs::metadata(real).map_err(|error| read_failed(real, error))?;
+        let page_bytes = page_size.bytes() as u64;
+        let pages = (size_bytes / page_bytes)..(now.len() / page_bytes);
+        let zeros = vec![0; EXTENT_BYTES];
+        let step = EXTENT_BYTES / page_size.bytes();
+        for first in pages.clone().step_by(step) {
+            let count = usize::try_from(pages.end - first).map_or(step, |left| left.min(step));
+            let bytes = &zeros[..count * page_size.bytes()];
+            self.sink.pages(file, Pages { first, page_size: *page_size, bytes, holes: &[] })?;
+        }
+        self.sink.file_end(file, pages.end.max(pages.start) * page_bytes)
     }
 
     /// What a page 0 that is good says, which is in the buffer then; `None` while page 0 is all zeros.

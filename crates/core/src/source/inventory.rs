@@ -13,8 +13,8 @@ use std::{
 use holdfast_formats::{Flavor, Lsn, SpaceId, tablespace::Geometry};
 
 use super::{
-    Role, Sink,
-    copy::{CopiedTablespace, on_threads},
+    FileId, Role, Sink,
+    copy::{CopiedTablespace, Unended, on_threads},
     files::{Entry, FileKey, Inode, Stat, read_failed},
     plain::CopiedFile,
 };
@@ -241,6 +241,11 @@ impl Inventory {
         };
         // Only further files have no space of their own and say anything.
         says(None).any(|says| says) && says(Some(SpaceId(0))).any(|says| !says)
+    }
+
+    /// The copies that are still to be ended.
+    pub(super) fn unended(&self) -> impl Iterator<Item = (FileId, &Unended)> {
+        self.tablespaces.values().filter_map(|held| Some((held.copied.file, held.copied.unended.as_ref()?)))
     }
 
     /// Drops the copies of files, so that they are copied again if they are still there.
@@ -484,7 +489,13 @@ mod tests {
             let file = File::open(&found.entry.real).unwrap();
             let key = FileKey { space: Some(SpaceId(n)), inode: Inode::of(&file).unwrap() };
             let signature = Signature::of(&file.metadata().unwrap());
-            let copied = CopiedTablespace { file: FileId(n.into()), key, signature, says_encryption: false };
+            let copied = CopiedTablespace {
+                file: FileId(n.into()),
+                key,
+                signature,
+                says_encryption: false,
+                unended: None,
+            };
             let before = Before { captured: Lsn(1), space: None };
             inventory.add_tablespace(&Nowhere, &found.entry.path, copied, before).unwrap();
         }

@@ -46,6 +46,7 @@ use crate::server::options;
 mod definitions;
 mod encryption;
 mod engines;
+mod growth;
 mod imports;
 mod logs;
 mod places;

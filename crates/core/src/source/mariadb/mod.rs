@@ -181,6 +181,7 @@ impl Source for MariaDbSource {
         self.options.headroom.end();
         let position = capture.stop(stages, &self.connect)?;
         point("backup.locks.released");
+        capture.copier.end_what_grew()?;
 
         let mut stats = capture.stats;
         let header = follower.header().clone();

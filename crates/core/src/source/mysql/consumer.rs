@@ -17,8 +17,8 @@ use crate::{
 const HELD_BACK_MAX: f64 = 0.5;
 /// Once it has caught up, so close to the stall there is nothing to wait for.
 const HELD_BACK_NEVER: f64 = 0.8;
-/// At the start everything since the checkpoint is still to be read, and a busy disk may take its time: what counts is
-/// whether it stays like that.
+/// At the start everything since the checkpoint is still to be read, and a busy machine may take its time: what counts is
+/// whether it becomes less, or near the stall whether it stays like that.
 const HELD_BACK_FOR: Duration = Duration::from_secs(5);
 const ADVANCE_EVERY: Duration = Duration::from_millis(200);
 
@@ -38,22 +38,12 @@ pub(super) fn advance<'scope>(
         if let Err(error) = session.set_answer_timeout(RedoConsumer::SILENCE_MAX) {
             return follower.give_up(error.into());
         }
-        let mut held_since = None;
-        let mut has_caught_up = false;
+        let mut behind = Behind::default();
         while receiver.recv_timeout(ADVANCE_EVERY) == Err(RecvTimeoutError::Timeout) {
             let result = advance_once(&mut consumer, &mut session, follower).and_then(|held_bytes| {
-                if held_bytes as f64 <= capacity_bytes as f64 * HELD_BACK_MAX {
-                    held_since = None;
-                    has_caught_up = true;
-                    return Ok(());
-                }
-                let since = *held_since.get_or_insert_with(Instant::now);
-                let near_the_stall =
-                    has_caught_up && held_bytes as f64 > capacity_bytes as f64 * HELD_BACK_NEVER;
-                if since.elapsed() < HELD_BACK_FOR && !near_the_stall {
-                    Ok(())
-                } else {
-                    Err(too_far_behind(held_bytes, capacity_bytes))
+                match behind.is_hopeless(held_bytes, capacity_bytes, Instant::now()) {
+                    false => Ok(()),
+                    true => Err(too_far_behind(held_bytes, capacity_bytes)),
                 }
             });
             if let Err(error) = result {
@@ -69,6 +59,31 @@ pub(super) fn advance<'scope>(
         drop(consumer.unregister());
     });
     Advancing(sender)
+}
+
+/// Whether the copy of the redo keeps up.
+#[derive(Default)]
+struct Behind {
+    /// Since when it is too far behind without having come nearer, and how far it was then.
+    stuck: Option<(Instant, u64)>,
+    has_caught_up: bool,
+}
+
+impl Behind {
+    /// Whether to give up, now that the server holds back so much.
+    fn is_hopeless(&mut self, held_bytes: u64, capacity_bytes: u64, now: Instant) -> bool {
+        let share = held_bytes as f64 / capacity_bytes as f64;
+        if share <= HELD_BACK_MAX {
+            *self = Self { stuck: None, has_caught_up: true };
+            return false;
+        }
+        let near_the_stall = share > HELD_BACK_NEVER;
+        let (since, least_bytes) = self.stuck.get_or_insert((now, held_bytes));
+        if held_bytes < *least_bytes && !near_the_stall {
+            (*since, *least_bytes) = (now, held_bytes);
+        }
+        near_the_stall && self.has_caught_up || now.saturating_duration_since(*since) >= HELD_BACK_FOR
+    }
 }
 
 /// Tells the server what was captured; returns how many bytes of redo it holds back for us.
@@ -91,4 +106,32 @@ fn too_far_behind(held_bytes: u64, capacity_bytes: u64) -> Error {
          and does not catch up: given up before the server would have to wait"
     ))
     .hinted("raise innodb_redo_log_capacity, or take the backup when the server writes less")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: u64 = 100;
+
+    /// Whether it is given up, of what is held back second by second.
+    fn is_given_up(held: &[u64]) -> bool {
+        let mut behind = Behind::default();
+        let begun = Instant::now();
+        let mut seconds = 0..;
+        held.iter().any(|held| {
+            let now = begun + Duration::from_secs(seconds.next().unwrap_or_default());
+            behind.is_hopeless(*held, CAPACITY, now)
+        })
+    }
+
+    #[test]
+    fn a_copy_that_catches_up_is_waited_for_and_one_that_does_not_is_given_up() {
+        assert!(!is_given_up(&[79, 77, 75, 72, 70, 68, 66, 62, 55, 50, 10]));
+        assert!(!is_given_up(&[95, 90, 85, 79, 75, 49]), "the start may be near the stall");
+        assert!(!is_given_up(&[10, 60, 60, 60, 40, 60, 60, 60, 40]));
+        assert!(is_given_up(&[10, 60, 60, 61, 62, 60, 60]), "it stays where it is");
+        assert!(is_given_up(&[95, 94, 93, 92, 91, 90]), "the server waits, however slowly it becomes less");
+        assert!(is_given_up(&[10, 81]), "the server is about to wait");
+    }
 }

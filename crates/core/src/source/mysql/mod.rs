@@ -159,6 +159,7 @@ impl Source for MySqlSource {
             self.options.headroom.end();
             let position = capture.stop(&self.connect, lock)?;
             point("backup.locks.released");
+            capture.copier.end_what_grew()?;
             let stats = capture.stats;
             drop(advancing);
             Ok::<_, Error>((position, stats))
