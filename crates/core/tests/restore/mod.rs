@@ -29,6 +29,7 @@ use mysql::prelude::Queryable;
 use crate::capture::Told;
 
 mod killed;
+mod redo;
 
 fn new_repo() -> Arc<Repo> {
     Arc::new(Repo::init(Arc::new(MemStore::new()), &Protection::None).unwrap())

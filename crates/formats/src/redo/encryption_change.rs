@@ -10,11 +10,10 @@
 //! the beginning of an encryption, or zeros, at the end of a decryption. Nothing else writes so many bytes to page 0;
 //! what merely looks like it costs an extra copy.
 
-use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
+use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, on_first_page};
 use crate::{Lsn, SpaceId, be};
 
 const KIND: u8 = 30;
-const FIRST_PAGE: u8 = 0;
 /// Magic, number of the master key, the server's uuid, key and initialisation vector, checksum.
 const KEY_BYTES: u16 = 3 + 4 + 36 + 64 + 4;
 
@@ -27,12 +26,11 @@ pub struct EncryptionChangeFinder {
 impl EncryptionChangeFinder {
     /// For blocks from the one at `start` on.
     pub fn new(start: Lsn) -> EncryptionChangeFinder {
-        EncryptionChangeFinder { search: Search::new(start) }
+        EncryptionChangeFinder { search: Search::new(start, [KIND, KIND | SINGLE_RECORD, KIND]) }
     }
 
     /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
-    /// `on_find` is given the block that the record is in, or the next. Whether the tablespace exists is the caller's to
-    /// check.
+    /// `on_find` is given the block that the record begins in. Whether the tablespace exists is the caller's to check.
     pub fn feed(&mut self, blocks: &[u8], on_find: impl FnMut(SpaceId, Lsn)) -> Result<(), EncryptedBlock> {
         self.search.feed(blocks, look, on_find)
     }
@@ -44,25 +42,14 @@ impl EncryptionChangeFinder {
     }
 }
 
-/// What begins at the first of `bytes`.
-fn look(bytes: &[u8]) -> Look<SpaceId> {
-    match bytes.split_first() {
-        Some((kind, rest)) if kind & !SINGLE_RECORD == KIND => write(rest),
-        _ => Look::Nothing,
-    }
-}
-
-fn write(bytes: &[u8]) -> Look<SpaceId> {
-    let Some((space, bytes)) = compressed(bytes) else { return Look::Incomplete };
-    let Some((&page, bytes)) = bytes.split_first() else { return Look::Incomplete };
-    if page != FIRST_PAGE {
-        return Look::Nothing;
-    }
-    match be::u16_at(bytes, 2) {
-        None => Look::Incomplete,
-        Some(KEY_BYTES) => Look::Record(SpaceId(space)),
-        Some(_) => Look::Nothing,
-    }
+/// What begins with a byte of the kind, by what follows.
+fn look(_: u8, bytes: &[u8]) -> Look<SpaceId> {
+    on_first_page(bytes).and_then(|(space, rest)| {
+        Look::from(be::u16_at(rest, 2)).and_then(|written_bytes| match written_bytes {
+            KEY_BYTES => Look::Record(space),
+            _ => Look::Nothing,
+        })
+    })
 }
 
 #[cfg(test)]
@@ -105,8 +92,7 @@ mod tests {
         let record = record(KIND, 70_000);
         for at in 0..600 {
             let stream = [vec![0; at], record.clone(), vec![0; 40]].concat();
-            // Where its length ends.
-            let lsn = Lsn(START.0 + ((at + 1 + 3 + 4) / 496 * 512) as u64);
+            let lsn = Lsn(START.0 + (at / 496 * 512) as u64);
             assert_eq!(find(&blocks(&stream)), [(SpaceId(70_000), lsn)], "at {at}");
         }
     }

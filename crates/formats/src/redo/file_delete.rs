@@ -8,11 +8,10 @@
 //! page number 0, the length of the path in two bytes, and the path with a NUL at its end. Every byte may begin one; the
 //! path, which ends in `.ibd`, tells real records from chance. Records continue across blocks.
 
-use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
+use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, on_first_page};
 use crate::{Lsn, SpaceId, be};
 
 const KIND: u8 = 35;
-const FIRST_PAGE: u8 = 0;
 const SUFFIX: &[u8] = b".ibd\0";
 /// The server has no longer paths.
 const PATH_BYTES_MAX: usize = 4000;
@@ -26,7 +25,7 @@ pub struct FileDeleteFinder {
 impl FileDeleteFinder {
     /// For blocks from the one at `start` on.
     pub fn new(start: Lsn) -> FileDeleteFinder {
-        FileDeleteFinder { search: Search::new(start) }
+        FileDeleteFinder { search: Search::new(start, [KIND, KIND | SINGLE_RECORD, KIND]) }
     }
 
     /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
@@ -42,25 +41,21 @@ impl FileDeleteFinder {
     }
 }
 
-/// What begins at the first of `bytes`.
-fn look(bytes: &[u8]) -> Look<SpaceId> {
-    match bytes.split_first() {
-        Some((kind, rest)) if kind & !SINGLE_RECORD == KIND => deletion(rest),
-        _ => Look::Nothing,
-    }
+/// What begins with a byte of the kind, by what follows.
+fn look(_: u8, bytes: &[u8]) -> Look<SpaceId> {
+    on_first_page(bytes).and_then(|(space, rest)| {
+        let path_bytes = Look::from(be::u16_at(rest, 0).map(usize::from));
+        path_bytes
+            .and_then(|path_bytes| of_a_table(rest.get(2..).unwrap_or_default(), path_bytes))
+            .and_then(|()| Look::Record(space))
+    })
 }
 
-fn deletion(bytes: &[u8]) -> Look<SpaceId> {
-    let Some((space, bytes)) = compressed(bytes) else { return Look::Incomplete };
-    let Some((&page, bytes)) = bytes.split_first() else { return Look::Incomplete };
-    if page != FIRST_PAGE {
-        return Look::Nothing;
-    }
-    let Some(path_bytes) = be::u16_at(bytes, 0).map(usize::from) else { return Look::Incomplete };
+/// Whether a path of so many bytes is of a table's file.
+fn of_a_table(path: &[u8], path_bytes: usize) -> Look<()> {
     if path_bytes <= SUFFIX.len() || path_bytes > PATH_BYTES_MAX {
         return Look::Nothing;
     }
-    let path = bytes.get(2..).unwrap_or_default();
     let text = path.get(..path.len().min(path_bytes - 1)).unwrap_or_default();
     // What cannot become a path is not waited for. So no whole record is behind one that is: the zeros in that would have
     // ended its path.
@@ -69,7 +64,7 @@ fn deletion(bytes: &[u8]) -> Look<SpaceId> {
     }
     match path.get(..path_bytes) {
         None => Look::Incomplete,
-        Some(path) if path.ends_with(SUFFIX) => Look::Record(SpaceId(space)),
+        Some(path) if path.ends_with(SUFFIX) => Look::Record(()),
         Some(_) => Look::Nothing,
     }
 }

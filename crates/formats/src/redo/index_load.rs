@@ -15,10 +15,7 @@
 //! value includes what they took.) Listings of indexes give no such bound: ids of temporary tables, of builds that
 //! failed and of indexes that were dropped are in none.
 
-use super::{
-    mysql::BLOCK_BYTES,
-    search::{EncryptedBlock, NUMBER_BYTES_MAX, SINGLE_RECORD, compressed, records_of},
-};
+use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
 use crate::{Lsn, PageNo, SpaceId, be};
 
 const KIND: u8 = 0xBD;
@@ -26,11 +23,8 @@ const KIND: u8 = 0xBD;
 const COUNTER: [u8; 4] = [0, 7, 0, 54];
 /// MLOG_8BYTES.
 const WRITE_8_BYTES: u8 = 8;
-const RECORD_BYTES_MAX: usize = 1 + 2 * NUMBER_BYTES_MAX + 8;
 /// The pages before it belong to the tablespace itself, in every kind of tablespace.
 const FIRST_ROOT_PAGE: u32 = 3;
-/// A record that began in the block before lacks at least its last byte.
-const CARRY_BYTES_MAX: usize = RECORD_BYTES_MAX - 1;
 
 /// What looks like an index load. Whether the tablespace exists is the caller's to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,121 +44,89 @@ pub struct IndexLoad {
 pub struct IndexLoadFinder {
     /// No index has a higher id so far.
     highest_index_id: u64,
-    next_lsn: Lsn,
-    /// The end of the last block's records, from the first byte that may begin a record.
-    carry: [u8; CARRY_BYTES_MAX],
-    carry_bytes: usize,
+    search: Search,
 }
 
 impl IndexLoadFinder {
     /// For blocks from the one at `start` on, where no index had an id above `highest_index_id`.
     pub fn new(start: Lsn, highest_index_id: u64) -> IndexLoadFinder {
-        IndexLoadFinder { highest_index_id, next_lsn: start, carry: [0; CARRY_BYTES_MAX], carry_bytes: 0 }
+        let kinds = [KIND, WRITE_8_BYTES, WRITE_8_BYTES | SINGLE_RECORD];
+        IndexLoadFinder { highest_index_id, search: Search::new(start, kinds) }
     }
 
     /// The block that [`IndexLoadFinder::feed`] expects next.
     pub fn next_lsn(&self) -> Lsn {
-        self.next_lsn
+        self.search.next_lsn()
     }
 
     /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
-    pub fn feed(&mut self, blocks: &[u8], mut on_find: impl FnMut(IndexLoad)) -> Result<(), EncryptedBlock> {
-        blocks.chunks_exact(BLOCK_BYTES).try_for_each(|block| self.block(block, &mut on_find))
+    pub fn feed(&mut self, blocks: &[u8], on_find: impl FnMut(IndexLoad)) -> Result<(), EncryptedBlock> {
+        self.search.feed(blocks, look, bounded(&mut self.highest_index_id, on_find))
     }
 
     /// Searches the partly filled block that the log ends with for now, without taking it as fed: it will come again
     /// when it has grown.
-    pub fn peek(&self, block: &[u8], mut on_find: impl FnMut(IndexLoad)) -> Result<(), EncryptedBlock> {
-        self.clone().block(block, &mut on_find)
-    }
-
-    fn block(&mut self, block: &[u8], on_find: &mut impl FnMut(IndexLoad)) -> Result<(), EncryptedBlock> {
-        let Some(records) = records_of(block, self.next_lsn)? else { return Ok(()) };
-        self.records(records, on_find);
-        self.next_lsn = Lsn(self.next_lsn.0.wrapping_add(BLOCK_BYTES as u64));
-        Ok(())
-    }
-
-    fn records(&mut self, records: &[u8], on_find: &mut impl FnMut(IndexLoad)) {
-        let lsn = self.next_lsn;
-        let mut joined = [0; CARRY_BYTES_MAX + RECORD_BYTES_MAX];
-        let own_bytes = records.len().min(RECORD_BYTES_MAX);
-        joined[..self.carry_bytes].copy_from_slice(&self.carry[..self.carry_bytes]);
-        joined[self.carry_bytes..self.carry_bytes + own_bytes].copy_from_slice(&records[..own_bytes]);
-        let before = Lsn(lsn.0.wrapping_sub(BLOCK_BYTES as u64));
-        for at in 0..self.carry_bytes {
-            match self.look(&joined[at..self.carry_bytes + own_bytes], before) {
-                Found::Load(load) => on_find(load),
-                Found::Counter(id) => self.highest_index_id = self.highest_index_id.max(id),
-                Found::Nothing | Found::Incomplete => (),
-            }
-        }
-        self.carry_bytes = 0;
-        for at in 0..records.len() {
-            match self.look(&records[at..], lsn) {
-                Found::Load(load) => on_find(load),
-                Found::Counter(id) => self.highest_index_id = self.highest_index_id.max(id),
-                Found::Nothing => (),
-                Found::Incomplete => {
-                    self.carry_bytes = records.len() - at;
-                    self.carry[..self.carry_bytes].copy_from_slice(&records[at..]);
-                    return;
-                }
-            }
-        }
-    }
-
-    /// What begins at the first of `bytes`.
-    fn look(&self, bytes: &[u8], lsn: Lsn) -> Found {
-        let Some((&kind, rest)) = bytes.split_first() else { return Found::Nothing };
-        if kind & !SINGLE_RECORD == WRITE_8_BYTES {
-            return counter(rest);
-        }
-        if kind != KIND {
-            return Found::Nothing;
-        }
-        let read = || {
-            let (space, rest) = compressed(rest)?;
-            let (root, rest) = compressed(rest)?;
-            Some(IndexLoad { space: SpaceId(space), root: PageNo(root), index_id: be::u64_at(rest, 0)?, lsn })
-        };
-        match read() {
-            None => Found::Incomplete,
-            Some(load)
-                if (1..=self.highest_index_id).contains(&load.index_id) && load.root.0 >= FIRST_ROOT_PAGE =>
-            {
-                Found::Load(load)
-            }
-            Some(_) => Found::Nothing,
-        }
+    pub fn peek(&self, block: &[u8], on_find: impl FnMut(IndexLoad)) -> Result<(), EncryptedBlock> {
+        self.search.peek(block, look, bounded(&mut self.highest_index_id.clone(), on_find))
     }
 }
 
-/// The value, if `rest` is that of a write to the counter of index ids.
-fn counter(rest: &[u8]) -> Found {
-    let seen = rest.len().min(COUNTER.len());
-    if rest[..seen] != COUNTER[..seen] {
-        return Found::Nothing;
+/// Passes on what can be a load: none is of an index above the counter of ids, which is followed.
+fn bounded(highest_index_id: &mut u64, mut on_find: impl FnMut(IndexLoad)) -> impl FnMut(Found, Lsn) {
+    move |found, lsn| match found {
+        Found::Counter(id) => *highest_index_id = id.max(*highest_index_id),
+        Found::Load { space, root, index_id } => {
+            if (1..=*highest_index_id).contains(&index_id) && root.0 >= FIRST_ROOT_PAGE {
+                on_find(IndexLoad { space, root, index_id, lsn });
+            }
+        }
     }
-    let value = || {
-        let (high, low) = compressed(rest.get(COUNTER.len()..)?)?;
-        Some(u64::from(high) << 32 | u64::from(be::u32_at(low, 0)?))
-    };
-    value().map_or(Found::Incomplete, Found::Counter)
 }
 
 enum Found {
-    Load(IndexLoad),
+    Load {
+        space: SpaceId,
+        root: PageNo,
+        index_id: u64,
+    },
     /// The counter of index ids has this value from now on.
     Counter(u64),
-    Nothing,
-    Incomplete,
+}
+
+/// What begins with a byte of these kinds, by what follows.
+fn look(kind: u8, bytes: &[u8]) -> Look<Found> {
+    match kind {
+        KIND => load(bytes).into(),
+        _ => counter(bytes),
+    }
+}
+
+fn load(bytes: &[u8]) -> Option<Found> {
+    let (space, bytes) = compressed(bytes)?;
+    let (root, bytes) = compressed(bytes)?;
+    Some(Found::Load { space: SpaceId(space), root: PageNo(root), index_id: be::u64_at(bytes, 0)? })
+}
+
+/// The value, if `bytes` are those of a write to the counter of index ids.
+fn counter(bytes: &[u8]) -> Look<Found> {
+    let seen = bytes.len().min(COUNTER.len());
+    if bytes[..seen] != COUNTER[..seen] {
+        return Look::Nothing;
+    }
+    let value = || {
+        let (high, low) = compressed(bytes.get(COUNTER.len()..)?)?;
+        Some(u64::from(high) << 32 | u64::from(be::u32_at(low, 0)?))
+    };
+    Look::from(value().map(Found::Counter))
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        super::search::tests::{blocks, compress},
+        super::{
+            mysql::BLOCK_BYTES,
+            search::tests::{blocks, compress},
+        },
         *,
     };
     use proptest::prelude::*;

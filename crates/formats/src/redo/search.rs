@@ -1,7 +1,7 @@
 //! What searches for records in MySQL's redo share: the bytes of a block that are records, and compressed numbers.
 
 use super::mysql::{BLOCK_BYTES, BLOCK_HEADER_BYTES, BLOCK_TRAILER_BYTES, BlockHeader};
-use crate::{Lsn, be};
+use crate::{Lsn, SpaceId, be};
 
 /// What begins at a byte.
 pub(super) enum Look<T> {
@@ -13,9 +13,29 @@ pub(super) enum Look<T> {
     Incomplete,
 }
 
-/// Looks for records of one kind in consecutive blocks. Every byte may begin one, and records continue across blocks.
+impl<T> Look<T> {
+    /// What begins, if what is there so far does, with what follows.
+    pub(super) fn and_then<U>(self, next: impl FnOnce(T) -> Look<U>) -> Look<U> {
+        match self {
+            Look::Record(begun) => next(begun),
+            Look::Nothing => Look::Nothing,
+            Look::Incomplete => Look::Incomplete,
+        }
+    }
+}
+
+impl<T> From<Option<T>> for Look<T> {
+    /// `None`: there are too few bytes.
+    fn from(read: Option<T>) -> Look<T> {
+        read.map_or(Look::Incomplete, Look::Record)
+    }
+}
+
+/// Looks for records in consecutive blocks. Every byte may begin one, and records continue across blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
+    /// What records can begin with.
+    kinds: [u8; 3],
     next_lsn: Lsn,
     /// The end of the last block's records, from the first byte that may begin a record.
     held: Vec<u8>,
@@ -23,19 +43,41 @@ pub(super) struct Search {
 
 impl Search {
     /// For blocks from the one at `start` on.
-    pub(super) fn new(start: Lsn) -> Search {
-        Search { next_lsn: start, held: Vec::new() }
+    pub(super) fn new(start: Lsn, kinds: [u8; 3]) -> Search {
+        Search { kinds, next_lsn: start, held: Vec::new() }
+    }
+
+    /// The block that [`Search::feed`] expects next.
+    pub(super) fn next_lsn(&self) -> Lsn {
+        self.next_lsn
     }
 
     /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
-    /// `on_find` is given the block that a record ends in, too.
+    ///
+    /// `look` is given a byte that can begin a record, and what follows; `on_find`, what it made of that and the block in
+    /// which it begins, of a record that is shorter than a block.
     pub(super) fn feed<T>(
         &mut self,
         blocks: &[u8],
-        look: impl Fn(&[u8]) -> Look<T>,
+        look: impl Fn(u8, &[u8]) -> Look<T>,
         mut on_find: impl FnMut(T, Lsn),
     ) -> Result<(), EncryptedBlock> {
-        blocks.chunks_exact(BLOCK_BYTES).try_for_each(|block| self.block(block, &look, &mut on_find))
+        for block in blocks.chunks_exact(BLOCK_BYTES) {
+            let Some(records) = records_of(block, self.next_lsn)? else { continue };
+            let mut held = std::mem::take(&mut self.held);
+            if held.is_empty() {
+                let rest = self.find(records, 0, &look, &mut on_find);
+                self.held.extend_from_slice(rest);
+            } else {
+                let before_bytes = held.len();
+                held.extend_from_slice(records);
+                let rest_bytes = self.find(&held, before_bytes, &look, &mut on_find).len();
+                held.drain(..held.len() - rest_bytes);
+                self.held = held;
+            }
+            self.next_lsn = Lsn(self.next_lsn.0.wrapping_add(BLOCK_BYTES as u64));
+        }
+        Ok(())
     }
 
     /// Searches the partly filled block that the log ends with for now, without taking it as fed: it will come again
@@ -43,39 +85,50 @@ impl Search {
     pub(super) fn peek<T>(
         &self,
         block: &[u8],
-        look: impl Fn(&[u8]) -> Look<T>,
+        look: impl Fn(u8, &[u8]) -> Look<T>,
         mut on_find: impl FnMut(T, Lsn),
     ) -> Result<(), EncryptedBlock> {
-        self.clone().block(block, &look, &mut on_find)
+        let Some(records) = records_of(block, self.next_lsn)? else { return Ok(()) };
+        let bytes = [&self.held, records].concat();
+        let mut before_bytes = self.held.len();
+        let mut rest = bytes.as_slice();
+        // What may become a record, or not, hides none behind it.
+        loop {
+            let searched = rest.len();
+            rest = self.find(rest, before_bytes, &look, &mut on_find);
+            let Some(behind) = rest.get(1..) else { return Ok(()) };
+            before_bytes = before_bytes.saturating_sub(searched - behind.len());
+            rest = behind;
+        }
     }
 
-    fn block<T>(
-        &mut self,
-        block: &[u8],
-        look: &impl Fn(&[u8]) -> Look<T>,
+    /// Finds records in `bytes`, of which so many are of the block before. Returns what is from the first on that more
+    /// bytes are needed for.
+    fn find<'a, T>(
+        &self,
+        bytes: &'a [u8],
+        before_bytes: usize,
+        look: &impl Fn(u8, &[u8]) -> Look<T>,
         on_find: &mut impl FnMut(T, Lsn),
-    ) -> Result<(), EncryptedBlock> {
-        let Some(records) = records_of(block, self.next_lsn)? else { return Ok(()) };
-        self.held.extend_from_slice(records);
-        let mut searched = 0;
-        while let Some(rest) = self.held.get(searched..).filter(|rest| !rest.is_empty()) {
-            match look(rest) {
+    ) -> &'a [u8] {
+        let [one, other, third] = self.kinds;
+        for at in memchr::memchr3_iter(one, other, third, bytes) {
+            let Some((kind, following)) = bytes.get(at..).and_then(<[u8]>::split_first) else { break };
+            match look(*kind, following) {
+                Look::Record(record) if at < before_bytes => {
+                    on_find(record, Lsn(self.next_lsn.0.wrapping_sub(BLOCK_BYTES as u64)));
+                }
                 Look::Record(record) => on_find(record, self.next_lsn),
                 Look::Nothing => (),
-                Look::Incomplete => break,
+                Look::Incomplete => return &bytes[at..],
             }
-            searched += 1;
         }
-        self.held.drain(..searched);
-        self.next_lsn = Lsn(self.next_lsn.0.wrapping_add(BLOCK_BYTES as u64));
-        Ok(())
+        &[]
     }
 }
 
 /// Set in the type of a record that is alone in its mini-transaction.
 pub(super) const SINGLE_RECORD: u8 = 0x80;
-/// A compressed number has no more.
-pub(super) const NUMBER_BYTES_MAX: usize = 5;
 
 /// The search stopped at an encrypted block: without the key, nothing can be found in it, and the copy must hold the DDL
 /// lock all the time.
@@ -87,13 +140,23 @@ pub struct EncryptedBlock {
 }
 
 /// The bytes in use of the block at `lsn`, without header and trailer. `None`: shorter than a header.
-pub(super) fn records_of(block: &[u8], lsn: Lsn) -> Result<Option<&[u8]>, EncryptedBlock> {
+fn records_of(block: &[u8], lsn: Lsn) -> Result<Option<&[u8]>, EncryptedBlock> {
     let Some(header) = BlockHeader::parse(block) else { return Ok(None) };
     if header.encrypted {
         return Err(EncryptedBlock { lsn });
     }
     let end = usize::from(header.used_bytes).min(BLOCK_BYTES - BLOCK_TRAILER_BYTES).min(block.len());
     Ok(Some(block.get(BLOCK_HEADER_BYTES..end).unwrap_or_default()))
+}
+
+/// The tablespace of a record on page 0, whose kind was read, and what follows.
+pub(super) fn on_first_page(bytes: &[u8]) -> Look<(SpaceId, &[u8])> {
+    const FIRST_PAGE: u8 = 0;
+    let head = compressed(bytes).and_then(|(space, bytes)| Some((space, bytes.split_first()?)));
+    Look::from(head).and_then(|(space, (page, rest))| match *page {
+        FIRST_PAGE => Look::Record((SpaceId(space), rest)),
+        _ => Look::Nothing,
+    })
 }
 
 /// A compressed 32-bit number, and what follows it. (The forms from 0xF8 on, for numbers just below 2^32 such as the

@@ -1,0 +1,133 @@
+//! Much redo: written during one backup, in many laps of the server's log, spooled, stored, and recovered at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use holdfast_repo::store::fs::FsStore;
+use mysql::Conn;
+
+use super::*;
+
+/// `20`: GiB of redo, instead of what takes a few seconds.
+const REDO: &str = "HOLDFAST_REDO";
+const REDO_DEFAULT_BYTES: u64 = 384 << 20;
+/// Of the server's log: gone round more than once.
+const LOG_MIB: u32 = 256;
+const LOG_MIB_LONG: u32 = 1024;
+const ROWS: u32 = 8_000;
+/// Rows of one transaction.
+const STEP: u32 = 200;
+
+fn wanted_bytes() -> Option<u64> {
+    let asked = std::env::var(REDO).ok()?;
+    Some(asked.parse::<u64>().unwrap_or_else(|_| panic!("{REDO} is a number of GiB: {asked}")) << 30)
+}
+
+fn current_lsn(conn: &mut Conn, kind: ServerKind) -> u64 {
+    let name = if kind.is_mariadb() { "Innodb_lsn_current" } else { "Innodb_redo_log_current_lsn" };
+    let row: (String, u64) = conn.query_first(format!("SHOW GLOBAL STATUS LIKE '{name}'")).unwrap().unwrap();
+    row.1
+}
+
+/// Changes every second row, from `first`, over and over.
+fn rewrite(source: &Server, first: u32, ends: &AtomicBool) {
+    let mut conn = source.conn().unwrap();
+    for round in 0.. {
+        for from in (0..ROWS).step_by(STEP as usize) {
+            if ends.load(Ordering::SeqCst) {
+                return;
+            }
+            let to = from + STEP;
+            // Bytes that no redo record can abbreviate.
+            conn.query_drop(format!(
+                "UPDATE r.t SET v = REPEAT(SHA2(CONCAT(id, '-', {round}), 512), 55)
+                 WHERE id >= {from} AND id < {to} AND id % 2 = {first}"
+            ))
+            .unwrap();
+        }
+    }
+}
+
+/// Lets nothing be stopped before so much redo was written since the backup began.
+struct UntilWritten<'a> {
+    source: &'a Server,
+    begun: u64,
+    bytes: u64,
+    ends: &'a AtomicBool,
+}
+
+impl Listener for UntilWritten<'_> {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Phase { name: "stop" }) {
+            let mut conn = self.source.conn().unwrap();
+            while current_lsn(&mut conn, self.source.kind()) < self.begun + self.bytes {
+                sleep(Duration::from_millis(100));
+            }
+            self.ends.store(true, Ordering::SeqCst);
+        }
+        Told.event(event);
+    }
+}
+
+fn much_redo_is_recovered(kind: ServerKind) {
+    let asked = wanted_bytes();
+    let redo_mib = if asked.is_some() { LOG_MIB_LONG } else { LOG_MIB };
+    let bytes = asked.unwrap_or(REDO_DEFAULT_BYTES);
+    let server_options = ServerOptions { redo_mib, ..ServerOptions::default() };
+    let server_options = server_options.arg("--innodb-flush-log-at-trx-commit=2").arg("--skip-log-bin");
+    let source = Server::start(kind, server_options).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE r",
+            "CREATE TABLE r.t (id INT PRIMARY KEY, v VARCHAR(8000) CHARACTER SET latin1) ENGINE=InnoDB",
+        ])
+        .unwrap();
+    for from in (0..ROWS).step_by(STEP as usize) {
+        let rows: Vec<_> = (from..from + STEP).map(|id| format!("({id}, REPEAT('x', 7040))")).collect();
+        source.exec(format!("INSERT INTO r.t VALUES {}", rows.join(","))).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = FsStore::create(dir.path().join("repo")).unwrap();
+    let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
+    let ends = AtomicBool::new(false);
+    let backup = std::thread::scope(|scope| {
+        for first in [0, 1] {
+            let (source, ends) = (&source, &ends);
+            scope.spawn(move || rewrite(source, first, ends));
+        }
+        let begun = current_lsn(&mut source.conn().unwrap(), kind);
+        let backup_options = BackupOptions {
+            name: Some("db1".parse().unwrap()),
+            spool_dir: Some(dir.path().to_owned()),
+            redo_spool_max_bytes: bytes + bytes / 2 + (1 << 30),
+            ..BackupOptions::new(crate::server::options(&source))
+        };
+        let listener = UntilWritten { source: &source, begun, bytes, ends: &ends };
+        let backup = backup::run(&repo, &backup_options, &listener, &Cancel::default());
+        ends.store(true, Ordering::SeqCst);
+        backup.unwrap()
+    });
+    assert!(backup.capture.redo_bytes >= bytes, "{:?}", backup.capture);
+    let target = dir.path().join("target");
+    let report = restore(&repo, &backup, &options(kind, target.clone())).unwrap();
+    let prepared = report.prepared.unwrap();
+    assert_eq!(prepared.lsn, backup.position.lsn);
+    let copy = Server::attach(kind, &target, ServerOptions::default()).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+    println!(
+        "{kind}: {} MiB of redo, {} s to back up, {} s to restore, {} s of them to recover",
+        backup.capture.redo_bytes >> 20,
+        backup.total_ms / 1000,
+        report.phases.iter().map(|phase| phase.ms).sum::<u64>() / 1000,
+        prepared.ms / 1000
+    );
+}
+
+#[test]
+fn mariadb_10_11_much_redo_is_recovered() {
+    much_redo_is_recovered(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_much_redo_is_recovered() {
+    much_redo_is_recovered(ServerKind::MySql97);
+}
