@@ -41,6 +41,10 @@ what stands under this one can still be listed, checked and restored. Give expir
 const DAMAGE_HINT: &str = "\
 put the object back from a copy of the repository; other backups may be whole: \"holdfast check --read-data\" says which";
 
+/// What to do where the key at hand is not for what was asked.
+const KEY_HINT: &str =
+    "open the repository with another key (--password-file, --identity); \"holdfast key list\" shows all";
+
 /// An operation's failure.
 pub struct Error {
     kind: ErrorKind,
@@ -169,12 +173,16 @@ impl From<RepoError> for Error {
             },
             RepoError::Damaged { .. } | RepoError::History { .. } => ErrorKind::Damaged,
             RepoError::Interrupted => ErrorKind::Interrupted,
+            RepoError::NotReadable { .. } | RepoError::NotAllowed { .. } | RepoError::NotBelieved { .. } => {
+                ErrorKind::Key
+            }
             _ => ErrorKind::Failed,
         };
         let hint = match &error {
             RepoError::Store(error) => hint_of_store(&error.kind),
             RepoError::History { .. } => Some(HISTORY_HINT),
             RepoError::Damaged { .. } => Some(DAMAGE_HINT),
+            RepoError::NotReadable { .. } | RepoError::NotAllowed { .. } => Some(KEY_HINT),
             _ => None,
         };
         Self { hint: hint.map(str::to_owned), ..Self::new(kind, error.to_string()) }

@@ -2,7 +2,12 @@
 
 use thiserror::Error;
 
-use crate::{keys::Role, names::LogName, store::StoreError, wire::FormatError};
+use crate::{
+    keys::{Act, KeyId, Role},
+    names::LogName,
+    store::StoreError,
+    wire::FormatError,
+};
 
 /// A failed operation on the repository.
 #[derive(Debug, Error)]
@@ -27,7 +32,7 @@ pub enum RepoError {
         damage: Box<RepoError>,
     },
     /// What was opened lacks the private key for this kind of object.
-    #[error("{object}: a {role} key cannot read this")]
+    #[error("this key is a {role}'s: to read {object} takes an operator's")]
     NotReadable {
         /// Its name.
         object: String,
@@ -35,12 +40,22 @@ pub enum RepoError {
         role: Role,
     },
     /// The role does not allow it.
-    #[error("a {role} key may not {act}")]
+    #[error("this key is a {role}'s: {doing} takes {needs}")]
     NotAllowed {
         /// What is held.
         role: Role,
         /// What was tried.
-        act: &'static str,
+        doing: &'static str,
+        /// Whose key it takes.
+        needs: &'static str,
+    },
+    /// What the key at hand would sign is not believed (any more).
+    #[error("nothing can be added to {log} with this key: what it signs {damage}")]
+    NotBelieved {
+        /// Whose log.
+        log: LogName,
+        /// Why.
+        damage: Damage,
     },
     /// Something to be written is larger than the format allows.
     #[error("{object}: its {what} would be {size_bytes} bytes, more than the {limit_bytes} that it can be")]
@@ -63,6 +78,12 @@ pub enum RepoError {
 }
 
 impl RepoError {
+    /// What to `doing` takes that is not held.
+    #[must_use]
+    pub fn not_allowed(role: Role, act: Act, doing: &'static str) -> Self {
+        Self::NotAllowed { role, doing, needs: act.needs() }
+    }
+
     /// Damage of `object`.
     pub fn damaged(object: impl std::fmt::Display, damage: Damage) -> Self {
         Self::Damaged { object: object.to_string(), damage }
@@ -151,6 +172,24 @@ pub enum Damage {
     /// Nobody who may have signed it.
     #[error("is signed by nobody known to this repository, or its signature is wrong")]
     Signature,
+    /// Signed by a key that had been removed by then.
+    #[error("is signed by the key {key_id}, which was removed before")]
+    SignerRemoved {
+        /// Whose signature it is.
+        key_id: KeyId,
+    },
+    /// Signed by a key that is for other sources.
+    #[error("is signed by the key {key_id}, which may not sign for this source")]
+    SignerElsewhere {
+        /// Whose signature it is.
+        key_id: KeyId,
+    },
+    /// Keys have been rotated since the repository was opened, or without a share for this one.
+    #[error("is sealed with the keys of rotation {rotation}, which this key does not have (yet)")]
+    NewerKeys {
+        /// Number of the rotation.
+        rotation: u8,
+    },
     /// Signed by somebody who may not do this.
     #[error("is a {act} signed by a {role} key, which may not do that")]
     Role {

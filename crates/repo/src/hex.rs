@@ -48,6 +48,22 @@ impl<const N: usize> fmt::Debug for Hex<N> {
     }
 }
 
+impl<const N: usize> str::FromStr for Hex<N> {
+    type Err = NotHex;
+
+    fn from_str(text: &str) -> Result<Self, NotHex> {
+        from_hex(text).and_then(|bytes| bytes.try_into().ok()).map(Self).ok_or(NotHex { digits: N * 2 })
+    }
+}
+
+/// Text that is not what it should be.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("not {digits} lower-case hex digits")]
+pub struct NotHex {
+    /// How many there should be.
+    digits: usize,
+}
+
 impl<const N: usize> Serialize for Hex<N> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -70,9 +86,7 @@ impl<const N: usize> de::Visitor<'_> for HexVisitor<N> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<[u8; N], E> {
-        from_hex(text)
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or_else(|| E::custom(format!("not {} lower-case hex digits", N * 2)))
+        text.parse::<Hex<N>>().map(|hex| hex.0).map_err(E::custom)
     }
 }
 

@@ -39,7 +39,7 @@ pub mod writer;
 
 pub use error::{Damage, RepoError};
 pub use interrupt::Interrupt;
-pub use keys::{KeyError, KeyMaterial, Password, Protection};
+pub use keys::{Act, KeyError, KeyMaterial, Password, Protection, Role};
 pub use names::{ChunkRef, Folder, Kind, LogName, PackId, RunNo, SourceName};
 pub use object::{ObjectKind, Place, RunSecrets};
 pub use repo::Repo;

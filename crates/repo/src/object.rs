@@ -137,7 +137,7 @@ impl Secret {
                 let (encapsulated, wrapped) = wrap(repository, public, &secret).ok_or_else(|| {
                     RepoError::malformed(format!("keys/{}", keys.key_id()), "a public key that is none")
                 })?;
-                (secret, WrappedSecret { encapsulated, wrapped })
+                (secret, WrappedSecret { rotation: keys.rotations(), encapsulated, wrapped })
             }
         };
         Ok(Self { suite, repository, secret, wrapped })
@@ -149,6 +149,7 @@ impl Secret {
         header[4] = place.kind as u8;
         header[5] = self.suite as u8;
         header[6] = place.kind.secret() as u8;
+        header[7] = self.wrapped.rotation;
         header[8..24].copy_from_slice(&self.repository.0.0);
         header[24..32].copy_from_slice(&place.run.0.to_le_bytes());
         header[32..36].copy_from_slice(&place.part.to_le_bytes());
@@ -181,6 +182,11 @@ impl RunSecrets {
     /// Draws it.
     pub fn draw(keys: &KeyMaterial, log: &LogName, run: RunNo) -> Result<Self, RepoError> {
         Ok(Self { log: log.clone(), run, secret: Secret::draw(keys, SecretKind::Read)? })
+    }
+
+    /// By which whoever drew it opens what it seals without the private key.
+    pub(crate) fn unwrapped(&self) -> (WrappedSecret, Secret32) {
+        (self.secret.wrapped, self.secret.secret.clone())
     }
 
     /// The run.
@@ -316,13 +322,16 @@ pub(crate) fn open_frames(
 /// What a header carries besides the name of its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct WrappedSecret {
+    /// Which of the key pairs it is wrapped for.
+    pub(crate) rotation: u8,
     pub(crate) encapsulated: [u8; ENCAPSULATED_BYTES],
     pub(crate) wrapped: [u8; WRAPPED_BYTES],
 }
 
 impl WrappedSecret {
     /// Of suite `none`.
-    const NONE: Self = Self { encapsulated: [0; ENCAPSULATED_BYTES], wrapped: [0; WRAPPED_BYTES] };
+    const NONE: Self =
+        Self { rotation: 0, encapsulated: [0; ENCAPSULATED_BYTES], wrapped: [0; WRAPPED_BYTES] };
 }
 
 /// Checks that a header is of this repository and of `place`.
@@ -339,8 +348,8 @@ pub(crate) fn check_header(
     if field(header, 8) != info.repository_id.0.0 {
         return damaged(Damage::OtherRepository);
     }
-    let [kind, suite, secret, zero] = field(header, 4);
-    if (suite, secret, zero) != (info.suite as u8, place.kind.secret() as u8, 0) {
+    let [kind, suite, secret, rotation] = field(header, 4);
+    if (suite, secret) != (info.suite as u8, place.kind.secret() as u8) {
         return damaged(Damage::Malformed { what: "its header contradicts the repository" });
     }
     let run = RunNo(u64::from_le_bytes(field(header, 24)));
@@ -348,7 +357,10 @@ pub(crate) fn check_header(
     if (kind, run, part) != (place.kind as u8, place.run, place.part) {
         return damaged(Damage::Misplaced { found: format!("kind {kind} of run {run}, part {part}") });
     }
-    let wrapped = WrappedSecret { encapsulated: field(header, 36), wrapped: field(header, 68) };
+    if rotation > keys.rotations() {
+        return damaged(Damage::NewerKeys { rotation });
+    }
+    let wrapped = WrappedSecret { rotation, encapsulated: field(header, 36), wrapped: field(header, 68) };
     if info.suite == Suite::None && wrapped != WrappedSecret::NONE {
         return damaged(Damage::Malformed { what: "a wrapped secret in a repository without encryption" });
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::{Damage, RepoError},
     hex::Hex,
-    keys::Role,
+    keys::{Act, Role},
     names::{LogName, RunNo},
     object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
     repo::Repo,
@@ -61,9 +61,9 @@ impl OutcomeType {
     #[must_use]
     pub fn allowed_to(self, role: Role) -> bool {
         match (self, role) {
-            (_, Role::Operator) | (Self::Tombstone | Self::Abandoned, _) => true,
-            (Self::Backup, Role::Writer) | (Self::Expire | Self::Prune, Role::Keeper) => true,
-            (Self::Backup, Role::Keeper) | (Self::Expire | Self::Prune, Role::Writer) => false,
+            (Self::Tombstone | Self::Abandoned, _) => true,
+            (Self::Backup, role) => role.may(Act::Backup),
+            (Self::Expire | Self::Prune, role) => role.may(Act::Prune),
         }
     }
 }
@@ -154,8 +154,13 @@ pub(crate) fn encode(
     let place = Place { log, kind: ObjectKind::OutcomePublic, run: RunNo(public.run), part: 0 };
     let role = repo.keys().role();
     if !public.outcome_type.allowed_to(role) {
-        return Err(RepoError::NotAllowed { role, act: public.outcome_type.as_str() });
+        let (act, doing) = match public.outcome_type {
+            OutcomeType::Backup => (Act::Backup, "a backup"),
+            _ => (Act::Prune, "dropping and pruning"),
+        };
+        return Err(RepoError::not_allowed(role, act, doing));
     }
+    repo.require_believed(log, place.run)?;
     if let Some(head) = head {
         bounded(&place, "manifest head", head, HEAD_BYTES_MAX)?;
     }
@@ -293,8 +298,7 @@ pub(crate) fn open_head(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) ->
 fn verify<'a>(repo: &Repo, place: &Place<'_>, bytes: &'a [u8]) -> Result<(Parts<'a>, Role), RepoError> {
     let parts = split(bytes).map_err(|error| RepoError::damaged(place, Damage::Format(error)))?;
     let message = signed_message(repo, place.log, place.run, parts.before_signature);
-    match repo.keys().verify(parts.signer, &message, &parts.signature) {
-        Some(role) => Ok((parts, role)),
-        None => Err(RepoError::damaged(place, Damage::Signature)),
-    }
+    let role = repo.role_of_signer(place.log, place.run, parts.signer, &message, &parts.signature)?;
+    let role = role.map_err(|damage| RepoError::damaged(place, damage))?;
+    Ok((parts, role))
 }

@@ -1,29 +1,37 @@
 //! An opened repository: a store and the keys to it.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use holdfast_pipe::{HashKey, ObjectKey, Suite};
+use ring::signature::{ED25519, UnparsedPublicKey};
 
 use crate::{
     error::{Damage, RepoError},
-    hex::Secret32,
-    keys::{self, KeyError, KeyMaterial, Password, Protection, RepositoryInfo, wrap::unwrap},
+    hex::{Hex, Secret32},
+    keys::{
+        self, Act, KeyError, KeyId, KeyMaterial, Password, Protection, RepositoryInfo, Role, Unlock,
+        trust::Trust, wrap::unwrap,
+    },
+    lock::lock,
     names::{Kind, LogName, RunNo, SourceName},
     object::{
         HEADER_BYTES, Place, RunSecrets, SecretKind, WrappedSecret, check_header, key_from_secret,
         open_frames, seal_object, sealed_limit_bytes,
     },
-    store::{ObjectInfo, Store, read_all},
+    store::{ObjectInfo, Store, StoreError, read_all},
 };
 
 /// A store and the keys to it. Shared between threads.
 pub struct Repo {
     store: Arc<dyn Store>,
     keys: KeyMaterial,
+    trust: Mutex<Arc<Trust>>,
+    /// Signers that were not known even when the store was looked at again.
+    strangers: Mutex<HashSet<Hex<32>>>,
     /// Unwrapping is a public-key operation, and all packs of a run share one secret.
     unwrapped: Mutex<HashMap<WrappedSecret, Secret32>>,
 }
@@ -37,18 +45,101 @@ impl fmt::Debug for Repo {
 impl Repo {
     /// Makes a repository in an empty store.
     pub fn init(store: Arc<dyn Store>, protection: &Protection<'_>) -> Result<Self, KeyError> {
-        let keys = keys::init(&*store, protection)?;
-        Ok(Self::with_keys(store, keys))
+        let (keys, trust) = keys::init(&*store, protection)?;
+        Ok(Self::with_keys(store, keys, trust))
     }
 
-    /// Opens a repository; see [`keys::open`] for what is refused.
+    /// Opens a repository with the password that was given, if one was; see [`unlock`](Self::unlock).
     pub fn open(store: Arc<dyn Store>, password: Option<&Password>) -> Result<Self, KeyError> {
-        let keys = keys::open(&*store, password)?;
-        Ok(Self::with_keys(store, keys))
+        Self::unlock(store, password.map_or(Unlock::Nothing, Unlock::Password), None)
     }
 
-    fn with_keys(store: Arc<dyn Store>, keys: KeyMaterial) -> Self {
-        Self { store, keys, unwrapped: Mutex::default() }
+    /// Opens a repository: with any of its keys, or with the one that is named.
+    ///
+    /// A password that is given is insisted on: a repository without encryption is refused then, because whoever can
+    /// write the store could have put it in the place of an encrypted one.
+    pub fn unlock(store: Arc<dyn Store>, unlock: Unlock<'_>, only: Option<KeyId>) -> Result<Self, KeyError> {
+        let (keys, trust) = keys::open(&*store, unlock, only)?;
+        Ok(Self::with_keys(store, keys, trust))
+    }
+
+    fn with_keys(store: Arc<dyn Store>, keys: KeyMaterial, trust: Trust) -> Self {
+        let trust = Mutex::new(Arc::new(trust));
+        Self { store, keys, trust, strangers: Mutex::default(), unwrapped: Mutex::default() }
+    }
+
+    /// That the key at hand is enough for `act`; `doing` names it for the error: "a restore".
+    pub fn require(&self, act: Act, doing: &'static str) -> Result<(), RepoError> {
+        match self.keys.role().may(act) {
+            true => Ok(()),
+            false => Err(RepoError::not_allowed(self.keys.role(), act, doing)),
+        }
+    }
+
+    /// Whether the key at hand reads what is in backups.
+    #[must_use]
+    pub fn can_read(&self) -> bool {
+        self.keys.role().may(Act::Read)
+    }
+
+    /// Whose signatures are believed, as of now.
+    pub(crate) fn look_again(&self) -> Result<Arc<Trust>, StoreError> {
+        let trust = Arc::new(keys::look(&*self.store, &self.keys)?);
+        *lock(&self.trust) = Arc::clone(&trust);
+        Ok(trust)
+    }
+
+    /// Records about keys that cannot be believed and count for nothing, and what is wrong with them.
+    #[must_use]
+    pub fn key_problems(&self) -> Vec<(String, Damage)> {
+        let trust = Arc::clone(&lock(&self.trust));
+        let rotation = self.keys.rotation_problem().map(|(path, damage)| (path.to_string(), damage.clone()));
+        trust.problems().iter().cloned().chain(rotation).collect()
+    }
+
+    /// The first of them that keeps everybody from writing.
+    pub(crate) fn blocking(&self, trust: &Trust) -> Option<(String, Damage)> {
+        let rotation =
+            || self.keys.rotation_problem().map(|(path, damage)| (path.to_string(), damage.clone()));
+        trust.blocking().cloned().or_else(rotation)
+    }
+
+    /// That all is known of the repository's keys that whoever writes must go by.
+    pub(crate) fn require_sound_keys(&self) -> Result<(), RepoError> {
+        let trust = Arc::clone(&lock(&self.trust));
+        match self.blocking(&trust) {
+            Some((object, damage)) => Err(RepoError::Damaged { object, damage }),
+            None => Ok(()),
+        }
+    }
+
+    /// That an outcome of `run`, signed by the key at hand, would be believed: it may have been removed since it was
+    /// opened, and an outcome that nobody believes would end the log for good.
+    pub(crate) fn require_believed(&self, log: &LogName, run: RunNo) -> Result<(), RepoError> {
+        match self.look_again()?.role_of(self.keys.signing_public(), log, run) {
+            Ok(_) => Ok(()),
+            Err(damage) => Err(RepoError::NotBelieved { log: log.clone(), damage }),
+        }
+    }
+
+    /// The role in which the outcome of `run` was signed, if it is believed.
+    pub(crate) fn role_of_signer(
+        &self,
+        log: &LogName,
+        run: RunNo,
+        signer: Hex<32>,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<Result<Role, Damage>, RepoError> {
+        if UnparsedPublicKey::new(&ED25519, signer.0).verify(message, signature).is_err() {
+            return Ok(Err(Damage::Signature));
+        }
+        let mut trust = Arc::clone(&lock(&self.trust));
+        // It may be of a key that was added since.
+        if !trust.knows(signer) && lock(&self.strangers).insert(signer) {
+            trust = self.look_again()?;
+        }
+        Ok(trust.role_of(signer, log, run))
     }
 
     /// Where the objects are.
@@ -71,13 +162,17 @@ impl Repo {
 
     /// The key of page hashes.
     pub fn hash_key(&self) -> Result<&HashKey, RepoError> {
-        let refused = RepoError::NotAllowed { role: self.keys.role(), act: "compare pages" };
-        self.keys.hash_key().ok_or(refused)
+        let refused = || RepoError::not_allowed(self.keys.role(), Act::Backup, "comparing pages");
+        self.keys.hash_key().ok_or_else(refused)
     }
 
     /// The secret for the packs and index parts of a run.
     pub fn draw_secrets(&self, log: &LogName, run: RunNo) -> Result<RunSecrets, RepoError> {
-        RunSecrets::draw(&self.keys, log, run)
+        let secrets = RunSecrets::draw(&self.keys, log, run)?;
+        // What was sealed here can be opened here, whatever the key's role.
+        let (wrapped, secret) = secrets.unwrapped();
+        lock(&self.unwrapped).insert(wrapped, secret);
+        Ok(secrets)
     }
 
     /// The key of the object at `place`, from the header that it begins with. Errors name the object.
@@ -91,19 +186,18 @@ impl Repo {
     }
 
     fn unwrap(&self, place: &Place<'_>, wrapped: &WrappedSecret) -> Result<Secret32, RepoError> {
-        let cache = || self.unwrapped.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(secret) = cache().get(wrapped) {
+        if let Some(secret) = lock(&self.unwrapped).get(wrapped) {
             return Ok(secret.clone());
         }
         let private = match place.kind.secret() {
-            SecretKind::Read => self.keys.read_private(),
-            SecretKind::Refs => self.keys.refs_private(),
+            SecretKind::Read => self.keys.read_private(wrapped.rotation),
+            SecretKind::Refs => self.keys.refs_private(wrapped.rotation),
         };
         let private = private
             .ok_or_else(|| RepoError::NotReadable { object: place.to_string(), role: self.keys.role() })?;
         let secret = unwrap(self.info().repository_id, private, &wrapped.encapsulated, &wrapped.wrapped)
             .ok_or_else(|| RepoError::damaged(place, Damage::Sealed { what: "its secret" }))?;
-        cache().insert(*wrapped, secret.clone());
+        lock(&self.unwrapped).insert(*wrapped, secret.clone());
         Ok(secret)
     }
 

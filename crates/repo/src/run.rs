@@ -17,7 +17,7 @@ use crate::{
     error::{Damage, RepoError},
     hex::Hex,
     history::{History, list_folder},
-    keys::random,
+    keys::{Act, random},
     lease::{LeaseObject, RENEWAL, RenewalThread, Renewer, look},
     names::{Folder, LogName, RunNo},
     object::{ObjectKind, Place, RunSecrets, seal_object},
@@ -177,6 +177,11 @@ impl Run {
         log: &LogName,
         options: &RunOptions,
     ) -> Result<Self, BeginError> {
+        match intent {
+            Intent::Backup => repo.require(Act::Backup, "a backup")?,
+            Intent::Expire | Intent::Prune => repo.require(Act::Prune, "dropping and pruning")?,
+        }
+        repo.require_sound_keys()?;
         let mut history = None;
         let token = Hex(random().map_err(RepoError::NoRandom)?);
         let lease = LeaseObject { token, intent: Some(intent), process: options.client.process };
@@ -194,6 +199,7 @@ impl Run {
             if newest_lease > Some(next) {
                 return Err(RepoError::damaged(log.outcome(next), Damage::Missing).of_history(log).into());
             }
+            repo.require_believed(log, next)?;
             if newest_lease == Some(next) {
                 if let Some(active) = end_if_dead(repo, &known, &options.client)? {
                     return Err(BeginError::Active(Box::new(active)));

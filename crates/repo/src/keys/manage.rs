@@ -1,0 +1,339 @@
+//! Listing, adding, removing and changing the keys of a repository (`docs/repository.md` section 4).
+//!
+//! - A key is vouched for before its object exists: nobody can sign what no one would believe.
+//! - A removal counts from the moment when its record exists, whether or not the object is deleted then. Records are
+//!   numbered and created once, so that two who remove at the same time see each other, and one operator's key stays.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use holdfast_pipe::Suite;
+
+use super::{
+    FORMAT, KEYS_LIMIT, KdfParams, KeyError, KeyId, KeyMaterial, NewSlot, PublicKey, Role, Signer, Trusted,
+    error::damaged,
+    material::{OwnKeys, Payload},
+    object_path, rfc3339,
+    signed::{self, Sort},
+    slot::{self, Described, KeyObject, Slot, to_json},
+    trust::{Removal, Trust, Voucher, signer_path},
+};
+use crate::{
+    error::RepoError,
+    history::list_folder,
+    names::{Folder, SourceName},
+    repo::Repo,
+    store::ObjectPath,
+};
+
+/// Bytes of a label, at most.
+pub const LABEL_BYTES_MAX: usize = 128;
+
+/// How often a removal looks again after it lost a creation to another.
+const ATTEMPTS: u32 = 20;
+
+/// A key to be added.
+#[derive(Clone, Debug)]
+pub struct NewKey {
+    /// What its holder may do.
+    pub role: Role,
+    /// Of which sources a writer or keeper may sign outcomes; empty: of all.
+    pub sources: Vec<SourceName>,
+    /// For people. Readable without a key.
+    pub label: String,
+}
+
+/// What protects a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotInfo {
+    /// A password, with the cost of a guess.
+    Password(KdfParams),
+    /// A key pair.
+    Public(PublicKey),
+    /// Nothing: the repository is not encrypted.
+    Nothing,
+}
+
+/// A key of the repository.
+#[derive(Clone, Debug)]
+pub struct KeyInfo {
+    /// Its name.
+    pub key_id: KeyId,
+    /// What its holder may do.
+    pub role: Role,
+    /// What protects it.
+    pub slot: SlotInfo,
+    /// For people.
+    pub label: String,
+    /// RFC 3339, UTC, by the store's clock.
+    pub created_at: String,
+    /// Of which sources it may sign outcomes; empty: of all.
+    pub sources: Vec<String>,
+    /// Whether it is the one that the repository was opened with.
+    pub is_own: bool,
+}
+
+/// The keys of a repository.
+#[derive(Clone, Debug, Default)]
+pub struct KeyList {
+    /// By age.
+    pub keys: Vec<KeyInfo>,
+    /// Objects and what is wrong with them: they count for nothing.
+    pub problems: Vec<(String, String)>,
+}
+
+fn key_path(key_id: KeyId) -> ObjectPath {
+    object_path(&format!("keys/{key_id}"))
+}
+
+fn key_paths(repo: &Repo) -> Result<Vec<ObjectPath>, KeyError> {
+    let mut paths = Vec::new();
+    repo.store().list("keys/", &mut |object| {
+        paths.push(object.path);
+        paths.len() < KEYS_LIMIT
+    })?;
+    Ok(paths)
+}
+
+/// Whether there is something to open.
+pub(super) fn has_object(repo: &Repo, key_id: KeyId) -> Result<bool, KeyError> {
+    match repo.store().head(&key_path(key_id)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The keys of an operator, and whom to believe as of now.
+pub(super) fn as_operator<'a>(
+    repo: &'a Repo,
+    act: &'static str,
+) -> Result<(&'a KeyMaterial, Arc<Trust>), KeyError> {
+    let keys = repo.keys();
+    if repo.info().suite == Suite::None {
+        return Err(KeyError::NothingToProtect { location: repo.store().location() });
+    }
+    if keys.role() != Role::Operator {
+        return Err(KeyError::NotOperator { role: keys.role(), act });
+    }
+    let trust = repo.look_again()?;
+    if trust.is_removed(keys.key_id()) {
+        return Err(KeyError::Removed { key_id: keys.key_id() });
+    }
+    match repo.blocking(&trust) {
+        Some((object, what)) => Err(damaged(object, what)),
+        None => Ok((keys, trust)),
+    }
+}
+
+/// The keys of the repository, for everybody who can open it.
+pub fn list(repo: &Repo) -> Result<KeyList, KeyError> {
+    let trust = repo.look_again()?;
+    let mut list = KeyList::default();
+    for (object, damage) in repo.key_problems() {
+        list.problems.push((object, damage.to_string()));
+    }
+    for path in key_paths(repo)? {
+        match slot::read(&**repo.store(), &path) {
+            Ok(object) => match described(repo, &trust, &object) {
+                Ok(key) => list.keys.push(key),
+                Err(what) => list.problems.push((path.to_string(), what.to_owned())),
+            },
+            // Removed by another since.
+            Err(KeyError::Store(error)) if error.is_not_found() => {}
+            Err(KeyError::Damaged { object, what }) => list.problems.push((object, what)),
+            Err(other) => return Err(other),
+        }
+    }
+    list.keys.sort_by(|a, b| (&a.created_at, a.key_id).cmp(&(&b.created_at, b.key_id)));
+    Ok(list)
+}
+
+fn described(repo: &Repo, trust: &Trust, object: &KeyObject) -> Result<KeyInfo, &'static str> {
+    let known = trust.of_key(object.key_id).ok_or("no operator of this repository vouches for it")?;
+    if known.signer.role != object.role {
+        return Err("it claims another role than its operator gave it");
+    }
+    if trust.is_removed(object.key_id) {
+        return Err("it was removed, and is still there");
+    }
+    // Beside the seal anybody may write what he likes.
+    let (label, created_at) = match &known.voucher {
+        Some((voucher, _)) => (&voucher.label, &voucher.created_at),
+        None => (&object.label, &object.created_at),
+    };
+    Ok(KeyInfo {
+        key_id: object.key_id,
+        role: object.role,
+        slot: match object.slot {
+            Slot::Password { params, .. } => SlotInfo::Password(params),
+            Slot::Public { recipient, .. } => SlotInfo::Public(PublicKey(recipient)),
+            Slot::None {} => SlotInfo::Nothing,
+        },
+        label: label.clone(),
+        created_at: created_at.clone(),
+        sources: known.signer.sources.clone(),
+        is_own: repo.keys().key_id() == object.key_id,
+    })
+}
+
+/// What an identity must trust to open a slot that this key adds for it.
+#[must_use]
+pub fn trusted(repo: &Repo) -> Trusted {
+    Trusted { repository: repo.info().repository_id, operator: repo.keys().signing_public() }
+}
+
+/// Adds a key.
+///
+/// # Errors
+/// Among others [`KeyError::NotOperator`].
+pub fn add(repo: &Repo, new: &NewKey, slot: NewSlot<'_>) -> Result<KeyInfo, KeyError> {
+    let (keys, trust) = as_operator(repo, "add a key")?;
+    if new.label.len() > LABEL_BYTES_MAX || new.label.contains(char::is_control) {
+        return Err(KeyError::BadLabel { most: LABEL_BYTES_MAX });
+    }
+    if new.role == Role::Operator && !new.sources.is_empty() {
+        return Err(KeyError::OperatorOfSources);
+    }
+    let count = key_paths(repo)?.len();
+    if count >= KEYS_LIMIT {
+        return Err(KeyError::TooMany { count });
+    }
+    let own = OwnKeys::generate()?;
+    let sources = new.sources.iter().map(ToString::to_string).collect();
+    let signer = own.signer(new.role, sources);
+    let created_at = rfc3339(repo.store().now()?);
+    let payload = payload(keys, &trust, own, signer.clone());
+    let material = KeyMaterial::from_payload(payload, signer.key_id, new.role)
+        .map_err(|what| damaged("new keys", what))?;
+    let described_by = Described { label: new.label.clone(), created_at: created_at.clone() };
+    let object = slot::seal(&material, Some(slot), described_by, keys)?;
+
+    let voucher = Voucher { format: FORMAT, signer, label: new.label.clone(), created_at };
+    let record = signed::sign(keys, Sort::Signer, &voucher);
+    repo.store().create_if_absent(&signer_path(material.key_id()), &record)?;
+    repo.store().create_if_absent(&key_path(material.key_id()), &to_json(&object))?;
+    let trust = repo.look_again()?;
+    described(repo, &trust, &object).map_err(|what| damaged(key_path(object.key_id), what))
+}
+
+/// What of the keys that are held another role gets, with pairs of its own.
+fn payload(keys: &KeyMaterial, trust: &Trust, own: OwnKeys, signer: Signer) -> Payload {
+    let role = signer.role;
+    let of_role = |rotation: u8| keys.seal_keys(rotation).map(|keys| keys.of_role(role));
+    let mut signers: Vec<Signer> = trust.all().map(|believed| believed.signer.clone()).collect();
+    signers.sort_by_key(|signer| signer.key_id);
+    signers.push(signer);
+    let first = of_role(0);
+    Payload {
+        repository: keys.repository().clone(),
+        read_public: keys.payload.read_public,
+        read_private: first.as_ref().and_then(|keys| keys.read_private.clone()),
+        refs_public: keys.payload.refs_public,
+        refs_private: first.and_then(|keys| keys.refs_private),
+        rotated: (1..=keys.rotations()).filter_map(of_role).collect(),
+        hash_key: keys.payload.hash_key.clone().filter(|_| role.may(super::Act::Backup)),
+        signing_key: own.signing_key,
+        exchange_key: Some(own.exchange_key),
+        signers,
+    }
+}
+
+/// Removes a key: what it signs from now on is not believed, and its object is deleted. The last operator's stays.
+pub fn remove(repo: &Repo, key_id: KeyId) -> Result<(), KeyError> {
+    for _ in 0..ATTEMPTS {
+        let (keys, trust) = as_operator(repo, "remove a key").or_else(|error| match error {
+            // Of the attempt before, whose reply got lost.
+            KeyError::Removed { key_id: own } if own == key_id => Ok((repo.keys(), repo.look_again()?)),
+            other => Err(other),
+        })?;
+        let Some(signer) = trust.of_key(key_id).map(|known| known.signer.clone()) else {
+            // Nobody vouches for it: it never counted.
+            return if has_object(repo, key_id)? {
+                delete(repo, key_id)
+            } else {
+                Err(KeyError::NoSuchKey { key_id })
+            };
+        };
+        if trust.is_removed(key_id) {
+            return delete(repo, key_id);
+        }
+        if signer.role == Role::Operator && !has_other_operator(repo, &trust, key_id)? {
+            return Err(KeyError::LastOperator { key_id });
+        }
+        let removal = removal(repo, keys, &trust, &signer)?;
+        let record = signed::sign(keys, Sort::Removal, &removal);
+        match repo.store().create_if_absent(&trust.next_removal_path(), &record) {
+            Ok(_) => return delete(repo, key_id),
+            // Another was removed meanwhile: it may have been the last other operator's.
+            Err(error) if error.is_exists() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(KeyError::Crowded)
+}
+
+fn delete(repo: &Repo, key_id: KeyId) -> Result<(), KeyError> {
+    repo.store().delete(&[key_path(key_id)])?;
+    repo.look_again()?;
+    Ok(())
+}
+
+fn has_other_operator(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<bool, KeyError> {
+    for other in trust.all().map(|known| &known.signer) {
+        let counts =
+            other.role == Role::Operator && other.key_id != key_id && !trust.is_removed(other.key_id);
+        if counts && has_object(repo, other.key_id)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn removal(repo: &Repo, keys: &KeyMaterial, trust: &Trust, signer: &Signer) -> Result<Removal, KeyError> {
+    let vouched_for =
+        trust.all().filter(|known| known.voucher.as_ref().is_some_and(|(_, by)| *by == signer.public));
+    let mut kept: Vec<KeyId> = vouched_for.map(|known| known.signer.key_id).collect();
+    kept.sort_unstable();
+    Ok(Removal {
+        format: FORMAT,
+        number: trust.next_removal(),
+        previous: trust.last_removal(),
+        key_id: signer.key_id,
+        at: rfc3339(repo.store().now()?),
+        runs: newest_runs(repo).map_err(of_listing)?,
+        kept,
+        rotations: keys.rotations(),
+    })
+}
+
+/// The newest run of each log: one that has begun may still end.
+fn newest_runs(repo: &Repo) -> Result<BTreeMap<String, u64>, RepoError> {
+    let mut runs = BTreeMap::new();
+    for log in repo.logs()? {
+        for folder in [Folder::Runs, Folder::Outcomes] {
+            let newest = list_folder(repo, &log, folder)?.into_keys().map(|(run, _)| run.0).max();
+            let known = runs.entry(log.to_string()).or_insert(0);
+            *known = newest.unwrap_or(0).max(*known);
+        }
+    }
+    Ok(runs)
+}
+
+fn of_listing(error: RepoError) -> KeyError {
+    match error {
+        RepoError::Store(error) => error.into(),
+        other => damaged("sources/", other),
+    }
+}
+
+/// Puts another key in the place of the operator's that is held: the same, behind another password or key pair.
+/// Returns the new one.
+pub fn change(repo: &Repo, slot: NewSlot<'_>) -> Result<KeyInfo, KeyError> {
+    let (keys, trust) = as_operator(repo, "change a key")?;
+    let own = keys.key_id();
+    let label = trust.of_key(own).and_then(|known| Some(known.voucher.as_ref()?.0.label.clone()));
+    let new = NewKey { role: Role::Operator, sources: Vec::new(), label: label.unwrap_or_default() };
+    let added = add(repo, &new, slot)?;
+    remove(repo, own)?;
+    Ok(added)
+}

@@ -1,0 +1,232 @@
+//! The keys that an opened key object gives.
+
+use std::fmt;
+
+use holdfast_pipe::HashKey;
+use ring::signature::{Ed25519KeyPair, KeyPair};
+use serde::{Deserialize, Serialize};
+
+use super::{Act, KeyError, KeyId, RepositoryInfo, Role, Signer, random, wrap};
+use crate::{
+    error::Damage,
+    hex::{Hex, Secret32},
+    store::ObjectPath,
+};
+
+/// Bytes of an Ed25519 signature.
+pub(super) const SIGNATURE_BYTES: usize = 64;
+
+/// The key pairs that objects are sealed for, from one rotation to the next. What a role does not hold is absent.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct SealKeys {
+    pub(super) read_public: Hex<32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) read_private: Option<Secret32>,
+    pub(super) refs_public: Hex<32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) refs_private: Option<Secret32>,
+}
+
+impl SealKeys {
+    pub(super) fn generate() -> Self {
+        let (read_public, read_private) = wrap::key_pair();
+        let (refs_public, refs_private) = wrap::key_pair();
+        Self { read_public, read_private: Some(read_private), refs_public, refs_private: Some(refs_private) }
+    }
+
+    /// What of them a role holds.
+    pub(super) fn of_role(&self, role: Role) -> Self {
+        let read_private = self.read_private.clone().filter(|_| role.may(Act::Read));
+        Self { read_private, ..self.clone() }
+    }
+
+    pub(super) fn fit(&self, role: Role) -> bool {
+        self.read_private.is_some() == role.may(Act::Read) && self.refs_private.is_some()
+    }
+}
+
+/// What a key object holds, as stored.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Payload {
+    pub(super) repository: RepositoryInfo,
+    /// With the next three: of the time before any rotation.
+    pub(super) read_public: Hex<32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) read_private: Option<Secret32>,
+    pub(super) refs_public: Hex<32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) refs_private: Option<Secret32>,
+    /// Of the rotations before this key was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) rotated: Vec<SealKeys>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hash_key: Option<Secret32>,
+    pub(super) signing_key: Secret32,
+    /// By its public half rotations are sealed for this key; absent in what early versions made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) exchange_key: Option<Secret32>,
+    pub(super) signers: Vec<Signer>,
+}
+
+impl Payload {
+    /// Of the time before any rotation.
+    fn first_seal_keys(&self) -> SealKeys {
+        SealKeys {
+            read_public: self.read_public,
+            read_private: self.read_private.clone(),
+            refs_public: self.refs_public,
+            refs_private: self.refs_private.clone(),
+        }
+    }
+}
+
+/// The key pairs of a holder alone.
+pub(super) struct OwnKeys {
+    pub(super) key_id: KeyId,
+    pub(super) signing_key: Secret32,
+    pub(super) signing_public: Hex<32>,
+    pub(super) exchange_key: Secret32,
+    pub(super) exchange_public: Hex<32>,
+}
+
+impl OwnKeys {
+    pub(super) fn generate() -> Result<Self, KeyError> {
+        let signing_key = Secret32(random().map_err(KeyError::NoRandom)?);
+        let signing_public = match Ed25519KeyPair::from_seed_unchecked(&signing_key.0) {
+            Ok(pair) => public_half(&pair),
+            Err(_) => unreachable!("an Ed25519 seed is any 32 bytes"),
+        };
+        let (exchange_public, exchange_key) = wrap::key_pair();
+        let key_id = Hex(random().map_err(KeyError::NoRandom)?);
+        Ok(Self { key_id, signing_key, signing_public, exchange_key, exchange_public })
+    }
+
+    pub(super) fn signer(&self, role: Role, sources: Vec<String>) -> Signer {
+        let exchange = Some(self.exchange_public);
+        Signer { public: self.signing_public, role, key_id: self.key_id, sources, exchange }
+    }
+}
+
+fn public_half(pair: &Ed25519KeyPair) -> Hex<32> {
+    let mut public = [0; 32];
+    public.copy_from_slice(pair.public_key().as_ref());
+    Hex(public)
+}
+
+/// The keys that an opened key object gives.
+pub struct KeyMaterial {
+    pub(super) payload: Payload,
+    /// By number of the rotation, the time before any at 0.
+    pub(super) seal_keys: Vec<SealKeys>,
+    /// The first rotation that could not be taken up, and why.
+    pub(super) rotation_problem: Option<(ObjectPath, Damage)>,
+    key_id: KeyId,
+    role: Role,
+    signing: Ed25519KeyPair,
+    hash_key: Option<HashKey>,
+}
+
+impl fmt::Debug for KeyMaterial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyMaterial")
+            .field("repository", &self.payload.repository)
+            .field("key_id", &self.key_id)
+            .field("role", &self.role)
+            .finish_non_exhaustive()
+    }
+}
+
+impl KeyMaterial {
+    /// `holdfast.json`, as authenticated by the key object.
+    #[must_use]
+    pub fn repository(&self) -> &RepositoryInfo {
+        &self.payload.repository
+    }
+
+    /// What the holder may do.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The key object that was opened.
+    #[must_use]
+    pub fn key_id(&self) -> KeyId {
+        self.key_id
+    }
+
+    /// For page and chunk hashes; keepers have none.
+    #[must_use]
+    pub fn hash_key(&self) -> Option<&HashKey> {
+        self.hash_key.as_ref()
+    }
+
+    /// How often keys have been rotated, as far as this key knows: what is sealed now is sealed for the last.
+    #[must_use]
+    pub fn rotations(&self) -> u8 {
+        // As many as a header can name.
+        u8::try_from(self.seal_keys.len().saturating_sub(1)).unwrap_or(u8::MAX)
+    }
+
+    /// The first rotation that could not be taken up, and why.
+    pub(crate) fn rotation_problem(&self) -> Option<&(ObjectPath, Damage)> {
+        self.rotation_problem.as_ref()
+    }
+
+    /// Key pairs by number of the rotation.
+    pub(super) fn seal_keys(&self, rotation: u8) -> Option<&SealKeys> {
+        self.seal_keys.get(usize::from(rotation))
+    }
+
+    pub(crate) fn read_public(&self) -> Hex<32> {
+        self.seal_keys.last().map_or(self.payload.read_public, |keys| keys.read_public)
+    }
+
+    pub(crate) fn read_private(&self, rotation: u8) -> Option<&Secret32> {
+        self.seal_keys(rotation)?.read_private.as_ref()
+    }
+
+    pub(crate) fn refs_public(&self) -> Hex<32> {
+        self.seal_keys.last().map_or(self.payload.refs_public, |keys| keys.refs_public)
+    }
+
+    pub(crate) fn refs_private(&self, rotation: u8) -> Option<&Secret32> {
+        self.seal_keys(rotation)?.refs_private.as_ref()
+    }
+
+    /// The own public signing key and a signature over `message`.
+    pub(crate) fn sign(&self, message: &[u8]) -> (Hex<32>, [u8; SIGNATURE_BYTES]) {
+        let mut bytes = [0; SIGNATURE_BYTES];
+        bytes.copy_from_slice(self.signing.sign(message).as_ref());
+        (self.signing_public(), bytes)
+    }
+
+    /// The own public signing key.
+    pub(crate) fn signing_public(&self) -> Hex<32> {
+        public_half(&self.signing)
+    }
+
+    /// Whether somebody had to vouch for this key: it is not the one that was made with the repository.
+    pub(super) fn needs_voucher(&self) -> bool {
+        self.payload.signers.first().is_some_and(|first| first.key_id != self.key_id)
+    }
+
+    pub(super) fn from_payload(payload: Payload, key_id: KeyId, role: Role) -> Result<Self, &'static str> {
+        let own = payload.signers.iter().find(|s| s.key_id == key_id).ok_or("own signing key not listed")?;
+        if own.role != role {
+            return Err("role contradicts the list of signers");
+        }
+        let signing = Ed25519KeyPair::from_seed_and_public_key(&payload.signing_key.0, &own.public.0)
+            .map_err(|_| "signing key does not match its public key")?;
+        let mut seal_keys = vec![payload.first_seal_keys()];
+        seal_keys.extend_from_slice(&payload.rotated);
+        if seal_keys.len() > usize::from(u8::MAX) + 1 || !seal_keys.iter().all(|keys| keys.fit(role)) {
+            return Err("keys contradict the role");
+        }
+        if payload.hash_key.is_some() != role.may(Act::Backup) {
+            return Err("keys contradict the role");
+        }
+        let hash_key = payload.hash_key.as_ref().map(|key| HashKey::new(key.0));
+        Ok(Self { payload, seal_keys, rotation_problem: None, key_id, role, signing, hash_key })
+    }
+}

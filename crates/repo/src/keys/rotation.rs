@@ -1,0 +1,154 @@
+//! Rotations: new key pairs that objects are sealed for from now on (`docs/repository.md` section 4).
+//!
+//! Each is one record, signed by an operator, with a share for every key, sealed for the key's exchange key. What was
+//! sealed before stays as it is, and so do the keys that open it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    FORMAT, KeyError, KeyId, KeyMaterial, RepositoryId, Role,
+    error::damaged,
+    manage,
+    material::SealKeys,
+    object_path, rfc3339,
+    signed::{self, Sort},
+    slot::to_json,
+    trust::{Trust, records},
+    wrap::{Purpose, open_sealed, seal_for},
+};
+use crate::{
+    error::Damage,
+    hex::{Hex, from_hex, to_hex},
+    outcome::{NO_OUTCOME, object_hash},
+    repo::Repo,
+    store::{ObjectPath, Store, StoreError},
+};
+
+#[derive(Serialize, Deserialize)]
+struct Rotation {
+    format: u32,
+    number: u8,
+    /// Hash of the record before; zeros for the first.
+    previous: Hex<32>,
+    at: String,
+    shares: Vec<Share>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Share {
+    key_id: KeyId,
+    enc: Hex<32>,
+    sealed: String,
+}
+
+/// What a rotation did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotated {
+    /// Its number, from 1.
+    pub number: u8,
+    /// Keys that have their share in it.
+    pub keys: usize,
+}
+
+fn path(number: u8) -> ObjectPath {
+    object_path(&format!("rotations/{number:03}"))
+}
+
+fn associated_data(number: u8, key_id: KeyId, role: Role) -> Vec<u8> {
+    let mut data = vec![number, role.number()];
+    data.extend_from_slice(&key_id.0);
+    data
+}
+
+/// Takes up the rotations that were made since the key was, as far as they can be believed. Returns the hash of the last.
+pub(super) fn read(store: &dyn Store, trust: &Trust, keys: &mut KeyMaterial) -> Result<Hex<32>, StoreError> {
+    let repository = keys.repository().repository_id;
+    let mut previous = NO_OUTCOME;
+    for ((found, bytes), number) in records(store, "rotations/")?.into_iter().zip(1..=u8::MAX) {
+        if found != path(number) {
+            keys.rotation_problem = Some((path(number), Damage::Missing));
+            break;
+        }
+        match read_one(repository, trust, keys, number, previous, &bytes) {
+            // Of the time before this key was made: it has them.
+            Ok(_) if number <= keys.rotations() => {}
+            Ok(share) => keys.seal_keys.push(share),
+            Err(what) => {
+                keys.rotation_problem = Some((found, Damage::Malformed { what }));
+                break;
+            }
+        }
+        previous = object_hash(&bytes);
+    }
+    Ok(previous)
+}
+
+fn read_one(
+    repository: RepositoryId,
+    trust: &Trust,
+    keys: &KeyMaterial,
+    number: u8,
+    previous: Hex<32>,
+    bytes: &[u8],
+) -> Result<SealKeys, &'static str> {
+    let (rotation, by): (Rotation, _) = signed::read(repository, Sort::Rotation, bytes)?;
+    if !trust.may_rotate(by, number) {
+        return Err("no operator of this repository signed it");
+    }
+    if rotation.format != FORMAT || rotation.number != number || rotation.previous != previous {
+        return Err("it does not continue the rotations before it");
+    }
+    if let Some(known) = keys.seal_keys(number) {
+        return Ok(known.clone());
+    }
+    let (key_id, role) = (keys.key_id(), keys.role());
+    let share = rotation.shares.iter().find(|share| share.key_id == key_id);
+    let share = share.ok_or("it has no share for this key: add the key again")?;
+    let private = keys.payload.exchange_key.as_ref().ok_or("this key cannot open its share in it")?;
+    let associated = associated_data(number, key_id, role);
+    let sealed = from_hex(&share.sealed).unwrap_or_default();
+    let plain = open_sealed(repository, Purpose::Rotation, private, share.enc, &sealed, &associated);
+    let plain = plain.ok_or("the share for this key does not open")?;
+    let seal_keys: SealKeys = serde_json::from_slice(&plain).map_err(|_| "the share for this key is none")?;
+    if seal_keys.fit(role) { Ok(seal_keys) } else { Err("the share for this key contradicts its role") }
+}
+
+/// Makes new key pairs for what is sealed from now on, for every key that is not removed.
+pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
+    let (keys, trust) = manage::as_operator(repo, "rotate keys")?;
+    // Those that are known now may be more than when the repository was opened.
+    let mut latest = KeyMaterial::from_payload(keys.payload.clone(), keys.key_id(), keys.role())
+        .map_err(|what| damaged(format!("keys/{}", keys.key_id()), what))?;
+    let previous = read(&**repo.store(), &trust, &mut latest)?;
+    if let Some((object, what)) = latest.rotation_problem {
+        return Err(damaged(object, what));
+    }
+    let Some(number) = latest.rotations().checked_add(1) else {
+        return Err(KeyError::RotatedOut { count: usize::from(latest.rotations()) });
+    };
+    let fresh = SealKeys::generate();
+    let mut shares = Vec::new();
+    for signer in trust.all().map(|believed| &believed.signer) {
+        let key_id = signer.key_id;
+        // What has no key object any more opens nothing.
+        if trust.is_removed(key_id) || !manage::has_object(repo, key_id)? {
+            continue;
+        }
+        let exchange = signer.exchange.ok_or(KeyError::NoExchange { key_id })?;
+        let plain = to_json(&fresh.of_role(signer.role));
+        let associated = associated_data(number, key_id, signer.role);
+        let repository = keys.repository().repository_id;
+        let sealed = seal_for(repository, Purpose::Rotation, exchange, &plain, &associated);
+        let (enc, sealed) = sealed.ok_or_else(|| damaged(format!("signers/{key_id}"), "no usable key"))?;
+        shares.push(Share { key_id, enc, sealed: to_hex(&sealed) });
+    }
+    shares.sort_by_key(|share| share.key_id);
+    let rotated = Rotated { number, keys: shares.len() };
+    let at = rfc3339(repo.store().now()?);
+    let rotation = Rotation { format: FORMAT, number, previous, at, shares };
+    match repo.store().create_if_absent(&path(number), &signed::sign(keys, Sort::Rotation, &rotation)) {
+        Ok(_) => Ok(rotated),
+        Err(error) if error.is_exists() => Err(KeyError::Crowded),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,555 @@
+use std::{
+    sync::{Arc, Barrier},
+    thread,
+};
+
+use super::{
+    manage::{NewKey, add, change, list, remove, trusted},
+    *,
+};
+use crate::{
+    error::RepoError,
+    hex::to_hex,
+    history::History,
+    names::{Kind, LogName, RunNo},
+    object::{ObjectKind, Place},
+    outcome::{self, Intent, ObjectHash, OutcomeType, PublicPart},
+    refs::BackupRefs,
+    repo::Repo,
+    run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions},
+    store::mem::MemStore,
+};
+
+fn password(text: &str) -> Password {
+    Password::new(text.to_owned()).unwrap()
+}
+
+fn new_repository(text: &str) -> (MemStore, KeyMaterial) {
+    let store = MemStore::new();
+    let protection = Protection::Password { password: &password(text), kdf: KdfParams::MINIMUM };
+    let material = init(&store, &protection).unwrap().0;
+    (store, material)
+}
+
+fn open(store: &MemStore, password: Option<&Password>) -> Result<KeyMaterial, KeyError> {
+    super::open(store, password.map_or(Unlock::Nothing, Unlock::Password), None).map(|(keys, _)| keys)
+}
+
+fn key_path(material: &KeyMaterial) -> ObjectPath {
+    object_path(&format!("keys/{}", material.key_id()))
+}
+
+fn edit(store: &MemStore, path: &ObjectPath, from: &str, to: &str) {
+    let done = store.damage(path, |bytes| {
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        assert!(text.contains(from), "{text}");
+        *bytes = text.replace(from, to).into_bytes();
+    });
+    assert!(done);
+}
+
+#[test]
+fn keys_come_back_with_the_password_and_not_without() {
+    let (store, made) = new_repository("right");
+    let opened = open(&store, Some(&password("right"))).unwrap();
+    assert_eq!(opened.repository(), made.repository());
+    assert_eq!(opened.hash_key().unwrap().expose(), made.hash_key().unwrap().expose());
+    assert!(matches!(open(&store, Some(&password("wrong"))), Err(KeyError::WrongPassword { .. })));
+    assert!(matches!(open(&store, None), Err(KeyError::PasswordNeeded { .. })));
+    let json = read_all(&store, &key_path(&made), 1 << 20).unwrap();
+    let secret = to_hex(made.hash_key().unwrap().expose());
+    assert!(!String::from_utf8(json).unwrap().contains(&secret));
+}
+
+#[test]
+fn a_repository_without_encryption_is_never_taken_for_an_encrypted_one() {
+    let store = MemStore::new();
+    init(&store, &Protection::None).unwrap();
+    assert_eq!(open(&store, None).unwrap().repository().suite, Suite::None);
+    assert!(matches!(open(&store, Some(&password("x"))), Err(KeyError::NotEncrypted { .. })));
+}
+
+#[test]
+fn init_takes_empty_places_only() {
+    let (store, _) = new_repository("x");
+    assert!(matches!(init(&store, &Protection::None), Err(KeyError::NotEmpty { .. })));
+    let store = MemStore::new();
+    store.create_if_absent(&object_path("sources/db1/physical/outcomes/1"), b"").unwrap();
+    assert!(matches!(init(&store, &Protection::None), Err(KeyError::NotEmpty { .. })));
+    let store = MemStore::new();
+    store.create_if_absent(&object_path("keys/0011223344556677"), b"died young").unwrap();
+    init(&store, &Protection::None).unwrap();
+    open(&store, None).unwrap();
+}
+
+#[test]
+fn what_is_wrong_is_told_apart() {
+    let empty = MemStore::new();
+    assert!(matches!(open(&empty, None), Err(KeyError::NotARepository { .. })));
+
+    let (store, _) = new_repository("x");
+    store.create_if_absent(&object_path("format/3"), b"").unwrap();
+    let newer = open(&store, Some(&password("x"))).unwrap_err();
+    assert!(matches!(newer, KeyError::NewerFormat { ref format, .. } if format == "3"), "{newer}");
+
+    let (store, _) = new_repository("x");
+    edit(&store, &info_path(), "\"format\":2", "\"format\":9");
+    assert!(matches!(open(&store, Some(&password("x"))), Err(KeyError::NewerFormat { .. })));
+
+    let (store, _) = new_repository("x");
+    edit(&store, &info_path(), "\"format\":2", "\"format\":1");
+    assert!(matches!(open(&store, Some(&password("x"))), Err(KeyError::OlderFormat { format: 1, .. })));
+
+    let (store, _) = new_repository("x");
+    store.damage(&info_path(), |bytes| bytes.truncate(20));
+    assert!(matches!(open(&store, Some(&password("x"))), Err(KeyError::Damaged { .. })));
+
+    let (store, material) = new_repository("x");
+    store.damage(&key_path(&material), |bytes| bytes.truncate(100));
+    let error = open(&store, Some(&password("x"))).unwrap_err();
+    assert!(error.to_string().contains(&material.key_id().to_string()), "{error}");
+}
+
+#[test]
+fn what_is_readable_without_a_key_cannot_be_altered_unnoticed() {
+    let (store, _) = new_repository("x");
+    edit(&store, &info_path(), "\"created_at\":\"", "\"created_at\":\"1");
+    assert!(matches!(open(&store, Some(&password("x"))), Err(KeyError::Damaged { .. })));
+    let (store, _) = new_repository("x");
+    edit(&store, &info_path(), "x25519-aes256gcm", "none");
+    assert!(matches!(open(&store, Some(&password("x"))), Err(KeyError::NotEncrypted { .. })));
+    let (store, material) = new_repository("x");
+    edit(&store, &key_path(&material), "\"role\":\"operator\"", "\"role\":\"keeper\"");
+    assert!(matches!(open(&store, Some(&password("x"))), Err(KeyError::WrongPassword { .. })));
+    let (store, material) = new_repository("x");
+    edit(&store, &key_path(&material), "19456", "8");
+    assert!(matches!(
+        open(&store, Some(&password("x"))),
+        Err(KeyError::Kdf { source: KdfError::Weak { .. }, .. })
+    ));
+}
+
+const SLOW_ENOUGH: KdfParams = KdfParams::MINIMUM;
+
+fn log(source: &str) -> LogName {
+    LogName { source: source.parse().unwrap(), kind: Kind::Physical }
+}
+
+fn new_repo() -> (MemStore, Arc<Repo>) {
+    let (store, _) = new_repository("root");
+    let repo = by_password(&store, "root").unwrap();
+    (store, repo)
+}
+
+fn by_password(store: &MemStore, text: &str) -> Result<Arc<Repo>, KeyError> {
+    Repo::open(Arc::new(store.clone()), Some(&password(text))).map(Arc::new)
+}
+
+fn behind(password: &Password) -> NewSlot<'_> {
+    NewSlot::Password { password, kdf: SLOW_ENOUGH }
+}
+
+fn key(role: Role, sources: &[&str]) -> NewKey {
+    let sources = sources.iter().map(|source| source.parse().unwrap()).collect();
+    NewKey { role, sources, label: format!("the {role}") }
+}
+
+/// Adds a key and opens the repository with it.
+fn added(store: &MemStore, repo: &Repo, new: &NewKey, text: &str) -> Arc<Repo> {
+    add(repo, new, behind(&password(text))).unwrap();
+    by_password(store, text).unwrap()
+}
+
+fn begin(repo: &Arc<Repo>, log: &LogName) -> Result<Run, BeginError> {
+    Run::begin(repo, log, &RunOptions { renew_every: None, ..RunOptions::of_this_process() })
+}
+
+fn backup(repo: &Arc<Repo>, log: &LogName) -> Result<RunNo, FinishError> {
+    let mut run = begin(repo, log).unwrap();
+    let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
+    run.write_report(b"{}").unwrap();
+    let ending = Ending::Backup { head: b"{}".to_vec(), refs, parts: PartCounts::default() };
+    run.finish(ending).map(|outcome| outcome.run)
+}
+
+/// What is wrong with the history, and with which object.
+#[track_caller]
+fn refused(repo: &Repo, log: &LogName) -> (String, Damage) {
+    match History::read(repo, log) {
+        Err(RepoError::History { damage, .. }) => match *damage {
+            RepoError::Damaged { object, damage } => (object, damage),
+            other => panic!("{other}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What somebody who has all keys of a role writes by other means than this program's.
+fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previous: ObjectHash) -> Vec<u8> {
+    let public = PublicPart {
+        run,
+        outcome_type,
+        intent: Some(Intent::Expire),
+        at: jiff::Timestamp::UNIX_EPOCH,
+        host: String::new(),
+        previous,
+        refs: None,
+        index_parts: 0,
+        pack_parts: 0,
+        dropped: vec![1],
+        why: String::new(),
+    };
+    let json = serde_json::to_vec(&public).unwrap();
+    outcome::encode_raw(repo, log, RunNo(run), &json, None).unwrap()
+}
+
+#[test]
+fn passwords_come_and_go_and_the_last_operator_stays() {
+    let (store, root) = new_repo();
+    let own = root.keys().key_id();
+    assert!(matches!(remove(&root, own), Err(KeyError::LastOperator { .. })));
+    let second = added(&store, &root, &key(Role::Operator, &[]), "second");
+    assert_eq!(second.keys().hash_key().unwrap().expose(), root.keys().hash_key().unwrap().expose());
+    let listed = list(&second).unwrap();
+    assert!(listed.problems.is_empty(), "{listed:?}");
+    let seen: Vec<_> = listed.keys.iter().map(|key| (key.label.as_str(), key.role, key.is_own)).collect();
+    assert!(
+        seen.contains(&("", Role::Operator, false)) && seen.contains(&("the operator", Role::Operator, true))
+    );
+
+    remove(&second, own).unwrap();
+    assert!(matches!(by_password(&store, "root"), Err(KeyError::WrongPassword { .. })));
+    assert!(matches!(remove(&second, second.keys().key_id()), Err(KeyError::LastOperator { .. })));
+    assert!(matches!(remove(&second, Hex([9; 8])), Err(KeyError::NoSuchKey { .. })));
+    remove(&second, own).unwrap();
+    // The one who was removed goes on with what he has in memory.
+    let error = add(&root, &key(Role::Writer, &[]), behind(&password("back door"))).unwrap_err();
+    assert!(matches!(error, KeyError::Removed { .. }), "{error}");
+    assert!(matches!(remove(&root, second.keys().key_id()), Err(KeyError::Removed { .. })));
+
+    let changed = change(&second, behind(&password("third"))).unwrap();
+    assert_eq!(changed.label, "the operator");
+    assert!(matches!(by_password(&store, "second"), Err(KeyError::WrongPassword { .. })));
+    assert_eq!(list(&by_password(&store, "third").unwrap()).unwrap().keys.len(), 1);
+}
+
+#[test]
+fn a_removed_key_object_that_is_put_back_opens_nothing() {
+    let (store, root) = new_repo();
+    let info = add(&root, &key(Role::Operator, &[]), behind(&password("second"))).unwrap();
+    let path = object_path(&format!("keys/{}", info.key_id));
+    let copy = read_all(&store, &path, 1 << 20).unwrap();
+    remove(&root, info.key_id).unwrap();
+    store.create_if_absent(&path, &copy).unwrap();
+    assert!(matches!(by_password(&store, "second"), Err(KeyError::Removed { .. })));
+    assert_eq!(list(&root).unwrap().problems.len(), 1);
+    remove(&root, info.key_id).unwrap();
+    assert!(list(&root).unwrap().problems.is_empty());
+}
+
+#[test]
+fn of_two_operators_who_remove_each_other_at_once_one_stays() {
+    for _ in 0..3 {
+        let (store, root) = new_repo();
+        let second = added(&store, &root, &key(Role::Operator, &[]), "second");
+        let start = Barrier::new(2);
+        let removes = |by: &Repo, other: &Repo| {
+            start.wait();
+            remove(by, other.keys().key_id())
+        };
+        let (one, other) = thread::scope(|scope| {
+            let one = scope.spawn(|| removes(&root, &second));
+            let other = scope.spawn(|| removes(&second, &root));
+            (one.join().unwrap(), other.join().unwrap())
+        });
+        assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+        assert!(by_password(&store, "root").is_ok() != by_password(&store, "second").is_ok());
+        // Each its own: the same race with both ends open.
+        let left = by_password(&store, "root").or_else(|_| by_password(&store, "second")).unwrap();
+        let third = added(&store, &left, &key(Role::Operator, &[]), "third");
+        let leaves = |repo: &Repo| {
+            start.wait();
+            remove(repo, repo.keys().key_id())
+        };
+        let (one, other) = thread::scope(|scope| {
+            let one = scope.spawn(|| leaves(&left));
+            let other = scope.spawn(|| leaves(&third));
+            (one.join().unwrap(), other.join().unwrap())
+        });
+        assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+    }
+}
+
+#[test]
+fn a_writer_adds_and_neither_reads_nor_drops() {
+    let (store, root) = new_repo();
+    let log = log("db1");
+    backup(&root, &log).unwrap();
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    assert_eq!(backup(&writer, &log).unwrap(), RunNo(2));
+    // Whoever opened it before the writer was known believes it all the same.
+    let history = History::read(&root, &log).unwrap();
+    assert_eq!(history.standing().count(), 2);
+    assert_eq!(history.head(&root, RunNo(2)).unwrap(), b"{}");
+    let own = History::read(&writer, &log).unwrap();
+    for run in [RunNo(1), RunNo(2)] {
+        assert!(matches!(own.head(&writer, run), Err(RepoError::NotReadable { role: Role::Writer, .. })));
+        let report = Place { log: &log, kind: ObjectKind::Report, run, part: 0 };
+        assert!(matches!(writer.read_object(&report, 100), Err(RepoError::NotReadable { .. })));
+    }
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    let error = Run::begin_as(Intent::Expire, &writer, &log, &options).err().unwrap();
+    assert!(error.to_string().contains("a writer's: dropping and pruning takes a keeper's"), "{error}");
+    assert!(matches!(
+        add(&writer, &key(Role::Writer, &[]), behind(&password("x"))),
+        Err(KeyError::NotOperator { .. })
+    ));
+
+    let forged = forge(&writer, &log, 3, OutcomeType::Expire, history.last_hash());
+    store.create_if_absent(&log.outcome(RunNo(3)), &forged).unwrap();
+    let (object, damage) = refused(&root, &log);
+    assert_eq!(object, log.outcome(RunNo(3)).to_string());
+    assert_eq!(damage, Damage::Role { act: "expire", role: Role::Writer });
+}
+
+#[test]
+fn a_keeper_drops_and_neither_reads_nor_adds() {
+    let (store, root) = new_repo();
+    let log = log("db1");
+    backup(&root, &log).unwrap();
+    backup(&root, &log).unwrap();
+    let keeper = added(&store, &root, &key(Role::Keeper, &[]), "keeper");
+    assert!(keeper.keys().hash_key().is_none());
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    let mut run = Run::begin_as(Intent::Expire, &keeper, &log, &options).unwrap();
+    run.finish(Ending::Expire { dropped: vec![RunNo(1)] }).unwrap();
+    let history = History::read(&root, &log).unwrap();
+    assert_eq!(history.standing().count(), 1);
+    let own = History::read(&keeper, &log).unwrap();
+    assert!(matches!(own.head(&keeper, RunNo(2)), Err(RepoError::NotReadable { role: Role::Keeper, .. })));
+    let error = begin(&keeper, &log).err().unwrap();
+    assert!(error.to_string().contains("a backup takes a writer's or an operator's"), "{error}");
+}
+
+#[test]
+fn a_key_for_one_source_signs_for_no_other() {
+    let (store, root) = new_repo();
+    let writer = added(&store, &root, &key(Role::Writer, &["db1"]), "writer");
+    backup(&writer, &log("db1")).unwrap();
+    let elsewhere = log("db2");
+    let forged = forge(&writer, &elsewhere, 1, OutcomeType::Abandoned, Hex([0; 32]));
+    store.create_if_absent(&elsewhere.outcome(RunNo(1)), &forged).unwrap();
+    let (object, damage) = refused(&root, &elsewhere);
+    assert!(object.contains("db2") && matches!(damage, Damage::SignerElsewhere { .. }), "{object}: {damage}");
+    History::read(&root, &log("db1")).unwrap();
+    let of_all = NewKey { sources: vec!["db1".parse().unwrap()], ..key(Role::Operator, &[]) };
+    assert!(matches!(add(&root, &of_all, behind(&password("x"))), Err(KeyError::OperatorOfSources)));
+}
+
+/// What it signed before it was removed stays; a run that had begun may end.
+#[test]
+fn what_a_removed_key_signs_is_not_believed() {
+    let (store, root) = new_repo();
+    let (log, quiet) = (log("db1"), log("db2"));
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    backup(&writer, &log).unwrap();
+    let begun = begin(&writer, &log).unwrap();
+    remove(&root, writer.keys().key_id()).unwrap();
+    begun.abandon("late").unwrap();
+    let history = History::read(&root, &log).unwrap();
+    assert_eq!(history.outcomes().len(), 2);
+    // Whoever goes on with the key learns of it before he does harm.
+    let error = begin(&writer, &log).err().unwrap();
+    assert!(matches!(error, BeginError::Repo(RepoError::NotBelieved { .. })), "{error}");
+    let forged = forge(&writer, &log, 3, OutcomeType::Abandoned, history.last_hash());
+    store.create_if_absent(&log.outcome(RunNo(3)), &forged).unwrap();
+    let (object, damage) = refused(&root, &log);
+    assert_eq!(object, log.outcome(RunNo(3)).to_string());
+    assert_eq!(damage, Damage::SignerRemoved { key_id: writer.keys().key_id() });
+    let forged = forge(&writer, &quiet, 1, OutcomeType::Abandoned, Hex([0; 32]));
+    store.create_if_absent(&quiet.outcome(RunNo(1)), &forged).unwrap();
+    assert!(matches!(refused(&root, &quiet).1, Damage::SignerRemoved { .. }));
+}
+
+/// Keys that an operator added stay when he goes; what he would add afterwards counts for nothing.
+#[test]
+fn a_removed_operator_vouches_for_nobody_any_more() {
+    let (store, root) = new_repo();
+    let second = added(&store, &root, &key(Role::Operator, &[]), "second");
+    let writer = added(&store, &second, &key(Role::Writer, &[]), "writer");
+    remove(&root, second.keys().key_id()).unwrap();
+    backup(&writer, &log("db1")).unwrap();
+    assert_eq!(History::read(&root, &log("db1")).unwrap().standing().count(), 1);
+
+    // By other means than this program's, which refuses.
+    let own = OwnKeys::generate().unwrap();
+    let signer = own.signer(Role::Operator, Vec::new());
+    let voucher = trust::Voucher { format: FORMAT, signer, label: String::new(), created_at: String::new() };
+    let record = signed::sign(second.keys(), signed::Sort::Signer, &voucher);
+    store.create_if_absent(&signer_path(own.key_id), &record).unwrap();
+    let listed = list(&root).unwrap();
+    assert!(listed.problems[0].0.contains(&own.key_id.to_string()), "{listed:?}");
+    // It is told, and keeps nobody from work.
+    backup(&root, &log("db1")).unwrap();
+}
+
+#[test]
+fn records_of_keys_that_were_tampered_with_count_for_nothing() {
+    let (store, root) = new_repo();
+    let log = log("db1");
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    let id = writer.keys().key_id();
+    let voucher = read_all(&store, &signer_path(id), 1 << 20).unwrap();
+    // A writer makes itself an operator.
+    edit(&store, &signer_path(id), "writer\\\"", "operator\\\"");
+    let error = begin(&by_password(&store, "writer").unwrap(), &log).err().unwrap();
+    assert!(error.to_string().contains(&format!("signers/{id}")), "{error}");
+    store.damage(&signer_path(id), |bytes| *bytes = voucher.clone());
+    // Another repository's voucher.
+    let (other_store, other) = new_repo();
+    let stranger = added(&other_store, &other, &key(Role::Writer, &[]), "writer");
+    let path = signer_path(stranger.keys().key_id());
+    store.create_if_absent(&path, &read_all(&other_store, &path, 1 << 20).unwrap()).unwrap();
+    assert_eq!(list(&root).unwrap().problems.len(), 1);
+    backup(&root, &log).unwrap();
+
+    for name in ["one", "two"] {
+        let more = added(&store, &root, &key(Role::Writer, &[]), name);
+        remove(&root, more.keys().key_id()).unwrap();
+    }
+    // The record of a removal is taken away, and whatever builds on it says which.
+    let first = object_path("removals/0000000001");
+    let removal = read_all(&store, &first, 1 << 20).unwrap();
+    store.delete(std::slice::from_ref(&first)).unwrap();
+    let again = by_password(&store, "root").unwrap();
+    let error = begin(&again, &log).err().unwrap();
+    assert!(error.to_string().starts_with("removals/0000000001: is missing"), "{error}");
+    let error = add(&again, &key(Role::Writer, &[]), behind(&password("x"))).unwrap_err();
+    assert!(
+        matches!(error, KeyError::Damaged { ref object, .. } if object == "removals/0000000001"),
+        "{error}"
+    );
+    // Whoever only reads goes on.
+    assert_eq!(History::read(&again, &log).unwrap().standing().count(), 1);
+    store.create_if_absent(&first, b"{}").unwrap();
+    assert!(begin(&by_password(&store, "root").unwrap(), &log).is_err());
+    store.damage(&first, |bytes| *bytes = removal);
+    begin(&by_password(&store, "root").unwrap(), &log).unwrap();
+}
+
+#[test]
+fn a_key_pair_opens_what_an_operator_it_trusts_sealed_for_it() {
+    let (store, root) = new_repo();
+    let identity = Identity::generate();
+    let unlock = |identity: &Identity| {
+        Repo::unlock(Arc::new(store.clone()), Unlock::Identity(identity), None).map(Arc::new)
+    };
+    assert!(matches!(unlock(&identity), Err(KeyError::WrongIdentity { .. })));
+    let info = add(&root, &key(Role::Operator, &[]), NewSlot::Public(identity.public())).unwrap();
+    assert_eq!(info.slot, manage::SlotInfo::Public(identity.public()));
+    let Err(KeyError::Untrusted { trusted: found, .. }) = unlock(&identity) else {
+        panic!("believed anybody")
+    };
+    assert_eq!(found, trusted(&root));
+    let identity = identity.trusting(found);
+    let opened = unlock(&identity).unwrap();
+    backup(&opened, &log("db1")).unwrap();
+    assert_eq!(History::read(&root, &log("db1")).unwrap().standing().count(), 1);
+    assert!(matches!(unlock(&Identity::generate()), Err(KeyError::WrongIdentity { .. })));
+
+    // Somebody who can write the store seals keys of his own for it.
+    let (other_store, other) = new_repo();
+    let theirs = add(&other, &key(Role::Operator, &[]), NewSlot::Public(identity.public())).unwrap();
+    let path = |id| object_path(&format!("keys/{id}"));
+    let forged = read_all(&other_store, &path(theirs.key_id), 1 << 20).unwrap();
+    store.delete(&[path(info.key_id)]).unwrap();
+    store.create_if_absent(&path(theirs.key_id), &forged).unwrap();
+    let error = unlock(&identity).unwrap_err();
+    assert!(matches!(error, KeyError::Untrusted { .. } | KeyError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains(&theirs.key_id.to_string()), "{error}");
+}
+
+#[test]
+fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
+    let (store, root) = new_repo();
+    let log = log("db1");
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    let leaving = added(&store, &root, &key(Role::Operator, &[]), "leaving");
+    backup(&writer, &log).unwrap();
+    remove(&root, leaving.keys().key_id()).unwrap();
+    assert_eq!(rotate(&root).unwrap(), Rotated { number: 1, keys: 2 });
+    assert!(matches!(rotate(&leaving), Err(KeyError::Removed { .. })));
+
+    // With new keys, on the same pages.
+    let writer = by_password(&store, "writer").unwrap();
+    assert_eq!(writer.keys().rotations(), 1);
+    backup(&writer, &log).unwrap();
+    let root = by_password(&store, "root").unwrap();
+    let late = added(&store, &root, &key(Role::Operator, &[]), "late");
+    for repo in [&root, &late] {
+        let history = History::read(repo, &log).unwrap();
+        for run in [RunNo(1), RunNo(2)] {
+            assert_eq!(history.head(repo, run).unwrap(), b"{}");
+        }
+    }
+    assert_eq!(root.keys().hash_key().unwrap().expose(), leaving.keys().hash_key().unwrap().expose());
+    // What had been copied opens what was there, and nothing since.
+    let report = |run| Place { log: &log, kind: ObjectKind::Report, run, part: 0 };
+    leaving.read_object(&report(RunNo(1)), 100).unwrap();
+    let error = leaving.read_object(&report(RunNo(2)), 100).unwrap_err();
+    assert!(matches!(error, RepoError::Damaged { damage: Damage::NewerKeys { rotation: 1 }, .. }), "{error}");
+
+    assert_eq!(rotate(&late).unwrap(), Rotated { number: 2, keys: 3 });
+    assert_eq!(rotate(&root).unwrap().number, 3, "with keys that were opened before");
+    // Without the record nobody goes back to the old keys in silence.
+    let second = object_path("rotations/002");
+    store.damage(&second, |bytes| bytes[40] ^= 1);
+    let error = begin(&by_password(&store, "root").unwrap(), &log).err().unwrap();
+    assert!(error.to_string().starts_with("rotations/002: "), "{error}");
+    store.delete(&[second]).unwrap();
+    let error = begin(&by_password(&store, "writer").unwrap(), &log).err().unwrap();
+    assert!(error.to_string().starts_with("rotations/002: is missing"), "{error}");
+}
+
+/// Each of these is refused by name, whoever wrote it.
+#[test]
+fn outcomes_are_believed_in_their_own_place_only() {
+    let (store, root) = new_repo();
+    let (log, twin) = (log("db1"), log("db2"));
+    for _ in 0..3 {
+        backup(&root, &log).unwrap();
+    }
+    backup(&root, &twin).unwrap();
+    let (other_store, other) = new_repo();
+    backup(&other, &log).unwrap();
+    let bytes =
+        |store: &MemStore, log: &LogName, run| read_all(store, &log.outcome(RunNo(run)), 1 << 20).unwrap();
+    let honest: Vec<Vec<u8>> = (1..=3).map(|run| bytes(&store, &log, run)).collect();
+    let history = History::read(&root, &log).unwrap();
+    let put = |run, bytes: &[u8]| store.damage(&log.outcome(RunNo(run)), |there| *there = bytes.to_vec());
+
+    let cases: [(u64, &str, Vec<u8>); 7] = [
+        (3, "an older outcome", honest[1].clone()),
+        (1, "another source's", bytes(&store, &twin, 1)),
+        (1, "another repository's", bytes(&other_store, &log, 1)),
+        (2, "cut off", honest[1][..honest[1].len() - 1].to_vec()),
+        (2, "longer", [&honest[1][..], &[0]].concat()),
+        (2, "signed over", [&honest[1][..honest[1].len() - 64], &[7; 64]].concat()),
+        (3, "out of the chain", forge(&root, &log, 3, OutcomeType::Abandoned, history.outcomes()[0].hash)),
+    ];
+    for (run, what, forged) in cases {
+        assert!(put(run, &forged), "{what}");
+        let (object, damage) = refused(&root, &log);
+        assert_eq!(object, log.outcome(RunNo(run)).to_string(), "{what}");
+        let expected = match what {
+            "out of the chain" => damage == Damage::Chain,
+            "cut off" | "longer" => matches!(damage, Damage::Format(_)),
+            _ => damage == Damage::Signature,
+        };
+        assert!(expected, "{what}: {damage}");
+        assert!(put(run, &honest[run as usize - 1]));
+    }
+    store.delete(&[log.outcome(RunNo(2))]).unwrap();
+    let (object, damage) = refused(&root, &log);
+    assert_eq!((object, damage), (log.outcome(RunNo(2)).to_string(), Damage::Missing));
+}

@@ -1,0 +1,321 @@
+//! Whose signatures are believed (`docs/repository.md` section 4).
+//!
+//! A key object lists the signers that were known when it was made. Later ones are vouched for by a record that an
+//! operator has signed (`signers/`), and what a removed key signs from then on is not believed (`removals/`, a numbered
+//! log, each record created once: it decides between two who remove at the same time).
+//!
+//! Invariants:
+//! - Nobody is believed but through a chain of operators that begins in the key object that was opened.
+//! - What a key signed before it was removed stays believed: history does not change.
+//! - A record that cannot be believed counts for nothing, is told, and keeps everybody from writing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    FORMAT, KeyId, RepositoryId, Role, Signer, object_path,
+    signed::{self, Sort},
+};
+use crate::{
+    error::Damage,
+    hex::Hex,
+    names::{LogName, RunNo},
+    outcome::{NO_OUTCOME, object_hash},
+    store::{ObjectPath, Store, StoreError, StoreErrorKind, read_all},
+};
+
+const RECORD_BYTES_MAX: u64 = 1 << 20;
+/// More are not looked at.
+const RECORDS_MAX: usize = 4096;
+
+/// An operator's word for a signer, as stored below `signers/`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Voucher {
+    pub(super) format: u32,
+    pub(super) signer: Signer,
+    pub(super) label: String,
+    pub(super) created_at: String,
+}
+
+/// The end of a key, as stored below `removals/`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Removal {
+    pub(super) format: u32,
+    pub(super) number: u64,
+    /// Hash of the record before; zeros for the first.
+    pub(super) previous: Hex<32>,
+    pub(super) key_id: KeyId,
+    pub(super) at: String,
+    /// Up to which run of which log (`<source>/<kind>`) its signatures stay believed; of others, none.
+    pub(super) runs: BTreeMap<String, u64>,
+    /// Keys that it had vouched for by then, and that stay.
+    pub(super) kept: Vec<KeyId>,
+    /// Rotations that there were by then.
+    pub(super) rotations: u8,
+}
+
+/// Somebody who signs, and what is known of him.
+#[derive(Clone, Debug)]
+pub(super) struct Believed {
+    pub(super) signer: Signer,
+    /// An operator's word, and whose; `None` for those that only the key object itself lists.
+    pub(super) voucher: Option<(Voucher, Hex<32>)>,
+}
+
+/// Whose signatures are believed, as of one look at the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Trust {
+    believed: HashMap<Hex<32>, Believed>,
+    removals: Vec<Removal>,
+    /// Hash of the last removal.
+    last_removal: Hex<32>,
+    /// Records that count for nothing.
+    problems: Vec<(String, Damage)>,
+    /// The first that what is written now should have gone by.
+    blocking: Option<(String, Damage)>,
+}
+
+impl Default for Trust {
+    fn default() -> Self {
+        Self {
+            believed: HashMap::new(),
+            removals: Vec::new(),
+            last_removal: NO_OUTCOME,
+            problems: Vec::new(),
+            blocking: None,
+        }
+    }
+}
+
+impl Trust {
+    /// Those that a key object lists, and nobody else.
+    pub(super) fn of_anchors(anchors: &[Signer]) -> Self {
+        Self { believed: believed(anchors, &[], &[]), ..Self::default() }
+    }
+
+    /// Looks at what the store holds.
+    pub(super) fn read(
+        store: &dyn Store,
+        repository: RepositoryId,
+        anchors: &[Signer],
+    ) -> Result<Self, StoreError> {
+        let mut trust = Self::default();
+        let mut vouchers = Vec::new();
+        for (path, bytes) in records(store, "signers/")? {
+            match read_voucher(repository, &path, &bytes) {
+                Ok(voucher) => vouchers.push(voucher),
+                Err(what) => trust.tell(&path, Damage::Malformed { what }),
+            }
+        }
+        for (path, bytes) in records(store, "removals/")? {
+            let expected = removal_path(trust.next_removal());
+            if path != expected {
+                trust.block(&expected, Damage::Missing);
+                break;
+            }
+            let believed = believed(anchors, &vouchers, &trust.removals);
+            match trust.read_removal(repository, &believed, &bytes) {
+                Ok(removal) => {
+                    trust.last_removal = object_hash(&bytes);
+                    trust.removals.push(removal);
+                }
+                Err(what) => {
+                    // What follows builds on it.
+                    trust.block(&path, Damage::Malformed { what });
+                    break;
+                }
+            }
+        }
+        trust.believed = believed(anchors, &vouchers, &trust.removals);
+        for (voucher, _) in &vouchers {
+            if !trust.believed.contains_key(&voucher.signer.public) {
+                let what = "no operator of this repository signed it";
+                trust.tell(&signer_path(voucher.signer.key_id), Damage::Malformed { what });
+            }
+        }
+        Ok(trust)
+    }
+
+    /// Takes down a record that counts for nothing.
+    fn tell(&mut self, path: &ObjectPath, damage: Damage) {
+        self.problems.push((path.to_string(), damage));
+    }
+
+    /// The same, of one that whoever writes would have to go by.
+    pub(super) fn block(&mut self, path: &ObjectPath, damage: Damage) {
+        self.tell(path, damage.clone());
+        self.blocking.get_or_insert_with(|| (path.to_string(), damage));
+    }
+
+    fn read_removal(
+        &self,
+        repository: RepositoryId,
+        believed: &HashMap<Hex<32>, Believed>,
+        bytes: &[u8],
+    ) -> Result<Removal, &'static str> {
+        let (removal, by): (Removal, _) = signed::read(repository, Sort::Removal, bytes)?;
+        let by = believed.get(&by).map(|by| &by.signer);
+        let is_operator = by.is_some_and(|by| by.role == Role::Operator && !self.is_removed(by.key_id));
+        if !is_operator {
+            return Err("no operator of this repository signed it");
+        }
+        if removal.format != FORMAT
+            || removal.number != self.next_removal()
+            || removal.previous != self.last_removal
+        {
+            return Err("it does not continue the removals before it");
+        }
+        Ok(removal)
+    }
+
+    /// Where the next removal goes.
+    pub(super) fn next_removal_path(&self) -> ObjectPath {
+        removal_path(self.next_removal())
+    }
+
+    /// Number of the next removal.
+    pub(super) fn next_removal(&self) -> u64 {
+        self.removals.len() as u64 + 1
+    }
+
+    /// What the next removal says of the one before it.
+    pub(super) fn last_removal(&self) -> Hex<32> {
+        self.last_removal
+    }
+
+    /// Whether the key was removed.
+    pub(super) fn is_removed(&self, key_id: KeyId) -> bool {
+        self.removal_of(key_id).is_some()
+    }
+
+    fn removal_of(&self, key_id: KeyId) -> Option<&Removal> {
+        self.removals.iter().find(|removal| removal.key_id == key_id)
+    }
+
+    /// Everybody who is or was believed.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Believed> {
+        self.believed.values()
+    }
+
+    /// The signer of a key.
+    pub(super) fn of_key(&self, key_id: KeyId) -> Option<&Believed> {
+        self.believed.values().find(|believed| believed.signer.key_id == key_id)
+    }
+
+    /// Whether `public` is known at all.
+    pub(crate) fn knows(&self, public: Hex<32>) -> bool {
+        self.believed.contains_key(&public)
+    }
+
+    /// Whether a rotation signed by `public` counts.
+    pub(super) fn may_rotate(&self, public: Hex<32>, number: u8) -> bool {
+        self.believed.get(&public).is_some_and(|by| {
+            let removal = self.removal_of(by.signer.key_id);
+            by.signer.role == Role::Operator && removal.is_none_or(|removal| number <= removal.rotations)
+        })
+    }
+
+    /// The role in which `public` signs the outcome of `run` of `log`.
+    pub(crate) fn role_of(&self, public: Hex<32>, log: &LogName, run: RunNo) -> Result<Role, Damage> {
+        let signer = &self.believed.get(&public).ok_or(Damage::Signature)?.signer;
+        if !signer.sources.is_empty() && !signer.sources.iter().any(|source| source == log.source.as_str()) {
+            return Err(Damage::SignerElsewhere { key_id: signer.key_id });
+        }
+        match self.removal_of(signer.key_id) {
+            Some(removal) if removal.runs.get(&log.to_string()).is_none_or(|last| run.0 > *last) => {
+                Err(Damage::SignerRemoved { key_id: signer.key_id })
+            }
+            _ => Ok(signer.role),
+        }
+    }
+
+    /// Records that cannot be believed, and what is wrong with them.
+    pub(crate) fn problems(&self) -> &[(String, Damage)] {
+        &self.problems
+    }
+
+    /// The first of them that keeps everybody from writing.
+    pub(crate) fn blocking(&self) -> Option<&(String, Damage)> {
+        self.blocking.as_ref()
+    }
+}
+
+pub(super) fn signer_path(key_id: KeyId) -> ObjectPath {
+    object_path(&format!("signers/{key_id}"))
+}
+
+fn removal_path(number: u64) -> ObjectPath {
+    object_path(&format!("removals/{number:010}"))
+}
+
+/// The records below a prefix, in name order. What is too large is no record.
+pub(super) fn records(store: &dyn Store, prefix: &str) -> Result<Vec<(ObjectPath, Vec<u8>)>, StoreError> {
+    let mut paths = Vec::new();
+    store.list(prefix, &mut |object| {
+        paths.push(object.path);
+        paths.len() < RECORDS_MAX
+    })?;
+    let mut records = Vec::with_capacity(paths.len());
+    for path in paths {
+        match read_all(store, &path, RECORD_BYTES_MAX) {
+            Ok(bytes) => records.push((path, bytes)),
+            Err(error)
+                if matches!(
+                    error.kind,
+                    StoreErrorKind::TooLarge { .. } | StoreErrorKind::ShortRead { .. }
+                ) =>
+            {
+                records.push((path, Vec::new()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(records)
+}
+
+fn read_voucher(
+    repository: RepositoryId,
+    path: &ObjectPath,
+    bytes: &[u8],
+) -> Result<(Voucher, Hex<32>), &'static str> {
+    let (voucher, by): (Voucher, _) = signed::read(repository, Sort::Signer, bytes)?;
+    if voucher.format != FORMAT || *path != signer_path(voucher.signer.key_id) {
+        return Err("it is of another key or format");
+    }
+    Ok((voucher, by))
+}
+
+/// Everybody whom an operator vouches for, and for whom one does in turn, beginning with `anchors`.
+fn believed(
+    anchors: &[Signer],
+    vouchers: &[(Voucher, Hex<32>)],
+    removals: &[Removal],
+) -> HashMap<Hex<32>, Believed> {
+    let mut believed: HashMap<Hex<32>, Believed> = anchors
+        .iter()
+        .map(|signer| (signer.public, Believed { signer: signer.clone(), voucher: None }))
+        .collect();
+    loop {
+        let before = believed.len();
+        for (voucher, by) in vouchers {
+            let counts = believed.get(by).is_some_and(|by| {
+                let removal = removals.iter().find(|removal| removal.key_id == by.signer.key_id);
+                by.signer.role == Role::Operator
+                    && removal.is_none_or(|removal| removal.kept.contains(&voucher.signer.key_id))
+            });
+            if counts {
+                let signer = voucher.signer.clone();
+                let of_voucher = Believed { signer, voucher: Some((voucher.clone(), *by)) };
+                let known = believed.entry(voucher.signer.public).or_insert(of_voucher);
+                // A key object lists who was known, without a label.
+                if known.voucher.is_none() && known.signer == voucher.signer {
+                    known.voucher = Some((voucher.clone(), *by));
+                }
+            }
+        }
+        if believed.len() == before {
+            return believed;
+        }
+    }
+}
