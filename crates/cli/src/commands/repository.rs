@@ -78,6 +78,7 @@ pub(super) fn of_store(error: StoreError) -> Error {
 
 /// A failure to make or open keys as an operation's failure.
 pub(super) fn of_keys(error: KeyError) -> Error {
+    let trust;
     let (kind, hint) = match &error {
         KeyError::NotARepository { .. } => {
             (ErrorKind::Store, Some("is the place mounted? \"holdfast init\" makes a new repository"))
@@ -99,6 +100,35 @@ pub(super) fn of_keys(error: KeyError) -> Error {
             ),
         ),
         KeyError::PasswordNeeded { .. } => (ErrorKind::Key, None),
+        KeyError::WrongIdentity { .. } => {
+            (ErrorKind::Key, Some("an operator adds a key for it: \"holdfast key add --public-key\""))
+        }
+        KeyError::Untrusted { trusted, .. } => {
+            trust = format!(
+                "compare with what \"holdfast key add\" printed where the key was added; if it is the same, add this line to the identity file:\n{trusted}"
+            );
+            (ErrorKind::Key, Some(trust.as_str()))
+        }
+        KeyError::Removed { .. } | KeyError::NotOperator { .. } => {
+            (ErrorKind::Key, Some("open the repository with an operator's key (--password-file, --identity)"))
+        }
+        KeyError::LastOperator { .. } => (
+            ErrorKind::Failed,
+            Some("add another operator's key first, or change this one: \"holdfast key change\""),
+        ),
+        KeyError::NoSuchKey { .. } => (ErrorKind::Usage, Some("\"holdfast key list\" shows the keys")),
+        KeyError::TooMany { .. } => (ErrorKind::Failed, Some("remove one that is not used any more")),
+        KeyError::NothingToProtect { .. } | KeyError::BadLabel { .. } | KeyError::OperatorOfSources => {
+            (ErrorKind::Usage, None)
+        }
+        KeyError::NoExchange { .. } => (
+            ErrorKind::Failed,
+            Some("put another in its place first: \"holdfast key change\", or key add and key remove"),
+        ),
+        KeyError::RotatedOut { .. } => {
+            (ErrorKind::Failed, Some("make a new repository, and let this one expire"))
+        }
+        KeyError::Crowded => (ErrorKind::Failed, Some("run it again")),
         KeyError::NotEncrypted { .. } => (
             ErrorKind::Key,
             Some("if this is right, leave the password out; if not, find out who exchanged the repository"),
