@@ -73,6 +73,14 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "FILE", requires = "ssl_cert")]
     pub(crate) ssl_key: Option<PathBuf>,
 
+    /// Longest wait for a connection, or 0 for the default [default: as in the option files, else 10]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) connect_timeout: Option<u64>,
+
+    /// Longest wait for the answer to a statement that takes no lock: a way that went dead is noticed so late [default: 600]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) answer_timeout: Option<u64>,
+
     /// Where the server's data directory is on this host [default: as the server says]
     #[arg(long, value_name = "DIR")]
     pub(crate) datadir: Option<PathBuf>,
@@ -151,6 +159,8 @@ impl SourceArgs {
             ssl_ca: self.ssl_ca.or(file.ssl_ca),
             ssl_cert: self.ssl_cert.or(file.ssl_cert),
             ssl_key: self.ssl_key.or(file.ssl_key),
+            connect_timeout: self.connect_timeout.or(file.connect_timeout),
+            answer_timeout: self.answer_timeout.or(file.answer_timeout),
             datadir: self.datadir.or(file.datadir),
             path_map: if self.path_map.is_empty() { file.path_map } else { self.path_map },
         }

@@ -1,6 +1,6 @@
 //! From what was typed about the server to how it is reached.
 
-use std::{env, path::PathBuf};
+use std::{env, path::PathBuf, time::Duration};
 
 use holdfast_core::{
     Context as _, ErrorKind, Result,
@@ -30,6 +30,8 @@ pub(super) fn connect_options(typed: &source::SourceArgs, output: &Output) -> Re
         ssl_ca: typed.ssl_ca.clone(),
         ssl_cert: typed.ssl_cert.clone(),
         ssl_key: typed.ssl_key.clone(),
+        connect_timeout: typed.connect_timeout.map(Duration::from_secs),
+        answer_timeout: typed.answer_timeout.map(Duration::from_secs),
         ..ConnectOptions::default()
     }
     .or(ConnectOptions::from_option_file(&files)?);

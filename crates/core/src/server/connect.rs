@@ -161,6 +161,8 @@ pub struct ConnectOptions {
     pub ssl_key: Option<PathBuf>,
     /// Longest wait for a connection.
     pub connect_timeout: Option<Duration>,
+    /// Longest wait for the answer to an ordinary statement; those that take locks have limits of their own.
+    pub answer_timeout: Option<Duration>,
     /// The run that sessions belong to, shown by the server; empty outside a run.
     pub run: String,
 }
@@ -225,6 +227,7 @@ impl ConnectOptions {
             ssl_cert: path("ssl-cert"),
             ssl_key: path("ssl-key"),
             connect_timeout: seconds("connect-timeout")?.map(Duration::from_secs),
+            answer_timeout: None,
             run: String::new(),
         })
     }
@@ -252,6 +255,7 @@ impl ConnectOptions {
             ssl_cert: self.ssl_cert.or(file.ssl_cert),
             ssl_key: self.ssl_key.or(file.ssl_key),
             connect_timeout: self.connect_timeout.or(file.connect_timeout),
+            answer_timeout: self.answer_timeout.or(file.answer_timeout),
             run: if self.run.is_empty() { file.run } else { self.run },
         }
     }

@@ -31,7 +31,8 @@ pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Longest wait for the answer to a sign of life.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for the answer to an ordinary statement.
+/// Longest wait for the answer to an ordinary statement, unless another is asked for: lists of a hundred thousand tables
+/// take their time.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(600);
 /// How much longer than a lock may wait its statement may take to answer.
 const LOCK_MARGIN: Duration = Duration::from_secs(30);
@@ -140,12 +141,12 @@ impl Session {
             .ok_or_else(|| SqlError::unexpected(format_args!("its version is {text:?}")))?;
         let id = row.number("id")?;
         let mut session = Session { conn, socket, version, id, id_at_handshake };
-        session.settle()?;
+        session.settle(options.answer_timeout.unwrap_or(STATEMENT_TIMEOUT))?;
         Ok(session)
     }
 
     /// Replaces every default of server or account that could change what our statements mean.
-    fn settle(&mut self) -> Result<(), SqlError> {
+    fn settle(&mut self, answer_timeout: Duration) -> Result<(), SqlError> {
         let time_limit = match self.flavor() {
             Flavor::MariaDb => "max_statement_time = 0",
             Flavor::MySql => "max_execution_time = 0",
@@ -156,9 +157,9 @@ impl Session {
              sql_select_limit = 18446744073709551615, sql_big_selects = 1, {time_limit}, \
              lock_wait_timeout = {}, wait_timeout = {}, net_read_timeout = 30, net_write_timeout = 60",
             LOCK_WAIT_DEFAULT.as_secs(),
-            STATEMENT_TIMEOUT.as_secs(),
+            answer_timeout.as_secs().max(1),
         ))?;
-        self.set_answer_timeout(STATEMENT_TIMEOUT)
+        self.set_answer_timeout(answer_timeout)
     }
 
     /// The server's version.

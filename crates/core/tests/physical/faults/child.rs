@@ -44,6 +44,9 @@ const ORDERS: &str = "HOLDFAST_TEST_ORDERS";
 /// No step of a small backup takes so long, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Where a connection goes silent, the test does not wait for ten minutes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Where things are, for a process that shares nothing but the disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Place {
@@ -58,6 +61,7 @@ impl Place {
         let connect = ConnectOptions {
             socket: Some(self.socket.clone()),
             user: Some("root".to_owned()),
+            answer_timeout: Some(ANSWER_TIMEOUT),
             run: format!("child-{}", std::process::id()),
             ..ConnectOptions::default()
         };

@@ -25,6 +25,7 @@ use mysql::{Conn, prelude::Queryable};
 use self::child::{Child, Deed, Ended, Place, Trap, Work};
 use super::*;
 
+mod broken_off;
 mod child;
 mod damage;
 mod freeze;

@@ -1,0 +1,164 @@
+//! What breaks off is not ours: at any point of a backup the server dies or is shut down, or the connections to it are cut,
+//! or go silent. What the backup then says is true, and the next one works.
+
+use std::{
+    collections::HashSet,
+    io::{ErrorKind as IoErrorKind, Read, Write},
+    net::Shutdown,
+    os::unix::net::{UnixListener, UnixStream},
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use holdfast_core::server::WAIT_TIMEOUT;
+
+use super::*;
+
+/// What becomes of the server, or of the way to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Killed,
+    ShutDown,
+    /// Connections end, and no new one is made.
+    Cut,
+    /// Nothing gets through any more, and nobody is told.
+    Silent,
+}
+
+const FATES: [Fate; 4] = [Fate::Killed, Fate::ShutDown, Fate::Cut, Fate::Silent];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    Open,
+    Cut,
+    Silent,
+}
+
+/// Stands between a backup and the server's socket.
+struct Relay {
+    socket: PathBuf,
+    line: Arc<Mutex<Line>>,
+}
+
+/// How soon a connection notices what the line has become.
+const NOTICED: Duration = Duration::from_millis(20);
+
+impl Relay {
+    fn start(socket: PathBuf, server: &Path) -> Relay {
+        let listener = UnixListener::bind(&socket).unwrap();
+        let line = Arc::new(Mutex::new(Line::Open));
+        let (server, of_all) = (server.to_owned(), Arc::clone(&line));
+        // Ends with the process of the tests.
+        thread::spawn(move || {
+            for near in listener.incoming() {
+                let near = near.unwrap();
+                if *of_all.lock().unwrap() == Line::Cut {
+                    continue;
+                }
+                let far = UnixStream::connect(&server).unwrap();
+                for (from, to) in [(near.try_clone(), far.try_clone()), (Ok(far), Ok(near))] {
+                    let (from, to, line) = (from.unwrap(), to.unwrap(), Arc::clone(&of_all));
+                    thread::spawn(move || pass_on(from, to, &line));
+                }
+            }
+        });
+        Relay { socket, line }
+    }
+
+    fn become_(&self, line: Line) {
+        *self.line.lock().unwrap() = line;
+        thread::sleep(2 * NOTICED);
+    }
+}
+
+fn pass_on(mut from: UnixStream, mut to: UnixStream, line: &Mutex<Line>) {
+    from.set_read_timeout(Some(NOTICED)).unwrap();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let state = *line.lock().unwrap();
+        let got = match state {
+            Line::Open => from.read(&mut buffer),
+            Line::Cut => Ok(0),
+            Line::Silent => {
+                thread::sleep(NOTICED);
+                continue;
+            }
+        };
+        match got {
+            Ok(0) => break,
+            Ok(got) if to.write_all(&buffer[..got]).is_ok() => {}
+            Err(error) if matches!(error.kind(), IoErrorKind::WouldBlock | IoErrorKind::TimedOut) => {}
+            _ => break,
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+impl Scene {
+    /// The same with the server started anew.
+    fn after(self, fate: Fate, seed: u64) -> Scene {
+        let Scene { mut stage, load } = self;
+        load.stop().unwrap();
+        match fate {
+            Fate::Killed => stage.source.kill9().unwrap(),
+            _ => stage.source.stop().unwrap(),
+        }
+        stage.source.run().unwrap();
+        let load = slow_load(&stage.source, seed);
+        Scene { stage, load }
+    }
+}
+
+fn backups_survive(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -> bool) {
+    let mut scene = Scene::new(kind, seed);
+    let first = scene.stage.back_up();
+    scene.change();
+    let mut points = scene.begin(None).ended().succeeded().points;
+    let mut known = HashSet::new();
+    points.retain(|point| known.insert(point.clone()));
+    let tries = points.iter().flat_map(|point| FATES.map(|fate| (point, fate)));
+    for (number, (point, fate)) in tries.enumerate().filter(|(number, _)| chosen(*number)) {
+        scene.change();
+        let before = scene.standing();
+        let socket = scene.stage.dir.path().join(format!("relay-{number}"));
+        let relay = Relay::start(socket, scene.source().socket());
+        let place = Place { socket: relay.socket.clone(), ..scene.place() };
+        let trap = Trap { point: point.clone(), nth: 1, deed: Deed::Freeze };
+        let mut backup = Child::start(&place, Work::BackUp, Some(trap));
+        backup.frozen();
+        match fate {
+            Fate::Killed | Fate::ShutDown => scene = scene.after(fate, seed + number as u64),
+            Fate::Cut => relay.become_(Line::Cut),
+            Fate::Silent => relay.become_(Line::Silent),
+        }
+        let begun = Instant::now();
+        backup.thaw();
+        let ended = backup.ended();
+        let took = begun.elapsed();
+        let free = scene.until_free(scene.stage.options().lock_max + WAIT_TIMEOUT + Duration::from_secs(5));
+        let standing = scene.standing();
+        println!("{kind}: {fate:?} at {point}: {} after {took:.1?}, free {free:.1?} later", ended.status);
+        assert!(standing.starts_with(&before), "{before:?}, then {standing:?}");
+        let told = usize::from(ended.status.success());
+        assert_eq!(standing.len() - before.len(), told, "{fate:?} at {point}: {}", ended.output);
+        if !ended.status.success() {
+            println!("  it said: {}", ended.error());
+        }
+        scene.assert_nothing_spooled();
+        scene.assert_next_works();
+    }
+    let newest = scene.assert_next_works();
+    scene.assert_readable();
+    scene.prove(&first, &newest);
+}
+
+#[test]
+fn mariadb_10_11_breaks_off_at_any_point() {
+    backups_survive(ServerKind::MariaDb1011, 67, |number| long() || number % 15 == 2);
+}
+
+#[test]
+fn mysql_9_7_breaks_off_at_any_point() {
+    backups_survive(ServerKind::MySql97, 68, |number| long() || number % 21 == 5);
+}
