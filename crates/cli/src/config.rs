@@ -11,7 +11,7 @@ use holdfast_core::{Context as _, Error, ErrorKind, Result};
 use holdfast_repo::SourceName;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::args::{expire::KeepArgs, resources::ResourceArgs, source::SourceArgs};
+use crate::args::{expire::KeepArgs, resources::ResourceArgs, source::SourceArgs, store::StoreArgs};
 
 /// The configuration file.
 #[derive(Debug, Default, PartialEq, Deserialize)]
@@ -30,6 +30,8 @@ pub(crate) struct Config {
     pub(crate) source: SourceArgs,
     /// What a backup may use.
     pub(crate) resources: ResourceArgs,
+    /// How a repository beyond a network is reached.
+    pub(crate) store: StoreArgs,
     /// What `expire` keeps.
     pub(crate) retention: KeepArgs,
 }
@@ -97,6 +99,12 @@ mod tests {
             compress = "zstd:3"
             memory = "512M"
             lock-max = "1s"
+            [store]
+            s3-endpoint = "https://minio.example:9000"
+            s3-path-style = true
+            s3-part-size = "16M"
+            limit-upload = "20M"
+            ssh-config = "/etc/holdfast/ssh_config"
             [retention]
             keep-daily = 7
             keep-monthly = 12
@@ -104,6 +112,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!(config.source.port, Some(3307));
+        assert_eq!(
+            (config.store.s3_path_style, config.store.s3_part_size),
+            (Some(true), Some(ByteSize(16 << 20)))
+        );
         assert_eq!(config.resources.memory, Some(ByteSize(512 << 20)));
         assert_eq!(config.resources.compress.map(|c| c.to_string()).as_deref(), Some("zstd:3"));
         assert_eq!(config.resources.lock_max, Some(Span(std::time::Duration::from_secs(1))));

@@ -190,7 +190,11 @@ impl From<RepoError> for Error {
 }
 
 fn hint_of_store(kind: &StoreErrorKind) -> Option<&'static str> {
-    let StoreErrorKind::Io(error) = kind else { return None };
+    let error = match kind {
+        StoreErrorKind::Io(error) => error,
+        StoreErrorKind::Remote(error) => return error.cause.hint(),
+        _ => return None,
+    };
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             Some("make room where the repository is, and run it again: what was stored is taken up")

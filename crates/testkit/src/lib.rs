@@ -12,12 +12,14 @@ pub mod data;
 pub mod keyring;
 pub mod kind;
 pub mod load;
+pub mod object_storage;
 pub mod observe;
 pub mod program;
 pub mod replica;
 pub mod rng;
 pub mod server;
 mod spawn;
+pub mod sshd;
 pub mod tables;
 
 pub use checksum::assert_equal_checksums;

@@ -8,7 +8,7 @@ use clap::Args;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global")]
 pub(crate) struct GlobalArgs {
-    /// Where the repository is: a directory
+    /// Where the repository is: /directory, s3://bucket/prefix or sftp://user@host/directory
     #[arg(long, global = true, value_name = "URL", env = "HOLDFAST_REPO", hide_env_values = true)]
     pub(crate) repo: Option<String>,
 

@@ -24,6 +24,7 @@ mod reference;
 pub(crate) mod resources;
 pub(crate) mod restore;
 pub(crate) mod source;
+pub(crate) mod store;
 pub(crate) mod units;
 
 const ABOUT: &str = "Hot backup, restore and recovery for MySQL and MariaDB.";
@@ -37,13 +38,15 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast --repo /backup/repo init
   holdfast --repo /backup/repo backup --name db1
+  holdfast --repo s3://bucket/prefix --s3-endpoint https://minio.example backup --name db1
+  holdfast --repo sftp://backup@host/srv/repo list
   holdfast --repo /backup/repo list
   holdfast --repo /backup/repo restore latest --target-dir /var/lib/mysql-new
   holdfast --repo /backup/repo expire --keep-daily 7 --keep-weekly 4
   holdfast --repo /backup/repo prune
 
-Configuration file: repo, password-file, password-command and name; in [source] and [resources] the options of backup under those headings (restore, check and prune take memory from there, too); in [retention] those of expire.
-Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, and for verbs that are about one source HOLDFAST_NAME.
+Configuration file: repo, password-file, password-command and name; in [source] and [resources] the options of backup under those headings (restore, check and prune take memory from there, too); in [retention] those of expire; in [store] those of repositories beyond a network.
+Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, and for verbs that are about one source HOLDFAST_NAME. Of repositories at s3:// also what AWS' tools read: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and others (docs/stores.md).
 What is typed counts before the environment, and that before the file.";
 
 /// The command line.
@@ -61,6 +64,8 @@ What is typed counts before the environment, and that before the file.";
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: global::GlobalArgs,
+    #[command(flatten)]
+    pub(crate) store: store::StoreArgs,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }

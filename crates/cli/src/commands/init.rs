@@ -53,7 +53,8 @@ pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
         Some(password) => Protection::Password { password, kdf: KdfParams::DEFAULT },
         None => Protection::None,
     };
-    let repo = Repo::init(repository::new_store(&location)?, &protection).map_err(repository::of_keys)?;
+    let repo =
+        Repo::init(repository::new_store(&location, context)?, &protection).map_err(repository::of_keys)?;
     let info = repo.info();
     let made = Made {
         repository_id: info.repository_id.to_string(),

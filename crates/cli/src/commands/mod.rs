@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_core::{Cancel, ErrorKind, Result};
 
 use crate::{
-    args::{Cli, Verb, global::GlobalArgs},
+    args::{Cli, Verb, global::GlobalArgs, store::StoreArgs},
     config::Config,
     exit::Exit,
     output::Output,
@@ -32,6 +32,7 @@ mod version;
 /// What every verb gets.
 struct Context<'a> {
     global: GlobalArgs,
+    store: StoreArgs,
     config: Config,
     output: &'a Arc<Output>,
     cancel: &'a Cancel,
@@ -59,7 +60,7 @@ pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exi
         cli.verb,
         Verb::Backup(_) | Verb::Restore(_) | Verb::Check(_) | Verb::Expire(_) | Verb::Prune(_)
     );
-    let context = Context { global: cli.global, config, output, cancel, ends_in_order };
+    let context = Context { global: cli.global, store: cli.store, config, output, cancel, ends_in_order };
     dispatch(cli.verb, &context).map_err(|error| match (error.kind(), error.hint()) {
         (ErrorKind::Damaged, None) => {
             error.hinted("\"holdfast check\" says what else is damaged, and which backups are whole")

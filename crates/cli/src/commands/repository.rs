@@ -5,8 +5,9 @@ use std::sync::Arc;
 use holdfast_core::{Error, ErrorKind, Result, server::Secret};
 use holdfast_repo::{
     KeyError, Password, Repo,
-    store::{Store, StoreError, fs::FsStore},
+    store::{Store, StoreError},
 };
+use holdfast_stores::{OpenStoreError, StoreOptions, create_store, open_store};
 
 use super::Context;
 use crate::password;
@@ -19,40 +20,38 @@ pub(super) fn location(context: &Context<'_>) -> Result<String> {
     })
 }
 
-/// The directory that a location means.
-fn directory(location: &str) -> Result<&str> {
-    let directory = location.strip_prefix("file://").unwrap_or(location);
-    match directory.split_once("://") {
-        None => Ok(directory),
-        Some((scheme, _)) => Err(Error::new(
-            ErrorKind::Usage,
-            format!("a repository at {scheme}:// is not supported by this version"),
-        )
-        .hinted("name a directory, like /backup/repo")),
-    }
-}
-
 /// An existing store.
-fn existing_store(location: &str) -> Result<Arc<dyn Store>> {
-    let directory = directory(location)?;
-    FsStore::open(directory).map(|store| Arc::new(store) as _).map_err(|error| {
-        of_store(error)
-            .context(format!("open the repository {directory}"))
-            .hinted("is the place mounted? \"holdfast init\" makes a new repository")
-    })
+fn existing_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn Store>> {
+    open_store(location, &options(context)).map_err(|error| of_opening(error, "open the repository"))
 }
 
 /// A store for a new repository; its directory is made if need be.
-pub(super) fn new_store(location: &str) -> Result<Arc<dyn Store>> {
-    let directory = directory(location)?;
-    FsStore::create(directory)
-        .map(|store| Arc::new(store) as _)
-        .map_err(|error| of_store(error).context(format!("make the directory {directory}")))
+pub(super) fn new_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn Store>> {
+    create_store(location, &options(context)).map_err(|error| of_opening(error, "make the repository"))
+}
+
+fn options(context: &Context<'_>) -> StoreOptions {
+    context.store.clone().options(context.config.store.clone())
+}
+
+fn of_opening(error: OpenStoreError, doing: &str) -> Error {
+    match error {
+        OpenStoreError::BadLocation(_) | OpenStoreError::BadOption(_) => {
+            Error::new(ErrorKind::Usage, error.to_string())
+        }
+        OpenStoreError::Store(error) => {
+            let error = of_store(error).context(doing);
+            match error.hint() {
+                Some(_) => error,
+                None => error.hinted("is the place mounted? \"holdfast init\" makes a new repository"),
+            }
+        }
+    }
 }
 
 /// Opens the repository that was named, with the password that was given; asks for one only where it is needed.
 pub(super) fn open(context: &Context<'_>) -> Result<Repo> {
-    let store = existing_store(&location(context)?)?;
+    let store = existing_store(&location(context)?, context)?;
     let given = password::given(context.global.password_file.as_deref(), &context.config)?;
     let opened = match Repo::open(Arc::clone(&store), given.map(password_of).transpose()?.as_ref()) {
         Err(KeyError::PasswordNeeded { .. }) => {

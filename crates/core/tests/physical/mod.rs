@@ -14,7 +14,7 @@ use holdfast_core::{
     physical::Precision,
     restore::{self, RestoreOptions, RestoreReport},
 };
-use holdfast_repo::{Kind, LogName, Password, Protection, Repo, RunNo, keys::KdfParams, store::create_store};
+use holdfast_repo::{Kind, LogName, Password, Protection, Repo, RunNo, keys::KdfParams, store::fs::FsStore};
 use holdfast_testkit::{
     Server, ServerKind, ServerOptions,
     checksum::assert_equal_checksums,
@@ -64,7 +64,7 @@ fn log() -> LogName {
 
 /// A new repository in a directory.
 fn new_repo(dir: &Path) -> Arc<Repo> {
-    let store = create_store(dir.to_str().unwrap()).unwrap();
+    let store = Arc::new(FsStore::create(dir).unwrap());
     let protection = Protection::Password { password: &password(), kdf: KdfParams::MINIMUM };
     Arc::new(Repo::init(store, &protection).unwrap())
 }

@@ -29,7 +29,7 @@ use holdfast_repo::{
     prune::{PruneOptions, prune},
     reader::Backup,
     run::RunOptions,
-    store::{fs::FsStore, open_store},
+    store::fs::FsStore,
     writer::{ChunkRewriter, WriterOptions},
 };
 use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ fn operation() {
 }
 
 fn operate(orders: &Orders) {
-    let store = open_store(orders.repo.to_str().unwrap()).unwrap();
+    let store = Arc::new(FsStore::open(&orders.repo).unwrap());
     let repo = Arc::new(Repo::open(store, Some(&password())).unwrap());
     let history = History::read(&repo, &log()).unwrap();
     let memory_bytes = orders.memory_bytes;

@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Barrier,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -23,12 +23,23 @@ pub fn check(mut empty: impl FnMut() -> Arc<dyn Store>) {
     an_unfinished_upload_is_invisible(&*empty());
     nothing_is_overwritten(&*empty());
     of_many_creators_one_succeeds(&*empty());
+    of_many_uploads_one_succeeds(&*empty());
+    names_are_taken_as_they_are(&*empty());
     reading_past_the_end_is_an_error(&*empty());
     what_does_not_exist_is_not_found(&*empty());
     listings_are_in_name_order_and_stop_when_told(&*empty());
     folders_are_those_with_objects(&*empty());
     deleting_twice_is_fine(&*empty());
     times_are_the_stores_own(&*empty());
+}
+
+/// Runs what takes longer: objects of several parts of `part_bytes`, and more names than one answer of a service holds.
+///
+/// # Panics
+/// When the store breaks the contract.
+pub fn check_large(mut empty: impl FnMut() -> Arc<dyn Store>, part_bytes: usize, names: usize) {
+    large_objects_arrive_whole(&*empty(), part_bytes);
+    long_listings_are_complete(&*empty(), names);
 }
 
 fn path(name: &str) -> ObjectPath {
@@ -117,6 +128,105 @@ fn of_many_creators_one_succeeds(store: &dyn Store) {
         });
         assert_eq!(winners.into_inner(), 1);
     }
+}
+
+fn of_many_uploads_one_succeeds(store: &dyn Store) {
+    for round in 0..3 {
+        let object = path(&format!("packs/{round}"));
+        let start = Barrier::new(4);
+        let winners: Vec<u8> = std::thread::scope(|scope| {
+            let racers: Vec<_> = (0..4_u8)
+                .map(|racer| {
+                    let (object, start) = (&object, &start);
+                    scope.spawn(move || {
+                        let mut upload = store.put(object).unwrap();
+                        upload.write(&vec![racer; 100_000]).unwrap();
+                        start.wait();
+                        match upload.finish() {
+                            Ok(_) => Some(racer),
+                            Err(error) => {
+                                assert!(error.is_exists(), "{error}");
+                                None
+                            }
+                        }
+                    })
+                })
+                .collect();
+            racers.into_iter().filter_map(|racer| racer.join().unwrap()).collect()
+        });
+        assert_eq!(winners.len(), 1);
+        assert!(read_all(store, &object, 100_000).unwrap() == vec![winners[0]; 100_000]);
+    }
+}
+
+fn names_are_taken_as_they_are(store: &dyn Store) {
+    let long = format!("sources/{}/{}", "s".repeat(64), "n".repeat(100));
+    let mut sorted = [
+        "sources/db.example.com:3306/physical/packs/0000000001-000000",
+        "sources/A_b-c.d:1/runs/1",
+        "sources/%41/x",
+        &long,
+    ];
+    for name in sorted {
+        create(store, name);
+        assert_eq!(read_all(store, &path(name), 1 << 10).unwrap(), name.as_bytes());
+    }
+    sorted.sort_unstable();
+    assert_eq!(names(store, ""), sorted);
+    assert_eq!(names(store, "sources/db.example.com:3306/").len(), 1);
+    let folders = ["%41", "A_b-c.d:1", "db.example.com:3306", &"s".repeat(64)];
+    assert_eq!(store.list_folders("sources/").unwrap(), folders);
+}
+
+fn large_objects_arrive_whole(store: &dyn Store, part_bytes: usize) {
+    let byte = |at: usize| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[5];
+    // Just below, at and above the bounds of parts, and of many.
+    for size in [part_bytes - 1, part_bytes, part_bytes + 1, 2 * part_bytes, 4 * part_bytes + part_bytes / 3]
+    {
+        let object = path(&format!("packs/{size}"));
+        let bytes: Vec<u8> = (0..size).map(byte).collect();
+        let mut upload = store.put(&object).unwrap();
+        for block in bytes.chunks(100_003) {
+            upload.write(block).unwrap();
+        }
+        assert_eq!(upload.finish().unwrap().size_bytes, size as u64);
+        std::thread::scope(|scope| {
+            for reader in 0..4 {
+                let (object, bytes) = (&object, &bytes);
+                scope.spawn(move || {
+                    for step in 0..8 {
+                        let from = (reader * 8 + step) * size / 40;
+                        let mut part = vec![0; (size / 7).min(size - from)];
+                        store.read_exact_at(object, from as u64, &mut part).unwrap();
+                        assert!(part == bytes[from..from + part.len()], "{size} at {from}");
+                    }
+                });
+            }
+        });
+        assert!(read_all(store, &object, size as u64).unwrap() == bytes);
+    }
+    let taken = path(&format!("packs/{part_bytes}"));
+    let late = store.put(&taken).and_then(|mut upload| {
+        upload.write(&vec![0; 3 * part_bytes])?;
+        upload.finish()
+    });
+    assert!(late.unwrap_err().is_exists(), "finish of an upload in parts replaced an object");
+    assert_eq!(store.head(&taken).unwrap().size_bytes, part_bytes as u64);
+}
+
+fn long_listings_are_complete(store: &dyn Store, count: usize) {
+    let expected: Vec<String> =
+        (0..count).map(|number| format!("runs/{:04}/{number:06}", number / 400)).collect();
+    std::thread::scope(|scope| {
+        for part in expected.chunks(count.div_ceil(8)) {
+            scope.spawn(move || part.iter().for_each(|name| create(store, name)));
+        }
+    });
+    assert!(names(store, "runs/") == expected);
+    assert_eq!(store.list_folders("runs/").unwrap().len(), count.div_ceil(400));
+    let all: Vec<ObjectPath> = expected.iter().map(|name| path(name)).collect();
+    store.delete(&all).unwrap();
+    assert_eq!(names(store, ""), [""; 0]);
 }
 
 fn reading_past_the_end_is_an_error(store: &dyn Store) {

@@ -225,6 +225,7 @@ mod tests {
     #[test]
     fn memory_is_a_store() {
         conformance::check(|| Arc::new(MemStore::new()));
+        conformance::check_large(|| Arc::new(MemStore::new()), 100_000, 1_050);
     }
 
     #[test]

@@ -18,9 +18,11 @@ pub mod conformance;
 pub mod faulty;
 pub mod fs;
 pub mod mem;
-mod open;
+pub mod probe;
+mod remote;
 
-pub use open::{OpenStoreError, create_store, open_store};
+pub use probe::{Creation, probe_creation};
+pub use remote::{RemoteCause, RemoteError};
 
 /// Name of an object: relative, `/` between parts, no empty part, `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -192,4 +194,7 @@ pub enum StoreErrorKind {
     /// The store or the way to it failed.
     #[error("{0}")]
     Io(#[source] std::io::Error),
+    /// The same of a store beyond a network.
+    #[error("{0}")]
+    Remote(#[source] RemoteError),
 }

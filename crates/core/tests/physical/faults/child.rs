@@ -29,7 +29,7 @@ use holdfast_repo::{
     hooks::Hooks,
     store::{
         faulty::{Call, FaultyStore},
-        open_store,
+        fs::FsStore,
     },
 };
 use rustix::process::{Pid, Signal, getpid, kill_process};
@@ -130,7 +130,7 @@ fn operation() {
             meet(&trap.deed);
         }
     });
-    let store = FaultyStore::new(open_store(orders.place.repo.to_str().unwrap()).unwrap(), |call| {
+    let store = FaultyStore::new(Arc::new(FsStore::open(&orders.place.repo).unwrap()), |call| {
         if call.op.changes() {
             point(&name_of(call));
         }

@@ -18,7 +18,7 @@ use holdfast_repo::{
     pack::ChunkKind,
     reader::Backup,
     run::RunOptions,
-    store::open_store,
+    store::fs::FsStore,
 };
 
 use super::{prune::ripe, *};
@@ -204,7 +204,7 @@ impl Pristine {
     }
 
     fn examine(&self, copy: &Path, part: &Part) {
-        let store = open_store(copy.to_str().unwrap()).unwrap();
+        let store = Arc::new(FsStore::open(copy).unwrap());
         let repo = match Repo::open(store, Some(&password())) {
             Ok(repo) => Arc::new(repo),
             Err(error) => {

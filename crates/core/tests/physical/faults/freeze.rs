@@ -4,7 +4,7 @@
 use std::{collections::HashSet, time::SystemTime};
 
 use holdfast_core::{ErrorKind, server::WAIT_TIMEOUT};
-use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, open_store};
+use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, fs::FsStore};
 
 use super::*;
 
@@ -58,7 +58,7 @@ impl Store for Later {
 
 /// The same repository, twenty minutes later.
 pub(super) fn later(place: &Place) -> Arc<Repo> {
-    let store = Later(open_store(place.repo.to_str().unwrap()).unwrap());
+    let store = Later(Arc::new(FsStore::open(&place.repo).unwrap()));
     Arc::new(Repo::open(Arc::new(store), Some(&password())).unwrap())
 }
 

@@ -10,7 +10,7 @@ use holdfast_repo::{
     prune::{PruneError, PruneOptions, Pruned, plan_prune, prune},
     reader::ChunkSource,
     run::RunOptions,
-    store::open_store,
+    store::fs::FsStore,
     writer::{ChunkRewriter, WriterOptions},
 };
 
@@ -97,7 +97,7 @@ impl Scene {
 }
 
 fn open(place: &Place) -> Arc<Repo> {
-    let store = open_store(place.repo.to_str().unwrap()).unwrap();
+    let store = Arc::new(FsStore::open(&place.repo).unwrap());
     Arc::new(Repo::open(store, Some(&password())).unwrap())
 }
 

@@ -1,0 +1,95 @@
+//! What goes wrong with a store that is reached over a network, and what to do about it.
+
+use std::fmt;
+
+/// A failure of such a store, or its refusal.
+#[derive(Debug)]
+pub struct RemoteError {
+    /// Which store, for people: no secrets in it.
+    pub place: String,
+    /// The class, which decides the hint.
+    pub cause: RemoteCause,
+    /// What the store or the way to it said: no secrets in it.
+    pub detail: String,
+}
+
+impl fmt::Display for RemoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}: {}", self.cause.words(), self.place, self.detail)
+    }
+}
+
+impl std::error::Error for RemoteError {}
+
+/// The classes of such failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteCause {
+    /// No connection, or it broke and could not be made again.
+    Unreachable,
+    /// It answered, again and again, that it cannot just now.
+    Busy,
+    /// The credentials are missing, wrong or unknown to it.
+    Credentials,
+    /// The credentials were good once.
+    Expired,
+    /// The credentials do not allow it.
+    Denied,
+    /// The bucket is not there.
+    NoPlace,
+    /// Its clock and that of this host are too far apart.
+    Clock,
+    /// It answered that it has stored an object, and has not, or another.
+    Unconfirmed,
+    /// It lacks something that a repository needs.
+    Unfit,
+    /// Anything else.
+    Other,
+}
+
+impl RemoteCause {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Unreachable => "the store cannot be reached",
+            Self::Busy => "the store is too busy",
+            Self::Credentials => "the credentials were refused",
+            Self::Expired => "the credentials have expired",
+            Self::Denied => "permission was denied",
+            Self::NoPlace => "there is no such bucket or directory",
+            Self::Clock => "the clocks differ too much",
+            Self::Unconfirmed => "the store has not kept what it confirmed",
+            Self::Unfit => "the store cannot hold a repository",
+            Self::Other => "the store failed",
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(self) -> Option<&'static str> {
+        match self {
+            Self::Unreachable => Some(
+                "are the address, the port and the network right? what was stored is taken up when it is run again",
+            ),
+            Self::Busy => Some(
+                "run it again later, or with fewer connections (docs/stores.md): what was stored is taken up",
+            ),
+            Self::Credentials => {
+                Some("docs/stores.md says where credentials are looked for, and in which order")
+            }
+            Self::Expired => Some("renew the credentials and run it again: what was stored is taken up"),
+            Self::Denied => Some("docs/stores.md lists the least permissions that each verb needs"),
+            Self::NoPlace => Some("make the bucket or directory first, or look for a typing error in --repo"),
+            Self::Clock => Some("set the clock of this host"),
+            Self::Unconfirmed => Some(
+                "\"holdfast check --read-data\" says what is affected; the store is not fit for a repository",
+            ),
+            Self::Unfit => Some("docs/stores.md says what a store must be able to do"),
+            Self::Other => None,
+        }
+    }
+
+    /// Whether trying again may help.
+    #[must_use]
+    pub fn passes(self) -> bool {
+        matches!(self, Self::Unreachable | Self::Busy)
+    }
+}

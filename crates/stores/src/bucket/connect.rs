@@ -1,0 +1,184 @@
+//! From options to clients of a bucket.
+
+use std::{collections::BTreeMap, fs, sync::Arc};
+
+use http::{HeaderMap, HeaderValue, header::IF_NONE_MATCH};
+use object_store::{
+    BackoffConfig, Certificate, ClientOptions, RetryConfig,
+    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum},
+    client::{HttpClient, HttpConnector, ReqwestConnector},
+};
+use rustls::crypto::ring;
+
+use super::{
+    BucketOptions,
+    profile::{Profile, ProfileCredentials, Settings},
+};
+use crate::{OpenStoreError, pause::Retries};
+
+/// The clients of a bucket. All sign with the same credentials.
+pub(super) struct Clients {
+    /// For requests that can be repeated: the library does it.
+    pub(super) repeating: AmazonS3,
+    /// For requests that create something. Sends each once: whoever repeats one must know that it did.
+    pub(super) creating: AmazonS3,
+    /// As `creating`, and every request has the condition that the name is free.
+    pub(super) if_absent: AmazonS3,
+    /// For what the library has no call for.
+    pub(super) http: HttpClient,
+}
+
+impl Clients {
+    pub(super) fn new(bucket: &str, options: &BucketOptions) -> Result<Self, OpenStoreError> {
+        // The one TLS library's one set of ciphers. Another part of the process may have said so before.
+        let _ = ring::default_provider().install_default();
+        let profile = Profile::find(options.profile.as_deref(), &options.environment);
+        let settings = profile.read().map_err(bad_option)?;
+        let (builder, client_options) = builder(bucket, options, &settings)?;
+        let bad = |error: object_store::Error| bad_option(error);
+        let repeating = with_credentials(builder.clone(), options, profile)?
+            .with_client_options(client_options.clone())
+            .with_retry(repeated(options.retries))
+            .build()
+            .map_err(bad)?;
+        let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let builder = builder.with_credentials(Arc::clone(repeating.credentials())).with_retry(once);
+        let creating = builder.clone().with_client_options(client_options.clone()).build().map_err(bad)?;
+        let condition = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
+        let if_absent = builder
+            .with_client_options(client_options.clone().with_default_headers(condition))
+            .build()
+            .map_err(bad)?;
+        let http = ReqwestConnector::default().connect(&client_options).map_err(bad)?;
+        Ok(Self { repeating, creating, if_absent, http })
+    }
+}
+
+fn bad_option(error: impl std::fmt::Display) -> OpenStoreError {
+    OpenStoreError::BadOption(error.to_string())
+}
+
+fn repeated(retries: Retries) -> RetryConfig {
+    RetryConfig {
+        max_retries: retries.count as usize,
+        retry_timeout: retries.give_up_after,
+        backoff: BackoffConfig { max_backoff: retries.pause_max, ..BackoffConfig::default() },
+    }
+}
+
+/// What the variables say, over which what was typed counts, and below which a profile does.
+fn builder(
+    bucket: &str,
+    options: &BucketOptions,
+    settings: &Settings,
+) -> Result<(AmazonS3Builder, ClientOptions), OpenStoreError> {
+    let variable = |name: &str| options.environment.get(name).filter(|value| !value.is_empty()).cloned();
+    let setting = |name: &str| settings.get(name).filter(|value| !value.is_empty()).cloned();
+    let endpoint = options
+        .endpoint
+        .clone()
+        .or_else(|| variable("AWS_ENDPOINT_URL_S3"))
+        .or_else(|| variable("AWS_ENDPOINT_URL"))
+        .or_else(|| setting("endpoint_url"));
+    let region = options
+        .region
+        .clone()
+        .or_else(|| variable("AWS_REGION"))
+        .or_else(|| variable("AWS_DEFAULT_REGION"))
+        .or_else(|| setting("region"))
+        .unwrap_or_else(|| "us-east-1".to_owned());
+    let ca_file = options
+        .ca_file
+        .clone()
+        .or_else(|| variable("AWS_CA_BUNDLE").map(Into::into))
+        .or_else(|| setting("ca_bundle").map(Into::into));
+
+    // A name with a dot matches no certificate of the form *.host.
+    let path_style = options.path_style.unwrap_or(endpoint.is_some() || bucket.contains('.'));
+    let mut builder = AmazonS3Builder::new();
+    for (key, value) in of_environment(&options.environment) {
+        builder = builder.with_config(key, value);
+    }
+    let mut client_options = ClientOptions::new()
+        .with_timeout(options.request_timeout)
+        .with_connect_timeout(CONNECT_TIMEOUT.min(options.request_timeout));
+    if let Some(endpoint) = endpoint {
+        let (scheme, host) = endpoint
+            .split_once("://")
+            .filter(|(scheme, host)| matches!(*scheme, "http" | "https") && !host.contains('@'))
+            .ok_or_else(|| bad_option("the endpoint is not of the form https://host[:port]"))?;
+        client_options = client_options.with_allow_http(scheme == "http");
+        let host = host.trim_end_matches('/');
+        // The library takes the bucket's host as it is given.
+        builder = builder.with_endpoint(match path_style {
+            true => format!("{scheme}://{host}"),
+            false => format!("{scheme}://{bucket}.{host}"),
+        });
+    }
+    if let Some(ca_file) = ca_file {
+        let failed = |why: &dyn std::fmt::Display| bad_option(format!("{}: {why}", ca_file.display()));
+        let pem = fs::read(&ca_file).map_err(|error| failed(&error))?;
+        let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| failed(&error))?;
+        if certificates.is_empty() {
+            return Err(failed(&"holds no certificate"));
+        }
+        for certificate in certificates {
+            client_options = client_options.with_root_certificate(certificate);
+        }
+    }
+    let builder = builder
+        .with_bucket_name(bucket)
+        .with_region(region)
+        .with_virtual_hosted_style_request(!path_style)
+        // It is computed for the signature anyway.
+        .with_checksum_algorithm(Checksum::SHA256);
+    Ok((builder, client_options))
+}
+
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Variables that say where credentials are: keys, web identity, containers, instances.
+fn of_environment(
+    environment: &BTreeMap<String, String>,
+) -> impl Iterator<Item = (AmazonS3ConfigKey, &String)> {
+    use AmazonS3ConfigKey as Key;
+    environment.iter().filter(|(_, value)| !value.is_empty()).filter_map(|(name, value)| {
+        let name = name.strip_prefix("AWS_").map(|_| name.to_ascii_lowercase())?;
+        let key: Key = name.parse().ok()?;
+        let counts = matches!(
+            key,
+            Key::AccessKeyId
+                | Key::SecretAccessKey
+                | Key::Token
+                | Key::WebIdentityTokenFile
+                | Key::RoleArn
+                | Key::RoleSessionName
+                | Key::StsEndpoint
+                | Key::ContainerCredentialsRelativeUri
+                | Key::ContainerCredentialsFullUri
+                | Key::ContainerAuthorizationTokenFile
+                | Key::MetadataEndpoint
+                | Key::ImdsV1Fallback
+                | Key::RequestPayer
+        );
+        counts.then_some((key, value))
+    })
+}
+
+/// As AWS' tools: a profile that was typed counts before keys in the environment, and those before the default one.
+fn with_credentials(
+    builder: AmazonS3Builder,
+    options: &BucketOptions,
+    profile: Profile,
+) -> Result<AmazonS3Builder, OpenStoreError> {
+    let is_set = |name: &str| options.environment.get(name).is_some_and(|value| !value.is_empty());
+    let others =
+        is_set("AWS_ACCESS_KEY_ID") || (is_set("AWS_WEB_IDENTITY_TOKEN_FILE") && is_set("AWS_ROLE_ARN"));
+    if others && options.profile.is_none() {
+        return Ok(builder);
+    }
+    Ok(match ProfileCredentials::of(profile).map_err(bad_option)? {
+        Some(credentials) => builder.with_credentials(Arc::new(credentials)),
+        None => builder,
+    })
+}

@@ -1,0 +1,204 @@
+//! What a failed request means.
+
+use std::error::Error as StdError;
+
+use holdfast_repo::store::{RemoteCause, RemoteError, StoreError, StoreErrorKind};
+use object_store::client::{HttpError, HttpErrorKind};
+
+/// Longest answer of a server that an error repeats.
+const DETAIL_CHARS_MAX: usize = 300;
+
+/// What a failed request means for what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// There is no such object (or upload).
+    NotFound,
+    /// The condition did not hold: the name is taken.
+    Taken,
+    /// Somebody else did something with the same name at the same time; nothing was done.
+    Conflict,
+    /// The object is shorter than what was asked for.
+    Range,
+    /// Anything else, by its class. If [`RemoteCause::passes`], the request may have been carried out.
+    Remote(RemoteCause),
+}
+
+/// Status and error code of an answer, as far as the library lets them be seen: it puts both into words only.
+struct Answer {
+    status: Option<u16>,
+    code: Option<String>,
+    message: Option<String>,
+}
+
+impl Answer {
+    fn of(words: &str) -> Self {
+        let status = words
+            .split_once("status code: ")
+            .and_then(|(_, rest)| rest.get(..3))
+            .and_then(|digits| digits.parse().ok());
+        Self { status, code: element(words, "Code"), message: element(words, "Message") }
+    }
+}
+
+fn element(words: &str, name: &str) -> Option<String> {
+    let (_, rest) = words.split_once(&format!("<{name}>"))?;
+    let (value, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(value.to_owned())
+}
+
+/// The error and what it came from, once each.
+fn words(error: &object_store::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !words.contains(&text) {
+            words = format!("{words}: {text}");
+        }
+        cause = error.source();
+    }
+    words
+}
+
+fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<HttpError>() {
+            return Some(error.kind());
+        }
+        cause = error.source();
+    }
+    None
+}
+
+impl Failure {
+    /// Reads a failed request.
+    pub(super) fn of(error: &object_store::Error) -> Self {
+        let answer = Answer::of(&words(error));
+        let by_code = answer.code.as_deref().and_then(Self::of_code);
+        if let Some(failure) = by_code {
+            return failure;
+        }
+        match (answer.status, error) {
+            (Some(409), _) => Self::Conflict,
+            (Some(304 | 412), _)
+            | (_, object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                Self::Taken
+            }
+            (Some(404), _) | (_, object_store::Error::NotFound { .. }) => Self::NotFound,
+            (Some(416), _) => Self::Range,
+            (Some(401), _) | (_, object_store::Error::Unauthenticated { .. }) => {
+                Self::Remote(RemoteCause::Credentials)
+            }
+            (Some(403), _) => Self::Remote(RemoteCause::Denied),
+            (Some(408 | 429 | 500 | 502..=599), _) => Self::Remote(RemoteCause::Busy),
+            (Some(501), _) => Self::Remote(RemoteCause::Unfit),
+            _ => match transport(error) {
+                // Where an answer is cut off, or makes no sense, the request may have been carried out as well.
+                Some(_) => Self::Remote(RemoteCause::Unreachable),
+                None => Self::Remote(RemoteCause::Other),
+            },
+        }
+    }
+
+    fn of_code(code: &str) -> Option<Self> {
+        Some(match code {
+            "NoSuchKey" | "NoSuchUpload" => Self::NotFound,
+            "PreconditionFailed" => Self::Taken,
+            "ConditionalRequestConflict" | "OperationAborted" => Self::Conflict,
+            "InvalidRange" => Self::Range,
+            "NoSuchBucket" => Self::Remote(RemoteCause::NoPlace),
+            "ExpiredToken" | "TokenRefreshRequired" | "ExpiredTokenException" => {
+                Self::Remote(RemoteCause::Expired)
+            }
+            "InvalidAccessKeyId"
+            | "SignatureDoesNotMatch"
+            | "InvalidToken"
+            | "AuthorizationHeaderMalformed"
+            | "InvalidSecurity" => Self::Remote(RemoteCause::Credentials),
+            "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => Self::Remote(RemoteCause::Denied),
+            "RequestTimeTooSkewed" => Self::Remote(RemoteCause::Clock),
+            "SlowDown"
+            | "InternalError"
+            | "ServiceUnavailable"
+            | "RequestTimeout"
+            | "Throttling"
+            | "ThrottlingException"
+            | "TooManyRequests" => Self::Remote(RemoteCause::Busy),
+            "NotImplemented" | "MethodNotAllowed" => Self::Remote(RemoteCause::Unfit),
+            _ => return None,
+        })
+    }
+
+    /// The error as the trait has it, on `path` at `place`.
+    pub(super) fn error(
+        self,
+        error: &object_store::Error,
+        place: &str,
+        path: impl std::fmt::Display,
+    ) -> StoreError {
+        let kind = match self {
+            Self::NotFound => StoreErrorKind::NotFound,
+            Self::Taken => StoreErrorKind::Exists,
+            Self::Conflict => remote(place, RemoteCause::Busy, detail(error)),
+            Self::Range => remote(place, RemoteCause::Other, detail(error)),
+            Self::Remote(cause) => remote(place, cause, detail(error)),
+        };
+        StoreError::new(path, kind)
+    }
+}
+
+/// What the server said, or else what the library says.
+fn detail(error: &object_store::Error) -> String {
+    let words = words(error);
+    let answer = Answer::of(&words);
+    let said = match (answer.status, answer.code, answer.message) {
+        (_, Some(code), Some(message)) => format!("{message} ({code})"),
+        (_, Some(code), None) => code,
+        (Some(status), None, _) => format!("it answered with status {status}"),
+        (None, None, _) => words,
+    };
+    said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS_MAX).collect()
+}
+
+/// A failure that no request reported.
+pub(super) fn remote(place: &str, cause: RemoteCause, detail: impl Into<String>) -> StoreErrorKind {
+    StoreErrorKind::Remote(RemoteError { place: place.to_owned(), cause, detail: detail.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(words: &str) -> object_store::Error {
+        object_store::Error::Generic { store: "S3", source: words.to_owned().into() }
+    }
+
+    #[test]
+    fn answers_are_told_apart_by_code_and_then_by_status() {
+        let expired = "Error performing PUT http://h/b/k in 1ms - Server returned non-2xx status code: 400 Bad Request: \
+                       <?xml?><Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>";
+        for (words, expected) in [
+            (expired, Failure::Remote(RemoteCause::Expired)),
+            ("status code: 412 Precondition Failed: ", Failure::Taken),
+            ("status code: 409 Conflict: <Code>ConditionalRequestConflict</Code>", Failure::Conflict),
+            ("status code: 503 x", Failure::Remote(RemoteCause::Busy)),
+            (
+                "Server returned error response: <Error><Code>InternalError</Code>",
+                Failure::Remote(RemoteCause::Busy),
+            ),
+            ("status code: 404 Not Found: <Code>NoSuchBucket</Code>", Failure::Remote(RemoteCause::NoPlace)),
+            ("status code: 404 Not Found: ", Failure::NotFound),
+            ("status code: 403 Forbidden: ", Failure::Remote(RemoteCause::Denied)),
+            ("status code: \u{20ac}", Failure::Remote(RemoteCause::Other)),
+        ] {
+            assert_eq!(Failure::of(&answered(words)), expected, "{words}");
+        }
+        let error = Failure::of(&answered(expired)).error(&answered(expired), "s3://b/p", "sources/x");
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            "sources/x: the credentials have expired at s3://b/p: The provided token has expired. (ExpiredToken)"
+        );
+    }
+}

@@ -1,0 +1,413 @@
+//! A bucket of object storage (S3 and what speaks its protocol) as a store.
+//!
+//! - **Creation is conditional**, of small objects (`PutObject`) and of those in parts (`CompleteMultipartUpload`): both
+//!   carry `If-None-Match: *`. Before an upload in parts is completed the name is looked for as well, for services
+//!   that know the condition only of the first.
+//! - **Whose is it?** Each creation writes a random *mark* into the object's metadata. If a request fails in a way that
+//!   leaves open whether it was carried out, it is repeated; if the name is then taken, the mark says by whom.
+//! - **Nothing is believed unseen**: what was created is looked at before it is confirmed. Size and mark must be those
+//!   that were sent. The bytes are protected by their SHA-256, which the signature covers and the service checks.
+//! - Objects are sent in parts from memory, several at a time; nothing is staged on disk.
+//! - The time of an object is the service's (`Last-Modified`), in whole seconds. That of one in parts may be the time at
+//!   which its upload began.
+
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use holdfast_repo::store::{ObjectInfo, ObjectPath, RemoteCause, Store, StoreError, StoreErrorKind, Upload};
+use object_store::{
+    Attribute, Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, PutPayload, path::Path,
+};
+use tokio::{runtime::Runtime, sync::Semaphore};
+
+use self::{
+    connect::Clients,
+    failure::{Failure, remote},
+    upload::BucketUpload,
+};
+use crate::{OpenStoreError, pause::Pauses, runtime::runtime};
+
+mod connect;
+mod failure;
+mod options;
+mod profile;
+mod stale;
+mod upload;
+
+pub use self::options::BucketOptions;
+pub use crate::pause::Retries;
+
+/// Folder of objects that no listing shows.
+const TEMPORARY: &str = ".tmp/";
+/// Name of the mark in an object's metadata.
+const MARK: &str = "holdfast-mark";
+
+/// A bucket, or what is below a prefix in it.
+pub struct BucketStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: Arc<Runtime>,
+    clients: Clients,
+    bucket: String,
+    /// Empty, or ends in `/`.
+    prefix: String,
+    options: BucketOptions,
+    /// One for each part on its way.
+    parts: Arc<Semaphore>,
+}
+
+impl BucketStore {
+    /// Connects to a bucket that exists; `prefix` is empty or ends in `/`.
+    pub fn open(bucket: &str, prefix: &str, options: &BucketOptions) -> Result<Self, OpenStoreError> {
+        let place = format!("s3://{bucket}");
+        let failed = |error: io::Error| StoreError::new(&place, StoreErrorKind::Io(error));
+        let inner = Inner {
+            runtime: runtime().map_err(failed)?,
+            clients: Clients::new(bucket, options)?,
+            bucket: bucket.to_owned(),
+            prefix: prefix.to_owned(),
+            options: options.clone(),
+            parts: Arc::new(Semaphore::new(options.parts_at_once.max(1))),
+        };
+        let store = Self { inner: Arc::new(inner) };
+        // Where address, credentials or bucket are wrong, it is said here and once.
+        store.list("", &mut |_| false)?;
+        Ok(store)
+    }
+}
+
+/// What tells the object of one creation from those of all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mark(String);
+
+impl Mark {
+    fn draw() -> io::Result<Self> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        Ok(Self(format!("{:032x}", u128::from_le_bytes(random))))
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes::from_iter([(Attribute::Metadata(MARK.into()), self.0.clone())])
+    }
+}
+
+/// An object as the service shows it.
+struct Seen {
+    info: ObjectInfo,
+    mark: Option<Mark>,
+}
+
+fn info(path: &ObjectPath, meta: &ObjectMeta) -> ObjectInfo {
+    ObjectInfo { path: path.clone(), size_bytes: meta.size, created_at: meta.last_modified.into() }
+}
+
+fn io_failed(path: impl std::fmt::Display) -> impl Fn(io::Error) -> StoreError {
+    move |error| StoreError::new(&path, StoreErrorKind::Io(error))
+}
+
+impl Inner {
+    fn place(&self) -> String {
+        format!("s3://{}/{}", self.bucket, self.prefix.trim_end_matches('/')).trim_end_matches('/').to_owned()
+    }
+
+    fn key(&self, path: &ObjectPath) -> Result<Path, StoreError> {
+        let name_of_no_object =
+            |_| StoreError::new(path, StoreErrorKind::Io(io::ErrorKind::InvalidFilename.into()));
+        Path::parse(format!("{}{path}", self.prefix)).map_err(name_of_no_object)
+    }
+
+    /// What to list below; `None` for all.
+    fn folder(&self, prefix: &str) -> Result<Option<Path>, StoreError> {
+        let prefix = format!("{}{prefix}", self.prefix);
+        let bad = |_| StoreError::new(&prefix, StoreErrorKind::Io(io::ErrorKind::InvalidFilename.into()));
+        if prefix.is_empty() { Ok(None) } else { Path::parse(&prefix).map(Some).map_err(bad) }
+    }
+
+    fn error(&self, error: &object_store::Error, path: impl std::fmt::Display) -> StoreError {
+        Failure::of(error).error(error, &self.place(), path)
+    }
+
+    fn remote(
+        &self,
+        path: impl std::fmt::Display,
+        cause: RemoteCause,
+        detail: impl Into<String>,
+    ) -> StoreError {
+        StoreError::new(path, remote(&self.place(), cause, detail))
+    }
+
+    async fn look(&self, path: &ObjectPath) -> Result<Seen, StoreError> {
+        let key = self.key(path)?;
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        let found = self.fresh(|| self.clients.repeating.get_opts(&key, options.clone())).await;
+        let found = found.map_err(|error| self.error(&error, path))?;
+        let mark = found.attributes.get(&Attribute::Metadata(MARK.into())).map(|mark| Mark(mark.to_string()));
+        Ok(Seen { info: info(path, &found.meta), mark })
+    }
+
+    /// Does something once more if the credentials expired meanwhile: they may have been renewed since.
+    async fn fresh<T, F: Future<Output = object_store::Result<T>>>(
+        &self,
+        request: impl Fn() -> F,
+    ) -> object_store::Result<T> {
+        let mut pauses = Pauses::new(self.options.retries);
+        loop {
+            let failed = match request().await {
+                Err(error) if Failure::of(&error) == Failure::Remote(RemoteCause::Expired) => error,
+                done => return done,
+            };
+            // The library renews what it has well before its time; a file is read again after some seconds.
+            match pauses.next() {
+                Some(pause) if pauses.taken() <= EXPIRED_ATTEMPTS => tokio::time::sleep(pause).await,
+                _ => return Err(failed),
+            }
+        }
+    }
+
+    /// Looks at what was just created, which must be what was sent.
+    async fn confirm(
+        &self,
+        path: &ObjectPath,
+        mark: &Mark,
+        size_bytes: u64,
+    ) -> Result<ObjectInfo, StoreError> {
+        let seen = match self.look(path).await {
+            Err(error) if error.is_not_found() => {
+                let what = "it confirmed the object, which is not there";
+                return Err(self.remote(path, RemoteCause::Unconfirmed, what));
+            }
+            seen => seen?,
+        };
+        if seen.mark.as_ref().is_some_and(|found| found != mark) {
+            return Err(StoreError::new(path, StoreErrorKind::Exists));
+        }
+        if seen.info.size_bytes != size_bytes {
+            let what = format!("it holds {} bytes of the {size_bytes} that were sent", seen.info.size_bytes);
+            return Err(self.remote(path, RemoteCause::Unconfirmed, what));
+        }
+        Ok(seen.info)
+    }
+
+    /// Of a name that is taken: whether an earlier request of the same creation took it, whose answer got lost.
+    async fn is_ours(
+        &self,
+        path: &ObjectPath,
+        mark: &Mark,
+        size_bytes: u64,
+    ) -> Result<ObjectInfo, StoreError> {
+        let seen = match self.look(path).await {
+            // It was taken, and has been deleted since.
+            Err(error) if error.is_not_found() => return Err(StoreError::new(path, StoreErrorKind::Exists)),
+            seen => seen?,
+        };
+        if seen.mark.as_ref() == Some(mark) && seen.info.size_bytes == size_bytes {
+            Ok(seen.info)
+        } else {
+            Err(StoreError::new(path, StoreErrorKind::Exists))
+        }
+    }
+
+    /// Creates an object by one request, however often that has to be sent.
+    async fn create(&self, path: &ObjectPath, bytes: Bytes) -> Result<ObjectInfo, StoreError> {
+        let key = self.key(path)?;
+        let mark = Mark::draw().map_err(io_failed(path))?;
+        let size_bytes = bytes.len() as u64;
+        let mut pauses = Pauses::new(self.options.retries);
+        // Whether an earlier request may have been carried out.
+        let mut is_open = false;
+        loop {
+            let options =
+                PutOptions { mode: PutMode::Create, attributes: mark.attributes(), ..PutOptions::default() };
+            let payload = PutPayload::from(bytes.clone());
+            let put = self.fresh(|| self.clients.creating.put_opts(&key, payload.clone(), options.clone()));
+            let error = match put.await {
+                Ok(_) => return self.confirm(path, &mark, size_bytes).await,
+                Err(error) => error,
+            };
+            let failure = Failure::of(&error);
+            match failure {
+                Failure::Taken => return self.is_ours(path, &mark, size_bytes).await,
+                Failure::Conflict => {}
+                Failure::Remote(cause) if cause.passes() => is_open = true,
+                _ if is_open => return self.settle(path, &mark, size_bytes, self.error(&error, path)).await,
+                _ => return Err(self.error(&error, path)),
+            }
+            match pauses.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return self.settle(path, &mark, size_bytes, self.error(&error, path)).await,
+            }
+        }
+    }
+
+    /// After all attempts have failed: what is there decides.
+    async fn settle(
+        &self,
+        path: &ObjectPath,
+        mark: &Mark,
+        size_bytes: u64,
+        failed: StoreError,
+    ) -> Result<ObjectInfo, StoreError> {
+        match self.look(path).await {
+            Ok(_) => self.is_ours(path, mark, size_bytes).await,
+            Err(_) => Err(failed),
+        }
+    }
+
+    async fn read(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        let end = offset.saturating_add(buffer.len() as u64);
+        let short = || StoreError::new(path, StoreErrorKind::ShortRead { end });
+        if offset.checked_add(buffer.len() as u64).is_none() {
+            return Err(short());
+        }
+        let key = self.key(path)?;
+        let options = GetOptions { range: Some(GetRange::Bounded(offset..end)), ..GetOptions::default() };
+        let got = match self.fresh(|| self.clients.repeating.get_opts(&key, options.clone())).await {
+            Ok(got) => got,
+            Err(error) if Failure::of(&error) == Failure::Range => return Err(short()),
+            // Some services answer the range beyond the end in their own way.
+            Err(error) => match self.look(path).await {
+                Ok(seen) if seen.info.size_bytes < end => return Err(short()),
+                Err(missing) if missing.is_not_found() => return Err(missing),
+                _ => return Err(self.error(&error, path)),
+            },
+        };
+        if got.range != (offset..end) {
+            return Err(short());
+        }
+        let mut filled = 0;
+        let mut blocks = got.into_stream();
+        while let Some(block) = blocks.try_next().await.map_err(|error| self.error(&error, path))? {
+            let target = buffer.get_mut(filled..filled + block.len()).ok_or_else(|| {
+                self.remote(path, RemoteCause::Other, "it sent more bytes than were asked for")
+            })?;
+            target.copy_from_slice(&block);
+            filled += block.len();
+        }
+        if filled == buffer.len() {
+            Ok(())
+        } else {
+            Err(self.remote(path, RemoteCause::Unreachable, "the answer broke off"))
+        }
+    }
+}
+
+/// How often credentials that have expired are tried again.
+const EXPIRED_ATTEMPTS: u32 = 7;
+
+impl Store for BucketStore {
+    fn location(&self) -> String {
+        self.inner.place()
+    }
+
+    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
+        Ok(Box::new(BucketUpload::new(&self.inner, path)?))
+    }
+
+    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
+        self.inner.runtime.block_on(self.inner.create(path, Bytes::copy_from_slice(bytes)))
+    }
+
+    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        if buffer.is_empty() {
+            return self.head(path).map(|_| ());
+        }
+        self.inner.runtime.block_on(self.inner.read(path, offset, buffer))
+    }
+
+    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
+        Ok(self.inner.runtime.block_on(self.inner.look(path))?.info)
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
+        let inner = &self.inner;
+        let mut objects = inner.clients.repeating.list(inner.folder(prefix)?.as_ref());
+        let mut last: Option<ObjectPath> = None;
+        // Outside the runtime between two objects: whoever is called may call the store.
+        while let Some(found) = inner.runtime.block_on(objects.next()) {
+            let meta = found.map_err(|error| inner.error(&error, format!("{}{prefix}", inner.prefix)))?;
+            let Some(name) = meta.location.as_ref().strip_prefix(&inner.prefix) else { continue };
+            let Some(path) = ObjectPath::new(name) else { continue };
+            if name.starts_with(TEMPORARY) {
+                continue;
+            }
+            if last.as_ref().is_some_and(|last| *last >= path) {
+                let what = "it does not list objects in the order of their names";
+                return Err(inner.remote(path, RemoteCause::Unfit, what));
+            }
+            if !each(info(&path, &meta)) {
+                break;
+            }
+            last = Some(path);
+        }
+        Ok(())
+    }
+
+    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        let inner = &self.inner;
+        let folder = inner.folder(prefix)?;
+        let listed = inner.fresh(|| inner.clients.repeating.list_with_delimiter(folder.as_ref()));
+        let listed = inner.runtime.block_on(listed).map_err(|error| inner.error(&error, prefix))?;
+        let above = format!("{}{prefix}", inner.prefix);
+        let mut names: Vec<String> = listed
+            .common_prefixes
+            .iter()
+            .filter_map(|found| found.as_ref().strip_prefix(&above))
+            .filter(|name| !(prefix.is_empty() && format!("{name}/") == TEMPORARY))
+            .map(str::to_owned)
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
+        let inner = &self.inner;
+        let keys: Vec<Path> = paths.iter().map(|path| inner.key(path)).collect::<Result<_, _>>()?;
+        let delete = async {
+            let mut deleted = inner.clients.repeating.delete_stream(stream::iter(keys).map(Ok).boxed());
+            while let Some(result) = deleted.next().await {
+                if let Err(error) = result
+                    && Failure::of(&error) != Failure::NotFound
+                {
+                    let first = paths.first().map_or("", ObjectPath::as_str);
+                    return Err(inner.error(&error, first));
+                }
+            }
+            Ok(())
+        };
+        inner.runtime.block_on(delete)
+    }
+
+    fn now(&self) -> Result<SystemTime, StoreError> {
+        let inner = &self.inner;
+        let name = Mark::draw().map(|mark| format!("{TEMPORARY}{}", mark.0)).map_err(io_failed(TEMPORARY))?;
+        let key = Path::parse(format!("{}{name}", inner.prefix))
+            .map_err(|_| StoreError::new(&name, StoreErrorKind::Io(io::ErrorKind::InvalidFilename.into())))?;
+        let clock = async {
+            let client = &inner.clients.repeating;
+            inner.fresh(|| client.put(&key, PutPayload::new())).await?;
+            let seen = inner.fresh(|| client.head(&key)).await;
+            // A failure to delete it is for the next sweep.
+            let _ = client.delete(&key).await;
+            Ok(seen?.last_modified.into())
+        };
+        inner.runtime.block_on(clock).map_err(|error| inner.error(&error, &name))
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
+
+    fn sweep_uploads(&self, min_age: Duration) -> Result<(), StoreError> {
+        let now = self.now()?;
+        self.inner.runtime.block_on(self.inner.sweep(now, min_age))
+    }
+}

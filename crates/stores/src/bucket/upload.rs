@@ -1,0 +1,229 @@
+//! An object on its way into a bucket.
+//!
+//! Bytes are gathered into parts; a full one goes off while the next is filled. An object that does not fill one part
+//! is sent as a whole, by one request. Memory: the part being filled, and the parts on their way, whose number is
+//! bounded over all uploads of a store.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use holdfast_repo::store::{ObjectInfo, ObjectPath, RemoteCause, StoreError, StoreErrorKind, Upload};
+use object_store::{
+    MultipartId, PutMultipartOptions, PutPayload,
+    multipart::{MultipartStore, PartId},
+    path::Path,
+};
+use tokio::task::JoinSet;
+
+use super::{Inner, Mark, failure::Failure, io_failed};
+use crate::pause::Pauses;
+
+/// How long giving up an upload may hold up whoever does.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Parts that one upload can have.
+const PARTS_MAX: usize = 10_000;
+
+type Sent = (usize, object_store::Result<PartId>);
+
+pub(super) struct BucketUpload {
+    store: Arc<Inner>,
+    path: ObjectPath,
+    key: Path,
+    mark: Mark,
+    /// The part being filled.
+    part: Vec<u8>,
+    written_bytes: u64,
+    parts: Option<Parts>,
+}
+
+/// An upload that the service knows of.
+struct Parts {
+    id: MultipartId,
+    begun: usize,
+    on_their_way: JoinSet<Sent>,
+    arrived: Vec<(usize, PartId)>,
+}
+
+impl BucketUpload {
+    pub(super) fn new(store: &Arc<Inner>, path: &ObjectPath) -> Result<Self, StoreError> {
+        Ok(Self {
+            store: Arc::clone(store),
+            path: path.clone(),
+            key: store.key(path)?,
+            mark: Mark::draw().map_err(io_failed(path))?,
+            part: Vec::new(),
+            written_bytes: 0,
+            parts: None,
+        })
+    }
+
+    fn part_bytes(&self) -> usize {
+        self.store.options.part_bytes.max(1)
+    }
+
+    async fn begin(&self) -> Result<Parts, StoreError> {
+        let client = &self.store.clients.repeating;
+        let options =
+            || PutMultipartOptions { attributes: self.mark.attributes(), ..PutMultipartOptions::default() };
+        let id = self.store.fresh(|| client.create_multipart_opts(&self.key, options())).await;
+        let id = id.map_err(|error| self.store.error(&error, &self.path))?;
+        Ok(Parts { id, begun: 0, on_their_way: JoinSet::new(), arrived: Vec::new() })
+    }
+
+    /// Sends the part that was filled, as soon as one may be sent.
+    async fn send_part(&mut self) -> Result<(), StoreError> {
+        if self.parts.is_none() {
+            self.parts = Some(self.begin().await?);
+        }
+        let permit = Arc::clone(&self.store.parts).acquire_owned().await;
+        let Some(parts) = &mut self.parts else { return Ok(()) };
+        while let Some(sent) = parts.on_their_way.try_join_next() {
+            arrive(&self.store, &self.path, &mut parts.arrived, sent)?;
+        }
+        if parts.begun == PARTS_MAX {
+            let kind = StoreErrorKind::TooLarge {
+                size_bytes: self.written_bytes,
+                limit_bytes: PARTS_MAX as u64 * self.store.options.part_bytes as u64,
+            };
+            return Err(StoreError::new(&self.path, kind));
+        }
+        let number = parts.begun;
+        parts.begun += 1;
+        let bytes = Bytes::from(mem::take(&mut self.part));
+        let (store, key, id) = (Arc::clone(&self.store), self.key.clone(), parts.id.clone());
+        let send = async move {
+            let _permit = permit;
+            let client = &store.clients.repeating;
+            let payload = PutPayload::from(bytes);
+            (number, store.fresh(|| client.put_part(&key, &id, number, payload.clone())).await)
+        };
+        parts.on_their_way.spawn_on(send, self.store.runtime.handle());
+        Ok(())
+    }
+
+    async fn append(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
+        let part_bytes = self.part_bytes();
+        while !bytes.is_empty() {
+            if self.part.len() == part_bytes {
+                self.send_part().await?;
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(part_bytes - self.part.len()));
+            self.part.extend_from_slice(now);
+            self.written_bytes += now.len() as u64;
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    async fn complete(&mut self) -> Result<ObjectInfo, StoreError> {
+        if self.parts.is_none() {
+            return self.store.create(&self.path, Bytes::from(mem::take(&mut self.part))).await;
+        }
+        if !self.part.is_empty() {
+            self.send_part().await?;
+        }
+        let Some(parts) = &mut self.parts else { return Err(self.incomplete()) };
+        while let Some(sent) = parts.on_their_way.join_next().await {
+            arrive(&self.store, &self.path, &mut parts.arrived, sent)?;
+        }
+        parts.arrived.sort_by_key(|(number, _)| *number);
+        if parts.arrived.len() != parts.begun {
+            return Err(self.incomplete());
+        }
+        let ids: Vec<PartId> = parts.arrived.iter().map(|(_, id)| id.clone()).collect();
+        let id = parts.id.clone();
+        match self.store.look(&self.path).await {
+            Ok(_) => return Err(StoreError::new(&self.path, StoreErrorKind::Exists)),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        self.publish(&id, ids).await
+    }
+
+    /// Makes one object of the parts, however often the request has to be sent.
+    async fn publish(&self, id: &MultipartId, ids: Vec<PartId>) -> Result<ObjectInfo, StoreError> {
+        let (store, path, mark, size) = (&self.store, &self.path, &self.mark, self.written_bytes);
+        let mut pauses = Pauses::new(store.options.retries);
+        loop {
+            let client = &store.clients.if_absent;
+            let completed = store.fresh(|| client.complete_multipart(&self.key, id, ids.clone())).await;
+            let error = match completed {
+                Ok(_) => return store.confirm(path, mark, size).await,
+                Err(error) => error,
+            };
+            match Failure::of(&error) {
+                Failure::Taken => return store.is_ours(path, mark, size).await,
+                Failure::Remote(cause) if cause.passes() => {}
+                // Gone: by an earlier request that was carried out, or because somebody gave it up. Or an answer that
+                // makes no sense: what is there decides.
+                _ => return store.settle(path, mark, size, self.failed(&error)).await,
+            }
+            match pauses.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return store.settle(path, mark, size, self.failed(&error)).await,
+            }
+        }
+    }
+
+    /// That the upload is gone must not read as if the object were.
+    fn failed(&self, error: &object_store::Error) -> StoreError {
+        match Failure::of(error) {
+            Failure::NotFound => {
+                let what = "the upload was given up by somebody else before it was complete";
+                self.store.remote(&self.path, RemoteCause::Other, what)
+            }
+            _ => self.store.error(error, &self.path),
+        }
+    }
+
+    fn incomplete(&self) -> StoreError {
+        self.store.remote(&self.path, RemoteCause::Other, "a part of the object was not sent")
+    }
+}
+
+fn arrive(
+    store: &Inner,
+    path: &ObjectPath,
+    arrived: &mut Vec<(usize, PartId)>,
+    sent: Result<Sent, tokio::task::JoinError>,
+) -> Result<(), StoreError> {
+    let lost = |error: tokio::task::JoinError| io_failed(path)(std::io::Error::other(error));
+    let (number, part) = sent.map_err(lost)?;
+    match part {
+        Ok(part) => arrived.push((number, part)),
+        Err(error) if Failure::of(&error) == Failure::NotFound => {
+            let what = "the upload was given up by somebody else before it was complete";
+            return Err(store.remote(path, RemoteCause::Other, what));
+        }
+        Err(error) => return Err(store.error(&error, path)),
+    }
+    Ok(())
+}
+
+impl Upload for BucketUpload {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let runtime = Arc::clone(&self.store.runtime);
+        runtime.block_on(self.append(bytes))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<ObjectInfo, StoreError> {
+        let runtime = Arc::clone(&self.store.runtime);
+        let done = runtime.block_on(self.complete())?;
+        // Nothing is left to be given up.
+        self.parts = None;
+        Ok(done)
+    }
+}
+
+impl Drop for BucketUpload {
+    fn drop(&mut self) {
+        let Some(mut parts) = self.parts.take() else { return };
+        parts.on_their_way.abort_all();
+        let give_up = async {
+            let client = &self.store.clients.creating;
+            tokio::time::timeout(ABORT_TIMEOUT, client.abort_multipart(&self.key, &parts.id)).await
+        };
+        // What remains is for the sweep.
+        let _ = self.store.runtime.block_on(give_up);
+    }
+}

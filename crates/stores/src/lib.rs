@@ -1,0 +1,81 @@
+//! Stores by their URL: a directory, object storage, a host behind SSH.
+//!
+//! What a store promises is the contract of [`holdfast_repo::store::Store`]; how each kind keeps it is said at the head
+//! of its module, and in `docs/stores.md` for those who use it. Calls block; the one small runtime that moves bytes
+//! beneath them stays inside this crate.
+
+use std::sync::Arc;
+
+use holdfast_repo::store::{Store, StoreError, fs::FsStore};
+use thiserror::Error;
+
+pub mod bucket;
+pub mod limited;
+mod location;
+mod pause;
+mod runtime;
+pub mod sftp;
+
+pub use location::{BadLocation, Location};
+
+/// How stores are reached. Nothing here is read from the environment: whoever opens a store has done that.
+#[derive(Clone, Debug, Default)]
+pub struct StoreOptions {
+    /// Of `s3://`.
+    pub bucket: bucket::BucketOptions,
+    /// Of `sftp://`.
+    pub sftp: sftp::SftpOptions,
+    /// Of all that are beyond a network.
+    pub limits: limited::Limits,
+}
+
+/// Why a location did not become a store.
+#[derive(Debug, Error)]
+pub enum OpenStoreError {
+    /// It means no place.
+    #[error(transparent)]
+    BadLocation(#[from] BadLocation),
+    /// An option contradicts itself.
+    #[error("{0}")]
+    BadOption(String),
+    /// The place does not exist or cannot be reached.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Opens a store that exists.
+pub fn open_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>, OpenStoreError> {
+    connect(location, options, Missing::IsAnError)
+}
+
+/// Opens a store and makes its directory if need be: for `init`. Buckets are not made.
+pub fn create_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>, OpenStoreError> {
+    connect(location, options, Missing::IsMade)
+}
+
+/// What becomes of a directory that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    IsAnError,
+    IsMade,
+}
+
+fn connect(
+    location: &str,
+    options: &StoreOptions,
+    missing: Missing,
+) -> Result<Arc<dyn Store>, OpenStoreError> {
+    let store: Arc<dyn Store> = match Location::parse(location)? {
+        Location::Directory(path) => {
+            return Ok(Arc::new(match missing {
+                Missing::IsAnError => FsStore::open(path)?,
+                Missing::IsMade => FsStore::create(path)?,
+            }));
+        }
+        Location::Bucket { bucket, prefix } => {
+            Arc::new(bucket::BucketStore::open(&bucket, &prefix, &options.bucket)?)
+        }
+        Location::Sftp(place) => Arc::new(sftp::SftpStore::open(place, &options.sftp, missing)?),
+    };
+    Ok(limited::limited(store, options.limits))
+}

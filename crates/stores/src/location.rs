@@ -1,0 +1,120 @@
+//! What a location says.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::sftp::Place;
+
+/// A location that means no place. It is not repeated: it may hold a password.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("this is not a repository: {why}; use /directory, s3://bucket/prefix or sftp://user@host/directory")]
+pub struct BadLocation {
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+/// A place for a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A directory of this host.
+    Directory(PathBuf),
+    /// A bucket of object storage.
+    Bucket {
+        /// Its name.
+        bucket: String,
+        /// What all names begin with: empty, or ends in `/`.
+        prefix: String,
+    },
+    /// A directory of another host.
+    Sftp(Place),
+}
+
+impl Location {
+    /// Reads `/directory`, `file:///directory`, `s3://bucket/prefix` or `sftp://[user@]host[:port]/directory`.
+    pub fn parse(location: &str) -> Result<Self, BadLocation> {
+        let bad = |why| Err(BadLocation { why });
+        let Some((scheme, rest)) = location.split_once("://") else { return directory(location) };
+        match scheme {
+            "file" => directory(rest),
+            "s3" => bucket(rest),
+            "sftp" => Place::parse(rest).map(Self::Sftp),
+            _ => bad("its scheme is unknown"),
+        }
+    }
+}
+
+fn directory(path: &str) -> Result<Location, BadLocation> {
+    if path.starts_with('/') {
+        Ok(Location::Directory(PathBuf::from(path)))
+    } else {
+        Err(BadLocation { why: "a directory is named from the root" })
+    }
+}
+
+fn bucket(rest: &str) -> Result<Location, BadLocation> {
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    let is_name = |part: &str| {
+        !part.is_empty()
+            && !matches!(part, "." | "..")
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b':'))
+    };
+    if rest.contains('@') {
+        return Err(BadLocation { why: "credentials do not belong into it" });
+    }
+    if !is_name(bucket) || bucket.contains(':') {
+        return Err(BadLocation { why: "the bucket's name has characters that such a name cannot have" });
+    }
+    let prefix = prefix.trim_end_matches('/');
+    if prefix.is_empty() {
+        return Ok(Location::Bucket { bucket: bucket.to_owned(), prefix: String::new() });
+    }
+    if prefix.len() > 256 || !prefix.split('/').all(is_name) {
+        return Err(BadLocation { why: "a prefix is up to 256 of A-Z a-z 0-9 . _ - : between slashes" });
+    }
+    Ok(Location::Bucket { bucket: bucket.to_owned(), prefix: format!("{prefix}/") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_are_understood_or_refused() {
+        let parse = |location: &str| Location::parse(location);
+        assert_eq!(parse("file:///a/b"), Ok(Location::Directory("/a/b".into())));
+        assert_eq!(parse("/a/b"), Ok(Location::Directory("/a/b".into())));
+        for (location, bucket, prefix) in
+            [("s3://b", "b", ""), ("s3://b/", "b", ""), ("s3://my.b-1/x/y/", "my.b-1", "x/y/")]
+        {
+            let expected = Location::Bucket { bucket: bucket.into(), prefix: prefix.into() };
+            assert_eq!(parse(location), Ok(expected));
+        }
+        for bad in [
+            "",
+            "relative",
+            "http://host/",
+            "file://relative",
+            "s3:bucket",
+            "s3://",
+            "s3:///x",
+            "s3://b//x",
+            "s3://b/../x",
+            "s3://key:secret@b/x",
+            "s3://b/x y",
+            "s3://b/%2e",
+            "sftp://",
+            "sftp://host",
+            "sftp://-oProxyCommand=x/d",
+            "sftp://user:secret@host/dir",
+            "sftp://host:0/dir",
+            "sftp://host:99999/d",
+            "sftp://us er@host/d",
+        ] {
+            let error = parse(bad).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

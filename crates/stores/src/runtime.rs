@@ -1,0 +1,26 @@
+//! The runtime that moves bytes for all stores of the process.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::runtime::{Builder, Runtime};
+
+/// Moving bytes waits more than it computes.
+const THREADS: usize = 2;
+
+/// The runtime, started where there is none.
+pub(crate) fn runtime() -> io::Result<Arc<Runtime>> {
+    static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
+    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = &*runtime {
+        return Ok(Arc::clone(runtime));
+    }
+    let started = Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("holdfast-store")
+        .enable_all()
+        .build()?;
+    Ok(Arc::clone(runtime.insert(Arc::new(started))))
+}

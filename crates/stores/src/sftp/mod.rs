@@ -1,0 +1,407 @@
+//! A directory of another host as a store, by SFTP over the user's own `ssh`.
+//!
+//! - **`ssh` itself connects**: its configuration, keys, agents, jump hosts and known hosts count. Where there is no
+//!   terminal it never asks (`BatchMode`).
+//! - An object is written under `.tmp/`, made durable (`fsync@openssh.com`), and then given its name by a hard link
+//!   (`hardlink@openssh.com`), which fails where the name is taken; the folder is made durable as well. Servers without
+//!   these extensions are used with what they have; what they lack is in `docs/stores.md`.
+//! - If the answer to the link gets lost, the link is tried again; a name that is taken then is told from another's by
+//!   setting a time under the one name and looking for it under the other.
+//! - The time of an object is `mtime`, the only one the protocol has, in whole seconds.
+//! - Requests are sent before earlier ones are answered, so that distance costs little.
+
+use std::{
+    collections::HashSet,
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use futures_util::{StreamExt, stream};
+use holdfast_repo::store::{
+    ObjectInfo, ObjectPath, RemoteCause, RemoteError, Store, StoreError, StoreErrorKind, Upload,
+};
+use russh_sftp::protocol::StatusCode;
+use tokio::runtime::Runtime;
+
+use self::{
+    connection::Failure,
+    files::Found,
+    pool::Pool,
+    upload::{SftpUpload, TemporaryFile},
+};
+use crate::{Missing, pause::Retries, runtime::runtime};
+
+mod connection;
+mod files;
+mod place;
+mod pool;
+mod upload;
+
+pub use self::place::Place;
+
+const TEMPORARY: &str = ".tmp";
+/// A file system's own folder, where the store is the root of one.
+const LOST_AND_FOUND: &str = "lost+found";
+/// Deletions on their way at once.
+const DELETIONS_AT_ONCE: usize = 16;
+
+/// How another host is reached.
+#[derive(Clone, Debug)]
+pub struct SftpOptions {
+    /// The program.
+    pub ssh: PathBuf,
+    /// Its configuration file, in the place of the usual ones.
+    pub config_file: Option<PathBuf>,
+    /// Whether it may ask the user: there is a terminal, and somebody at it.
+    pub may_ask: bool,
+    /// Most connections at once.
+    pub connections: usize,
+    /// How often a connection is made anew.
+    pub retries: Retries,
+    /// Longest time until an answer.
+    pub request_timeout: Duration,
+}
+
+impl Default for SftpOptions {
+    fn default() -> Self {
+        Self {
+            ssh: "ssh".into(),
+            config_file: None,
+            may_ask: false,
+            connections: 4,
+            retries: Retries::default(),
+            request_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// A directory of another host whose files are the objects.
+pub struct SftpStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: Arc<Runtime>,
+    pool: Pool,
+    root: String,
+    /// Folders that are known to exist durably.
+    folders: Mutex<HashSet<String>>,
+    /// Folders in which an object may have got its name without that being durable.
+    doubtful: Mutex<HashSet<String>>,
+}
+
+impl SftpStore {
+    /// Connects to a directory.
+    pub(crate) fn open(place: Place, options: &SftpOptions, missing: Missing) -> Result<Self, StoreError> {
+        let location = place.to_string();
+        let runtime = runtime().map_err(|error| StoreError::new(&location, StoreErrorKind::Io(error)))?;
+        // Without the home directory in front the server begins there.
+        let root = place.directory.strip_prefix("~/").unwrap_or(&place.directory).to_owned();
+        let inner = Inner {
+            runtime,
+            pool: Pool::new(place, options.clone()),
+            root,
+            folders: Mutex::default(),
+            doubtful: Mutex::default(),
+        };
+        let runtime = Arc::clone(&inner.runtime);
+        runtime.block_on(inner.reach(missing))?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+}
+
+fn info(path: &ObjectPath, found: &Found) -> ObjectInfo {
+    ObjectInfo { path: path.clone(), size_bytes: found.size_bytes, created_at: found.changed_at }
+}
+
+/// The folder of an object, and its name there.
+fn split(path: &ObjectPath) -> (&str, &str) {
+    path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()))
+}
+
+fn is_temporary_name(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn is_own_folder(prefix: &str, name: &str) -> bool {
+    prefix.is_empty() && matches!(name, TEMPORARY | LOST_AND_FOUND)
+}
+
+impl Inner {
+    /// The root is there, or is made.
+    async fn reach(&self, missing: Missing) -> Result<(), StoreError> {
+        let failed = |failure: Failure| self.error(failure, "");
+        let found = self.pool.look_through(&self.root).await.map_err(failed)?;
+        match found {
+            Some(found) if found.is_folder => Ok(()),
+            None if missing == Missing::IsMade => self.make_root().await.map_err(failed),
+            _ => Err(self.remote("", RemoteCause::NoPlace, "the directory does not exist")),
+        }
+    }
+
+    async fn make_root(&self) -> Result<(), Failure> {
+        let ends =
+            self.root.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).chain([self.root.len()]);
+        let mut above = if self.root.starts_with('/') { "/" } else { "." };
+        for end in ends {
+            let folder = &self.root[..end];
+            if self.pool.look_through(folder).await?.is_none() {
+                self.pool.make_folder(folder).await?;
+                self.pool.sync_folder(above).await?;
+            }
+            above = folder;
+        }
+        Ok(())
+    }
+
+    /// The path of an object or folder; the root for an empty one.
+    fn at(&self, name: &str) -> String {
+        let name = name.trim_end_matches('/');
+        if name.is_empty() { self.root.clone() } else { format!("{}/{name}", self.root) }
+    }
+
+    fn temporary_path(&self) -> io::Result<String> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        Ok(format!("{}/{TEMPORARY}/{:032x}", self.root, u128::from_le_bytes(random)))
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget_folders(&self) {
+        self.known().clear();
+    }
+
+    fn doubt(&self, folder: &str) {
+        self.doubtful.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned());
+    }
+
+    /// Makes a folder below the root, and everything on the way to it, durably.
+    async fn make_folders(&self, folder: &str) -> Result<(), Failure> {
+        if folder == self.root || self.known().contains(folder) {
+            return Ok(());
+        }
+        let mut above = self.root.as_str();
+        let starts = self.root.len() + 1;
+        let ends = folder[starts..].match_indices('/').map(|(at, _)| starts + at).chain([folder.len()]);
+        for end in ends {
+            let it = &folder[..end];
+            if !self.known().contains(it) {
+                self.pool.make_folder(it).await?;
+                self.pool.sync_folder(above).await?;
+                self.known().insert(it.to_owned());
+            }
+            above = it;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that what has a name in this folder keeps it.
+    async fn confirm(&self, folder: &str) -> Result<(), Failure> {
+        let is_doubtful = self.doubtful.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
+        if is_doubtful {
+            self.pool.sync_folder(folder).await.inspect_err(|_| self.doubt(folder))?;
+        }
+        Ok(())
+    }
+
+    fn error(&self, failure: Failure, path: impl std::fmt::Display) -> StoreError {
+        let (cause, detail) = match failure {
+            Failure::NotFound => return StoreError::new(path, StoreErrorKind::NotFound),
+            Failure::Refused(StatusCode::PermissionDenied, words) => (RemoteCause::Denied, words),
+            Failure::Refused(StatusCode::OpUnsupported, words) => (RemoteCause::Unfit, words),
+            Failure::Refused(_, words) => (RemoteCause::Other, format!("it answered \"{words}\"")),
+            Failure::Lost(cause, words) => (cause, words),
+        };
+        self.remote(path, cause, detail)
+    }
+
+    fn remote(
+        &self,
+        path: impl std::fmt::Display,
+        cause: RemoteCause,
+        detail: impl Into<String>,
+    ) -> StoreError {
+        let error = RemoteError { place: self.pool.place.to_string(), cause, detail: detail.into() };
+        StoreError::new(path, StoreErrorKind::Remote(error))
+    }
+
+    /// The other host's clock, in seconds.
+    async fn now_s(&self) -> Result<u32, Failure> {
+        let mut file = TemporaryFile::create(self).await?;
+        // Written, so that a server that sets times lazily has to.
+        let written = async {
+            file.append(b"now").await?;
+            file.close().await
+        };
+        let read = match written.await {
+            Ok(_) => self.pool.times(file.path()).await,
+            Err(failure) => Err(failure),
+        };
+        self.give_up(file.path()).await;
+        read.map(|(_, mtime)| mtime)
+    }
+
+    /// The entries of a folder in the order of the names that begin with them.
+    fn entries(&self, prefix: &str) -> Result<Vec<(String, Found)>, StoreError> {
+        let entries = self.runtime.block_on(self.pool.entries(&self.at(prefix)));
+        let mut entries = entries.map_err(|failure| self.error(failure, prefix))?.unwrap_or_default();
+        entries.retain(|(name, found)| (found.is_file || found.is_folder) && !is_own_folder(prefix, name));
+        let key =
+            |(name, found): &(String, Found)| if found.is_folder { format!("{name}/") } else { name.clone() };
+        entries.sort_by_cached_key(key);
+        Ok(entries)
+    }
+
+    fn walk(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<bool, StoreError> {
+        for (name, found) in self.entries(prefix)? {
+            let name = format!("{prefix}{name}");
+            if found.is_folder {
+                if !self.walk(&(name + "/"), each)? {
+                    return Ok(false);
+                }
+            } else if let Some(path) = ObjectPath::new(name)
+                && !each(info(&path, &found))
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn holds_objects(&self, prefix: &str) -> Result<bool, StoreError> {
+        let mut holds = false;
+        self.walk(prefix, &mut |_| {
+            holds = true;
+            false
+        })?;
+        Ok(holds)
+    }
+
+    /// Removes the folder of what was deleted, and those above, as far as they are empty.
+    async fn remove_empty(&self, mut folder: &str) {
+        while !folder.is_empty() {
+            if self.pool.remove_folder(&self.at(folder)).await.is_err() {
+                return;
+            }
+            self.known().remove(&self.at(folder));
+            folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+    }
+}
+
+impl Store for SftpStore {
+    fn location(&self) -> String {
+        self.inner.pool.place.to_string()
+    }
+
+    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
+        Ok(Box::new(SftpUpload::new(&self.inner, path)?))
+    }
+
+    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
+        self.inner.runtime.block_on(self.inner.create(path, bytes))
+    }
+
+    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        if buffer.is_empty() {
+            return self.head(path).map(|_| ());
+        }
+        let end = offset.saturating_add(buffer.len() as u64);
+        let short = || StoreError::new(path, StoreErrorKind::ShortRead { end });
+        // No file is longer, and servers count with a sign.
+        if end > i64::MAX as u64 {
+            return Err(short());
+        }
+        let inner = &self.inner;
+        let file = inner.at(path.as_str());
+        match inner.runtime.block_on(inner.pool.read(&file, offset, buffer)) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(short()),
+            Err(failure) => Err(inner.error(failure, path)),
+        }
+    }
+
+    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
+        let inner = &self.inner;
+        let found = inner.runtime.block_on(async {
+            let found = inner.pool.look(&inner.at(path.as_str())).await?;
+            inner.confirm(&inner.at(split(path).0)).await?;
+            Ok(found)
+        });
+        match found.map_err(|failure| inner.error(failure, path))? {
+            Some(found) if found.is_file => Ok(info(path, &found)),
+            _ => Err(StoreError::new(path, StoreErrorKind::NotFound)),
+        }
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
+        self.inner.walk(prefix, each).map(|_| ())
+    }
+
+    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        let mut names = Vec::new();
+        for (name, found) in self.inner.entries(prefix)? {
+            if found.is_folder && self.inner.holds_objects(&format!("{prefix}{name}/"))? {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
+        let inner = &self.inner;
+        inner.runtime.block_on(async {
+            let mut deleted = stream::iter(paths)
+                .map(|path| async move {
+                    let removed = inner.pool.remove(&inner.at(path.as_str())).await;
+                    removed.map_err(|failure| inner.error(failure, path))
+                })
+                .buffer_unordered(DELETIONS_AT_ONCE);
+            while let Some(result) = deleted.next().await {
+                result?;
+            }
+            drop(deleted);
+            let folders: HashSet<&str> = paths.iter().map(|path| split(path).0).collect();
+            for folder in folders {
+                inner.remove_empty(folder).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn now(&self) -> Result<SystemTime, StoreError> {
+        let now = self.inner.runtime.block_on(self.inner.now_s());
+        let now = now.map_err(|failure| self.inner.error(failure, TEMPORARY))?;
+        Ok(UNIX_EPOCH + Duration::from_secs(u64::from(now)))
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        let inner = &self.inner;
+        let free = inner.runtime.block_on(inner.pool.free_bytes(&inner.root));
+        free.map_err(|failure| inner.error(failure, ""))
+    }
+
+    fn sweep_uploads(&self, min_age: Duration) -> Result<(), StoreError> {
+        let now = self.now()?;
+        let inner = &self.inner;
+        inner
+            .runtime
+            .block_on(async {
+                let Some(entries) = inner.pool.entries(&inner.at(TEMPORARY)).await? else { return Ok(()) };
+                for (name, found) in entries {
+                    let age = now.duration_since(found.changed_at).unwrap_or_default();
+                    if found.is_file && is_temporary_name(&name) && age >= min_age {
+                        inner.pool.remove(&inner.at(&format!("{TEMPORARY}/{name}"))).await?;
+                    }
+                }
+                Ok(())
+            })
+            .map_err(|failure| inner.error(failure, TEMPORARY))
+    }
+}

@@ -1,0 +1,360 @@
+//! An object on its way to another host.
+//!
+//! Blocks go off before the answers to earlier ones have come. They go to a temporary file, which is made durable, then
+//! linked under the object's name: a link is made or not made, and never in the place of something else. Where the
+//! server makes no links, the file is renamed; `init` finds out whether its renaming replaces what is there.
+
+use std::{
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use holdfast_repo::store::{ObjectInfo, ObjectPath, RemoteCause, StoreError, StoreErrorKind, Upload};
+use russh_sftp::protocol::OpenFlags;
+use tokio::task::JoinSet;
+
+use super::{
+    Inner,
+    connection::{Connection, Failure},
+    files::{FILE_MODE, WINDOW_BYTES, mode},
+    split,
+};
+use crate::pause::Pauses;
+
+/// How often a folder that vanished is made again.
+const FOLDER_ATTEMPTS: u32 = 5;
+/// From here on an object that got its name late gets a new time.
+const LATE: Duration = Duration::from_secs(10);
+
+pub(super) struct SftpUpload {
+    store: Arc<Inner>,
+    path: ObjectPath,
+    file: TemporaryFile,
+}
+
+/// A file that no listing shows.
+pub(super) struct TemporaryFile {
+    path: String,
+    connection: Arc<Connection>,
+    handle: String,
+    block: Vec<u8>,
+    offset: u64,
+    on_their_way: JoinSet<Result<(), Failure>>,
+}
+
+impl TemporaryFile {
+    pub(super) async fn create(store: &Inner) -> Result<Self, Failure> {
+        let mut attempt = 0;
+        let mut pauses = Pauses::new(store.pool.options.retries);
+        loop {
+            let path = store
+                .temporary_path()
+                .map_err(|error| Failure::Lost(RemoteCause::Other, format!("no random numbers: {error}")))?;
+            store.make_folders(&store.at(super::TEMPORARY)).await?;
+            let connection = store.pool.connect().await?;
+            let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUDE;
+            let failure = match connection.session.open(path.as_str(), flags, mode(FILE_MODE)).await {
+                Ok(opened) => {
+                    return Ok(Self {
+                        path,
+                        connection,
+                        handle: opened.handle,
+                        block: Vec::new(),
+                        offset: 0,
+                        on_their_way: JoinSet::new(),
+                    });
+                }
+                Err(error) => connection.failure(error),
+            };
+            attempt += 1;
+            match failure {
+                Failure::NotFound if attempt < FOLDER_ATTEMPTS => store.forget_folders(),
+                Failure::Lost(..) => match pauses.next() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(failure),
+                },
+                failure => return Err(failure),
+            }
+        }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) async fn append(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
+        let block_bytes = self.connection.write_bytes;
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(block_bytes - self.block.len()));
+            self.block.extend_from_slice(now);
+            bytes = later;
+            if self.block.len() == block_bytes {
+                self.send_block().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_block(&mut self) -> Result<(), Failure> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        let at_once = (WINDOW_BYTES / self.connection.write_bytes).max(1);
+        while self.on_their_way.len() >= at_once {
+            self.arrive().await?;
+        }
+        let block = mem::replace(&mut self.block, Vec::with_capacity(self.connection.write_bytes));
+        let (connection, handle, offset) = (Arc::clone(&self.connection), self.handle.clone(), self.offset);
+        self.offset += block.len() as u64;
+        self.on_their_way.spawn(async move {
+            let written = connection.session.write(handle, offset, block).await;
+            written.map(drop).map_err(|error| connection.failure(error))
+        });
+        Ok(())
+    }
+
+    async fn arrive(&mut self) -> Result<(), Failure> {
+        match self.on_their_way.join_next().await {
+            None => Ok(()),
+            Some(Ok(written)) => written,
+            Some(Err(error)) => Err(Failure::Lost(RemoteCause::Other, error.to_string())),
+        }
+    }
+
+    /// Everything is written, durable and closed; returns the size.
+    pub(super) async fn close(&mut self) -> Result<u64, Failure> {
+        self.send_block().await?;
+        while !self.on_their_way.is_empty() {
+            self.arrive().await?;
+        }
+        let it = &self.connection;
+        if it.can.fsync {
+            it.session.fsync(self.handle.as_str()).await.map_err(|error| it.failure(error))?;
+        }
+        it.session.close(self.handle.as_str()).await.map_err(|error| it.failure(error))?;
+        Ok(self.offset)
+    }
+}
+
+impl SftpUpload {
+    pub(super) fn new(store: &Arc<Inner>, path: &ObjectPath) -> Result<Self, StoreError> {
+        let created = store.runtime.block_on(TemporaryFile::create(store));
+        let file = created.map_err(|failure| store.error(failure, path))?;
+        Ok(Self { store: Arc::clone(store), path: path.clone(), file })
+    }
+}
+
+impl Inner {
+    /// Explains what failed while writing: the protocol has no word for a full disk.
+    async fn write_error(&self, failure: Failure, path: &ObjectPath) -> StoreError {
+        const FULL_BYTES: u64 = 1 << 20;
+        if matches!(failure, Failure::Refused(..))
+            && let Ok(Some(free)) = self.pool.free_bytes(&self.root).await
+            && free < FULL_BYTES
+        {
+            return StoreError::new(path, StoreErrorKind::Io(std::io::ErrorKind::StorageFull.into()));
+        }
+        self.error(failure, path)
+    }
+
+    /// Creates an object of what is in memory, on another connection if one breaks.
+    pub(super) async fn create(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
+        let mut pauses = Pauses::new(self.pool.options.retries);
+        loop {
+            let written = async {
+                let mut file = TemporaryFile::create(self).await?;
+                let done = async {
+                    file.append(bytes).await?;
+                    file.close().await
+                };
+                match done.await {
+                    Ok(size) => Ok((file, size)),
+                    Err(failure) => {
+                        self.give_up(file.path()).await;
+                        Err(failure)
+                    }
+                }
+            };
+            let failure = match written.await {
+                Ok((file, size)) => {
+                    let published = self.publish(file.path(), path, size, Instant::now()).await;
+                    self.give_up(file.path()).await;
+                    return published;
+                }
+                Err(failure) => failure,
+            };
+            match (&failure, pauses.next()) {
+                (Failure::Lost(cause, _), Some(pause)) if cause.passes() => tokio::time::sleep(pause).await,
+                _ => return Err(self.write_error(failure, path).await),
+            }
+        }
+    }
+
+    /// Removes a temporary file, or leaves it to the sweep.
+    pub(super) async fn give_up(&self, temporary: &str) {
+        let _ = self.pool.remove(temporary).await;
+    }
+
+    /// Gives a durable temporary file its name, durably.
+    async fn publish(
+        &self,
+        temporary: &str,
+        path: &ObjectPath,
+        size_bytes: u64,
+        written: Instant,
+    ) -> Result<ObjectInfo, StoreError> {
+        let failed = |failure: Failure| self.error(failure, path);
+        let held = self.pool.look(temporary).await.map_err(failed)?;
+        if held.as_ref().is_none_or(|held| held.size_bytes != size_bytes) {
+            let what = format!(
+                "it holds {} bytes of the {size_bytes} that were sent",
+                held.map_or(0, |held| held.size_bytes)
+            );
+            return Err(self.remote(path, RemoteCause::Unconfirmed, what));
+        }
+        let (folder, _) = split(path);
+        let (folder, target) = (self.at(folder), self.at(path.as_str()));
+        self.give_name(temporary, &target, &folder, path).await?;
+        let sync = self.pool.sync_folder(&folder).await;
+        if sync.is_err() {
+            self.doubt(&folder);
+        }
+        sync.map_err(failed)?;
+        if written.elapsed() >= LATE {
+            self.bring_up_to_date(&target).await.map_err(failed)?;
+        }
+        match self.pool.look(&target).await.map_err(failed)? {
+            Some(found) if found.is_file && found.size_bytes == size_bytes => Ok(super::info(path, &found)),
+            _ => Err(self.remote(
+                path,
+                RemoteCause::Unconfirmed,
+                "it confirmed the object, which is not there",
+            )),
+        }
+    }
+
+    async fn give_name(
+        &self,
+        temporary: &str,
+        target: &str,
+        folder: &str,
+        path: &ObjectPath,
+    ) -> Result<(), StoreError> {
+        let failed = |failure: Failure| self.error(failure, path);
+        let taken = || StoreError::new(path, StoreErrorKind::Exists);
+        let mut pauses = Pauses::new(self.pool.options.retries);
+        let mut attempt = 0;
+        loop {
+            self.make_folders(folder).await.map_err(failed)?;
+            let connection = self.pool.connect().await.map_err(failed)?;
+            let links = connection.can.hardlink;
+            let named = if links {
+                connection.session.hardlink(temporary, target).await
+            } else {
+                // Some servers replace what is there: looked for first, so that only a race can do so.
+                if self.pool.look(target).await.map_err(failed)?.is_some() {
+                    return if self.is_same(temporary, target, false).await.map_err(failed)? {
+                        Ok(())
+                    } else {
+                        Err(taken())
+                    };
+                }
+                connection.session.rename(temporary, target).await
+            };
+            let failure = match named {
+                Ok(_) => return Ok(()),
+                Err(error) => connection.failure(error),
+            };
+            attempt += 1;
+            match failure {
+                Failure::NotFound if attempt < FOLDER_ATTEMPTS => {
+                    // The folder is gone; or an earlier attempt has renamed the file, and its answer got lost.
+                    if !links && self.is_same(temporary, target, false).await.map_err(failed)? {
+                        return Ok(());
+                    }
+                    self.forget_folders();
+                }
+                Failure::Refused(..) => {
+                    return match self.pool.look(target).await.map_err(failed)? {
+                        None => Err(failed(failure)),
+                        // Taken by another, or by an attempt whose answer got lost.
+                        Some(_) if self.is_same(temporary, target, links).await.map_err(failed)? => Ok(()),
+                        Some(_) => Err(taken()),
+                    };
+                }
+                Failure::Lost(..) => match pauses.next() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(failed(failure)),
+                },
+                failure => return Err(failed(failure)),
+            }
+        }
+    }
+
+    /// Whether two names are of one file. The protocol shows no file's identity: but a time that is set under one name
+    /// shows under the other. A file that was renamed has only the other.
+    async fn is_same(&self, temporary: &str, target: &str, links: bool) -> Result<bool, Failure> {
+        let Some(_) = self.pool.look(target).await? else { return Ok(false) };
+        if !links {
+            return Ok(self.pool.look(temporary).await?.is_none());
+        }
+        let (_, mtime) = self.pool.times(temporary).await?;
+        let mut random = [0; 4];
+        getrandom::fill(&mut random)
+            .map_err(|error| Failure::Lost(RemoteCause::Other, format!("no random numbers: {error}")))?;
+        // A day that is long past, so that it is no time at which anything else was read.
+        let mark = u32::from_le_bytes(random) >> 2;
+        self.pool.set_times(temporary, mark, mtime).await?;
+        Ok(self.pool.times(target).await?.0 == mark)
+    }
+
+    /// The time of an object is that at which it appeared, not that of its last byte, which may be of another day if we
+    /// were stopped in between.
+    async fn bring_up_to_date(&self, target: &str) -> Result<(), Failure> {
+        let now = self.now_s().await?;
+        self.pool.set_times(target, now, now).await
+    }
+}
+
+impl Upload for SftpUpload {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let store = Arc::clone(&self.store);
+        store.runtime.block_on(async {
+            match self.file.append(bytes).await {
+                Ok(()) => Ok(()),
+                Err(failure) => Err(store.write_error(failure, &self.path).await),
+            }
+        })
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<ObjectInfo, StoreError> {
+        let store = Arc::clone(&self.store);
+        store.runtime.block_on(async {
+            let closed = self.file.close().await;
+            let written = Instant::now();
+            match closed {
+                Ok(size) => store.publish(self.file.path(), &self.path, size, written).await,
+                Err(failure) => Err(store.write_error(failure, &self.path).await),
+            }
+        })
+    }
+}
+
+impl Drop for SftpUpload {
+    fn drop(&mut self) {
+        // Where nobody answers, it is for the sweep.
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let it = &self.file;
+        let give_up = async {
+            // Nobody else writes to it any more, and a file that is closed already cannot be closed again.
+            if it.connection.is_alive() {
+                let _ = it.connection.session.close(it.handle.as_str()).await;
+                let _ = it.connection.session.remove(it.path.as_str()).await;
+            } else {
+                self.store.give_up(&it.path).await;
+            }
+        };
+        let _ = self.store.runtime.block_on(async { tokio::time::timeout(PATIENCE, give_up).await });
+    }
+}

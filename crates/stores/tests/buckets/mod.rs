@@ -1,0 +1,65 @@
+//! Buckets on real servers of object storage.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use holdfast_repo::store::{Creation, Store, conformance, probe_creation};
+use holdfast_stores::{
+    StoreOptions,
+    bucket::{BucketOptions, Retries},
+    create_store,
+};
+use holdfast_testkit::object_storage::{ACCESS_KEY, BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY};
+
+/// Small parts, so that many are made of little; services that insist on 5 MiB get them.
+const PART_BYTES: usize = 5 << 20;
+
+fn options(endpoint: &str) -> StoreOptions {
+    let environment = [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)];
+    let bucket = BucketOptions {
+        endpoint: Some(endpoint.to_owned()),
+        environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        part_bytes: PART_BYTES,
+        retries: Retries {
+            count: 6,
+            pause_max: Duration::from_millis(400),
+            give_up_after: Duration::from_secs(20),
+        },
+        request_timeout: Duration::from_secs(10),
+        ..BucketOptions::default()
+    };
+    StoreOptions { bucket, ..StoreOptions::default() }
+}
+
+/// A new place in the bucket.
+fn place() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    format!("s3://{BUCKET}/test/{}", COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn store(endpoint: &str) -> Arc<dyn Store> {
+    create_store(&place(), &options(endpoint)).unwrap()
+}
+
+fn keeps_the_contract(kind: ObjectStorageKind) {
+    let server = ObjectStorage::start(kind).unwrap();
+    let endpoint = server.endpoint();
+    conformance::check(|| store(&endpoint));
+    conformance::check_large(|| store(&endpoint), PART_BYTES, 1_050);
+    assert_eq!(probe_creation(&*store(&endpoint), "x").unwrap(), Creation::Exclusive);
+}
+
+#[test]
+fn versitygw_keeps_the_contract() {
+    keeps_the_contract(ObjectStorageKind::Versitygw);
+}
+
+#[test]
+fn moto_keeps_the_contract() {
+    keeps_the_contract(ObjectStorageKind::Moto);
+}

@@ -1,0 +1,163 @@
+//! Servers of object storage, which `scripts/servers` installs.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use crate::kind::servers_dir;
+use crate::spawn::spawn;
+
+/// The bucket that each server has.
+pub const BUCKET: &str = "holdfast-test";
+/// The key that each server knows.
+pub const ACCESS_KEY: &str = "AKHOLDFASTTEST";
+/// Its secret.
+pub const SECRET_KEY: &str = "a-secret-of-tests-only";
+
+const START_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectStorageKind {
+    /// A gateway to a directory, in Go. It survives being killed, checks signatures and checksums.
+    Versitygw,
+    /// A stand-in for AWS, in Python. It keeps everything in memory, and checks neither.
+    Moto,
+}
+
+/// A server of object storage on this host. Dropping it kills it.
+#[derive(Debug)]
+pub struct ObjectStorage {
+    kind: ObjectStorageKind,
+    port: u16,
+    process: Option<Child>,
+    dir: TempDir,
+}
+
+impl ObjectStorage {
+    /// Starts a server with an empty bucket.
+    pub fn start(kind: ObjectStorageKind) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("objects-").tempdir()?;
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let mut it = Self { kind, port, process: None, dir };
+        if kind == ObjectStorageKind::Versitygw {
+            fs::create_dir_all(it.data().join(BUCKET))?;
+        }
+        it.start_again()?;
+        if kind == ObjectStorageKind::Moto {
+            let answer = it.ask(&format!("PUT /{BUCKET}"))?;
+            ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+        Ok(it)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// Starts it on its old port, after [`ObjectStorage::kill`].
+    pub fn start_again(&mut self) -> Result<()> {
+        ensure!(self.process.is_none(), "it is running");
+        let dir = servers_dir()?.join(match self.kind {
+            ObjectStorageKind::Versitygw => "versitygw",
+            ObjectStorageKind::Moto => "moto",
+        });
+        let program = dir.join(match self.kind {
+            ObjectStorageKind::Versitygw => "bin/versitygw",
+            ObjectStorageKind::Moto => "bin/python",
+        });
+        ensure!(program.exists(), "{} is missing: run scripts/servers", program.display());
+        let log_path = self.dir.path().join("log");
+        let log = fs::OpenOptions::new().create(true).append(true).open(&log_path)?;
+        let port = self.port.to_string();
+        let (kind, data) = (self.kind, self.data());
+        let errors = log.try_clone()?;
+        let process = spawn(&program, |command| {
+            match kind {
+                ObjectStorageKind::Versitygw => command
+                    .args(["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--quiet"])
+                    .args(["--port", &format!("127.0.0.1:{port}"), "posix"])
+                    .arg(&data),
+                ObjectStorageKind::Moto => {
+                    command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port])
+                }
+            };
+            command.stdin(Stdio::null()).stdout(log).stderr(errors).current_dir(dir);
+        })?;
+        self.process = Some(process);
+        let begun = Instant::now();
+        loop {
+            if self.ask("GET /").is_ok_and(|answer| answer.starts_with("HTTP/1.1")) {
+                return Ok(());
+            }
+            let ended = self.process.as_mut().and_then(|process| process.try_wait().ok().flatten());
+            if ended.is_some() || begun.elapsed() > START_DEADLINE {
+                bail!("{:?} did not start ({ended:?}):\n{}", self.kind, fs::read_to_string(&log_path)?);
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().ok();
+            process.wait().ok();
+        }
+    }
+
+    /// Its port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where it can be reached.
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// The environment that leads to it and lets in.
+    pub fn environment(&self) -> [(&'static str, String); 4] {
+        [
+            ("AWS_ENDPOINT_URL", self.endpoint()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", ACCESS_KEY.to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY.to_owned()),
+        ]
+    }
+
+    /// The directory of the bucket, where there is one.
+    pub fn bucket_dir(&self) -> Option<PathBuf> {
+        (self.kind == ObjectStorageKind::Versitygw).then(|| self.data().join(BUCKET))
+    }
+
+    /// What it wrote, for the message of a test that failed.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    fn ask(&self, what: &str) -> Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(
+            stream,
+            "{what} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).context("reading its answer")?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+impl Drop for ObjectStorage {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
