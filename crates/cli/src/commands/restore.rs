@@ -61,10 +61,11 @@ fn show_plan(out: &mut String, plan: &RestorePlan) -> fmt::Result {
             out,
             "recovery",
             format!(
-                "by {} ({}), buffer pool {}",
+                "by {} ({}), buffer pool {}, at least {}",
                 prepare.program.display(),
                 prepare.version,
-                ByteSize(prepare.buffer_pool_bytes)
+                ByteSize(prepare.buffer_pool_bytes),
+                text::millis(prepare.least_ms)
             ),
         )?,
         None => text::fact(out, "recovery", "by the server, when it is started on the files")?,

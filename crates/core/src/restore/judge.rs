@@ -144,6 +144,14 @@ fn leading_number(text: &str) -> Option<u64> {
     text[..end].parse().ok()
 }
 
+/// How far a recovery that runs has come, if it has said so yet. MariaDB tells it where it takes several passes.
+pub(super) fn recovered_up_to(flavor: Flavor, log: &str) -> Option<Lsn> {
+    match flavor {
+        Flavor::MariaDb => last_number(log, "To recover: LSN "),
+        Flavor::MySql => last_number(log, "scanned up to log sequence number "),
+    }
+}
+
 fn last_number(log: &str, before: &str) -> Option<Lsn> {
     log.lines().rev().find_map(|line| leading_number(line.split_once(before)?.1)).map(Lsn)
 }
@@ -176,6 +184,17 @@ mod tests {
 
     fn expected(flavor: Flavor, stop: u64) -> Expected {
         Expected { flavor, stop_lsn: Lsn(stop), precision: Precision::Exact }
+    }
+
+    #[test]
+    fn progress() {
+        let long = "2026-11-21 16:24:54 0 [Note] InnoDB: End of log at LSN=21537358947\n\
+                    2026-11-21 16:24:54 0 [Note] InnoDB: To recover: LSN 914275197/21537358947; 4149 pages\n\
+                    2026-11-21 16:24:56 0 [Note] InnoDB: To recover: LSN 2740136614/21537358947; 4134 pages\n";
+        assert_eq!(recovered_up_to(Flavor::MariaDb, long), Some(Lsn(2_740_136_614)));
+        assert_eq!(recovered_up_to(Flavor::MariaDb, MARIADB_10_11), None);
+        assert_eq!(recovered_up_to(Flavor::MySql, MYSQL_9_7), Some(Lsn(23_721_044)));
+        assert_eq!(recovered_up_to(Flavor::MySql, ""), None);
     }
 
     /// Good recoveries of all three servers are recognised, with what they say of themselves.

@@ -38,8 +38,7 @@ pub(super) const PARTIAL: &str = ".partial";
 
 /// MariaDB's redo log.
 pub(super) const REDO_MARIADB: &str = "ib_logfile0";
-/// MySQL's redo log, which is one file after a restore.
-pub(super) const REDO_MYSQL: &str = "#innodb_redo/#ib_redo0";
+/// The directory of MySQL's.
 pub(super) const REDO_MYSQL_DIR: &str = "#innodb_redo";
 
 /// MySQL: begins the paths, in a backup, of files from outside of the data directory.
@@ -139,14 +138,6 @@ impl<'a> Layout<'a> {
             }
         }
         Ok(layout)
-    }
-
-    /// The redo file's place.
-    pub(super) fn redo_path(flavor: Flavor) -> Result<ItemPath> {
-        own_path(match flavor {
-            Flavor::MariaDb => REDO_MARIADB,
-            Flavor::MySql => REDO_MYSQL,
-        })
     }
 
     /// Decides on an item.
@@ -479,7 +470,7 @@ pub(super) mod tests {
     /// No item takes a name of ours, or another's place.
     #[test]
     fn collisions() {
-        for name in [REDO_MARIADB, REDO_MYSQL, "#innodb_redo/x"] {
+        for name in [REDO_MARIADB, "#innodb_redo/#ib_redo0", "#innodb_redo/x"] {
             let error = Layout::new(Flavor::MySql, false, &[]).decide(&item(name, FileRole::Other, 0, None));
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Damaged, "{name}");
         }

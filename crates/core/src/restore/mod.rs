@@ -121,7 +121,7 @@ pub fn run(
     let mut claim = Claim::take(&options.target_dir, &marker, &plan.survey.found, &plan.held)?;
     point("restore.claimed");
     let roots = Roots::open(&plan, options)?;
-    claim.set_aside(&plan.held, &plan.redo_path)?;
+    claim.set_aside(&plan.held, &plan.redo.path)?;
     point("restore.set.aside");
     let written = assemble::run(&opened, &plan, &roots, options, listener, cancel)?;
     point("restore.assembled");

@@ -2,6 +2,8 @@
 
 use std::{num::NonZero, path::PathBuf, thread};
 
+use holdfast_formats::redo::mysql::FILE_BYTES_MAX;
+
 /// Threads that fetch and write, unless told otherwise: one for each processor, at most this many.
 const PARALLEL_MAX: usize = 8;
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -43,6 +45,8 @@ pub struct RestoreOptions {
     pub keyring: Option<PathBuf>,
     /// Make holes of all pages of zeros, not only of those that were holes.
     pub sparse: bool,
+    /// MySQL: the largest file that the redo becomes.
+    pub redo_file_bytes_max: u64,
 }
 
 impl RestoreOptions {
@@ -70,6 +74,7 @@ impl RestoreOptions {
             prepare_options: Vec::new(),
             keyring: None,
             sparse: false,
+            redo_file_bytes_max: FILE_BYTES_MAX,
         }
     }
 }

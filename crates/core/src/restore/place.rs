@@ -33,11 +33,13 @@ pub(super) fn give_names(plan: &Plan, roots: &Roots) -> Result<()> {
     roots.sync_names()?;
     let tree = roots.target();
     let failed = |path: &ItemPath, error| io_failed("give its name to", tree.path_of(path), error);
-    let partial = partial_of(&plan.redo_path)?;
     // The recovering server of MySQL has left redo of its own, under the right names.
-    if tree.look(&partial).map_err(|error| failed(&plan.redo_path, error))?.is_some() {
-        tree.rename(&partial, &plan.redo_path).map_err(|error| failed(&plan.redo_path, error))?;
-        point("restore.file.named");
+    for path in plan.redo.paths().rev() {
+        let partial = partial_of(path)?;
+        if tree.look(&partial).map_err(|error| failed(path, error))?.is_some() {
+            tree.rename(&partial, path).map_err(|error| failed(path, error))?;
+            point("restore.file.named");
+        }
     }
     roots.sync_names()?;
     // In order of names: ibdata1 before ibdata2.

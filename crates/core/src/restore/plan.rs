@@ -21,7 +21,7 @@ use super::{
     layout::{Decision, Layout, MARKER, Place, Pointer, Root, damaged, partial_of},
     opened::Opened,
     options::RestoreOptions,
-    redo::{RedoLayout, lay_out},
+    redo::{RedoLayout, RestOfRedo, lay_out},
     report::{BackupId, LeftOut},
     target::{Found, FoundKind, LOST_AND_FOUND, Room, Tree, io_failed},
 };
@@ -96,6 +96,8 @@ pub struct PlannedPrepare {
     pub version: ServerVersion,
     /// Its buffer pool.
     pub buffer_pool_bytes: u64,
+    /// It takes no less time than this: so long where the pages that the redo changes fit the buffer pool.
+    pub least_ms: u64,
 }
 
 /// What a restore will do.
@@ -142,7 +144,6 @@ pub(super) struct Plan {
     /// Whom everything is given to, if we may say.
     pub(super) owner: Option<(u32, u32)>,
     pub(super) redo: RedoLayout,
-    pub(super) redo_path: ItemPath,
     /// Directories of the target, in order.
     pub(super) directories: Vec<(ItemPath, u16)>,
     /// Files without which no server starts.
@@ -164,15 +165,14 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     check_options(options)?;
     let binary = if options.prepare { Some(find_binary(opened, options)?) } else { None };
     let survey = survey(&options.target_dir, options.delta, &opened.id)?;
-    let redo = lay_out(&opened.redo, &opened.redo_item)?;
+    let redo = lay_out(&opened.redo, &opened.redo_item, options.redo_file_bytes_max)?;
     let flavor = opened.server.version.flavor;
-    let redo_path = Layout::redo_path(flavor)?;
     let mut planner = Planner::new(opened, options, &survey)?;
     for item in opened.backup.items() {
         cancel.check()?;
         planner.add(&item?)?;
     }
-    planner.redo(&redo, &redo_path)?;
+    planner.redo(&redo)?;
     let delete = planner.delete()?;
     let room = planner.room(&redo, &delete, cancel)?;
     let buffer_pool = super::prepare::buffer_pool_bytes(options, redo.captured_bytes);
@@ -202,6 +202,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
             program: binary.path.clone(),
             version: binary.version.clone(),
             buffer_pool_bytes: buffer_pool,
+            least_ms: super::prepare::least_ms(flavor, redo.captured_bytes),
         }),
         server_options,
         target_dir,
@@ -211,7 +212,6 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
         shown,
         owner,
         redo,
-        redo_path,
         directories,
         held,
         aria_logs,
@@ -488,11 +488,11 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn redo(&mut self, redo: &RedoLayout, path: &ItemPath) -> Result<()> {
-        self.create.push(PlannedPath { path: join(&self.target, path), bytes: redo.file_bytes });
+    fn redo(&mut self, redo: &RedoLayout) -> Result<()> {
+        self.create.push(PlannedPath { path: join(&self.target, &redo.path), bytes: redo.file_bytes });
         // Made anew in any case: what is there goes. Its directory stays.
-        self.keep_with_parents(path, false)?;
-        self.keep.remove(path);
+        self.keep_with_parents(&redo.path, false)?;
+        self.keep.remove(&redo.path);
         Ok(())
     }
 
@@ -550,7 +550,8 @@ impl<'a> Planner<'a> {
         // The server makes a log of its own size before it drops the captured one.
         let own_redo = if self.options.prepare { self.opened.server.innodb.redo_size } else { 0 };
         let prepare = if self.options.prepare { ROOM_PREPARE_BYTES } else { 0 };
-        *own = [redo.captured_bytes, own_redo, prepare, ROOM_EXTRA_BYTES]
+        let moved = redo.rest.iter().map(RestOfRedo::moved_bytes).max().unwrap_or(0);
+        *own = [redo.captured_bytes, moved, own_redo, prepare, ROOM_EXTRA_BYTES]
             .into_iter()
             .fold(*own, u64::saturating_add);
         for (root, bytes) in growth {

@@ -24,7 +24,7 @@ use holdfast_formats::{
 };
 
 use super::{
-    judge::{Expected, FalseAlarms, judge},
+    judge::{Expected, FalseAlarms, judge, recovered_up_to},
     keyring::{self, Keyring},
     layout::{PARTIAL, REDO_MARIADB, own_path, private_of},
     opened::Opened,
@@ -90,6 +90,12 @@ const BUFFER_POOL_MAX: u64 = 1 << 30;
 /// A server does not start with less.
 const BUFFER_POOL_LEAST: u64 = 32 << 20;
 
+/// From a server's start to its end, without redo.
+const MARIADB_START_MS: u64 = 500;
+const MYSQL_START_MS: u64 = 2000;
+const MARIADB_REDO_BYTES_PER_MS: u64 = 500_000;
+const MYSQL_REDO_BYTES_PER_MS: u64 = 200_000;
+
 /// The buffer pool of the recovery: recovery keeps parsed redo in it, and pages of it are read once each.
 pub(super) fn buffer_pool_bytes(options: &RestoreOptions, redo_bytes: u64) -> u64 {
     let wanted = options
@@ -98,6 +104,16 @@ pub(super) fn buffer_pool_bytes(options: &RestoreOptions, redo_bytes: u64) -> u6
     let info = rustix::system::sysinfo();
     let ram = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
     wanted.min(ram / 2).max(BUFFER_POOL_LEAST) >> 20 << 20
+}
+
+/// The least time that recovery takes: what a server needs to start and to end, and to read and apply so much redo where
+/// all pages that it changes fit the buffer pool (measured with 20 GiB, `docs/restore.md`).
+pub(super) fn least_ms(flavor: Flavor, redo_bytes: u64) -> u64 {
+    let (start_ms, bytes_per_ms) = match flavor {
+        Flavor::MariaDb => (MARIADB_START_MS, MARIADB_REDO_BYTES_PER_MS),
+        Flavor::MySql => (MYSQL_START_MS, MYSQL_REDO_BYTES_PER_MS),
+    };
+    start_ms + redo_bytes / bytes_per_ms
 }
 
 /// Options without which a server does not start on these files, or reads them wrongly.
@@ -262,7 +278,7 @@ pub(super) fn run(
     };
     let running = server_run.start()?;
     point("restore.recovering");
-    let mut exit = running.wait(cancel)?;
+    let mut exit = running.wait_and_tell(cancel, &mut |log| tell_progress(opened, log, listener))?;
     if flavor == Flavor::MySql {
         exit.log.retain(|line| !is_of_replication(line));
     }
@@ -290,6 +306,16 @@ pub(super) fn run(
         rows_rolled_back: recovered.rows_rolled_back,
         ms: u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
     })
+}
+
+/// Tells how much of the redo is recovered.
+fn tell_progress(opened: &Opened, log: &[String], listener: &dyn Listener) {
+    let (begin, end) = (opened.redo.checkpoint_lsn(), opened.redo.stop_lsn());
+    let reached = recovered_up_to(opened.server.version.flavor, &log.join("\n"));
+    if let Some(bytes_done) = reached.and_then(|reached| reached.min(end).bytes_since(begin)) {
+        let bytes_total = end.bytes_since(begin).unwrap_or(0);
+        listener.event(Event::Progress { bytes_done, bytes_total });
+    }
 }
 
 fn scratch(target: &Path) -> PathBuf {

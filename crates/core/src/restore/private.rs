@@ -43,7 +43,9 @@ impl<'a> Private<'a> {
             };
             make().map_err(|error| io_failed("make", tree.path_of(path), error))?;
         }
-        this.rename(&partial_of(&plan.redo_path)?, &private_of(&plan.redo_path)?)?;
+        for path in plan.redo.paths() {
+            this.rename(&partial_of(path)?, &private_of(path)?)?;
+        }
         for path in this.aria_control() {
             this.rename(&partial_of(path)?, &private_of(path)?)?;
         }
@@ -62,7 +64,7 @@ impl<'a> Private<'a> {
                 self.rename(&private_of(&redo)?, &redo)?;
             }
             Flavor::MariaDb => {
-                let redo = &self.plan.redo_path;
+                let redo = &self.plan.redo.path;
                 self.rename(&private_of(redo)?, &partial_of(redo)?)?;
                 for path in self.aria_control() {
                     self.rename(&private_of(path)?, &partial_of(path)?)?;

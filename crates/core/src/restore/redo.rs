@@ -5,18 +5,27 @@
 //! they name, and on the source's own host that is the source's file. Redo that still leads outside after that is
 //! refused.
 
-use std::{fs::File, os::unix::fs::FileExt};
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::FileExt,
+};
 
 use holdfast_formats::{
     Lsn, checksum,
     redo::{
         mariadb::{AbsolutePaths, Checkpoint, DATA_START, FileOp, LinearLog, LogHeader, PathRelocator},
-        mysql::{BLOCK_BYTES, FILE_HEADER_BYTES, RedoFileBuilder, RedoFileHeader, encryption_block},
+        mysql::{
+            BLOCK_BYTES, FILE_HEADER_BYTES, RedoFile, RedoFileBuilder, RedoFileHeader, encryption_block,
+        },
     },
 };
-use holdfast_repo::item::Item;
+use holdfast_repo::item::{Item, ItemPath};
 
-use super::layout::damaged;
+use super::{
+    layout::{REDO_MARIADB, REDO_MYSQL_DIR, damaged, own_path, partial_of},
+    target::{Tree, io_failed},
+};
 use crate::{
     error::{Context, Result},
     event::Cancel,
@@ -25,20 +34,48 @@ use crate::{
 
 /// The redo is walked in pieces of this size; a mini-transaction that does not fit makes the piece grow.
 const PIECE_BYTES: usize = 8 << 20;
+/// Moved from file to file between two looks at whether to go on.
+const MOVE_BYTES: u64 = 256 << 20;
+/// Mode of the redo log.
+pub(super) const REDO_MODE: u16 = 0o640;
 /// No mini-transaction is larger than this; damaged redo must not cost more memory.
 const MTR_BYTES_MAX: usize = 64 << 20;
 
-/// How the log file will look.
+/// How the log will look.
 pub(super) struct RedoLayout {
+    /// Its first file.
+    pub(super) path: ItemPath,
     /// Its first bytes.
     pub(super) header: Vec<u8>,
     /// Where the captured bytes begin.
     pub(super) data_offset: u64,
-    /// Size of the file; what is not captured is a hole.
+    /// Size of the file while it has everything; what is not captured is a hole.
     pub(super) file_bytes: u64,
+    /// The files that take the end of it, in their order.
+    pub(super) rest: Vec<RestOfRedo>,
     /// Bytes captured.
     pub(super) captured_bytes: u64,
     relocate: Option<Relocate>,
+}
+
+impl RedoLayout {
+    /// All files.
+    pub(super) fn paths(&self) -> impl DoubleEndedIterator<Item = &ItemPath> {
+        std::iter::once(&self.path).chain(self.rest.iter().map(|rest| &rest.path))
+    }
+}
+
+/// A file that goes on where another ends.
+pub(super) struct RestOfRedo {
+    pub(super) path: ItemPath,
+    file: RedoFile,
+}
+
+impl RestOfRedo {
+    /// Bytes that are moved into it.
+    pub(super) fn moved_bytes(&self) -> u64 {
+        self.file.captured.end - self.file.captured.start
+    }
 }
 
 struct Relocate {
@@ -46,8 +83,8 @@ struct Relocate {
     directories: Vec<Vec<u8>>,
 }
 
-/// Lays out `item`, the captured redo.
-pub(super) fn lay_out(redo: &CapturedRedo, item: &Item) -> Result<RedoLayout> {
+/// Lays out `item`, the captured redo, in files of at most `file_bytes_max` on MySQL.
+pub(super) fn lay_out(redo: &CapturedRedo, item: &Item, file_bytes_max: u64) -> Result<RedoLayout> {
     match redo {
         CapturedRedo::MariaDb {
             checkpoint_lsn,
@@ -73,9 +110,11 @@ pub(super) fn lay_out(redo: &CapturedRedo, item: &Item) -> Result<RedoLayout> {
             let directories = paths.directories().into_iter().map(<[u8]>::to_vec).collect();
             let relocate = (!encrypted).then_some(Relocate { start: checkpoint.lsn, directories });
             Ok(RedoLayout {
+                path: own_path(REDO_MARIADB)?,
                 header: log.header,
                 data_offset: log.data_offset,
                 file_bytes: log.file_bytes,
+                rest: Vec::new(),
                 captured_bytes: item.size_bytes,
                 relocate,
             })
@@ -92,18 +131,53 @@ pub(super) fn lay_out(redo: &CapturedRedo, item: &Item) -> Result<RedoLayout> {
             }
             let bytes = stop_lsn.checked_sub(*begin_lsn);
             check_length(item, bytes.and_then(|bytes| bytes.checked_next_multiple_of(BLOCK_BYTES as u64)))?;
-            let file_bytes = builder
-                .file_bytes(item.size_bytes)
-                .ok_or_else(|| damaged("the captured redo is larger than a file can be"))?;
+            let too_large = || damaged("the captured redo is larger than a log can be");
+            let files = builder.files(item.size_bytes, file_bytes_max).ok_or_else(too_large)?;
+            let path = |file: &RedoFile| own_path(&format!("{REDO_MYSQL_DIR}/{}", file.name));
+            let mut rest = files.into_iter();
+            let first = rest.next().ok_or_else(too_large)?;
+            let rest: Vec<_> =
+                rest.map(|file| Ok(RestOfRedo { path: path(&file)?, file })).collect::<Result<_>>()?;
+            let data_offset = FILE_HEADER_BYTES as u64;
             Ok(RedoLayout {
-                header: builder.header().to_vec(),
-                data_offset: FILE_HEADER_BYTES as u64,
-                file_bytes,
+                path: path(&first)?,
+                header: first.header.to_vec(),
+                data_offset,
+                file_bytes: if rest.is_empty() { first.file_bytes } else { data_offset + item.size_bytes },
+                rest,
                 captured_bytes: item.size_bytes,
                 relocate: None,
             })
         }
     }
+}
+
+/// Moves the end of the redo in `file`, the last of it first, so that little more room is needed than there is.
+pub(super) fn split(layout: &RedoLayout, file: &File, tree: &Tree, cancel: &Cancel) -> Result<()> {
+    let mut file = file;
+    for RestOfRedo { path, file: part } in layout.rest.iter().rev() {
+        let path = partial_of(path)?;
+        let shown = tree.path_of(&path);
+        let failed = |error| io_failed("write", &shown, error);
+        tree.remove(&path).map_err(failed)?;
+        let mut target = tree.create_file(&path, REDO_MODE).map_err(failed)?;
+        let from = layout.data_offset + part.captured.start;
+        let mut left = part.captured.end - part.captured.start;
+        target.write_all(&part.header).map_err(failed)?;
+        file.seek(SeekFrom::Start(from)).context("read the redo back")?;
+        while left > 0 {
+            cancel.check()?;
+            let moved = io::copy(&mut file.take(left.min(MOVE_BYTES)), &mut target).map_err(failed)?;
+            if moved == 0 {
+                return Err(damaged(format!("the redo ends {left} bytes before the end of {path}")));
+            }
+            left -= moved;
+        }
+        let finish = || target.set_len(part.file_bytes).and_then(|()| target.sync_all());
+        finish().map_err(failed)?;
+        file.set_len(from).context("shorten the redo")?;
+    }
+    Ok(())
 }
 
 fn check_length(item: &Item, expected: Option<u64>) -> Result<()> {
@@ -242,7 +316,7 @@ mod tests {
 
     fn laid_out(paths: &[&str], absolute: &[&str]) -> (RedoLayout, File) {
         let (redo, bytes) = captured(paths, absolute);
-        let layout = lay_out(&redo, &redo_item(bytes.len() as u64)).unwrap();
+        let layout = lay_out(&redo, &redo_item(bytes.len() as u64), u64::MAX).unwrap();
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&layout.header, 0).unwrap();
         file.write_all_at(&bytes, layout.data_offset).unwrap();
@@ -283,14 +357,14 @@ mod tests {
     fn disagreeing() {
         let (redo, bytes) = captured(&["./db/t.ibd"], &[]);
         let size = bytes.len() as u64;
-        assert!(lay_out(&redo, &redo_item(size - 1)).is_err());
+        assert!(lay_out(&redo, &redo_item(size - 1), u64::MAX).is_err());
         let CapturedRedo::MariaDb { header, .. } = &redo else { unreachable!() };
         for bad in ["zz", "a", "é", &header[2..]] {
             let mut redo = redo.clone();
             if let CapturedRedo::MariaDb { header, .. } = &mut redo {
                 *header = bad.to_owned();
             }
-            assert!(lay_out(&redo, &redo_item(size)).is_err(), "{bad}");
+            assert!(lay_out(&redo, &redo_item(size), u64::MAX).is_err(), "{bad}");
         }
         let mysql = CapturedRedo::MySql {
             begin_lsn: 1024,
@@ -299,6 +373,6 @@ mod tests {
             header: String::new(),
             encrypted: false,
         };
-        assert!(lay_out(&mysql, &redo_item(512)).is_err());
+        assert!(lay_out(&mysql, &redo_item(512), u64::MAX).is_err());
     }
 }

@@ -209,6 +209,7 @@ struct Logs {
     error: File,
 }
 
+const TELL_EVERY: Duration = Duration::from_secs(1);
 const ERROR_LOG: &str = "error.log";
 const OUTPUT: &str = "output.log";
 const STDIN: &str = "stdin";
@@ -388,7 +389,13 @@ impl RunningServer {
     }
 
     /// Waits until it ends. When somebody cancels, it is killed and the error says so.
-    pub fn wait(mut self, cancel: &Cancel) -> Result<ServerExit> {
+    pub fn wait(self, cancel: &Cancel) -> Result<ServerExit> {
+        self.wait_and_tell(cancel, &mut |_| {})
+    }
+
+    /// The same; `tell` is given what it has logged so far, once a second.
+    pub fn wait_and_tell(mut self, cancel: &Cancel, tell: &mut dyn FnMut(&[String])) -> Result<ServerExit> {
+        let mut told = Instant::now();
         let status = loop {
             match self.exit.recv_timeout(POLL) {
                 Ok(status) => break status.context("wait for the server process")?,
@@ -396,6 +403,10 @@ impl RunningServer {
                     if let Err(error) = cancel.check() {
                         self.kill();
                         return Err(error);
+                    }
+                    if told.elapsed() >= TELL_EVERY {
+                        told = Instant::now();
+                        tell(&self.logs.read()?);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {

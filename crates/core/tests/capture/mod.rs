@@ -30,7 +30,7 @@ use holdfast_formats::{
     Lsn, checksum,
     redo::{
         mariadb::{LinearLog, LogHeader},
-        mysql::{RedoFileBuilder, RedoFileHeader, encryption_block},
+        mysql::{FILE_BYTES_MAX, RedoFileBuilder, RedoFileHeader, encryption_block},
     },
 };
 use holdfast_testkit::{
@@ -333,10 +333,13 @@ fn lay_out_redo(target: &Path, redo: &CapturedRedo) {
             let source = RedoFileHeader::parse(&header).unwrap();
             let builder = RedoFileBuilder::new(&source, Lsn(*checkpoint_lsn), encryption_block(&header));
             fs::create_dir_all(target.join("#innodb_redo")).unwrap();
-            let file = File::create(target.join("#innodb_redo").join(builder.name().to_string())).unwrap();
-            file.write_all_at(&builder.header(), 0).unwrap();
-            file.write_all_at(&captured, 2048).unwrap();
-            file.set_len(builder.file_bytes(captured.len() as u64).unwrap()).unwrap();
+            for part in builder.files(captured.len() as u64, FILE_BYTES_MAX).unwrap() {
+                let file = File::create(target.join("#innodb_redo").join(part.name.to_string())).unwrap();
+                file.write_all_at(&part.header, 0).unwrap();
+                let bytes = &captured[part.captured.start as usize..part.captured.end as usize];
+                file.write_all_at(bytes, part.header.len() as u64).unwrap();
+                file.set_len(part.file_bytes).unwrap();
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ const REDO_DEFAULT_BYTES: u64 = 384 << 20;
 /// Of the server's log: gone round more than once.
 const LOG_MIB: u32 = 256;
 const LOG_MIB_LONG: u32 = 1024;
+const FILE_BYTES_MAX_SHORT: u64 = 100 << 20;
 const ROWS: u32 = 8_000;
 /// Rows of one transaction.
 const STEP: u32 = 200;
@@ -108,7 +109,11 @@ fn much_redo_is_recovered(kind: ServerKind) {
     });
     assert!(backup.capture.redo_bytes >= bytes, "{:?}", backup.capture);
     let target = dir.path().join("target");
-    let report = restore(&repo, &backup, &options(kind, target.clone())).unwrap();
+    // What is short is cut into files that are small, like what is long into files of the server's largest size.
+    let short_bytes = asked.is_none().then_some(FILE_BYTES_MAX_SHORT);
+    let mut restore_options = options(kind, target.clone());
+    restore_options.redo_file_bytes_max = short_bytes.unwrap_or(restore_options.redo_file_bytes_max);
+    let report = restore(&repo, &backup, &restore_options).unwrap();
     let prepared = report.prepared.unwrap();
     assert_eq!(prepared.lsn, backup.position.lsn);
     let copy = Server::attach(kind, &target, ServerOptions::default()).unwrap();

@@ -31,7 +31,7 @@ use super::{
     opened::Opened,
     options::RestoreOptions,
     plan::{Plan, is_reusable},
-    redo::relocate,
+    redo::{REDO_MODE, relocate, split},
     report::Written,
     roots::Roots,
     target::io_failed,
@@ -83,7 +83,8 @@ pub(super) fn run(
             format!("{paths_changed} records of the redo led outside of the target, and lead into it now");
         listener.event(Event::Note { text });
     }
-    redo.sync_all().map_err(|error| io_failed("write", roots.target().path_of(&plan.redo_path), error))?;
+    redo.sync_all().map_err(|error| io_failed("write", roots.target().path_of(&plan.redo.path), error))?;
+    split(&plan.redo, &redo, roots.target(), cancel)?;
     assembly.window.finish()?;
     point("restore.files.durable");
     let Assembly { mut written, .. } = assembly;
@@ -107,7 +108,7 @@ fn directories(plan: &Plan, roots: &Roots) -> Result<()> {
     for (path, mode) in &plan.directories {
         tree.create_dir(path, *mode).map_err(|error| failed(path, error))?;
     }
-    tree.create_parent(&plan.redo_path).map_err(|error| failed(&plan.redo_path, error))
+    tree.create_parent(&plan.redo.path).map_err(|error| failed(&plan.redo.path, error))
 }
 
 struct Assembly<'a> {
@@ -170,7 +171,7 @@ impl Assembly<'_> {
     /// The redo's pages follow its header, in a file that is always made anew.
     fn redo(&mut self, plan: &Plan) -> Result<File> {
         let tree = self.roots.target();
-        let path = partial_of(&plan.redo_path)?;
+        let path = partial_of(&plan.redo.path)?;
         let shown = tree.path_of(&path);
         let failed = |error| io_failed("make", &shown, error);
         tree.remove(&path).map_err(failed)?;
@@ -229,9 +230,6 @@ impl Assembly<'_> {
         self.window.flush(self.progress)
     }
 }
-
-/// Mode of the redo log.
-const REDO_MODE: u16 = 0o640;
 
 fn same_kind(a: &PageEntry, b: &PageEntry) -> bool {
     match (a, b) {

@@ -1,4 +1,4 @@
-//! Redo files: names, the four header blocks, and the one file a restored server is given.
+//! Redo files: names, the four header blocks, and the files a restored server is given.
 //!
 //! | block | content |
 //! |---|---|
@@ -191,8 +191,29 @@ pub fn set_encryption_block(header: &mut [u8], block: &[u8; BLOCK_BYTES]) {
     }
 }
 
-/// Lays out `#ib_redo0`, the one file that captured redo becomes: header, captured blocks, zeros. It is all the redo
-/// a restored server needs; verified up to 266 MB with a configured capacity of 100 MB.
+/// A server takes no larger file (9.7.4 says so).
+pub const FILE_BYTES_MAX: u64 = 16 << 30;
+/// The server refuses a size that is no multiple of `innodb_page_size`, so sizes go in steps of the largest of those.
+const STEP_BYTES: u64 = 64 << 10;
+/// Far beyond what any server can be configured for (512 GiB), and little enough to be listed.
+const FILES_MAX: u64 = 4096;
+
+/// A file that captured redo, or a part of it, becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedoFile {
+    /// Its name.
+    pub name: RedoFileName,
+    /// What it begins with.
+    pub header: [u8; FILE_HEADER_BYTES],
+    /// Which of the captured bytes follow.
+    pub captured: std::ops::Range<u64>,
+    /// Its size.
+    pub file_bytes: u64,
+}
+
+/// Lays out the files that captured redo becomes, `#ib_redo0` and, where that is too large for one, those that follow it:
+/// header, captured blocks, zeros in the last. It is all the redo a restored server needs, whatever the capacity that it
+/// is configured for (verified on 9.7.4 with one file and with several).
 #[derive(Clone, Debug)]
 pub struct RedoFileBuilder {
     file: RedoFileHeader,
@@ -216,38 +237,66 @@ impl RedoFileBuilder {
         }
     }
 
-    /// The file's name.
-    pub fn name(&self) -> RedoFileName {
-        RedoFileName::Active(0)
-    }
-
     /// The LSN of the first captured block.
     pub fn start_lsn(&self) -> Lsn {
         self.file.start_lsn
     }
 
-    /// The bytes before the captured blocks.
+    /// The bytes before the captured blocks, where all are in one file.
     pub fn header(&self) -> [u8; FILE_HEADER_BYTES] {
+        self.header_of(&self.file, self.checkpoint)
+    }
+
+    /// The files for so many captured bytes, none larger than `file_bytes_max`. `None`: that many bytes there cannot be.
+    pub fn files(&self, captured_bytes: u64, file_bytes_max: u64) -> Option<Vec<RedoFile>> {
+        let full_bytes = (file_bytes_max / STEP_BYTES).max(2) * STEP_BYTES;
+        let mut files = Vec::new();
+        let mut begin = 0_u64;
+        for number in 0..FILES_MAX {
+            let file =
+                RedoFileHeader { start_lsn: self.file.start_lsn.checked_add(begin)?, ..self.file.clone() };
+            let checkpoint = if number == 0 { self.checkpoint } else { Lsn(0) };
+            let name = RedoFileName::Active(number);
+            let last_bytes = last_file_bytes(captured_bytes - begin)?;
+            if last_bytes <= full_bytes {
+                let header = self.header_of(&file, checkpoint);
+                files.push(RedoFile {
+                    name,
+                    header,
+                    captured: begin..captured_bytes,
+                    file_bytes: last_bytes,
+                });
+                return Some(files);
+            }
+            let header =
+                self.header_of(&RedoFileHeader { flags: file.flags | FLAG_FULL, ..file }, checkpoint);
+            let end = begin + full_bytes - FILE_HEADER_BYTES as u64;
+            files.push(RedoFile { name, header, captured: begin..end, file_bytes: full_bytes });
+            begin = end;
+        }
+        None
+    }
+
+    /// The bytes before the captured blocks of a file; no checkpoint has LSN 0.
+    fn header_of(&self, file: &RedoFileHeader, checkpoint_lsn: Lsn) -> [u8; FILE_HEADER_BYTES] {
         let mut checkpoint = [0; BLOCK_BYTES];
-        checkpoint[8..16].copy_from_slice(&self.checkpoint.0.to_be_bytes());
+        checkpoint[8..16].copy_from_slice(&checkpoint_lsn.0.to_be_bytes());
         seal(&mut checkpoint);
         let mut header = [0; FILE_HEADER_BYTES];
-        let blocks = [self.file.to_block(), checkpoint, self.encryption, checkpoint];
+        let blocks = [file.to_block(), checkpoint, self.encryption, checkpoint];
         for (target, block) in header.chunks_exact_mut(BLOCK_BYTES).zip(blocks) {
             target.copy_from_slice(&block);
         }
         header
     }
+}
 
-    /// The size to give the file; the captured blocks are followed by at least one step of zeros. The server refuses
-    /// a size that is no multiple of `innodb_page_size`, so it goes in steps of the largest of those.
-    pub fn file_bytes(&self, captured_bytes: u64) -> Option<u64> {
-        const STEP: u64 = 64 << 10;
-        captured_bytes
-            .checked_add(FILE_HEADER_BYTES as u64)?
-            .checked_next_multiple_of(STEP)?
-            .checked_add(STEP)
-    }
+/// The size of the file that ends with so many captured bytes, which at least one step of zeros follows.
+fn last_file_bytes(captured_bytes: u64) -> Option<u64> {
+    captured_bytes
+        .checked_add(FILE_HEADER_BYTES as u64)?
+        .checked_next_multiple_of(STEP_BYTES)?
+        .checked_add(STEP_BYTES)
 }
 
 #[cfg(test)]
@@ -318,8 +367,30 @@ mod tests {
             assert_eq!((parsed.start_lsn(), parsed.flags()), (Lsn(1_413_101_042 / 512 * 512), 0));
             assert_eq!(checkpoint(&header), Some(checkpoint_lsn));
             assert_eq!(encryption_block(&header), given);
-            assert_eq!(builder.name().to_string(), "#ib_redo0");
         }
+    }
+
+    #[test]
+    fn what_is_too_large_for_a_file_goes_on_in_the_next() {
+        const MAX: u64 = 256 << 10;
+        let builder = RedoFileBuilder::new(&source(), Lsn(5000), Some(&[1; BLOCK_BYTES]));
+        let one = builder.files(MAX - (64 << 10) - 2048, MAX).unwrap();
+        assert_eq!((one.len(), one[0].header), (1, builder.header()));
+        let captured = 3 * (MAX - 2048) + 512;
+        let files = builder.files(captured, MAX).unwrap();
+        assert_eq!(files.len(), 4);
+        let (mut begin, mut lsn) = (0, builder.start_lsn());
+        for (number, file) in files.iter().enumerate() {
+            let header = RedoFileHeader::parse(&file.header).unwrap();
+            assert_eq!((header.start_lsn(), file.captured.start), (lsn, begin));
+            assert_eq!(file.name.to_string(), format!("#ib_redo{number}"));
+            assert_eq!(checkpoint(&file.header), (number == 0).then_some(Lsn(5000)));
+            assert_eq!(encryption_block(&file.header), Some(&[1; BLOCK_BYTES]));
+            assert_eq!(header.is_full(), number < 3);
+            assert!(file.file_bytes <= MAX);
+            (begin, lsn) = (file.captured.end, header.end_lsn(file.file_bytes).unwrap());
+        }
+        assert_eq!(begin, captured);
     }
 
     #[test]
@@ -337,10 +408,12 @@ mod tests {
     #[test]
     fn file_sizes_go_in_steps_of_the_largest_page() {
         let builder = RedoFileBuilder::new(&source(), Lsn(5000), None);
-        assert_eq!(builder.file_bytes(0), Some(128 << 10));
-        assert_eq!(builder.file_bytes((64 << 10) - 2048), Some(128 << 10));
-        assert_eq!(builder.file_bytes((64 << 10) - 2047), Some(192 << 10));
-        assert_eq!(builder.file_bytes(u64::MAX), None);
+        let file_bytes = |captured| Some(builder.files(captured, FILE_BYTES_MAX)?.pop()?.file_bytes);
+        assert_eq!(file_bytes(0), Some(128 << 10));
+        assert_eq!(file_bytes((64 << 10) - 2048), Some(128 << 10));
+        assert_eq!(file_bytes((64 << 10) - 2047), Some(192 << 10));
+        assert_eq!(file_bytes(u64::MAX), None);
+        assert_eq!(file_bytes(u64::MAX / 2), None);
         let block = empty_block(builder.start_lsn());
         assert!(matches!(classify(&block, builder.start_lsn()), BlockState::Partial { used_bytes: 12, .. }));
     }

@@ -12,6 +12,6 @@ pub use block::{
     cut_block, empty_block,
 };
 pub use file::{
-    FILE_HEADER_BYTES, RedoFileBuilder, RedoFileError, RedoFileHeader, RedoFileName, checkpoint,
-    encryption_block, set_encryption_block,
+    FILE_BYTES_MAX, FILE_HEADER_BYTES, RedoFile, RedoFileBuilder, RedoFileError, RedoFileHeader,
+    RedoFileName, checkpoint, encryption_block, set_encryption_block,
 };

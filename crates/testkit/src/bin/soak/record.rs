@@ -25,6 +25,8 @@ pub(crate) struct Record {
     pub(crate) transactions: u64,
     pub(crate) ddl: u64,
     pub(crate) longest_commit_ms: u64,
+    /// By the backup, all its tries together.
+    pub(crate) definitions_blocked_ms: u64,
     pub(crate) tables_checked: usize,
     pub(crate) tables_equal: usize,
     pub(crate) seconds: f64,
@@ -59,11 +61,12 @@ impl Report {
     pub(crate) fn add(&mut self, record: Record) {
         let Record { number, fault, transactions, ddl, tables_equal, longest_commit_ms, seconds, .. } =
             &record;
+        let blocked_ms = record.definitions_blocked_ms;
         let kind = if record.full { "full" } else { "incremental" };
         let struck = if record.struck { " (failed, taken again)" } else { "" };
         println!(
             "round {number:>4}  {seconds:>5.1} s  {kind:<11}  {tables_equal} tables equal after {transactions} \
-             transactions and {ddl} definitions; longest commit {longest_commit_ms} ms; fault: {fault}{struck}"
+             transactions and {ddl} definitions; longest commit {longest_commit_ms} ms, definitions blocked {blocked_ms} ms; fault: {fault}{struck}"
         );
         for output in &record.refused {
             println!("  a backup failed without a fault: {}", output.trim().replace('\n', " | "));
@@ -86,8 +89,11 @@ impl Report {
             counts[0] += 1;
             counts[1] += u64::from(round.struck);
         }
-        let mut longest: Vec<u64> = self.rounds.iter().map(|round| round.longest_commit_ms).collect();
-        longest.sort_unstable();
+        let longest = |of: fn(&Record) -> u64| {
+            let mut all: Vec<u64> = self.rounds.iter().map(of).collect();
+            all.sort_unstable();
+            json!({ "median": all.get(all.len() / 2), "max": all.last() })
+        };
         let value = json!({
             "server": self.server,
             "server_version": self.version,
@@ -101,7 +107,8 @@ impl Report {
             "tables_compared": sum(|round| round.tables_equal as u64),
             "transactions": sum(|round| round.transactions),
             "definitions_changed": sum(|round| round.ddl),
-            "longest_commit_ms": { "median": longest.get(longest.len() / 2), "max": longest.last() },
+            "longest_commit_ms": longest(|round| round.longest_commit_ms),
+            "definitions_blocked_ms": longest(|round| round.definitions_blocked_ms),
             "backups_failed_without_a_fault": sum(|round| round.refused.len() as u64),
             "faults": faults.iter().map(|(name, [drawn, struck])| {
                 json!({ "fault": name, "rounds": drawn, "ended_the_backup": struck })

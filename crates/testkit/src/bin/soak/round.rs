@@ -11,6 +11,7 @@ use holdfast_testkit::program;
 use holdfast_testkit::rng::Rng;
 use holdfast_testkit::{Server, ServerOptions, assert_equal_checksums, replica, tables};
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::fault::{Fault, moment};
 use super::record::Record;
@@ -101,7 +102,7 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
             work.stop(record)?;
             if ended.succeeded() {
                 stage.backup_takes_s = ended.elapsed.as_secs_f64();
-                return note_backup(stage, &ended.output, binlog);
+                return note_backup(stage, &ended.output, binlog, record);
             }
             if plan.fault == Fault::Nothing {
                 record.refused.push(ended.output);
@@ -115,7 +116,7 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
         let ended = stage.holdfast.command(&verb).of(&stage.source).start()?.wait()?;
         tries += 1;
         if ended.succeeded() {
-            break note_backup(stage, &ended.output, binlog)?;
+            break note_backup(stage, &ended.output, binlog, record)?;
         }
         record.refused.push(ended.output.clone());
         ensure!(tries < TRIES, "{tries} backups failed, the last with: {}", ended.output);
@@ -125,7 +126,7 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
 }
 
 /// `backup soak/physical #42 completed OK`
-fn note_backup(stage: &mut Stage, output: &str, binlog: String) -> Result<String> {
+fn note_backup(stage: &mut Stage, output: &str, binlog: String, record: &mut Record) -> Result<String> {
     let number = output
         .lines()
         .rev()
@@ -133,8 +134,22 @@ fn note_backup(stage: &mut Stage, output: &str, binlog: String) -> Result<String
         .find_map(|line| line.split('#').nth(1)?.split(' ').next())
         .with_context(|| format!("no number of a backup in: {output}"))?;
     let id = format!("{NAME}#{number}");
+    record.definitions_blocked_ms = definitions_blocked_ms(stage, &id)?;
     stage.backups.push(Backup { id: id.clone(), binlog });
     Ok(id)
+}
+
+/// How long a backup blocked changes of definitions, by its own report.
+fn definitions_blocked_ms(stage: &Stage, id: &str) -> Result<u64> {
+    const BLOCKING: [&str; 3] =
+        ["BACKUP STAGE BLOCK_DDL", "BACKUP STAGE BLOCK_COMMIT", "LOCK INSTANCE FOR BACKUP"];
+    let told = stage.holdfast.command(format!("report {id} --json")).start()?.wait()?;
+    let report: Value = serde_json::from_str(told.output.lines().last().unwrap_or_default())?;
+    let locks = report["report"]["locks"].as_array().with_context(|| format!("no locks in {report}"))?;
+    let blocking =
+        locks.iter().filter(|lock| BLOCKING.iter().any(|statement| lock["statement"] == *statement));
+    let held = blocking.map(|lock| lock["held_ms"].as_f64().map(|ms| ms.ceil() as u64));
+    held.collect::<Option<Vec<_>>>().map(|held| held.iter().sum()).context("a lock without a time")
 }
 
 /// Clients of the server.
