@@ -8,7 +8,7 @@ use std::{
 };
 
 use holdfast_core::{Context as _, Error, ErrorKind, Result};
-use holdfast_repo::SourceName;
+use holdfast_repo::{SourceName, keys::KeyId};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::args::{expire::KeepArgs, resources::ResourceArgs, source::SourceArgs, store::StoreArgs};
@@ -23,6 +23,10 @@ pub(crate) struct Config {
     pub(crate) password_file: Option<PathBuf>,
     /// As `HOLDFAST_PASSWORD_COMMAND`.
     pub(crate) password_command: Option<String>,
+    /// As `--identity`.
+    pub(crate) identity: Option<PathBuf>,
+    /// As `--key`.
+    pub(crate) key: Option<KeyId>,
     /// As `--name`.
     #[serde(deserialize_with = "name")]
     pub(crate) name: Option<SourceName>,

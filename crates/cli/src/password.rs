@@ -12,6 +12,7 @@ use std::{
 };
 
 use holdfast_core::{Context as _, Error, ErrorKind, Result, server::Secret};
+use holdfast_repo::keys::Identity;
 use signal_hook::consts::SIGINT;
 use zeroize::Zeroizing;
 
@@ -19,6 +20,9 @@ use crate::config::Config;
 
 /// More than any password; a file that is longer is another file.
 const FILE_BYTES_MAX: u64 = 4096;
+
+/// More than an identity that is known to some hundred repositories.
+const IDENTITY_BYTES_MAX: u64 = 64 << 10;
 
 /// How often a person may mistype a new password.
 const ATTEMPTS: usize = 3;
@@ -50,12 +54,39 @@ pub(crate) fn ask_for_repository() -> Result<Secret> {
     ask("password of the repository: ")
 }
 
+/// The password of a new key: file, environment, or asked for twice.
+pub(crate) fn new_of_key(file: Option<&Path>) -> Result<Secret> {
+    if let Some(path) = file {
+        return first_line(path);
+    }
+    if let Some(password) = env::var_os("HOLDFAST_NEW_PASSWORD") {
+        let password = password
+            .into_string()
+            .map_err(|_| Error::new(ErrorKind::Usage, "HOLDFAST_NEW_PASSWORD is not UTF-8"))?;
+        return not_empty(Secret::new(password), "HOLDFAST_NEW_PASSWORD");
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            "no new password was given, and there is no terminal to ask",
+        )
+        .hinted(
+            "use --new-password-file, HOLDFAST_NEW_PASSWORD_FILE, HOLDFAST_NEW_PASSWORD or --public-key",
+        ));
+    }
+    ask_twice("new password of the key: ")
+}
+
 /// Asks, twice, for the password of a new repository.
 pub(crate) fn ask_for_new() -> Result<Secret> {
     terminal_or(ErrorKind::Usage)?;
+    ask_twice("new password of the repository: ")
+}
+
+fn ask_twice(question: &str) -> Result<Secret> {
     for attempt in 0..ATTEMPTS {
         let again = if attempt == 0 { "" } else { "they differ; once more: " };
-        let first = ask(&format!("{again}new password of the repository: "))?;
+        let first = ask(&format!("{again}{question}"))?;
         if first.reveal().is_empty() {
             return Err(Error::new(ErrorKind::Usage, "an empty password protects nothing"));
         }
@@ -73,6 +104,15 @@ fn terminal_or(kind: ErrorKind) -> Result<()> {
     Err(Error::new(kind, "no password for the repository was given, and there is no terminal to ask").hinted(
         "use --password-file, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD or HOLDFAST_PASSWORD_COMMAND",
     ))
+}
+
+/// The key pair in an identity file.
+pub(crate) fn identity(path: &Path) -> Result<Identity> {
+    let doing = || format!("read the identity file {}", path.display());
+    let file = std::fs::File::open(path).context_kind(ErrorKind::Usage, doing())?;
+    let mut text = Zeroizing::new(String::new());
+    file.take(IDENTITY_BYTES_MAX).read_to_string(&mut text).context_kind(ErrorKind::Usage, doing())?;
+    Identity::parse(&text).context_kind(ErrorKind::Usage, doing())
 }
 
 /// The server's password, where one was asked for or given by file.

@@ -88,7 +88,7 @@ fn take(program: &Program, source: &str, turn: u8, pages: usize) {
 }
 
 /// Three backups of db1.
-fn three() -> Program {
+pub(crate) fn three() -> Program {
     let program = Program::with_repository();
     for turn in 1..=3 {
         take(&program, "db1", turn, 40);

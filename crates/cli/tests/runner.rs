@@ -5,6 +5,7 @@
 mod backups;
 mod init;
 mod json;
+mod keys;
 mod licences;
 mod program;
 mod repository;

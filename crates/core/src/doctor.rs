@@ -8,7 +8,7 @@ use std::{
 };
 
 use holdfast_pipe::Suite;
-use holdfast_repo::{Kind, LogName, Repo, RunNo, history::History};
+use holdfast_repo::{Kind, LogName, Repo, Role, RunNo, history::History};
 use serde::Serialize;
 
 use crate::{
@@ -179,6 +179,18 @@ pub fn repository(repo: &Arc<Repo>, cancel: &Cancel) -> Result<Vec<Finding>> {
             n => format!("{n} sources"),
         }
     )));
+    if repo.info().suite != Suite::None {
+        findings.add(Finding::good(match repo.keys().role() {
+            Role::Operator => "the key is an operator's: it can do all",
+            Role::Writer => "the key is a writer's: it adds backups, and reads none",
+            Role::Keeper => "the key is a keeper's: it expires, prunes and checks, and reads no backup",
+        }));
+    }
+    for (object, damage) in repo.key_problems() {
+        let text = format!("{object}: {damage}: it counts for nothing");
+        findings
+            .add(Finding::notice(text, "\"holdfast key list\" shows the keys; find out who put it there"));
+    }
     for log in &logs {
         cancel.check()?;
         findings.check(source(repo, log, &findings));
@@ -193,6 +205,10 @@ fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
     let mut damaged: Vec<RunNo> = Vec::new();
     let mut newest = None;
     for outcome in history.standing() {
+        if !repo.can_read() {
+            newest = Some((outcome.run, outcome.at));
+            continue;
+        }
         let head = read_head(repo, &history, outcome.run)?;
         if head.flags.iter().any(|flag| flag == DAMAGED_PAGES) {
             damaged.push(outcome.run);

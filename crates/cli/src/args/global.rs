@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use holdfast_repo::keys::KeyId;
 
 /// Options of every verb.
 #[derive(Args, Clone, Debug)]
@@ -17,6 +18,14 @@ pub(crate) struct GlobalArgs {
     /// Without it: HOLDFAST_PASSWORD, the output of HOLDFAST_PASSWORD_COMMAND, the configuration file, or a question on the terminal.
     #[arg(long, global = true, value_name = "FILE", env = "HOLDFAST_PASSWORD_FILE", hide_env_values = true)]
     pub(crate) password_file: Option<PathBuf>,
+
+    /// Identity file that opens the repository instead of a password (see key generate)
+    #[arg(long, global = true, value_name = "FILE", env = "HOLDFAST_IDENTITY", hide_env_values = true)]
+    pub(crate) identity: Option<PathBuf>,
+
+    /// The key that the password or identity is for, by its name [default: all are tried]
+    #[arg(long, global = true, value_name = "ID", env = "HOLDFAST_KEY", hide_env_values = true)]
+    pub(crate) key: Option<KeyId>,
 
     /// Configuration file [default: ~/.config/holdfast/holdfast.toml or /etc/holdfast/holdfast.toml, where there is one]
     #[arg(long, global = true, value_name = "FILE", env = "HOLDFAST_CONFIG", hide_env_values = true)]

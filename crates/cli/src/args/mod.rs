@@ -17,6 +17,7 @@ pub(crate) mod expire;
 pub(crate) mod global;
 pub(crate) mod init;
 pub(crate) mod inspect;
+pub(crate) mod key;
 pub(crate) mod owner;
 pub(crate) mod prune;
 #[cfg(test)]
@@ -45,8 +46,8 @@ Examples:
   holdfast --repo /backup/repo expire --keep-daily 7 --keep-weekly 4
   holdfast --repo /backup/repo prune
 
-Configuration file: repo, password-file, password-command and name; in [source] and [resources] the options of backup under those headings (restore, check and prune take memory from there, too); in [retention] those of expire; in [store] those of repositories beyond a network.
-Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, and for verbs that are about one source HOLDFAST_NAME. Of repositories at s3:// also what AWS' tools read: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and others (docs/stores.md).
+Configuration file: repo, password-file, password-command, identity, key and name; in [source] and [resources] the options of backup under those headings (restore, check and prune take memory from there, too); in [retention] those of expire; in [store] those of repositories beyond a network.
+Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, HOLDFAST_IDENTITY, HOLDFAST_KEY; for verbs that are about one source HOLDFAST_NAME; for key add and change HOLDFAST_NEW_PASSWORD and HOLDFAST_NEW_PASSWORD_FILE. Of repositories at s3:// also what AWS' tools read: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and others (docs/stores.md).
 What is typed counts before the environment, and that before the file.";
 
 /// The command line.
@@ -83,6 +84,7 @@ pub(crate) enum Verb {
     Check(check::CheckArgs),
     Expire(expire::ExpireArgs),
     Prune(prune::PruneArgs),
+    Key(key::KeyArgs),
     Doctor(doctor::DoctorArgs),
     Version(VersionArgs),
 }
@@ -101,6 +103,7 @@ impl Verb {
             Self::Check(_) => "check",
             Self::Expire(_) => "expire",
             Self::Prune(_) => "prune",
+            Self::Key(_) => "key",
             Self::Doctor(_) => "doctor",
             Self::Version(_) => "version",
         }
@@ -131,22 +134,25 @@ pub(crate) fn command() -> Command {
         .display_order(101)
         .action(ArgAction::Version);
     let command = Cli::command().arg(help().short_alias('h')).arg(version).subcommand_help_heading("Verbs");
+    let command = with_help(command, &help);
+    command.disable_help_subcommand(false).after_long_help(format!("{EXAMPLES}\n\n{}", Exit::help()))
+}
+
+/// Gives each verb, and each action of a verb, its help option and the table of exit codes.
+fn with_help(command: Command, help: &dyn Fn() -> Arg) -> Command {
     let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
-    verbs
-        .into_iter()
-        .fold(command, |command, name| {
-            command.mut_subcommand(name, |verb| {
-                let names_host = verb.get_arguments().any(|arg| arg.get_short() == Some('h'));
-                let help = if names_host { help() } else { help().short_alias('h') };
-                let after = match verb.get_after_long_help() {
-                    Some(examples) => format!("{examples}\n\n{}", Exit::help()),
-                    None => Exit::help(),
-                };
-                verb.disable_help_flag(true).arg(help).after_long_help(after)
-            })
+    verbs.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |verb| {
+            let names_host = verb.get_arguments().any(|arg| arg.get_short() == Some('h'));
+            let arg = if names_host { help() } else { help().short_alias('h') };
+            let after = match verb.get_after_long_help() {
+                Some(examples) => format!("{examples}\n\n{}", Exit::help()),
+                None => Exit::help(),
+            };
+            let verb = verb.disable_help_flag(true).disable_help_subcommand(true);
+            with_help(verb.arg(arg).after_long_help(after), help)
         })
-        .disable_help_subcommand(false)
-        .after_long_help(format!("{EXAMPLES}\n\n{}", Exit::help()))
+    })
 }
 
 /// Reads the command line.
@@ -178,7 +184,10 @@ mod tests {
 
     #[test]
     fn the_environment_that_counts_is_listed() {
-        for verb in command().get_subcommands().chain([&command()]) {
+        let command = command();
+        let verbs: Vec<_> = command.get_subcommands().collect();
+        let actions = verbs.iter().flat_map(|verb| verb.get_subcommands());
+        for verb in actions.chain(verbs.iter().copied()).chain([&command]) {
             for variable in verb.get_arguments().filter_map(|arg| arg.get_env()?.to_str()) {
                 assert!(EXAMPLES.contains(variable), "{variable}");
             }
@@ -187,8 +196,11 @@ mod tests {
 
     #[test]
     fn every_verb_has_examples_and_exit_codes() {
-        for verb in command().get_subcommands().filter(|verb| !matches!(verb.get_name(), "help" | "version"))
-        {
+        let command = command();
+        let verbs: Vec<_> = command.get_subcommands().collect();
+        let actions = verbs.iter().flat_map(|verb| verb.get_subcommands());
+        let all = actions.chain(verbs.iter().copied());
+        for verb in all.filter(|verb| !matches!(verb.get_name(), "help" | "version")) {
             let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  holdfast "), "{} has no examples", verb.get_name());
             assert!(help.contains("130  interrupted"), "{} lists no exit codes", verb.get_name());

@@ -17,6 +17,9 @@ fn reference() -> String {
     for verb in command.get_subcommands_mut().filter(|verb| verb.get_name() != "help") {
         let title = format!("holdfast {}", verb.get_name());
         section(&title, verb.render_long_help().to_string());
+        for action in verb.get_subcommands_mut() {
+            section(&format!("{title} {}", action.get_name()), action.render_long_help().to_string());
+        }
     }
     page
 }

@@ -9,7 +9,7 @@ use holdfast_core::{
     Context as _, Error, ErrorKind, Result,
     backup::{self, BackupOptions},
 };
-use holdfast_repo::{Kind, LogName, RunNo};
+use holdfast_repo::{Act, Kind, LogName, RunNo};
 use serde::Serialize;
 
 use super::{Context, list, report::Report, repository, source};
@@ -42,7 +42,7 @@ impl Render for Taken {
 
 pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     let options = options(args, context)?;
-    let repo = Arc::new(repository::open(context)?);
+    let repo = Arc::new(repository::open_for(context, Act::Backup, "a backup")?);
     let report = backup::run(&repo, &options, &**context.output, context.cancel)?;
     let log = LogName { source: report.source.parse().context("name the source")?, kind: Kind::Physical };
     let run = RunNo(report.backup);

@@ -7,7 +7,7 @@ use std::{
 
 use holdfast_core::{Error, HISTORY_HINT, Result};
 use holdfast_repo::{
-    LogName,
+    Act, Damage, LogName, Role,
     check::{CheckOptions, CheckReport, Finding, Severity, check},
 };
 use serde::Serialize;
@@ -38,6 +38,18 @@ struct Found {
 }
 
 impl Found {
+    /// A record about keys that counts for nothing.
+    fn of_key(object: String, damage: &Damage) -> Self {
+        Self {
+            severity: "repairable",
+            object,
+            problem: damage.to_string(),
+            backups: Vec::new(),
+            files: Vec::new(),
+            files_more: 0,
+        }
+    }
+
     fn new(log: &LogName, finding: Finding) -> Self {
         Self {
             severity: match finding.severity {
@@ -63,6 +75,8 @@ struct Checked {
     packs: u64,
     packs_read: u64,
     bytes_read: u64,
+    /// What was not looked at, because the key cannot read it.
+    not_checked: Vec<&'static str>,
 }
 
 impl Checked {
@@ -77,6 +91,11 @@ impl Checked {
         self.packs += report.packs;
         self.packs_read += report.packs_read;
         self.bytes_read += report.bytes_read;
+        for what in report.not_checked {
+            if !self.not_checked.contains(&what) {
+                self.not_checked.push(what);
+            }
+        }
     }
 }
 
@@ -104,12 +123,21 @@ impl Render for Checked {
             0 => writeln!(out, ": no errors found"),
             n => writeln!(out, ": {}", text::count(n, "finding")),
         }?;
+        if !self.not_checked.is_empty() {
+            writeln!(out, "not checked, since it takes an operator's key:")?;
+            for what in &self.not_checked {
+                writeln!(out, "  {what}")?;
+            }
+        }
         self.hint.map_or(Ok(()), |hint| out.write_str(&text::hint(hint)))
     }
 }
 
 pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open(context)?);
+    if repo.keys().role() == Role::Writer {
+        repo.require(Act::Prune, "a check")?;
+    }
     let chosen = CheckOptions::default();
     let memory = args.memory.bytes_or(&context.config.resources);
     let options = CheckOptions {
@@ -128,11 +156,16 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
         }
     }
     let mut checked = Checked::default();
+    checked
+        .findings
+        .extend(repo.key_problems().into_iter().map(|(object, damage)| Found::of_key(object, &damage)));
     for log in logs {
         context.cancel.check()?;
         checked.add(&log, check(&repo, &log, options.clone())?);
     }
-    let exit = if checked.findings.is_empty() { Exit::Done } else { Exit::Finding };
+    // What was asked for and could not be done is a finding, too.
+    let is_done = checked.findings.is_empty() && (repo.can_read() || args.read_data.is_none());
+    let exit = if is_done { Exit::Done } else { Exit::Finding };
     context.output.result(exit, &checked);
     Ok(exit)
 }

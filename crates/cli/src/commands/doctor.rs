@@ -71,9 +71,12 @@ impl Render for Examined {
 
 pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
     let mut examined = Examined::default();
-    if let Some(path) = context.global.password_file.as_ref().or(context.config.password_file.as_ref()) {
-        examined.configuration.extend(password_file(path));
-    }
+    let (global, config) = (&context.global, &context.config);
+    let secrets = [
+        global.password_file.as_ref().or(config.password_file.as_ref()),
+        global.identity.as_ref().or(config.identity.as_ref()),
+    ];
+    examined.configuration.extend(secrets.into_iter().flatten().filter_map(|path| secret_file(path)));
     let repo = examine_repository(context, &mut examined)?;
     if !args.no_server {
         match backup::doctor_options(args, context) {
@@ -107,8 +110,8 @@ fn examine_repository(context: &Context<'_>, examined: &mut Examined) -> Result<
     Ok(Some(repo))
 }
 
-/// Whoever reads it can read every backup.
-fn password_file(path: &Path) -> Option<Finding> {
+/// Whoever reads it can do what its key can.
+fn secret_file(path: &Path) -> Option<Finding> {
     const OF_OTHERS: u32 = 0o077;
     let mode = std::fs::metadata(path).ok()?.mode();
     (mode & OF_OTHERS != 0).then(|| {

@@ -7,7 +7,7 @@ use std::{
 
 use holdfast_core::{Error, ErrorKind, Result};
 use holdfast_repo::{
-    LogName, Repo, RunNo, SourceName,
+    Act, LogName, Repo, RunNo, SourceName,
     expire::{ExpireError, ExpirePlan, ExpireRequest, expire, plan_expire},
     history::History,
     retention::RetentionPolicy,
@@ -72,7 +72,7 @@ impl Render for Expired {
 }
 
 pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
-    let repo = Arc::new(repository::open(context)?);
+    let repo = Arc::new(repository::open_for(context, Act::Prune, "dropping backups")?);
     let mut expired = Expired { dry_run: args.dry_run, kept: Vec::new(), dropped: Vec::new() };
     for (log, request) in requests(args, context, &repo)? {
         context.cancel.check()?;

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use holdfast_core::{Result, physical::Position, physical::read_head, server::ServerVersion};
-use holdfast_repo::{LogName, Repo, RunNo, manifest::Head};
+use holdfast_core::{
+    Event, Listener as _, Result, physical::Position, physical::read_head, server::ServerVersion,
+};
+use holdfast_repo::{Act, LogName, Repo, RunNo, manifest::Head};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -28,9 +30,17 @@ pub(super) struct Listed {
     source: String,
     kind: String,
     run: u64,
+    finished_at: Timestamp,
+    /// What the manifest says; absent for a key that cannot read it.
+    #[serde(flatten)]
+    details: Option<Details>,
+}
+
+/// What the manifest says.
+#[derive(Serialize)]
+struct Details {
     method: String,
     started_at: Timestamp,
-    finished_at: Timestamp,
     server: Option<ServerVersion>,
     /// All files together.
     size_bytes: u64,
@@ -44,17 +54,32 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    fn new(log: &LogName, run: RunNo, head: Head) -> Self {
+    fn new(log: &LogName, run: RunNo, finished_at: Timestamp, head: Option<Head>) -> Self {
         Self {
             id: id(log, run),
             source: log.source.to_string(),
             kind: log.kind.to_string(),
             run: run.0,
+            finished_at: head.as_ref().map_or(finished_at, |head| head.finished_at),
+            details: head.map(Details::from),
+        }
+    }
+
+    fn row(&self) -> [String; 9] {
+        let [server, size, stored, took, position, tags] =
+            self.details.as_ref().map(|details| details.row(self.finished_at)).unwrap_or_default();
+        let (time, age) = (text::instant(self.finished_at), text::age(self.finished_at));
+        [self.id.clone(), time, age, server, size, stored, took, position, tags]
+    }
+}
+
+impl From<Head> for Details {
+    fn from(head: Head) -> Self {
+        Self {
             server: head::server_version(&head),
             position: head::position(&head),
             method: head.method,
             started_at: head.started_at,
-            finished_at: head.finished_at,
             size_bytes: head.totals.bytes,
             new_bytes: head.totals.bytes_new,
             stored_bytes: head.totals.bytes_stored,
@@ -62,16 +87,15 @@ impl Listed {
             flags: head.flags,
         }
     }
+}
 
-    fn row(&self) -> [String; 9] {
+impl Details {
+    fn row(&self, finished_at: Timestamp) -> [String; 6] {
         [
-            self.id.clone(),
-            text::instant(self.finished_at),
-            text::age(self.finished_at),
             self.server.as_ref().map(ToString::to_string).unwrap_or_default(),
             ByteSize(self.size_bytes).to_string(),
             ByteSize(self.stored_bytes).to_string(),
-            Span(duration(self.started_at, self.finished_at)).to_string(),
+            Span(duration(self.started_at, finished_at)).to_string(),
             self.position.as_ref().map(short_position).unwrap_or_default(),
             self.flags
                 .iter()
@@ -134,6 +158,14 @@ impl Render for List {
 
 pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open(context)?;
+    match args.tag {
+        Some(_) => repo.require(Act::Read, "finding backups by tag")?,
+        None if !repo.can_read() => {
+            let text = "what backups consist of is not shown: reading manifests takes an operator's key";
+            context.output.event(Event::Note { text: text.to_owned() });
+        }
+        None => {}
+    }
     let mut backups = Vec::new();
     for log in repo.logs()? {
         if args.name.as_ref().is_none_or(|name| *name == log.source) {
@@ -154,9 +186,13 @@ fn append(
     let history = select::salvaged(context, repo, log, &mut |_, _| {})?;
     for outcome in history.standing() {
         context.cancel.check()?;
-        let head = read_head(repo, &history, outcome.run)?;
-        if args.tag.as_ref().is_none_or(|tag| head.tags.contains(tag)) {
-            backups.push(Listed::new(log, outcome.run, head));
+        let head = match repo.can_read() {
+            true => Some(read_head(repo, &history, outcome.run)?),
+            false => None,
+        };
+        let has = |tag| head.as_ref().is_some_and(|head| head.tags.contains(tag));
+        if args.tag.as_ref().is_none_or(has) {
+            backups.push(Listed::new(log, outcome.run, outcome.at, head));
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ use std::{
 use holdfast_core::{Error, Result};
 use holdfast_formats::table_name::TableFile;
 use holdfast_repo::{
+    Act,
     item::{FileRole, Item, ItemType},
     reader::Backup,
 };
@@ -129,7 +130,7 @@ impl Render for Total {
 }
 
 pub(super) fn run(args: &LsArgs, context: &Context<'_>) -> Result<Exit> {
-    let repo = Arc::new(repository::open(context)?);
+    let repo = Arc::new(repository::open_for(context, Act::Read, "to list files")?);
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
     let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
     let below =

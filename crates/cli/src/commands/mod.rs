@@ -18,6 +18,7 @@ mod doctor;
 mod expire;
 mod head;
 mod init;
+mod key;
 mod list;
 mod ls;
 mod prune;
@@ -78,6 +79,7 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Show(args) => show::run(&args, context),
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Report(args) => report::run(&args, context),
+        Verb::Key(args) => key::run(&args, context),
         Verb::Doctor(args) => doctor::run(args, context),
         Verb::Check(args) => check::run(&args, context),
         Verb::Expire(args) => expire::run(&args, context),

@@ -7,9 +7,11 @@ use std::{
 
 use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result};
 use holdfast_repo::{
-    LogName, Repo,
+    Act, LogName, Repo,
     history::History,
-    prune::{PruneError, PruneOptions, PrunePlan, Swept, UnreadablePack, declare, plan_prune, sweep},
+    prune::{
+        PruneError, PruneOptions, PrunePlan, Rewrite, Swept, UnreadablePack, declare, plan_prune, sweep,
+    },
     run::RunOptions,
     writer::{ChunkRewriter, WriterOptions},
 };
@@ -84,13 +86,20 @@ impl Log {
             self.swept(&sweep(repo, log, options)?);
         }
         output.event(Event::Phase { name: "plan" });
-        let rewriter = rewriter(repo, log, memory_bytes)?.interrupted_by(options.interrupt.clone());
-        let mut rewriter = rewriter.telling(output.steps());
+        // A keeper cannot read what would have to be written anew.
+        let mut rewriter = match repo.can_read() {
+            true => {
+                let rewriter = rewriter(repo, log, memory_bytes)?.interrupted_by(options.interrupt.clone());
+                Some(rewriter.telling(output.steps()))
+            }
+            false => None,
+        };
+        let rewriter = rewriter.as_mut().map(|rewriter| rewriter as &mut dyn Rewrite);
         let plan = if dry_run {
-            plan_prune(repo, log, options, Some(&mut rewriter))?
+            plan_prune(repo, log, options, rewriter)?
         } else {
             let run_options = RunOptions::of_this_process();
-            let declared = declare(repo, log, options, Some(&mut rewriter), &run_options);
+            let declared = declare(repo, log, options, rewriter, &run_options);
             if let Err(PruneError::NotRewritten { declared, .. }) = &declared {
                 self.declared((**declared).clone());
             }
@@ -187,13 +196,17 @@ impl Render for Pruned {
 }
 
 pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
-    let repo = Arc::new(repository::open(context)?);
+    let repo = Arc::new(repository::open_for(context, Act::Prune, "pruning")?);
     let options = PruneOptions {
         grace: args.grace.0,
         interrupt: context.cancel.interrupt(),
         ..PruneOptions::default()
     };
     let memory = args.memory.bytes_or(&context.config.resources);
+    if !repo.can_read() {
+        let text = "mostly dead packs stay as they are: to write anew what is needed of them takes an operator's key";
+        context.output.event(Event::Note { text: text.to_owned() });
+    }
     let mut pruned = Pruned { dry_run: args.dry_run, grace_s: args.grace.0.as_secs(), logs: Vec::new() };
     let mut worst: Option<Error> = None;
     for name in repo.logs()? {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use holdfast_core::{Context as _, ErrorKind, Result, physical::Position};
-use holdfast_repo::{ObjectKind, Place, run::REPORT_BYTES_MAX};
+use holdfast_repo::{Act, ObjectKind, Place, run::REPORT_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -244,7 +244,7 @@ impl Render for Report {
 }
 
 pub(super) fn run(args: &ReportArgs, context: &Context<'_>) -> Result<Exit> {
-    let repo = repository::open(context)?;
+    let repo = repository::open_for(context, Act::Read, "to show a report")?;
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
     let id = list::id(chosen.log(), chosen.run);
     let place = Place { log: chosen.log(), kind: ObjectKind::Report, run: chosen.run, part: 0 };

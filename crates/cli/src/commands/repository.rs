@@ -1,10 +1,11 @@
 //! Reaching the repository that was named.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use holdfast_core::{Error, ErrorKind, Result, server::Secret};
 use holdfast_repo::{
-    KeyError, Password, Repo,
+    Act, KeyError, Password, Repo,
+    keys::{KeyId, Unlock},
     store::{Store, StoreError},
 };
 use holdfast_stores::{OpenStoreError, StoreOptions, create_store, open_store};
@@ -49,19 +50,47 @@ fn of_opening(error: OpenStoreError, doing: &str) -> Error {
     }
 }
 
-/// Opens the repository that was named, with the password that was given; asks for one only where it is needed.
+/// Opens the repository that was named, with the password or identity that was given; asks for a password only where one
+/// is needed.
 pub(super) fn open(context: &Context<'_>) -> Result<Repo> {
+    let opened = unlock(context);
+    context.watch_signals()?;
+    opened
+}
+
+/// The same, for `act`; `doing` names it where the key is not for that.
+pub(super) fn open_for(context: &Context<'_>, act: Act, doing: &'static str) -> Result<Repo> {
+    let repo = open(context)?;
+    repo.require(act, doing)?;
+    Ok(repo)
+}
+
+/// The same as [`open`], before other passwords are asked for.
+pub(super) fn unlock(context: &Context<'_>) -> Result<Repo> {
     let store = existing_store(&location(context)?, context)?;
-    let given = password::given(context.global.password_file.as_deref(), &context.config)?;
-    let opened = match Repo::open(Arc::clone(&store), given.map(password_of).transpose()?.as_ref()) {
+    let (global, config) = (&context.global, &context.config);
+    let only = global.key.or(config.key);
+    if let Some(path) = &global.identity {
+        return with_identity(store, path, only);
+    }
+    let given = password::given(global.password_file.as_deref(), config)?.map(password_of).transpose()?;
+    if let (None, Some(path)) = (&given, &config.identity) {
+        return with_identity(store, path, only);
+    }
+    let unlock = given.as_ref().map_or(Unlock::Nothing, Unlock::Password);
+    match Repo::unlock(Arc::clone(&store), unlock, only) {
         Err(KeyError::PasswordNeeded { .. }) => {
             let password = password_of(password::ask_for_repository()?)?;
-            Repo::open(store, Some(&password))
+            Repo::unlock(store, Unlock::Password(&password), only)
         }
         opened => opened,
-    };
-    context.watch_signals()?;
-    opened.map_err(of_keys)
+    }
+    .map_err(of_keys)
+}
+
+fn with_identity(store: Arc<dyn Store>, path: &Path, only: Option<KeyId>) -> Result<Repo> {
+    let identity = password::identity(path)?;
+    Repo::unlock(store, Unlock::Identity(&identity), only).map_err(of_keys)
 }
 
 /// The password as the library takes it.

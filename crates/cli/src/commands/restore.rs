@@ -12,6 +12,7 @@ use holdfast_core::{
     Cancel, Context as _, Error, ErrorKind, Result,
     restore::{self, LeftOut, PlannedOwner, RestoreMode, RestoreOptions, RestorePlan, RestoreReport},
 };
+use holdfast_repo::Act;
 use serde::Serialize;
 
 use super::{Context, report::position_facts, repository, select};
@@ -150,7 +151,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
         let text = "--delta changes and deletes what is in the target, and there is no terminal to ask at";
         return Err(Error::new(ErrorKind::Usage, text).hinted("look at what --dry-run shows, then add --yes"));
     }
-    let repo = Arc::new(repository::open(context)?);
+    let repo = Arc::new(repository::open_for(context, Act::Read, "a restore")?);
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
     let options = options(args, context);
     if dry_run || ask {

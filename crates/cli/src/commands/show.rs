@@ -3,7 +3,7 @@
 use std::fmt;
 
 use holdfast_core::{Result, physical::read_head};
-use holdfast_repo::{RunNo, manifest::Head};
+use holdfast_repo::{Act, RunNo, manifest::Head};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -84,7 +84,7 @@ impl Render for Shown {
 }
 
 pub(super) fn run(args: &ShowArgs, context: &Context<'_>) -> Result<Exit> {
-    let repo = repository::open(context)?;
+    let repo = repository::open_for(context, Act::Read, "to show a backup")?;
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
     let head = read_head(&repo, &chosen.history, chosen.run)?;
     let host = chosen.history.outcome(chosen.run).map(|outcome| outcome.host.clone()).unwrap_or_default();

@@ -1,0 +1,333 @@
+//! `key`: the keys of the repository.
+
+use std::{
+    fmt::{self, Write as _},
+    fs::OpenOptions,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
+
+use holdfast_core::{Context as _, ErrorKind, Result};
+use holdfast_repo::{
+    Act, Password, Repo,
+    keys::{
+        Identity, KdfParams, NewSlot, PublicKey, Rotated,
+        manage::{self, KeyInfo, NewKey, SlotInfo},
+        rotate,
+    },
+};
+use serde::Serialize;
+
+use super::{Context, repository};
+use crate::{
+    args::key::{AddArgs, ChangeArgs, GenerateArgs, KeyAction, KeyArgs, NewSlotArgs, RemoveArgs},
+    exit::Exit,
+    output::{
+        Render,
+        text::{self, words},
+    },
+    password,
+};
+
+/// What those who had a key can still do, said when one goes.
+const NOT_UNDONE: &str = "\
+Whoever has a copy of an operator's key can read what has been stored so far, and until \"holdfast key rotate\" what
+will be. Rotate to keep from it what comes; nothing takes back what it could read.";
+
+/// A key.
+#[derive(Serialize)]
+struct Key {
+    id: String,
+    role: &'static str,
+    /// `password`, `public-key` or `none`.
+    slot: &'static str,
+    public_key: Option<String>,
+    label: String,
+    created_at: String,
+    /// Of which it may sign outcomes; empty: of all.
+    sources: Vec<String>,
+    /// Whether it is the one that the repository was opened with.
+    own: bool,
+}
+
+impl From<KeyInfo> for Key {
+    fn from(key: KeyInfo) -> Self {
+        let (slot, public_key) = match key.slot {
+            SlotInfo::Password(_) => ("password", None),
+            SlotInfo::Public(public) => ("public-key", Some(public.to_string())),
+            SlotInfo::Nothing => ("none", None),
+        };
+        Self {
+            id: key.key_id.to_string(),
+            role: key.role.as_str(),
+            slot,
+            public_key,
+            label: key.label,
+            created_at: key.created_at,
+            sources: key.sources,
+            own: key.is_own,
+        }
+    }
+}
+
+impl Key {
+    fn row(&self) -> [String; 7] {
+        [
+            self.id.clone(),
+            self.role.to_owned(),
+            self.slot.to_owned(),
+            self.created_at.split(['T', '.']).take(2).collect::<Vec<_>>().join(" ").replace('Z', ""),
+            self.sources.join(" "),
+            if self.own { "this one".to_owned() } else { String::new() },
+            self.label.clone(),
+        ]
+    }
+}
+
+#[derive(Serialize)]
+struct Problem {
+    object: String,
+    problem: String,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    keys: Vec<Key>,
+    /// How often keys have been rotated.
+    rotations: u8,
+    /// Objects that count for nothing.
+    problems: Vec<Problem>,
+}
+
+impl Render for Listed {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let columns = [
+            words("ID"),
+            words("ROLE"),
+            words("BEHIND"),
+            words("CREATED (UTC)"),
+            words("SOURCES"),
+            words("OPENED BY"),
+            words("LABEL"),
+        ];
+        text::table(out, &columns, &self.keys.iter().map(Key::row).collect::<Vec<_>>())?;
+        if self.rotations > 0 {
+            writeln!(out, "rotated {}", text::count(self.rotations.into(), "time"))?;
+        }
+        for Problem { object, problem } in &self.problems {
+            writeln!(out, "counts for nothing: {object}: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A key that has come to be.
+#[derive(Serialize)]
+struct Made {
+    #[serde(flatten)]
+    key: Key,
+    /// The line that an identity file needs; null for a password.
+    trust: Option<String>,
+    /// The key whose place it took; null where it is one more.
+    replaced: Option<String>,
+}
+
+impl Render for Made {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let Self { key, trust, replaced } = self;
+        writeln!(out, "added the {}'s key {}", key.role, key.id)?;
+        if let Some(trust) = trust {
+            writeln!(out, "to be opened by it, the identity file needs this line:\n{trust}")?;
+        }
+        if let Some(replaced) = replaced {
+            writeln!(out, "removed the key {replaced}\n{NOT_UNDONE}")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct Removed {
+    removed: Vec<String>,
+}
+
+impl Render for Removed {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        for id in &self.removed {
+            writeln!(out, "removed the key {id}: what it signs from now on is not believed")?;
+        }
+        writeln!(out, "{NOT_UNDONE}")
+    }
+}
+
+#[derive(Serialize)]
+struct RotatedKeys {
+    rotation: u8,
+    keys: usize,
+}
+
+impl Render for RotatedKeys {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let keys = text::count(self.keys as u64, "key");
+        writeln!(
+            out,
+            "rotation {}: what is stored from now on is sealed with new keys, for {keys}",
+            self.rotation
+        )?;
+        writeln!(
+            out,
+            "What has been stored so far stays as it is, for whoever had the old keys; backup --full, expire and prune replace it."
+        )
+    }
+}
+
+#[derive(Serialize)]
+struct Generated {
+    file: String,
+    public_key: String,
+}
+
+impl Render for Generated {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "made the identity {}", self.file)?;
+        text::fact(out, "public key", &self.public_key)?;
+        writeln!(out, "An operator adds it by \"holdfast key add --public-key …\". Keep a copy of the file.")
+    }
+}
+
+pub(super) fn run(args: &KeyArgs, context: &Context<'_>) -> Result<Exit> {
+    match &args.action {
+        KeyAction::List(_) => list(context),
+        KeyAction::Add(args) => add(args, context),
+        KeyAction::Remove(args) => remove(args, context),
+        KeyAction::Change(args) => change(args, context),
+        KeyAction::Rotate(_) => rotated(context),
+        KeyAction::Generate(args) => generate(args, context),
+    }
+}
+
+fn list(context: &Context<'_>) -> Result<Exit> {
+    let repo = repository::open(context)?;
+    let list = manage::list(&repo).map_err(repository::of_keys)?;
+    let problems = list.problems.into_iter().map(|(object, problem)| Problem { object, problem });
+    let listed = Listed {
+        keys: list.keys.into_iter().map(Key::from).collect(),
+        rotations: repo.keys().rotations(),
+        problems: problems.collect(),
+    };
+    let exit = if listed.problems.is_empty() { Exit::Done } else { Exit::Finding };
+    context.output.result(exit, &listed);
+    Ok(exit)
+}
+
+/// What a new key is to be behind.
+enum Behind {
+    Password(Password),
+    Public(PublicKey),
+}
+
+impl Behind {
+    fn slot(&self) -> NewSlot<'_> {
+        match self {
+            Self::Password(password) => NewSlot::Password { password, kdf: KdfParams::DEFAULT },
+            Self::Public(public) => NewSlot::Public(*public),
+        }
+    }
+}
+
+fn behind(args: &NewSlotArgs) -> Result<Behind> {
+    match &args.public_key {
+        Some(typed) => public_key(typed).map(Behind::Public),
+        None => {
+            let password = password::new_of_key(args.new_password_file.as_deref())?;
+            repository::password_of(password).map(Behind::Password)
+        }
+    }
+}
+
+/// As typed, or the first word of a file.
+fn public_key(typed: &str) -> Result<PublicKey> {
+    if let Ok(key) = typed.parse() {
+        return Ok(key);
+    }
+    let text = match std::fs::read_to_string(Path::new(typed)) {
+        Ok(text) => text,
+        // It was not meant as the name of a file.
+        Err(_) if typed.starts_with("holdfast-public-") => typed.to_owned(),
+        Err(error) => {
+            return Err(error).context_kind(ErrorKind::Usage, format_args!("read the public key {typed}"));
+        }
+    };
+    let key = text.split_ascii_whitespace().next().unwrap_or_default().parse();
+    key.context_kind(ErrorKind::Usage, format_args!("read the public key {typed}"))
+}
+
+fn open_as_operator(context: &Context<'_>, doing: &'static str) -> Result<Repo> {
+    let repo = repository::unlock(context)?;
+    repo.require(Act::ManageKeys, doing)?;
+    Ok(repo)
+}
+
+fn add(args: &AddArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = open_as_operator(context, "adding a key")?;
+    let behind = behind(&args.slot)?;
+    context.watch_signals()?;
+    let new = NewKey { role: args.role, sources: args.sources.clone(), label: args.label.clone() };
+    let key = manage::add(&repo, &new, behind.slot()).map_err(repository::of_keys)?;
+    let made = Made { key: key.into(), trust: trust(&repo, &behind), replaced: None };
+    context.output.result(Exit::Done, &made);
+    Ok(Exit::Done)
+}
+
+fn trust(repo: &Repo, behind: &Behind) -> Option<String> {
+    match behind {
+        Behind::Public(_) => Some(manage::trusted(repo).to_string()),
+        Behind::Password(_) => None,
+    }
+}
+
+fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = open_as_operator(context, "changing a key")?;
+    let behind = behind(&args.slot)?;
+    context.watch_signals()?;
+    let key = manage::change(&repo, behind.slot()).map_err(repository::of_keys)?;
+    let replaced = Some(repo.keys().key_id().to_string());
+    let made = Made { key: key.into(), trust: trust(&repo, &behind), replaced };
+    context.output.result(Exit::Done, &made);
+    Ok(Exit::Done)
+}
+
+fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = repository::open_for(context, Act::ManageKeys, "removing a key")?;
+    for id in &args.ids {
+        manage::remove(&repo, *id).map_err(repository::of_keys)?;
+    }
+    let removed = args.ids.iter().map(ToString::to_string).collect();
+    context.output.result(Exit::Done, &Removed { removed });
+    Ok(Exit::Done)
+}
+
+fn rotated(context: &Context<'_>) -> Result<Exit> {
+    let repo = repository::open_for(context, Act::ManageKeys, "rotating keys")?;
+    let Rotated { number, keys } = rotate(&repo).map_err(repository::of_keys)?;
+    context.output.result(Exit::Done, &RotatedKeys { rotation: number, keys });
+    Ok(Exit::Done)
+}
+
+fn generate(args: &GenerateArgs, context: &Context<'_>) -> Result<Exit> {
+    const ONLY_MINE: u32 = 0o600;
+    let doing = || format!("make the identity file {}", args.file.display());
+    let identity = Identity::generate();
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(ONLY_MINE)
+        .open(&args.file)
+        .context_kind(ErrorKind::Usage, doing())?;
+    file.write_all(identity.to_text().as_bytes()).context(doing())?;
+    file.sync_all().context(doing())?;
+    let made = Generated { file: args.file.display().to_string(), public_key: identity.public().to_string() };
+    context.output.result(Exit::Done, &made);
+    Ok(Exit::Done)
+}
