@@ -31,6 +31,7 @@ pub mod refs;
 pub mod repo;
 pub mod retention;
 pub mod run;
+pub mod space;
 pub mod steps;
 pub mod store;
 mod units;

@@ -7,4 +7,5 @@ mod interrupt;
 mod prune;
 mod resume;
 mod round_trip;
+mod space;
 mod world;
