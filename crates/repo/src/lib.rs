@@ -17,6 +17,7 @@ pub mod interrupt;
 pub mod item;
 pub mod keys;
 pub mod lease;
+pub mod local_maps;
 mod lock;
 pub mod manifest;
 pub mod moves;

@@ -9,3 +9,4 @@ mod resume;
 mod round_trip;
 mod space;
 mod world;
+mod writer_role;
