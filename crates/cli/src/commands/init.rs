@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use holdfast_core::Result;
-use holdfast_repo::{Protection, Repo, keys::KdfParams};
+use holdfast_repo::{Protection, Repo, keys::KdfParams, store::Creation, writers};
 use serde::Serialize;
 
 use super::{Context, repository};
@@ -19,6 +19,7 @@ struct Made {
     repository_id: String,
     location: String,
     encrypted: bool,
+    one_writer: bool,
     created_at: String,
 }
 
@@ -53,15 +54,20 @@ pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
         Some(password) => Protection::Password { password, kdf: KdfParams::DEFAULT },
         None => Protection::None,
     };
-    let repo =
-        Repo::init(repository::new_store(&location, context)?, &protection).map_err(repository::of_keys)?;
+    let store = repository::new_store(&location, context)?;
+    let creation = writers::examine(&*store).map_err(repository::of_store)?;
+    let repo = Repo::init(store, &protection).map_err(repository::of_keys)?;
     let info = repo.info();
     let made = Made {
         repository_id: info.repository_id.to_string(),
         location: repo.store().location(),
         encrypted: password.is_some(),
+        one_writer: creation == Creation::Shared,
         created_at: info.created_at.clone(),
     };
+    if made.one_writer {
+        context.output.warning(repository::ONE_WRITER.to_owned());
+    }
     context.output.result(Exit::Done, &made);
     Ok(Exit::Done)
 }

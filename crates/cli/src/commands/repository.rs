@@ -7,6 +7,7 @@ use holdfast_repo::{
     Act, KeyError, Password, Repo,
     keys::{KeyId, Unlock},
     store::{Store, StoreError},
+    writers,
 };
 use holdfast_stores::{OpenStoreError, StoreOptions, create_store, open_store};
 
@@ -50,6 +51,10 @@ fn of_opening(error: OpenStoreError, doing: &str) -> Error {
     }
 }
 
+/// What it means that a repository is for one writer.
+pub(super) const ONE_WRITER: &str = "this store lets several create one name: see to it that never two runs (backup, \
+    expire, prune) of one source go on at once, also not from two hosts (docs/stores.md)";
+
 /// Opens the repository that was named, with the password or identity that was given; asks for a password only where one
 /// is needed.
 pub(super) fn open(context: &Context<'_>) -> Result<Repo> {
@@ -62,6 +67,9 @@ pub(super) fn open(context: &Context<'_>) -> Result<Repo> {
 pub(super) fn open_for(context: &Context<'_>, act: Act, doing: &'static str) -> Result<Repo> {
     let repo = open(context)?;
     repo.require(act, doing)?;
+    if act != Act::Read && writers::is_for_one(&**repo.store()).map_err(of_store)? {
+        context.output.warning(ONE_WRITER.to_owned());
+    }
     Ok(repo)
 }
 

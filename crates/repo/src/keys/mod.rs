@@ -36,6 +36,7 @@ use crate::{
     error::Damage,
     hex::{Hex, Secret32},
     store::{ObjectPath, Store, StoreError, read_all},
+    writers,
 };
 
 /// The format that this version reads and writes.
@@ -146,7 +147,8 @@ pub(crate) fn init(store: &dyn Store, protection: &Protection<'_>) -> Result<(Ke
     let mut found = None;
     store.list("", &mut |info| {
         // A key whose init died before the end opens nothing: it is bound to a repository that never came to be.
-        let is_left_over = info.path.as_str().starts_with("keys/");
+        let is_left_over = ["keys/", writers::PROBES].iter().any(|it| info.path.as_str().starts_with(it))
+            || info.path.as_str() == writers::ONE_WRITER;
         found = (!is_left_over).then_some(info.path);
         found.is_none()
     })?;

@@ -9,9 +9,8 @@ use std::sync::{
 };
 
 use super::{ObjectPath, Store, StoreError, StoreErrorKind, read_all};
+use crate::writers::PROBES;
 
-/// Folder of the objects that a probe creates and deletes. No listing of a repository's objects goes there.
-pub const PROBE_FOLDER: &str = "probe";
 const ROUNDS: usize = 4;
 const RACERS: usize = 8;
 
@@ -27,10 +26,10 @@ pub enum Creation {
 /// Lets threads race for some names. `salt` makes the names those of this probe alone.
 pub fn probe_creation(store: &dyn Store, salt: &str) -> Result<Creation, StoreError> {
     let names: Option<Vec<ObjectPath>> =
-        (0..ROUNDS).map(|round| ObjectPath::new(format!("{PROBE_FOLDER}/{salt}-{round}"))).collect();
+        (0..ROUNDS).map(|round| ObjectPath::new(format!("{PROBES}{salt}-{round}"))).collect();
     let Some(names) = names else {
         let kind = StoreErrorKind::Io(std::io::ErrorKind::InvalidFilename.into());
-        return Err(StoreError::new(format!("{PROBE_FOLDER}/{salt}"), kind));
+        return Err(StoreError::new(format!("{PROBES}{salt}"), kind));
     };
     let probed = names.iter().try_fold(Creation::Exclusive, |so_far, name| {
         Ok(match race(store, name)? {
@@ -73,14 +72,14 @@ fn race(store: &dyn Store, name: &ObjectPath) -> Result<Creation, StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::{sync::Arc, time::Duration, time::SystemTime};
 
     use super::*;
     use crate::store::{ObjectInfo, Upload, mem::MemStore};
 
     /// Looks first, writes then.
-    struct Careless(MemStore);
+    pub(crate) struct Careless(pub(crate) MemStore);
 
     impl Store for Careless {
         fn location(&self) -> String {

@@ -2,8 +2,6 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use holdfast_pipe::PageHash;
-
 use super::{
     BackupWriter, WriteError,
     chunk::{Chunk, Pending, Ticket},
@@ -135,17 +133,8 @@ impl BackupWriter {
             return Ok(());
         }
         let plain = encode_leaf_chunk(&leaves);
-        let hash = self.hash_key.hash(&plain);
-        ticket.set_hash(hash);
-        self.remember(hash, &plain);
+        ticket.set_hash(self.hash_key.hash(&plain));
         self.submit_small(ChunkKind::Leaves, plain, leaves.len() as u32, ticket)
-    }
-
-    /// A writer keeps what it could not read back.
-    pub(super) fn remember(&self, hash: PageHash, plain: &[u8]) {
-        if let Some(local) = &self.local {
-            local.remember(hash, plain);
-        }
     }
 
     pub(super) fn submit_small(

@@ -34,11 +34,11 @@ fn run_options() -> RunOptions {
 }
 
 /// Everything of a backup in one pack, so that packs die in part.
-pub(crate) fn large_packs() -> WriterOptions {
+fn large_packs() -> WriterOptions {
     WriterOptions { pack_target_bytes: 16 << 20, ..small_packs() }
 }
 
-pub(crate) fn prune_all(world: &World) -> u64 {
+fn prune_all(world: &World) -> u64 {
     try_prune(world, &world.repo, large_packs()).unwrap().declared.rewrite.len() as u64
 }
 
@@ -62,12 +62,12 @@ fn at_once() -> PruneOptions {
     }
 }
 
-pub(crate) fn drop_backups(world: &World, runs: &[RunNo]) {
+fn drop_backups(world: &World, runs: &[RunNo]) {
     expire(&world.repo, &world.log, &ExpireRequest::Exactly(runs.to_vec()), &run_options()).unwrap();
 }
 
 /// Backups #1 to #3, of which the newest needs some of each one's pack.
-pub(crate) fn world_of_three() -> (World, Source) {
+fn world_of_three() -> (World, Source) {
     world_of_three_in(World::new(Suite::X25519Aes256Gcm), large_packs)
 }
 
