@@ -13,7 +13,7 @@ export RUST_LIB_BACKTRACE ?= 0
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
-servers: ## install the database servers that tests and demo use (quick when they are there)
+servers: ## install the servers that tests and demo use (quick when they are there)
 	@scripts/servers
 
 build: ## build the holdfast program, optimized

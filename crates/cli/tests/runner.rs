@@ -10,5 +10,6 @@ mod licences;
 mod program;
 mod repository;
 mod servers;
+mod stores;
 mod terminal;
 mod usage;

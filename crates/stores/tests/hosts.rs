@@ -1,6 +1,7 @@
 //! Directories of another host, by a real SSH server.
 
 use std::{
+    os::unix::fs::PermissionsExt,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -8,9 +9,10 @@ use std::{
     time::Duration,
 };
 
-use holdfast_repo::store::{Creation, ObjectPath, Store, conformance, probe_creation};
+use holdfast_repo::store::{Creation, ObjectPath, Store, StoreError, conformance, probe_creation, read_all};
 use holdfast_stores::{StoreOptions, bucket::Retries, create_store, open_store, sftp::SftpOptions};
 use holdfast_testkit::sshd::Sshd;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 fn path(name: &str) -> ObjectPath {
@@ -93,4 +95,131 @@ fn what_interrupted_uploads_left_is_swept_by_age() {
     assert_eq!(left(), 1);
     it.sweep_uploads(Duration::ZERO).unwrap();
     assert_eq!(left(), 0);
+}
+
+/// An ssh whose processes a test can kill.
+struct Killable {
+    folder: TempDir,
+}
+
+impl Killable {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let script = format!("#!/bin/sh\necho $$ >>'{0}/pids'\nexec ssh \"$@\"\n", folder.path().display());
+        let program = folder.path().join("ssh");
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        Self { folder }
+    }
+
+    fn options(&self, server: &Sshd) -> StoreOptions {
+        let mut options = options(server);
+        options.sftp.ssh = self.folder.path().join("ssh");
+        options.sftp.retries.count = 12;
+        options
+    }
+
+    /// Kills those that were started since it was last called.
+    fn kill(&self) -> usize {
+        let Ok(pids) = std::fs::read_to_string(self.folder.path().join("pids")) else { return 0 };
+        std::fs::remove_file(self.folder.path().join("pids")).ok();
+        let pids: Vec<Pid> = pids.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
+        pids.iter().filter(|pid| kill_process(**pid, Signal::KILL).is_ok()).count()
+    }
+}
+
+/// A server gives the handle of a file that was closed to the next that is opened.
+#[test]
+fn uploads_on_one_connection_stay_apart() {
+    let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
+    let mut options = options(&server);
+    options.sftp.connections = 1;
+    let location = format!("sftp://backup-host{}/r", folder.path().display());
+    let it = create_store(&location, &options).unwrap();
+    std::thread::scope(|scope| {
+        for uploader in 0..8_u8 {
+            let it = &it;
+            scope.spawn(move || {
+                for round in 0..15_u8 {
+                    let name = path(&format!("packs/{uploader}-{round}"));
+                    let bytes = vec![uploader * 16 + round; 40_000 + usize::from(round) * 30_000];
+                    let mut upload = it.put(&name).unwrap();
+                    upload.write(&bytes).unwrap();
+                    match round % 3 {
+                        0 => drop(upload),
+                        _ => assert_eq!(upload.finish().unwrap().size_bytes, bytes.len() as u64),
+                    }
+                    match read_all(&**it, &name, 1 << 20) {
+                        Ok(found) => assert!(round % 3 > 0 && found == bytes, "{name}"),
+                        Err(error) => assert!(round % 3 == 0 && error.is_not_found(), "{name}: {error}"),
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn an_upload_whose_connection_dies_fails_and_leaves_nothing() {
+    let (server, folder, ssh) =
+        (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap(), Killable::new());
+    let location = format!("sftp://backup-host{}/r", folder.path().display());
+    let it = create_store(&location, &ssh.options(&server)).unwrap();
+    let mut upload = it.put(&path("packs/1")).unwrap();
+    upload.write(&vec![1; 9 << 20]).unwrap();
+    assert!(ssh.kill() > 0);
+    let failed = upload.write(&vec![1; 9 << 20]).and_then(|()| upload.finish()).unwrap_err();
+    let text = failed.to_string();
+    assert!(text.starts_with("packs/1: the store cannot be reached at sftp://backup-host"), "{text}");
+    assert!(it.head(&path("packs/1")).unwrap_err().is_not_found());
+    it.create_if_absent(&path("packs/1"), b"again").unwrap();
+    assert_eq!(read_all(&*it, &path("packs/1"), 10).unwrap(), b"again");
+}
+
+/// Connections die at any moment while two create the same names.
+#[test]
+fn creations_are_right_whenever_connections_die() {
+    let (server, folder, ssh) =
+        (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap(), Killable::new());
+    let location = format!("sftp://backup-host{}/r", folder.path().display());
+    let stores = [(); 2].map(|()| create_store(&location, &ssh.options(&server)).unwrap());
+    let (won, failed, killed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    for round in 0..16_u64 {
+        let name = path(&format!("outcomes/{round}"));
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let racers: Vec<_> = stores
+                .iter()
+                .zip(0_u8..)
+                .map(|(store, racer)| {
+                    let name = &name;
+                    scope.spawn(move || store.create_if_absent(name, &[racer; 100]))
+                })
+                .collect();
+            // Once in a round, so that some connection gets through however slow this host is.
+            std::thread::sleep(Duration::from_micros(round * 1800));
+            killed.fetch_add(ssh.kill(), Ordering::SeqCst);
+            racers.into_iter().map(|racer| racer.join().unwrap()).collect()
+        });
+        let winners: Vec<u8> = outcomes
+            .iter()
+            .zip(0_u8..)
+            .filter(|(outcome, _)| outcome.is_ok())
+            .map(|(_, racer)| racer)
+            .collect();
+        assert!(winners.len() <= 1, "round {round}: {outcomes:?}");
+        let found = std::fs::read(folder.path().join("r").join(name.as_str()));
+        match winners.first() {
+            Some(winner) => assert_eq!(found.unwrap(), [*winner; 100], "round {round}: {outcomes:?}"),
+            // Where nobody knows, it is one of the two, whole, or nobody's.
+            None => {
+                assert!(found.is_err() || [[0; 100], [1; 100]].iter().any(|it| found.as_ref().unwrap() == it))
+            }
+        }
+        won.fetch_add(winners.len(), Ordering::SeqCst);
+        let is_failure =
+            |outcome: &&Result<_, StoreError>| outcome.as_ref().is_err_and(|error| !error.is_exists());
+        failed.fetch_add(outcomes.iter().filter(is_failure).count(), Ordering::SeqCst);
+    }
+    assert!(killed.into_inner() > 3, "nothing was killed");
+    assert!(won.into_inner() > 8 && failed.into_inner() < 16, "hardly anything got through");
 }

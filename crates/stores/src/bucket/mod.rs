@@ -272,13 +272,17 @@ impl Inner {
         let options = GetOptions { range: Some(GetRange::Bounded(offset..end)), ..GetOptions::default() };
         let got = match self.fresh(|| self.clients.repeating.get_opts(&key, options.clone())).await {
             Ok(got) => got,
-            Err(error) if Failure::of(&error) == Failure::Range => return Err(short()),
-            // Some services answer the range beyond the end in their own way.
-            Err(error) => match self.look(path).await {
-                Ok(seen) if seen.info.size_bytes < end => return Err(short()),
-                Err(missing) if missing.is_not_found() => return Err(missing),
-                _ => return Err(self.error(&error, path)),
-            },
+            Err(error) => {
+                return Err(match Failure::of(&error) {
+                    Failure::Range => short(),
+                    // The library's own words, where it finds less than was asked for.
+                    Failure::Remote(RemoteCause::Other) => match self.look(path).await {
+                        Ok(seen) if seen.info.size_bytes < end => short(),
+                        _ => self.error(&error, path),
+                    },
+                    _ => self.error(&error, path),
+                });
+            }
         };
         if got.range != (offset..end) {
             return Err(short());

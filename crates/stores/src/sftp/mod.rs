@@ -242,7 +242,7 @@ impl Inner {
             Ok(_) => self.pool.times(file.path()).await,
             Err(failure) => Err(failure),
         };
-        self.give_up(file.path()).await;
+        file.discard(self).await;
         read.map(|(_, mtime)| mtime)
     }
 

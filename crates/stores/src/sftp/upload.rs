@@ -24,6 +24,8 @@ use crate::pause::Pauses;
 
 /// How often a folder that vanished is made again.
 const FOLDER_ATTEMPTS: u32 = 5;
+/// How long clearing away may hold up whoever has failed.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// From here on an object that got its name late gets a new time.
 const LATE: Duration = Duration::from_secs(10);
 
@@ -37,7 +39,8 @@ pub(super) struct SftpUpload {
 pub(super) struct TemporaryFile {
     path: String,
     connection: Arc<Connection>,
-    handle: String,
+    /// Until it is closed, and then never again: the server gives the same handle to the next file, perhaps another's.
+    handle: Option<String>,
     block: Vec<u8>,
     offset: u64,
     on_their_way: JoinSet<Result<(), Failure>>,
@@ -59,7 +62,7 @@ impl TemporaryFile {
                     return Ok(Self {
                         path,
                         connection,
-                        handle: opened.handle,
+                        handle: Some(opened.handle),
                         block: Vec::new(),
                         offset: 0,
                         on_their_way: JoinSet::new(),
@@ -105,7 +108,8 @@ impl TemporaryFile {
             self.arrive().await?;
         }
         let block = mem::replace(&mut self.block, Vec::with_capacity(self.connection.write_bytes));
-        let (connection, handle, offset) = (Arc::clone(&self.connection), self.handle.clone(), self.offset);
+        let handle = self.handle.clone().ok_or_else(closed)?;
+        let (connection, offset) = (Arc::clone(&self.connection), self.offset);
         self.offset += block.len() as u64;
         self.on_their_way.spawn(async move {
             let written = connection.session.write(handle, offset, block).await;
@@ -128,13 +132,35 @@ impl TemporaryFile {
         while !self.on_their_way.is_empty() {
             self.arrive().await?;
         }
+        let handle = self.handle.take().ok_or_else(closed)?;
         let it = &self.connection;
-        if it.can.fsync {
-            it.session.fsync(self.handle.as_str()).await.map_err(|error| it.failure(error))?;
-        }
-        it.session.close(self.handle.as_str()).await.map_err(|error| it.failure(error))?;
+        let synced = if it.can.fsync { it.session.fsync(handle.as_str()).await.map(drop) } else { Ok(()) };
+        let is_closed = it.session.close(handle).await;
+        synced.map_err(|error| it.failure(error))?;
+        is_closed.map_err(|error| it.failure(error))?;
         Ok(self.offset)
     }
+}
+
+impl TemporaryFile {
+    /// Closes and removes it as far as that can be done; what is left is for the sweep.
+    pub(super) async fn discard(&mut self, store: &Inner) {
+        self.on_their_way.abort_all();
+        let it = &self.connection;
+        let discard = async {
+            if let Some(handle) = self.handle.take()
+                && it.is_alive()
+            {
+                let _ = it.session.close(handle).await;
+            }
+            store.pool.remove(&self.path).await
+        };
+        let _ = tokio::time::timeout(PATIENCE, discard).await;
+    }
+}
+
+fn closed() -> Failure {
+    Failure::Lost(RemoteCause::Other, "the file was closed before it was complete".to_owned())
 }
 
 impl SftpUpload {
@@ -171,15 +197,15 @@ impl Inner {
                 match done.await {
                     Ok(size) => Ok((file, size)),
                     Err(failure) => {
-                        self.give_up(file.path()).await;
+                        file.discard(self).await;
                         Err(failure)
                     }
                 }
             };
             let failure = match written.await {
-                Ok((file, size)) => {
+                Ok((mut file, size)) => {
                     let published = self.publish(file.path(), path, size, Instant::now()).await;
-                    self.give_up(file.path()).await;
+                    file.discard(self).await;
                     return published;
                 }
                 Err(failure) => failure,
@@ -189,11 +215,6 @@ impl Inner {
                 _ => return Err(self.write_error(failure, path).await),
             }
         }
-    }
-
-    /// Removes a temporary file, or leaves it to the sweep.
-    pub(super) async fn give_up(&self, temporary: &str) {
-        let _ = self.pool.remove(temporary).await;
     }
 
     /// Gives a durable temporary file its name, durably.
@@ -343,18 +364,7 @@ impl Upload for SftpUpload {
 
 impl Drop for SftpUpload {
     fn drop(&mut self) {
-        // Where nobody answers, it is for the sweep.
-        const PATIENCE: Duration = Duration::from_secs(5);
-        let it = &self.file;
-        let give_up = async {
-            // Nobody else writes to it any more, and a file that is closed already cannot be closed again.
-            if it.connection.is_alive() {
-                let _ = it.connection.session.close(it.handle.as_str()).await;
-                let _ = it.connection.session.remove(it.path.as_str()).await;
-            } else {
-                self.store.give_up(&it.path).await;
-            }
-        };
-        let _ = self.store.runtime.block_on(async { tokio::time::timeout(PATIENCE, give_up).await });
+        let runtime = Arc::clone(&self.store.runtime);
+        runtime.block_on(self.file.discard(&self.store));
     }
 }

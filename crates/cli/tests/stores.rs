@@ -1,0 +1,150 @@
+//! A repository beyond a network, as its options and environment are typed: everything a repository is for.
+
+use std::{path::Path, process::Command};
+
+use holdfast_testkit::{
+    Server, ServerKind, ServerOptions,
+    object_storage::{BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY},
+    sshd::Sshd,
+};
+use rustix::process::{getegid, geteuid};
+
+use crate::{
+    backups::ids,
+    program::{Program, Run, run},
+};
+
+/// The program with what leads to the repository.
+struct Scene {
+    program: Program,
+    location: String,
+    options: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+    server: Server,
+}
+
+impl Scene {
+    fn new(location: String, options: Vec<String>, environment: Vec<(&'static str, String)>) -> Self {
+        let server = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+        let fill = "INSERT INTO d.t SELECT seq, SHA2(RAND(), 512) FROM seq_1_to_100000";
+        server
+            .exec_all([
+                "CREATE DATABASE d",
+                "USE d",
+                "CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(200)) ENGINE=InnoDB",
+                fill,
+            ])
+            .unwrap();
+        Self { program: Program::new(), location, options, environment, server }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.program.command(words);
+        command.arg("--repo").arg(&self.location).args(&self.options);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, words: &[&str]) -> Run {
+        let it = run(&mut self.command(words));
+        assert!(!it.out.contains(SECRET_KEY) && !it.err.contains(SECRET_KEY), "{it:#?}");
+        it
+    }
+
+    #[track_caller]
+    fn backup(&self, words: &[&str]) {
+        let socket = self.server.socket().display().to_string();
+        let mut all =
+            vec!["backup", "--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket, "--json"];
+        all.extend(words);
+        self.run(&all).expect_code(0);
+    }
+
+    fn rows(&self) -> Vec<(u32, String)> {
+        rows(&self.server)
+    }
+
+    #[track_caller]
+    fn restored(&self, id: &str, target: &Path) -> Vec<(u32, String)> {
+        let owner = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
+        let program = self.server.kind().server_program().unwrap().display().to_string();
+        let target_dir = target.display().to_string();
+        let words =
+            ["restore", id, "--owner", &owner, "--target-dir", &target_dir, "--server-binary", &program];
+        self.run(&words).expect_code(0);
+        let mut server = Server::attach(self.server.kind(), target, ServerOptions::default()).unwrap();
+        let rows = rows(&server);
+        server.stop().unwrap();
+        rows
+    }
+}
+
+fn rows(server: &Server) -> Vec<(u32, String)> {
+    server.query("SELECT id, v FROM d.t ORDER BY id").unwrap()
+}
+
+/// From the first backup to the last deletion.
+fn serves_for_everything(scene: &Scene) {
+    let made = scene.run(&["init", "--json"]).expect_code(0).last();
+    assert_eq!(made["data"]["one_writer"], false);
+    assert_eq!(made["data"]["location"], scene.location.as_str());
+    let again = scene.run(&["init"]).expect_code(1);
+    assert!(again.err.contains("holdfast.json"), "{again:#?}");
+
+    scene.backup(&[]);
+    let before = scene.rows();
+    scene.server.exec_all(["UPDATE d.t SET v = 'changed' WHERE id % 5000 = 0"]).unwrap();
+    scene.backup(&[]);
+    let list = scene.run(&["list", "--json"]).expect_code(0).last();
+    let bytes = |backup: usize, which: &str| list["data"]["backups"][backup][which].as_u64().unwrap();
+    assert!(bytes(1, "new_bytes") < bytes(1, "size_bytes") / 2, "{list:#}");
+    let after = scene.rows();
+
+    let checked = scene.run(&["check", "--read-data", "--json"]).expect_code(0).last();
+    assert_eq!(checked["data"]["backups"], 2);
+    assert!(scene.restored("db1#1", &scene.program.path("first")) == before);
+    assert!(scene.restored("latest", &scene.program.path("second")) == after);
+
+    scene.backup(&["--full"]);
+    scene.run(&["expire", "--name", "db1", "--keep-last", "1"]).expect_code(0);
+    scene.run(&["prune", "--grace", "0s", "--json"]).expect_code(0);
+    let pruned = scene.run(&["prune", "--grace", "0s", "--json"]).expect_code(0).last();
+    assert!(pruned["data"]["logs"][0]["deleted_packs"].as_u64() > Some(0), "{pruned:#}");
+    assert_eq!(ids(&scene.run(&["list", "--json"]).expect_code(0).last()), ["db1#3"]);
+    scene.run(&["check", "--read-data"]).expect_code(0);
+    assert!(scene.restored("latest", &scene.program.path("third")) == after);
+}
+
+#[test]
+fn a_bucket_serves_for_everything() {
+    let storage = ObjectStorage::start(ObjectStorageKind::Versitygw).unwrap();
+    let location = format!("s3://{BUCKET}/backups/db");
+    let scene = Scene::new(location, Vec::new(), storage.environment().into());
+    serves_for_everything(&scene);
+
+    let mut wrong = scene.command(&["list"]);
+    let denied = run(wrong.env("AWS_SECRET_ACCESS_KEY", "a-guess")).expect_code(5);
+    assert!(
+        denied.err.contains("the credentials were refused at s3://") && denied.err.contains("hint: "),
+        "{denied:#?}"
+    );
+    let mut absent = scene.program.command(&["list", "--repo", "s3://no-such-bucket/x"]);
+    let absent = run(absent.envs(storage.environment()));
+    assert!(absent.code == 5 && absent.err.contains("no-such-bucket"), "{absent:#?}");
+    drop(storage);
+    let gone = scene.run(&["list"]).expect_code(5);
+    assert!(gone.err.contains("the store cannot be reached"), "{gone:#?}");
+}
+
+#[test]
+fn a_host_behind_ssh_serves_for_everything() {
+    let server = Sshd::start("internal-sftp").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let location = format!("sftp://backup-host{}/repo", folder.path().display());
+    let options = vec!["--ssh-config".to_owned(), server.ssh_config().display().to_string()];
+    let scene = Scene::new(location, options, Vec::new());
+    serves_for_everything(&scene);
+    // Nothing but the repository is left.
+    assert_eq!(std::fs::read_dir(folder.path().join("repo/.tmp")).map_or(0, Iterator::count), 0);
+}

@@ -1,0 +1,335 @@
+//! What goes wrong on the way to a bucket. Always: success is never reported for what is not there, nothing is
+//! overwritten, and no error tells a secret.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_repo::store::{
+    Creation, ObjectInfo, ObjectPath, RemoteCause, Store, StoreError, StoreErrorKind, probe_creation,
+    read_all,
+};
+use holdfast_stores::create_store;
+use holdfast_testkit::object_storage::{BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY};
+
+use super::{
+    PART_BYTES, options, place,
+    proxy::{Fate, Proxy, Request},
+};
+
+fn path(name: &str) -> ObjectPath {
+    ObjectPath::new(name).unwrap()
+}
+
+fn bytes(size: usize, seed: usize) -> Vec<u8> {
+    (0..size).map(|at| (at * 31 + at / 7919 + seed) as u8).collect()
+}
+
+fn upload(store: &dyn Store, name: &str, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
+    let mut upload = store.put(&path(name))?;
+    for block in bytes.chunks(1 << 20) {
+        upload.write(block)?;
+    }
+    upload.finish()
+}
+
+/// A place, by the straight way and by a proxy that decides.
+struct Scene {
+    straight: Arc<dyn Store>,
+    /// Objects are named below this in the requests that the proxy sees.
+    through: Arc<dyn Store>,
+    _proxy: Proxy,
+}
+
+impl Scene {
+    fn new(server: &ObjectStorage, decide: impl Fn(&Request) -> Fate + Send + Sync + 'static) -> Self {
+        let place = place();
+        let proxy = Proxy::start(server.port(), decide);
+        let straight = create_store(&place, &options(&server.endpoint())).unwrap();
+        let through = create_store(&place, &options(&proxy.endpoint())).unwrap();
+        Self { straight, through, _proxy: proxy }
+    }
+}
+
+/// The fate of the first `count` requests that `concerns` names; all others pass.
+fn first(
+    count: usize,
+    fate: Fate,
+    concerns: impl Fn(&Request) -> bool + Send + Sync + 'static,
+) -> impl Fn(&Request) -> Fate + Send + Sync + 'static {
+    let seen = AtomicUsize::new(0);
+    move |request| {
+        if concerns(request) && seen.fetch_add(1, Ordering::SeqCst) < count {
+            fate.clone()
+        } else {
+            Fate::Pass
+        }
+    }
+}
+
+fn cause(error: &StoreError) -> RemoteCause {
+    let text = error.to_string();
+    assert!(!text.contains(SECRET_KEY) && !text.contains("Signature"), "{text}");
+    match &error.kind {
+        StoreErrorKind::Remote(remote) => {
+            assert!(text.contains(BUCKET), "names no bucket: {text}");
+            remote.cause
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn server() -> ObjectStorage {
+    ObjectStorage::start(ObjectStorageKind::Versitygw).unwrap()
+}
+
+#[test]
+fn a_creation_whose_answer_got_lost_is_known_as_ours() {
+    let server = server();
+    for fate in [Fate::SwallowAnswer, Fate::CutRequest, Fate::Drop, Fate::error(500, "InternalError")] {
+        let scene = Scene::new(&server, first(1, fate.clone(), |it| it.is("PUT", "outcomes/1")));
+        let done = scene.through.create_if_absent(&path("outcomes/1"), b"ours");
+        assert_eq!(done.unwrap_or_else(|error| panic!("{fate:?}: {error}")).size_bytes, 4);
+        assert_eq!(read_all(&*scene.straight, &path("outcomes/1"), 10).unwrap(), b"ours");
+        let late = scene.through.create_if_absent(&path("outcomes/1"), b"ours").unwrap_err();
+        assert!(late.is_exists(), "the same bytes are not the same creation: {late}");
+    }
+}
+
+#[test]
+fn a_name_that_another_took_meanwhile_is_his() {
+    let server = server();
+    let other: Arc<Mutex<Option<Arc<dyn Store>>>> = Arc::default();
+    for large in [false, true] {
+        let taker = Arc::clone(&other);
+        let done = AtomicUsize::new(0);
+        let name = if large { "packs/1" } else { "outcomes/1" };
+        let scene = Scene::new(&server, move |request| {
+            let publishes = if large { request.completes() } else { request.is("PUT", "outcomes/1") };
+            if publishes && done.fetch_add(1, Ordering::SeqCst) == 0 {
+                let taker = taker.lock().unwrap().take().unwrap();
+                taker.create_if_absent(&path(name), b"his").unwrap();
+                return Fate::Drop;
+            }
+            Fate::Pass
+        });
+        *other.lock().unwrap() = Some(Arc::clone(&scene.straight));
+        let ours = bytes(if large { 2 * PART_BYTES } else { 3 }, 1);
+        let error = match large {
+            true => upload(&*scene.through, name, &ours).unwrap_err(),
+            false => scene.through.create_if_absent(&path(name), &ours).unwrap_err(),
+        };
+        assert!(error.is_exists(), "{error}");
+        assert_eq!(read_all(&*scene.straight, &path(name), 10).unwrap(), b"his");
+    }
+}
+
+#[test]
+fn an_upload_in_parts_survives_what_happens_to_its_requests() {
+    let server = server();
+    let sent = bytes(3 * PART_BYTES + 1234, 5);
+    let part = |it: &Request| it.is("PUT", "partNumber=");
+    let begins = |it: &Request| it.is("POST", "uploads");
+    type Concerns = fn(&Request) -> bool;
+    let cases: [(usize, Fate, Concerns); 8] = [
+        (1, Fate::SwallowAnswer, Request::completes),
+        (1, Fate::CutAnswer, Request::completes),
+        (2, Fate::error(503, "SlowDown"), Request::completes),
+        (1, Fate::Answer(200, "<Error><Code>InternalError</Code></Error>".to_owned()), Request::completes),
+        (2, Fate::CutRequest, part),
+        (3, Fate::error(503, "SlowDown"), part),
+        (2, Fate::SwallowAnswer, part),
+        (1, Fate::error(500, "InternalError"), begins),
+    ];
+    for (count, fate, concerns) in cases {
+        let scene = Scene::new(&server, first(count, fate.clone(), concerns));
+        let done = upload(&*scene.through, "packs/1", &sent);
+        assert_eq!(done.unwrap_or_else(|error| panic!("{fate:?}: {error}")).size_bytes, sent.len() as u64);
+        assert!(read_all(&*scene.straight, &path("packs/1"), 1 << 30).unwrap() == sent, "{fate:?}");
+    }
+}
+
+#[test]
+fn a_service_that_stays_busy_or_away_ends_in_an_error_that_says_so() {
+    let server = server();
+    let busy = |fate: Fate| {
+        let switch = Arc::new(AtomicUsize::new(0));
+        let on = Arc::clone(&switch);
+        let scene =
+            Scene::new(
+                &server,
+                move |_| if on.load(Ordering::SeqCst) == 1 { fate.clone() } else { Fate::Pass },
+            );
+        switch.store(1, Ordering::SeqCst);
+        scene
+    };
+    let cases = [
+        (Fate::error(503, "SlowDown"), RemoteCause::Busy),
+        (Fate::Drop, RemoteCause::Unreachable),
+        (Fate::error(403, "AccessDenied"), RemoteCause::Denied),
+        (Fate::error(403, "InvalidAccessKeyId"), RemoteCause::Credentials),
+        (Fate::error(400, "ExpiredToken"), RemoteCause::Expired),
+        (Fate::error(403, "RequestTimeTooSkewed"), RemoteCause::Clock),
+        (Fate::error(404, "NoSuchBucket"), RemoteCause::NoPlace),
+    ];
+    thread::scope(|scope| {
+        for (fate, expected) in cases {
+            let busy = &busy;
+            scope.spawn(move || {
+                let scene = busy(fate);
+                let begun = Instant::now();
+                let errors = [
+                    scene.through.create_if_absent(&path("a"), b"x").unwrap_err(),
+                    upload(&*scene.through, "b", &bytes(2 * PART_BYTES, 0)).unwrap_err(),
+                    scene.through.read_exact_at(&path("a"), 0, &mut [0]).unwrap_err(),
+                    scene.through.list("", &mut |_| true).unwrap_err(),
+                    scene.through.delete(&[path("a")]).unwrap_err(),
+                    scene.through.now().unwrap_err(),
+                ];
+                for error in &errors {
+                    assert_eq!(cause(error), expected, "{error}");
+                }
+                assert!(begun.elapsed() < Duration::from_secs(120));
+                for name in ["a", "b"] {
+                    assert!(scene.straight.head(&path(name)).unwrap_err().is_not_found());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn credentials_that_expire_and_are_renewed_are_not_noticed() {
+    let server = server();
+    let expired = Fate::error(400, "ExpiredToken");
+    let scene = Scene::new(&server, first(3, expired, |it| it.is("PUT", "partNumber=2")));
+    let sent = bytes(3 * PART_BYTES, 9);
+    upload(&*scene.through, "packs/1", &sent).unwrap();
+    assert!(read_all(&*scene.straight, &path("packs/1"), 1 << 30).unwrap() == sent);
+}
+
+#[test]
+fn a_read_that_breaks_off_goes_on_where_it_was() {
+    let server = server();
+    let sent = bytes(2 << 20, 3);
+    let scene = Scene::new(&server, first(2, Fate::CutAnswer, |it| it.is("GET", "packs/1")));
+    upload(&*scene.straight, "packs/1", &sent).unwrap();
+    let mut read = vec![0; 1 << 20];
+    scene.through.read_exact_at(&path("packs/1"), 500, &mut read).unwrap();
+    assert!(read == sent[500..500 + read.len()]);
+}
+
+#[test]
+fn what_was_confirmed_and_is_not_there_is_not_believed() {
+    let server = server();
+    let scene = Scene::new(&server, first(1, Fate::Answer(200, String::new()), |it| it.is("PUT", "/a")));
+    let error = scene.through.create_if_absent(&path("a"), b"x").unwrap_err();
+    assert_eq!(cause(&error), RemoteCause::Unconfirmed, "{error}");
+    let answer =
+        "<CompleteMultipartUploadResult><ETag>\"x\"</ETag></CompleteMultipartUploadResult>".to_owned();
+    let scene = Scene::new(&server, first(1, Fate::Answer(200, answer), Request::completes));
+    let error = upload(&*scene.through, "b", &bytes(2 * PART_BYTES, 0)).unwrap_err();
+    assert_eq!(cause(&error), RemoteCause::Unconfirmed, "{error}");
+}
+
+/// Its answer to the first attempt comes when the second is under way.
+#[test]
+fn an_answer_that_takes_too_long_is_asked_for_again() {
+    let server = server();
+    let slow = first(1, Fate::Delay(Duration::from_secs(4)), |it| it.is("PUT", "outcomes/1"));
+    let proxy = Proxy::start(server.port(), slow);
+    let mut options = options(&proxy.endpoint());
+    options.bucket.request_timeout = Duration::from_secs(2);
+    let store = create_store(&place(), &options).unwrap();
+    store.create_if_absent(&path("outcomes/1"), b"ours").unwrap();
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(read_all(&*store, &path("outcomes/1"), 10).unwrap(), b"ours");
+}
+
+/// Conditions are taken out of the requests on their way.
+#[test]
+fn a_service_that_knows_no_conditions_is_found_out() {
+    let server = ObjectStorage::start(ObjectStorageKind::Moto).unwrap();
+    let scene = Scene::new(&server, |_| Fate::PassUnconditionally);
+    assert_eq!(probe_creation(&*scene.through, "x").unwrap(), Creation::Shared);
+    // A large object is not written over all the same: its name is looked for before.
+    scene.straight.create_if_absent(&path("packs/1"), b"his").unwrap();
+    let error = upload(&*scene.through, "packs/1", &bytes(2 * PART_BYTES, 0)).unwrap_err();
+    assert!(error.is_exists(), "{error}");
+    assert_eq!(read_all(&*scene.straight, &path("packs/1"), 10).unwrap(), b"his");
+}
+
+#[test]
+fn a_server_that_is_killed_and_comes_back_ends_well_or_in_an_error() {
+    let mut server = server();
+    let place = place();
+    let store = create_store(&place, &options(&server.endpoint())).unwrap();
+    for round in 0..3 {
+        let name = format!("packs/{round}");
+        let sent = bytes(4 * PART_BYTES, round);
+        let mut upload = store.put(&path(&name)).unwrap();
+        upload.write(&sent[..(round + 1) * PART_BYTES + 10]).unwrap();
+        server.kill();
+        let done = thread::scope(|scope| {
+            let server = &mut server;
+            scope.spawn(move || {
+                thread::sleep(Duration::from_millis(700));
+                server.start_again().unwrap();
+            });
+            upload.write(&sent[(round + 1) * PART_BYTES + 10..])?;
+            upload.finish()
+        });
+        match done {
+            Ok(info) => {
+                assert_eq!(info.size_bytes, sent.len() as u64);
+                assert!(read_all(&*store, &path(&name), 1 << 30).unwrap() == sent);
+            }
+            Err(error) => {
+                cause(&error);
+                assert!(store.head(&path(&name)).unwrap_err().is_not_found(), "{error}");
+            }
+        }
+    }
+    server.kill();
+    let error = store.create_if_absent(&path("a"), b"x").unwrap_err();
+    assert_eq!(cause(&error), RemoteCause::Unreachable, "{error}");
+    assert!(error.to_string().contains("a: the store cannot be reached at s3://"), "{error}");
+}
+
+#[test]
+fn uploads_that_nobody_finishes_are_given_up() {
+    for kind in [ObjectStorageKind::Versitygw, ObjectStorageKind::Moto] {
+        let server = ObjectStorage::start(kind).unwrap();
+        let aborts = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&aborts);
+        let scene = Scene::new(&server, move |request| {
+            if request.is("DELETE", "uploadId=") {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+            Fate::Pass
+        });
+        let begin = |name: &str| {
+            let mut upload = scene.through.put(&path(name)).unwrap();
+            upload.write(&bytes(2 * PART_BYTES, 0)).unwrap();
+            upload
+        };
+        drop(begin("dropped"));
+        assert_eq!(aborts.load(Ordering::SeqCst), 1, "{kind:?}");
+        std::mem::forget(begin("forgotten"));
+        std::mem::forget(begin("and/another"));
+        // To moto all uploads are of 2010.
+        if kind == ObjectStorageKind::Versitygw {
+            scene.through.sweep_uploads(Duration::from_secs(3600)).unwrap();
+            assert_eq!(aborts.load(Ordering::SeqCst), 1, "too young");
+        }
+        scene.through.sweep_uploads(Duration::ZERO).unwrap();
+        assert_eq!(aborts.load(Ordering::SeqCst), 3, "{kind:?}");
+        scene.through.sweep_uploads(Duration::ZERO).unwrap();
+        assert_eq!(aborts.load(Ordering::SeqCst), 3, "{kind:?}: swept twice");
+    }
+}

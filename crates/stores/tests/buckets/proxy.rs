@@ -1,0 +1,169 @@
+//! A proxy in front of a server of object storage that does to requests what a test says.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// A request as far as a test decides by it.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) method: String,
+    /// Path and query.
+    pub(super) target: String,
+}
+
+impl Request {
+    pub(super) fn is(&self, method: &str, part: &str) -> bool {
+        self.method == method && self.target.contains(part)
+    }
+
+    /// Whether it makes one object of its parts.
+    pub(super) fn completes(&self) -> bool {
+        self.is("POST", "uploadId=")
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug)]
+pub(super) enum Fate {
+    Pass,
+    /// Passes without its condition: what a service does that does not know it.
+    PassUnconditionally,
+    /// Is not passed on; the connection is reset.
+    Drop,
+    /// Half of it is passed on, and both connections are reset.
+    CutRequest,
+    /// Is carried out; nobody hears of it.
+    SwallowAnswer,
+    /// Is carried out; the answer breaks off in the middle of its body.
+    CutAnswer,
+    /// Is carried out later.
+    Delay(Duration),
+    /// Is not passed on; the answer is this one.
+    Answer(u16, String),
+}
+
+impl Fate {
+    pub(super) fn error(status: u16, code: &str) -> Self {
+        let body = format!(
+            "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>as a test says</Message></Error>"
+        );
+        Self::Answer(status, body)
+    }
+}
+
+type Decide = dyn Fn(&Request) -> Fate + Send + Sync;
+
+/// Ends when dropped, with all its connections.
+pub(super) struct Proxy {
+    port: u16,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    pub(super) fn start(upstream: u16, decide: impl Fn(&Request) -> Fate + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let decide: Arc<Decide> = Arc::new(decide);
+        let over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (Ok(client), decide) = (client, Arc::clone(&decide)) else { return };
+                // A connection that breaks is part of the test.
+                thread::spawn(move || drop(serve(client, upstream, &*decide)));
+            }
+        });
+        Self { port, is_over }
+    }
+
+    pub(super) fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        TcpStream::connect(("127.0.0.1", self.port)).ok();
+    }
+}
+
+/// One request on each connection: the client is told so.
+fn serve(mut client: TcpStream, upstream: u16, decide: &Decide) -> io::Result<()> {
+    let mut reader = BufReader::new(client.try_clone()?);
+    let mut first = String::new();
+    if reader.read_line(&mut first)? == 0 {
+        return Ok(());
+    }
+    let mut words = first.split(' ').map(str::to_owned);
+    let request =
+        Request { method: words.next().unwrap_or_default(), target: words.next().unwrap_or_default() };
+    let (mut headers, mut body_bytes) = (Vec::new(), 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let lower = line.to_ascii_lowercase();
+        if let Some(length) = lower.strip_prefix("content-length:") {
+            body_bytes = length.trim().parse().unwrap_or(0);
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+        if !lower.starts_with("connection:") {
+            headers.push(line);
+        }
+    }
+    let mut body = vec![0; body_bytes];
+    reader.read_exact(&mut body)?;
+
+    let fate = decide(&request);
+    if let Fate::PassUnconditionally = fate {
+        headers.retain(|line| !line.to_ascii_lowercase().starts_with("if-none-match:"));
+    }
+    let passed = || -> io::Result<TcpStream> {
+        let mut server = TcpStream::connect(("127.0.0.1", upstream))?;
+        write!(server, "{first}{}Connection: close\r\n\r\n", headers.concat())?;
+        Ok(server)
+    };
+    match fate {
+        Fate::Drop => return client.shutdown(Shutdown::Both),
+        Fate::CutRequest => {
+            passed()?.write_all(&body[..body.len() / 2])?;
+            return client.shutdown(Shutdown::Both);
+        }
+        Fate::Answer(status, text) => {
+            let length = text.len();
+            let head = format!(
+                "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\nETag: \"x\"\r\nConnection: close\r\n\r\n"
+            );
+            client.write_all(head.as_bytes())?;
+            return client.write_all(text.as_bytes());
+        }
+        Fate::Delay(time) => thread::sleep(time),
+        Fate::Pass | Fate::PassUnconditionally | Fate::SwallowAnswer | Fate::CutAnswer => {}
+    }
+    let mut server = passed()?;
+    server.write_all(&body)?;
+    let mut answer = Vec::new();
+    server.read_to_end(&mut answer)?;
+    match fate {
+        Fate::SwallowAnswer => {}
+        Fate::CutAnswer => {
+            let body_at = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| at + 4);
+            client.write_all(&answer[..body_at + (answer.len() - body_at) / 2])?;
+        }
+        _ => client.write_all(&answer)?,
+    }
+    client.shutdown(Shutdown::Both)
+}
