@@ -168,10 +168,31 @@ fn the_report_of_a_run_is_shown_as_it_was_stored() {
 }
 
 #[test]
+fn stats_tell_what_takes_the_space() {
+    let program = three();
+    let stats = program.run(&["stats", "--tables", "3"]).expect_code(0);
+    for part in ["db1/physical: 3 backups", "db1#2", "FREES", "shop.orders-1", "files +0 B"] {
+        assert!(stats.out.contains(part), "{part}: {stats:#?}");
+    }
+    let json = program.run(&["stats", "--json"]).expect_code(0).last();
+    let source = &json["data"]["sources"][0];
+    let bytes = |backup: usize, field: &str| source["backups"][backup][field].as_u64().unwrap();
+    for backup in 0..3 {
+        assert!(bytes(backup, "own_bytes") <= bytes(backup, "needed_bytes"), "{source}");
+    }
+    assert_eq!(source["backups"][1]["size_bytes"], 40 * PAGE_BYTES);
+    assert!(source["ratio"].as_f64() > Some(0.0) && source["unneeded_bytes"] == 0, "{source}");
+    // What dropping is said to free before, and by the drop itself.
+    let own = bytes(0, "own_bytes");
+    let plan = program.run(&["expire", "1", "--dry-run", "--json"]).expect_code(0).last();
+    assert_eq!(plan["data"]["freed_bytes"], own, "{source}");
+}
+
+#[test]
 fn expire_drops_by_rule_and_by_name_and_prune_frees() {
     let program = three();
     let plan = program.run(&["expire", "--keep-last", "1", "--dry-run"]).expect_code(0);
-    assert!(plan.out.contains("2 backups would be dropped"), "{plan:#?}");
+    assert!(plan.out.contains("2 backups would be dropped, and about "), "{plan:#?}");
     assert_eq!(ids(&program.run(&["list", "--json"]).last()).len(), 3, "a dry run changes nothing");
     let config = program.write("holdfast.toml", "name = \"db1\"\n[retention]\nkeep-last = 2\n");
     let dropped =

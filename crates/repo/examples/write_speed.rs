@@ -88,7 +88,7 @@ impl Case {
         let base = run.history().newest_backup();
         let start = (Instant::now(), cpu());
         let options = WriterOptions { compression, ..WriterOptions::default() };
-        let foundation = Foundation { base, adopted: Vec::new() };
+        let foundation = Foundation { base, ..Foundation::default() };
         let writer = BackupWriter::new(&run, &foundation, options)?;
         let next = AtomicU64::new(0);
         thread::scope(|scope| {
@@ -138,7 +138,7 @@ impl Case {
         let mut run = Run::begin(&self.repo, &self.log, &options)?;
         let base = run.history().newest_backup();
         let start = (Instant::now(), cpu());
-        let foundation = Foundation { base, adopted: Vec::new() };
+        let foundation = Foundation { base, ..Foundation::default() };
         let writer = BackupWriter::new(&run, &foundation, WriterOptions::default())?;
         let mut buffer = vec![0; 7 * 16_384];
         for file in 0..files {

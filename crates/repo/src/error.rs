@@ -184,6 +184,9 @@ pub enum Damage {
         /// Whose signature it is.
         key_id: KeyId,
     },
+    /// A chunk of page maps that a writer should have kept, since it cannot read it.
+    #[error("is not among the page maps that this host has kept, or is damaged there")]
+    NotRemembered,
     /// Keys have been rotated since the repository was opened, or without a share for this one.
     #[error("is sealed with the keys of rotation {rotation}, which this key does not have (yet)")]
     NewerKeys {

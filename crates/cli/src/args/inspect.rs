@@ -32,6 +32,27 @@ pub(crate) struct ListArgs {
     pub(crate) tag: Option<String>,
 }
 
+const STATS_EXAMPLES: &str = "\
+Examples:
+  holdfast stats
+  holdfast stats --name db1 --tables 20
+  holdfast stats --json | jq '.data.sources[].growth'";
+
+/// Show what takes the space: of sources, backups and tables.
+///
+/// FREES is about what a prune gives back once this backup alone is dropped: what no other needs. Told from records that are small; no stored data is read.
+#[derive(Args, Debug)]
+#[command(after_long_help = STATS_EXAMPLES)]
+pub(crate) struct StatsArgs {
+    /// Only this source
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<SourceName>,
+
+    /// Also the N largest tables of each source's newest backup
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) tables: usize,
+}
+
 const SHOW_EXAMPLES: &str = "\
 Examples:
   holdfast show latest

@@ -58,6 +58,11 @@ pub(crate) struct ResourceArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) spool_max: Option<ByteSize>,
 
+    /// Directory where a writer's key, which cannot read backups, keeps the page maps of its last one: a thousandth of the
+    /// data [default: holdfast in the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+
     /// How much of what is read may be stored again although unchanged, to keep restores quick [default: 5%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_rewrite: Option<Percent>,
@@ -82,6 +87,7 @@ impl ResourceArgs {
             ddl_lock_max: self.ddl_lock_max.or(file.ddl_lock_max),
             spool_dir: self.spool_dir.or(file.spool_dir),
             spool_max: self.spool_max.or(file.spool_max),
+            cache_dir: self.cache_dir.or(file.cache_dir),
             max_rewrite: self.max_rewrite.or(file.max_rewrite),
         }
     }

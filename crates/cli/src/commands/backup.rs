@@ -1,7 +1,9 @@
 //! `backup`: from what was typed to a backup that stands.
 
 use std::{
+    env,
     fmt::{self, Write as _},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -52,6 +54,13 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Where programs of this user keep what they can do without.
+fn usual_cache_dir() -> Option<PathBuf> {
+    let of = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")))?;
+    Some(cache.join("holdfast"))
+}
+
 /// As a backup with nothing else typed would have them.
 pub(super) fn doctor_options(args: DoctorArgs, context: &Context<'_>) -> Result<BackupOptions> {
     let DoctorArgs { name, source, .. } = args;
@@ -85,6 +94,7 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
         },
         read_bytes_per_s_max: resources.read_bytes_per_s_max().unwrap_or(chosen.read_bytes_per_s_max),
         spool_dir: resources.spool_dir.or(chosen.spool_dir),
+        cache_dir: resources.cache_dir.or_else(usual_cache_dir),
         redo_spool_max_bytes: resources.spool_max.map_or(chosen.redo_spool_max_bytes, |it| it.0),
         max_rewrite_fraction: resources.max_rewrite.map_or(chosen.max_rewrite_fraction, |it| it.fraction()),
         lock_max: lock_max.unwrap_or(chosen.lock_max),

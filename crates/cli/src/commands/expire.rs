@@ -12,6 +12,7 @@ use holdfast_repo::{
     history::History,
     retention::RetentionPolicy,
     run::RunOptions,
+    space::freed_by,
 };
 use jiff::{Timestamp, tz::TimeZone};
 use serde::Serialize;
@@ -21,6 +22,7 @@ use crate::{
     args::{
         backup_ref::Which,
         expire::{ExpireArgs, KeepArgs},
+        units::ByteSize,
     },
     exit::Exit,
     output::{
@@ -48,6 +50,8 @@ struct Expired {
     dry_run: bool,
     kept: Vec<Kept>,
     dropped: Vec<Dropped>,
+    /// About what prune will free for it.
+    freed_bytes: u64,
 }
 
 impl Render for Expired {
@@ -63,17 +67,19 @@ impl Render for Expired {
         let rows: Vec<_> = dropped.chain(kept).collect();
         text::table(out, &[words("ID"), words("TIME (UTC)"), words(""), words("RULES")], &rows)?;
         let n = text::count(self.dropped.len() as u64, "backup");
+        let freed = ByteSize(self.freed_bytes);
         match (self.dry_run, self.dropped.is_empty()) {
             (_, true) => writeln!(out, "nothing to drop"),
-            (true, _) => writeln!(out, "{n} would be dropped (dry run)"),
-            (false, _) => writeln!(out, "{n} dropped; prune frees the space"),
+            (true, _) => writeln!(out, "{n} would be dropped, and about {freed} freed by prune (dry run)"),
+            (false, _) => writeln!(out, "{n} dropped; prune frees about {freed}"),
         }
     }
 }
 
 pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Prune, "dropping backups")?);
-    let mut expired = Expired { dry_run: args.dry_run, kept: Vec::new(), dropped: Vec::new() };
+    let mut expired =
+        Expired { dry_run: args.dry_run, kept: Vec::new(), dropped: Vec::new(), freed_bytes: 0 };
     for (log, request) in requests(args, context, &repo)? {
         context.cancel.check()?;
         let history = History::read(&repo, &log)?;
@@ -82,7 +88,10 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
         } else {
             expire(&repo, &log, &request, &RunOptions::of_this_process())
         };
-        expired.add(&history, plan.map_err(of_expire)?);
+        let plan = plan.map_err(of_expire)?;
+        // Of the history in which they stand.
+        expired.freed_bytes += freed_by(&repo, &history, &plan.dropped, &context.cancel.interrupt())?;
+        expired.add(&history, plan);
     }
     context.output.result(Exit::Done, &expired);
     Ok(Exit::Done)

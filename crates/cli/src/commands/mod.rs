@@ -28,6 +28,7 @@ mod restore;
 mod select;
 mod show;
 mod source;
+mod stats;
 mod version;
 
 /// What every verb gets.
@@ -76,6 +77,7 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Backup(args) => backup::run(args, context),
         Verb::Restore(args) => restore::run(args, context),
         Verb::List(args) => list::run(&args, context),
+        Verb::Stats(args) => stats::run(&args, context),
         Verb::Show(args) => show::run(&args, context),
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Report(args) => report::run(&args, context),

@@ -2,6 +2,7 @@
 
 use holdfast_repo::{
     RunNo,
+    local_maps::LocalMaps,
     manifest::{HEAD_SCHEMA, Head},
     run::{Ending, Run},
     writer::{FinishedData, WriterMeters},
@@ -15,6 +16,7 @@ use super::{
 };
 use crate::{
     error::{Context, Error, Result},
+    event::{Event, Listener},
     physical::DAMAGED_PAGES,
     points::point,
     source::Captured,
@@ -27,12 +29,14 @@ pub(super) struct Beginning {
 }
 
 /// Publishes the backup.
+#[allow(clippy::too_many_arguments, reason = "each is a part of the backup")]
 pub(super) fn publish(
     run: &mut Run,
     Beginning { base, flags }: Beginning,
     captured: Captured,
     finished: FinishedData,
     meters: &WriterMeters,
+    local: Option<&LocalMaps>,
     options: &BackupOptions,
     watch: &Watch<'_>,
 ) -> Result<BackupReport> {
@@ -64,8 +68,18 @@ pub(super) fn publish(
     run.write_report(&serde_json::to_vec(&report).context("describe the run")?)?;
     point("backup.report.durable");
     let head = head.encode().context("encode the manifest head")?;
-    run.finish(Ending::Backup { head, refs: finished.refs, parts: finished.parts })?;
+    let ending = Ending::Backup { head: head.clone(), refs: finished.refs, parts: finished.parts };
+    let outcome = run.finish(ending)?;
     point("backup.published");
+    // The backup stands whatever becomes of this.
+    if let Some((local, error)) = local.and_then(|local| Some((local, local.commit(&outcome, &head).err()?)))
+    {
+        let place = local.directory().display();
+        let text = format!(
+            "its page maps could not be kept in {place}: {error}; the next backup may store everything"
+        );
+        watch.event(Event::Warning { text });
+    }
     Ok(report)
 }
 

@@ -6,11 +6,10 @@
 use holdfast_repo::{LogName, Repo, history::History};
 use serde::Deserialize;
 
-use super::BackupOptions;
+use super::{BackupOptions, kept};
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Event, Listener},
-    physical::read_head,
     server::facts::Identity,
 };
 
@@ -28,7 +27,16 @@ pub(crate) fn check(
 ) -> Result<bool> {
     let history = History::read(repo, log)?;
     let Some(newest) = history.newest_backup() else { return Ok(false) };
-    let head = read_head(repo, &history, newest)?;
+    let Some(head) = kept::head(repo, &history, newest, options)? else {
+        if !options.new_identity {
+            let name = &log.source;
+            let text = format!(
+                "whether {name} is this server cannot be told: this key cannot read backup {newest}, and nothing is kept of it"
+            );
+            listener.event(Event::Warning { text });
+        }
+        return Ok(options.new_identity);
+    };
     let known = head.server.get("identity").and_then(|known| Identity::deserialize(known).ok());
     let Some(known) = known.filter(|known| !is_same(known, found)) else { return Ok(false) };
     let (was, is, name) = (described(&known), described(found), &log.source);

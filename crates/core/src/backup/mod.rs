@@ -11,7 +11,7 @@ use holdfast_repo::{
     Kind, LogName, Repo, SourceName,
     hooks::Hooks,
     run::{Run, RunOptions},
-    writer::{BackupWriter, Foundation, WriteError, WriterOptions},
+    writer::{BackupWriter, WriteError, WriterOptions},
 };
 
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
 mod complete;
 pub(crate) mod forecast;
 pub(crate) mod identity;
+mod kept;
 mod reach;
 mod report;
 mod sink;
@@ -72,6 +73,9 @@ pub struct BackupOptions {
     pub spool_dir: Option<PathBuf>,
     /// Most redo that may be captured.
     pub redo_spool_max_bytes: u64,
+    /// Where a key that cannot read backups keeps the page maps of its last one, to build the next on it; `None`: nowhere,
+    /// and everything is stored each time.
+    pub cache_dir: Option<PathBuf>,
     /// Builds on no earlier backup: everything is stored, and damage of theirs is not shared.
     pub full: bool,
     /// The server may be another than the one that the backups of this name are of, and is from now on.
@@ -108,6 +112,7 @@ impl BackupOptions {
             read_bytes_per_s_max: None,
             spool_dir: None,
             redo_spool_max_bytes: 64 << 30,
+            cache_dir: None,
             full: false,
             new_identity: false,
             allow_corrupt: false,
@@ -203,10 +208,8 @@ impl Capture<'_> {
 
     fn complete(self, run: &mut Run, before_end: &dyn Fn() -> Result<()>) -> Result<BackupReport> {
         let Self { source, headroom, flags, options, watch, cancel } = self;
-        let foundation = match options.full {
-            true => Foundation::none(run.history()),
-            false => Foundation::newest(run.history()),
-        };
+        let local = kept::open(run.repo(), run.log(), options)?;
+        let foundation = kept::foundation(run, local.as_ref(), options, watch);
         let beginning = complete::Beginning { base: foundation.base, flags };
         let writer =
             BackupWriter::new(run, &foundation, writer_options(options, headroom)).map_err(write_failed)?;
@@ -218,7 +221,10 @@ impl Capture<'_> {
         let finished = writer.finish(run).map_err(write_failed)?;
         point("backup.data.durable");
         cancel.check()?;
-        if meters.base_unreadable.units() > 0 {
+        if meters.base_unreadable.units() > 0 && local.is_some() {
+            let text = "parts of the page maps that were kept of the last backup are lost or damaged: their pages were stored anew";
+            watch.event(Event::Warning { text: text.to_owned() });
+        } else if meters.base_unreadable.units() > 0 {
             let text = "parts of the base backup could not be read and were stored anew; run holdfast check --read-data";
             watch.event(Event::Warning { text: text.to_owned() });
         }
@@ -226,7 +232,7 @@ impl Capture<'_> {
             let text = "parts of what an unfinished run had stored could not be read and were stored anew: is the storage sound?";
             watch.event(Event::Warning { text: text.to_owned() });
         }
-        complete::publish(run, beginning, captured, finished, &meters, options, watch)
+        complete::publish(run, beginning, captured, finished, &meters, local.as_deref(), options, watch)
     }
 }
 

@@ -94,7 +94,7 @@ const BUFFER_POOL_LEAST: u64 = 32 << 20;
 const MARIADB_START_MS: u64 = 500;
 const MYSQL_START_MS: u64 = 2000;
 const MARIADB_REDO_BYTES_PER_MS: u64 = 500_000;
-const MYSQL_REDO_BYTES_PER_MS: u64 = 200_000;
+const MYSQL_REDO_BYTES_PER_MS: u64 = 150_000;
 
 /// The buffer pool of the recovery: recovery keeps parsed redo in it, and pages of it are read once each.
 pub(super) fn buffer_pool_bytes(options: &RestoreOptions, redo_bytes: u64) -> u64 {

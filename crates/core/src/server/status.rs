@@ -3,7 +3,10 @@
 //! Whether two of these belong together is for the caller to ensure, by the lock under which it asks; only MySQL's
 //! `log_status` is consistent in itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 use holdfast_formats::{Flavor, Lsn, SpaceId};
 use serde::Deserialize;
@@ -89,6 +92,30 @@ impl MySqlRedoStatus {
 /// off and on, and leaves no other trace when both were done. Needs no privilege.
 pub fn alter_instance_count(session: &mut Session) -> Result<u64, SqlError> {
     Status::read(session, "Com_alter_instance")?.number("Com_alter_instance")
+}
+
+/// How long a server had been running when it was asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Uptime {
+    told: Duration,
+    at: Instant,
+}
+
+impl Uptime {
+    /// The server tells whole seconds, and its clock may be set meanwhile, by a little.
+    const TOLERANCE: Duration = Duration::from_secs(2);
+
+    /// Asks the server. Needs no privilege.
+    pub fn read(session: &mut Session) -> Result<Uptime, SqlError> {
+        let told = Status::read(session, "Uptime")?.number("Uptime").map(Duration::from_secs)?;
+        Ok(Uptime { told, at: Instant::now() })
+    }
+
+    /// Whether the server was started anew before it told `later`.
+    #[must_use]
+    pub fn was_restarted(&self, later: &Uptime) -> bool {
+        later.told + Self::TOLERANCE < self.told + later.at.saturating_duration_since(self.at)
+    }
 }
 
 struct Status(BTreeMap<String, String>);
@@ -509,6 +536,20 @@ mod tests {
 
     const ENGINES: &str =
         r#"{"InnoDB": {"LSN": 3531523905, "LSN_checkpoint": 1413101042}, "Other": {"x": 1}}"#;
+
+    #[test]
+    fn a_restart_shows_in_the_uptime() {
+        let at = Instant::now();
+        let up = |told_s, later_s| Uptime {
+            told: Duration::from_secs(told_s),
+            at: at + Duration::from_secs(later_s),
+        };
+        let begun = up(100, 0);
+        assert!(!begun.was_restarted(&up(160, 60)));
+        assert!(!begun.was_restarted(&up(158, 60)), "clocks differ");
+        assert!(begun.was_restarted(&up(3, 60)));
+        assert!(up(1, 0).was_restarted(&up(1, 5)));
+    }
 
     /// A look at the logs is read as MySQL writes it, with and without binlog and replication.
     #[test]

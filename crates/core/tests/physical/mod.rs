@@ -37,6 +37,7 @@ mod keys;
 mod replicas;
 mod roles;
 mod salvage;
+mod writers;
 
 /// A replica that has not stopped by itself is waited for: how much it has to catch up with is the machine's to say.
 const CATCH_UP_MAX: Duration = Duration::from_secs(900);

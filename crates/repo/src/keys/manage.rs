@@ -12,7 +12,7 @@ use super::{
     FORMAT, KEYS_LIMIT, KdfParams, KeyError, KeyId, KeyMaterial, NewSlot, PublicKey, Role, Signer, Trusted,
     error::damaged,
     material::{OwnKeys, Payload},
-    object_path, rfc3339,
+    object_path, rfc3339, rotation,
     signed::{self, Sort},
     slot::{self, Described, KeyObject, Slot, to_json},
     trust::{Removal, Trust, Voucher, signer_path},
@@ -260,7 +260,7 @@ pub fn remove(repo: &Repo, key_id: KeyId) -> Result<(), KeyError> {
         if signer.role == Role::Operator && !has_other_operator(repo, &trust, key_id)? {
             return Err(KeyError::LastOperator { key_id });
         }
-        let removal = removal(repo, keys, &trust, &signer)?;
+        let removal = removal(repo, &trust, &signer)?;
         let record = signed::sign(keys, Sort::Removal, &removal);
         match repo.store().create_if_absent(&trust.next_removal_path(), &record) {
             Ok(_) => return delete(repo, key_id),
@@ -289,7 +289,7 @@ fn has_other_operator(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<bool,
     Ok(false)
 }
 
-fn removal(repo: &Repo, keys: &KeyMaterial, trust: &Trust, signer: &Signer) -> Result<Removal, KeyError> {
+fn removal(repo: &Repo, trust: &Trust, signer: &Signer) -> Result<Removal, KeyError> {
     let vouched_for =
         trust.all().filter(|known| known.voucher.as_ref().is_some_and(|(_, by)| *by == signer.public));
     let mut kept: Vec<KeyId> = vouched_for.map(|known| known.signer.key_id).collect();
@@ -302,7 +302,7 @@ fn removal(repo: &Repo, keys: &KeyMaterial, trust: &Trust, signer: &Signer) -> R
         at: rfc3339(repo.store().now()?),
         runs: newest_runs(repo).map_err(of_listing)?,
         kept,
-        rotations: keys.rotations(),
+        rotations: rotation::count(&**repo.store())?,
     })
 }
 

@@ -194,6 +194,11 @@ impl KeyMaterial {
         self.seal_keys(rotation)?.refs_private.as_ref()
     }
 
+    /// 32 secret bytes that only the holder of this key has, for what stays on his host.
+    pub(crate) fn local_key(&self, context: &str) -> Secret32 {
+        Secret32(blake3::derive_key(context, &self.payload.signing_key.0))
+    }
+
     /// The own public signing key and a signature over `message`.
     pub(crate) fn sign(&self, message: &[u8]) -> (Hex<32>, [u8; SIGNATURE_BYTES]) {
         let mut bytes = [0; SIGNATURE_BYTES];

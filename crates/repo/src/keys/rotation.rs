@@ -113,6 +113,11 @@ fn read_one(
     if seal_keys.fit(role) { Ok(seal_keys) } else { Err("the share for this key contradicts its role") }
 }
 
+/// How many there are by now, whoever knows of them.
+pub(super) fn count(store: &dyn Store) -> Result<u8, StoreError> {
+    Ok(u8::try_from(records(store, "rotations/")?.len()).unwrap_or(u8::MAX))
+}
+
 /// Makes new key pairs for what is sealed from now on, for every key that is not removed.
 pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
     let (keys, trust) = manage::as_operator(repo, "rotate keys")?;

@@ -57,7 +57,7 @@ impl Backup {
 
     /// Opens the backup of run `run` with a source of chunks that is there already.
     pub fn open_with(source: Arc<ChunkSource>, history: &History, run: RunNo) -> Result<Self, RepoError> {
-        let json = history.head(source.repo(), run)?;
+        let json = source.head(history, run)?;
         let head = Head::decode(&json).map_err(|error| {
             RepoError::damaged(source.log().outcome(run), Damage::Unknown { what: error.to_string() })
         })?;

@@ -15,9 +15,10 @@ use crate::{
     columns::PageEntry,
     error::{Damage, RepoError},
     history::{History, Prunes},
+    local_maps::LocalMaps,
     lock::lock,
     moves::Moves,
-    names::{ChunkRef, LogName, PackId},
+    names::{ChunkRef, LogName, PackId, RunNo},
     object::{HEADER_BYTES, ObjectKind, Place},
     pack::{ChunkKind, ChunkRow, Directory, PackRows},
     page_map::{Leaf, LeafRef, leaf_of_chunk},
@@ -35,6 +36,8 @@ pub struct ChunkSource {
     moves: Moves,
     catalog: Catalog,
     keys: Mutex<HashMap<PackId, Arc<ObjectKey>>>,
+    /// What a writer has kept of its page maps.
+    local: Option<Arc<LocalMaps>>,
     /// Plain chunks of items and leaves, by where they are now and by the hash that they have.
     chunks: Mutex<Cache<(ChunkRef, PageHash), Vec<u8>>>,
 }
@@ -71,7 +74,22 @@ impl ChunkSource {
             moves: Moves::new(history, prunes),
             catalog: Catalog::new(),
             keys: Mutex::default(),
+            local: None,
             chunks: Mutex::new(Cache::new(cache_bytes)),
+        }
+    }
+
+    /// Takes page maps from what a writer has kept.
+    #[must_use]
+    pub fn with_local(self, local: Option<Arc<LocalMaps>>) -> Self {
+        Self { local, ..self }
+    }
+
+    /// The manifest head of a backup, as JSON.
+    pub(crate) fn head(&self, history: &History, run: RunNo) -> Result<Vec<u8>, RepoError> {
+        match self.local.as_ref().and_then(|local| local.head(history, run)) {
+            Some(head) => Ok(head.to_vec()),
+            None => history.head(&self.repo, run),
         }
     }
 
@@ -224,8 +242,17 @@ impl ChunkSource {
         if let Some(plain) = lock(&self.chunks).get(&(self.resolve(chunk), hash)) {
             return Ok(plain);
         }
-        let (row, plain) = self.follow_chunk(chunk)?;
+        if let Some(plain) = self.local.as_ref().and_then(|local| local.get(hash)) {
+            return Ok(self.keep_chunk(self.resolve(chunk), hash, plain));
+        }
+        let read = self.follow_chunk(chunk);
         let chunk = self.resolve(chunk);
+        let (row, plain) = match read {
+            Err(RepoError::NotReadable { .. }) if self.local.is_some() => {
+                return Err(self.damaged(chunk, Damage::NotRemembered));
+            }
+            read => read?,
+        };
         if row.kind != kind {
             let what = "it holds something else than the reference to it says";
             return Err(self.damaged(chunk, Damage::Malformed { what }));
@@ -233,10 +260,14 @@ impl ChunkSource {
         if !self.is_page(&plain, hash)? {
             return Err(self.damaged(chunk, Damage::NotAsRecorded));
         }
+        Ok(self.keep_chunk(chunk, hash, plain))
+    }
+
+    fn keep_chunk(&self, chunk: ChunkRef, hash: PageHash, plain: Vec<u8>) -> Arc<Vec<u8>> {
         let plain = Arc::new(plain);
         let bytes = plain.len() + 64;
         lock(&self.chunks).insert((chunk, hash), Arc::clone(&plain), bytes);
-        Ok(plain)
+        plain
     }
 
     fn leaf(&self, leaf: LeafRef) -> Result<Leaf, RepoError> {

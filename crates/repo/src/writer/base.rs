@@ -32,6 +32,9 @@ pub(super) struct Base {
     /// Packs in which something of the base is now, and that are not there as they should be: nothing of them is
     /// referenced again.
     lost: HashSet<PackId>,
+    /// Packs into which a prune has moved something of the base, and whose directories this key cannot read: nothing of
+    /// them is referenced either.
+    out_of_reach: HashSet<PackId>,
     /// For renamed files; made when the first path is not found.
     by_space: OnceLock<HashMap<SpaceId, u32>>,
 }
@@ -68,14 +71,16 @@ impl Base {
                 lost.insert(pack.pack);
             }
         }
-        for pack in moved_to {
+        let can_read = source.repo().can_read();
+        let out_of_reach = moved_to.iter().copied().filter(|_| !can_read).collect();
+        for pack in moved_to.into_iter().filter(|_| can_read) {
             if !is_whole(&source, pack, present.get(&pack).copied())? {
                 lost.insert(pack);
             }
         }
         let packs = refs.packs.into_iter().map(|pack| (pack.pack, pack)).collect();
         let backup = Backup::open_with(source, history, run)?;
-        Ok(Self { backup, packs, sparse, lost, by_space: OnceLock::new() })
+        Ok(Self { backup, packs, sparse, lost, out_of_reach, by_space: OnceLock::new() })
     }
 
     pub(super) fn backup(&self) -> &Backup {
@@ -86,9 +91,10 @@ impl Base {
         !self.sparse.is_empty() && self.sparse.contains(&chunk)
     }
 
-    /// Whether the pack is there in which the chunk is now.
+    /// Whether the pack is there, and can be referenced, in which the chunk is now.
     pub(super) fn is_there(&self, chunk: ChunkRef) -> bool {
-        self.lost.is_empty() || !self.lost.contains(&chunk.pack)
+        let is_in = |packs: &HashSet<PackId>| !packs.is_empty() && packs.contains(&chunk.pack);
+        !is_in(&self.lost) && !is_in(&self.out_of_reach)
     }
 
     /// Packs of the base that are not there.

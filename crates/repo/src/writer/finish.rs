@@ -261,6 +261,12 @@ impl BackupWriter {
 
     fn need_leaf(&self, place: &LeafPlace) -> Result<LeafRef, WriteError> {
         let leaf = place.leaf_ref(self.run).ok_or(WriteError::Lost)?;
+        if let Some(local) = &self.local {
+            local.keep(leaf.hash);
+            if let Some(under) = place.under {
+                local.keep(under.hash);
+            }
+        }
         let mut needs = lock(&self.needs);
         needs.add(leaf.chunk, leaf.slot);
         if let Some(under) = place.under {
@@ -275,6 +281,7 @@ impl BackupWriter {
         known: &HashMap<holdfast_pipe::PageHash, ChunkRef>,
     ) -> Result<PlacedItems, WriteError> {
         let hash = self.hash_key.hash(&chunk.plain);
+        self.remember(hash, &chunk.plain);
         let base = self.base.as_ref();
         let shared = known.get(&hash).filter(|chunk| base.is_some_and(|base| base.is_there(**chunk)));
         let place = match shared {
@@ -299,6 +306,9 @@ impl BackupWriter {
             places.map(|place| base.is_there(place.0).then_some(place)).collect::<Option<Vec<_>>>()
         });
         let encoded = encode_roots(roots);
+        for (_, plain) in &encoded {
+            self.remember(self.hash_key.hash(plain), plain);
+        }
         let places = match of_base {
             Some(places) if places.len() == encoded.len() => places,
             _ => {

@@ -26,6 +26,7 @@ use crate::{
     error::RepoError,
     history::History,
     item::ItemPath,
+    local_maps::LocalMaps,
     lock::lock,
     names::RunNo,
     object::RunSecrets,
@@ -72,8 +73,10 @@ const PAGE_SIZES: usize = 7;
 pub struct Foundation {
     /// The backup to compare with.
     pub base: Option<RunNo>,
-    /// Runs that ended without effect, whose packs may be used again.
+    /// Runs that ended without effect, whose packs may be used again; whoever cannot read uses none.
     pub adopted: Vec<RunNo>,
+    /// Where a writer keeps the page maps of what it adds, and has those of the base.
+    pub local: Option<Arc<LocalMaps>>,
 }
 
 impl Foundation {
@@ -86,7 +89,13 @@ impl Foundation {
     /// Shares nothing with any backup, and so no damage. What unfinished runs stored is used, since it is read first.
     #[must_use]
     pub fn none(history: &History) -> Self {
-        Self { base: None, adopted: history.adoptable() }
+        Self { base: None, adopted: history.adoptable(), local: None }
+    }
+
+    /// For a key that cannot read: builds on the backup whose page maps are kept, if it stands.
+    #[must_use]
+    pub fn remembered(history: &History, local: Arc<LocalMaps>) -> Self {
+        Self { base: local.backup(history), adopted: Vec::new(), local: Some(local) }
     }
 }
 
@@ -123,6 +132,7 @@ pub struct BackupWriter {
     secrets: Arc<RunSecrets>,
     base: Option<Base>,
     adopted: Adopted,
+    local: Option<Arc<LocalMaps>>,
     stop: Stop<WriteError>,
     meters: Arc<WriterMeters>,
     buffers: Arc<Buffers>,
@@ -157,7 +167,8 @@ impl BackupWriter {
     pub fn new(run: &Run, foundation: &Foundation, options: WriterOptions) -> Result<Self, WriteError> {
         let repo = run.repo();
         let budget = options.budget();
-        let source = Arc::new(ChunkSource::new(Arc::clone(repo), run.history(), budget.base_bytes)?);
+        let source = ChunkSource::new(Arc::clone(repo), run.history(), budget.base_bytes)?;
+        let source = Arc::new(source.with_local(foundation.local.clone()));
         let meters = Arc::<WriterMeters>::default();
         let base = foundation.base.map(|base| Base::open(Arc::clone(&source), run.history(), base));
         let base = match base {
@@ -167,7 +178,8 @@ impl BackupWriter {
         if let Some(base) = &base {
             meters.base_unreadable.add_many(base.lost_packs() as u64, 0);
         }
-        let adopted = Adopted::open(&source, &foundation.adopted, budget.adoption_bytes)?;
+        let adopted: &[RunNo] = if repo.can_read() { &foundation.adopted } else { &[] };
+        let adopted = Adopted::open(&source, adopted, budget.adoption_bytes)?;
         let mut writer = Self {
             run: run.no(),
             hash_key: repo.hash_key()?.clone(),
@@ -176,6 +188,7 @@ impl BackupWriter {
             secrets: Arc::clone(run.secrets()),
             base,
             adopted,
+            local: foundation.local.clone(),
             stop: Stop::default(),
             meters,
             buffers: Arc::new(Buffers::new(budget.queue_chunks)),

@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use holdfast_pipe::PageHash;
+
 use super::{
     BackupWriter, WriteError,
     chunk::{Chunk, Pending, Ticket},
@@ -133,8 +135,17 @@ impl BackupWriter {
             return Ok(());
         }
         let plain = encode_leaf_chunk(&leaves);
-        ticket.set_hash(self.hash_key.hash(&plain));
+        let hash = self.hash_key.hash(&plain);
+        ticket.set_hash(hash);
+        self.remember(hash, &plain);
         self.submit_small(ChunkKind::Leaves, plain, leaves.len() as u32, ticket)
+    }
+
+    /// A writer keeps what it could not read back.
+    pub(super) fn remember(&self, hash: PageHash, plain: &[u8]) {
+        if let Some(local) = &self.local {
+            local.remember(hash, plain);
+        }
     }
 
     pub(super) fn submit_small(

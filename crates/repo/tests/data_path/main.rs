@@ -7,4 +7,6 @@ mod interrupt;
 mod prune;
 mod resume;
 mod round_trip;
+mod space;
 mod world;
+mod writer_role;

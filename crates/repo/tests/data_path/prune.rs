@@ -34,11 +34,11 @@ fn run_options() -> RunOptions {
 }
 
 /// Everything of a backup in one pack, so that packs die in part.
-fn large_packs() -> WriterOptions {
+pub(crate) fn large_packs() -> WriterOptions {
     WriterOptions { pack_target_bytes: 16 << 20, ..small_packs() }
 }
 
-fn prune_all(world: &World) -> u64 {
+pub(crate) fn prune_all(world: &World) -> u64 {
     try_prune(world, &world.repo, large_packs()).unwrap().declared.rewrite.len() as u64
 }
 
@@ -62,12 +62,12 @@ fn at_once() -> PruneOptions {
     }
 }
 
-fn drop_backups(world: &World, runs: &[RunNo]) {
+pub(crate) fn drop_backups(world: &World, runs: &[RunNo]) {
     expire(&world.repo, &world.log, &ExpireRequest::Exactly(runs.to_vec()), &run_options()).unwrap();
 }
 
 /// Backups #1 to #3, of which the newest needs some of each one's pack.
-fn world_of_three() -> (World, Source) {
+pub(crate) fn world_of_three() -> (World, Source) {
     world_of_three_in(World::new(Suite::X25519Aes256Gcm), large_packs)
 }
 

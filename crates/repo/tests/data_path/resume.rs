@@ -96,7 +96,7 @@ fn what_an_unfinished_run_stored_again_is_not_stored_again() {
     let never = WriterOptions { max_rewrite_fraction: 0.0, ..options() };
     world.backup(&source, never);
     let run = world.begin();
-    let foundation = Foundation { base: run.history().newest_backup(), adopted: Vec::new() };
+    let foundation = Foundation { base: run.history().newest_backup(), ..Foundation::default() };
     let writer = BackupWriter::new(&run, &foundation, options()).unwrap();
     give_all(&writer, &source, 1).unwrap();
     assert!(writer.meters().rewritten.bytes() > 0);

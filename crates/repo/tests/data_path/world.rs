@@ -198,8 +198,12 @@ impl World {
             base: foundation.base.map(|run| run.0),
             more: serde_json::Map::new(),
         };
-        let ending = Ending::Backup { head: head.encode()?, refs: data.refs, parts: data.parts };
-        run.finish(ending)?;
+        let head = head.encode()?;
+        let ending = Ending::Backup { head: head.clone(), refs: data.refs, parts: data.parts };
+        let outcome = run.finish(ending)?;
+        if let Some(local) = &foundation.local {
+            local.commit(&outcome, &head)?;
+        }
         Ok((run.no(), data.totals))
     }
 

@@ -40,7 +40,7 @@ use crate::{
     points::point,
     server::{
         BackupStages, ConnectOptions, Purpose, ServerFacts, Session,
-        status::{self, MariaDbLsns},
+        status::{self, MariaDbLsns, Uptime},
     },
 };
 
@@ -109,6 +109,8 @@ struct Capture<'a> {
     layout: Layout,
     copier: Copier<'a>,
     follower: &'a Follower,
+    /// When the capture began.
+    begun: Uptime,
     /// The Aria control file as it was before any Aria table was copied.
     aria_control: Option<(Entry, Vec<u8>)>,
     /// Where the redo is encrypted: what its notes about files are judged with.
@@ -124,6 +126,7 @@ impl Source for MariaDbSource {
         listener.event(Event::Phase { name: "start" });
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
+        let begun = self.questions.ask(Uptime::read)?;
         let before = self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
         let log = self.options.redo_dir.join("ib_logfile0");
         let durable = self.durable_lsn()?;
@@ -156,6 +159,7 @@ impl Source for MariaDbSource {
                 parallel: self.options.parallel,
             },
             follower: &follower,
+            begun,
             aria_control: None,
             baseline: None,
             stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },

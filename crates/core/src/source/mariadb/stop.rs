@@ -13,7 +13,7 @@ use crate::{
     points::point,
     server::{
         Attempt, BackupStages, ConnectOptions, ExportLock, LockRecord, Session, SqlError, Stage,
-        status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel},
+        status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel, Uptime},
     },
     source::{
         CaptureOptions, Role,
@@ -100,6 +100,11 @@ impl Capture<'_> {
             });
             stages = BackupStages::open(connect, limits)?;
             start(&mut stages, self.options)?;
+            // As long as this session lasts the server is not started anew; before it, it may have been.
+            if self.begun.was_restarted(&stages.session().with(Uptime::read)?) {
+                return Err(Error::new(ErrorKind::Server, "the server was restarted during the backup")
+                    .hinted("run the backup again"));
+            }
             // Between two stages the server may purge Aria logs: what relied on them is copied anew.
             let layout = &self.layout;
             let Copier { context, inventory, .. } = &mut self.copier;

@@ -72,8 +72,8 @@ fn choose(points: &[String], many: bool) -> Vec<Passing> {
         let passings = &all[name];
         let wanted = if many { 8 } else { 2 };
         // Of the first half: how often a point is passed differs from run to run.
-        let step = (passings.len() / 2 / wanted).max(2);
-        chosen.extend(passings.iter().step_by(step).take(wanted).cloned());
+        let half = &passings[..passings.len().div_ceil(2)];
+        chosen.extend(half.iter().step_by(half.len().div_ceil(wanted)).cloned());
     }
     chosen
 }

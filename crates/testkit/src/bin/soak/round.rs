@@ -145,7 +145,8 @@ fn definitions_blocked_ms(stage: &Stage, id: &str) -> Result<u64> {
         ["BACKUP STAGE BLOCK_DDL", "BACKUP STAGE BLOCK_COMMIT", "LOCK INSTANCE FOR BACKUP"];
     let told = stage.holdfast.command(format!("report {id} --json")).start()?.wait()?;
     let report: Value = serde_json::from_str(told.output.lines().last().unwrap_or_default())?;
-    let locks = report["report"]["locks"].as_array().with_context(|| format!("no locks in {report}"))?;
+    let locks =
+        report["data"]["report"]["locks"].as_array().with_context(|| format!("no locks in {report}"))?;
     let blocking =
         locks.iter().filter(|lock| BLOCKING.iter().any(|statement| lock["statement"] == *statement));
     let held = blocking.map(|lock| lock["held_ms"].as_f64().map(|ms| ms.ceil() as u64));

@@ -1,0 +1,260 @@
+//! `stats`: what takes the space.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{Result, physical::read_head};
+use holdfast_formats::table_name::TableFile;
+use holdfast_repo::{
+    Act, Repo, RunNo,
+    history::History,
+    item::FileRole,
+    manifest::Totals,
+    reader::Backup,
+    space::{BackupSpace, Space},
+};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Context, list, repository, select};
+use crate::{
+    args::{inspect::StatsArgs, units::ByteSize},
+    exit::Exit,
+    output::{
+        Render,
+        text::{self, numbers, words},
+    },
+};
+
+/// One backup.
+#[derive(Serialize)]
+struct BackupStats {
+    id: String,
+    finished_at: Timestamp,
+    /// Of its files.
+    size_bytes: u64,
+    /// Plain bytes that its run stored.
+    new_bytes: u64,
+    /// What they became.
+    stored_bytes: u64,
+    /// Stored bytes of all it needs, about.
+    needed_bytes: u64,
+    /// Of what no other backup needs, about.
+    own_bytes: u64,
+}
+
+/// One table, or what is none.
+#[derive(Serialize)]
+struct TableStats {
+    name: String,
+    files: u64,
+    size_bytes: u64,
+}
+
+/// How a source grows.
+#[derive(Serialize)]
+struct Growth {
+    /// Between the first and the last backup that stand.
+    days: f64,
+    /// By which the files became larger; negative where they shrank.
+    size_bytes: i64,
+    /// That all backups but the first have stored.
+    stored_bytes: u64,
+}
+
+/// The backups of one kind of one source.
+#[derive(Serialize)]
+struct LogStats {
+    source: String,
+    kind: String,
+    packs: u64,
+    pack_bytes: u64,
+    /// Of packs that no backup needs: prune frees them.
+    unneeded_bytes: u64,
+    /// Plain bytes for each stored one, over all runs whose backups stand.
+    ratio: Option<f64>,
+    growth: Option<Growth>,
+    backups: Vec<BackupStats>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tables: Vec<TableStats>,
+}
+
+#[derive(Serialize)]
+struct Stats {
+    repository: String,
+    sources: Vec<LogStats>,
+}
+
+pub(super) fn run(args: &StatsArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = Arc::new(repository::open_for(context, Act::Read, "to tell what takes the space")?);
+    let mut sources = Vec::new();
+    for log in repo.logs()? {
+        context.cancel.check()?;
+        if args.name.as_ref().is_none_or(|name| *name == log.source) {
+            let history = select::salvaged(context, &repo, &log, &mut |_, _| {})?;
+            sources.push(of_log(&repo, &history, args.tables, context)?);
+        }
+    }
+    context.output.result(Exit::Done, &Stats { repository: repo.store().location(), sources });
+    Ok(Exit::Done)
+}
+
+fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<'_>) -> Result<LogStats> {
+    let space = Space::of(repo, history, &context.cancel.interrupt())?;
+    let mut totals = Vec::new();
+    let mut backups = Vec::new();
+    for BackupSpace { run, needed_bytes, own_bytes } in space.backups {
+        context.cancel.check()?;
+        let head = read_head(repo, history, run)?;
+        totals.push((head.finished_at, head.totals));
+        backups.push(BackupStats {
+            id: list::id(history.log(), run),
+            finished_at: head.finished_at,
+            size_bytes: head.totals.bytes,
+            new_bytes: plain_bytes(&head.totals),
+            stored_bytes: head.totals.bytes_stored,
+            needed_bytes,
+            own_bytes,
+        });
+    }
+    let tables = match history.newest_backup().filter(|_| tables > 0) {
+        Some(newest) => largest_tables(repo, history, newest, tables)?,
+        None => Vec::new(),
+    };
+    let log = history.log();
+    Ok(LogStats {
+        source: log.source.to_string(),
+        kind: log.kind.to_string(),
+        packs: space.packs,
+        pack_bytes: space.pack_bytes,
+        unneeded_bytes: space.unneeded_bytes,
+        ratio: ratio(&totals),
+        growth: growth(&totals),
+        backups,
+        tables,
+    })
+}
+
+/// Of the pages that a run stored.
+fn plain_bytes(totals: &Totals) -> u64 {
+    totals.bytes_new.saturating_add(totals.bytes_rewritten)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for reading only")]
+fn ratio(totals: &[(Timestamp, Totals)]) -> Option<f64> {
+    let plain: u64 = totals.iter().map(|(_, totals)| plain_bytes(totals)).sum();
+    let stored: u64 = totals.iter().map(|(_, totals)| totals.bytes_stored).sum();
+    (stored > 0).then(|| plain as f64 / stored as f64)
+}
+
+fn growth(totals: &[(Timestamp, Totals)]) -> Option<Growth> {
+    let [(first_at, first), later @ ..] = totals else { return None };
+    let (last_at, last) = later.last()?;
+    Some(Growth {
+        days: list::duration(*first_at, *last_at).as_secs_f64() / 86_400.0,
+        size_bytes: last.bytes.cast_signed().saturating_sub(first.bytes.cast_signed()),
+        stored_bytes: later.iter().map(|(_, totals)| totals.bytes_stored).sum(),
+    })
+}
+
+/// Partitions and all files of a table together.
+fn largest_tables(repo: &Arc<Repo>, history: &History, run: RunNo, count: usize) -> Result<Vec<TableStats>> {
+    let mut tables: BTreeMap<String, TableStats> = BTreeMap::new();
+    for item in Backup::open(repo, history, run)?.items() {
+        let item = item?;
+        let path = String::from_utf8_lossy(item.path.as_bytes());
+        let of_table = matches!(item.role, FileRole::Tablespace | FileRole::AriaTable | FileRole::TableFile);
+        let table = TableFile::from_path(&path).filter(|_| of_table);
+        let name =
+            table.map_or_else(|| path.to_string(), |table| format!("{}.{}", table.database, table.table));
+        let stats = tables.entry(name).or_insert_with_key(|name| TableStats {
+            name: name.clone(),
+            files: 0,
+            size_bytes: 0,
+        });
+        stats.files += 1;
+        stats.size_bytes = stats.size_bytes.saturating_add(item.size_bytes);
+    }
+    let mut tables: Vec<_> = tables.into_values().collect();
+    tables.sort_by_key(|table| std::cmp::Reverse(table.size_bytes));
+    tables.truncate(count);
+    Ok(tables)
+}
+
+impl Render for Stats {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        if self.sources.is_empty() {
+            return writeln!(out, "no backups");
+        }
+        for (number, source) in self.sources.iter().enumerate() {
+            if number > 0 {
+                writeln!(out)?;
+            }
+            source.render(out)?;
+        }
+        if let [_, _, ..] = self.sources.as_slice() {
+            let bytes = self.sources.iter().map(|source| source.pack_bytes).sum();
+            writeln!(out, "\n{} stored in all", ByteSize(bytes))?;
+        }
+        Ok(())
+    }
+}
+
+impl LogStats {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let backups = text::count(self.backups.len() as u64, "backup");
+        let packs = text::count(self.packs, "pack");
+        writeln!(out, "{}/{}: {backups}, {} in {packs}", self.source, self.kind, ByteSize(self.pack_bytes))?;
+        if self.unneeded_bytes > 0 {
+            writeln!(out, "  no backup needs {} of it: prune frees that", ByteSize(self.unneeded_bytes))?;
+        }
+        if let Some(ratio) = self.ratio {
+            writeln!(out, "  {ratio:.1} bytes of pages for each that is stored")?;
+        }
+        if let Some(growth) = &self.growth {
+            let sign = if growth.size_bytes < 0 { "-" } else { "+" };
+            let size = ByteSize(growth.size_bytes.unsigned_abs());
+            let stored = ByteSize(growth.stored_bytes);
+            writeln!(out, "  in {:.1} days: files {sign}{size}, {stored} stored", growth.days)?;
+        }
+        let columns = [
+            words("ID"),
+            words("TIME (UTC)"),
+            numbers("SIZE"),
+            numbers("NEW"),
+            numbers("STORED"),
+            numbers("NEEDS"),
+            numbers("FREES"),
+        ];
+        let bytes = |bytes| ByteSize(bytes).to_string();
+        let rows: Vec<_> = self
+            .backups
+            .iter()
+            .map(|backup| {
+                [
+                    backup.id.clone(),
+                    text::instant(backup.finished_at),
+                    bytes(backup.size_bytes),
+                    bytes(backup.new_bytes),
+                    bytes(backup.stored_bytes),
+                    bytes(backup.needed_bytes),
+                    bytes(backup.own_bytes),
+                ]
+            })
+            .collect();
+        text::table(out, &columns, &rows)?;
+        if !self.tables.is_empty() {
+            writeln!(out)?;
+            let rows: Vec<_> = self
+                .tables
+                .iter()
+                .map(|table| [table.name.clone(), table.files.to_string(), bytes(table.size_bytes)])
+                .collect();
+            text::table(out, &[words("TABLE"), numbers("FILES"), numbers("SIZE")], &rows)?;
+        }
+        Ok(())
+    }
+}

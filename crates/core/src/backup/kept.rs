@@ -1,0 +1,68 @@
+//! What a key that cannot read backups builds on: the page maps that it has kept of its last one.
+
+use std::sync::Arc;
+
+use holdfast_repo::{
+    LogName, Repo, RunNo, history::History, local_maps::LocalMaps, manifest::Head, run::Run,
+    writer::Foundation,
+};
+
+use super::BackupOptions;
+use crate::{
+    error::{Context, ErrorKind, Result},
+    event::{Event, Listener},
+    physical::read_head,
+};
+
+/// The page maps that were kept, for a key that needs them.
+pub(super) fn open(repo: &Repo, log: &LogName, options: &BackupOptions) -> Result<Option<Arc<LocalMaps>>> {
+    match &options.cache_dir {
+        Some(directory) if !repo.can_read() => Ok(Some(Arc::new(LocalMaps::open(directory, repo, log)?))),
+        _ => Ok(None),
+    }
+}
+
+/// What the backup of `run` builds on.
+pub(super) fn foundation(
+    run: &Run,
+    local: Option<&Arc<LocalMaps>>,
+    options: &BackupOptions,
+    listener: &dyn Listener,
+) -> Foundation {
+    let history = run.history();
+    if run.repo().can_read() {
+        return if options.full { Foundation::none(history) } else { Foundation::newest(history) };
+    }
+    let remembered = local.map(|local| Foundation::remembered(history, Arc::clone(local)));
+    let foundation = remembered.unwrap_or_default();
+    if options.full {
+        return Foundation { base: None, ..foundation };
+    }
+    if let (None, Some(newest)) = (foundation.base, history.newest_backup()) {
+        let place = match local {
+            Some(local) => {
+                format!("{} has no page maps of a backup that stands", local.directory().display())
+            }
+            None => "no directory is known where page maps could be kept (--cache-dir)".to_owned(),
+        };
+        let text = format!("this key cannot read backup {newest}, and {place}: everything is stored anew");
+        listener.event(Event::Warning { text });
+    }
+    foundation
+}
+
+/// The head of a backup, read or remembered; `None` where the key can do neither.
+pub(super) fn head(
+    repo: &Repo,
+    history: &History,
+    run: RunNo,
+    options: &BackupOptions,
+) -> Result<Option<Head>> {
+    if repo.can_read() {
+        return read_head(repo, history, run).map(Some);
+    }
+    let Some(local) = open(repo, history.log(), options)? else { return Ok(None) };
+    let Some(run) = local.backup(history) else { return Ok(None) };
+    let head = local.head(history, run).map(Head::decode).transpose();
+    head.context_kind(ErrorKind::Damaged, format_args!("understand what was kept of backup {run}"))
+}

@@ -1,0 +1,124 @@
+//! A host with a writer's key: it backs its server up and reads no backup, and what it keeps need not be believed.
+
+use std::{fs, sync::Mutex};
+
+use holdfast_core::{ErrorKind, Event, Listener};
+use holdfast_repo::{
+    Role,
+    keys::{
+        NewSlot,
+        manage::{NewKey, add},
+    },
+};
+
+use super::*;
+
+#[derive(Default)]
+struct Warnings(Mutex<String>);
+
+impl Listener for Warnings {
+    fn event(&self, event: Event) {
+        if let Event::Warning { text } = &event {
+            self.0.lock().unwrap().push_str(text);
+        }
+        Told.event(event);
+    }
+}
+
+/// A host that knows nothing but its own password, and a directory that it keeps page maps in.
+struct Host<'a> {
+    stage: &'a Stage,
+    password: Password,
+    cache: PathBuf,
+}
+
+impl<'a> Host<'a> {
+    fn new(stage: &'a Stage) -> Self {
+        let password = Password::new("of the host".to_owned()).unwrap();
+        let new = NewKey { role: Role::Writer, sources: vec![log().source], label: "host".to_owned() };
+        let slot = NewSlot::Password { password: &password, kdf: KdfParams::MINIMUM };
+        add(&stage.repo, &new, slot).unwrap();
+        Self { stage, password, cache: stage.dir.path().join("cache") }
+    }
+
+    fn repo(&self) -> Arc<Repo> {
+        let store = Arc::new(FsStore::open(self.stage.dir.path().join("repo")).unwrap());
+        Arc::new(Repo::open(store, Some(&self.password)).unwrap())
+    }
+
+    /// A backup, and what was warned of.
+    fn back_up(&self) -> (BackupReport, String) {
+        let options = BackupOptions { cache_dir: Some(self.cache.clone()), ..self.stage.options() };
+        let warnings = Warnings::default();
+        let report = backup::run(&self.repo(), &options, &warnings, &Cancel::default()).unwrap();
+        (report, warnings.0.into_inner().unwrap())
+    }
+
+    /// All that is kept.
+    fn kept(&self) -> Vec<PathBuf> {
+        let files = |dir: &Path| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut open: Vec<PathBuf> = files(&self.cache);
+        let mut found = Vec::new();
+        while let Some(path) = open.pop() {
+            if path.is_dir() { open.extend(files(&path) as Vec<_>) } else { found.push(path) }
+        }
+        found
+    }
+}
+
+fn a_writers_host_is_backed_up(kind: ServerKind) {
+    let stage = Stage::new(kind, 8);
+    let host = Host::new(&stage);
+    let load = WriteLoad::start(&stage.source, 2, 5).unwrap();
+    sleep(Duration::from_secs(1));
+    let (full, _) = host.back_up();
+    sleep(Duration::from_secs(1));
+    let (second, warned) = host.back_up();
+    assert_eq!((second.base, warned.as_str()), (Some(full.backup), ""));
+    assert!(second.totals.bytes_reused > second.totals.bytes_new, "{:?}", second.totals);
+
+    let refused = restore::run(
+        &host.repo(),
+        &log(),
+        RunNo(second.backup),
+        &stage.restore_options(second.backup),
+        &Told,
+        &Cancel::default(),
+    );
+    let error = refused.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Key, "{error}");
+    assert!(error.to_string().contains("this key is a writer's"), "{error}");
+
+    // Somebody turns a bit round in all maps, and exchanges them: the pages are stored anew.
+    let maps: Vec<_> = host.kept().into_iter().filter(|path| !path.ends_with("head")).collect();
+    for (path, other) in maps.iter().zip(maps.iter().skip(1)) {
+        let mut bytes = fs::read(other).unwrap();
+        bytes[0] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+    let (third, warned) = host.back_up();
+    assert!(warned.contains("page maps that were kept of the last backup are lost or damaged"), "{warned}");
+    assert!(third.totals.bytes_reused < second.totals.bytes_reused / 2, "{:?}", third.totals);
+    let (fourth, _) = host.back_up();
+    assert_eq!(fourth.base, Some(third.backup));
+    assert!(fourth.totals.bytes_reused > fourth.totals.bytes_new, "{:?}", fourth.totals);
+
+    fs::remove_dir_all(&host.cache).unwrap();
+    let (fifth, warned) = host.back_up();
+    assert_eq!((fifth.base, fifth.totals.bytes_reused), (None, 0));
+    assert!(warned.contains("everything is stored anew"), "{warned}");
+    assert!(load.stop().unwrap().committed > 10, "there was no load to speak of");
+    for backup in [&second, &fourth, &fifth] {
+        stage.prove(backup);
+    }
+}
+
+#[test]
+fn mariadb_is_backed_up_by_a_host_that_reads_nothing() {
+    a_writers_host_is_backed_up(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_is_backed_up_by_a_host_that_reads_nothing() {
+    a_writers_host_is_backed_up(ServerKind::MySql97);
+}

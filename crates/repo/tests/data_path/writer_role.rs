@@ -1,0 +1,256 @@
+//! A writer builds on backups that it cannot read, by what it has kept of them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use holdfast_pipe::Suite;
+use holdfast_repo::{
+    Kind, LogName, Password, Repo, Role, RunNo,
+    check::{CheckOptions, check},
+    expire::{ExpireRequest, expire},
+    keys::{
+        KdfParams, NewSlot,
+        manage::{NewKey, add},
+    },
+    local_maps::LocalMaps,
+    manifest::Totals,
+    prune::{PruneOptions, prune},
+    run::RunOptions,
+    store::mem::MemStore,
+    writer::{ChunkRewriter, Foundation, WriteError},
+};
+
+use crate::world::*;
+
+/// A repository as its operator and as a writer sees it.
+struct Roles {
+    operator: World,
+    writer: World,
+    cache: tempfile::TempDir,
+}
+
+fn as_writer(store: &MemStore, operator: &Repo, text: &str) -> Arc<Repo> {
+    let password = Password::new(text.to_owned()).unwrap();
+    let new = NewKey { role: Role::Writer, sources: Vec::new(), label: String::new() };
+    add(operator, &new, NewSlot::Password { password: &password, kdf: KdfParams::MINIMUM }).unwrap();
+    opened(store, text)
+}
+
+fn opened(store: &MemStore, text: &str) -> Arc<Repo> {
+    let password = Password::new(text.to_owned()).unwrap();
+    Arc::new(Repo::open(Arc::new(store.clone()), Some(&password)).unwrap())
+}
+
+impl Roles {
+    fn new() -> Self {
+        let operator = World::new(Suite::X25519Aes256Gcm);
+        let repo = as_writer(&operator.store, &operator.repo, "writer");
+        let (store, log) = (operator.store.clone(), operator.log.clone());
+        let writer = World { store, repo, log, suite: operator.suite };
+        Self { operator, writer, cache: tempfile::tempdir().unwrap() }
+    }
+
+    fn local(&self) -> Arc<LocalMaps> {
+        Arc::new(LocalMaps::open(self.cache.path(), &self.writer.repo, &self.writer.log).unwrap())
+    }
+
+    /// A backup by the writer, which the operator finds to be `source`.
+    fn back_up(&self, source: &Source) -> (RunNo, Totals) {
+        let (run, totals) = self.back_up_with(|writer| give_all(writer, source, 2));
+        self.operator.assert_is(run, source);
+        (run, totals)
+    }
+
+    fn back_up_with(
+        &self,
+        give: impl FnOnce(&holdfast_repo::writer::BackupWriter) -> Result<(), WriteError>,
+    ) -> (RunNo, Totals) {
+        let local = self.local();
+        let foundation = |history: &_| Foundation::remembered(history, local);
+        // Another process, which knows no secret of the one before.
+        let (repo, store) = (opened(&self.writer.store, "writer"), self.writer.store.clone());
+        let process = World { repo, store, log: self.writer.log.clone(), suite: self.writer.suite };
+        process.try_backup_on(foundation, small_packs(), give).unwrap()
+    }
+
+    fn drop_backups(&self, runs: Vec<RunNo>) {
+        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+        expire(&self.operator.repo, &self.operator.log, &ExpireRequest::Exactly(runs), &options).unwrap();
+    }
+
+    fn assert_whole(&self) {
+        let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
+        let report = check(&self.operator.repo, &self.operator.log, options).unwrap();
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let directory = self.local().directory().to_owned();
+        let mut files = vec![directory.join("head")];
+        files.extend(fs::read_dir(directory.join("maps")).unwrap().map(|entry| entry.unwrap().path()));
+        files
+    }
+}
+
+fn source(random: &mut Random) -> Source {
+    let mut source = Source::new();
+    source.insert("big".into(), SourceFile::random(random, 1024, 9_000 * 1024));
+    source.insert("middle".into(), SourceFile::random(random, 16_384, 100 * 16_384));
+    source.insert("small".into(), SourceFile::random(random, 16_384, 30_000));
+    source
+}
+
+fn change(source: &mut Source, random: &mut Random) {
+    for page in [5, 700, 4_500, 8_999] {
+        source.get_mut("big").unwrap().change(random, page);
+    }
+    source.get_mut("small").unwrap().change(random, 1);
+}
+
+#[test]
+fn a_writer_stores_what_has_changed_of_what_it_cannot_read() {
+    let mut random = Random::new(11);
+    let roles = Roles::new();
+    let mut source = source(&mut random);
+    let (first, totals) = roles.back_up(&source);
+    assert_eq!(totals.bytes_reused, 0);
+    assert!(roles.writer.open(first).is_err());
+    for _ in 0..3 {
+        change(&mut source, &mut random);
+        let (_, totals) = roles.back_up(&source);
+        assert_eq!(totals.bytes_new, 4 * 1024 + 16_384);
+        assert_eq!(totals.bytes_rewritten, 0);
+    }
+    let (_, totals) = roles.back_up(&source);
+    assert_eq!(totals.bytes_new, 0);
+    // No more is kept than is needed: leaves of 17 units, and the tables of items and roots.
+    assert!(roles.files().len() < 12, "{:?}", roles.files());
+
+    // Pages that come again after their leaf was closed, and a file that is dropped: what was stored is looked up.
+    let (big, middle) = (source["big"].clone(), source["middle"].clone());
+    change(&mut source, &mut random);
+    source.remove("middle");
+    let (run, _) = roles.back_up_with(|writer| {
+        let dropped = give_file(writer, "middle", &middle)?;
+        writer.drop_file(dropped)?;
+        give_file(writer, "small", &source["small"])?;
+        let id = writer.begin_file(spec("big", &big))?;
+        for file in [&big, &source["big"]] {
+            for first in (0..file.pages()).step_by(512) {
+                give_pages(writer, id, file, first..(first + 512).min(file.pages()))?;
+            }
+        }
+        writer.end_file(id, big.bytes.len() as u64)
+    });
+    roles.operator.assert_is(run, &source);
+    roles.assert_whole();
+}
+
+/// What somebody does to what a writer has kept.
+type Sabotage = fn(&Roles, &Path);
+
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn what_was_kept_is_lost_damaged_or_anothers_and_no_page_is_wrong() {
+    let cases: [(&str, Sabotage); 9] = [
+        ("wiped", |roles, _| fs::remove_dir_all(roles.cache.path()).unwrap()),
+        ("no head", |_, directory| fs::remove_file(directory.join("head")).unwrap()),
+        ("a damaged head", |_, directory| flip(&directory.join("head"))),
+        ("a head that is cut off", |_, directory| fs::write(directory.join("head"), b"HFMAPS1\n").unwrap()),
+        ("damaged maps", |roles, _| roles.files().iter().skip(1).for_each(|path| flip(path))),
+        ("no maps", |_, directory| fs::remove_dir_all(directory.join("maps")).unwrap()),
+        ("maps in each other's place", |roles, _| {
+            let mut files = roles.files().split_off(1);
+            let contents: Vec<_> = files.iter().map(|path| fs::read(path).unwrap()).collect();
+            files.rotate_left(1);
+            files.iter().zip(contents).for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+        }),
+        ("another key's", |roles, directory| {
+            let other = as_writer(&roles.operator.store, &roles.operator.repo, "other");
+            let world = World { repo: other, log: roles.writer.log.clone(), ..World::new(Suite::None) };
+            let cache = tempfile::tempdir().unwrap();
+            let others = Roles { operator: World::new(Suite::None), writer: world, cache };
+            let local = others.local();
+            let foundation = |history: &_| Foundation::remembered(history, Arc::clone(&local));
+            let nothing = Source::new();
+            let give = |writer: &_| give_all(writer, &nothing, 1);
+            others.writer.try_backup_on(foundation, small_packs(), give).unwrap();
+            fs::copy(others.local().directory().join("head"), directory.join("head")).unwrap();
+        }),
+        ("another source's", |roles, directory| {
+            let log = LogName { source: "db2".parse().unwrap(), kind: Kind::Physical };
+            let (repo, store) = (Arc::clone(&roles.writer.repo), roles.operator.store.clone());
+            let twin = World { repo, log, store, suite: roles.operator.suite };
+            let local = Arc::new(LocalMaps::open(roles.cache.path(), &twin.repo, &twin.log).unwrap());
+            let foundation = |history: &_| Foundation::remembered(history, Arc::clone(&local));
+            let data = source(&mut Random::new(23));
+            twin.try_backup_on(foundation, small_packs(), |writer| give_all(writer, &data, 1)).unwrap();
+            fs::remove_dir_all(directory).unwrap();
+            fs::rename(local.directory(), directory).unwrap();
+        }),
+    ];
+    for (what, sabotage) in cases {
+        let mut random = Random::new(17);
+        let roles = Roles::new();
+        let mut source = source(&mut random);
+        roles.back_up(&source);
+        sabotage(&roles, roles.local().directory());
+        change(&mut source, &mut random);
+        let (_, totals) = roles.back_up(&source);
+        // Lost maps of some files may leave those of others.
+        let (all, is_some) = (totals.bytes_new + totals.bytes_reused, what.contains("maps"));
+        assert!(totals.bytes_reused == 0 || is_some && totals.bytes_new * 2 > all, "{what}: {totals:?}");
+        // It is made good with that.
+        let (_, totals) = roles.back_up(&source);
+        assert_eq!(totals.bytes_new, 0, "{what}");
+        roles.assert_whole();
+    }
+}
+
+#[test]
+fn a_writer_does_not_build_on_what_was_dropped_or_moved() {
+    let mut random = Random::new(19);
+    let roles = Roles::new();
+    let mut source = source(&mut random);
+    let (first, _) = roles.back_up(&source);
+    let kept = fs::read(roles.local().directory().join("head")).unwrap();
+    for page in 0..8_000 {
+        source.get_mut("big").unwrap().change(&mut random, page);
+    }
+    let (second, _) = roles.back_up(&source);
+    roles.drop_backups(vec![first]);
+    let newest = fs::read(roles.local().directory().join("head")).unwrap();
+    // The head of a backup that has been dropped since is put back.
+    fs::write(roles.local().directory().join("head"), kept).unwrap();
+    assert_eq!(roles.local().backup(&roles.writer.history()), None);
+    fs::write(roles.local().directory().join("head"), newest).unwrap();
+    assert_eq!(roles.local().backup(&roles.writer.history()), Some(second));
+
+    // An operator writes anew what is left of mostly dead packs: where that went a writer cannot see.
+    let options = PruneOptions { grace: std::time::Duration::ZERO, ..PruneOptions::default() };
+    let run_options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    let World { repo, log, .. } = &roles.operator;
+    let mut rewriter = ChunkRewriter::open(repo, &roles.operator.history(), small_packs()).unwrap();
+    let pruned = prune(repo, log, &options, Some(&mut rewriter), &run_options).unwrap();
+    assert!(!pruned.declared.rewrite.is_empty());
+    let (_, totals) = roles.back_up(&source);
+    assert!(totals.bytes_new > 0 && totals.bytes_reused > totals.bytes_new, "{totals:?}");
+    prune(repo, log, &options, None, &run_options).unwrap();
+    prune(repo, log, &options, None, &run_options).unwrap();
+    let (run, totals) = roles.back_up(&source);
+    assert_eq!(totals.bytes_new, 0);
+    roles.drop_backups(vec![second]);
+    prune(repo, log, &options, None, &run_options).unwrap();
+    prune(repo, log, &options, None, &run_options).unwrap();
+    roles.operator.assert_is(run, &source);
+    roles.assert_whole();
+}
