@@ -203,6 +203,27 @@ fn backed_up_and_restored(kind: ServerKind) {
     let delta = scene.restore("latest", &target, &["--delta", "--yes"]).expect_code(0);
     assert!(delta.out.ends_with("completed OK\n"), "{delta:#?}");
     assert_eq!(scene.rows_in(&target), after);
+    by_a_writer(&scene);
+}
+
+/// With a key that reads nothing, the second backup builds on what the first has left in the user's cache directory.
+fn by_a_writer(scene: &Scene) {
+    let mut add = scene.program.command(&["key", "add", "--role", "writer", "--source", "db1"]);
+    run(add.env("HOLDFAST_NEW_PASSWORD", "of the host")).expect_code(0);
+    let mut new_bytes = Vec::new();
+    for is_first in [true, false] {
+        let mut backup = scene.backup_as_account(&[]);
+        let taken = run(backup.env("HOLDFAST_PASSWORD", "of the host")).expect_code(0);
+        assert!(taken.out.ends_with("completed OK\n"), "{taken:#?}");
+        assert_eq!(taken.err.contains("everything is stored anew"), is_first, "{taken:#?}");
+        let list = scene.list();
+        new_bytes.push(list["data"]["backups"].as_array().unwrap().last().unwrap()["new_bytes"].as_u64());
+    }
+    assert!(new_bytes[1] < new_bytes[0], "{new_bytes:?}");
+    assert!(scene.program.path(".cache/holdfast").is_dir());
+    let target = scene.program.path("of-the-writer");
+    scene.restore("latest", &target, &[]).expect_code(0);
+    assert_eq!(scene.rows_in(&target), rows(&scene.server));
 }
 
 /// Servers that cannot be reached or refuse are exit code 4; where a privilege is missing, the hint is the statement.
