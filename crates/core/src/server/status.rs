@@ -94,27 +94,30 @@ pub fn alter_instance_count(session: &mut Session) -> Result<u64, SqlError> {
     Status::read(session, "Com_alter_instance")?.number("Com_alter_instance")
 }
 
-/// How long a server had been running when it was asked.
+/// What tells one start of a server from another.
 #[derive(Clone, Copy, Debug)]
-pub struct Uptime {
-    told: Duration,
+pub struct ServerStart {
+    uptime: Duration,
     at: Instant,
+    /// The session that asked.
+    connection_id: u64,
 }
 
-impl Uptime {
+impl ServerStart {
     /// The server tells whole seconds, and its clock may be set meanwhile, by a little.
     const TOLERANCE: Duration = Duration::from_secs(2);
 
     /// Asks the server. Needs no privilege.
-    pub fn read(session: &mut Session) -> Result<Uptime, SqlError> {
-        let told = Status::read(session, "Uptime")?.number("Uptime").map(Duration::from_secs)?;
-        Ok(Uptime { told, at: Instant::now() })
+    pub fn read(session: &mut Session) -> Result<ServerStart, SqlError> {
+        let uptime = Status::read(session, "Uptime")?.number("Uptime").map(Duration::from_secs)?;
+        Ok(ServerStart { uptime, at: Instant::now(), connection_id: session.connection_id() })
     }
 
-    /// Whether the server was started anew before it told `later`.
+    /// Whether the server was started anew before it was asked `later`. Sessions are numbered from each start on.
     #[must_use]
-    pub fn was_restarted(&self, later: &Uptime) -> bool {
-        later.told + Self::TOLERANCE < self.told + later.at.saturating_duration_since(self.at)
+    pub fn is_before(&self, later: &ServerStart) -> bool {
+        later.connection_id < self.connection_id
+            || later.uptime + Self::TOLERANCE < self.uptime + later.at.saturating_duration_since(self.at)
     }
 }
 
@@ -538,17 +541,18 @@ mod tests {
         r#"{"InnoDB": {"LSN": 3531523905, "LSN_checkpoint": 1413101042}, "Other": {"x": 1}}"#;
 
     #[test]
-    fn a_restart_shows_in_the_uptime() {
-        let at = Instant::now();
-        let up = |told_s, later_s| Uptime {
-            told: Duration::from_secs(told_s),
-            at: at + Duration::from_secs(later_s),
+    fn a_restart_shows() {
+        let now = Instant::now();
+        let asked = |connection_id, uptime_s, later_s| ServerStart {
+            uptime: Duration::from_secs(uptime_s),
+            at: now + Duration::from_secs(later_s),
+            connection_id,
         };
-        let begun = up(100, 0);
-        assert!(!begun.was_restarted(&up(160, 60)));
-        assert!(!begun.was_restarted(&up(158, 60)), "clocks differ");
-        assert!(begun.was_restarted(&up(3, 60)));
-        assert!(up(1, 0).was_restarted(&up(1, 5)));
+        let begun = asked(7, 100, 0);
+        assert!(!begun.is_before(&asked(9, 160, 60)));
+        assert!(!begun.is_before(&asked(7, 158, 60)), "clocks differ");
+        assert!(begun.is_before(&asked(9, 3, 60)));
+        assert!(asked(9, 1, 0).is_before(&asked(4, 1, 1)));
     }
 
     /// A look at the logs is read as MySQL writes it, with and without binlog and replication.

@@ -40,7 +40,7 @@ use crate::{
     points::point,
     server::{
         BackupStages, ConnectOptions, Purpose, ServerFacts, Session,
-        status::{self, MariaDbLsns, Uptime},
+        status::{self, MariaDbLsns, ServerStart},
     },
 };
 
@@ -109,8 +109,8 @@ struct Capture<'a> {
     layout: Layout,
     copier: Copier<'a>,
     follower: &'a Follower,
-    /// When the capture began.
-    begun: Uptime,
+    /// The server that the capture began with.
+    begun: ServerStart,
     /// The Aria control file as it was before any Aria table was copied.
     aria_control: Option<(Entry, Vec<u8>)>,
     /// Where the redo is encrypted: what its notes about files are judged with.
@@ -126,7 +126,7 @@ impl Source for MariaDbSource {
         listener.event(Event::Phase { name: "start" });
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
-        let begun = self.questions.ask(Uptime::read)?;
+        let begun = self.questions.ask(ServerStart::read)?;
         let before = self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
         let log = self.options.redo_dir.join("ib_logfile0");
         let durable = self.durable_lsn()?;
@@ -173,6 +173,7 @@ impl Source for MariaDbSource {
             capture.baseline = Some(stop::baseline(&mut stages, &self.options, read)?);
         }
         stop::start(&mut stages, &self.options)?;
+        stop::refuse_another_start(&begun, &mut stages)?;
         point("backup.stage.start");
 
         listener.event(Event::Phase { name: "copy" });

@@ -13,7 +13,7 @@ use crate::{
     points::point,
     server::{
         Attempt, BackupStages, ConnectOptions, ExportLock, LockRecord, Session, SqlError, Stage,
-        status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel, Uptime},
+        status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel, ServerStart},
     },
     source::{
         CaptureOptions, Role,
@@ -40,6 +40,15 @@ pub(super) fn start(stages: &mut BackupStages, options: &CaptureOptions) -> Resu
     }
     Err(Error::new(ErrorKind::Server, "BACKUP STAGE START was not granted in time")
         .hinted("another backup may be running, or LOCK TABLES .. WRITE is held: see SHOW PROCESSLIST"))
+}
+
+/// Fails if the server was started anew since the capture began. While the stages' session lasts, it is not.
+pub(super) fn refuse_another_start(begun: &ServerStart, stages: &mut BackupStages) -> Result<()> {
+    if begun.is_before(&stages.session().with(ServerStart::read)?) {
+        return Err(Error::new(ErrorKind::Server, "the server was restarted during the backup")
+            .hinted("run the backup again"));
+    }
+    Ok(())
 }
 
 /// Blocks definitions for a moment and notes which tables there are. Before the first stage that counts. `read`: asks
@@ -100,11 +109,7 @@ impl Capture<'_> {
             });
             stages = BackupStages::open(connect, limits)?;
             start(&mut stages, self.options)?;
-            // As long as this session lasts the server is not started anew; before it, it may have been.
-            if self.begun.was_restarted(&stages.session().with(Uptime::read)?) {
-                return Err(Error::new(ErrorKind::Server, "the server was restarted during the backup")
-                    .hinted("run the backup again"));
-            }
+            refuse_another_start(&self.begun, &mut stages)?;
             // Between two stages the server may purge Aria logs: what relied on them is copied anew.
             let layout = &self.layout;
             let Copier { context, inventory, .. } = &mut self.copier;
