@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
     sync::Arc,
+    time::Duration,
 };
 
 use holdfast_core::{Result, physical::read_head};
@@ -21,7 +22,10 @@ use serde::Serialize;
 
 use super::{Context, list, repository, select};
 use crate::{
-    args::{inspect::StatsArgs, units::ByteSize},
+    args::{
+        inspect::StatsArgs,
+        units::{ByteSize, Span},
+    },
     exit::Exit,
     output::{
         Render,
@@ -218,7 +222,8 @@ impl LogStats {
             let sign = if growth.size_bytes < 0 { "-" } else { "+" };
             let size = ByteSize(growth.size_bytes.unsigned_abs());
             let stored = ByteSize(growth.stored_bytes);
-            writeln!(out, "  in {:.1} days: files {sign}{size}, {stored} stored", growth.days)?;
+            let time = Span(Duration::from_secs_f64(growth.days * 86_400.0));
+            writeln!(out, "  in {time}: files {sign}{size}, {stored} stored")?;
         }
         let columns = [
             words("ID"),
