@@ -156,6 +156,9 @@ fn output_of(command: &str, place: &str) -> Result<Secret> {
     let doing = || format!("run the password command ({place})");
     let output = Command::new("/bin/sh")
         .args(["-c", command])
+        // Nothing that it needs.
+        .env_remove("HOLDFAST_PASSWORD")
+        .env_remove("HOLDFAST_NEW_PASSWORD")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

@@ -103,6 +103,21 @@ fn a_key_pair_opens_what_its_file_trusts() {
     by_identity(&["key", "remove", first]).expect_code(0);
     by_identity(&["check"]).expect_code(0);
     program.run(&["list"]).expect_code(6);
+
+    // A changed key vouches for itself: the one before it is gone.
+    let second = program.path("second.identity");
+    let made =
+        run(bare(&program.path("")).args(["key", "generate", "--json"]).arg(&second)).expect_code(0).last();
+    let public = made["data"]["public_key"].as_str().unwrap();
+    let changed = by_identity(&["key", "change", "--json", "--public-key", public]).expect_code(0).last();
+    let new_trust = changed["data"]["trust"].as_str().unwrap();
+    assert_ne!(new_trust, trust);
+    let text = std::fs::read_to_string(&second).unwrap();
+    std::fs::write(&second, format!("{text}{new_trust}\n")).unwrap();
+    let mut list = bare(&program.path(""));
+    run(list.args(["list", "--repo"]).arg(program.repository()).arg("--identity").arg(&second))
+        .expect_code(0);
+    by_identity(&["list"]).expect_code(6);
 }
 
 /// Says whose key it is, and whose it takes.

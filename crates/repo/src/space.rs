@@ -37,22 +37,19 @@ pub struct BackupSpace {
     pub own_bytes: u64,
 }
 
-/// Who needs a chunk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Need {
-    #[default]
-    Nobody,
-    /// Those of this group only.
-    One(u32),
-    Several,
-}
+/// Which group of backups needs a chunk. Four bytes, since there are as many as chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+struct Need(u32);
 
 impl Need {
+    const NOBODY: Need = Need(u32::MAX);
+    const SEVERAL: Need = Need(u32::MAX - 1);
+
     fn and(self, group: u32) -> Need {
         match self {
-            Need::Nobody => Need::One(group),
-            Need::One(before) if before == group => self,
-            _ => Need::Several,
+            Need::NOBODY => Need(group),
+            Need(before) if before == group => self,
+            _ => Need::SEVERAL,
         }
     }
 }
@@ -64,10 +61,15 @@ struct NeededPack {
     chunks: Vec<Need>,
 }
 
-impl NeededPack {
-    fn bytes_of(&self, group: u32) -> u64 {
-        self.bytes_each * self.chunks.iter().filter(|need| **need == Need::One(group)).count() as u64
+/// Bytes that only this group needs, by group.
+fn own_bytes(packs: &BTreeMap<PackId, NeededPack>) -> BTreeMap<u32, u64> {
+    let mut own = BTreeMap::new();
+    for pack in packs.values() {
+        for Need(group) in pack.chunks.iter().filter(|need| **need < Need::SEVERAL) {
+            *own.entry(*group).or_default() += pack.bytes_each;
+        }
     }
+    own
 }
 
 /// What groups of backups need; bytes of all chunks for each backup, in order.
@@ -92,7 +94,7 @@ fn needs(
                 pack.bytes_each = pack.bytes_each.max(bytes_each);
                 let at = chunk.ordinal as usize;
                 if pack.chunks.len() <= at {
-                    pack.chunks.resize(at + 1, Need::Nobody);
+                    pack.chunks.resize(at + 1, Need::NOBODY);
                 }
                 pack.chunks[at] = pack.chunks[at].and(group);
                 needed_bytes += bytes_each;
@@ -107,8 +109,9 @@ impl Space {
     /// Looks at one log.
     pub fn of(repo: &Repo, history: &History, interrupt: &Interrupt) -> Result<Space, RepoError> {
         let (needed, mut backups) = needs(repo, history, |number, _| number, interrupt)?;
+        let own = own_bytes(&needed);
         for (number, backup) in (0..).zip(&mut backups) {
-            backup.own_bytes = needed.values().map(|pack| pack.bytes_of(number)).sum();
+            backup.own_bytes = own.get(&number).copied().unwrap_or(0);
         }
         let mut space = Space { backups, ..Space::default() };
         for ((run, part), info) in list_folder(repo, history.log(), Folder::Packs)? {
@@ -135,5 +138,5 @@ pub fn freed_by(
     let dropped: HashSet<RunNo> = dropped.iter().copied().collect();
     let group_of = |_, run| if dropped.contains(&run) { DROPPED } else { KEPT };
     let (needed, _) = needs(repo, history, group_of, interrupt)?;
-    Ok(needed.values().map(|pack| pack.bytes_of(DROPPED)).sum())
+    Ok(own_bytes(&needed).get(&DROPPED).copied().unwrap_or(0))
 }

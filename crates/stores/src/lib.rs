@@ -18,6 +18,9 @@ pub mod sftp;
 
 pub use location::{BadLocation, Location};
 
+/// Variables of the program that open a repository, and that no other program is to be given.
+pub(crate) const OWN_SECRETS: [&str; 2] = ["HOLDFAST_PASSWORD", "HOLDFAST_NEW_PASSWORD"];
+
 /// How stores are reached. Nothing here is read from the environment: whoever opens a store has done that.
 #[derive(Clone, Debug, Default)]
 pub struct StoreOptions {

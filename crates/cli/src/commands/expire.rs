@@ -50,8 +50,8 @@ struct Expired {
     dry_run: bool,
     kept: Vec<Kept>,
     dropped: Vec<Dropped>,
-    /// About what prune will free for it.
-    freed_bytes: u64,
+    /// About what prune would free for it; only of a dry run, and where all that a backup needs can be read.
+    freed_bytes: Option<u64>,
 }
 
 impl Render for Expired {
@@ -67,11 +67,14 @@ impl Render for Expired {
         let rows: Vec<_> = dropped.chain(kept).collect();
         text::table(out, &[words("ID"), words("TIME (UTC)"), words(""), words("RULES")], &rows)?;
         let n = text::count(self.dropped.len() as u64, "backup");
-        let freed = ByteSize(self.freed_bytes);
-        match (self.dry_run, self.dropped.is_empty()) {
-            (_, true) => writeln!(out, "nothing to drop"),
-            (true, _) => writeln!(out, "{n} would be dropped, and about {freed} freed by prune (dry run)"),
-            (false, _) => writeln!(out, "{n} dropped; prune frees about {freed}"),
+        match (self.dry_run, self.dropped.is_empty(), self.freed_bytes) {
+            (_, true, _) => writeln!(out, "nothing to drop"),
+            (true, _, Some(freed)) => {
+                let freed = ByteSize(freed);
+                writeln!(out, "{n} would be dropped, and about {freed} freed by prune (dry run)")
+            }
+            (true, ..) => writeln!(out, "{n} would be dropped (dry run)"),
+            (false, ..) => writeln!(out, "{n} dropped; prune frees the space"),
         }
     }
 }
@@ -79,7 +82,7 @@ impl Render for Expired {
 pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Prune, "dropping backups")?);
     let mut expired =
-        Expired { dry_run: args.dry_run, kept: Vec::new(), dropped: Vec::new(), freed_bytes: 0 };
+        Expired { dry_run: args.dry_run, kept: Vec::new(), dropped: Vec::new(), freed_bytes: None };
     for (log, request) in requests(args, context, &repo)? {
         context.cancel.check()?;
         let history = History::read(&repo, &log)?;
@@ -89,8 +92,12 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
             expire(&repo, &log, &request, &RunOptions::of_this_process())
         };
         let plan = plan.map_err(of_expire)?;
-        // Of the history in which they stand.
-        expired.freed_bytes += freed_by(&repo, &history, &plan.dropped, &context.cancel.interrupt())?;
+        if args.dry_run {
+            match freed_by(&repo, &history, &plan.dropped, &context.cancel.interrupt()) {
+                Ok(bytes) => *expired.freed_bytes.get_or_insert(0) += bytes,
+                Err(error) => context.output.warning(format!("what would be freed is not known: {error}")),
+            }
+        }
         expired.add(&history, plan);
     }
     context.output.result(Exit::Done, &expired);

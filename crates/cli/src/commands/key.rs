@@ -12,7 +12,7 @@ use holdfast_core::{Context as _, ErrorKind, Result};
 use holdfast_repo::{
     Act, Password, Repo,
     keys::{
-        Identity, KdfParams, NewSlot, PublicKey, Rotated,
+        Identity, KdfParams, NewSlot, PublicKey, Rotated, Trusted,
         manage::{self, KeyInfo, NewKey, SlotInfo},
         rotate,
     },
@@ -275,14 +275,16 @@ fn add(args: &AddArgs, context: &Context<'_>) -> Result<Exit> {
     context.watch_signals()?;
     let new = NewKey { role: args.role, sources: args.sources.clone(), label: args.label.clone() };
     let key = manage::add(&repo, &new, behind.slot()).map_err(repository::of_keys)?;
-    let made = Made { key: key.into(), trust: trust(&repo, &behind), replaced: None };
+    let trusted = manage::trusted(&repo);
+    let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced: None };
     context.output.result(Exit::Done, &made);
     Ok(Exit::Done)
 }
 
-fn trust(repo: &Repo, behind: &Behind) -> Option<String> {
+/// The line for the identity's file.
+fn trust(behind: &Behind, trusted: &Trusted) -> Option<String> {
     match behind {
-        Behind::Public(_) => Some(manage::trusted(repo).to_string()),
+        Behind::Public(_) => Some(trusted.to_string()),
         Behind::Password(_) => None,
     }
 }
@@ -291,9 +293,9 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = open_as_operator(context, "changing a key")?;
     let behind = behind(&args.slot)?;
     context.watch_signals()?;
-    let key = manage::change(&repo, behind.slot()).map_err(repository::of_keys)?;
+    let (key, trusted) = manage::change(&repo, behind.slot()).map_err(repository::of_keys)?;
     let replaced = Some(repo.keys().key_id().to_string());
-    let made = Made { key: key.into(), trust: trust(&repo, &behind), replaced };
+    let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced };
     context.output.result(Exit::Done, &made);
     Ok(Exit::Done)
 }

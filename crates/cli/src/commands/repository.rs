@@ -29,7 +29,10 @@ fn existing_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn Store
 
 /// A store for a new repository; its directory is made if need be.
 pub(super) fn new_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn Store>> {
-    create_store(location, &options(context)).map_err(|error| of_opening(error, "make the repository"))
+    let mut options = options(context);
+    // Whether it takes several writers shows only where they can be there at once.
+    options.limits.calls = None;
+    create_store(location, &options).map_err(|error| of_opening(error, "make the repository"))
 }
 
 fn options(context: &Context<'_>) -> StoreOptions {

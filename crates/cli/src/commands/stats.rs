@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use holdfast_core::{Result, physical::read_head};
+use holdfast_core::{ErrorKind, Result, physical::read_head};
 use holdfast_formats::table_name::TableFile;
 use holdfast_repo::{
     Act, Repo, RunNo,
@@ -95,15 +95,24 @@ struct Stats {
 pub(super) fn run(args: &StatsArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Read, "to tell what takes the space")?);
     let mut sources = Vec::new();
+    let mut exit = Exit::Done;
     for log in repo.logs()? {
         context.cancel.check()?;
         if args.name.as_ref().is_none_or(|name| *name == log.source) {
             let history = select::salvaged(context, &repo, &log, &mut |_, _| {})?;
-            sources.push(of_log(&repo, &history, args.tables, context)?);
+            match of_log(&repo, &history, args.tables, context) {
+                Ok(stats) => sources.push(stats),
+                // What is damaged in one hides none of the others.
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    exit = Exit::Finding;
+                    context.output.warning(format!("{log} is left out: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
-    context.output.result(Exit::Done, &Stats { repository: repo.store().location(), sources });
-    Ok(Exit::Done)
+    context.output.result(exit, &Stats { repository: repo.store().location(), sources });
+    Ok(exit)
 }
 
 fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<'_>) -> Result<LogStats> {

@@ -62,7 +62,10 @@ pub(super) fn head(
         return read_head(repo, history, run).map(Some);
     }
     let Some(local) = open(repo, history.log(), options)? else { return Ok(None) };
-    let Some(run) = local.backup(history) else { return Ok(None) };
+    // What was kept of another backup says nothing of this one: a different host may have taken it.
+    if local.backup(history) != Some(run) {
+        return Ok(None);
+    }
     let head = local.head(history, run).map(Head::decode).transpose();
     head.context_kind(ErrorKind::Damaged, format_args!("understand what was kept of backup {run}"))
 }

@@ -72,6 +72,8 @@ pub struct MySqlRedoStatus {
     pub uuid: u32,
     /// Whether redo is written at all.
     pub is_enabled: bool,
+    /// How much the log may hold, as far as a change of that is carried out.
+    pub capacity_bytes: u64,
 }
 
 impl MySqlRedoStatus {
@@ -84,6 +86,7 @@ impl MySqlRedoStatus {
             flushed: status.lsn("Innodb_redo_log_flushed_to_disk_lsn")?,
             uuid: status.number("Innodb_redo_log_uuid")?,
             is_enabled: status.get("Innodb_redo_log_enabled")?.eq_ignore_ascii_case("ON"),
+            capacity_bytes: status.number("Innodb_redo_log_capacity_resized")?,
         })
     }
 }
@@ -98,7 +101,8 @@ pub fn alter_instance_count(session: &mut Session) -> Result<u64, SqlError> {
 #[derive(Clone, Copy, Debug)]
 pub struct ServerStart {
     uptime: Duration,
-    at: Instant,
+    /// Just before it was asked, and when it had answered.
+    asked: (Instant, Instant),
     /// The session that asked.
     connection_id: u64,
 }
@@ -109,15 +113,17 @@ impl ServerStart {
 
     /// Asks the server. Needs no privilege.
     pub fn read(session: &mut Session) -> Result<ServerStart, SqlError> {
+        let before = Instant::now();
         let uptime = Status::read(session, "Uptime")?.number("Uptime").map(Duration::from_secs)?;
-        Ok(ServerStart { uptime, at: Instant::now(), connection_id: session.connection_id() })
+        Ok(ServerStart { uptime, asked: (before, Instant::now()), connection_id: session.connection_id() })
     }
 
     /// Whether the server was started anew before it was asked `later`. Sessions are numbered from each start on.
     #[must_use]
     pub fn is_before(&self, later: &ServerStart) -> bool {
         later.connection_id < self.connection_id
-            || later.uptime + Self::TOLERANCE < self.uptime + later.at.saturating_duration_since(self.at)
+            || later.uptime + Self::TOLERANCE
+                < self.uptime + later.asked.0.saturating_duration_since(self.asked.1)
     }
 }
 
@@ -545,13 +551,18 @@ mod tests {
         let now = Instant::now();
         let asked = |connection_id, uptime_s, later_s| ServerStart {
             uptime: Duration::from_secs(uptime_s),
-            at: now + Duration::from_secs(later_s),
+            asked: (now + Duration::from_secs(later_s), now + Duration::from_secs(later_s)),
             connection_id,
         };
         let begun = asked(7, 100, 0);
         assert!(!begun.is_before(&asked(9, 160, 60)));
         assert!(!begun.is_before(&asked(7, 158, 60)), "clocks differ");
         assert!(begun.is_before(&asked(9, 3, 60)));
+        let slow = ServerStart {
+            asked: (now + Duration::from_secs(60), now + Duration::from_secs(90)),
+            ..asked(9, 160, 0)
+        };
+        assert!(!begun.is_before(&slow), "a slow answer is none of another start");
         assert!(asked(9, 1, 0).is_before(&asked(4, 1, 1)));
     }
 

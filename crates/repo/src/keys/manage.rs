@@ -187,6 +187,24 @@ pub fn trusted(repo: &Repo) -> Trusted {
 /// # Errors
 /// Among others [`KeyError::NotOperator`].
 pub fn add(repo: &Repo, new: &NewKey, slot: NewSlot<'_>) -> Result<KeyInfo, KeyError> {
+    add_signed(repo, new, slot, SlotSigner::Adder).map(|(key, _)| key)
+}
+
+/// Whose word the object of a new key has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SlotSigner {
+    /// Who adds it.
+    Adder,
+    /// The new key: who adds it is about to go.
+    Itself,
+}
+
+fn add_signed(
+    repo: &Repo,
+    new: &NewKey,
+    slot: NewSlot<'_>,
+    signer_of_slot: SlotSigner,
+) -> Result<(KeyInfo, Trusted), KeyError> {
     let (keys, trust) = as_operator(repo, "add a key")?;
     if new.label.len() > LABEL_BYTES_MAX || new.label.contains(char::is_control) {
         return Err(KeyError::BadLabel { most: LABEL_BYTES_MAX });
@@ -206,14 +224,17 @@ pub fn add(repo: &Repo, new: &NewKey, slot: NewSlot<'_>) -> Result<KeyInfo, KeyE
     let material = KeyMaterial::from_payload(payload, signer.key_id, new.role)
         .map_err(|what| damaged("new keys", what))?;
     let described_by = Described { label: new.label.clone(), created_at: created_at.clone() };
-    let object = slot::seal(&material, Some(slot), described_by, keys)?;
+    let slot_signer = if signer_of_slot == SlotSigner::Itself { &material } else { keys };
+    let object = slot::seal(&material, Some(slot), described_by, slot_signer)?;
+    let trusted = Trusted { repository: repo.info().repository_id, operator: slot_signer.signing_public() };
 
     let voucher = Voucher { format: FORMAT, signer, label: new.label.clone(), created_at };
     let record = signed::sign(keys, Sort::Signer, &voucher);
     repo.store().create_if_absent(&signer_path(material.key_id()), &record)?;
     repo.store().create_if_absent(&key_path(material.key_id()), &to_json(&object))?;
     let trust = repo.look_again()?;
-    described(repo, &trust, &object).map_err(|what| damaged(key_path(object.key_id), what))
+    let key = described(repo, &trust, &object).map_err(|what| damaged(key_path(object.key_id), what))?;
+    Ok((key, trusted))
 }
 
 /// What of the keys that are held another role gets, with pairs of its own.
@@ -327,13 +348,13 @@ fn of_listing(error: RepoError) -> KeyError {
 }
 
 /// Puts another key in the place of the operator's that is held: the same, behind another password or key pair.
-/// Returns the new one.
-pub fn change(repo: &Repo, slot: NewSlot<'_>) -> Result<KeyInfo, KeyError> {
+/// Returns the new one, and what an identity must trust to open it: not the key that is removed.
+pub fn change(repo: &Repo, slot: NewSlot<'_>) -> Result<(KeyInfo, Trusted), KeyError> {
     let (keys, trust) = as_operator(repo, "change a key")?;
     let own = keys.key_id();
     let label = trust.of_key(own).and_then(|known| Some(known.voucher.as_ref()?.0.label.clone()));
     let new = NewKey { role: Role::Operator, sources: Vec::new(), label: label.unwrap_or_default() };
-    let added = add(repo, &new, slot)?;
+    let added = add_signed(repo, &new, slot, SlotSigner::Itself)?;
     remove(repo, own)?;
     Ok(added)
 }

@@ -227,7 +227,7 @@ fn passwords_come_and_go_and_the_last_operator_stays() {
     assert!(matches!(error, KeyError::Removed { .. }), "{error}");
     assert!(matches!(remove(&root, second.keys().key_id()), Err(KeyError::Removed { .. })));
 
-    let changed = change(&second, behind(&password("third"))).unwrap();
+    let (changed, _) = change(&second, behind(&password("third"))).unwrap();
     assert_eq!(changed.label, "the operator");
     assert!(matches!(by_password(&store, "second"), Err(KeyError::WrongPassword { .. })));
     assert_eq!(list(&by_password(&store, "third").unwrap()).unwrap().keys.len(), 1);

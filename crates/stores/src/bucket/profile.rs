@@ -8,8 +8,8 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    process::Stdio,
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -17,11 +17,16 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use object_store::{CredentialProvider, aws::AwsCredential};
 use serde::Deserialize;
+use tokio::{process::Command, sync::Mutex, time::timeout};
+
+use crate::OWN_SECRETS;
 
 /// More than any such file has.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Credentials of a command are asked for anew so long before they expire.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
+/// A command that has said nothing for so long is ended: it may be waiting for somebody.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 /// How long what a file said is taken for what it says.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -128,8 +133,8 @@ impl ProfileCredentials {
         Ok(some.then(|| Self { profile, known: Mutex::default() }))
     }
 
-    fn current(&self) -> io::Result<Arc<AwsCredential>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    async fn current(&self) -> io::Result<Arc<AwsCredential>> {
+        let mut known = self.known.lock().await;
         if let Some(known) = &*known
             && Instant::now() < known.until
         {
@@ -147,7 +152,7 @@ impl ProfileCredentials {
                 until: Instant::now() + LOOK_AGAIN,
             },
             _ => match setting("credential_process") {
-                Some(command) => ask(&command)?,
+                Some(command) => ask(&command).await?,
                 None => {
                     let what = format!("the profile \"{}\" holds no credentials", self.profile.name);
                     return Err(io::Error::new(io::ErrorKind::NotFound, what));
@@ -171,12 +176,18 @@ struct Printed {
     expiration: Option<Timestamp>,
 }
 
-fn ask(command: &str) -> io::Result<Known> {
-    let output = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
+async fn ask(command: &str) -> io::Result<Known> {
+    let mut process = Command::new("sh");
+    process.args(["-c", command]).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
+    for name in OWN_SECRETS {
+        process.env_remove(name);
+    }
+    let output = timeout(ANSWERS_WITHIN, process.output())
+        .await
+        .map_err(|_| {
+            let what = format!("credential_process has not answered for {} s", ANSWERS_WITHIN.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, what)
+        })?
         .map_err(|error| io::Error::new(error.kind(), format!("running credential_process: {error}")))?;
     if !output.status.success() {
         return Err(io::Error::other(format!("credential_process ended with {}", output.status)));
@@ -211,7 +222,7 @@ impl CredentialProvider for ProfileCredentials {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        self.current().map_err(|source| object_store::Error::Unauthenticated {
+        self.current().await.map_err(|source| object_store::Error::Unauthenticated {
             path: String::new(),
             source: Box::new(source),
         })
@@ -271,36 +282,36 @@ aws_session_token=token
         assert_eq!(Profile::find(None, &BTreeMap::new()).read().unwrap(), Settings::new());
     }
 
-    #[test]
-    fn credentials_follow_the_file_and_stay_out_of_words() {
+    #[tokio::test]
+    async fn credentials_follow_the_file_and_stay_out_of_words() {
         let (home, environment) = home();
         let it = ProfileCredentials::of(Profile::find(Some("backup"), &environment)).unwrap().unwrap();
-        assert_eq!(it.current().unwrap().key_id, "AKBACKUP");
+        assert_eq!(it.current().await.unwrap().key_id, "AKBACKUP");
         fs::write(
             home.path().join(".aws/credentials"),
             "[backup]\naws_access_key_id=AKNEW\naws_secret_access_key=n\n",
         )
         .unwrap();
-        it.known.lock().unwrap().as_mut().unwrap().until = Instant::now();
-        let renewed = it.current().unwrap();
+        it.known.lock().await.as_mut().unwrap().until = Instant::now();
+        let renewed = it.current().await.unwrap();
         assert_eq!((renewed.key_id.as_str(), renewed.token.as_deref()), ("AKNEW", None));
         assert!(!format!("{it:?}{renewed:?}").contains("\"n\""));
     }
 
-    #[test]
-    fn a_process_may_hold_the_credentials() {
+    #[tokio::test]
+    async fn a_process_may_hold_the_credentials() {
         let (home, environment) = home();
-        let process = |printed: &str| {
+        let process = async |printed: &str| {
             let text = format!("[profile backup]\ncredential_process = echo '{printed}'\n");
             fs::write(home.path().join(".aws/config"), text).unwrap();
             fs::remove_file(home.path().join(".aws/credentials")).ok();
             let it = ProfileCredentials::of(Profile::find(Some("backup"), &environment)).unwrap().unwrap();
-            it.current().map(|credential| credential.key_id.clone())
+            it.current().await.map(|credential| credential.key_id.clone())
         };
         let good = r#"{"Version":1,"AccessKeyId":"AKP","SecretAccessKey":"hush","Expiration":"2099-01-01T00:00:00Z"}"#;
-        assert_eq!(process(good).unwrap(), "AKP");
+        assert_eq!(process(good).await.unwrap(), "AKP");
         for bad in ["", "hush", r#"{"Version":2,"AccessKeyId":"AKP","SecretAccessKey":"hush"}"#] {
-            let error = process(bad).unwrap_err().to_string();
+            let error = process(bad).await.unwrap_err().to_string();
             assert!(!error.contains("hush"), "{error}");
         }
     }

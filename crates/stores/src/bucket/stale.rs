@@ -66,12 +66,21 @@ impl Inner {
                     _ => {}
                 }
             }
-            match (page.is_truncated, page.next_key_marker, page.next_upload_id_marker) {
+            let next = match (page.is_truncated, page.next_key_marker, page.next_upload_id_marker) {
                 (true, Some(key), id) => {
-                    after = vec![("key-marker", key), ("upload-id-marker", id.unwrap_or_default())];
+                    vec![("key-marker", key), ("upload-id-marker", id.unwrap_or_default())]
                 }
                 _ => break,
+            };
+            // A list that does not go on has no end.
+            if next <= after {
+                return Err(self.remote(
+                    &self.prefix,
+                    RemoteCause::Other,
+                    "its list of uploads goes in circles",
+                ));
             }
+            after = next;
         }
         self.sweep_temporary(now, min_age).await
     }

@@ -149,6 +149,9 @@ impl Connection {
 
 fn command(place: &Place, options: &SftpOptions) -> Command {
     let mut command = Command::new(&options.ssh);
+    for name in crate::OWN_SECRETS {
+        command.env_remove(name);
+    }
     if let Some(file) = &options.config_file {
         command.arg("-F").arg(file);
     }

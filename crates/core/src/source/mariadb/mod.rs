@@ -173,7 +173,7 @@ impl Source for MariaDbSource {
             capture.baseline = Some(stop::baseline(&mut stages, &self.options, read)?);
         }
         stop::start(&mut stages, &self.options)?;
-        stop::refuse_another_start(&begun, &mut stages)?;
+        stop::refuse_another_start(&begun, &stages.session().with(ServerStart::read)?)?;
         point("backup.stage.start");
 
         listener.event(Event::Phase { name: "copy" });
@@ -193,6 +193,8 @@ impl Source for MariaDbSource {
         // Otherwise the end may be on disk a second later only.
         self.questions.ask(status::flush_engine_logs)?;
         let redo = follower.finish(Duration::from_secs(60))?;
+        // What it had not yet on disk when the locks were released would have been written anew, and differently.
+        stop::refuse_another_start(&begun, &self.questions.ask(ServerStart::read)?)?;
         point("backup.redo.finished");
         stats.count(&counters);
         stats.damaged_pages = damage.pages();

@@ -42,9 +42,9 @@ pub(super) fn start(stages: &mut BackupStages, options: &CaptureOptions) -> Resu
         .hinted("another backup may be running, or LOCK TABLES .. WRITE is held: see SHOW PROCESSLIST"))
 }
 
-/// Fails if the server was started anew since the capture began. While the stages' session lasts, it is not.
-pub(super) fn refuse_another_start(begun: &ServerStart, stages: &mut BackupStages) -> Result<()> {
-    if begun.is_before(&stages.session().with(ServerStart::read)?) {
+/// Fails if the server was started anew since the capture began.
+pub(super) fn refuse_another_start(begun: &ServerStart, now: &ServerStart) -> Result<()> {
+    if begun.is_before(now) {
         return Err(Error::new(ErrorKind::Server, "the server was restarted during the backup")
             .hinted("run the backup again"));
     }
@@ -109,7 +109,8 @@ impl Capture<'_> {
             });
             stages = BackupStages::open(connect, limits)?;
             start(&mut stages, self.options)?;
-            refuse_another_start(&self.begun, &mut stages)?;
+            // While this session lasts it is not started anew.
+            refuse_another_start(&self.begun, &stages.session().with(ServerStart::read)?)?;
             // Between two stages the server may purge Aria logs: what relied on them is copied anew.
             let layout = &self.layout;
             let Copier { context, inventory, .. } = &mut self.copier;

@@ -31,7 +31,6 @@ pub(super) fn advance<'scope>(
     mut consumer: RedoConsumer,
     mut session: Session,
     follower: &'scope Follower,
-    capacity_bytes: u64,
 ) -> Advancing {
     let (sender, receiver) = channel();
     scope.spawn(move || {
@@ -40,12 +39,16 @@ pub(super) fn advance<'scope>(
         }
         let mut behind = Behind::default();
         while receiver.recv_timeout(ADVANCE_EVERY) == Err(RecvTimeoutError::Timeout) {
-            let result = advance_once(&mut consumer, &mut session, follower).and_then(|held_bytes| {
-                match behind.is_hopeless(held_bytes, capacity_bytes, Instant::now()) {
+            let result = advance_once(&mut consumer, &mut session, follower).and_then(
+                |(held_bytes, capacity_bytes)| match behind.is_hopeless(
+                    held_bytes,
+                    capacity_bytes,
+                    Instant::now(),
+                ) {
                     false => Ok(()),
                     true => Err(too_far_behind(held_bytes, capacity_bytes)),
-                }
-            });
+                },
+            );
             if let Err(error) = result {
                 follower.give_up(error);
                 break;
@@ -86,8 +89,12 @@ impl Behind {
     }
 }
 
-/// Tells the server what was captured; returns how many bytes of redo it holds back for us.
-fn advance_once(consumer: &mut RedoConsumer, session: &mut Session, follower: &Follower) -> Result<u64> {
+/// Tells the server what was captured; returns how many bytes of redo it holds back for us, and how many it can hold.
+fn advance_once(
+    consumer: &mut RedoConsumer,
+    session: &mut Session,
+    follower: &Follower,
+) -> Result<(u64, u64)> {
     follower.check()?;
     let captured = follower.captured();
     consumer.advance(captured)?;
@@ -97,7 +104,7 @@ fn advance_once(consumer: &mut RedoConsumer, session: &mut Session, follower: &F
         return Err(Error::failed("redo logging was switched off during the backup")
             .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG, then run the backup again"));
     }
-    Ok(redo.current.bytes_since(captured).unwrap_or(0))
+    Ok((redo.current.bytes_since(captured).unwrap_or(0), redo.capacity_bytes))
 }
 
 fn too_far_behind(held_bytes: u64, capacity_bytes: u64) -> Error {

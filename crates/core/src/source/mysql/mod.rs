@@ -121,8 +121,7 @@ impl Source for MySqlSource {
         let indexes = OfServer(&self.connect);
         let damage = Damage::new(self.options.allow_corrupt, &indexes, listener);
         let (position, mut stats) = std::thread::scope(|scope| {
-            let advancing =
-                consumer::advance(scope, consumer, observer, &follower, self.facts.innodb.redo_size);
+            let advancing = consumer::advance(scope, consumer, observer, &follower);
             point("backup.redo.following");
             let mut capture = Capture {
                 options: &self.options,

@@ -270,8 +270,10 @@ impl RedoFileBuilder {
             }
             let header =
                 self.header_of(&RedoFileHeader { flags: file.flags | FLAG_FULL, ..file }, checkpoint);
-            let end = begin + full_bytes - FILE_HEADER_BYTES as u64;
-            files.push(RedoFile { name, header, captured: begin..end, file_bytes: full_bytes });
+            // One step less than a last file may have: then what is left is surely more than that.
+            let cut_bytes = full_bytes - STEP_BYTES;
+            let end = begin + cut_bytes - FILE_HEADER_BYTES as u64;
+            files.push(RedoFile { name, header, captured: begin..end, file_bytes: cut_bytes });
             begin = end;
         }
         None
@@ -376,7 +378,7 @@ mod tests {
         let builder = RedoFileBuilder::new(&source(), Lsn(5000), Some(&[1; BLOCK_BYTES]));
         let one = builder.files(MAX - (64 << 10) - 2048, MAX).unwrap();
         assert_eq!((one.len(), one[0].header), (1, builder.header()));
-        let captured = 3 * (MAX - 2048) + 512;
+        let captured = 3 * (MAX - (64 << 10) - 2048) + (128 << 10);
         let files = builder.files(captured, MAX).unwrap();
         assert_eq!(files.len(), 4);
         let (mut begin, mut lsn) = (0, builder.start_lsn());
@@ -419,6 +421,21 @@ mod tests {
     }
 
     proptest! {
+        /// Every byte is in one file, in order, and none is too large.
+        #[test]
+        fn files_take_all(captured in 0_u64..1 << 22, max in 0_u64..1 << 20) {
+            let files = RedoFileBuilder::new(&source(), Lsn(5000), None).files(captured, max).unwrap();
+            let mut end = 0;
+            for file in &files {
+                prop_assert_eq!(file.captured.start, end);
+                end = file.captured.end;
+                prop_assert!(end > file.captured.start || captured == 0);
+                prop_assert!(file.file_bytes <= max.max(128 << 10) && file.file_bytes % (64 << 10) == 0);
+                prop_assert!(end - file.captured.start + 2048 <= file.file_bytes);
+            }
+            prop_assert_eq!(end, captured);
+        }
+
         #[test]
         fn any_bytes_give_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..2100), name in ".*", lsn: u64) {
             let mut bytes = bytes;
