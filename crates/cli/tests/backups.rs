@@ -32,6 +32,10 @@ fn log(source: &str) -> LogName {
 
 /// Backs up one table of so many pages, the `turn`-th version of each fourth.
 fn take(program: &Program, source: &str, turn: u8, pages: usize) {
+    take_flagged(program, source, turn, pages, &[]);
+}
+
+fn take_flagged(program: &Program, source: &str, turn: u8, pages: usize, flags: &[&str]) {
     let (repo, log) = (open(program), log(source));
     let mut run = Run::begin(&repo, &log, &RunOptions::of_this_process()).unwrap();
     let base = History::read(&repo, &log).unwrap().newest_backup();
@@ -78,7 +82,7 @@ fn take(program: &Program, source: &str, turn: u8, pages: usize) {
         redo: None,
         position: Some(object(position)),
         totals: finished.totals,
-        flags: Vec::new(),
+        flags: flags.iter().map(ToString::to_string).collect(),
         roots: finished.roots,
         base: base.map(|base| base.0),
         more: Map::new(),
@@ -221,6 +225,98 @@ fn expire_drops_by_rule_and_by_name_and_prune_frees() {
     assert_eq!(phases(&["check", "--read-data", "--json"]), ["structure", "data", "maps"]);
     assert_eq!(phases(&["prune", "--dry-run", "--json"]), ["plan"]);
     assert_eq!(phases(&["prune", "--json"]), ["sweep", "plan"]);
+}
+
+#[test]
+fn what_is_held_stays_until_it_is_released() {
+    let program = three();
+    let held = program.run(&["hold", "1", "db1#2", "--reason", "before the upgrade"]).expect_code(0);
+    assert!(held.out.contains("db1#2 is held until released"), "{held:#?}");
+    let again = ["hold", "1", "--until", "2099-12-31", "--reason", "audit"];
+    let shorter = program.run(&again).expect_code(1);
+    assert!(shorter.err.contains("for longer") && shorter.err.contains("release db1#1"), "{shorter:#?}");
+    program.run(&["release", "1"]).expect_code(0);
+    program.run(&again).expect_code(0);
+    let list = program.run(&["list"]).expect_code(0);
+    for part in ["until released: before the upgrade", "until 2100-01-01 00:00:00: audit"] {
+        assert!(list.out.contains(part), "{part}: {list:#?}");
+    }
+    let json = program.run(&["list", "--json"]).expect_code(0).last();
+    let hold = |at: usize| &json["data"]["backups"][at]["hold"];
+    assert_eq!((&hold(0)["until"], &hold(0)["reason"]), (&"2100-01-01T00:00:00Z".into(), &"audit".into()));
+    assert!(hold(1)["until"].is_null() && hold(2).is_null(), "{json}");
+    let shown = program.run(&["show", "1"]).expect_code(0);
+    assert!(shown.out.contains("until 2100-01-01 00:00:00: audit (since "), "{shown:#?}");
+    assert_eq!(program.run(&["show", "1", "--json"]).last()["data"]["hold"], *hold(0));
+
+    let named = program.run(&["expire", "3", "2"]).expect_code(1);
+    assert!(named.err.contains("is held until") && named.err.contains("release db1#2"), "{named:#?}");
+    let rules = program.run(&["expire", "--keep-last", "1", "--json"]).expect_code(0).last();
+    assert_eq!(rules["data"]["kept"][0]["reasons"], json!(["held"]));
+    assert_eq!(rules["data"]["dropped"], json!([]));
+    program.run(&["prune", "--grace", "0s"]).expect_code(0);
+    program.run(&["prune", "--grace", "0s"]).expect_code(0);
+    program.run(&["check", "--read-data"]).expect_code(0);
+    program.run(&["release", "2"]).expect_code(0);
+    program.run(&["release", "2"]).expect_code(1);
+    program.run(&["expire", "2"]).expect_code(0);
+    program.run(&["hold", "2"]).expect_code(1);
+    assert_eq!(ids(&program.run(&["list", "--json"]).last()), ["db1#1", "db1#3"]);
+    program.run(&["hold", "3", "--until", "2020-01-01"]).expect_code(2);
+    program.run(&["hold", "3", "--until", "soon"]).expect_code(2);
+    program.run(&["hold", "3", "--reason", "two\nlines"]).expect_code(2);
+}
+
+#[test]
+fn a_hold_waits_for_no_other_run() {
+    let program = three();
+    let active = Run::begin(&open(&program), &log("db1"), &RunOptions::of_this_process()).unwrap();
+    program.run(&["hold", "1"]).expect_code(8);
+    active.abandon("enough").unwrap();
+    program.run(&["hold", "1"]).expect_code(0);
+}
+
+#[test]
+fn rules_go_by_tag_and_kind() {
+    let program = three();
+    let kept = |words: &[&str]| {
+        let words = [&["expire", "--dry-run", "--json"], words].concat();
+        let last = program.run(&words).expect_code(0).last();
+        let kept = last["data"]["kept"].as_array().unwrap().clone();
+        kept.iter()
+            .map(|it| (it["id"].as_str().unwrap().to_owned(), it["reasons"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let of = |id: &str, reasons: Value| (id.to_owned(), reasons);
+    let newest = of("db1#3", json!(["last"]));
+    let tagged = kept(&["--keep-last", "1", "--keep-tag", "turn-1"]);
+    assert_eq!(tagged, [of("db1#1", json!(["tag"])), newest.clone()]);
+    let alone = kept(&["--keep-tag", "turn-2"]);
+    assert_eq!(alone, [of("db1#2", json!(["tag"])), of("db1#3", json!([]))]);
+    let only = kept(&["--tag", "turn-3", "--keep-last", "1"]);
+    let other = json!(["other-tag"]);
+    assert_eq!(only, [of("db1#1", other.clone()), of("db1#2", other), newest]);
+    assert_eq!(kept(&["--kind", "binlog", "--keep-last", "1"]), []);
+    assert_eq!(kept(&["--kind", "physical", "--keep-last", "2"]).len(), 2);
+    program.run(&["expire", "1", "--tag", "turn-1"]).expect_code(2);
+    program.run(&["expire", "--kind", "tape", "--keep-last", "1"]).expect_code(2);
+    let config = program.write("holdfast.toml", "[retention]\nkeep-last = 1\nkeep-tag = [\"turn-2\"]\n");
+    program.run(&["expire", "--config", config.to_str().unwrap()]).expect_code(0);
+    assert_eq!(ids(&program.run(&["list", "--json"]).last()), ["db1#2", "db1#3"]);
+}
+
+/// Two whose pages are damaged after one that is whole: the rules would keep the two.
+#[test]
+fn the_last_good_backup_is_kept() {
+    let program = Program::with_repository();
+    take(&program, "db1", 1, 8);
+    take(&program, "db1", 2, 8);
+    for turn in 3..=4 {
+        take_flagged(&program, "db1", turn, 8, &["damaged-pages"]);
+    }
+    let expired = program.run(&["expire", "--keep-last", "2", "--json"]).expect_code(0).last();
+    assert_eq!(expired["data"]["kept"][0]["reasons"], json!(["last-good"]));
+    assert_eq!(ids(&program.run(&["list", "--json"]).last()), ["db1#2", "db1#3", "db1#4"]);
 }
 
 /// Retention is decided for one source at a time: rules meant for one must not thin out the backups of all.

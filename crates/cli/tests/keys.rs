@@ -156,6 +156,12 @@ fn a_keeper_drops_and_frees_and_reads_nothing() {
     assert!(checked.out.contains("no errors found\nnot checked"), "{checked:#?}");
     let read = keeper(&["check", "--read-data", "--json"]).expect_code(3).last();
     assert!(read["data"]["not_checked"].as_array().unwrap().len() > 3, "{read}");
+    keeper(&["hold", "2", "--reason", "mine"]).expect_code(0);
+    assert!(keeper(&["list"]).expect_code(0).out.contains("until released: mine"));
+    let kept = keeper(&["expire", "--keep-last", "1", "--dry-run"]).expect_code(0);
+    assert!(kept.out.contains("held") && kept.err.contains("damaged pages"), "{kept:#?}");
+    refused(&program, "of the keeper", "keeper", operators, &["expire", "--keep-tag", "x"]);
+    keeper(&["release", "2"]).expect_code(0);
     keeper(&["expire", "--keep-last", "1"]).expect_code(0);
     let first = keeper(&["prune", "--grace", "0s", "--json"]).expect_code(0).last();
     assert!(first["data"]["logs"][0]["live_bytes"].as_u64() > Some(0), "{first}");
@@ -183,7 +189,9 @@ fn a_writer_is_told_what_its_key_is_not_for() {
     for words in [&["show", "latest"][..], &["restore", "latest", "--target-dir", "t"], &["key", "change"]] {
         refused(&program, "of db1", "writer", "an operator's", words);
     }
-    for words in [&["expire", "--keep-last", "1"][..], &["prune"], &["check"]] {
+    for words in
+        [&["expire", "--keep-last", "1"][..], &["prune"], &["check"], &["hold", "1"], &["release", "1"]]
+    {
         refused(&program, "of db1", "writer", "a keeper's or an operator's", words);
     }
     let listed = with(&program, "of db1", &["list"]).expect_code(0);

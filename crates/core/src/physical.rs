@@ -15,8 +15,7 @@ use crate::{
 /// Path of the item that holds the captured redo; its type is *captured redo*.
 pub const REDO_ITEM: &str = "#redo";
 
-/// Flag of a backup that has pages as they were found damaged on the source.
-pub const DAMAGED_PAGES: &str = "damaged-pages";
+pub use holdfast_repo::manifest::DAMAGED_PAGES;
 
 /// The head of a backup's manifest.
 pub fn read_head(repo: &Repo, history: &History, run: RunNo) -> Result<Head> {

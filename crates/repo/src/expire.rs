@@ -1,6 +1,9 @@
 //! Expire: dropping backups, by rules or by name. What they alone needed is freed by later prunes.
+//!
+//! What is on hold is never dropped. By rules the newest backup stays, too, and, as far as the key reads manifests,
+//! the newest that is not damaged.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use jiff::{Timestamp, tz::TimeZone};
 use thiserror::Error;
@@ -8,8 +11,12 @@ use thiserror::Error;
 use crate::{
     error::RepoError,
     history::History,
+    hold::Hold,
+    keys::Act,
+    manifest::{DAMAGED_PAGES, Head},
     names::{LogName, RunNo},
     outcome::Intent,
+    reader::catalog::is_of_the_object,
     repo::Repo,
     retention::{Candidate, Reason, RetentionPolicy},
     run::{BeginError, Ending, FinishError, Run, RunOptions},
@@ -18,15 +25,39 @@ use crate::{
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub enum ExpireRequest {
-    /// Keep what the rules keep, and in any case the newest backup.
-    ByRules {
-        /// The rules.
-        policy: RetentionPolicy,
-        /// Whose days and hours.
-        zone: TimeZone,
-    },
+    /// Keep what the rules keep, and in any case the newest backup and the newest good one.
+    ByRules(Rules),
     /// Drop exactly these.
     Exactly(Vec<RunNo>),
+}
+
+/// Rules, and what they go for.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// By age.
+    pub policy: RetentionPolicy,
+    /// Whose days and hours.
+    pub zone: TimeZone,
+    /// Tags of which each keeps a backup.
+    pub keep_tags: Vec<String>,
+    /// The rules go for backups with this tag; all others stay.
+    pub only_tag: Option<String>,
+}
+
+impl Rules {
+    /// By age alone.
+    #[must_use]
+    pub fn by_age(policy: RetentionPolicy, zone: TimeZone) -> Self {
+        Self { policy, zone, keep_tags: Vec::new(), only_tag: None }
+    }
+
+    fn keep_nothing(&self) -> bool {
+        self.policy.is_empty() && self.keep_tags.is_empty()
+    }
+
+    fn ask_for_tags(&self) -> bool {
+        !self.keep_tags.is_empty() || self.only_tag.is_some()
+    }
 }
 
 /// A backup that stays.
@@ -63,6 +94,16 @@ pub enum ExpireError {
         /// What was asked for.
         run: RunNo,
     },
+    /// It is on hold.
+    #[error("backup {run} of {log} is held {}", until_when(.hold))]
+    Held {
+        /// Whose log.
+        log: LogName,
+        /// What was to be dropped.
+        run: RunNo,
+        /// Why and how long.
+        hold: Box<Hold>,
+    },
     /// The run could not begin.
     #[error(transparent)]
     Begin(#[from] BeginError),
@@ -74,35 +115,161 @@ pub enum ExpireError {
     Repo(#[from] RepoError),
 }
 
-/// What would be dropped.
-pub fn plan_expire(history: &History, request: &ExpireRequest) -> Result<ExpirePlan, ExpireError> {
-    let candidates: Vec<Candidate> =
-        history.standing().map(|outcome| Candidate { run: outcome.run, at: outcome.at }).collect();
-    let verdicts: Vec<Option<Vec<Reason>>> = match request {
-        ExpireRequest::ByRules { policy, .. } if policy.is_empty() => return Err(ExpireError::NoRules),
-        ExpireRequest::ByRules { policy, zone } => {
-            let newest = history.newest_backup();
-            let reasons = policy.judge(&candidates, zone);
-            let keep = |(candidate, reasons): (&Candidate, Vec<Reason>)| {
-                (!reasons.is_empty() || newest == Some(candidate.run)).then_some(reasons)
-            };
-            candidates.iter().zip(reasons).map(keep).collect()
-        }
-        ExpireRequest::Exactly(runs) => {
-            if let Some(run) = runs.iter().find(|run| !history.stands(**run)) {
-                return Err(ExpireError::NoSuchBackup { log: history.log().clone(), run: *run });
+fn until_when(hold: &Hold) -> String {
+    hold.until.map_or_else(|| "until it is released".to_owned(), |until| format!("until {until:.0}"))
+}
+
+/// What the manifest of a backup says, as far as rules ask.
+struct Said {
+    tags: Vec<String>,
+    is_damaged: bool,
+}
+
+/// Plans, and keeps what manifests say: they do not change.
+struct Planner<'a> {
+    repo: &'a Repo,
+    /// `None`: the manifest is damaged.
+    said: HashMap<RunNo, Option<Said>>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(repo: &'a Repo) -> Self {
+        Self { repo, said: HashMap::new() }
+    }
+
+    fn plan(
+        &mut self,
+        history: &History,
+        request: &ExpireRequest,
+        now: Timestamp,
+    ) -> Result<ExpirePlan, ExpireError> {
+        let candidates: Vec<Candidate> =
+            history.standing().map(|outcome| Candidate { run: outcome.run, at: outcome.at }).collect();
+        let verdicts = match request {
+            ExpireRequest::ByRules(rules) => self.judge(history, &candidates, rules, now)?,
+            ExpireRequest::Exactly(runs) => {
+                may_drop(history, runs, now)?;
+                candidates.iter().map(|c| (!runs.contains(&c.run)).then(Vec::new)).collect()
             }
-            candidates.iter().map(|c| (!runs.contains(&c.run)).then(Vec::new)).collect()
+        };
+        let mut plan = ExpirePlan::default();
+        for (candidate, verdict) in candidates.into_iter().zip(verdicts) {
+            match verdict {
+                Some(reasons) => plan.kept.push(Kept { run: candidate.run, at: candidate.at, reasons }),
+                None => plan.dropped.push(candidate.run),
+            }
         }
-    };
-    let mut plan = ExpirePlan::default();
-    for (candidate, verdict) in candidates.into_iter().zip(verdicts) {
-        match verdict {
-            Some(reasons) => plan.kept.push(Kept { run: candidate.run, at: candidate.at, reasons }),
-            None => plan.dropped.push(candidate.run),
+        Ok(plan)
+    }
+
+    /// Why each candidate stays; `None`: it is to be dropped.
+    fn judge(
+        &mut self,
+        history: &History,
+        candidates: &[Candidate],
+        rules: &Rules,
+        now: Timestamp,
+    ) -> Result<Vec<Option<Vec<Reason>>>, ExpireError> {
+        if rules.keep_nothing() {
+            return Err(ExpireError::NoRules);
+        }
+        if rules.ask_for_tags() {
+            self.repo.require(Act::Read, "rules that go by tags")?;
+        }
+        let mut reasons = Vec::new();
+        for candidate in candidates {
+            let mut of_tags = match rules.ask_for_tags() {
+                true => self.reasons_of_tags(history, candidate.run, rules)?,
+                false => Vec::new(),
+            };
+            if history.hold(candidate.run, now).is_some() {
+                of_tags.push(Reason::Held);
+            }
+            reasons.push(of_tags);
+        }
+        let is_outside = |of: &[Reason]| of.contains(&Reason::OtherTag) || of.contains(&Reason::Unreadable);
+        let inside: Vec<usize> = (0..candidates.len()).filter(|at| !is_outside(&reasons[*at])).collect();
+        let judged: Vec<Candidate> = inside.iter().map(|at| candidates[*at]).collect();
+        for (at, by_age) in inside.into_iter().zip(rules.policy.judge(&judged, &rules.zone)) {
+            reasons[at].splice(0..0, by_age);
+        }
+        let newest = history.newest_backup();
+        let good = self.newest_good(history)?;
+        let verdict = |(candidate, mut reasons): (&Candidate, Vec<Reason>)| {
+            let is_newest = newest == Some(candidate.run);
+            if reasons.is_empty() && !is_newest && good == Some(candidate.run) {
+                reasons.push(Reason::LastGood);
+            }
+            (is_newest || !reasons.is_empty()).then_some(reasons)
+        };
+        Ok(candidates.iter().zip(reasons).map(verdict).collect())
+    }
+
+    fn reasons_of_tags(
+        &mut self,
+        history: &History,
+        run: RunNo,
+        rules: &Rules,
+    ) -> Result<Vec<Reason>, RepoError> {
+        let Some(said) = self.said(history, run)? else { return Ok(vec![Reason::Unreadable]) };
+        let keeps = said.tags.iter().any(|tag| rules.keep_tags.contains(tag));
+        let is_other = rules.only_tag.as_ref().is_some_and(|only| !said.tags.contains(only));
+        let reasons = [(keeps, Reason::Tag), (is_other, Reason::OtherTag)];
+        Ok(reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect())
+    }
+
+    /// The newest backup that is not known to be damaged, as far as the key can tell.
+    fn newest_good(&mut self, history: &History) -> Result<Option<RunNo>, RepoError> {
+        if !self.repo.can_read() {
+            return Ok(None);
+        }
+        for backup in history.standing().rev() {
+            if self.said(history, backup.run)?.is_some_and(|said| !said.is_damaged) {
+                return Ok(Some(backup.run));
+            }
+        }
+        Ok(None)
+    }
+
+    /// `None` where the manifest is damaged.
+    fn said(&mut self, history: &History, run: RunNo) -> Result<Option<&Said>, RepoError> {
+        if !self.said.contains_key(&run) {
+            let said = match history.head(self.repo, run) {
+                Ok(json) => Head::decode(&json).ok().map(|head| Said {
+                    is_damaged: head.flags.iter().any(|flag| flag == DAMAGED_PAGES),
+                    tags: head.tags,
+                }),
+                Err(error) if is_of_the_object(&error) => None,
+                Err(error) => return Err(error),
+            };
+            self.said.insert(run, said);
+        }
+        Ok(self.said.get(&run).and_then(Option::as_ref))
+    }
+}
+
+/// That all of `runs` stand and none is held.
+fn may_drop(history: &History, runs: &[RunNo], now: Timestamp) -> Result<(), ExpireError> {
+    for run in runs.iter().copied() {
+        let log = history.log().clone();
+        if !history.stands(run) {
+            return Err(ExpireError::NoSuchBackup { log, run });
+        }
+        if let Some(hold) = history.hold(run, now) {
+            return Err(ExpireError::Held { log, run, hold: Box::new(hold.clone()) });
         }
     }
-    Ok(plan)
+    Ok(())
+}
+
+/// What would be dropped at `now`. An expire asks the store's clock; whoever only looks may take any.
+pub fn plan_expire(
+    repo: &Repo,
+    history: &History,
+    request: &ExpireRequest,
+    now: Timestamp,
+) -> Result<ExpirePlan, ExpireError> {
+    Planner::new(repo).plan(history, request, now)
 }
 
 /// Drops backups; where there is none to drop, without a run.
@@ -112,13 +279,14 @@ pub fn expire(
     request: &ExpireRequest,
     options: &RunOptions,
 ) -> Result<ExpirePlan, ExpireError> {
-    let plan = plan_expire(&History::read(repo, log)?, request)?;
+    let mut planner = Planner::new(repo);
+    let plan = planner.plan(&History::read(repo, log)?, request, repo.now()?)?;
     if plan.dropped.is_empty() {
         return Ok(plan);
     }
     let mut run = Run::begin_as(Intent::Expire, repo, log, options)?;
     // Again, now that nothing can come between.
-    let plan = match plan_expire(run.history(), request) {
+    let plan = match planner.plan(run.history(), request, repo.now()?) {
         Ok(plan) if !plan.dropped.is_empty() => plan,
         nothing => {
             run.abandon("nothing was left to drop")?;

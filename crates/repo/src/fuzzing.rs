@@ -56,7 +56,7 @@ pub enum Piece {
     PruneRefs,
     /// The public part of the prune's outcome.
     PrunePublic,
-    /// The lease of a run after both.
+    /// The lease of a run after all.
     Lease,
     /// The whole outcome, as it is stored.
     Outcome,
@@ -64,11 +64,13 @@ pub enum Piece {
     RefsObject,
     /// The whole pack, as it is stored.
     Pack,
+    /// The public part of the outcome of a hold after the prune.
+    HoldPublic,
 }
 
 impl Piece {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Leaves,
         Self::Items,
         Self::Roots,
@@ -83,13 +85,14 @@ impl Piece {
         Self::Outcome,
         Self::RefsObject,
         Self::Pack,
+        Self::HoldPublic,
     ];
 }
 
 /// Pieces and what they are when nothing is made up.
 pub type Pieces = Vec<(Piece, Vec<u8>)>;
 
-/// A repository of one small backup and one prune, in which one piece is made up.
+/// A repository of one small backup, one prune and one hold, in which one piece is made up.
 pub struct World {
     repo: Arc<Repo>,
     log: LogName,
@@ -252,10 +255,22 @@ impl World {
         let refs = self.put_refs(prune, &chosen(Piece::PruneRefs, refs.encode()), &mut |_, honest| honest)?;
         let public = self.public(prune, OutcomeType::Prune, object_hash(&bytes), Some(refs))?;
         let public = chosen(Piece::PrunePublic, serde_json::to_vec(&public)?);
-        self.put(&log.outcome(prune), &outcome::encode_raw(&self.repo, log, prune, &public, None)?)?;
+        let bytes = outcome::encode_raw(&self.repo, log, prune, &public, None)?;
+        self.put(&log.outcome(prune), &bytes)?;
+
+        let hold = RunNo(prune.0 + 1);
+        let public = PublicPart {
+            intent: Some(Intent::Hold),
+            backups: vec![RUN.0],
+            until: Some("2027-11-21T01:10:00Z".parse()?),
+            why: "audit".to_owned(),
+            ..self.public(hold, OutcomeType::Hold, object_hash(&bytes), None)?
+        };
+        let public = chosen(Piece::HoldPublic, serde_json::to_vec(&public)?);
+        self.put(&log.outcome(hold), &outcome::encode_raw(&self.repo, log, hold, &public, None)?)?;
 
         let lease = br#"{"token":"000102030405060708090a0b0c0d0e0f","intent":"backup"}"#.to_vec();
-        self.put(&log.lease(RunNo(prune.0 + 1), 0), &chosen(Piece::Lease, lease))?;
+        self.put(&log.lease(RunNo(hold.0 + 1), 0), &chosen(Piece::Lease, lease))?;
         Ok(())
     }
 
@@ -278,6 +293,8 @@ impl World {
             index_parts: u32::from(is_backup),
             pack_parts: u32::from(is_backup),
             dropped: Vec::new(),
+            backups: Vec::new(),
+            until: None,
             why: String::new(),
         })
     }

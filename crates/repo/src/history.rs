@@ -8,8 +8,11 @@ use std::{
     time::SystemTime,
 };
 
+use jiff::Timestamp;
+
 use crate::{
     error::{Damage, RepoError},
+    hold::Hold,
     names::{ChunkRef, Folder, LogName, PackId, RunNo},
     object::{ObjectKind, Place, sealed_limit_bytes},
     outcome::{self, Intent, NO_OUTCOME, OUTCOME_BYTES_MAX, Outcome, OutcomeType, object_hash},
@@ -26,6 +29,8 @@ pub struct History {
     /// In order of runs; without gaps unless it was salvaged.
     outcomes: Vec<Outcome>,
     standing: BTreeSet<RunNo>,
+    /// Of backups that stand, the last that was said; it may have ended by itself.
+    holds: BTreeMap<RunNo, Hold>,
     is_salvaged: bool,
 }
 
@@ -41,13 +46,20 @@ impl History {
     }
 
     fn empty(log: &LogName) -> Self {
-        Self { log: log.clone(), outcomes: Vec::new(), standing: BTreeSet::new(), is_salvaged: false }
+        Self {
+            log: log.clone(),
+            outcomes: Vec::new(),
+            standing: BTreeSet::new(),
+            holds: BTreeMap::new(),
+            is_salvaged: false,
+        }
     }
 
     /// Reads what is whole, for those who only read: one damaged outcome shall not take all backups with it. Tells
     /// `each` what is not whole, and passes over it.
     ///
-    /// What is there is signed and in its place; what a damaged outcome dropped stands again, and where a damaged prune
+    /// What is there is signed and in its place; what a damaged outcome dropped stands again, what it held is not known
+    /// to be held, and where a damaged prune
     /// moved chunks is not known, so that they are missing. Nothing may be written on the ground of such a history.
     pub fn salvage(
         repo: &Repo,
@@ -114,11 +126,25 @@ impl History {
         if outcome.dropped.iter().any(|dropped| *dropped >= outcome.run) {
             return Err(RepoError::malformed(self.log.outcome(outcome.run), "it drops what came later"));
         }
+        if outcome.backups.iter().any(|named| *named >= outcome.run) {
+            return Err(RepoError::malformed(self.log.outcome(outcome.run), "it holds what came later"));
+        }
         match outcome.outcome_type {
             OutcomeType::Backup => drop(self.standing.insert(outcome.run)),
             OutcomeType::Expire => {
                 for dropped in &outcome.dropped {
                     self.standing.remove(dropped);
+                    self.holds.remove(dropped);
+                }
+            }
+            OutcomeType::Hold => {
+                let hold = Hold { since: outcome.at, until: outcome.until, reason: outcome.why.clone() };
+                let standing = outcome.backups.iter().filter(|run| self.standing.contains(run));
+                self.holds.extend(standing.map(|run| (*run, hold.clone())));
+            }
+            OutcomeType::Release => {
+                for released in &outcome.backups {
+                    self.holds.remove(released);
                 }
             }
             OutcomeType::Prune | OutcomeType::Tombstone | OutcomeType::Abandoned => {}
@@ -165,6 +191,12 @@ impl History {
     #[must_use]
     pub fn stands(&self, run: RunNo) -> bool {
         self.standing.contains(&run)
+    }
+
+    /// The hold of a backup that stands, if it has not ended by `now`.
+    #[must_use]
+    pub fn hold(&self, run: RunNo, now: Timestamp) -> Option<&Hold> {
+        self.holds.get(&run).filter(|hold| hold.is_active(now))
     }
 
     /// The newest backup that stands.

@@ -11,6 +11,7 @@ pub mod expire;
 pub mod fuzzing;
 pub mod hex;
 pub mod history;
+pub mod hold;
 pub mod hooks;
 pub mod index;
 pub mod interrupt;

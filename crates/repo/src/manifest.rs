@@ -16,6 +16,9 @@ use crate::{
 /// The only schema so far.
 pub const HEAD_SCHEMA: u32 = 1;
 
+/// Flag of a backup that has pages as they were found damaged on the source.
+pub const DAMAGED_PAGES: &str = "damaged-pages";
+
 /// What one backup is. Fields this version does not know are kept in `more`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {

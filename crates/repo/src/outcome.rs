@@ -26,6 +26,9 @@ pub const OUTCOME_BYTES_MAX: u64 =
 /// Magic, two lengths, signer and signature.
 const FIXED_BYTES: usize = 4 + 2 * 4 + 32 + 64;
 
+/// What [`Intent::Hold`] is about, in words.
+pub(crate) const HOLDING: &str = "holding backups and letting go of them";
+
 const MAGIC: &[u8; 4] = b"HFO1";
 
 /// What kind of end a run came to.
@@ -38,6 +41,10 @@ pub enum OutcomeType {
     Expire,
     /// Packs were declared dead, chunks moved.
     Prune,
+    /// Backups were put on hold: no expire drops them.
+    Hold,
+    /// Holds were ended.
+    Release,
     /// Another run ended this one.
     Tombstone,
     /// The run ended itself, without effect.
@@ -52,6 +59,8 @@ impl OutcomeType {
             Self::Backup => "backup",
             Self::Expire => "expire",
             Self::Prune => "prune",
+            Self::Hold => "hold",
+            Self::Release => "release",
             Self::Tombstone => "tombstone",
             Self::Abandoned => "abandoned",
         }
@@ -63,7 +72,8 @@ impl OutcomeType {
         match (self, role) {
             (Self::Tombstone | Self::Abandoned, _) => true,
             (Self::Backup, role) => role.may(Act::Backup),
-            (Self::Expire | Self::Prune, role) => role.may(Act::Prune),
+            // Who may drop may hold: a hold that somebody else could end would hold nothing.
+            (Self::Expire | Self::Prune | Self::Hold | Self::Release, role) => role.may(Act::Prune),
         }
     }
 }
@@ -78,6 +88,8 @@ pub enum Intent {
     Expire,
     /// Declaring packs dead, and moving chunks.
     Prune,
+    /// Holding backups, or letting go of them.
+    Hold,
 }
 
 /// BLAKE3 of an object's bytes.
@@ -109,6 +121,10 @@ pub(crate) struct PublicPart {
     pub(crate) pack_parts: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) dropped: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) backups: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) until: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) why: String,
 }
@@ -136,6 +152,10 @@ pub struct Outcome {
     pub pack_parts: u32,
     /// Backups that an expire dropped.
     pub dropped: Vec<RunNo>,
+    /// Backups that a hold holds, or a release lets go.
+    pub backups: Vec<RunNo>,
+    /// When a hold ends by itself.
+    pub until: Option<Timestamp>,
     /// For people; empty where nothing is to say.
     pub why: String,
     /// Hash of the outcome before this one.
@@ -156,6 +176,7 @@ pub(crate) fn encode(
     if !public.outcome_type.allowed_to(role) {
         let (act, doing) = match public.outcome_type {
             OutcomeType::Backup => (Act::Backup, "a backup"),
+            OutcomeType::Hold | OutcomeType::Release => (Act::Prune, HOLDING),
             _ => (Act::Prune, "dropping and pruning"),
         };
         return Err(RepoError::not_allowed(role, act, doing));
@@ -271,6 +292,13 @@ pub(crate) fn parse(
     if has_refs != public.refs.is_some() {
         return Err(RepoError::malformed(place, "backups and prunes have refs, and nothing else has them"));
     }
+    let is_of_holds = matches!(outcome_type, OutcomeType::Hold | OutcomeType::Release);
+    if is_of_holds == public.backups.is_empty() {
+        return Err(RepoError::malformed(place, "holds and releases name backups, and nothing else does"));
+    }
+    if public.until.is_some() && outcome_type != OutcomeType::Hold {
+        return Err(RepoError::malformed(place, "it has an end, and is no hold"));
+    }
     Ok(Outcome {
         run,
         outcome_type,
@@ -282,6 +310,8 @@ pub(crate) fn parse(
         index_parts: public.index_parts,
         pack_parts: public.pack_parts,
         dropped: public.dropped.into_iter().map(RunNo).collect(),
+        backups: public.backups.into_iter().map(RunNo).collect(),
+        until: public.until,
         why: public.why,
         previous: public.previous,
         hash: object_hash(bytes),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use holdfast_pipe::{HashKey, ObjectKey, Suite};
+use jiff::Timestamp;
 use ring::signature::{ED25519, UnparsedPublicKey};
 
 use crate::{
@@ -80,6 +81,12 @@ impl Repo {
     #[must_use]
     pub fn can_read(&self) -> bool {
         self.keys.role().may(Act::Read)
+    }
+
+    /// The store's clock, by which everything is decided that depends on time.
+    pub fn now(&self) -> Result<Timestamp, RepoError> {
+        // A time before all others ends no hold, and is the worst that a broken clock does to an outcome.
+        Ok(Timestamp::try_from(self.store.now()?).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
     /// Whose signatures are believed, as of now.

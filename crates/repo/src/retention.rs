@@ -38,6 +38,16 @@ pub enum Reason {
     Monthly,
     /// Newest of a year.
     Yearly,
+    /// It has a tag that keeps.
+    Tag,
+    /// The rules go for a tag that it has not.
+    OtherTag,
+    /// Its manifest cannot be read, so that its tags are not known.
+    Unreadable,
+    /// On hold.
+    Held,
+    /// The newest without damage, where newer ones have some.
+    LastGood,
 }
 
 impl fmt::Display for Reason {
@@ -49,6 +59,11 @@ impl fmt::Display for Reason {
             Self::Weekly => "weekly",
             Self::Monthly => "monthly",
             Self::Yearly => "yearly",
+            Self::Tag => "tag",
+            Self::OtherTag => "other-tag",
+            Self::Unreadable => "unreadable",
+            Self::Held => "held",
+            Self::LastGood => "last-good",
         })
     }
 }
@@ -74,12 +89,12 @@ impl RetentionPolicy {
     #[must_use]
     pub fn judge(&self, candidates: &[Candidate], zone: &TimeZone) -> Vec<Vec<Reason>> {
         let mut rules = [
-            Rule::new(Reason::Last, self.last),
-            Rule::new(Reason::Hourly, self.hourly),
-            Rule::new(Reason::Daily, self.daily),
-            Rule::new(Reason::Weekly, self.weekly),
-            Rule::new(Reason::Monthly, self.monthly),
-            Rule::new(Reason::Yearly, self.yearly),
+            Rule::new(Every::Backup, self.last),
+            Rule::new(Every::Hour, self.hourly),
+            Rule::new(Every::Day, self.daily),
+            Rule::new(Every::Week, self.weekly),
+            Rule::new(Every::Month, self.monthly),
+            Rule::new(Every::Year, self.yearly),
         ];
         let mut verdicts: Vec<Vec<Reason>> = candidates
             .iter()
@@ -87,7 +102,7 @@ impl RetentionPolicy {
             .map(|candidate| {
                 rules
                     .iter_mut()
-                    .filter_map(|rule| rule.keeps(candidate, zone).then_some(rule.reason))
+                    .filter_map(|rule| rule.keeps(candidate, zone).then_some(rule.every.reason()))
                     .collect()
             })
             .collect();
@@ -99,30 +114,54 @@ impl RetentionPolicy {
 /// A period as numbers that differ between periods.
 type Period = (i16, i16, u64);
 
+/// Of what a rule keeps the newest.
+#[derive(Clone, Copy)]
+enum Every {
+    Backup,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+impl Every {
+    fn reason(self) -> Reason {
+        match self {
+            Self::Backup => Reason::Last,
+            Self::Hour => Reason::Hourly,
+            Self::Day => Reason::Daily,
+            Self::Week => Reason::Weekly,
+            Self::Month => Reason::Monthly,
+            Self::Year => Reason::Yearly,
+        }
+    }
+}
+
 struct Rule {
-    reason: Reason,
+    every: Every,
     left: u32,
     period: Option<Period>,
 }
 
 impl Rule {
-    fn new(reason: Reason, left: u32) -> Self {
-        Self { reason, left, period: None }
+    fn new(every: Every, left: u32) -> Self {
+        Self { every, left, period: None }
     }
 
     fn keeps(&mut self, candidate: &Candidate, zone: &TimeZone) -> bool {
         let local = zone.to_datetime(candidate.at);
         let (year, month, day) = (local.year(), i16::from(local.month()), local.day().unsigned_abs());
-        let period = match self.reason {
-            Reason::Last => (0, 0, candidate.run.0),
-            Reason::Hourly => (year, month, u64::from(day) * 24 + u64::from(local.hour().unsigned_abs())),
-            Reason::Daily => (year, month, u64::from(day)),
-            Reason::Weekly => {
+        let period = match self.every {
+            Every::Backup => (0, 0, candidate.run.0),
+            Every::Hour => (year, month, u64::from(day) * 24 + u64::from(local.hour().unsigned_abs())),
+            Every::Day => (year, month, u64::from(day)),
+            Every::Week => {
                 let week = local.date().iso_week_date();
                 (week.year(), i16::from(week.week()), 0)
             }
-            Reason::Monthly => (year, month, 0),
-            Reason::Yearly => (year, 0, 0),
+            Every::Month => (year, month, 0),
+            Every::Year => (year, 0, 0),
         };
         if self.left == 0 || self.period == Some(period) {
             return false;

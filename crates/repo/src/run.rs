@@ -127,6 +127,20 @@ pub enum Ending {
         /// Which.
         dropped: Vec<RunNo>,
     },
+    /// By holding backups.
+    Hold {
+        /// Which.
+        backups: Vec<RunNo>,
+        /// When the hold ends by itself.
+        until: Option<Timestamp>,
+        /// Why, for people.
+        reason: String,
+    },
+    /// By ending the holds of backups.
+    Release {
+        /// Whose.
+        backups: Vec<RunNo>,
+    },
     /// By declaring packs dead and chunks moved.
     Prune {
         /// Which, as [`Run::write_prune_refs`] stored it.
@@ -180,6 +194,7 @@ impl Run {
         match intent {
             Intent::Backup => repo.require(Act::Backup, "a backup")?,
             Intent::Expire | Intent::Prune => repo.require(Act::Prune, "dropping and pruning")?,
+            Intent::Hold => repo.require(Act::Prune, outcome::HOLDING)?,
         }
         repo.require_sound_keys()?;
         let mut history = None;
@@ -349,6 +364,18 @@ impl Run {
                 public.dropped = dropped.into_iter().map(|run| run.0).collect();
                 None
             }
+            Ending::Hold { backups, until, reason } => {
+                public.outcome_type = OutcomeType::Hold;
+                public.backups = backups.into_iter().map(|run| run.0).collect();
+                public.until = until;
+                public.why = reason;
+                None
+            }
+            Ending::Release { backups } => {
+                public.outcome_type = OutcomeType::Release;
+                public.backups = backups.into_iter().map(|run| run.0).collect();
+                None
+            }
             Ending::Prune { refs, parts } => {
                 public.outcome_type = OutcomeType::Prune;
                 public.refs = Some(refs.0);
@@ -419,18 +446,19 @@ fn public_part(
     host: &str,
     why: String,
 ) -> Result<PublicPart, RepoError> {
-    let now = repo.store().now()?;
     Ok(PublicPart {
         run: history.next_run().0,
         outcome_type,
         intent: None,
-        at: Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH),
+        at: repo.now()?,
         host: host.to_owned(),
         previous: history.last_hash(),
         refs: None,
         index_parts: 0,
         pack_parts: 0,
         dropped: Vec::new(),
+        backups: Vec::new(),
+        until: None,
         why,
     })
 }

@@ -1,4 +1,5 @@
 use clap::Args;
+use holdfast_repo::Kind;
 use serde::Deserialize;
 
 use super::{backup_ref::BackupRef, inspect::NameArg};
@@ -7,9 +8,10 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast expire --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
   holdfast expire --name db1 --keep-last 3 --keep-yearly 10
+  holdfast expire --tag nightly --keep-daily 14 --keep-tag release
   holdfast expire 17 18 --name db1
 
-Space is freed by prune. The last backup of a source is never dropped by a rule.";
+Space is freed by prune. By rules the last backup of a source is never dropped, nor is the last one without damaged pages (--allow-corrupt) where an operator's key reads the flags. What is on hold (holdfast hold) is dropped neither by rules nor by name.";
 
 /// Drop backups, by rules or by name.
 ///
@@ -23,6 +25,14 @@ pub(crate) struct ExpireArgs {
 
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
+
+    /// Rules go for backups with this tag only; all others stay
+    #[arg(long, value_name = "TAG", conflicts_with = "ids", help_heading = "Rules")]
+    pub(crate) tag: Option<String>,
+
+    /// Rules go for backups of this kind only: physical, logical or binlog
+    #[arg(long, value_name = "KIND", conflicts_with = "ids", help_heading = "Rules")]
+    pub(crate) kind: Option<Kind>,
 
     /// Only show what would be dropped
     #[arg(long)]
@@ -55,14 +65,17 @@ pub(crate) struct KeepArgs {
     /// Keep the newest of each of the last N years that have one
     #[arg(long, value_name = "N")]
     pub(crate) keep_yearly: Option<u32>,
+    /// Keep all with this tag; may be given several times
+    #[arg(long, value_name = "TAG")]
+    pub(crate) keep_tag: Vec<String>,
 }
 
 impl KeepArgs {
     /// clap's names of the rules.
-    const IDS: [&'static str; 6] =
-        ["keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly"];
+    const IDS: [&'static str; 7] =
+        ["keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly", "keep_tag"];
 
-    /// The typed rules where there are any, else the file's: rules are one decision, not six.
+    /// The typed rules where there are any, else the file's: rules are one decision, not seven.
     pub(crate) fn or(self, file: Self) -> Self {
         if self == Self::default() { file } else { self }
     }

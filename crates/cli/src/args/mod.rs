@@ -15,6 +15,7 @@ pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod expire;
 pub(crate) mod global;
+pub(crate) mod hold;
 pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod key;
@@ -84,6 +85,8 @@ pub(crate) enum Verb {
     Restore(restore::RestoreArgs),
     Check(check::CheckArgs),
     Expire(expire::ExpireArgs),
+    Hold(hold::HoldArgs),
+    Release(hold::ReleaseArgs),
     Prune(prune::PruneArgs),
     Key(key::KeyArgs),
     Doctor(doctor::DoctorArgs),
@@ -104,6 +107,8 @@ impl Verb {
             Self::Restore(_) => "restore",
             Self::Check(_) => "check",
             Self::Expire(_) => "expire",
+            Self::Hold(_) => "hold",
+            Self::Release(_) => "release",
             Self::Prune(_) => "prune",
             Self::Key(_) => "key",
             Self::Doctor(_) => "doctor",

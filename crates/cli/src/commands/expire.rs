@@ -5,10 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_core::{Error, ErrorKind, Result};
+use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result};
 use holdfast_repo::{
     Act, LogName, Repo, RunNo, SourceName,
-    expire::{ExpireError, ExpirePlan, ExpireRequest, expire, plan_expire},
+    expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
     history::History,
     retention::RetentionPolicy,
     run::RunOptions,
@@ -83,16 +83,25 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Prune, "dropping backups")?);
     let mut expired =
         Expired { dry_run: args.dry_run, kept: Vec::new(), dropped: Vec::new(), freed_bytes: None };
+    if args.ids.is_empty() && !repo.can_read() {
+        let text = "whether backups have damaged pages takes an operator's key to tell: of each source only the newest is kept whatever the rules are";
+        context.output.event(Event::Note { text: text.to_owned() });
+    }
+    let mut looked = Vec::new();
     for (log, request) in requests(args, context, &repo)? {
         context.cancel.check()?;
         let history = History::read(&repo, &log)?;
-        let plan = if args.dry_run {
-            plan_expire(&history, &request)
+        // Asking the store's clock writes to it, which a dry run does not.
+        let now = if args.dry_run { Timestamp::now() } else { repo.now()? };
+        let plan = plan_expire(&repo, &history, &request, now).map_err(of_expire)?;
+        looked.push((log, request, history, plan));
+    }
+    // What is refused of one source is to be refused before anything is dropped of another.
+    for (log, request, history, mut plan) in looked {
+        context.cancel.check()?;
+        if !args.dry_run {
+            plan = expire(&repo, &log, &request, &RunOptions::of_this_process()).map_err(of_expire)?;
         } else {
-            expire(&repo, &log, &request, &RunOptions::of_this_process())
-        };
-        let plan = plan.map_err(of_expire)?;
-        if args.dry_run {
             match freed_by(&repo, &history, &plan.dropped, &context.cancel.interrupt()) {
                 Ok(bytes) => *expired.freed_bytes.get_or_insert(0) += bytes,
                 Err(error) => context.output.warning(format!("what would be freed is not known: {error}")),
@@ -125,13 +134,20 @@ fn requests(args: &ExpireArgs, context: &Context<'_>, repo: &Repo) -> Result<Vec
     if !args.ids.is_empty() {
         return named(args, context, repo, name);
     }
-    let policy = policy(&args.keep.clone().or(context.config.retention.clone()));
-    if policy.is_empty() {
+    let keep = args.keep.clone().or(context.config.retention.clone());
+    let policy = policy(&keep);
+    if policy.is_empty() && keep.keep_tag.is_empty() {
         return Err(Error::new(ErrorKind::Usage, "no rule says which backups to keep")
             .hinted("use --keep-last, --keep-daily …, [retention] in the configuration file, or name the backups to drop"));
     }
-    let request = ExpireRequest::ByRules { policy, zone: TimeZone::UTC };
-    let logs = select::logs_of_source(context, repo, name)?;
+    let rules = Rules {
+        keep_tags: keep.keep_tag,
+        only_tag: args.tag.clone(),
+        ..Rules::by_age(policy, TimeZone::UTC)
+    };
+    let request = ExpireRequest::ByRules(rules);
+    let mut logs = select::logs_of_source(context, repo, name)?;
+    logs.retain(|log| args.kind.is_none_or(|kind| kind == log.kind));
     Ok(logs.into_iter().map(|log| (log, request.clone())).collect())
 }
 
@@ -172,6 +188,11 @@ fn of_expire(error: ExpireError) -> Error {
         ExpireError::NoRules => Error::new(ErrorKind::Usage, error.to_string()),
         ExpireError::NoSuchBackup { .. } => {
             Error::failed(error.to_string()).hinted("\"holdfast list\" shows the backups")
+        }
+        ExpireError::Held { ref log, run, .. } => {
+            let id = list::id(log, run);
+            Error::failed(error.to_string())
+                .hinted(format!("\"holdfast list\" says why; \"holdfast release {id}\" ends the hold"))
         }
         ExpireError::Begin(error) => error.into(),
         ExpireError::Finish(error) => error.into(),

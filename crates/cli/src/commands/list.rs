@@ -5,11 +5,11 @@ use std::fmt;
 use holdfast_core::{
     Event, Listener as _, Result, physical::Position, physical::read_head, server::ServerVersion,
 };
-use holdfast_repo::{Act, LogName, Repo, RunNo, manifest::Head};
+use holdfast_repo::{Act, LogName, Repo, RunNo, history::History, manifest::Head};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, head, repository, select};
+use super::{Context, head, hold::HoldShown, repository, select};
 use crate::{
     args::{
         inspect::ListArgs,
@@ -31,6 +31,8 @@ pub(super) struct Listed {
     kind: String,
     run: u64,
     finished_at: Timestamp,
+    /// Why no expire drops it; null where one may.
+    hold: Option<HoldShown>,
     /// What the manifest says; absent for a key that cannot read it.
     #[serde(flatten)]
     details: Option<Details>,
@@ -54,22 +56,25 @@ struct Details {
 }
 
 impl Listed {
-    fn new(log: &LogName, run: RunNo, finished_at: Timestamp, head: Option<Head>) -> Self {
+    fn new(history: &History, run: RunNo, finished_at: Timestamp, head: Option<Head>) -> Self {
+        let log = history.log();
         Self {
             id: id(log, run),
             source: log.source.to_string(),
             kind: log.kind.to_string(),
             run: run.0,
             finished_at: head.as_ref().map_or(finished_at, |head| head.finished_at),
+            hold: HoldShown::of(history, run),
             details: head.map(Details::from),
         }
     }
 
-    fn row(&self) -> [String; 9] {
+    fn row(&self) -> [String; 10] {
         let [server, size, stored, took, position, tags] =
             self.details.as_ref().map(|details| details.row(self.finished_at)).unwrap_or_default();
+        let hold = self.hold.as_ref().map(ToString::to_string).unwrap_or_default();
         let (time, age) = (text::instant(self.finished_at), text::age(self.finished_at));
-        [self.id.clone(), time, age, server, size, stored, took, position, tags]
+        [self.id.clone(), time, age, server, size, stored, took, position, tags, hold]
     }
 }
 
@@ -150,6 +155,7 @@ impl Render for List {
             numbers("TOOK"),
             words("POSITION"),
             words("TAGS"),
+            words("HELD"),
         ];
         let rows: Vec<_> = self.backups.iter().map(Listed::row).collect();
         text::table(out, &columns, &rows)
@@ -192,7 +198,7 @@ fn append(
         };
         let has = |tag| head.as_ref().is_some_and(|head| head.tags.contains(tag));
         if args.tag.as_ref().is_none_or(has) {
-            backups.push(Listed::new(log, outcome.run, outcome.at, head));
+            backups.push(Listed::new(&history, outcome.run, outcome.at, head));
         }
     }
     Ok(())

@@ -17,6 +17,7 @@ mod check;
 mod doctor;
 mod expire;
 mod head;
+mod hold;
 mod init;
 mod key;
 mod list;
@@ -60,7 +61,13 @@ pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exi
     let config = Config::load(cli.global.config.as_deref())?;
     let ends_in_order = matches!(
         cli.verb,
-        Verb::Backup(_) | Verb::Restore(_) | Verb::Check(_) | Verb::Expire(_) | Verb::Prune(_)
+        Verb::Backup(_)
+            | Verb::Restore(_)
+            | Verb::Check(_)
+            | Verb::Expire(_)
+            | Verb::Hold(_)
+            | Verb::Release(_)
+            | Verb::Prune(_)
     );
     let context = Context { global: cli.global, store: cli.store, config, output, cancel, ends_in_order };
     dispatch(cli.verb, &context).map_err(|error| match (error.kind(), error.hint()) {
@@ -85,6 +92,8 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Doctor(args) => doctor::run(args, context),
         Verb::Check(args) => check::run(&args, context),
         Verb::Expire(args) => expire::run(&args, context),
+        Verb::Hold(args) => hold::run(&args, context),
+        Verb::Release(args) => hold::run_release(&args, context),
         Verb::Prune(args) => prune::run(&args, context),
         Verb::Version(_) => version::run(context),
     }

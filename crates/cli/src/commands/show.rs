@@ -7,7 +7,7 @@ use holdfast_repo::{Act, RunNo, manifest::Head};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Context, head, list, report::position_facts, repository, select};
+use super::{Context, head, hold::HoldShown, list, report::position_facts, repository, select};
 use crate::{
     args::{
         inspect::ShowArgs,
@@ -22,6 +22,8 @@ struct Shown {
     id: String,
     /// Where it was made, for people.
     host: String,
+    /// Why no expire drops it; null where one may.
+    hold: Option<HoldShown>,
     head: Head,
 }
 
@@ -42,6 +44,9 @@ impl Render for Shown {
         )?;
         if !self.head.tags.is_empty() {
             text::fact(out, "tags", self.head.tags.join(" "))?;
+        }
+        if let Some(hold) = &self.hold {
+            text::fact(out, "held", format!("{hold} (since {})", text::instant(hold.since())))?;
         }
         if !self.head.flags.is_empty() {
             text::fact(out, "flags", self.head.flags.join(" "))?;
@@ -88,7 +93,8 @@ pub(super) fn run(args: &ShowArgs, context: &Context<'_>) -> Result<Exit> {
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
     let head = read_head(&repo, &chosen.history, chosen.run)?;
     let host = chosen.history.outcome(chosen.run).map(|outcome| outcome.host.clone()).unwrap_or_default();
-    let shown = Shown { id: list::id(chosen.log(), chosen.run), host, head };
+    let hold = HoldShown::of(&chosen.history, chosen.run);
+    let shown = Shown { id: list::id(chosen.log(), chosen.run), host, hold, head };
     context.output.result(Exit::Done, &shown);
     Ok(Exit::Done)
 }

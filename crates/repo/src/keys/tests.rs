@@ -11,6 +11,7 @@ use crate::{
     error::RepoError,
     hex::to_hex,
     history::History,
+    hold::HoldTerms,
     names::{Kind, LogName, RunNo},
     object::{ObjectKind, Place},
     outcome::{self, Intent, ObjectHash, OutcomeType, PublicPart},
@@ -197,6 +198,8 @@ fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previo
         index_parts: 0,
         pack_parts: 0,
         dropped: vec![1],
+        backups: Vec::new(),
+        until: None,
         why: String::new(),
     };
     let json = serde_json::to_vec(&public).unwrap();
@@ -310,6 +313,25 @@ fn a_writer_adds_and_neither_reads_nor_drops() {
     let (object, damage) = refused(&root, &log);
     assert_eq!(object, log.outcome(RunNo(3)).to_string());
     assert_eq!(damage, Damage::Role { act: "expire", role: Role::Writer });
+}
+
+#[test]
+fn a_writer_neither_holds_nor_releases() {
+    for outcome_type in [OutcomeType::Hold, OutcomeType::Release] {
+        let (store, root) = new_repo();
+        let log = log("db1");
+        backup(&root, &log).unwrap();
+        let writer = added(&store, &root, &key(Role::Writer, &["db1"]), "writer");
+        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+        let error = crate::hold::hold(&writer, &log, &[RunNo(1)], &HoldTerms::default(), &options);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("a writer's: holding backups"), "{error}");
+        let previous = History::read(&root, &log).unwrap().last_hash();
+        let forged = forge(&writer, &log, 2, outcome_type, previous);
+        store.create_if_absent(&log.outcome(RunNo(2)), &forged).unwrap();
+        let (_, damage) = refused(&root, &log);
+        assert_eq!(damage, Damage::Role { act: outcome_type.as_str(), role: Role::Writer });
+    }
 }
 
 #[test]

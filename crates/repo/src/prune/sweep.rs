@@ -85,7 +85,7 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
 fn is_for_nobody(history: &History, run: RunNo) -> bool {
     history.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
         OutcomeType::Backup => false,
-        OutcomeType::Prune | OutcomeType::Expire => true,
+        OutcomeType::Prune | OutcomeType::Expire | OutcomeType::Hold | OutcomeType::Release => true,
         OutcomeType::Tombstone | OutcomeType::Abandoned => outcome.intent != Some(Intent::Backup),
     })
 }
@@ -105,7 +105,7 @@ pub(super) fn discard(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), Repo
 fn keeps_records(history: &History, run: RunNo) -> bool {
     history.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
         OutcomeType::Backup => history.stands(run),
-        OutcomeType::Prune | OutcomeType::Expire => true,
+        OutcomeType::Prune | OutcomeType::Expire | OutcomeType::Hold | OutcomeType::Release => true,
         OutcomeType::Tombstone | OutcomeType::Abandoned => false,
     })
 }

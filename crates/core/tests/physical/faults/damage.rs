@@ -103,6 +103,7 @@ fn parts(repo: &Arc<Repo>) -> Vec<Part> {
                     OutcomeType::Backup => "outcome: backup",
                     OutcomeType::Expire => "outcome: expiry",
                     OutcomeType::Prune => "outcome: prune",
+                    OutcomeType::Hold | OutcomeType::Release => "outcome: hold",
                     OutcomeType::Tombstone | OutcomeType::Abandoned => "outcome: ended run",
                 };
                 part(class, 0..size, true);

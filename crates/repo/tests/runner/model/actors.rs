@@ -9,8 +9,9 @@ use std::{
 use holdfast_repo::{
     ChunkRef, Folder, LogName, PackId, Repo, RepoError, RunNo,
     client::Client,
-    expire::{ExpireError, ExpireRequest, expire},
+    expire::{ExpireError, ExpireRequest, Rules, expire, plan_expire},
     history::{History, Prunes},
+    hold::{HoldError, HoldTerms, Until, hold, release},
     moves::Moves,
     outcome::{Outcome, OutcomeType},
     prune::{PruneError, PruneOptions, prune},
@@ -50,6 +51,7 @@ pub(crate) fn chunk_of((run, part, ordinal): (u64, u32, u32)) -> ChunkRef {
 pub(crate) enum Task {
     Backup,
     Expire,
+    Hold,
     Prune,
     Restore,
 }
@@ -64,6 +66,13 @@ pub(crate) enum Report {
         followed_moves: bool,
     },
     Expired,
+    /// A hold, or the end of one, that its user was told is in force.
+    Held {
+        run: RunNo,
+        is_release: bool,
+    },
+    /// An expire was asked to drop what is held.
+    RefusedByHold,
     Pruned {
         moved: bool,
         swept: bool,
@@ -139,6 +148,7 @@ impl Actor {
         let done = match task {
             Task::Backup => self.backup(),
             Task::Expire => self.expire(),
+            Task::Hold => self.hold(),
             Task::Prune => self.prune(),
             Task::Restore => self.restore(),
         };
@@ -229,15 +239,60 @@ impl Actor {
         } else {
             let last = 1 + u32::try_from(self.random.below(3)).unwrap();
             let policy = RetentionPolicy { last, ..RetentionPolicy::default() };
-            ExpireRequest::ByRules { policy, zone: TimeZone::UTC }
+            ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC))
         };
+        if self.mutation == Mutation::ExpireDecidesBeforeItsRun {
+            return self.expire_decided_early(&request);
+        }
         match expire(&self.repo, &self.log, &request, &options()) {
             Ok(plan) if plan.dropped.is_empty() => Ok(Report::Idle),
             Ok(_) => Ok(Report::Expired),
             Err(ExpireError::NoSuchBackup { .. } | ExpireError::NoRules) => Ok(Report::Idle),
+            Err(ExpireError::Held { .. }) => Ok(Report::RefusedByHold),
             Err(ExpireError::Begin(error)) => Err(error.into()),
             Err(ExpireError::Finish(error)) => Err(error.into()),
             Err(ExpireError::Repo(error)) => Err(error.into()),
+        }
+    }
+
+    /// The classic mistake: what is to be dropped is chosen, and then the run begins.
+    fn expire_decided_early(&mut self, request: &ExpireRequest) -> Result<Report, Report> {
+        let history = History::read(&self.repo, &self.log)?;
+        let now = self.clock.now().try_into().unwrap();
+        let Ok(plan) = plan_expire(&self.repo, &history, request, now) else { return Ok(Report::Idle) };
+        if plan.dropped.is_empty() {
+            return Ok(Report::Idle);
+        }
+        let mut run = Run::begin(&self.repo, &self.log, &options())?;
+        run.finish(Ending::Expire { dropped: plan.dropped })?;
+        Ok(Report::Expired)
+    }
+
+    fn hold(&mut self) -> Result<Report, Report> {
+        let history = History::read(&self.repo, &self.log)?;
+        let now = self.clock.now().try_into().unwrap();
+        let is_release = self.random.permille(500);
+        let candidates = history.standing().map(|outcome| outcome.run);
+        let candidates: Vec<RunNo> =
+            candidates.filter(|run| !is_release || history.hold(*run, now).is_some()).collect();
+        let Some(backup) = self.random.pick(&candidates).copied() else { return Ok(Report::Idle) };
+        let done = if is_release {
+            release(&self.repo, &self.log, &[backup], &options())
+        } else {
+            let hours = 1 + self.random.below(100);
+            let until = self.random.permille(500).then(|| Until::For(Duration::from_secs(hours * 3600)));
+            let terms = HoldTerms { until, reason: "asked for".to_owned() };
+            hold(&self.repo, &self.log, &[backup], &terms, &options()).map(|(run, _)| run)
+        };
+        match done {
+            Ok(run) => Ok(Report::Held { run, is_release }),
+            Err(HoldError::Begin(error)) => Err(error.into()),
+            Err(HoldError::Finish(error)) => Err(error.into()),
+            Err(HoldError::Repo(error)) => Err(error.into()),
+            Err(
+                HoldError::NoSuchBackup { .. } | HoldError::NotHeld { .. } | HoldError::HeldLonger { .. },
+            ) => Ok(Report::Idle),
+            Err(error) => Err(Report::Violation(error.to_string())),
         }
     }
 

@@ -30,6 +30,8 @@ pub(crate) enum Mutation {
     NoGrace,
     /// A backup takes over what any run left that came to nothing, not only what a backup did.
     AdoptsFromPrunes,
+    /// An expire chooses what to drop before its run begins.
+    ExpireDecidesBeforeItsRun,
     /// A read does not look for chunks that have moved.
     MovesAreIgnored,
     /// A read does not look again for chunks that have moved since it began.
@@ -68,6 +70,7 @@ fn every_deliberate_defect_is_found() {
         Mutation::SweepsUndeclared,
         Mutation::NoGrace,
         Mutation::AdoptsFromPrunes,
+        Mutation::ExpireDecidesBeforeItsRun,
         Mutation::MovesAreIgnored,
         Mutation::NeverLooksAgain,
     ] {

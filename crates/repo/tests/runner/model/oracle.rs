@@ -40,9 +40,28 @@ impl Oracle {
         Ok(())
     }
 
+    /// No expire has dropped what was held when it ended: told from the chain alone, not by what decides it.
+    fn check_holds(&self) -> Check {
+        let mut held = HashMap::new();
+        for outcome in self.history.outcomes() {
+            match outcome.outcome_type {
+                OutcomeType::Hold => held.extend(outcome.backups.iter().map(|run| (*run, outcome.until))),
+                OutcomeType::Release => held.retain(|run, _| !outcome.backups.contains(run)),
+                _ => {}
+            }
+            for dropped in &outcome.dropped {
+                if held.get(dropped).is_some_and(|until| until.is_none_or(|until| outcome.at < until)) {
+                    return Err(format!("{dropped} was held, and {} dropped it", outcome.run));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The chain verifies; all that stands is there, right, and not declared dead; nobody was told a lie.
     pub(crate) fn check(&mut self) -> Check {
         self.history.refresh(&self.repo).map_err(text)?;
+        self.check_holds()?;
         let history = &self.history;
         let prunes = history.prunes(&self.repo).map_err(text)?;
         let mut packs: HashMap<PackId, Vec<Content>> = HashMap::new();
@@ -70,13 +89,19 @@ impl Oracle {
             }
         }
         for report in &self.told {
-            let (run, is_backup) = match report {
-                Report::BackedUp { run, .. } => (*run, true),
-                Report::Lost { run } => (*run, false),
+            let found = |run: RunNo| history.outcome(run).map(|outcome| outcome.outcome_type);
+            let (outcome, is_so) = match report {
+                Report::BackedUp { run, .. } => (found(*run), found(*run) == Some(OutcomeType::Backup)),
+                Report::Held { run, is_release: false } => {
+                    (found(*run), found(*run) == Some(OutcomeType::Hold))
+                }
+                Report::Held { run, is_release: true } => {
+                    (found(*run), found(*run) == Some(OutcomeType::Release))
+                }
+                Report::Lost { run } => (found(*run), found(*run) != Some(OutcomeType::Backup)),
                 _ => continue,
             };
-            let outcome = history.outcome(run).map(|outcome| outcome.outcome_type);
-            if (outcome == Some(OutcomeType::Backup)) != is_backup {
+            if !is_so {
                 return Err(format!("{report:?} was told, and its outcome is {outcome:?}"));
             }
         }

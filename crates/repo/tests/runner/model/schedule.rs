@@ -13,7 +13,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use holdfast_repo::{
     Kind, LogName, Protection, Repo,
-    expire::{ExpireRequest, expire},
+    expire::{ExpireRequest, Rules, expire},
     prune::prune,
     retention::RetentionPolicy,
     store::{
@@ -44,6 +44,9 @@ pub(crate) struct Stats {
     adoptions: u64,
     followed_moves: u64,
     expiries: u64,
+    holds: u64,
+    releases: u64,
+    refused_by_hold: u64,
     prunes: u64,
     moves: u64,
     sweeps: u64,
@@ -63,6 +66,9 @@ impl AddAssign for Stats {
         self.adoptions += other.adoptions;
         self.followed_moves += other.followed_moves;
         self.expiries += other.expiries;
+        self.holds += other.holds;
+        self.releases += other.releases;
+        self.refused_by_hold += other.refused_by_hold;
         self.prunes += other.prunes;
         self.moves += other.moves;
         self.sweeps += other.sweeps;
@@ -85,6 +91,9 @@ impl Stats {
             self.adoptions,
             self.followed_moves,
             self.expiries,
+            self.holds,
+            self.releases,
+            self.refused_by_hold,
             self.prunes,
             self.moves,
             self.sweeps,
@@ -107,6 +116,9 @@ impl Stats {
                 self.followed_moves += u64::from(*followed_moves);
             }
             Report::Expired => self.expiries += 1,
+            Report::Held { is_release: false, .. } => self.holds += 1,
+            Report::Held { is_release: true, .. } => self.releases += 1,
+            Report::RefusedByHold => self.refused_by_hold += 1,
             Report::Pruned { moved, swept, took_back } => {
                 self.prunes += 1;
                 self.moves += u64::from(*moved);
@@ -238,8 +250,9 @@ impl Model {
     fn spawn(&mut self) {
         let task = match self.random.below(100) {
             0..42 => Task::Backup,
-            42..60 => Task::Expire,
-            60..83 => Task::Prune,
+            42..58 => Task::Expire,
+            58..64 => Task::Hold,
+            64..83 => Task::Prune,
             _ => Task::Restore,
         };
         if task == Task::Backup {
@@ -339,7 +352,7 @@ impl Model {
         self.clock.advance(HOUR);
         let repo = Arc::new(Repo::open(Arc::new(self.memory.clone()), None).unwrap());
         let policy = RetentionPolicy { last: 2, ..RetentionPolicy::default() };
-        let request = ExpireRequest::ByRules { policy, zone: TimeZone::UTC };
+        let request = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
         expire(&repo, &self.log, &request, &options()).map_err(|e| e.to_string())?;
         for _ in 0..4 {
             self.clock.advance(HOUR * 24 * 8);

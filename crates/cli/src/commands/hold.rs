@@ -1,0 +1,151 @@
+//! `hold` and `release`: which backups no expire drops.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{Error, ErrorKind, Result};
+use holdfast_repo::{
+    Act, LogName, Repo, RunNo, SourceName,
+    history::History,
+    hold::{Hold, HoldError, HoldTerms, hold, release},
+    run::RunOptions,
+};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Context, list, repository, select};
+use crate::{
+    args::{
+        backup_ref::BackupRef,
+        hold::{HoldArgs, ReleaseArgs},
+    },
+    exit::Exit,
+    output::{Render, text},
+};
+
+/// A hold, as `list` and `show` tell of it.
+#[derive(Serialize)]
+pub(super) struct HoldShown {
+    since: Timestamp,
+    until: Option<Timestamp>,
+    reason: String,
+}
+
+impl HoldShown {
+    /// The hold of a backup, unless it has ended by this host's clock. An expire asks the repository's.
+    pub(super) fn of(history: &History, run: RunNo) -> Option<Self> {
+        let Hold { since, until, reason } = history.hold(run, Timestamp::now())?.clone();
+        Some(Self { since, until, reason })
+    }
+
+    pub(super) fn since(&self) -> Timestamp {
+        self.since
+    }
+}
+
+/// `until 2027-12-31 00:00:00: audit`. Whoever signed the reason, it stays in its line.
+impl fmt::Display for HoldShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&until(self.until))?;
+        if !self.reason.is_empty() {
+            f.write_str(": ")?;
+        }
+        let printable = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+        self.reason.chars().map(printable).try_for_each(|c| f.write_char(c))
+    }
+}
+
+fn until(until: Option<Timestamp>) -> String {
+    until.map_or_else(|| "until released".to_owned(), |until| format!("until {}", text::instant(until)))
+}
+
+#[derive(Serialize)]
+struct Held {
+    held: Vec<String>,
+    /// Of the last run; those of several sources may differ by the clocks of a moment.
+    until: Option<Timestamp>,
+    reason: String,
+}
+
+impl Render for Held {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let until = until(self.until);
+        self.held.iter().try_for_each(|id| writeln!(out, "{id} is held {until}"))
+    }
+}
+
+#[derive(Serialize)]
+struct Released {
+    released: Vec<String>,
+}
+
+impl Render for Released {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        self.released.iter().try_for_each(|id| writeln!(out, "{id} is not held any more"))
+    }
+}
+
+pub(super) fn run(args: &HoldArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = Arc::new(repository::open_for(context, Act::Prune, "holding backups")?);
+    let terms = HoldTerms { until: args.until.map(|until| until.0), reason: args.reason.clone() };
+    let mut held = Held { held: Vec::new(), until: None, reason: args.reason.clone() };
+    for (log, runs) in chosen(context, &repo, &args.ids, args.name.name.as_ref())? {
+        context.cancel.check()?;
+        let done = hold(&repo, &log, &runs, &terms, &RunOptions::of_this_process());
+        (_, held.until) = done.map_err(of_hold)?;
+        held.held.extend(runs.into_iter().map(|run| list::id(&log, run)));
+    }
+    context.output.result(Exit::Done, &held);
+    Ok(Exit::Done)
+}
+
+pub(super) fn run_release(args: &ReleaseArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = Arc::new(repository::open_for(context, Act::Prune, "releasing backups")?);
+    let mut released = Released { released: Vec::new() };
+    for (log, runs) in chosen(context, &repo, &args.ids, args.name.name.as_ref())? {
+        context.cancel.check()?;
+        release(&repo, &log, &runs, &RunOptions::of_this_process()).map_err(of_hold)?;
+        released.released.extend(runs.into_iter().map(|run| list::id(&log, run)));
+    }
+    context.output.result(Exit::Done, &released);
+    Ok(Exit::Done)
+}
+
+/// The backups that were typed, by their logs, each once.
+fn chosen(
+    context: &Context<'_>,
+    repo: &Repo,
+    ids: &[BackupRef],
+    name: Option<&SourceName>,
+) -> Result<Vec<(LogName, Vec<RunNo>)>> {
+    let mut by_log: Vec<(LogName, Vec<RunNo>)> = Vec::new();
+    for id in ids {
+        let chosen = select::backup(context, repo, id, name)?;
+        match by_log.iter_mut().find(|(log, _)| log == chosen.log()) {
+            Some((_, runs)) if runs.contains(&chosen.run) => {}
+            Some((_, runs)) => runs.push(chosen.run),
+            None => by_log.push((chosen.log().clone(), vec![chosen.run])),
+        }
+    }
+    Ok(by_log)
+}
+
+fn of_hold(error: HoldError) -> Error {
+    match error {
+        HoldError::Begin(error) => error.into(),
+        HoldError::Finish(error) => error.into(),
+        HoldError::Repo(error) => error.into(),
+        HoldError::Past { .. } | HoldError::TooLong | HoldError::Reason => {
+            Error::new(ErrorKind::Usage, error.to_string())
+        }
+        HoldError::HeldLonger { ref log, run } => {
+            let hint = format!("\"holdfast release {}\" ends that hold first", list::id(log, run));
+            Error::failed(error.to_string()).hinted(hint)
+        }
+        HoldError::NoSuchBackup { .. } | HoldError::NotHeld { .. } => {
+            Error::failed(error.to_string()).hinted("\"holdfast list\" shows the backups, and which are held")
+        }
+    }
+}
