@@ -76,6 +76,11 @@ impl Fault {
         matches!(self, Fault::ServerKilled | Fault::ServerRestarted)
     }
 
+    /// Whether a backup may fail for it.
+    pub(crate) fn may_end_the_backup(self) -> bool {
+        matches!(self, Fault::Killed | Fault::Frozen) || self.is_of_the_server()
+    }
+
     /// What happens before the backup begins.
     pub(crate) fn prepare(self, stage: &Stage, rng: &mut Rng) -> Result<()> {
         let prune = || stage.holdfast.command("prune --grace 30s");

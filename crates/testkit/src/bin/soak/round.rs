@@ -104,7 +104,7 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
                 stage.backup_takes_s = ended.elapsed.as_secs_f64();
                 return note_backup(stage, &ended.output, binlog, record);
             }
-            if plan.fault == Fault::Nothing {
+            if !plan.fault.may_end_the_backup() {
                 record.refused.push(ended.output);
             }
         }
