@@ -23,7 +23,7 @@ docs/keys.md says which key goes where, and what a stolen one can do.";
 const ADD_EXAMPLES: &str = "\
 Examples:
   holdfast key add --label \"night shift\"
-  holdfast key add --role writer --source db1 --label db1 --new-password-file /root/db1.pw
+  holdfast key add --role writer --source db1 --label db1 --new-password-file db1.pw
   holdfast key add --role keeper --label nas
   holdfast key add --public-key holdfast-public-… --label offline
 
@@ -39,7 +39,7 @@ What removing does not undo: whoever has opened the repository with an operator'
 const CHANGE_EXAMPLES: &str = "\
 Examples:
   holdfast key change
-  holdfast key change --new-password-file /root/new.pw
+  holdfast key change --new-password-file new.pw
   holdfast key change --public-key holdfast-public-…
 
 The operator's key that the repository is opened with gets another password, or becomes one for a key pair: a new key is added and the old one removed, so that its name is another. \"holdfast key remove --help\" says what this does not undo. For a writer or a keeper an operator adds a new key and removes the old one.";

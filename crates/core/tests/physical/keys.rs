@@ -1,8 +1,7 @@
 //! Keys that lie in the data directory are in no backup, and no restore deletes them.
 
-use std::{fs, sync::Mutex};
+use std::fs;
 
-use holdfast_core::{Event, Listener};
 use holdfast_testkit::keyring::with_keyring;
 
 use super::*;
@@ -11,18 +10,6 @@ use super::*;
 const ENCRYPTED_KEYS: &str = "53616c7465645f5fefe6ed80247d6a3e0bdca1c9818beecc26f20458f23a1f5488ed6e92427e56184a9cdc17d0d0\
     5175a3fe1930dd02874301220ca77a11f1f2eae830ecacd85b5d8401a8e4004999136c3354d4508959450d8c5b5ab7ce3a1c";
 const OF_KEYS: &str = "mypassword";
-
-#[derive(Default)]
-struct Warnings(Mutex<String>);
-
-impl Listener for Warnings {
-    fn event(&self, event: Event) {
-        if let Event::Warning { text } = &event {
-            self.0.lock().unwrap().push_str(text);
-        }
-        Told.event(event);
-    }
-}
 
 fn warned_by<T>(run: impl FnOnce(&Warnings) -> T) -> (T, String) {
     let warnings = Warnings::default();

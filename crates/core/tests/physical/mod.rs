@@ -3,13 +3,13 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
     thread::sleep,
     time::Duration,
 };
 
 use holdfast_core::{
-    Cancel,
+    Cancel, Event, Listener,
     backup::{self, BackupOptions, BackupReport},
     physical::Precision,
     restore::{self, RestoreOptions, RestoreReport},
@@ -57,6 +57,19 @@ struct Stage {
 
 fn password() -> Password {
     Password::new("a password".to_owned()).unwrap()
+}
+
+/// Keeps the warnings, one after the other.
+#[derive(Default)]
+struct Warnings(Mutex<String>);
+
+impl Listener for Warnings {
+    fn event(&self, event: Event) {
+        if let Event::Warning { text } = &event {
+            self.0.lock().unwrap().push_str(text);
+        }
+        Told.event(event);
+    }
 }
 
 fn log() -> LogName {

@@ -1,8 +1,8 @@
 //! A host with a writer's key: it backs its server up and reads no backup, and what it keeps need not be believed.
 
-use std::{fs, sync::Mutex};
+use std::fs;
 
-use holdfast_core::{ErrorKind, Event, Listener};
+use holdfast_core::ErrorKind;
 use holdfast_repo::{
     Role,
     keys::{
@@ -12,18 +12,6 @@ use holdfast_repo::{
 };
 
 use super::*;
-
-#[derive(Default)]
-struct Warnings(Mutex<String>);
-
-impl Listener for Warnings {
-    fn event(&self, event: Event) {
-        if let Event::Warning { text } = &event {
-            self.0.lock().unwrap().push_str(text);
-        }
-        Told.event(event);
-    }
-}
 
 /// A host that knows nothing but its own password, and a directory that it keeps page maps in.
 struct Host<'a> {

@@ -140,9 +140,9 @@ pub fn read_listed(store: &dyn Store, info: &ObjectInfo, limit_bytes: u64) -> Re
 
 /// A failed store operation: on which object, and why.
 #[derive(Debug, Error)]
-#[error("{path}: {kind}")]
+#[error("{path}{}{kind}", if path.is_empty() { "" } else { ": " })]
 pub struct StoreError {
-    /// The object, or the prefix of a listing.
+    /// The object, or the prefix of a listing; empty where the whole store is meant.
     pub path: String,
     /// What happened.
     #[source]

@@ -137,11 +137,8 @@ fn backups_survive(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -> bool) 
         let ended = backup.ended();
         let took = begun.elapsed();
         let free = scene.until_free(scene.stage.options().lock_max + WAIT_TIMEOUT + Duration::from_secs(5));
-        let standing = scene.standing();
         println!("{kind}: {fate:?} at {point}: {} after {took:.1?}, free {free:.1?} later", ended.status);
-        assert!(standing.starts_with(&before), "{before:?}, then {standing:?}");
-        let told = usize::from(ended.status.success());
-        assert_eq!(standing.len() - before.len(), told, "{fate:?} at {point}: {}", ended.output);
+        scene.assert_told_the_truth(&before, &ended, &format!("{fate:?} at {point}"));
         if !ended.status.success() {
             println!("  it said: {}", ended.error());
         }

@@ -158,15 +158,8 @@ fn backups_survive_freezes(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -
         let took = scene.until_free(limit);
         frozen.thaw();
         let ended = frozen.ended();
-        let standing = scene.standing();
         println!("{kind}: frozen at {point}, free after {took:?}, then {}", ended.status);
-        assert!(standing.starts_with(&before), "{before:?}, then {standing:?}");
-        assert_eq!(
-            standing.len() - before.len(),
-            usize::from(ended.status.success()),
-            "{point}: {}",
-            ended.output
-        );
+        scene.assert_told_the_truth(&before, &ended, point);
         scene.until_free(SLACK);
         scene.assert_nothing_spooled();
         scene.assert_next_works();

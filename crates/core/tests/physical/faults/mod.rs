@@ -151,6 +151,14 @@ impl Scene {
         standing_in(&self.stage.repo)
     }
 
+    /// What a backup that ended by itself has told is true of what stands now, beside what stood before.
+    fn assert_told_the_truth(&self, before: &[u64], ended: &Ended, what: &str) {
+        let standing = self.standing();
+        assert!(standing.starts_with(before), "{before:?}, then {standing:?}");
+        let told = usize::from(ended.status.success());
+        assert_eq!(standing.len() - before.len(), told, "{what}: {}", ended.output);
+    }
+
     /// All that stands is whole, as far as names, sizes and refs tell.
     fn assert_whole(&self) {
         check_all(&self.stage.repo, None);
