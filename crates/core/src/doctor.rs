@@ -206,7 +206,7 @@ fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
     let mut newest = None;
     for outcome in history.standing() {
         if !repo.can_read() {
-            newest = Some((outcome.run, outcome.at));
+            newest = Some((outcome.run, outcome.taken_at()));
             continue;
         }
         let head = read_head(repo, &history, outcome.run)?;

@@ -65,7 +65,7 @@ impl Rules {
 pub struct Kept {
     /// Its run.
     pub run: RunNo,
-    /// When it ended.
+    /// When it was taken.
     pub at: Timestamp,
     /// The rules that keep it; none where it was not asked for, or is the last.
     pub reasons: Vec<Reason>,
@@ -143,8 +143,10 @@ impl<'a> Planner<'a> {
         request: &ExpireRequest,
         now: Timestamp,
     ) -> Result<ExpirePlan, ExpireError> {
-        let candidates: Vec<Candidate> =
-            history.standing().map(|outcome| Candidate { run: outcome.run, at: outcome.at }).collect();
+        let candidates: Vec<Candidate> = history
+            .standing()
+            .map(|outcome| Candidate { run: outcome.run, at: outcome.taken_at() })
+            .collect();
         let verdicts = match request {
             ExpireRequest::ByRules(rules) => self.judge(history, &candidates, rules, now)?,
             ExpireRequest::Exactly(runs) => {

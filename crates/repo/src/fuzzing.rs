@@ -296,6 +296,7 @@ impl World {
             backups: Vec::new(),
             until: None,
             why: String::new(),
+            copy_of: None,
         })
     }
 

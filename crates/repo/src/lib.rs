@@ -5,6 +5,7 @@
 pub mod check;
 pub mod client;
 pub mod columns;
+pub mod copy;
 pub mod error;
 pub mod expire;
 #[cfg(any(fuzzing, test))]

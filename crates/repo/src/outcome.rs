@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::{Damage, RepoError},
     hex::Hex,
-    keys::{Act, Role},
+    keys::{Act, RepositoryId, Role},
     names::{LogName, RunNo},
     object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
     repo::Repo,
@@ -102,6 +102,29 @@ pub(crate) fn object_hash(bytes: &[u8]) -> ObjectHash {
     Hex(*blake3::hash(bytes).as_bytes())
 }
 
+/// Which backup this one is a copy of: the first that was taken, however often it has been copied since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyOf {
+    /// Id of the repository that it was taken into.
+    pub repository: RepositoryId,
+    /// Under which name.
+    pub source: String,
+    /// Its run there.
+    pub run: u64,
+    /// Hash of its outcome: whoever has the same has the same backup.
+    pub outcome: ObjectHash,
+    /// When it was taken, by the clock of the store that it was taken into.
+    pub at: Timestamp,
+}
+
+impl CopyOf {
+    /// Whether both are the same backup.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.repository, self.outcome) == (other.repository, other.outcome)
+    }
+}
+
 /// The public part of an outcome, as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PublicPart {
@@ -127,6 +150,8 @@ pub(crate) struct PublicPart {
     pub(crate) until: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) why: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) copy_of: Option<CopyOf>,
 }
 
 /// What a run came to, verified.
@@ -158,10 +183,32 @@ pub struct Outcome {
     pub until: Option<Timestamp>,
     /// For people; empty where nothing is to say.
     pub why: String,
+    /// What a backup is a copy of; `None` where it was taken into this repository.
+    pub copy_of: Option<CopyOf>,
     /// Hash of the outcome before this one.
     pub previous: ObjectHash,
     /// Hash of this one.
     pub hash: ObjectHash,
+}
+
+impl Outcome {
+    /// When a backup was taken: a copy is as old as what it is a copy of.
+    #[must_use]
+    pub fn taken_at(&self) -> Timestamp {
+        self.copy_of.as_ref().map_or(self.at, |copy_of| copy_of.at)
+    }
+
+    /// What a copy of this backup, which is in the log `log` of `repo`, is a copy of.
+    #[must_use]
+    pub fn origin(&self, repo: &Repo, log: &LogName) -> CopyOf {
+        self.copy_of.clone().unwrap_or_else(|| CopyOf {
+            repository: repo.info().repository_id,
+            source: log.source.to_string(),
+            run: self.run.0,
+            outcome: self.hash,
+            at: self.at,
+        })
+    }
 }
 
 /// The bytes of an outcome.
@@ -299,6 +346,9 @@ pub(crate) fn parse(
     if public.until.is_some() && outcome_type != OutcomeType::Hold {
         return Err(RepoError::malformed(place, "it has an end, and is no hold"));
     }
+    if public.copy_of.is_some() && outcome_type != OutcomeType::Backup {
+        return Err(RepoError::malformed(place, "it is a copy, and no backup"));
+    }
     Ok(Outcome {
         run,
         outcome_type,
@@ -313,6 +363,7 @@ pub(crate) fn parse(
         backups: public.backups.into_iter().map(RunNo).collect(),
         until: public.until,
         why: public.why,
+        copy_of: public.copy_of,
         previous: public.previous,
         hash: object_hash(bytes),
     })

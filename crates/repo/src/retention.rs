@@ -73,7 +73,7 @@ impl fmt::Display for Reason {
 pub struct Candidate {
     /// Its run.
     pub run: RunNo,
-    /// When it ended.
+    /// When it was taken.
     pub at: Timestamp,
 }
 

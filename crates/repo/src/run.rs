@@ -21,7 +21,9 @@ use crate::{
     lease::{LeaseObject, RENEWAL, RenewalThread, Renewer, look},
     names::{Folder, LogName, RunNo},
     object::{ObjectKind, Place, RunSecrets, seal_object},
-    outcome::{self, Intent, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PublicPart, object_hash},
+    outcome::{
+        self, CopyOf, Intent, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PublicPart, object_hash,
+    },
     refs::{BackupRefs, PruneRefs},
     repo::Repo,
     store::read_listed,
@@ -173,6 +175,8 @@ pub struct Run {
     secrets: Arc<RunSecrets>,
     renewer: Arc<Renewer>,
     thread: Option<RenewalThread>,
+    /// What the backup is a copy of.
+    copy_of: Option<CopyOf>,
     /// Outcomes that this run has tried to create: a reply may have got lost.
     attempts: Vec<ObjectHash>,
     ended: bool,
@@ -245,6 +249,7 @@ impl Run {
             host: options.client.host.clone(),
             renewer,
             thread: None,
+            copy_of: None,
             attempts: Vec::new(),
             ended: false,
         };
@@ -348,12 +353,18 @@ impl Run {
         self.repo.write_object(&self.place(ObjectKind::Report), json).map(|_| ())
     }
 
+    /// The backup that this run ends as is a copy.
+    pub fn is_copy_of(&mut self, origin: CopyOf) {
+        self.copy_of = Some(origin);
+    }
+
     /// Ends the run: from here on its effect is there, for everybody and for good.
     pub fn finish(&mut self, ending: Ending) -> Result<Outcome, FinishError> {
         let mut public = self.public_part(OutcomeType::Abandoned, String::new())?;
         let head = match ending {
             Ending::Backup { head, refs, parts } => {
                 public.outcome_type = OutcomeType::Backup;
+                public.copy_of = self.copy_of.clone();
                 public.refs = Some(refs.0);
                 public.index_parts = parts.index;
                 public.pack_parts = parts.pack;
@@ -460,6 +471,7 @@ fn public_part(
         backups: Vec::new(),
         until: None,
         why,
+        copy_of: None,
     })
 }
 

@@ -122,7 +122,7 @@ impl Expired {
             reasons: kept.reasons.iter().map(ToString::to_string).collect(),
         }));
         self.dropped.extend(plan.dropped.into_iter().filter_map(|run| {
-            let finished_at = history.outcome(run)?.at;
+            let finished_at = history.outcome(run)?.taken_at();
             Some(Dropped { id: list::id(log, run), finished_at })
         }));
     }

@@ -198,7 +198,7 @@ fn append(
         };
         let has = |tag| head.as_ref().is_some_and(|head| head.tags.contains(tag));
         if args.tag.as_ref().is_none_or(has) {
-            backups.push(Listed::new(&history, outcome.run, outcome.at, head));
+            backups.push(Listed::new(&history, outcome.run, outcome.taken_at(), head));
         }
     }
     Ok(())

@@ -201,6 +201,7 @@ fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previo
         backups: Vec::new(),
         until: None,
         why: String::new(),
+        copy_of: None,
     };
     let json = serde_json::to_vec(&public).unwrap();
     outcome::encode_raw(repo, log, RunNo(run), &json, None).unwrap()

@@ -149,11 +149,20 @@ impl BackupWriter {
         found
     }
 
+    /// Whether so many `bytes_again` may have been stored again by now.
+    fn is_rewrite_within(&self, bytes_again: u64) -> bool {
+        let given = self.bytes_given.load(Ordering::Relaxed) as f64;
+        bytes_again as f64 <= given * self.options.max_rewrite_fraction
+    }
+
+    /// Whether `bytes` more may be stored again, if they are given now.
+    pub(super) fn could_rewrite(&self, bytes: u64) -> bool {
+        self.is_rewrite_within(self.bytes_again.load(Ordering::Relaxed) + bytes)
+    }
+
     /// Takes `bytes` of what may be stored again although unchanged.
     fn may_rewrite(&self, bytes: u64) -> bool {
-        let most = self.bytes_given.load(Ordering::Relaxed) as f64 * self.options.max_rewrite_fraction;
-        let taken = self.bytes_again.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let may = taken as f64 <= most;
+        let may = self.is_rewrite_within(self.bytes_again.fetch_add(bytes, Ordering::Relaxed) + bytes);
         if !may {
             self.bytes_again.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -236,7 +245,7 @@ impl BackupWriter {
     }
 
     /// The leaf of the base that covers leaf `leaf` of the file.
-    fn base_leaf(&self, file: &File, leaf: u32) -> Result<Option<Arc<BaseLeaf>>, WriteError> {
+    pub(super) fn base_leaf(&self, file: &File, leaf: u32) -> Result<Option<Arc<BaseLeaf>>, WriteError> {
         let inner = lock(&file.inner);
         if let Some(known) = inner.base_in_memory(leaf) {
             return Ok(known);
@@ -248,7 +257,7 @@ impl BackupWriter {
     }
 
     /// Takes down what was found about pages of a leaf; a leaf that this completes waits for its chunks.
-    fn record(
+    pub(super) fn record(
         &self,
         file: &Arc<File>,
         leaf: u32,
@@ -289,7 +298,7 @@ impl BackupWriter {
     }
 }
 
-fn base_entry(base: Option<&BaseLeaf>, page: u32) -> Option<PageEntry> {
+pub(super) fn base_entry(base: Option<&BaseLeaf>, page: u32) -> Option<PageEntry> {
     base?.entries.get(page as usize).copied()
 }
 

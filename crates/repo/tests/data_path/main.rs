@@ -1,6 +1,7 @@
 //! The data path from end to end: pages in, a repository in memory, the same pages out.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
 
+mod copies;
 mod damage;
 mod incremental;
 mod interrupt;
