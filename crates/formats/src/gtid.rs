@@ -25,6 +25,66 @@ impl fmt::Display for Gtids {
     }
 }
 
+impl Gtids {
+    /// Takes a transaction in that came after all others of its domain, or is one more of the set. One of the other
+    /// family changes nothing.
+    pub fn add(&mut self, gtid: &Gtid) {
+        match (self, gtid) {
+            (Gtids::MariaDb(position), Gtid::MariaDb(gtid)) => position.advance(*gtid),
+            (Gtids::MySql(set), Gtid::MySql(gtid)) => set.add(gtid),
+            _ => {}
+        }
+    }
+
+    /// Whether the transaction is at or before this position.
+    #[must_use]
+    pub fn contains(&self, gtid: &Gtid) -> bool {
+        match (self, gtid) {
+            (Gtids::MariaDb(position), Gtid::MariaDb(gtid)) => position.reaches(*gtid),
+            (Gtids::MySql(set), Gtid::MySql(gtid)) => set.contains(gtid),
+            _ => false,
+        }
+    }
+
+    /// Whether no transaction is named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Gtids::MariaDb(position) => position.is_empty(),
+            Gtids::MySql(set) => set.is_empty(),
+        }
+    }
+}
+
+/// A transaction's name, of either family.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Gtid {
+    /// MariaDB's.
+    MariaDb(MariaDbGtid),
+    /// MySQL's.
+    MySql(MySqlGtid),
+}
+
+impl fmt::Display for Gtid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Gtid::MariaDb(gtid) => gtid.fmt(f),
+            Gtid::MySql(gtid) => gtid.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Gtid {
+    type Err = GtidError;
+
+    fn from_str(text: &str) -> Result<Gtid, GtidError> {
+        match text.contains(':') {
+            true => text.parse().map(Gtid::MySql),
+            false => text.parse().map(Gtid::MariaDb),
+        }
+    }
+}
+
 /// Why a text is not a position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GtidError {
@@ -102,6 +162,23 @@ impl MariaDbGtidPos {
         self.sequences.is_empty()
     }
 
+    /// Replaces what is named of its domain.
+    pub fn advance(&mut self, gtid: MariaDbGtid) {
+        let others: Vec<(u32, u32)> =
+            self.sequences.range((gtid.domain, 0)..=(gtid.domain, u32::MAX)).map(|(key, _)| *key).collect();
+        for key in others {
+            self.sequences.remove(&key);
+        }
+        self.sequences.insert((gtid.domain, gtid.server), gtid.sequence);
+    }
+
+    /// Whether its domain has come as far as this transaction.
+    #[must_use]
+    pub fn reaches(&self, gtid: MariaDbGtid) -> bool {
+        let mut of_domain = self.sequences.range((gtid.domain, 0)..=(gtid.domain, u32::MAX));
+        of_domain.any(|(_, sequence)| *sequence >= gtid.sequence)
+    }
+
     /// The transactions, by domain and server.
     pub fn iter(&self) -> impl Iterator<Item = MariaDbGtid> {
         self.sequences.iter().map(|(&(domain, server), &sequence)| MariaDbGtid { domain, server, sequence })
@@ -176,6 +253,60 @@ pub struct MySqlGtidSet {
     intervals: BTreeMap<Uuid, BTreeMap<String, Vec<Interval>>>,
 }
 
+/// One MySQL transaction.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MySqlGtid {
+    /// The server that executed it first.
+    pub server: Uuid,
+    /// Lower case; empty where there is none.
+    tag: String,
+    /// From 1.
+    pub number: u64,
+}
+
+impl MySqlGtid {
+    /// A name, if the parts can be one's.
+    #[must_use]
+    pub fn new(server: Uuid, tag: &str, number: u64) -> Option<MySqlGtid> {
+        Interval::new(number, number)?;
+        Some(MySqlGtid { server, tag: parse_tag(tag).ok()?, number })
+    }
+
+    /// The tag; empty where there is none.
+    #[must_use]
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+}
+
+impl fmt::Display for MySqlGtid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tag.as_str() {
+            "" => write!(f, "{}:{}", self.server, self.number),
+            tag => write!(f, "{}:{tag}:{}", self.server, self.number),
+        }
+    }
+}
+
+impl FromStr for MySqlGtid {
+    type Err = GtidError;
+
+    fn from_str(text: &str) -> Result<MySqlGtid, GtidError> {
+        let mut parts = text.trim().split(':');
+        let mut parse = || {
+            let server = parts.next()?.parse().ok()?;
+            let next = parts.next()?;
+            let (tag, number) = match parts.next() {
+                Some(number) => (next, number),
+                None => ("", next),
+            };
+            let gtid = MySqlGtid::new(server, tag, number.parse().ok()?)?;
+            parts.next().is_none().then_some(gtid)
+        };
+        parse().ok_or_else(|| malformed(text, "a GTID server:number or server:tag:number"))
+    }
+}
+
 /// Transactions `first` to `last`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interval {
@@ -186,6 +317,12 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// An interval, if these can be the ends of one.
+    #[must_use]
+    pub fn new(first: u64, last: u64) -> Option<Interval> {
+        (1 <= first && first <= last && last <= Interval::LAST_MAX).then_some(Interval { first, last })
+    }
+
     const FORM: &'static str = "an interval of transaction numbers";
     /// The largest transaction number is one less than 2^63 - 1.
     const LAST_MAX: u64 = i64::MAX as u64 - 1;
@@ -195,7 +332,7 @@ impl Interval {
         let parse = || {
             let first = number(first.trim())?;
             let last = last.map_or(Some(first), |last| number(last.trim()))?;
-            (1 <= first && first <= last && last <= Interval::LAST_MAX).then_some(Interval { first, last })
+            Interval::new(first, last)
         };
         parse().ok_or_else(|| malformed(text, Interval::FORM))
     }
@@ -229,6 +366,45 @@ impl MySqlGtidSet {
                 let after = own.partition_point(|outer| outer.first <= inner.first);
                 after.checked_sub(1).is_some_and(|at| own[at].last >= inner.last)
             })
+        })
+    }
+
+    /// Adds transactions of a server; does nothing and says so where the tag is none.
+    pub fn insert(&mut self, server: Uuid, tag: &str, interval: Interval) -> bool {
+        let Ok(tag) = parse_tag(tag) else { return false };
+        let list = self.intervals.entry(server).or_default().entry(tag).or_default();
+        // Those that touch it become one with it.
+        let from = list.partition_point(|other| other.last.saturating_add(1) < interval.first);
+        let to = list.partition_point(|other| other.first <= interval.last.saturating_add(1));
+        let joined = list[from..to.max(from)].iter().fold(interval, |joined, other| Interval {
+            first: joined.first.min(other.first),
+            last: joined.last.max(other.last),
+        });
+        list.splice(from..to.max(from), [joined]);
+        true
+    }
+
+    /// Adds a transaction.
+    pub fn add(&mut self, gtid: &MySqlGtid) {
+        self.insert(gtid.server, &gtid.tag, Interval { first: gtid.number, last: gtid.number });
+    }
+
+    /// Adds all of another set.
+    pub fn add_all(&mut self, other: &MySqlGtidSet) {
+        for (server, tag, intervals) in other.iter() {
+            for interval in intervals {
+                self.insert(server, tag, *interval);
+            }
+        }
+    }
+
+    /// Whether the transaction is in the set.
+    #[must_use]
+    pub fn contains(&self, gtid: &MySqlGtid) -> bool {
+        let list = self.intervals.get(&gtid.server).and_then(|tags| tags.get(&gtid.tag));
+        list.is_some_and(|list| {
+            let after = list.partition_point(|interval| interval.first <= gtid.number);
+            after.checked_sub(1).is_some_and(|at| list[at].last >= gtid.number)
         })
     }
 

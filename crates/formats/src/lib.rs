@@ -1,4 +1,4 @@
-//! Layouts other people own: InnoDB and Aria pages, redo logs, GTIDs, file names.
+//! Layouts other people own: InnoDB and Aria pages, redo logs, binlogs, GTIDs, file names.
 //!
 //! Bytes in, values out. Nothing here reads a file, starts a thread or looks at a clock, and every parser is
 //! total: hostile bytes give an error or a negative verdict, never a panic and never an unbounded allocation.
@@ -9,6 +9,7 @@
 
 pub mod aria;
 mod be;
+pub mod binlog;
 pub mod checksum;
 mod flavor;
 pub mod gtid;
@@ -20,7 +21,7 @@ pub mod table_name;
 pub mod tablespace;
 
 pub use flavor::Flavor;
-pub use gtid::{Gtids, MariaDbGtidPos, MySqlGtidSet};
+pub use gtid::{Gtid, Gtids, MariaDbGtidPos, MySqlGtidSet};
 pub use ids::{PageNo, PageSize, SpaceId};
 pub use lsn::{Lsn, LsnRange};
 pub use page::{PageState, check_page};

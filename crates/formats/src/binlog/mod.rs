@@ -1,0 +1,69 @@
+//! Binlog events, as files and the replication stream carry them: enough to find transactions, their GTIDs, times,
+//! statements and touched tables, and to prove that no byte is lost.
+//!
+//! Event layouts are those of binlog version 4, the only one since MySQL 5.0, little-endian. MySQL and MariaDB number
+//! their own kinds of events apart from each other, so that an event says of itself whose it is. Verified with MariaDB
+//! 10.11 and 11.8 and MySQL 9.7.
+
+mod body;
+mod cursor;
+mod event;
+mod gtids;
+mod payload;
+mod transaction;
+
+pub use body::{Body, Query, RowsEvent, TableMap};
+pub use event::{Checksum, Event, EventKind, FILE_MAGIC, Flags, FormatDescription, HEADER_BYTES, Header};
+pub use gtids::{GtidEvent, encode_set};
+pub use payload::{Payload, PayloadCompression};
+pub use transaction::{Part, Tracker};
+
+/// Why bytes are no event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BinlogError {
+    /// Fewer bytes than the field needs.
+    #[error("a {event} event ends within its {field}")]
+    Short {
+        /// Which kind of event.
+        event: EventKind,
+        /// What is cut off.
+        field: &'static str,
+    },
+    /// A field has a value that it cannot have.
+    #[error("the {field} of a {event} event {rule}")]
+    Field {
+        /// Which kind of event.
+        event: EventKind,
+        /// Which field.
+        field: &'static str,
+        /// What is wrong with it.
+        rule: &'static str,
+    },
+    /// The header says another length.
+    #[error("a {event} event says that it has {said} bytes, and has {found}")]
+    Length {
+        /// Which kind of event.
+        event: EventKind,
+        /// Bytes by its header.
+        said: u32,
+        /// Bytes that are there.
+        found: usize,
+    },
+    /// The checksum does not match.
+    #[error("a {event} event that ends at {end} does not have its checksum")]
+    Checksum {
+        /// Which kind of event.
+        event: EventKind,
+        /// Its end in the file, modulo 4 GiB.
+        end: u32,
+    },
+    /// What it holds compressed does not come out as it says.
+    #[error("what a {event} event holds cannot be decompressed")]
+    Compressed {
+        /// Which kind of event.
+        event: EventKind,
+    },
+}
+
+#[cfg(test)]
+mod tests;

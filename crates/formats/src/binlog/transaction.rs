@@ -1,0 +1,118 @@
+//! Where transactions begin and end.
+
+use super::{BinlogError, Body, Event, EventKind, GtidEvent};
+
+/// What an event is to the transaction it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It belongs to none.
+    Outside,
+    /// It begins one.
+    First,
+    /// It is in the middle of one.
+    Inside,
+    /// It ends one.
+    Last,
+}
+
+/// Follows events in order and tells where transactions begin and end. A transaction that another event than its own
+/// last one follows has not ended: the server died while it wrote it, and it never happened.
+#[derive(Clone, Debug, Default)]
+pub struct Tracker {
+    open: Option<Open>,
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    gtid: GtidEvent,
+    bytes: u64,
+    /// Whether BEGIN was seen, or is meant (MariaDB).
+    has_begun: bool,
+}
+
+impl Tracker {
+    /// Whether a transaction is not at its end.
+    #[must_use]
+    pub fn is_inside(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// The transaction that is not at its end.
+    #[must_use]
+    pub fn open(&self) -> Option<&GtidEvent> {
+        self.open.as_ref().map(|open| &open.gtid)
+    }
+
+    /// Takes the next event in.
+    pub fn next(&mut self, event: &Event<'_>, body: &Body<'_>) -> Result<Part, BinlogError> {
+        let len = u64::from(event.header.len);
+        if let Body::Gtid(gtid) = body {
+            let has_begun = event.header.kind == EventKind::MARIADB_GTID && !gtid.is_standalone;
+            self.open = Some(Open { gtid: gtid.clone(), bytes: len, has_begun });
+            return Ok(Part::First);
+        }
+        if is_of_the_file(event.header.kind) {
+            self.open = None;
+            return Ok(Part::Outside);
+        }
+        let Some(open) = &mut self.open else { return Ok(Part::Outside) };
+        open.bytes = open.bytes.saturating_add(len);
+        let ends = match open.gtid.len {
+            Some(len) if open.bytes > len => {
+                let (field, rule) = ("length", "is more than its transaction has left");
+                return Err(BinlogError::Field { event: event.header.kind, field, rule });
+            }
+            Some(len) => open.bytes == len,
+            None => open.ends_with(event.header.kind, body),
+        };
+        if ends {
+            self.open = None;
+        }
+        Ok(if ends { Part::Last } else { Part::Inside })
+    }
+}
+
+impl Open {
+    /// By what the events say, where no length tells.
+    fn ends_with(&mut self, kind: EventKind, body: &Body<'_>) -> bool {
+        match body {
+            Body::Xid | Body::XaPrepare | Body::Payload(_) => true,
+            Body::Query(query) if self.has_begun => query.ends_transaction(),
+            Body::Query(query) => {
+                self.has_begun = query.begins_transaction();
+                !self.has_begun
+            }
+            Body::Rows(rows) => !self.has_begun && rows.ends_statement,
+            Body::TableMap(_) | Body::RowsStatement(_) => false,
+            _ => !self.has_begun && !is_of_a_statement(kind),
+        }
+    }
+}
+
+/// What stands between transactions only.
+fn is_of_the_file(kind: EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::FORMAT_DESCRIPTION
+            | EventKind::ROTATE
+            | EventKind::STOP
+            | EventKind::PREVIOUS_GTIDS
+            | EventKind::GTID_LIST
+            | EventKind::BINLOG_CHECKPOINT
+            | EventKind::START_ENCRYPTION
+    )
+}
+
+/// What comes before the statement that it is for.
+fn is_of_a_statement(kind: EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::INTVAR
+            | EventKind::RAND
+            | EventKind::USER_VAR
+            | EventKind::BEGIN_LOAD_QUERY
+            | EventKind::APPEND_BLOCK
+            | EventKind::IGNORABLE
+            | EventKind::TRANSACTION_CONTEXT
+    )
+}
