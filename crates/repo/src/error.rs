@@ -204,6 +204,9 @@ pub enum Damage {
     /// It does not continue the outcome before it.
     #[error("does not continue the outcome before it: the history was altered")]
     Chain,
+    /// It does not continue the segment before it.
+    #[error("does not continue the segment or outcome before it: some were taken away or exchanged")]
+    SegmentChain,
     /// It should be there.
     #[error("is missing")]
     Missing,

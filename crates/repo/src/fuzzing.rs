@@ -297,6 +297,8 @@ impl World {
             until: None,
             why: String::new(),
             copy_of: None,
+            taken: Vec::new(),
+            tail: None,
         })
     }
 

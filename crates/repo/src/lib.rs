@@ -34,6 +34,7 @@ pub mod refs;
 pub mod repo;
 pub mod retention;
 pub mod run;
+pub mod segment;
 pub mod space;
 pub mod steps;
 pub mod store;

@@ -143,7 +143,7 @@ impl LogName {
         format!("sources/{}/{}/", self.source, self.kind)
     }
 
-    /// Prefix of one folder (`runs`, `packs`, `index`, `refs`, `outcomes`, `reports`), with the final `/`.
+    /// Prefix of one folder (`runs`, `packs`, `index`, `refs`, `outcomes`, `reports`, `segments`), with the final `/`.
     #[must_use]
     pub fn folder(&self, folder: Folder) -> String {
         format!("{}{}/", self.prefix(), folder.as_str())
@@ -186,6 +186,12 @@ impl LogName {
         self.object(Folder::Outcomes, &format!("{:010}", run.0))
     }
 
+    /// A segment of a run.
+    #[must_use]
+    pub fn segment(&self, run: RunNo, part: u32) -> ObjectPath {
+        self.object(Folder::Segments, &format!("{:010}-{part:06}", run.0))
+    }
+
     /// A run's report.
     #[must_use]
     pub fn report(&self, run: RunNo) -> ObjectPath {
@@ -208,6 +214,8 @@ pub enum Folder {
     Outcomes,
     /// What runs measured.
     Reports,
+    /// What runs have that have not ended.
+    Segments,
 }
 
 impl Folder {
@@ -221,6 +229,7 @@ impl Folder {
             Self::Refs => "refs",
             Self::Outcomes => "outcomes",
             Self::Reports => "reports",
+            Self::Segments => "segments",
         }
     }
 
@@ -229,7 +238,7 @@ impl Folder {
     pub fn parse(self, name: &str) -> Option<(RunNo, u32)> {
         let (run, part) = match self {
             Self::Runs => name.split_once('/')?,
-            Self::Packs | Self::Index => name.split_once('-')?,
+            Self::Packs | Self::Index | Self::Segments => name.split_once('-')?,
             Self::Refs | Self::Outcomes | Self::Reports => (name, "000000"),
         };
         let digits = |text: &str, len| text.len() == len && text.bytes().all(|b| b.is_ascii_digit());

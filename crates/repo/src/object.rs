@@ -46,13 +46,19 @@ pub enum ObjectKind {
     ManifestHead = 5,
     /// What a run measured.
     Report = 6,
+    /// Public part of a segment.
+    SegmentPublic = 7,
+    /// Bytes of a segment.
+    SegmentBytes = 8,
 }
 
 impl ObjectKind {
     pub(crate) fn secret(self) -> SecretKind {
         match self {
-            Self::Pack | Self::Index | Self::ManifestHead | Self::Report => SecretKind::Read,
-            Self::Refs | Self::OutcomePublic => SecretKind::Refs,
+            Self::Pack | Self::Index | Self::ManifestHead | Self::Report | Self::SegmentBytes => {
+                SecretKind::Read
+            }
+            Self::Refs | Self::OutcomePublic | Self::SegmentPublic => SecretKind::Refs,
         }
     }
 }
@@ -90,6 +96,7 @@ impl Place<'_> {
             ObjectKind::Refs => self.log.refs(self.run),
             ObjectKind::OutcomePublic | ObjectKind::ManifestHead => self.log.outcome(self.run),
             ObjectKind::Report => self.log.report(self.run),
+            ObjectKind::SegmentPublic | ObjectKind::SegmentBytes => self.log.segment(self.run, self.part),
         }
     }
 

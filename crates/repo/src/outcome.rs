@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::{
     error::{Damage, RepoError},
@@ -30,6 +31,7 @@ const FIXED_BYTES: usize = 4 + 2 * 4 + 32 + 64;
 pub(crate) const HOLDING: &str = "holding backups and letting go of them";
 
 const MAGIC: &[u8; 4] = b"HFO1";
+const CONTEXT: &[u8] = b"holdfast outcome 1\0";
 
 /// What kind of end a run came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -152,6 +154,10 @@ pub(crate) struct PublicPart {
     pub(crate) why: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) copy_of: Option<CopyOf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) taken: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tail: Option<Map<String, Value>>,
 }
 
 /// What a run came to, verified.
@@ -185,6 +191,10 @@ pub struct Outcome {
     pub why: String,
     /// What a backup is a copy of; `None` where it was taken into this repository.
     pub copy_of: Option<CopyOf>,
+    /// Runs that ended without effect, and whose segments this one has taken over.
+    pub taken: Vec<RunNo>,
+    /// Where what a binlog run archived ends.
+    pub tail: Option<Map<String, Value>>,
     /// Hash of the outcome before this one.
     pub previous: ObjectHash,
     /// Hash of this one.
@@ -252,15 +262,26 @@ pub(crate) fn encode_raw(
         Some(head) => seal_object(repo.keys(), &Place { kind: ObjectKind::ManifestHead, ..place }, head)?,
         None => Vec::new(),
     };
-    let mut bytes = MAGIC.to_vec();
-    for part in [&public, &head] {
+    Ok(signed_bytes(repo, &place, MAGIC, CONTEXT, &[&public, &head]))
+}
+
+/// Sealed parts with their lengths, and the signature of the key at hand over them and their place.
+pub(crate) fn signed_bytes(
+    repo: &Repo,
+    place: &Place<'_>,
+    magic: &[u8; 4],
+    context: &[u8],
+    parts: &[&[u8]; 2],
+) -> Vec<u8> {
+    let mut bytes = magic.to_vec();
+    for part in parts {
         bytes.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
         bytes.extend_from_slice(part);
     }
-    let (signer, signature) = repo.keys().sign(&signed_message(repo, log, run, &bytes));
+    let (signer, signature) = repo.keys().sign(&signed_message(repo, place, context, &bytes));
     bytes.extend_from_slice(&signer.0);
     bytes.extend_from_slice(&signature);
-    Ok(bytes)
+    bytes
 }
 
 /// Refuses to write what nobody would read.
@@ -272,15 +293,19 @@ fn bounded(place: &Place<'_>, what: &'static str, bytes: &[u8], limit_bytes: u64
     Ok(())
 }
 
-fn signed_message(repo: &Repo, log: &LogName, run: RunNo, before: &[u8]) -> Vec<u8> {
+fn signed_message(repo: &Repo, place: &Place<'_>, context: &[u8], before: &[u8]) -> Vec<u8> {
+    let log = place.log;
     let source = log.source.as_str();
-    let mut message = b"holdfast outcome 1\0".to_vec();
+    let mut message = context.to_vec();
     message.extend_from_slice(&repo.info().repository_id.0.0);
     // At most 64, by the rules for names.
     message.push(u8::try_from(source.len()).unwrap_or(u8::MAX));
     message.extend_from_slice(source.as_bytes());
     message.push(log.kind as u8);
-    message.extend_from_slice(&run.0.to_le_bytes());
+    message.extend_from_slice(&place.run.0.to_le_bytes());
+    if place.kind == ObjectKind::SegmentPublic {
+        message.extend_from_slice(&place.part.to_le_bytes());
+    }
     message.extend_from_slice(blake3::hash(before).as_bytes());
     message
 }
@@ -293,10 +318,10 @@ struct Parts<'a> {
     signature: [u8; 64],
 }
 
-fn split(bytes: &[u8]) -> Result<Parts<'_>, FormatError> {
+fn split<'a>(magic: &[u8; 4], bytes: &'a [u8]) -> Result<Parts<'a>, FormatError> {
     let mut decoder = Decoder::new(bytes);
-    if decoder.array::<4>("magic")? != *MAGIC {
-        return Err(FormatError::rule("magic", "is not that of an outcome"));
+    if decoder.array::<4>("magic")? != *magic {
+        return Err(FormatError::rule("magic", "is not that of such an object"));
     }
     let mut part = |field| {
         let len = decoder.u32(field)?;
@@ -364,6 +389,8 @@ pub(crate) fn parse(
         until: public.until,
         why: public.why,
         copy_of: public.copy_of,
+        taken: public.taken.into_iter().map(RunNo).collect(),
+        tail: public.tail,
         previous: public.previous,
         hash: object_hash(bytes),
     })
@@ -377,9 +404,31 @@ pub(crate) fn open_head(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) ->
 }
 
 fn verify<'a>(repo: &Repo, place: &Place<'_>, bytes: &'a [u8]) -> Result<(Parts<'a>, Role), RepoError> {
-    let parts = split(bytes).map_err(|error| RepoError::damaged(place, Damage::Format(error)))?;
-    let message = signed_message(repo, place.log, place.run, parts.before_signature);
+    verify_as(repo, place, MAGIC, CONTEXT, bytes)
+}
+
+fn verify_as<'a>(
+    repo: &Repo,
+    place: &Place<'_>,
+    magic: &[u8; 4],
+    context: &[u8],
+    bytes: &'a [u8],
+) -> Result<(Parts<'a>, Role), RepoError> {
+    let parts = split(magic, bytes).map_err(|error| RepoError::damaged(place, Damage::Format(error)))?;
+    let message = signed_message(repo, place, context, parts.before_signature);
     let role = repo.role_of_signer(place.log, place.run, parts.signer, &message, &parts.signature)?;
     let role = role.map_err(|damage| RepoError::damaged(place, damage))?;
     Ok((parts, role))
+}
+
+/// What [`signed_bytes`] made: the two sealed parts, if the signature is believed, and the role of whose it is.
+pub(crate) fn split_signed<'a>(
+    repo: &Repo,
+    place: &Place<'_>,
+    magic: &[u8; 4],
+    context: &[u8],
+    bytes: &'a [u8],
+) -> Result<([&'a [u8]; 2], Role), RepoError> {
+    let (parts, role) = verify_as(repo, place, magic, context, bytes)?;
+    Ok(([parts.public, parts.head], role))
 }

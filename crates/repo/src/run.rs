@@ -10,6 +10,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::{
@@ -123,6 +124,19 @@ pub enum Ending {
         refs: WrittenRefs,
         /// What it stored.
         parts: PartCounts,
+    },
+    /// As a part of an archive: a backup that continues those before it.
+    Archive {
+        /// The manifest head: JSON of at most [`HEAD_BYTES_MAX`](outcome::HEAD_BYTES_MAX).
+        head: Vec<u8>,
+        /// What it needs, as [`Run::write_backup_refs`] stored it.
+        refs: WrittenRefs,
+        /// What it stored.
+        parts: PartCounts,
+        /// Where it ends, for every role to read.
+        tail: Map<String, Value>,
+        /// Runs that ended without effect, and whose segments it has taken over.
+        taken: Vec<RunNo>,
     },
     /// By dropping backups.
     Expire {
@@ -370,6 +384,15 @@ impl Run {
                 public.pack_parts = parts.pack;
                 Some(head)
             }
+            Ending::Archive { head, refs, parts, tail, taken } => {
+                public.outcome_type = OutcomeType::Backup;
+                public.refs = Some(refs.0);
+                public.index_parts = parts.index;
+                public.pack_parts = parts.pack;
+                public.tail = Some(tail);
+                public.taken = taken.into_iter().map(|run| run.0).collect();
+                Some(head)
+            }
             Ending::Expire { dropped } => {
                 public.outcome_type = OutcomeType::Expire;
                 public.dropped = dropped.into_iter().map(|run| run.0).collect();
@@ -472,6 +495,8 @@ fn public_part(
         until: None,
         why,
         copy_of: None,
+        taken: Vec::new(),
+        tail: None,
     })
 }
 

@@ -202,6 +202,8 @@ fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previo
         until: None,
         why: String::new(),
         copy_of: None,
+        taken: Vec::new(),
+        tail: None,
     };
     let json = serde_json::to_vec(&public).unwrap();
     outcome::encode_raw(repo, log, RunNo(run), &json, None).unwrap()

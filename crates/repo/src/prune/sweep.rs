@@ -13,6 +13,7 @@ use crate::{
     names::{Folder, LogName, PackId, RunNo},
     outcome::{Intent, OutcomeType},
     repo::Repo,
+    segment::is_superseded,
     store::ObjectPath,
 };
 
@@ -33,7 +34,7 @@ pub struct Swept {
 }
 
 /// Deletes what earlier prunes declared dead, after the grace, in the order in which things depend on each other:
-/// packs, index parts, refs and reports, leases.
+/// packs, index parts, refs and reports, segments whose bytes are in packs, leases.
 pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept, RepoError> {
     let PruneOptions { grace, interrupt, .. } = options;
     let history = &History::read(repo, log)?;
@@ -63,11 +64,12 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
             || match folder {
                 Folder::Index => history.stands(run) || runs_with_packs.contains(&run),
                 Folder::Refs | Folder::Reports => keeps_records(history, run),
+                Folder::Segments => !is_superseded(history, run),
                 Folder::Runs => false,
                 Folder::Packs | Folder::Outcomes => true,
             }
     };
-    for folder in [Folder::Index, Folder::Refs, Folder::Reports, Folder::Runs] {
+    for folder in [Folder::Index, Folder::Refs, Folder::Reports, Folder::Segments, Folder::Runs] {
         let useless: Vec<ObjectPath> = list_folder(repo, log, folder)?
             .into_iter()
             .filter(|((run, _), _)| !is_useful(folder, *run))

@@ -1,0 +1,208 @@
+//! Segments: what a run has, durable and readable before the run ends (`docs/repository.md` section 6a).
+//!
+//! - Each has the hash of the one before it, the first that of the outcome before the run: none can be dropped from the
+//!   middle, put in another order, or taken from another run unnoticed.
+//! - They hold until the run has an outcome as a backup, which has the same bytes in packs, or until such an outcome of a
+//!   later run says that it has taken them over.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    error::{Damage, RepoError},
+    history::{History, list_folder},
+    keys::Act,
+    names::{Folder, LogName, RunNo},
+    object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
+    outcome::{NO_OUTCOME, ObjectHash, OutcomeType, object_hash, signed_bytes, split_signed},
+    repo::Repo,
+    run::Run,
+    store::read_all,
+};
+
+/// Plain bytes of a segment, at most: a server's largest event, and what came before it.
+pub const SEGMENT_BYTES_MAX: u64 = (1 << 30) + (32 << 20);
+/// Bytes of what a segment says in public, at most.
+const PUBLIC_BYTES_MAX: u64 = 2 << 20;
+const OBJECT_BYTES_MAX: u64 =
+    sealed_limit_bytes(SEGMENT_BYTES_MAX) + sealed_limit_bytes(PUBLIC_BYTES_MAX) + 128;
+
+const MAGIC: &[u8; 4] = b"HFG1";
+const CONTEXT: &[u8] = b"holdfast segment 1\0";
+
+#[derive(Serialize, Deserialize)]
+struct Public {
+    run: u64,
+    part: u32,
+    previous: ObjectHash,
+    tail: Map<String, Value>,
+}
+
+/// Writes the segments of a run, in order.
+pub struct SegmentWriter {
+    repo: Arc<Repo>,
+    log: LogName,
+    run: RunNo,
+    next: u32,
+    previous: ObjectHash,
+}
+
+/// A segment that is sealed. It can be stored again and again until it is.
+#[derive(Debug)]
+pub struct SealedSegment {
+    part: u32,
+    object: Vec<u8>,
+}
+
+impl SegmentWriter {
+    /// For a run that has begun.
+    #[must_use]
+    pub fn new(run: &Run) -> Self {
+        let (repo, log) = (Arc::clone(run.repo()), run.log().clone());
+        Self { repo, log, run: run.no(), next: 0, previous: run.history().last_hash() }
+    }
+
+    /// Seals the next segment: `bytes`, and `tail`, which says where they end and can be read by every role.
+    pub fn seal(&mut self, tail: Map<String, Value>, bytes: &[u8]) -> Result<SealedSegment, RepoError> {
+        let (part, log) = (self.next, &self.log);
+        let place = Place { log, kind: ObjectKind::SegmentPublic, run: self.run, part };
+        let public = Public { run: self.run.0, part, previous: self.previous, tail };
+        let public = serde_json::to_vec(&public)
+            .map_err(|_| RepoError::malformed(place, "its public part does not become JSON"))?;
+        let size_bytes = bytes.len() as u64;
+        if size_bytes > SEGMENT_BYTES_MAX || public.len() as u64 > PUBLIC_BYTES_MAX {
+            let (object, what) = (place.to_string(), "content");
+            return Err(RepoError::TooLarge { object, what, size_bytes, limit_bytes: SEGMENT_BYTES_MAX });
+        }
+        let public = seal_object(self.repo.keys(), &place, &public)?;
+        let bytes = seal_object(self.repo.keys(), &Place { kind: ObjectKind::SegmentBytes, ..place }, bytes)?;
+        let object = signed_bytes(&self.repo, &place, MAGIC, CONTEXT, &[&public, &bytes]);
+        self.next += 1;
+        self.previous = object_hash(&object);
+        Ok(SealedSegment { part, object })
+    }
+
+    /// Stores a segment; it is durable on return.
+    ///
+    /// # Errors
+    /// [`RepoError::is_exists`] where another process has stored another as if it were the run: this one has lost.
+    pub fn store(&self, segment: &SealedSegment) -> Result<(), RepoError> {
+        let place =
+            Place { log: &self.log, kind: ObjectKind::SegmentPublic, run: self.run, part: segment.part };
+        self.repo.put(&place, &segment.object).map(|_| ())
+    }
+
+    /// How many were sealed.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.next
+    }
+}
+
+/// What a segment says.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Its number in the run.
+    pub part: u32,
+    /// Where its bytes end.
+    pub tail: Map<String, Value>,
+    /// Its bytes; `None` for a key that cannot read.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// The segments of one run, in order. Ends where no more are stored; ask again later for those that come.
+pub struct SegmentReader {
+    repo: Arc<Repo>,
+    log: LogName,
+    run: RunNo,
+    next: u32,
+    previous: ObjectHash,
+}
+
+impl SegmentReader {
+    /// Of a run whose predecessors `history` knows.
+    #[must_use]
+    pub fn new(repo: &Arc<Repo>, history: &History, run: RunNo) -> Self {
+        let before = run.0.checked_sub(1).and_then(|before| history.outcome(RunNo(before)));
+        let previous = before.map_or(NO_OUTCOME, |outcome| outcome.hash);
+        Self { repo: Arc::clone(repo), log: history.log().clone(), run, next: 0, previous }
+    }
+
+    /// The next one; `None` where there is none yet.
+    pub fn read_next(&mut self) -> Result<Option<Segment>, RepoError> {
+        let (repo, log, part) = (&self.repo, &self.log, self.next);
+        let place = Place { log, kind: ObjectKind::SegmentPublic, run: self.run, part };
+        let object = match read_all(&**repo.store(), &place.path(), OBJECT_BYTES_MAX) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            object => object?,
+        };
+        let (parts, role) = split_signed(repo, &place, MAGIC, CONTEXT, &object)?;
+        if !role.may(Act::Backup) {
+            return Err(RepoError::damaged(place, Damage::Role { act: "segment", role }));
+        }
+        let [public, bytes] = parts;
+        let json = repo.open_object(&place, public, PUBLIC_BYTES_MAX)?;
+        let public: Public = serde_json::from_slice(&json)
+            .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
+        if (public.run, public.part) != (self.run.0, part) {
+            let found = format!("segment {} of run #{}", public.part, public.run);
+            return Err(RepoError::damaged(place, Damage::Misplaced { found }));
+        }
+        if public.previous != self.previous {
+            return Err(RepoError::damaged(place, Damage::SegmentChain));
+        }
+        let bytes = match repo.can_read() {
+            true => {
+                let place = Place { kind: ObjectKind::SegmentBytes, ..place };
+                Some(repo.open_object(&place, bytes, SEGMENT_BYTES_MAX)?)
+            }
+            false => None,
+        };
+        self.next += 1;
+        self.previous = object_hash(&object);
+        Ok(Some(Segment { part, tail: public.tail, bytes }))
+    }
+
+    /// That no segment is stored beyond the last that was read: it would have lost the one before it.
+    pub fn check_end(&self) -> Result<(), RepoError> {
+        let stored = list_segments(&self.repo, &self.log)?;
+        let beyond = stored.get(&self.run).and_then(|parts| parts.last()).filter(|last| **last > self.next);
+        match beyond {
+            Some(_) => Err(RepoError::damaged(self.log.segment(self.run, self.next), Damage::Missing)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The segments that are stored, by run.
+pub fn list_segments(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Vec<u32>>, RepoError> {
+    let mut runs: BTreeMap<RunNo, Vec<u32>> = BTreeMap::new();
+    for (run, part) in list_folder(repo, log, Folder::Segments)?.into_keys() {
+        runs.entry(run).or_default().push(part);
+    }
+    Ok(runs)
+}
+
+/// Deletes the segments of a run that nobody needs any more, as far as the store lets us; a later sweep does the rest.
+pub fn discard_segments(repo: &Repo, history: &History, run: RunNo) -> Result<(), RepoError> {
+    let log = history.log();
+    let own = list_folder(repo, log, Folder::Segments)?.into_iter().filter(|((of, _), _)| *of == run);
+    let paths: Vec<_> = own.filter(|_| is_superseded(history, run)).map(|(_, info)| info.path).collect();
+    for batch in paths.chunks(1000) {
+        repo.store().delete(batch)?;
+    }
+    Ok(())
+}
+
+/// Whether what the segments of `run` hold is in packs, by the word of an outcome.
+#[must_use]
+pub fn is_superseded(history: &History, run: RunNo) -> bool {
+    let is_backup = |outcome: &crate::outcome::Outcome| outcome.outcome_type == OutcomeType::Backup;
+    history.outcome(run).is_some_and(is_backup)
+        || history.outcomes().iter().any(|outcome| is_backup(outcome) && outcome.taken.contains(&run))
+}
+
+#[cfg(test)]
+mod tests;

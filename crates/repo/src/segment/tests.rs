@@ -1,0 +1,149 @@
+use holdfast_pipe::Suite;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    names::{Kind, LogName},
+    object::ObjectKind,
+    prune::{PruneOptions, sweep},
+    refs::BackupRefs,
+    repo::tests::new_repo,
+    run::{Ending, Run, RunOptions},
+    store::{Store, mem::MemStore},
+};
+
+fn log() -> LogName {
+    LogName { source: "db1".parse().unwrap(), kind: Kind::Binlog }
+}
+
+fn tail(number: usize) -> Map<String, Value> {
+    json!({ "at": number }).as_object().unwrap().clone()
+}
+
+fn begin(repo: &Arc<Repo>) -> Run {
+    Run::begin(repo, &log(), &RunOptions { renew_every: None, ..RunOptions::of_this_process() }).unwrap()
+}
+
+fn write(run: &Run, segments: &[&[u8]]) {
+    let mut writer = SegmentWriter::new(run);
+    for (number, bytes) in segments.iter().enumerate() {
+        let sealed = writer.seal(tail(number), bytes).unwrap();
+        writer.store(&sealed).unwrap();
+        // A reply that got lost does no harm.
+        writer.store(&sealed).unwrap();
+    }
+}
+
+fn read(repo: &Arc<Repo>, run: RunNo) -> Result<Vec<Vec<u8>>, RepoError> {
+    let history = History::read(repo, &log())?;
+    let mut reader = SegmentReader::new(repo, &history, run);
+    let mut all = Vec::new();
+    while let Some(segment) = reader.read_next()? {
+        assert_eq!(segment.tail, tail(all.len()));
+        all.push(segment.bytes.unwrap());
+    }
+    reader.check_end()?;
+    Ok(all)
+}
+
+fn world(suite: Suite) -> (MemStore, Arc<Repo>, Run) {
+    let (store, repo) = new_repo(suite);
+    let repo = Arc::new(repo);
+    let run = begin(&repo);
+    write(&run, &[b"one", b"", b"three"]);
+    (store, repo, run)
+}
+
+/// What is stored comes back while the run is active, and after it died.
+#[test]
+fn segments_come_back() {
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        let (_, repo, run) = world(suite);
+        let expected: [&[u8]; 3] = [b"one", b"", b"three"];
+        assert_eq!(read(&repo, run.no()).unwrap(), expected);
+        run.abandon("test").unwrap();
+        let second = begin(&repo);
+        write(&second, &[b"four"]);
+        assert_eq!(read(&repo, RunNo(1)).unwrap(), expected);
+        assert_eq!(read(&repo, RunNo(2)).unwrap(), [b"four"]);
+    }
+}
+
+/// One that is missing, exchanged for another, of another run, cut or flipped is found and named.
+#[test]
+fn tampering_is_found() {
+    let bytes_of = |store: &MemStore, run: u64, part: u32| {
+        read_all(store, &log().segment(RunNo(run), part), 1 << 20).unwrap()
+    };
+    let replace = |store: &MemStore, part: u32, bytes: Option<&[u8]>| {
+        let path = log().segment(RunNo(1), part);
+        store.delete(std::slice::from_ref(&path)).unwrap();
+        if let Some(bytes) = bytes {
+            store.create_if_absent(&path, bytes).unwrap();
+        }
+    };
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        for part in 0..2 {
+            let (store, repo, _run) = world(suite);
+            replace(&store, part, None);
+            let error = read(&repo, RunNo(1)).unwrap_err();
+            assert!(error.to_string().contains("segments/0000000001-"), "{error}");
+        }
+        let (store, repo, run) = world(suite);
+        let good = bytes_of(&store, 1, 1);
+        for byte in (0..good.len()).step_by(7) {
+            let mut bad = good.clone();
+            bad[byte] ^= 4;
+            replace(&store, 1, Some(&bad));
+            assert!(read(&repo, RunNo(1)).is_err(), "{byte}");
+            replace(&store, 1, Some(&good[..byte]));
+            assert!(read(&repo, RunNo(1)).is_err(), "cut at {byte}");
+        }
+        // Its own neighbour, and its like of a later run.
+        replace(&store, 1, Some(&bytes_of(&store, 1, 2)));
+        assert!(read(&repo, RunNo(1)).is_err());
+        replace(&store, 1, Some(&good));
+        assert!(read(&repo, RunNo(1)).is_ok());
+        run.abandon("test").unwrap();
+        write(&begin(&repo), &[b"one", b"", b"three"]);
+        replace(&store, 1, Some(&bytes_of(&store, 2, 1)));
+        assert!(read(&repo, RunNo(1)).is_err());
+    }
+}
+
+/// Two processes that think they are the run cannot both store.
+#[test]
+fn another_segment_of_the_same_number_is_refused() {
+    let (_, repo, run) = world(Suite::X25519Aes256Gcm);
+    let mut other = SegmentWriter::new(&run);
+    let sealed = other.seal(tail(0), b"other").unwrap();
+    assert!(other.store(&sealed).unwrap_err().is_exists());
+    drop(repo);
+}
+
+/// Segments go when an outcome vouches for their bytes, and not before.
+#[test]
+fn sweeping() {
+    let (_, repo, run) = world(Suite::X25519Aes256Gcm);
+    let parts = |run: u64| {
+        sweep(&repo, &log(), &PruneOptions::default()).unwrap();
+        list_segments(&repo, &log()).unwrap().get(&RunNo(run)).map_or(0, Vec::len)
+    };
+    assert_eq!(parts(1), 3);
+    run.abandon("test").unwrap();
+    assert_eq!(parts(1), 3);
+    let end = |taken: Vec<RunNo>| {
+        let mut run = begin(&repo);
+        write(&run, &[b"x"]);
+        let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
+        let (head, tail, parts) = (b"{}".to_vec(), tail(7), Default::default());
+        let outcome = run.finish(Ending::Archive { head, refs, parts, tail: tail.clone(), taken }).unwrap();
+        assert_eq!(outcome.tail, Some(tail));
+    };
+    end(Vec::new());
+    assert_eq!((parts(1), parts(2)), (3, 0));
+    end(vec![RunNo(1)]);
+    assert_eq!((parts(1), parts(3)), (0, 0));
+    let place = Place { log: &log(), kind: ObjectKind::SegmentBytes, run: RunNo(1), part: 0 };
+    assert!(repo.read_object(&place, 1).unwrap_err().is_not_found());
+}
