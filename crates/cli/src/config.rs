@@ -38,6 +38,28 @@ pub(crate) struct Config {
     pub(crate) store: StoreArgs,
     /// What `expire` keeps.
     pub(crate) retention: KeepArgs,
+    /// Other repositories, for copies.
+    pub(crate) repository: Vec<OtherRepository>,
+}
+
+/// A repository besides the one that is worked on.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct OtherRepository {
+    /// What it is called on the command line.
+    pub(crate) name: String,
+    /// Where it is.
+    pub(crate) repo: String,
+    /// As `--to-password-file`.
+    pub(crate) password_file: Option<PathBuf>,
+    /// As `HOLDFAST_TO_PASSWORD_COMMAND`.
+    pub(crate) password_command: Option<String>,
+    /// As `--to-identity`.
+    pub(crate) identity: Option<PathBuf>,
+    /// As `--to-key`.
+    pub(crate) key: Option<KeyId>,
+    /// How it is reached, where it is beyond a network.
+    pub(crate) store: StoreArgs,
 }
 
 fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SourceName>, D::Error> {
@@ -112,6 +134,12 @@ mod tests {
             [retention]
             keep-daily = 7
             keep-monthly = 12
+            [[repository]]
+            name = "offsite"
+            repo = "s3://offsite/holdfast"
+            password-file = "/etc/holdfast/offsite.password"
+            [repository.store]
+            s3-endpoint = "https://s3.example"
             "#,
         )
         .unwrap();
@@ -123,6 +151,8 @@ mod tests {
         assert_eq!(config.resources.memory, Some(ByteSize(512 << 20)));
         assert_eq!(config.resources.compress.map(|c| c.to_string()).as_deref(), Some("zstd:3"));
         assert_eq!(config.resources.lock_max, Some(Span(std::time::Duration::from_secs(1))));
+        assert_eq!(config.repository[0].name, "offsite");
+        assert_eq!(config.repository[0].store.s3_endpoint.as_deref(), Some("https://s3.example"));
         assert_eq!((config.retention.keep_daily, config.retention.keep_weekly), (Some(7), None));
     }
 

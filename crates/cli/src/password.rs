@@ -16,7 +16,7 @@ use holdfast_repo::keys::Identity;
 use signal_hook::consts::SIGINT;
 use zeroize::Zeroizing;
 
-use crate::config::Config;
+use crate::config::{Config, OtherRepository};
 
 /// More than any password; a file that is longer is another file.
 const FILE_BYTES_MAX: u64 = 4096;
@@ -48,10 +48,32 @@ pub(crate) fn given(file: Option<&Path>, config: &Config) -> Result<Option<Secre
     command.map(|command| output_of(command, "password-command of the configuration file")).transpose()
 }
 
-/// Asks for the password of a repository that has one.
-pub(crate) fn ask_for_repository() -> Result<Secret> {
+/// The password of another repository where one was given: file, environment, command, configuration, in this order.
+pub(crate) fn given_to(file: Option<&Path>, other: Option<&OtherRepository>) -> Result<Option<Secret>> {
+    if let Some(path) = file {
+        return first_line(path).map(Some);
+    }
+    if let Some(password) = env::var_os("HOLDFAST_TO_PASSWORD") {
+        let password = password
+            .into_string()
+            .map_err(|_| Error::new(ErrorKind::Usage, "HOLDFAST_TO_PASSWORD is not UTF-8"))?;
+        return not_empty(Secret::new(password), "HOLDFAST_TO_PASSWORD").map(Some);
+    }
+    if let Ok(command) = env::var("HOLDFAST_TO_PASSWORD_COMMAND") {
+        return output_of(&command, "HOLDFAST_TO_PASSWORD_COMMAND").map(Some);
+    }
+    let Some(other) = other else { return Ok(None) };
+    if let Some(path) = &other.password_file {
+        return first_line(path).map(Some);
+    }
+    let command = other.password_command.as_deref();
+    command.map(|command| output_of(command, "password-command of a [[repository]]")).transpose()
+}
+
+/// Asks for the password of a repository that has one; `which` tells it from others.
+pub(crate) fn ask_for_repository(which: &str) -> Result<Secret> {
     terminal_or(ErrorKind::Key)?;
-    ask("password of the repository: ")
+    ask(&format!("password of {which}: "))
 }
 
 /// The password of a new key: file, environment, or asked for twice.
@@ -159,6 +181,7 @@ fn output_of(command: &str, place: &str) -> Result<Secret> {
         // Nothing that it needs.
         .env_remove("HOLDFAST_PASSWORD")
         .env_remove("HOLDFAST_NEW_PASSWORD")
+        .env_remove("HOLDFAST_TO_PASSWORD")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

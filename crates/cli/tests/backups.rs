@@ -31,7 +31,7 @@ fn log(source: &str) -> LogName {
 }
 
 /// Backs up one table of so many pages, the `turn`-th version of each fourth.
-fn take(program: &Program, source: &str, turn: u8, pages: usize) {
+pub(crate) fn take(program: &Program, source: &str, turn: u8, pages: usize) {
     take_flagged(program, source, turn, pages, &[]);
 }
 

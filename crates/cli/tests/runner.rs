@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod backups;
+mod copies;
 mod init;
 mod json;
 mod keys;

@@ -4,6 +4,7 @@
 //! environment.
 
 pub mod backup;
+pub mod copy;
 pub mod doctor;
 pub mod error;
 pub mod event;

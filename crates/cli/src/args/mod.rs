@@ -12,6 +12,7 @@ use crate::exit::Exit;
 pub(crate) mod backup;
 pub(crate) mod backup_ref;
 pub(crate) mod check;
+pub(crate) mod copy;
 pub(crate) mod doctor;
 pub(crate) mod expire;
 pub(crate) mod global;
@@ -47,8 +48,8 @@ Examples:
   holdfast --repo /backup/repo expire --keep-daily 7 --keep-weekly 4
   holdfast --repo /backup/repo prune
 
-Configuration file: repo, password-file, password-command, identity, key and name; in [source] and [resources] the options of backup under those headings (restore, check and prune take memory from there, too); in [retention] those of expire; in [store] those of repositories beyond a network.
-Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, HOLDFAST_IDENTITY, HOLDFAST_KEY; for verbs that are about one source HOLDFAST_NAME; for key add and change HOLDFAST_NEW_PASSWORD and HOLDFAST_NEW_PASSWORD_FILE. Of repositories at s3:// also what AWS' tools read: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and others (docs/stores.md).
+Configuration file: repo, password-file, password-command, identity, key and name; in [source] and [resources] the options of backup under those headings (restore, check and prune take memory from there, too); in [retention] those of expire; in [store] those of repositories beyond a network; in each [[repository]] another repository, for copies (docs/copies.md).
+Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, HOLDFAST_IDENTITY, HOLDFAST_KEY; for verbs that are about one source HOLDFAST_NAME; for copy HOLDFAST_TO, HOLDFAST_TO_PASSWORD, HOLDFAST_TO_PASSWORD_FILE, HOLDFAST_TO_PASSWORD_COMMAND, HOLDFAST_TO_IDENTITY, HOLDFAST_TO_KEY; for key add and change HOLDFAST_NEW_PASSWORD and HOLDFAST_NEW_PASSWORD_FILE. Of repositories at s3:// also what AWS' tools read: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and others (docs/stores.md).
 What is typed counts before the environment, and that before the file.";
 
 /// The command line.
@@ -84,6 +85,7 @@ pub(crate) enum Verb {
     Report(inspect::ReportArgs),
     Restore(restore::RestoreArgs),
     Check(check::CheckArgs),
+    Copy(copy::CopyArgs),
     Expire(expire::ExpireArgs),
     Hold(hold::HoldArgs),
     Release(hold::ReleaseArgs),
@@ -106,6 +108,7 @@ impl Verb {
             Self::Report(_) => "report",
             Self::Restore(_) => "restore",
             Self::Check(_) => "check",
+            Self::Copy(_) => "copy",
             Self::Expire(_) => "expire",
             Self::Hold(_) => "hold",
             Self::Release(_) => "release",

@@ -55,7 +55,7 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
 }
 
 /// Where programs of this user keep what they can do without.
-fn usual_cache_dir() -> Option<PathBuf> {
+pub(super) fn usual_cache_dir() -> Option<PathBuf> {
     let of = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")))?;
     Some(cache.join("holdfast"))

@@ -9,7 +9,7 @@ use holdfast_repo::{Act, LogName, Repo, RunNo, history::History, manifest::Head}
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, head, hold::HoldShown, repository, select};
+use super::{Context, copy::CopyShown, head, hold::HoldShown, repository, select};
 use crate::{
     args::{
         inspect::ListArgs,
@@ -33,6 +33,8 @@ pub(super) struct Listed {
     finished_at: Timestamp,
     /// Why no expire drops it; null where one may.
     hold: Option<HoldShown>,
+    /// What it is a copy of; null where it was taken into this repository.
+    copy_of: Option<CopyShown>,
     /// What the manifest says; absent for a key that cannot read it.
     #[serde(flatten)]
     details: Option<Details>,
@@ -65,16 +67,19 @@ impl Listed {
             run: run.0,
             finished_at: head.as_ref().map_or(finished_at, |head| head.finished_at),
             hold: HoldShown::of(history, run),
+            copy_of: CopyShown::of(history, run),
             details: head.map(Details::from),
         }
     }
 
-    fn row(&self) -> [String; 10] {
+    fn row(&self) -> [String; 11] {
         let [server, size, stored, took, position, tags] =
             self.details.as_ref().map(|details| details.row(self.finished_at)).unwrap_or_default();
         let hold = self.hold.as_ref().map(ToString::to_string).unwrap_or_default();
+        // Where the numbers differ, what it is a copy of is what people look for.
+        let copy = self.copy_of.as_ref().map(|copy| copy.short()).unwrap_or_default();
         let (time, age) = (text::instant(self.finished_at), text::age(self.finished_at));
-        [self.id.clone(), time, age, server, size, stored, took, position, tags, hold]
+        [self.id.clone(), time, age, server, size, stored, took, position, tags, hold, copy]
     }
 }
 
@@ -156,6 +161,7 @@ impl Render for List {
             words("POSITION"),
             words("TAGS"),
             words("HELD"),
+            words("COPY OF"),
         ];
         let rows: Vec<_> = self.backups.iter().map(Listed::row).collect();
         text::table(out, &columns, &rows)

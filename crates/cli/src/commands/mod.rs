@@ -14,6 +14,7 @@ use crate::{
 
 mod backup;
 mod check;
+mod copy;
 mod doctor;
 mod expire;
 mod head;
@@ -64,6 +65,7 @@ pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exi
         Verb::Backup(_)
             | Verb::Restore(_)
             | Verb::Check(_)
+            | Verb::Copy(_)
             | Verb::Expire(_)
             | Verb::Hold(_)
             | Verb::Release(_)
@@ -91,6 +93,7 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Key(args) => key::run(&args, context),
         Verb::Doctor(args) => doctor::run(args, context),
         Verb::Check(args) => check::run(&args, context),
+        Verb::Copy(args) => copy::run(args, context),
         Verb::Expire(args) => expire::run(&args, context),
         Verb::Hold(args) => hold::run(&args, context),
         Verb::Release(args) => hold::run_release(&args, context),

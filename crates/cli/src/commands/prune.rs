@@ -238,7 +238,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
 }
 
 /// Which of several failures the exit code tells of: what does not pass by itself before what does.
-fn badness(kind: ErrorKind) -> u8 {
+pub(super) fn badness(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Damaged => 4,
         ErrorKind::Key => 3,

@@ -12,7 +12,10 @@ use holdfast_repo::{
 use holdfast_stores::{OpenStoreError, StoreOptions, create_store, open_store};
 
 use super::Context;
-use crate::password;
+use crate::{
+    args::{copy::OtherArgs, store::StoreArgs},
+    password,
+};
 
 /// Where the repository is, as typed or configured.
 pub(super) fn location(context: &Context<'_>) -> Result<String> {
@@ -23,8 +26,8 @@ pub(super) fn location(context: &Context<'_>) -> Result<String> {
 }
 
 /// An existing store.
-fn existing_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn Store>> {
-    open_store(location, &options(context)).map_err(|error| of_opening(error, "open the repository"))
+fn existing_store(location: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
+    open_store(location, &options).map_err(|error| of_opening(error, "open the repository"))
 }
 
 /// A store for a new repository; its directory is made if need be.
@@ -78,20 +81,71 @@ pub(super) fn open_for(context: &Context<'_>, act: Act, doing: &'static str) -> 
 
 /// The same as [`open`], before other passwords are asked for.
 pub(super) fn unlock(context: &Context<'_>) -> Result<Repo> {
-    let store = existing_store(&location(context)?, context)?;
+    let store = existing_store(&location(context)?, options(context))?;
     let (global, config) = (&context.global, &context.config);
     let only = global.key.or(config.key);
     if let Some(path) = &global.identity {
         return with_identity(store, path, only);
     }
-    let given = password::given(global.password_file.as_deref(), config)?.map(password_of).transpose()?;
+    let given = password::given(global.password_file.as_deref(), config)?;
     if let (None, Some(path)) = (&given, &config.identity) {
         return with_identity(store, path, only);
     }
+    with_password(store, given, only, "the repository")
+}
+
+/// Opens the repository that is worked on, and another, for `act` each.
+pub(super) fn open_both(
+    context: &Context<'_>,
+    (from, doing): (Act, &'static str),
+    other: &OtherArgs,
+    (to, doing_there): (Act, &'static str),
+) -> Result<(Repo, Repo)> {
+    let both = unlock(context).and_then(|one| Ok((one, unlock_other(context, other)?)));
+    context.watch_signals()?;
+    let (one, two) = both?;
+    one.require(from, doing)?;
+    let at_other = |error: Error| error.context(format_args!("the repository {}", two.store().location()));
+    two.require(to, doing_there).map_err(|error| at_other(error.into()))?;
+    if writers::is_for_one(&**two.store()).map_err(|error| at_other(of_store(error)))? {
+        context.output.warning(format!("{}: {ONE_WRITER}", two.store().location()));
+    }
+    Ok((one, two))
+}
+
+/// Opens another repository: one of the configuration by its name or its location, or any other by its location.
+fn unlock_other(context: &Context<'_>, typed: &OtherArgs) -> Result<Repo> {
+    let known = context.config.repository.iter().find(|it| it.name == typed.to || it.repo == typed.to);
+    let location = known.map_or(&typed.to, |known| &known.repo);
+    // What is typed of buckets and hosts is about both, unless the configuration knows the other one.
+    let reached = match known {
+        Some(known) => StoreArgs::default().options(known.store.clone()),
+        None => options(context),
+    };
+    let at = |error: Error| error.context(format_args!("the repository {location}"));
+    let store = existing_store(location, reached)?;
+    let only = typed.to_key.or_else(|| known?.key);
+    if let Some(path) = &typed.to_identity {
+        return with_identity(store, path, only).map_err(at);
+    }
+    let given = password::given_to(typed.to_password_file.as_deref(), known)?;
+    if let (None, Some(path)) = (&given, known.and_then(|known| known.identity.as_ref())) {
+        return with_identity(store, path, only).map_err(at);
+    }
+    with_password(store, given, only, location).map_err(at)
+}
+
+fn with_password(
+    store: Arc<dyn Store>,
+    given: Option<Secret>,
+    only: Option<KeyId>,
+    which: &str,
+) -> Result<Repo> {
+    let given = given.map(password_of).transpose()?;
     let unlock = given.as_ref().map_or(Unlock::Nothing, Unlock::Password);
     match Repo::unlock(Arc::clone(&store), unlock, only) {
         Err(KeyError::PasswordNeeded { .. }) => {
-            let password = password_of(password::ask_for_repository()?)?;
+            let password = password_of(password::ask_for_repository(which)?)?;
             Repo::unlock(store, Unlock::Password(&password), only)
         }
         opened => opened,

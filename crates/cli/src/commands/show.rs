@@ -7,7 +7,9 @@ use holdfast_repo::{Act, RunNo, manifest::Head};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Context, head, hold::HoldShown, list, report::position_facts, repository, select};
+use super::{
+    Context, copy::CopyShown, head, hold::HoldShown, list, report::position_facts, repository, select,
+};
 use crate::{
     args::{
         inspect::ShowArgs,
@@ -24,6 +26,8 @@ struct Shown {
     host: String,
     /// Why no expire drops it; null where one may.
     hold: Option<HoldShown>,
+    /// What it is a copy of; null where it was taken into this repository.
+    copy_of: Option<CopyShown>,
     head: Head,
 }
 
@@ -47,6 +51,9 @@ impl Render for Shown {
         }
         if let Some(hold) = &self.hold {
             text::fact(out, "held", format!("{hold} (since {})", text::instant(hold.since())))?;
+        }
+        if let Some(copy_of) = &self.copy_of {
+            text::fact(out, "copy of", copy_of)?;
         }
         if !self.head.flags.is_empty() {
             text::fact(out, "flags", self.head.flags.join(" "))?;
@@ -94,7 +101,8 @@ pub(super) fn run(args: &ShowArgs, context: &Context<'_>) -> Result<Exit> {
     let head = read_head(&repo, &chosen.history, chosen.run)?;
     let host = chosen.history.outcome(chosen.run).map(|outcome| outcome.host.clone()).unwrap_or_default();
     let hold = HoldShown::of(&chosen.history, chosen.run);
-    let shown = Shown { id: list::id(chosen.log(), chosen.run), host, hold, head };
+    let copy_of = CopyShown::of(&chosen.history, chosen.run);
+    let shown = Shown { id: list::id(chosen.log(), chosen.run), host, hold, copy_of, head };
     context.output.result(Exit::Done, &shown);
     Ok(Exit::Done)
 }

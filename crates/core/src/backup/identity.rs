@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Flag of a backup that is of another server than the one before it, as the user said.
-pub(super) const NEW_IDENTITY: &str = "new-identity";
+pub(crate) const NEW_IDENTITY: &str = "new-identity";
 
 /// Refuses another server than the one that the newest backup of the name is of, unless the user has said that it is
 /// meant. Returns whether it is another.
@@ -55,7 +55,7 @@ pub(crate) fn check(
 /// MySQL makes itself a UUID and keeps it. MariaDB has two halves of one: the uuid of Aria's logs, which every copy of the
 /// data carries along, and `server_uid`, made of hardware address and port, which changes with a network card and which
 /// containers of different hosts may share.
-fn is_same(known: &Identity, found: &Identity) -> bool {
+pub(crate) fn is_same(known: &Identity, found: &Identity) -> bool {
     if known.server_uuid.is_some() || found.server_uuid.is_some() {
         return known.server_uuid == found.server_uuid;
     }
@@ -68,7 +68,7 @@ fn is_same(known: &Identity, found: &Identity) -> bool {
     !is_differing(&known.aria_uuid, &found.aria_uuid) && (has_same_address || has_same_uid)
 }
 
-fn described(identity: &Identity) -> String {
+pub(crate) fn described(identity: &Identity) -> String {
     let evidence = [
         ("server_uuid", &identity.server_uuid),
         ("server_uid", &identity.server_uid),

@@ -1,0 +1,293 @@
+//! `copy`: backups into another repository.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result, copy};
+use holdfast_repo::{
+    Act, LogName, Repo, RunNo,
+    copy::{Copied, Copier, CopyOptions, CopyReport, Verdict},
+    history::History,
+    outcome::CopyOf,
+};
+use serde::Serialize;
+
+use super::{Context, backup::usual_cache_dir, list, prune::badness, repository, select};
+use crate::{
+    args::{copy::CopyArgs, units::ByteSize},
+    exit::Exit,
+    output::{
+        Render,
+        text::{self},
+    },
+};
+
+/// What a backup is a copy of, as `list` and `show` tell of it.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub(super) struct CopyShown(CopyOf);
+
+impl CopyShown {
+    pub(super) fn of(history: &History, run: RunNo) -> Option<Self> {
+        history.outcome(run)?.copy_of.clone().map(Self)
+    }
+
+    /// `db1#7`.
+    pub(super) fn short(&self) -> String {
+        let CopyOf { source, run, .. } = &self.0;
+        // Whoever signed the name, it stays in its line.
+        let source: String = source.chars().filter(|c| !c.is_control()).take(64).collect();
+        format!("{source}{}", RunNo(*run))
+    }
+}
+
+/// `db1#7 of repository 0123…`.
+impl fmt::Display for CopyShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of repository {}", self.short(), self.0.repository)
+    }
+}
+
+/// What became of one backup.
+#[derive(Serialize)]
+struct Backup {
+    /// In the repository that it is copied from.
+    id: String,
+    state: State,
+    /// In the other one; of a backup that stays because it is older, the newest there.
+    there: Option<String>,
+    /// What was done, where something was.
+    report: Option<CopyReport>,
+    error: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum State {
+    /// Copied now, or to be copied.
+    Copied,
+    ToCopy,
+    /// Copied before.
+    WasThere,
+    /// Older than the newest there.
+    Older,
+    Failed,
+}
+
+#[derive(Serialize)]
+struct Done {
+    dry_run: bool,
+    from: String,
+    to: String,
+    backups: Vec<Backup>,
+    /// Why not all of it was done.
+    error: Option<String>,
+}
+
+impl Render for Backup {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let there = self.there.as_deref().unwrap_or_default();
+        match (self.state, &self.report) {
+            (State::Copied, Some(report)) => writeln!(
+                out,
+                "{} copied as {there}: {} read, {} stored, {}",
+                self.id,
+                ByteSize(report.bytes_read),
+                ByteSize(report.totals.bytes_stored),
+                text::millis(report.total_ms)
+            ),
+            (State::Copied | State::ToCopy, _) => writeln!(out, "{} is to be copied", self.id),
+            (State::WasThere, _) => writeln!(out, "{} is there already, as {there}", self.id),
+            (State::Older, _) => writeln!(out, "{} stays: {there} is there, and younger", self.id),
+            (State::Failed, _) => {
+                writeln!(out, "{} failed: {}", self.id, self.error.as_deref().unwrap_or_default())
+            }
+        }
+    }
+}
+
+impl Render for Done {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        // A backup that is there since long is told of only where it was asked for.
+        let is_news = |it: &&Backup| self.backups.len() == 1 || it.state != State::WasThere;
+        self.backups.iter().filter(is_news).try_for_each(|backup| backup.render(out))?;
+        let count = |state| self.backups.iter().filter(|it| it.state == state).count() as u64;
+        if self.dry_run {
+            return writeln!(out, "nothing was copied (dry run)");
+        }
+        let (copied, there) = (count(State::Copied), count(State::WasThere));
+        let end = if self.error.is_none() { " completed OK" } else { "; not all could be copied" };
+        let copied = text::count(copied, "backup");
+        writeln!(out, "copy to {}: {copied} copied, {there} there already{end}", self.to)
+    }
+}
+
+pub(super) fn run(args: CopyArgs, context: &Context<'_>) -> Result<Exit> {
+    let (from, to) = repository::open_both(
+        context,
+        (Act::Read, "copying backups"),
+        &args.other,
+        (Act::Backup, "adding copies"),
+    )?;
+    let (from, to) = (Arc::new(from), Arc::new(to));
+    let options = options(&args, context);
+    let mut done = Done {
+        dry_run: args.dry_run,
+        from: from.store().location(),
+        to: to.store().location(),
+        backups: Vec::new(),
+        error: None,
+    };
+    let mut worst: Option<Error> = None;
+    for (history, runs) in chosen(&args, context, &from)? {
+        let name = args.as_name.clone().unwrap_or_else(|| history.log().source.clone());
+        let copier = Copier::new(&from, &history, &to, name, options.clone())
+            .map_err(|error| copy::failed(error, &from, &to))?;
+        let log = Log { from: &from, to: &to, history: &history, copier, context };
+        // What one source suffers from must not keep the others from being copied.
+        if let Err(error) = log.copy(&runs, &args, &mut done.backups) {
+            if error.kind() == ErrorKind::Interrupted {
+                return Err(error);
+            }
+            if worst.as_ref().is_none_or(|worst| badness(worst.kind()) < badness(error.kind())) {
+                worst = Some(if args.all { error.context(history.log()) } else { error });
+            }
+        }
+    }
+    if let Some(error) = worst {
+        done.error = Some(error.to_string());
+        if !done.backups.is_empty() {
+            context.output.item(&done);
+        }
+        return Err(error);
+    }
+    context.output.result(Exit::Done, &done);
+    Ok(Exit::Done)
+}
+
+fn options(args: &CopyArgs, context: &Context<'_>) -> CopyOptions {
+    let mut options = CopyOptions {
+        interrupt: context.cancel.interrupt(),
+        steps: context.output.steps(),
+        ..CopyOptions::default()
+    };
+    let configured = &context.config.resources;
+    if let Some(threads) = args.parallel.or(configured.parallel) {
+        options.threads = threads;
+    }
+    if let Some(compression) = args.compress.or(configured.compress) {
+        options.writer.compression = compression;
+    }
+    if let Some(bytes) = args.memory.bytes_or(configured) {
+        options.memory_bytes = bytes;
+    }
+    let cache_dir = args.cache_dir.clone().or_else(|| configured.cache_dir.clone());
+    options.cache_dir = cache_dir.or_else(usual_cache_dir);
+    options
+}
+
+/// What was asked for, by log, oldest first.
+fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(History, Vec<RunNo>)>> {
+    if let Some(id) = &args.id {
+        let chosen = select::backup(context, from, id, args.name.name.as_ref())?;
+        let run = chosen.run;
+        return Ok(vec![(chosen.history, vec![run])]);
+    }
+    let name = args.name.name.as_ref().or(context.config.name.as_ref());
+    let logs: Vec<LogName> =
+        from.logs()?.into_iter().filter(|log| name.is_none_or(|name| *name == log.source)).collect();
+    let mut sources: Vec<_> = logs.iter().map(|log| &log.source).collect();
+    sources.dedup();
+    match (sources.len(), name, &args.as_name) {
+        (0, Some(name), _) => {
+            return Err(Error::failed(format!("the repository holds nothing of {name}"))
+                .hinted("\"holdfast list\" shows the names"));
+        }
+        (2.., _, Some(_)) => {
+            let text = "several sources cannot be copied to one name";
+            return Err(Error::new(ErrorKind::Usage, text).hinted("say which by --name"));
+        }
+        _ => {}
+    }
+    let mut all = Vec::new();
+    for log in &logs {
+        let history = select::salvaged(context, from, log, &mut |_, _| {})?;
+        let runs = history.standing().map(|outcome| outcome.run).collect();
+        all.push((history, runs));
+    }
+    Ok(all)
+}
+
+/// One log that is copied.
+struct Log<'a> {
+    from: &'a Arc<Repo>,
+    to: &'a Arc<Repo>,
+    history: &'a History,
+    copier: Copier<'a>,
+    context: &'a Context<'a>,
+}
+
+impl Log<'_> {
+    /// Copies what is to be copied, oldest first. A backup that is damaged does not keep the later ones from it.
+    fn copy(&self, runs: &[RunNo], args: &CopyArgs, done: &mut Vec<Backup>) -> Result<()> {
+        let failed = |error| copy::failed(error, self.from, self.to);
+        let plan = self.copier.plan(runs).map_err(failed)?;
+        let is_asked_for = args.id.is_some();
+        let mut worst = None;
+        for (run, verdict) in plan {
+            self.context.cancel.check()?;
+            let mut backup = Backup {
+                id: list::id(self.history.log(), run),
+                state: State::ToCopy,
+                there: None,
+                report: None,
+                error: None,
+            };
+            match verdict {
+                Verdict::IsThere(as_run) => backup.is_there(&self.copier, as_run),
+                Verdict::Older(newest) if !is_asked_for => {
+                    backup.state = State::Older;
+                    backup.there = Some(list::id(self.copier.log(), newest));
+                }
+                _ if args.dry_run => {}
+                _ => {
+                    if let Err(error) = self.copy_one(run, &mut backup) {
+                        if error.kind() != ErrorKind::Damaged || is_asked_for {
+                            return Err(error);
+                        }
+                        backup.state = State::Failed;
+                        backup.error = Some(error.to_string());
+                        worst = Some(error);
+                    }
+                }
+            }
+            done.push(backup);
+        }
+        worst.map_or(Ok(()), Err)
+    }
+
+    fn copy_one(&self, run: RunNo, backup: &mut Backup) -> Result<()> {
+        let there = History::read(self.to, self.copier.log())?;
+        copy::check_server((self.from, self.history), run, (self.to, &there))?;
+        let text = format!("copying {}", backup.id);
+        self.context.output.event(Event::Note { text });
+        match self.copier.copy(run).map_err(|error| copy::failed(error, self.from, self.to))? {
+            Copied::Now(report) => {
+                backup.state = State::Copied;
+                backup.there = Some(list::id(self.copier.log(), RunNo(report.backup)));
+                backup.report = Some(report);
+            }
+            Copied::WasThere(as_run) => backup.is_there(&self.copier, as_run),
+        }
+        Ok(())
+    }
+}
+
+impl Backup {
+    fn is_there(&mut self, copier: &Copier<'_>, run: RunNo) {
+        self.state = State::WasThere;
+        self.there = Some(list::id(copier.log(), run));
+    }
+}

@@ -1,0 +1,118 @@
+//! `copy`: what the program says and ends with, over two repositories with keys of their own.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{
+    backups::{ids, take, three},
+    program::{Program, Run, run},
+};
+
+const OTHER_PASSWORD: &str = "battery staple";
+
+/// Three backups of db1, and another repository behind another password.
+fn scene() -> Program {
+    let program = three();
+    at_other(&program, &["init"]).expect_code(0);
+    program
+}
+
+/// The program on the other repository.
+fn at_other(program: &Program, words: &[&str]) -> Run {
+    let mut command = program.command(words);
+    run(command.env("HOLDFAST_REPO", program.path("other")).env("HOLDFAST_PASSWORD", OTHER_PASSWORD))
+}
+
+fn copy(program: &Program, words: &[&str]) -> Run {
+    let mut command = program.command(&["copy"]);
+    let to = program.path("other");
+    run(command.args(words).env("HOLDFAST_TO", to).env("HOLDFAST_TO_PASSWORD", OTHER_PASSWORD))
+}
+
+fn states(copied: &Value) -> Vec<&str> {
+    copied["data"]["backups"].as_array().unwrap().iter().map(|it| it["state"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn copies_are_listed_as_what_they_are_and_made_once() {
+    let program = scene();
+    let planned = copy(&program, &["--all", "--dry-run", "--json"]).expect_code(0).last();
+    assert_eq!(states(&planned), ["to-copy"; 3]);
+    let one = copy(&program, &["2"]).expect_code(0);
+    assert!(one.out.contains("db1#2 copied as db1#1") && one.out.contains("completed OK"), "{one:#?}");
+    let again = copy(&program, &["2"]).expect_code(0);
+    assert!(again.out.contains("db1#2 is there already, as db1#1"), "{again:#?}");
+    let all = copy(&program, &["--all", "--json"]).expect_code(0).last();
+    assert_eq!(states(&all), ["older", "was-there", "copied"]);
+    assert_eq!(all["data"]["backups"][2]["report"]["compared_by_maps"], true);
+    let older = copy(&program, &["1"]).expect_code(1);
+    assert!(older.err.contains("taken before backup #2") && older.err.contains("--as"), "{older:#?}");
+
+    let list = at_other(&program, &["list"]).expect_code(0);
+    assert!(list.out.contains("COPY OF") && list.out.contains("db1#3"), "{list:#?}");
+    let list = at_other(&program, &["list", "--json"]).expect_code(0).last();
+    assert_eq!(ids(&list), ["db1#1", "db1#2"]);
+    assert_eq!(list["data"]["backups"][1]["copy_of"]["run"], 3);
+    assert_eq!(list["data"]["backups"][1]["tags"][0], "turn-3", "what it was called goes along");
+    let shown = at_other(&program, &["show", "latest"]).expect_code(0);
+    assert!(shown.out.contains("copy of         db1#3 of repository "), "{shown:#?}");
+    at_other(&program, &["report", "latest"]).expect_code(0);
+    at_other(&program, &["check", "--read-data"]).expect_code(0);
+    assert!(!program.run(&["list"]).expect_code(0).out.contains("COPY OF"));
+}
+
+#[test]
+fn what_is_in_the_way_of_a_copy_is_told_with_the_repository_that_it_is_about() {
+    let program = scene();
+    for words in [&[][..], &["2", "--all"], &["latest", "--as", "db/1"]] {
+        copy(&program, words).expect_code(2);
+    }
+    let mut to_itself = program.command(&["copy", "latest", "--to"]);
+    to_itself.arg(program.repository()).env("HOLDFAST_TO_PASSWORD", crate::program::PASSWORD);
+    let refused = run(&mut to_itself).expect_code(2);
+    assert!(refused.err.contains("the same repository"), "{refused:#?}");
+    let mut wrong = program.command(&["copy", "latest", "--to"]);
+    wrong.arg(program.path("other")).env("HOLDFAST_TO_PASSWORD", "guess");
+    let refused = run(&mut wrong).expect_code(6);
+    assert!(refused.err.contains(&program.path("other").display().to_string()), "{refused:#?}");
+    let absent =
+        run(program.command(&["copy", "latest", "--to"]).arg(program.path("nowhere"))).expect_code(5);
+    assert!(absent.err.contains("nowhere"), "{absent:#?}");
+
+    // Damage of the source: the backups before and after it are copied, and the end is not called good.
+    let pack = program.repository().join("sources/db1/physical/packs/0000000002-000000");
+    let mut bytes = fs::read(&pack).unwrap();
+    bytes[200] ^= 1;
+    fs::write(&pack, bytes).unwrap();
+    let damaged = copy(&program, &["--all", "--json"]).expect_code(7);
+    let lines = damaged.json();
+    let item = lines.iter().find(|line| line["type"] == "item").unwrap();
+    assert_eq!(states(item)[..2], ["copied", "failed"], "{item}");
+    assert!(item["data"]["backups"][1]["error"].as_str().unwrap().contains("packs/0000000002-000000"));
+    at_other(&program, &["check", "--read-data"]).expect_code(0);
+}
+
+#[test]
+fn a_repository_of_the_configuration_is_known_by_its_name() {
+    let program = scene();
+    take(&program, "db2", 1, 8);
+    let password = program.write("other.pw", OTHER_PASSWORD);
+    let config = format!(
+        "[[repository]]\nname = \"offsite\"\nrepo = \"{}\"\npassword-file = \"{}\"\n",
+        program.path("other").display(),
+        password.display()
+    );
+    let config = program.write("holdfast.toml", &config).display().to_string();
+    let copied = program
+        .run(&["copy", "--all", "--to", "offsite", "--config", &config, "--json"])
+        .expect_code(0)
+        .last();
+    assert_eq!(states(&copied), ["copied"; 4], "of both sources");
+    let name = program.run(&["copy", "--all", "--as", "x", "--to", "offsite", "--config", &config]);
+    assert!(name.expect_code(2).err.contains("--name"));
+    let as_name = ["copy", "db2#1", "--as", "dev", "--to", "offsite", "--config", &config];
+    program.run(&as_name).expect_code(0);
+    let list = at_other(&program, &["list", "--json"]).expect_code(0).last();
+    assert_eq!(ids(&list), ["db1#1", "db1#2", "db1#3", "db2#1", "dev#1"]);
+}

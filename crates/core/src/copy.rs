@@ -1,0 +1,66 @@
+//! Copies of backups in another repository: whether they belong there, and their failures as an operation's.
+
+use holdfast_repo::{Repo, RunNo, copy::CopyError, history::History, manifest::Head};
+use serde::Deserialize;
+
+use crate::{
+    backup::identity::{self, NEW_IDENTITY},
+    error::{Error, ErrorKind, Result},
+    physical::read_head,
+    server::facts::Identity,
+};
+
+/// Refuses to add a backup of one server to the history of another.
+///
+/// `run` of `from`, in the repository `from_repo`, is what would be added to `to`. A history that goes on with what it
+/// has copied before needs no look; nor does a backup that is flagged as another server's; and a key that cannot read
+/// the target's newest backup has no way to tell.
+pub fn check_server(
+    (from_repo, from): (&Repo, &History),
+    run: RunNo,
+    (to_repo, to): (&Repo, &History),
+) -> Result<()> {
+    let (Some(backup), Some(newest)) = (from.outcome(run), to.standing().next_back()) else { return Ok(()) };
+    let origin = backup.origin(from_repo, from.log());
+    let before = newest.origin(to_repo, to.log());
+    if (origin.repository, &origin.source) == (before.repository, &before.source) || !to_repo.can_read() {
+        return Ok(());
+    }
+    let head = read_head(from_repo, from, run)?;
+    let known = identity_of(&read_head(to_repo, to, newest.run)?);
+    let (Some(found), Some(known)) = (identity_of(&head), known) else { return Ok(()) };
+    if head.flags.iter().any(|flag| flag == NEW_IDENTITY) || identity::is_same(&known, &found) {
+        return Ok(());
+    }
+    let (log, newest) = (to.log(), newest.run);
+    let (was, is) = (identity::described(&known), identity::described(&found));
+    let text = format!(
+        "{log} of the other repository is of another server: backup {newest} is of {was}, this is of {is}"
+    );
+    Err(Error::new(ErrorKind::Usage, text).hinted("give the copies a name of their own there (--as)"))
+}
+
+fn identity_of(head: &Head) -> Option<Identity> {
+    Identity::deserialize(head.server.get("identity")?).ok()
+}
+
+/// A copy's failure as an operation's: with the repository that it is about.
+#[must_use]
+pub fn failed(error: CopyError, from: &Repo, to: &Repo) -> Error {
+    let at_from = |error: Error| error.context(format_args!("read {}", from.store().location()));
+    let at_to = |error: Error| error.context(format_args!("write to {}", to.store().location()));
+    match error {
+        CopyError::From(error) => at_from(error.into()),
+        CopyError::To(error) => at_to(error.into()),
+        CopyError::Write(error) => at_to(Error::failed(error.to_string())),
+        CopyError::Begin(error) => at_to(error.into()),
+        CopyError::Finish(error) => at_to(error.into()),
+        CopyError::Unknown { .. } => at_from(Error::failed(error.to_string())),
+        CopyError::Older { .. } => Error::failed(error.to_string())
+            .hinted("copy each backup before the next one; or copy it under another name (--as)"),
+        CopyError::NoSuchBackup { .. } => {
+            Error::failed(error.to_string()).hinted("\"holdfast list\" shows the backups")
+        }
+        CopyError::SameRepository { .. } => Error::new(ErrorKind::Usage, error.to_string()),
+    }
+}
