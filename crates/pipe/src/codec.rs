@@ -8,7 +8,7 @@ use std::{
 };
 
 use thiserror::Error;
-use zstd::zstd_safe::CParameter;
+use zstd::zstd_safe::{CCtx, CParameter, DCtx, get_error_name};
 
 /// What a stored chunk says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +22,8 @@ pub enum Codec {
     Lz4 = 2,
     /// One gzip member (RFC 1952).
     Gzip = 3,
+    /// One zstd frame that has the plain bytes of another chunk as its prefix.
+    ZstdPatch = 4,
 }
 
 impl TryFrom<u8> for Codec {
@@ -33,6 +35,7 @@ impl TryFrom<u8> for Codec {
             1 => Ok(Self::Zstd),
             2 => Ok(Self::Lz4),
             3 => Ok(Self::Gzip),
+            4 => Ok(Self::ZstdPatch),
             _ => Err(CodecError::Unknown { number }),
         }
     }
@@ -118,6 +121,9 @@ pub enum CodecError {
         /// The length that was said.
         plain_len: usize,
     },
+    /// The bytes were compressed with others as their prefix, and these are not at hand.
+    #[error("compressed bytes need those that were their prefix")]
+    WithoutPrefix,
     /// The codec refused to work.
     #[error("compression failed")]
     Failed {
@@ -189,6 +195,47 @@ impl Compressor {
     }
 }
 
+/// A prefix and what is compressed with it are both in reach of a match: 2 MiB, twice a chunk.
+const PATCH_WINDOW_LOG: u32 = 21;
+/// Positions that are remembered: those of a whole prefix, since what is as before begins where the prefix does.
+const PATCH_HASH_LOG: u32 = 18;
+
+/// Compresses `plain` into `out` (replaced) as what is new in it against `prefix`, for [`Codec::ZstdPatch`]. Each is at
+/// most 1 MiB.
+pub fn compress_patch(prefix: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
+    let failed = |code| CodecError::Failed { source: std::io::Error::other(get_error_name(code)) };
+    out.clear();
+    out.reserve(zstd::zstd_safe::compress_bound(plain.len()));
+    let mut context = CCtx::create();
+    for parameter in [
+        CParameter::CompressionLevel(1),
+        CParameter::WindowLog(PATCH_WINDOW_LOG),
+        CParameter::HashLog(PATCH_HASH_LOG),
+    ] {
+        context.set_parameter(parameter).map_err(failed)?;
+    }
+    context.ref_prefix(prefix).map_err(failed)?;
+    context.compress2(out, plain).map_err(failed)?;
+    Ok(())
+}
+
+/// Takes back [`compress_patch`]: exactly `plain_len` bytes into `out` (replaced). The caller bounds `plain_len`.
+pub fn decompress_patch(
+    prefix: &[u8],
+    stored: &[u8],
+    plain_len: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    out.clear();
+    out.reserve(plain_len);
+    let mut context = DCtx::create();
+    let done = context.ref_prefix(prefix).and_then(|_| context.decompress(out, stored));
+    match done {
+        Ok(_) if out.len() == plain_len => Ok(()),
+        _ => Err(CodecError::Damaged { plain_len }),
+    }
+}
+
 thread_local! {
     /// A context costs more than many a chunk; one for each thread that ever decompresses.
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
@@ -233,6 +280,7 @@ pub fn decompress(
             let limit = u64::try_from(plain_len).map_err(|_| damaged())?.saturating_add(1);
             flate2::read::GzDecoder::new(stored).take(limit).read_to_end(out).map_err(|_| damaged())?;
         }
+        Codec::ZstdPatch => return Err(CodecError::WithoutPrefix),
     }
     if out.len() == plain_len { Ok(()) } else { Err(damaged()) }
 }

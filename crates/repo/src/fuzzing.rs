@@ -351,6 +351,7 @@ fn pack(
             plain_len: plain.len() as u32,
             sealed_len: 0,
             unit_count: *unit_count,
+            base: None,
         };
         let mut sealed = plain.clone();
         key.seal(chunk_context(&row, ordinal), &mut sealed);

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use crate::{
     error::{Damage, RepoError},
     hold::Hold,
-    names::{ChunkRef, Folder, LogName, PackId, RunNo},
+    names::{ChunkRef, Folder, Kind, LogName, PackId, RunNo},
     object::{ObjectKind, Place, sealed_limit_bytes},
     outcome::{self, Intent, NO_OUTCOME, OUTCOME_BYTES_MAX, Outcome, OutcomeType, object_hash},
     reader::catalog::is_of_the_object,
@@ -206,9 +206,13 @@ impl History {
     }
 
     /// Runs that were to become backups, and ended without effect after the newest that did: what they stored may be
-    /// adopted. What other runs leave never is, so that it can go at once.
+    /// adopted. What other runs leave never is, so that it can go at once; nor what is left of logical backups, whose
+    /// chunks of rows are found by what lists them, which a run that died has not written.
     #[must_use]
     pub fn adoptable(&self) -> Vec<RunNo> {
+        if self.log.kind == Kind::Logical {
+            return Vec::new();
+        }
         let mut runs: Vec<RunNo> = self
             .outcomes
             .iter()

@@ -12,6 +12,7 @@ use crate::{
     columns::{self, CHUNK_BYTES_MAX, PageEntry, get_chunk, put_chunk},
     names::ChunkRef,
     page_map::{LeafRef, PAGES_PER_LEAF, get_leaf_refs, put_leaf_refs},
+    rows::{DefinitionMap, TableMap, get_definition, get_table, put_definition, put_table},
     wire::{Decoder, FormatError, put_prefixed, put_varint},
 };
 
@@ -50,6 +51,48 @@ impl ItemPath {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// The path of what has these names, the outer one first, whatever they contain: `/`, NUL, `%` and what would be
+    /// `.` or `..` is written as `%` and two hex digits.
+    pub fn of_names<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, FormatError> {
+        let mut path = Vec::new();
+        for (position, name) in names.into_iter().enumerate() {
+            if position > 0 {
+                path.push(b'/');
+            }
+            let is_dots = name == b"." || name == b"..";
+            for byte in name {
+                match byte {
+                    b'/' | b'%' | 0 => path.extend_from_slice(format!("%{byte:02x}").as_bytes()),
+                    b'.' if is_dots => path.extend_from_slice(b"%2e"),
+                    byte => path.push(*byte),
+                }
+            }
+        }
+        Self::new(path)
+    }
+
+    /// The names of which [`Self::of_names`] makes this path.
+    pub fn names(&self) -> Result<Vec<Vec<u8>>, FormatError> {
+        let bad = || FormatError::rule("path", "has a '%' without two hex digits");
+        let name = |part: &[u8]| {
+            let mut name = Vec::with_capacity(part.len());
+            let mut rest = part;
+            while let Some((byte, after)) = rest.split_first() {
+                rest = after;
+                if *byte == b'%' {
+                    let (digits, after) = rest.split_first_chunk::<2>().ok_or_else(bad)?;
+                    rest = after;
+                    let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
+                    name.push(u8::from_str_radix(digits, 16).map_err(|_| bad())?);
+                } else {
+                    name.push(*byte);
+                }
+            }
+            Ok(name)
+        };
+        self.0.split(|byte| *byte == b'/').map(name).collect()
+    }
 }
 
 impl fmt::Display for ItemPath {
@@ -74,10 +117,20 @@ pub enum ItemType {
     Directory = 2,
     /// The redo captured while the files were read.
     CapturedRedo = 3,
+    /// The rows of a table, and what it takes to create it.
+    Table = 4,
+    /// What it takes to create anything else: a view, a routine, a user.
+    Definition = 5,
 }
 
 impl ItemType {
-    const ALL: [Self; 3] = [Self::File, Self::Directory, Self::CapturedRedo];
+    const ALL: [Self; 5] = [Self::File, Self::Directory, Self::CapturedRedo, Self::Table, Self::Definition];
+
+    /// Whether it is of a logical backup: it has no pages, and no place in a data directory.
+    #[must_use]
+    pub fn is_logical(self) -> bool {
+        matches!(self, Self::Table | Self::Definition)
+    }
 }
 
 /// What a file is to the server.
@@ -139,7 +192,7 @@ pub struct Item {
     pub role: FileRole,
     /// Permission bits, at most 0777.
     pub mode: u16,
-    /// Its size; the last page is padded with zeros beyond it.
+    /// Its size; the last page is padded with zeros beyond it. Of a table that of its rows, of a definition its length.
     pub size_bytes: u64,
     /// How it is cut into pages.
     pub page_size: PageSize,
@@ -158,6 +211,10 @@ pub enum ItemMap {
     Inline(Vec<PageEntry>),
     /// Leaf l maps the pages from 4096 l.
     Leaves(Vec<LeafRef>),
+    /// Of a table: where its rows are.
+    Table(Box<TableMap>),
+    /// Of a definition: itself, or where it is.
+    Definition(Box<DefinitionMap>),
 }
 
 /// Pages of `size_bytes`.
@@ -173,10 +230,33 @@ pub fn leaf_count(pages: u64) -> u64 {
 }
 
 impl Item {
+    /// The item of something that has no pages.
+    #[must_use]
+    pub fn logical(path: ItemPath, size_bytes: u64, map: ItemMap) -> Self {
+        let item_type = match map {
+            ItemMap::Definition(_) => ItemType::Definition,
+            _ => ItemType::Table,
+        };
+        Self {
+            path,
+            item_type,
+            role: FileRole::Other,
+            mode: 0,
+            size_bytes,
+            page_size: PageSize::DEFAULT_FILE,
+            tablespace: None,
+            outside: None,
+            map,
+        }
+    }
+
     /// Pages of the file.
     #[must_use]
     pub fn page_count(&self) -> u64 {
-        page_count(self.size_bytes, self.page_size)
+        match self.item_type.is_logical() {
+            true => 0,
+            false => page_count(self.size_bytes, self.page_size),
+        }
     }
 
     /// Appends the stored form.
@@ -200,6 +280,14 @@ impl Item {
             ItemMap::Leaves(leaves) => {
                 rest.push(1);
                 put_leaf_refs(&mut rest, leaves);
+            }
+            ItemMap::Table(table) => {
+                rest.push(2);
+                put_table(&mut rest, table);
+            }
+            ItemMap::Definition(definition) => {
+                rest.push(3);
+                put_definition(&mut rest, definition);
             }
         }
         put_prefixed(out, &rest);
@@ -234,6 +322,15 @@ impl Item {
         let outside = (!outside.is_empty()).then(|| outside.to_vec());
         let pages = page_count(size_bytes, page_size);
         let map = match decoder.u8("map")? {
+            0 | 1 if item_type.is_logical() => {
+                return Err(FormatError::rule("map", "is not that of the item's type"));
+            }
+            2 if item_type == ItemType::Table => {
+                ItemMap::Table(Box::new(get_table(&mut decoder, size_bytes)?))
+            }
+            3 if item_type == ItemType::Definition => {
+                ItemMap::Definition(Box::new(get_definition(&mut decoder, size_bytes)?))
+            }
             0 => {
                 let count = decoder.count("entry count", INLINE_PAGES_MAX as usize, 1)?;
                 if count as u64 != pages {
@@ -248,8 +345,14 @@ impl Item {
                 }
                 ItemMap::Leaves(leaves)
             }
-            _ => return Err(FormatError::rule("map", "is neither inline nor leaves")),
+            _ => return Err(FormatError::rule("map", "is not that of the item's type")),
         };
+        if item_type.is_logical() && (role, mode, page_size) != (FileRole::Other, 0, PageSize::DEFAULT_FILE) {
+            return Err(FormatError::rule("role, mode and page size", "are those of a file"));
+        }
+        if item_type.is_logical() && (tablespace.is_some() || outside.is_some()) {
+            return Err(FormatError::rule("tablespace and outside path", "are those of a file"));
+        }
         if item_type == ItemType::Directory && size_bytes != 0 {
             return Err(FormatError::rule("size", "of a directory is not 0"));
         }
@@ -404,9 +507,10 @@ mod tests {
     use crate::{
         columns::tests::any_entry,
         names::{PackId, RunNo},
+        rows::tests::{any_definition, any_table},
     };
 
-    fn any_item() -> impl Strategy<Value = Item> {
+    fn any_file() -> impl Strategy<Value = Item> {
         let map = prop_oneof![
             prop::collection::vec(any_entry(), 0..=64).prop_map(ItemMap::Inline),
             prop::collection::vec((1..9_u64, 0..9_u32, 0..9_u32), 1..20).prop_map(|leaves| {
@@ -435,6 +539,7 @@ mod tests {
                 let pages = match &map {
                     ItemMap::Inline(entries) => entries.len() as u64,
                     ItemMap::Leaves(leaves) => leaves.len() as u64 * 4_096,
+                    ItemMap::Table(_) | ItemMap::Definition(_) => unreachable!("files have pages"),
                 };
                 Item {
                     path: ItemPath::new(path).unwrap(),
@@ -450,7 +555,28 @@ mod tests {
             })
     }
 
+    fn any_item() -> impl Strategy<Value = Item> {
+        let path = || "[a-z]{1,8}(/[a-z#@%]{1,12}){0,2}".prop_map(|path| ItemPath::new(path).unwrap());
+        prop_oneof![
+            any_file(),
+            (path(), any_table()).prop_map(|(path, table)| {
+                let size_bytes = table.totals.bytes;
+                Item::logical(path, size_bytes, ItemMap::Table(Box::new(table)))
+            }),
+            (path(), any_definition()).prop_map(|(path, definition)| {
+                let size_bytes = definition.text.len();
+                Item::logical(path, size_bytes, ItemMap::Definition(Box::new(definition)))
+            }),
+        ]
+    }
+
     proptest! {
+        #[test]
+        fn names_come_back_from_paths(names in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..20), 1..4)) {
+            let path = ItemPath::of_names(names.iter().map(Vec::as_slice)).unwrap();
+            prop_assert_eq!(path.names().unwrap(), names);
+        }
+
         #[test]
         fn items_come_back(item in any_item()) {
             let mut bytes = Vec::new();
@@ -522,5 +648,10 @@ mod tests {
             assert!(ItemPath::new(bad).is_err(), "{bad:?}");
         }
         assert!(ItemPath::new("a/..b/c.").is_ok());
+        let names: [&[u8]; 3] = [b"..", b"a/../b", b"100%\0"];
+        let path = ItemPath::of_names(names).unwrap();
+        assert_eq!(path.to_string(), "%2e%2e/a%2f../b/100%25%00".replace("../b", "..%2fb"));
+        assert_eq!(path.names().unwrap(), names);
+        assert!(ItemPath::new("a%2").unwrap().names().is_err());
     }
 }

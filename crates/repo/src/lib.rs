@@ -33,6 +33,7 @@ pub mod reader;
 pub mod refs;
 pub mod repo;
 pub mod retention;
+pub mod rows;
 pub mod run;
 pub mod segment;
 pub mod space;

@@ -71,8 +71,14 @@ pub struct Totals {
     pub items: u64,
     /// Of these, files.
     pub files: u64,
-    /// Of all files together.
+    /// Of all files, or of the rows of all tables and of definitions, together.
     pub bytes: u64,
+    /// Tables whose rows it has.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tables: u64,
+    /// Their rows.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rows: u64,
     /// Pages of all files together, without zeros and holes.
     pub pages: u64,
     /// Plain bytes of pages that were not in the base.
@@ -89,6 +95,10 @@ pub struct Totals {
     pub chunks: u64,
     /// Packs of the run.
     pub packs: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A chunk of roots, in JSON. With its hash the head, which is signed, vouches for all that the roots lead to.

@@ -7,8 +7,9 @@ use holdfast_formats::PageSize;
 use holdfast_pipe::{Codec, PageHash, TAG_BYTES};
 
 use crate::{
-    columns::{CHUNK_BYTES_MAX, CHUNKS_PER_PACK_MAX},
+    columns::{CHUNK_BYTES_MAX, CHUNKS_PER_PACK_MAX, get_chunk, put_chunk},
     item::page_size_from_log2,
+    names::ChunkRef,
     wire::{Decoder, FormatError, put_varint},
 };
 
@@ -20,7 +21,7 @@ pub const TRAILER_BYTES: usize = 20;
 pub const PAGES_PER_PACK_MAX: u32 = 262_144;
 /// Bytes of a directory, at most.
 pub const DIRECTORY_BYTES_MAX: usize =
-    PAGES_PER_PACK_MAX as usize * 16 + CHUNKS_PER_PACK_MAX as usize * 16 + 16;
+    PAGES_PER_PACK_MAX as usize * 16 + CHUNKS_PER_PACK_MAX as usize * 32 + 16;
 /// Ordinal under which the directory is sealed.
 pub const DIRECTORY_ORDINAL: u64 = 1 << 32;
 /// Chunk kind of the directory in its seal.
@@ -40,6 +41,10 @@ pub enum ChunkKind {
     Items,
     /// Entries of the item table's root.
     Roots,
+    /// Rows.
+    Rows,
+    /// A leaf of chunks of rows.
+    RowLeaf,
 }
 
 impl ChunkKind {
@@ -51,6 +56,8 @@ impl ChunkKind {
             Self::Leaves => 2,
             Self::Items => 3,
             Self::Roots => 4,
+            Self::Rows => 5,
+            Self::RowLeaf => 6,
         }
     }
 }
@@ -66,8 +73,10 @@ pub struct ChunkRow {
     pub plain_len: u32,
     /// Bytes in the pack, with the seal's tag.
     pub sealed_len: u32,
-    /// Pages, leaves, items or root entries in it.
+    /// Pages, leaves, items or root entries in it; 1 for rows and their leaves, which are needed whole.
     pub unit_count: u32,
+    /// For codec 4: the chunk whose plain bytes are the prefix.
+    pub base: Option<ChunkRef>,
 }
 
 impl ChunkRow {
@@ -81,6 +90,9 @@ impl ChunkRow {
         put_varint(out, u64::from(self.plain_len));
         put_varint(out, u64::from(self.sealed_len));
         put_varint(out, u64::from(self.unit_count));
+        if let Some(base) = self.base {
+            put_chunk(out, base);
+        }
     }
 
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, FormatError> {
@@ -93,6 +105,8 @@ impl ChunkRow {
             (2, 0) => ChunkKind::Leaves,
             (3, 0) => ChunkKind::Items,
             (4, 0) => ChunkKind::Roots,
+            (5, 0) => ChunkKind::Rows,
+            (6, 0) => ChunkKind::RowLeaf,
             _ => return Err(FormatError::rule("chunk kind", "is not known to this version")),
         };
         let plain_len = decoder.u32_most("plain length", CHUNK_BYTES_MAX as u32)?;
@@ -106,7 +120,15 @@ impl ChunkRow {
         {
             return Err(FormatError::rule("unit count", "does not match the plain length"));
         }
-        Ok(Self { kind, codec, plain_len, sealed_len, unit_count })
+        let base = match codec {
+            Codec::ZstdPatch if kind == ChunkKind::Rows => Some(get_chunk(decoder)?),
+            Codec::ZstdPatch => return Err(FormatError::rule("codec", "is for rows only")),
+            _ => None,
+        };
+        if matches!(kind, ChunkKind::Rows | ChunkKind::RowLeaf) && unit_count != 1 {
+            return Err(FormatError::rule("unit count", "of rows is not 1"));
+        }
+        Ok(Self { kind, codec, plain_len, sealed_len, unit_count, base })
     }
 }
 
@@ -264,6 +286,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::names::{PackId, RunNo};
 
     pub(crate) fn any_row() -> impl Strategy<Value = ChunkRow> {
         let kind = prop_oneof![
@@ -271,6 +294,8 @@ pub(crate) mod tests {
             Just(ChunkKind::Leaves),
             Just(ChunkKind::Items),
             Just(ChunkKind::Roots),
+            Just(ChunkKind::Rows),
+            Just(ChunkKind::RowLeaf),
         ];
         let codec = prop_oneof![Just(Codec::None), Just(Codec::Zstd), Just(Codec::Lz4), Just(Codec::Gzip)];
         (kind, codec, 1..16_u32, 16..1_000_000_u32).prop_map(|(kind, codec, unit_count, sealed_len)| {
@@ -278,7 +303,18 @@ pub(crate) mod tests {
                 ChunkKind::Pages(size) => size.bytes() as u32 * unit_count,
                 _ => 77,
             };
-            ChunkRow { kind, codec, plain_len, sealed_len, unit_count }
+            let (codec, base) = match kind {
+                ChunkKind::Rows if sealed_len % 2 == 0 => {
+                    let pack = PackId { run: RunNo(u64::from(sealed_len)), part: unit_count };
+                    (Codec::ZstdPatch, Some(ChunkRef { pack, ordinal: unit_count }))
+                }
+                _ => (codec, None),
+            };
+            let unit_count = match kind {
+                ChunkKind::Rows | ChunkKind::RowLeaf => 1,
+                _ => unit_count,
+            };
+            ChunkRow { kind, codec, plain_len, sealed_len, unit_count, base }
         })
     }
 

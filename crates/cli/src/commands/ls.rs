@@ -53,6 +53,8 @@ impl Entry {
                 ItemType::File => "file",
                 ItemType::Directory => "directory",
                 ItemType::CapturedRedo => "redo",
+                ItemType::Table => "table",
+                ItemType::Definition => "definition",
             },
             role,
             mode: format!("{:04o}", item.mode),

@@ -154,6 +154,9 @@ impl<'a> Layout<'a> {
                 return Ok(Decision::Dropped("it belongs to the source's filesystem"));
             }
             ItemType::Directory => return Ok(Decision::Directory(item.path.clone())),
+            ItemType::Table | ItemType::Definition => {
+                return Err(damaged(format!("{} is of a logical backup", item.path)));
+            }
             ItemType::File => {}
         }
         if let Some(why) = never_restored(self.flavor, &item.path) {

@@ -78,6 +78,9 @@ impl Check {
         directories: &mut Directories,
     ) -> Result<bool, RepoError> {
         let run = backup.run();
+        if item.item_type.is_logical() {
+            return self.walk_rows(backup, item, mapped);
+        }
         let leaves = match &item.map {
             ItemMap::Inline(_) => u64::from(item.page_count() > 0),
             ItemMap::Leaves(leaves) => {
@@ -86,6 +89,7 @@ impl Check {
                 }
                 leaves.len() as u64
             }
+            ItemMap::Table(_) | ItemMap::Definition(_) => 0,
         };
         let mut whole = true;
         for leaf in 0..leaves {
@@ -146,7 +150,7 @@ impl Check {
         }
     }
 
-    fn affects(&mut self, position: usize, run: RunNo, item: &Item) {
+    pub(super) fn affects(&mut self, position: usize, run: RunNo, item: &Item) {
         let Some(finding) = self.report.findings.get_mut(position) else { return };
         if !finding.backups.contains(&run) {
             finding.backups.push(run);
@@ -207,7 +211,7 @@ impl Check {
 
 /// What page maps lead to, beside what the refs record: everything where it is now.
 #[derive(Debug, Default)]
-struct Mapped {
+pub(super) struct Mapped {
     /// Whether there are refs to compare with.
     is_compared: bool,
     recorded: BTreeMap<PackId, Vec<ChunkNeed>>,
@@ -253,7 +257,7 @@ impl Mapped {
         })
     }
 
-    fn add(&mut self, chunk: ChunkRef, slot: u32) {
+    pub(super) fn add(&mut self, chunk: ChunkRef, slot: u32) {
         if self.is_recorded(chunk) {
             self.units.insert(chunk, slot);
         } else if self.is_compared {

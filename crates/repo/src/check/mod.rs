@@ -34,6 +34,7 @@ use crate::{
 
 mod maps;
 mod packs;
+mod rows;
 mod sealed;
 
 /// More would not make it quicker.

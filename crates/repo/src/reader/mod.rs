@@ -23,10 +23,12 @@ pub(crate) mod cache;
 pub(crate) mod catalog;
 mod file;
 mod pages;
+pub(crate) mod rows;
 mod source;
 
 use cache::Cache;
 pub use pages::{ChunkPages, FetchOptions, PageWant};
+pub use rows::{ReadRows, RowsRead, TableReader};
 pub use source::ChunkSource;
 pub(crate) use source::LoadedLeaf;
 
@@ -161,7 +163,7 @@ impl Backup {
                 Some(leaf_ref) => self.full_leaf(item, leaf, *leaf_ref),
                 None => Ok(Vec::new()),
             },
-            ItemMap::Inline(_) => Ok(Vec::new()),
+            ItemMap::Inline(_) | ItemMap::Table(_) | ItemMap::Definition(_) => Ok(Vec::new()),
         }
     }
 

@@ -8,7 +8,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use holdfast_pipe::{ObjectKey, PageHash, TAG_BYTES, codec::decompress};
+use holdfast_pipe::{
+    ObjectKey, PageHash, TAG_BYTES,
+    codec::{decompress, decompress_patch},
+};
 
 use super::{cache::Cache, catalog::Catalog};
 use crate::{
@@ -23,11 +26,14 @@ use crate::{
     pack::{ChunkKind, ChunkRow, Directory, PackRows},
     page_map::{Leaf, LeafRef, leaf_of_chunk},
     repo::Repo,
+    rows::{RowEntry, RowLeafRef, decode_leaf, totals_of},
     wire::FormatError,
     writer::chunk_context,
 };
 
 const KEYS_MAX: usize = 4_096;
+/// Of chunks that others are patches on: those that a few threads read at a time.
+pub(crate) const PREFIXES_BYTES: usize = 8 << 20;
 
 /// The chunks of one log. Shared between threads.
 pub struct ChunkSource {
@@ -40,6 +46,8 @@ pub struct ChunkSource {
     local: Option<Arc<LocalMaps>>,
     /// Plain chunks of items and leaves, by where they are now and by the hash that they have.
     chunks: Mutex<Cache<(ChunkRef, PageHash), Vec<u8>>>,
+    /// Plain chunks that others are patches on, by where they are now.
+    prefixes: Mutex<Cache<ChunkRef, Vec<u8>>>,
 }
 
 /// A leaf with everything that is known of it, as it is now.
@@ -76,6 +84,7 @@ impl ChunkSource {
             keys: Mutex::default(),
             local: None,
             chunks: Mutex::new(Cache::new(cache_bytes)),
+            prefixes: Mutex::new(Cache::new(PREFIXES_BYTES)),
         }
     }
 
@@ -164,7 +173,34 @@ impl ChunkSource {
         let broken = |what| self.damaged(chunk, Damage::Sealed { what });
         let context = chunk_context(row, u64::from(chunk.ordinal));
         let opened = key.open(context, sealed).map_err(|_| broken("its seal"))?;
-        decompress(row.codec, opened, row.plain_len as usize, plain).map_err(|_| broken("its compression"))
+        let plain_len = row.plain_len as usize;
+        let made = match row.base {
+            None => decompress(row.codec, opened, plain_len, plain),
+            Some(base) => decompress_patch(&self.prefix(chunk, base)?, opened, plain_len, plain),
+        };
+        made.map_err(|_| broken("its compression"))
+    }
+
+    /// Plain bytes of the chunk that `chunk` is a patch on, given as stored.
+    fn prefix(&self, chunk: ChunkRef, base: ChunkRef) -> Result<Arc<Vec<u8>>, RepoError> {
+        let known = lock(&self.prefixes).get(&self.resolve(base));
+        if let Some(plain) = known {
+            return Ok(plain);
+        }
+        let read = &mut |base| {
+            let (row, mut sealed) = self.read_sealed(base)?;
+            // Before anything is opened: a patch on a patch could go on for ever.
+            if row.base.is_some() || row.kind != ChunkKind::Rows {
+                let what = "it is a patch on what is no full chunk of rows";
+                return Err(self.damaged(chunk, Damage::Malformed { what }));
+            }
+            let mut plain = Vec::new();
+            self.open_chunk(base, &row, &*self.key(base.pack)?, &mut sealed, &mut plain)?;
+            Ok(plain)
+        };
+        let plain = Arc::new(self.moves.follow(&self.repo, base, read)?);
+        lock(&self.prefixes).insert(self.resolve(base), Arc::clone(&plain), plain.len());
+        Ok(plain)
     }
 
     /// That the pages of a plain chunk are those that the directory of its pack names.
@@ -275,6 +311,27 @@ impl ChunkSource {
         leaf_of_chunk(&plain, leaf.slot)
             .and_then(Leaf::decode)
             .map_err(|error| self.damaged(leaf.chunk, Damage::Format(error)))
+    }
+
+    /// The chunks of rows that a leaf lists, where they are now.
+    pub(crate) fn row_leaf(&self, leaf: &RowLeafRef) -> Result<Vec<RowEntry>, RepoError> {
+        let plain = self.small_chunk(leaf.chunk, leaf.hash, ChunkKind::RowLeaf)?;
+        let damaged = |damage| self.damaged(leaf.chunk, damage);
+        let mut entries = decode_leaf(&plain).map_err(|error| damaged(Damage::Format(error)))?;
+        if entries.len() != leaf.entries as usize || totals_of(&entries) != Ok(leaf.totals) {
+            return Err(damaged(Damage::NotAsRecorded));
+        }
+        self.resolve_rows(&mut entries);
+        Ok(entries)
+    }
+
+    /// Puts every chunk of rows where it is now.
+    pub(crate) fn resolve_rows(&self, entries: &mut [RowEntry]) {
+        let prunes = self.prunes();
+        for entry in entries {
+            entry.chunk = prunes.resolve(entry.chunk);
+            entry.base = entry.base.map(|base| prunes.resolve(base));
+        }
     }
 
     fn resolve_leaf(&self, leaf: LeafRef) -> LeafRef {

@@ -161,7 +161,7 @@ impl Base {
                 let moved = source.resolve_entries(&mut entries);
                 Ok(Some(BaseLeaf { entries, form: None, moved }))
             }
-            ItemMap::Inline(_) => Ok(None),
+            ItemMap::Inline(_) | ItemMap::Table(_) | ItemMap::Definition(_) => Ok(None),
             ItemMap::Leaves(leaves) => match leaves.get(leaf as usize) {
                 Some(stored) => Ok(Some(self.form(*stored, source.load_leaf(*stored)?))),
                 None => Ok(None),

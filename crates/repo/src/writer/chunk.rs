@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex, OnceLock, PoisonError,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use holdfast_formats::PageSize;
@@ -19,6 +19,7 @@ use crate::{
 pub(super) struct Ticket {
     place: AtomicU64,
     hash: OnceLock<PageHash>,
+    is_patch: AtomicBool,
 }
 
 impl Ticket {
@@ -50,6 +51,16 @@ impl Ticket {
         Some(ChunkRef { pack: PackId { run, part }, ordinal })
     }
 
+    /// Called before the chunk is placed, where its [`PatchBase`] was of use.
+    pub(super) fn set_patch(&self) {
+        self.is_patch.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a chunk that is placed is a patch on its [`PatchBase`].
+    pub(super) fn is_patch(&self) -> bool {
+        self.is_patch.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_placed(&self) -> bool {
         self.place.load(Ordering::Acquire) != 0
     }
@@ -64,6 +75,15 @@ pub(super) struct Chunk {
     /// For chunks of pages, one for each.
     pub(super) hashes: Vec<PageHash>,
     pub(super) ticket: Arc<Ticket>,
+    /// What a patch could be made on.
+    pub(super) patch_base: Option<PatchBase>,
+}
+
+/// A chunk of the base that is likely to have much in common with a new one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PatchBase {
+    /// Where it is now. It is no patch itself.
+    pub(super) chunk: ChunkRef,
 }
 
 /// Where a page went before its chunk is placed.
@@ -110,6 +130,7 @@ impl PageGatherer {
             unit_count: self.hashes.len() as u32,
             hashes: self.hashes,
             ticket: self.ticket,
+            patch_base: None,
         }
     }
 }

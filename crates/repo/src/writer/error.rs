@@ -70,6 +70,15 @@ pub enum FileProblem {
     /// It ended, or was dropped.
     #[error("is no longer open")]
     NotOpen,
+    /// A range of a table was to come after one that is none of it.
+    #[error("has no such range")]
+    NoSuchRange,
+    /// A range of a table still takes rows, or was given up.
+    #[error("has a range of rows that was not read to its end")]
+    RangeNotEnded,
+    /// Two things that are to be stored have one path.
+    #[error("is given twice")]
+    Twice,
     /// It breaks a rule of the format.
     #[error(transparent)]
     Format(FormatError),

@@ -12,6 +12,7 @@ use super::{
     file::{FileInner, FileState, Slot},
     leaf::{BaseForm, BaseLeaf, Change, LeafPlace, LeafSlot, OpenLeaf},
     pipeline::Progress,
+    rows::PlacedTable,
     seal::Target,
 };
 use crate::{
@@ -99,7 +100,7 @@ impl BackupWriter {
                 return Err(WriteError::File { path, problem: FileProblem::NotEnded });
             }
         }
-        Ok(())
+        self.tables_ended()
     }
 
     /// Every page has its place, every leaf its slot in a chunk that has its place.
@@ -109,6 +110,7 @@ impl BackupWriter {
         self.seal_waiting()?;
         self.submit_leaves(&mut lock(&self.small_leaves))?;
         self.submit_leaves(&mut lock(&self.leaves))?;
+        self.seal_tails()?;
         self.pipeline()?.wait_placed()
     }
 
@@ -118,7 +120,8 @@ impl BackupWriter {
         let undone = std::mem::take(&mut *lock(&self.undone));
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner).list.clone();
         let files: Vec<_> = files.into_iter().filter(|file| !lock(&file.inner).late.is_empty()).collect();
-        if undone.is_empty() && files.is_empty() {
+        let dropped = self.dropped_leaves()?;
+        if undone.is_empty() && files.is_empty() && dropped.is_empty() {
             return Ok(());
         }
         // What is to be read back must be whole: the last pack is closed, and another pipeline goes on.
@@ -128,6 +131,14 @@ impl BackupWriter {
         for slot in &undone {
             let leaf = self.load_closed(slot)?;
             lock(&self.needs).remove_pages(&leaf.entries);
+        }
+        for leaf in &dropped {
+            let entries = self.source.row_leaf(leaf)?;
+            let mut needs = lock(&self.needs);
+            for entry in &entries {
+                needs.remove(entry.chunk, 0);
+                entry.base.inspect(|base| needs.remove(*base, 0));
+            }
         }
         for file in files {
             let mut inner = lock(&file.inner);
@@ -166,17 +177,24 @@ impl BackupWriter {
     /// Writes the item table and its roots.
     fn write_items(&self) -> Result<(Vec<RootPlace>, Totals), WriteError> {
         let mut totals = Totals::default();
+        let logical = self.place_tables()?;
+        self.pipeline()?.wait_placed()?;
         let known = self.base.as_ref().map_or_else(HashMap::new, super::Base::item_chunks);
         let mut cutter = ItemCutter::default();
         let mut chunks = Vec::new();
         let mut encoded = Vec::new();
-        for (path, entry) in self.entries() {
+        for (path, entry) in self.entries(logical)? {
             let item = match entry {
                 Entry::Directory(mode) => directory_item(path.clone(), mode)?,
                 Entry::File(id) => self.item(id)?,
+                Entry::Logical(placed) => self.logical_item(placed)?,
             };
             totals.items += 1;
             totals.files += u64::from(item.item_type == ItemType::File);
+            if let ItemMap::Table(table) = &item.map {
+                totals.tables += 1;
+                totals.rows += table.totals.rows;
+            }
             totals.bytes += item.size_bytes;
             encoded.clear();
             item.encode(&mut encoded);
@@ -191,7 +209,8 @@ impl BackupWriter {
         }
         self.pipeline()?.wait_placed()?;
         let meters = &self.meters;
-        totals.pages = meters.new.units() + meters.reused.units() + meters.adopted.units();
+        let units = meters.new.units() + meters.reused.units() + meters.adopted.units();
+        totals.pages = if totals.tables == 0 { units } else { 0 };
         let mut roots = Vec::with_capacity(chunks.len());
         for items in chunks {
             let chunk = match items.place {
@@ -210,15 +229,19 @@ impl BackupWriter {
     }
 
     /// Everything that stays, in path order.
-    fn entries(&self) -> Vec<(ItemPath, Entry)> {
+    fn entries(&self, logical: Vec<PlacedTable>) -> Result<Vec<(ItemPath, Entry)>, WriteError> {
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
         let directories =
             files.directories.iter().map(|(path, mode)| (path.clone(), Entry::Directory(*mode)));
         let of_files = files.by_path.iter().map(|(path, id)| (path.clone(), Entry::File(*id)));
-        let mut entries: Vec<_> =
-            directories.filter(|(path, _)| !files.by_path.contains_key(path)).chain(of_files).collect();
+        let logical = logical.into_iter().map(|placed| (placed.item.path.clone(), Entry::Logical(placed)));
+        let directories = directories.filter(|(path, _)| !files.by_path.contains_key(path));
+        let mut entries: Vec<_> = directories.chain(of_files).chain(logical).collect();
         entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        entries
+        match entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some(pair) => Err(WriteError::File { path: pair[0].0.clone(), problem: FileProblem::Twice }),
+            None => Ok(entries),
+        }
     }
 
     fn item(&self, id: super::FileId) -> Result<Item, WriteError> {
@@ -368,6 +391,7 @@ impl BackupWriter {
 enum Entry {
     Directory(u16),
     File(super::FileId),
+    Logical(PlacedTable),
 }
 
 fn directory_item(path: ItemPath, mode: u16) -> Result<Item, WriteError> {

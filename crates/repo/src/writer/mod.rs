@@ -48,6 +48,7 @@ mod needs;
 mod options;
 mod pipeline;
 mod rewrite;
+mod rows;
 mod seal;
 
 use adopt::Adopted;
@@ -66,6 +67,8 @@ pub use pipeline::PipelineMeters;
 use pipeline::{Pipeline, PipelineParts, Progress};
 pub(crate) use pipeline::{chunk_context, directory_context};
 pub use rewrite::ChunkRewriter;
+use rows::Tables;
+pub use rows::{BaseChunk, BaseChunks, LongRow, RangeNo, RangeStart, RowRange, TableId, TableSpec};
 use seal::{LeafGatherer, Waiting};
 
 const PAGE_SIZES: usize = 7;
@@ -104,11 +107,11 @@ impl Foundation {
 /// What the writer has done so far.
 #[derive(Debug, Default)]
 pub struct WriterMeters {
-    /// Pages hashed and compared.
+    /// Pages, or rows, hashed and compared.
     pub compare: Meter,
-    /// Pages that are new.
+    /// Pages that are new; rows in chunks that are.
     pub new: Meter,
-    /// Pages as in the base.
+    /// Pages as in the base; rows in chunks that are.
     pub reused: Meter,
     /// Pages that an adopted run had stored.
     pub adopted: Meter,
@@ -150,6 +153,7 @@ pub struct BackupWriter {
     needs: Mutex<Needs>,
     /// Closed leaves of files that were dropped.
     undone: Mutex<Vec<LeafSlot>>,
+    tables: Tables,
     /// Page entries that stay in memory until the item table is written.
     entries_inline: AtomicUsize,
     bytes_given: AtomicU64,
@@ -203,6 +207,7 @@ impl BackupWriter {
             waiting: Mutex::default(),
             needs: Mutex::default(),
             undone: Mutex::default(),
+            tables: Tables::default(),
             entries_inline: AtomicUsize::new(0),
             bytes_given: AtomicU64::new(0),
             bytes_again: AtomicU64::new(0),
@@ -219,6 +224,7 @@ impl BackupWriter {
             stop: self.stop.clone(),
             meters: Arc::clone(&self.meters.pipeline),
             buffers: Arc::clone(&self.buffers),
+            source: Arc::clone(&self.source),
         };
         self.pipeline = Some(Pipeline::start(parts, &self.options, self.budget.queue_chunks, progress)?);
         Ok(())

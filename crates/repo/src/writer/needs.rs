@@ -26,6 +26,11 @@ impl Needs {
         }
     }
 
+    /// A unit is needed, however often that is said. For chunks that are needed whole, and told once for each leaf.
+    pub(super) fn need(&mut self, chunk: ChunkRef, slot: u32) {
+        self.units.insert(chunk, slot);
+    }
+
     /// One mapping less of a unit.
     pub(super) fn remove(&mut self, chunk: ChunkRef, slot: u32) {
         match self.again.get_mut(&(chunk, slot)) {

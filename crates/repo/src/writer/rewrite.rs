@@ -85,6 +85,7 @@ impl ChunkRewriter {
             stop: stop.clone(),
             meters: Arc::default(),
             buffers: Arc::new(Buffers::new(queue_chunks)),
+            source: Arc::clone(&self.source),
         };
         let pipeline = Pipeline::start(parts, &self.options, queue_chunks, Progress::default())?;
         let copied = self.feed(run, pipeline, chunks);
@@ -112,6 +113,7 @@ impl ChunkRewriter {
                 bytes: compressed,
                 hashes: self.hashes(&row, &plain)?,
                 ticket: Arc::clone(&ticket),
+                base: row.base,
             })?;
             tickets.push_back((*from, ticket));
             while let Some(moved) = tickets.front().and_then(|(from, ticket)| moved(*from, ticket, run)) {

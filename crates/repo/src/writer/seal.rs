@@ -155,7 +155,7 @@ impl BackupWriter {
         unit_count: u32,
         ticket: Arc<Ticket>,
     ) -> Result<(), WriteError> {
-        let chunk = Chunk { kind, plain, unit_count, hashes: Vec::new(), ticket };
+        let chunk = Chunk { kind, plain, unit_count, hashes: Vec::new(), ticket, patch_base: None };
         self.pipeline()?.submit(chunk)
     }
 

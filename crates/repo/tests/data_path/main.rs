@@ -1,5 +1,5 @@
 //! The data path from end to end: pages in, a repository in memory, the same pages out.
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::print_stdout)]
 
 mod copies;
 mod damage;
@@ -8,6 +8,7 @@ mod interrupt;
 mod prune;
 mod resume;
 mod round_trip;
+mod rows;
 mod space;
 mod world;
 mod writer_role;

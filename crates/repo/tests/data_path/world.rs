@@ -138,6 +138,12 @@ impl World {
         Self { store, repo, log, suite }
     }
 
+    /// The same repository, with the log of logical backups.
+    pub fn logical(suite: Suite) -> Self {
+        let world = Self::new(suite);
+        Self { log: LogName { kind: Kind::Logical, ..world.log.clone() }, ..world }
+    }
+
     pub fn begin(&self) -> Run {
         let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
         Run::begin(&self.repo, &self.log, &options).unwrap()
@@ -184,8 +190,8 @@ impl World {
             schema: HEAD_SCHEMA,
             run: run.no().0,
             source: "db1".into(),
-            kind: "physical".into(),
-            method: "physical".into(),
+            kind: self.log.kind.to_string(),
+            method: self.log.kind.to_string(),
             started_at: jiff::Timestamp::UNIX_EPOCH,
             finished_at: jiff::Timestamp::UNIX_EPOCH,
             tags: Vec::new(),

@@ -161,6 +161,7 @@ fn parts_of_pack(
             ChunkKind::Leaves => "pack: leaves",
             ChunkKind::Items => "pack: items",
             ChunkKind::Roots => "pack: roots",
+            ChunkKind::Rows | ChunkKind::RowLeaf => unreachable!("a physical backup has no rows"),
         };
         if needed.contains(&ChunkRef { pack, ordinal }) {
             parts.push((class, begin..end));

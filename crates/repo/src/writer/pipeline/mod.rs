@@ -24,8 +24,10 @@ use super::{
 use crate::{
     hooks::Hooks,
     lock::lock,
+    names::ChunkRef,
     object::RunSecrets,
     pack::{ChunkKind, ChunkRow},
+    reader::ChunkSource,
     repo::Repo,
 };
 
@@ -46,6 +48,10 @@ const COMPRESS_NICENESS: i32 = 10;
 pub struct PipelineMeters {
     /// Plain bytes compressed.
     pub compress: Meter,
+    /// Of these, chunks that were stored as patches; bytes are those stored.
+    pub patched: Meter,
+    /// Chunks of the base that could not be read when a patch was to be made on them.
+    pub base_unreadable: Meter,
     /// Stored bytes sealed.
     pub seal: Meter,
     /// Stored bytes given to the store.
@@ -79,6 +85,7 @@ struct Shared {
     stop: Stop<WriteError>,
     meters: Arc<PipelineMeters>,
     buffers: Arc<Buffers>,
+    source: Arc<ChunkSource>,
     hooks: Hooks,
     headroom: Arc<Headroom>,
     compression: Compression,
@@ -107,6 +114,8 @@ pub(super) struct PipelineParts {
     pub(super) stop: Stop<WriteError>,
     pub(super) meters: Arc<PipelineMeters>,
     pub(super) buffers: Arc<Buffers>,
+    /// Where the chunks are that patches are made on.
+    pub(super) source: Arc<ChunkSource>,
 }
 
 /// A chunk that is complete and compressed.
@@ -118,6 +127,8 @@ pub(super) struct Compressed {
     pub(super) bytes: Vec<u8>,
     pub(super) hashes: Vec<PageHash>,
     pub(super) ticket: Arc<Ticket>,
+    /// For codec 4.
+    pub(super) base: Option<ChunkRef>,
 }
 
 struct Sealed {
@@ -144,6 +155,7 @@ impl Pipeline {
             stop: parts.stop,
             meters: parts.meters,
             buffers: parts.buffers,
+            source: parts.source,
             hooks: options.hooks.clone(),
             headroom: Arc::clone(&options.headroom),
             compression: options.compression,

@@ -3,14 +3,19 @@
 use std::{sync::Arc, time::Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use holdfast_pipe::{Codec, Compression, ObjectKey, SealContext, TAG_BYTES, codec::Compressor};
+use holdfast_pipe::{
+    Codec, Compression, ObjectKey, SealContext, TAG_BYTES,
+    codec::{Compressor, compress_patch},
+};
 
 use super::{Chunk, Compressed, Sealed, Shared, Ticket, WriteError};
 use crate::{
     columns::CHUNKS_PER_PACK_MAX,
     lock::lock,
     object::ObjectKind,
-    pack::{ChunkRow, PAGES_PER_PACK_MAX, pages_in},
+    pack::{ChunkKind, ChunkRow, PAGES_PER_PACK_MAX, pages_in},
+    reader::catalog::is_of_the_object,
+    writer::chunk::PatchBase,
 };
 
 /// Gives out places in packs.
@@ -41,26 +46,55 @@ impl Shared {
             if self.stop.is_stopped() {
                 return Err(WriteError::Stopped);
             }
-            let Chunk { kind, plain, unit_count, hashes, ticket } = chunk;
+            let Chunk { kind, plain, unit_count, hashes, ticket, patch_base } = chunk;
             let plain_len = plain.len();
             let began = Instant::now();
             let (codec, bytes) = self.meters.compress.time(|| match self.compression {
                 Compression::None => Ok((Codec::None, plain)),
                 _ => {
                     let mut bytes = self.buffers.take();
-                    let codec = compressor.compress(&plain, &mut bytes)?;
+                    let patched = match patch_base {
+                        Some(base) => self.patch(base, &plain, &mut bytes)?,
+                        None => false,
+                    };
+                    let codec = match patched {
+                        true => Codec::ZstdPatch,
+                        false => compressor.compress(&plain, &mut bytes)?,
+                    };
                     self.buffers.give(plain);
                     Ok::<_, WriteError>((codec, bytes))
                 }
             })?;
             self.meters.compress.add(plain_len as u64);
-            let compressed =
-                Compressed { kind, codec, plain_len: plain_len as u32, unit_count, bytes, hashes, ticket };
+            let base = patch_base.filter(|_| codec == Codec::ZstdPatch).map(|base| base.chunk);
+            if base.is_some() {
+                ticket.set_patch();
+                self.meters.patched.add(bytes.len() as u64);
+            }
+            let plain_len = plain_len as u32;
+            let compressed = Compressed { kind, codec, plain_len, unit_count, bytes, hashes, ticket, base };
             let worked = began.elapsed();
             output.send(compressed).map_err(|_| WriteError::Stopped)?;
             self.headroom.rest_after(worked);
         }
         Ok(())
+    }
+
+    /// Makes a patch, if it is worth it: less than half of what the chunk would take, going by what its base takes.
+    fn patch(&self, base: PatchBase, plain: &[u8], out: &mut Vec<u8>) -> Result<bool, WriteError> {
+        let read = match self.source.read_chunk(base.chunk) {
+            Ok((row, prefix)) if row.kind == ChunkKind::Rows && row.base.is_none() => Some((row, prefix)),
+            Ok(_) => None,
+            Err(error) if is_of_the_object(&error) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let Some((row, prefix)) = read else {
+            self.meters.base_unreadable.add(0);
+            return Ok(false);
+        };
+        compress_patch(&prefix, plain, out)?;
+        let full = u64::from(row.sealed_len) * plain.len() as u64 / (prefix.len() as u64).max(1);
+        Ok(out.len() as u64 * 2 < full)
     }
 
     pub(super) fn seal(
@@ -76,6 +110,7 @@ impl Shared {
                 plain_len: chunk.plain_len,
                 sealed_len,
                 unit_count: chunk.unit_count,
+                base: chunk.base,
             };
             let (sequence, part, ordinal, key) = self.place(&row, &chunk.ticket);
             let context = chunk_context(&row, u64::from(ordinal));

@@ -1,0 +1,383 @@
+//! Rows out: the tables and definitions of a logical backup.
+//!
+//! Several threads read one table at once, each its own range of chunks ([`TableReader::read`]). Which rows are in which
+//! range is certain: a row is read with the chunk in which it begins. What is read has the hash that is recorded of it.
+
+use std::{collections::VecDeque, ops::Range, sync::Arc, thread};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::{Backup, ChunkSource};
+use crate::{
+    error::{Damage, RepoError},
+    item::{Item, ItemMap, ItemPath},
+    names::ChunkRef,
+    pack::ChunkKind,
+    rows::{DefinitionText, Piece, RowChunk, RowEntry, RowLeafRef, RowTotals, RowsChecksum, TableRows},
+};
+
+/// How to read rows.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadRows {
+    /// Threads that read, open and decompress for one reader; 0: the reader's own.
+    pub threads: usize,
+    /// Chunks that are read ahead, of at most 1 MiB each.
+    pub ahead: usize,
+    /// Computes the checksum of the rows again, which says no more than their hashes do, but to whoever compares it with
+    /// what another computes.
+    pub checksum: bool,
+}
+
+impl Default for ReadRows {
+    fn default() -> Self {
+        Self { threads: 1, ahead: 8, checksum: false }
+    }
+}
+
+/// A chunk of rows, verified.
+#[derive(Debug)]
+pub struct RowsRead<'a> {
+    /// Its number in the table.
+    pub number: u64,
+    /// What the table's leaf says of it.
+    pub entry: &'a RowEntry,
+    /// Its rows, or the piece of a row that it is: of one that began in a chunk of the range.
+    pub rows: RowChunk<'a>,
+}
+
+/// A table of a backup. Shared between threads.
+pub struct TableReader<'b> {
+    source: &'b Arc<ChunkSource>,
+    path: ItemPath,
+    totals: RowTotals,
+    rows: TableRows,
+    /// Number of the first chunk of each leaf.
+    firsts: Vec<u64>,
+    count: u64,
+}
+
+impl Backup {
+    /// The rows of a table; `None` where the item is none.
+    #[must_use]
+    pub fn table(&self, item: &Item) -> Option<TableReader<'_>> {
+        let ItemMap::Table(map) = &item.map else { return None };
+        let (mut firsts, mut count) = (Vec::new(), 0);
+        match &map.rows {
+            TableRows::Inline(entries) => count = entries.len() as u64,
+            TableRows::Leaves(leaves) => {
+                for leaf in leaves {
+                    firsts.push(count);
+                    count += u64::from(leaf.entries);
+                }
+            }
+        }
+        let source = self.source();
+        Some(TableReader {
+            source,
+            path: item.path.clone(),
+            totals: map.totals,
+            rows: map.rows.clone(),
+            firsts,
+            count,
+        })
+    }
+
+    /// The definition of a table or of anything else; `None` where the item has none.
+    pub fn definition(&self, item: &Item) -> Result<Option<Vec<u8>>, RepoError> {
+        let text = match &item.map {
+            ItemMap::Table(table) => &table.definition,
+            ItemMap::Definition(definition) => &definition.text,
+            ItemMap::Inline(_) | ItemMap::Leaves(_) => return Ok(None),
+        };
+        let (len, chunks) = match text {
+            DefinitionText::Inline(text) => return Ok(Some(text.clone())),
+            DefinitionText::Chunks { len, chunks } => (*len, chunks),
+        };
+        let mut whole = Vec::new();
+        for (position, (chunk, hash)) in chunks.iter().enumerate() {
+            let named = |error| of_item(&item.path, "definition", error);
+            let plain = verified(self.source(), *chunk, *hash).map_err(named)?;
+            let expected = match (position, chunks.len() - 1 - position) {
+                (0, 0) => None,
+                (0, _) => Some(Piece::First),
+                (_, 0) => Some(Piece::Last),
+                _ => Some(Piece::Middle),
+            };
+            let damaged = |damage| named(self.source().damaged(*chunk, damage));
+            match RowChunk::parse(&plain).map_err(|error| damaged(Damage::Format(error)))? {
+                RowChunk::Whole(rows) if expected.is_none() => {
+                    rows.for_each(|row| whole.extend_from_slice(row))
+                }
+                RowChunk::Piece(piece, bytes) if expected == Some(piece) => whole.extend_from_slice(bytes),
+                _ => return Err(damaged(Damage::Malformed { what: "it is another part of a definition" })),
+            }
+        }
+        if whole.len() as u64 != len {
+            let what = "it has another length than its item says";
+            return Err(RepoError::malformed(&item.path, what));
+        }
+        Ok(Some(whole))
+    }
+}
+
+/// The plain bytes of a chunk of rows that has this hash, wherever it is now.
+pub(crate) fn verified(
+    source: &ChunkSource,
+    chunk: ChunkRef,
+    hash: holdfast_pipe::PageHash,
+) -> Result<Vec<u8>, RepoError> {
+    let (row, plain) = source.follow_chunk(chunk)?;
+    if row.kind != ChunkKind::Rows {
+        let what = "it holds something else than the reference to it says";
+        return Err(source.damaged(chunk, Damage::Malformed { what }));
+    }
+    if source.is_page(&plain, hash)? { Ok(plain) } else { Err(source.damaged(chunk, Damage::NotAsRecorded)) }
+}
+
+fn of_item(path: &ItemPath, what: &str, error: RepoError) -> RepoError {
+    match error {
+        RepoError::Damaged { object, damage } => {
+            RepoError::Damaged { object: format!("{path} {what} ({object})"), damage }
+        }
+        other => other,
+    }
+}
+
+/// Puts pieces together: sees to it that each is where it belongs, and sums up the rows that end.
+#[derive(Default)]
+pub(crate) struct Joints {
+    /// Of the row that has begun and not ended.
+    open: Option<(blake3::Hasher, u64)>,
+}
+
+impl Joints {
+    /// What the rows that end in the next chunk come to, if it fits what was before it.
+    pub(crate) fn next(&mut self, rows: &RowChunk<'_>, checksum: bool) -> Result<RowTotals, &'static str> {
+        const OUT_OF_PLACE: &str = "it is a part of a row that is out of place";
+        let mut totals = RowTotals::default();
+        match rows {
+            RowChunk::Whole(_) | RowChunk::Piece(Piece::First, _) if self.open.is_some() => {
+                return Err(OUT_OF_PLACE);
+            }
+            RowChunk::Whole(rows) => {
+                for row in rows.clone() {
+                    let sum = if checksum { RowsChecksum::of(row) } else { RowsChecksum::default() };
+                    totals.add_row(row.len() as u64, sum);
+                }
+            }
+            RowChunk::Piece(piece, bytes) => {
+                let (mut hasher, len) = match piece {
+                    Piece::First => (blake3::Hasher::new(), 0),
+                    Piece::Middle | Piece::Last => self.open.take().ok_or(OUT_OF_PLACE)?,
+                };
+                if checksum {
+                    hasher.update(bytes);
+                }
+                let len = len + bytes.len() as u64;
+                if *piece == Piece::Last {
+                    let sum = if checksum {
+                        RowsChecksum::of_hash(&hasher.finalize())
+                    } else {
+                        RowsChecksum::default()
+                    };
+                    totals.add_row(len, sum);
+                } else {
+                    self.open = Some((hasher, len));
+                }
+            }
+        }
+        Ok(totals)
+    }
+
+    /// Whether a row has begun and not ended.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+}
+
+type Fetched = Result<Vec<u8>, RepoError>;
+
+impl TableReader<'_> {
+    /// What its rows come to, as was computed when they were taken.
+    #[must_use]
+    pub fn totals(&self) -> RowTotals {
+        self.totals
+    }
+
+    /// Chunks of its rows.
+    #[must_use]
+    pub fn chunk_count(&self) -> u64 {
+        self.count
+    }
+
+    fn leaf(&self, leaf: &RowLeafRef) -> Result<Vec<RowEntry>, RepoError> {
+        self.source.row_leaf(leaf).map_err(|error| of_item(&self.path, "list of rows", error))
+    }
+
+    /// The chunks of `range`, in order, with the keys at which they begin: what can be told without reading rows.
+    pub fn chunks(&self, range: Range<u64>) -> impl Iterator<Item = Result<(u64, RowEntry), RepoError>> + '_ {
+        let Range { start, end } = range;
+        let end = end.min(self.count);
+        let mut next = start;
+        let mut leaf: VecDeque<RowEntry> = VecDeque::new();
+        std::iter::from_fn(move || {
+            if next >= end {
+                return None;
+            }
+            if leaf.is_empty() {
+                let entries = match &self.rows {
+                    TableRows::Inline(entries) => {
+                        let mut entries = entries.clone();
+                        self.source.resolve_rows(&mut entries);
+                        Ok((0, entries))
+                    }
+                    TableRows::Leaves(leaves) => {
+                        let position = self.firsts.partition_point(|first| *first <= next) - 1;
+                        self.leaf(&leaves[position]).map(|entries| (self.firsts[position], entries))
+                    }
+                };
+                match entries {
+                    Ok((first, entries)) => {
+                        let skipped = usize::try_from(next - first).unwrap_or(usize::MAX);
+                        leaf = entries.into_iter().skip(skipped).collect();
+                    }
+                    Err(error) => {
+                        next = end;
+                        return Some(Err(error));
+                    }
+                }
+            }
+            let number = next;
+            next += 1;
+            leaf.pop_front().map(|entry| Ok((number, entry)))
+        })
+    }
+
+    fn fetch(&self, number: u64, entry: &RowEntry) -> Fetched {
+        let read = verified(self.source, entry.chunk, entry.hash);
+        read.map_err(|error| of_item(&self.path, &format!("rows {number}"), error))
+    }
+
+    /// Calls `sink` with the chunks of `range`, in order: with all rows that begin in it, and no other. Returns what they
+    /// come to; the checksum only if it was asked for.
+    pub fn read<E: From<RepoError>>(
+        &self,
+        range: Range<u64>,
+        options: ReadRows,
+        sink: &mut dyn FnMut(RowsRead<'_>) -> Result<(), E>,
+    ) -> Result<RowTotals, E> {
+        // A row that begins in the range may end behind it.
+        let mut entries = self.chunks(range.start..self.count);
+        let end = range.end;
+        let mut reading =
+            Reading { table: self, end, options, joints: Joints::default(), totals: RowTotals::default() };
+        if options.threads == 0 {
+            for entry in entries {
+                let (number, entry) = entry?;
+                if reading.is_past(number) {
+                    break;
+                }
+                let plain = self.fetch(number, &entry)?;
+                reading.give(number, &entry, &plain, sink)?;
+            }
+            return Ok(reading.totals);
+        }
+        let ahead = options.ahead.max(options.threads);
+        let (jobs, work) = bounded::<(u64, RowEntry, Sender<Fetched>)>(ahead);
+        thread::scope(|scope| {
+            // Hung up before the scope waits for its threads, however this ends.
+            let jobs = jobs;
+            for _ in 0..options.threads {
+                let work = work.clone();
+                scope.spawn(move || {
+                    for (number, entry, done) in work {
+                        // Nobody waits any more once the sink has failed.
+                        let _ = done.send(self.fetch(number, &entry));
+                    }
+                });
+            }
+            drop(work);
+            let mut under_way: VecDeque<(u64, RowEntry, Receiver<Fetched>)> = VecDeque::new();
+            loop {
+                while under_way.len() < ahead
+                    && let Some(entry) = entries.next()
+                {
+                    let (number, entry) = entry?;
+                    if number >= end && !under_way.is_empty() {
+                        // Only if the last row goes on behind the range is this one of use.
+                        entries_put_back(&mut under_way, number, entry);
+                        break;
+                    }
+                    let (done, fetched) = bounded(1);
+                    let _ = jobs.send((number, entry.clone(), done));
+                    under_way.push_back((number, entry, fetched));
+                }
+                let Some((number, entry, fetched)) = under_way.pop_front() else { break };
+                if reading.is_past(number) {
+                    break;
+                }
+                let plain = match fetched.recv() {
+                    Ok(plain) => plain?,
+                    Err(_) => self.fetch(number, &entry)?,
+                };
+                reading.give(number, &entry, &plain, sink)?;
+            }
+            Ok(reading.totals)
+        })
+    }
+}
+
+/// Keeps an entry in its place without reading it ahead: it is read when its turn comes, if at all.
+fn entries_put_back(
+    under_way: &mut VecDeque<(u64, RowEntry, Receiver<Fetched>)>,
+    number: u64,
+    entry: RowEntry,
+) {
+    let (_, nothing) = bounded(0);
+    under_way.push_back((number, entry, nothing));
+}
+
+struct Reading<'t, 'b> {
+    table: &'t TableReader<'b>,
+    end: u64,
+    options: ReadRows,
+    joints: Joints,
+    totals: RowTotals,
+}
+
+impl Reading<'_, '_> {
+    /// Whether nothing of the chunk `number` belongs to the range.
+    fn is_past(&self, number: u64) -> bool {
+        number >= self.end && !self.joints.is_open()
+    }
+
+    fn give<E: From<RepoError>>(
+        &mut self,
+        number: u64,
+        entry: &RowEntry,
+        plain: &[u8],
+        sink: &mut dyn FnMut(RowsRead<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let source = self.table.source;
+        let damaged = |damage| {
+            of_item(&self.table.path, &format!("rows {number}"), source.damaged(entry.chunk, damage))
+        };
+        let rows = RowChunk::parse(plain).map_err(|error| damaged(Damage::Format(error)))?;
+        // At the beginning of the range, the rest of a row of the range before.
+        let goes_on = matches!(rows, RowChunk::Piece(Piece::Middle | Piece::Last, _));
+        if goes_on && !self.joints.is_open() && self.totals.rows == 0 && number > 0 {
+            return Ok(());
+        }
+        let totals = self.joints.next(&rows, self.options.checksum);
+        let totals = totals.map_err(|what| damaged(Damage::Malformed { what }))?;
+        let recorded = entry.totals;
+        if (totals.rows, totals.bytes) != (recorded.rows, recorded.bytes)
+            || self.options.checksum && totals.checksum != recorded.checksum
+        {
+            return Err(damaged(Damage::Malformed { what: "it has other rows than is recorded" }).into());
+        }
+        let sum = self.totals.and(totals);
+        self.totals = sum.ok_or_else(|| damaged(Damage::Malformed { what: "it has too many rows" }))?;
+        sink(RowsRead { number, entry, rows })
+    }
+}
