@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod error;
 pub mod event;
 mod key_files;
+pub mod logical;
 pub mod physical;
 pub mod points;
 pub mod restore;

@@ -1,6 +1,13 @@
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use holdfast_core::{
+    Error,
+    logical::{
+        Selection,
+        selection::{Pattern, RowFilter, TablePattern},
+    },
+};
 use holdfast_repo::SourceName;
 
 use super::{resources::ResourceArgs, source::SourceArgs};
@@ -15,18 +22,111 @@ Examples:
   holdfast backup --name db1 --full                   after check has found damage
   holdfast backup --name db1 --new-identity           once, after a restore or a failover
   holdfast backup --name db1 --allow-corrupt          what is left of a server with damaged pages
+  holdfast backup --name db1 --method logical         rows and statements, over connections alone
+  holdfast backup --name db1 --method logical --database shop --exclude-table 'shop.tmp_*'
 
-The data files must be readable on this host. The first backup of a name stores everything, later ones what changed; the last line of a good one ends in \"completed OK\".";
+Of a physical backup, the data files must be readable on this host; a logical one needs only connections. The first backup of a name stores everything, later ones what changed; the last line of a good one ends in \"completed OK\".";
+
+/// How a backup is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Method {
+    /// Pages and redo of the data files
+    #[default]
+    Physical,
+    /// Rows and statements, over connections
+    Logical,
+}
+
+/// What of a server a logical backup takes.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Logical backups")]
+pub(crate) struct SelectionArgs {
+    /// Only this database, with its routines and events; * and ? stand for other characters; can be repeated
+    #[arg(long = "database", value_name = "NAME", value_parser = pattern)]
+    pub(crate) databases: Vec<Pattern>,
+
+    /// Only this table, sequence or view, and its triggers; can be repeated
+    #[arg(long = "table", value_name = "DATABASE.TABLE", value_parser = table_pattern)]
+    pub(crate) tables: Vec<TablePattern>,
+
+    /// All but this database; can be repeated
+    #[arg(long = "exclude-database", value_name = "NAME", value_parser = pattern)]
+    pub(crate) databases_excluded: Vec<Pattern>,
+
+    /// All but this table, sequence or view; can be repeated
+    #[arg(long = "exclude-table", value_name = "DATABASE.TABLE", value_parser = table_pattern)]
+    pub(crate) tables_excluded: Vec<TablePattern>,
+
+    /// Of this table only the rows for which the condition holds; can be repeated
+    #[arg(long = "where", value_name = "DATABASE.TABLE=CONDITION", value_parser = row_filter)]
+    pub(crate) filters: Vec<RowFilter>,
+
+    /// No accounts, roles and grants; there are none, either, with --database or --table
+    #[arg(long)]
+    pub(crate) without_accounts: bool,
+}
+
+impl SelectionArgs {
+    /// The first option that was given, for those who must refuse it.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        [
+            (!self.databases.is_empty(), "--database"),
+            (!self.tables.is_empty(), "--table"),
+            (!self.databases_excluded.is_empty(), "--exclude-database"),
+            (!self.tables_excluded.is_empty(), "--exclude-table"),
+            (!self.filters.is_empty(), "--where"),
+            (self.without_accounts, "--without-accounts"),
+        ]
+        .into_iter()
+        .find_map(|(given, name)| given.then_some(name))
+    }
+}
+
+impl From<SelectionArgs> for Selection {
+    fn from(args: SelectionArgs) -> Self {
+        Self {
+            schemas: args.databases,
+            tables: args.tables,
+            schemas_excluded: args.databases_excluded,
+            tables_excluded: args.tables_excluded,
+            filters: args.filters,
+            without_accounts: args.without_accounts,
+        }
+    }
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    text.parse().map_err(words)
+}
+
+pub(crate) fn table_pattern(text: &str) -> Result<TablePattern, String> {
+    text.parse().map_err(words)
+}
+
+fn row_filter(text: &str) -> Result<RowFilter, String> {
+    text.parse().map_err(words)
+}
+
+fn words(error: Error) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error}: {hint}"),
+        None => error.to_string(),
+    }
+}
 
 /// Back up a running server.
 ///
-/// Copies the data files while the server works, with its redo, and takes locks only for moments at the end. Nothing is visible in the repository until everything is durable; an interrupted backup leaves what it stored for the next one to use.
+/// Copies the data files while the server works, with its redo, and takes locks only for moments at the end. Nothing is visible in the repository until everything is durable; an interrupted backup leaves what it stored for the next one to use. With --method logical rows and statements are read over several connections, all of one consistent view, after a lock of milliseconds or none.
 #[derive(Args, Debug, Default)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BackupArgs {
     /// Name under which this server's backups are kept [default: host:port]
     #[arg(long, value_name = "NAME", env = "HOLDFAST_NAME", hide_env_values = true)]
     pub(crate) name: Option<SourceName>,
+
+    /// What is backed up: the data files with their redo, or rows and statements
+    #[arg(long, value_enum, value_name = "METHOD", default_value_t)]
+    pub(crate) method: Method,
 
     /// Words to find the backup by, of at most 128 bytes; can be repeated
     #[arg(long = "tag", value_name = "TAG")]
@@ -49,6 +149,9 @@ pub(crate) struct BackupArgs {
     /// For a server that is beyond repair: everything else of it is saved. Each damaged page is named with its file, table and index; the backup is flagged in lists and restores say so. Recovery can fail on such a page: see restore --no-prepare.
     #[arg(long)]
     pub(crate) allow_corrupt: bool,
+
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
 
     #[command(flatten)]
     pub(crate) source: SourceArgs,

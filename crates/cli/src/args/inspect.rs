@@ -1,9 +1,10 @@
 //! Verbs that look and change nothing.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use holdfast_core::logical::selection::TablePattern;
 use holdfast_repo::SourceName;
 
-use super::backup_ref::BackupRef;
+use super::{backup::table_pattern, backup_ref::BackupRef};
 
 /// Which source is meant where a number alone would not say.
 #[derive(Args, Clone, Debug, Default)]
@@ -105,6 +106,41 @@ pub(crate) struct ReportArgs {
     /// The backup: latest, 42, db1#42 or db1/physical#42
     #[arg(value_name = "ID")]
     pub(crate) id: BackupRef,
+
+    #[command(flatten)]
+    pub(crate) name: NameArg,
+}
+
+const CAT_EXAMPLES: &str = "\
+Examples:
+  holdfast cat latest --name db1 | mysql --binary-mode
+  holdfast cat db1/logical#42 shop.orders --format sql > orders.sql";
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CatFormat {
+    /// A script that the servers' own clients load
+    #[default]
+    Sql,
+}
+
+/// Write what a logical backup holds to standard output.
+///
+/// As SQL: statements that make everything again bit for bit, in an order in which each finds what it needs; a script of single tables holds them and their triggers. It is complete only with its last line, which says so, and with the exit code 0.
+#[derive(Args, Debug)]
+#[command(after_long_help = CAT_EXAMPLES)]
+pub(crate) struct CatArgs {
+    /// The backup: latest, 42, db1#42 or db1/logical#42
+    #[arg(value_name = "ID")]
+    pub(crate) id: BackupRef,
+
+    /// Only this table, sequence or view; * and ? stand for other characters
+    #[arg(value_name = "DATABASE.TABLE", value_parser = table_pattern)]
+    pub(crate) table: Option<TablePattern>,
+
+    /// How it is written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) format: CatFormat,
 
     #[command(flatten)]
     pub(crate) name: NameArg,

@@ -10,6 +10,7 @@ use std::{
 use holdfast_core::{
     Context as _, Error, ErrorKind, Result,
     backup::{self, BackupOptions},
+    logical,
 };
 use holdfast_repo::{Act, Kind, LogName, RunNo};
 use serde::Serialize;
@@ -17,7 +18,7 @@ use serde::Serialize;
 use super::{Context, list, report::Report, repository, source};
 use crate::{
     args::{
-        backup::{BackupArgs, Tag},
+        backup::{BackupArgs, Method, Tag},
         doctor::DoctorArgs,
     },
     exit::Exit,
@@ -43,15 +44,42 @@ impl Render for Taken {
 }
 
 pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
+    let (method, selection) = (args.method, args.selection.clone());
+    refuse_contradictions(&args)?;
     let options = options(args, context)?;
     let repo = Arc::new(repository::open_for(context, Act::Backup, "a backup")?);
-    let report = backup::run(&repo, &options, &**context.output, context.cancel)?;
-    let log = LogName { source: report.source.parse().context("name the source")?, kind: Kind::Physical };
-    let run = RunNo(report.backup);
-    let whole = serde_json::to_value(&report).context_kind(ErrorKind::Failed, "describe the backup")?;
+    let (output, cancel) = (&**context.output, context.cancel);
+    let described = "describe the backup";
+    let (source, kind, run, whole) = match method {
+        Method::Physical => {
+            let report = backup::run(&repo, &options, output, cancel)?;
+            let whole = serde_json::to_value(&report).context_kind(ErrorKind::Failed, described)?;
+            (report.source, Kind::Physical, RunNo(report.backup), whole)
+        }
+        Method::Logical => {
+            let report = logical::run(&repo, &options, &selection.into(), output, cancel)?;
+            let whole = serde_json::to_value(&report).context_kind(ErrorKind::Failed, described)?;
+            (report.source, Kind::Logical, RunNo(report.backup), whole)
+        }
+    };
+    let log = LogName { source: source.parse().context("name the source")?, kind };
     let report = Report::new(list::id(&log, run), whole)?;
     context.output.result(Exit::Done, &Taken { report, log, run });
     Ok(Exit::Done)
+}
+
+/// What was typed for the other method would be passed over in silence.
+fn refuse_contradictions(args: &BackupArgs) -> Result<()> {
+    let wrong = match args.method {
+        Method::Physical => args.selection.given(),
+        Method::Logical => args.allow_corrupt.then_some("--allow-corrupt"),
+    };
+    let Some(option) = wrong else { return Ok(()) };
+    let (other, hint) = match args.method {
+        Method::Physical => ("logical", "a physical backup is of the whole server: add --method logical"),
+        Method::Logical => ("physical", "a server gives no rows of damaged pages: see --exclude-table"),
+    };
+    Err(Error::new(ErrorKind::Usage, format!("{option} is for {other} backups")).hinted(hint))
 }
 
 /// Where programs of this user keep what they can do without.

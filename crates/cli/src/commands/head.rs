@@ -1,6 +1,10 @@
 //! What the head of a backup says in words of the server. The repository keeps it without looking.
 
-use holdfast_core::{physical::Position, server::ServerVersion};
+use holdfast_core::{
+    logical::{ReadFacts, ViewFacts},
+    physical::Position,
+    server::ServerVersion,
+};
 use holdfast_repo::manifest::Head;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -13,6 +17,16 @@ pub(super) fn server_version(head: &Head) -> Option<ServerVersion> {
 /// Where the backup stands in the replication log.
 pub(super) fn position(head: &Head) -> Option<Position> {
     Position::deserialize(&Value::Object(head.position.clone()?)).ok()
+}
+
+/// The view that a logical backup is of; `None` of other backups.
+pub(super) fn view(head: &Head) -> Option<ViewFacts> {
+    ViewFacts::deserialize(head.more.get("view")?).ok()
+}
+
+/// What was read of a logical backup.
+pub(super) fn read(head: &Head) -> ReadFacts {
+    head.more.get("read").and_then(|read| ReadFacts::deserialize(read).ok()).unwrap_or_default()
 }
 
 /// `name=value` lines of what fits a line: hex dumps of headers are for machines.

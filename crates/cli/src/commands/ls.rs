@@ -9,7 +9,7 @@ use holdfast_core::{Error, Result};
 use holdfast_formats::table_name::TableFile;
 use holdfast_repo::{
     Act,
-    item::{FileRole, Item, ItemType},
+    item::{FileRole, Item, ItemMap, ItemType},
     reader::Backup,
 };
 use serde::Serialize;
@@ -37,12 +37,21 @@ struct Entry {
     database: Option<String>,
     table: Option<String>,
     partition: Option<String>,
+    /// Of a table in a logical backup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<u64>,
+    /// What a definition in a logical backup is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<String>,
     #[serde(skip)]
     holds: String,
 }
 
 impl Entry {
     fn new(item: &Item) -> Self {
+        if item.item_type.is_logical() {
+            return Self::of_object(item);
+        }
         let path = String::from_utf8_lossy(item.path.as_bytes()).into_owned();
         let holds_table =
             matches!(item.role, FileRole::Tablespace | FileRole::AriaTable | FileRole::TableFile);
@@ -71,7 +80,39 @@ impl Entry {
             }),
             database: table.as_ref().map(|table| table.database.clone()),
             table: table.map(|table| table.table),
+            rows: None,
+            object: None,
             path,
+        }
+    }
+}
+
+/// What an object of a logical backup is, and where it belongs.
+impl Entry {
+    fn of_object(item: &Item) -> Self {
+        let names = item.path.names().unwrap_or_default();
+        let name = |place: usize| names.get(place).map(|name| String::from_utf8_lossy(name).into_owned());
+        let is_table = item.item_type == ItemType::Table;
+        let (rows, holds) = match &item.map {
+            ItemMap::Table(map) => (Some(map.totals.rows), text::count(map.totals.rows, "row")),
+            ItemMap::Definition(definition) => (None, definition.kind.clone()),
+            _ => (None, String::new()),
+        };
+        Self {
+            path: String::from_utf8_lossy(item.path.as_bytes()).into_owned(),
+            item_type: if is_table { "table" } else { "definition" },
+            role: None,
+            mode: String::new(),
+            size_bytes: item.size_bytes,
+            page_size: 0,
+            space_id: None,
+            outside: None,
+            database: name(0),
+            table: is_table.then(|| name(1)).flatten(),
+            partition: None,
+            rows,
+            object: (!is_table).then(|| holds.clone()),
+            holds,
         }
     }
 }
@@ -106,7 +147,10 @@ impl Render for Entry {
     fn render(&self, out: &mut String) -> fmt::Result {
         let size =
             if self.item_type == "directory" { String::new() } else { ByteSize(self.size_bytes).to_string() };
-        write!(out, "{} {size:>9}  {}", mode_letters(self.item_type, &self.mode), self.path)?;
+        match self.item_type {
+            "table" | "definition" => write!(out, "{:<10} {size:>9}  {}", self.item_type, self.path)?,
+            _ => write!(out, "{} {size:>9}  {}", mode_letters(self.item_type, &self.mode), self.path)?,
+        }
         if !self.holds.is_empty() {
             write!(out, "  ({})", self.holds)?;
         }

@@ -13,6 +13,7 @@ use crate::{
 };
 
 mod backup;
+mod cat;
 mod check;
 mod copy;
 mod doctor;
@@ -89,6 +90,7 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Stats(args) => stats::run(&args, context),
         Verb::Show(args) => show::run(&args, context),
         Verb::Ls(args) => ls::run(&args, context),
+        Verb::Cat(args) => cat::run(&args, context),
         Verb::Report(args) => report::run(&args, context),
         Verb::Key(args) => key::run(&args, context),
         Verb::Doctor(args) => doctor::run(args, context),

@@ -2,7 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
-use holdfast_core::{Context as _, ErrorKind, Result, physical::Position};
+use holdfast_core::{
+    Context as _, ErrorKind, Result,
+    logical::{ReadFacts, ViewFacts},
+    physical::Position,
+};
 use holdfast_repo::{Act, ObjectKind, Place, run::REPORT_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -39,6 +43,8 @@ struct Known {
     phases: Vec<Phase>,
     stages: Vec<Stage>,
     position: Option<Position>,
+    view: Option<ViewFacts>,
+    read: ReadFacts,
     capture: Capture,
     locks: Vec<Lock>,
     totals: Totals,
@@ -123,11 +129,13 @@ impl Report {
     pub(super) fn summary(&self, out: &mut String) -> fmt::Result {
         let Known { totals, capture, .. } = &self.known;
         text::fact(out, "server", &self.known.server_version)?;
-        text::fact(
-            out,
-            "data",
-            format!("{} in {}", ByteSize(totals.bytes), text::count(totals.files, "file")),
-        )?;
+        match &self.known.view {
+            Some(_) => rows_fact(out, &self.known.read)?,
+            None => {
+                let files = text::count(totals.files, "file");
+                text::fact(out, "data", format!("{} in {files}", ByteSize(totals.bytes)))?;
+            }
+        }
         let mut parts = vec![
             format!("{} new", ByteSize(totals.bytes_new)),
             format!("{} reused", ByteSize(totals.bytes_reused)),
@@ -145,7 +153,10 @@ impl Report {
             "stored",
             format!("{} in {packs} ({})", ByteSize(totals.bytes_stored), self.known.compression),
         )?;
-        text::fact(out, "redo", ByteSize(capture.redo_bytes))?;
+        match &self.known.view {
+            Some(view) => view_facts(out, view)?,
+            None => text::fact(out, "redo", ByteSize(capture.redo_bytes))?,
+        }
         if let Some(position) = &self.known.position {
             position_facts(out, position)?;
         }
@@ -170,6 +181,24 @@ fn milliseconds(ms: f64) -> Span {
     Span(std::time::Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default())
 }
 
+/// What was read of a logical backup.
+pub(super) fn rows_fact(out: &mut String, read: &ReadFacts) -> fmt::Result {
+    let (rows, tables) = (text::count(read.rows, "row"), text::count(read.tables, "table"));
+    let others = text::count(read.definitions, "other object");
+    text::fact(out, "data", format!("{rows} in {tables}, {}; {others}", ByteSize(read.row_bytes)))
+}
+
+/// What its view promises.
+pub(super) fn view_facts(out: &mut String, view: &ViewFacts) -> fmt::Result {
+    text::fact(out, "view", &view.promise)?;
+    for (name, tables) in [("not of it", &view.inconsistent), ("without rows", &view.without_rows)] {
+        if !tables.is_empty() {
+            text::fact(out, name, tables.join(" "))?;
+        }
+    }
+    Ok(())
+}
+
 /// Where the backup stands, as replication knows it.
 pub(super) fn position_facts(out: &mut String, position: &Position) -> fmt::Result {
     let precision = match position.precision {
@@ -190,14 +219,27 @@ impl Render for Report {
         let Known { capture, phases, stages, locks, .. } = &self.known;
         text::fact(out, "backup", &self.id)?;
         self.summary(out)?;
-        let rate = u128::from(capture.bytes_read) * 1000 / u128::from(self.known.total_ms.max(1));
+        let is_logical = self.known.view.is_some();
+        let read = &self.known.read;
+        let bytes_read = if is_logical { read.row_bytes } else { capture.bytes_read };
+        let rate = u128::from(bytes_read) * 1000 / u128::from(self.known.total_ms.max(1));
         let rate = ByteSize(u64::try_from(rate).unwrap_or(u64::MAX));
-        text::fact(out, "read", format!("{}, {rate}/s over all", ByteSize(capture.bytes_read)))?;
-        let torn = format!(
-            "{} of {} pages torn, {} reads again",
-            capture.pages_torn, capture.pages_read, capture.torn_reads
-        );
-        text::fact(out, "checked", torn)?;
+        text::fact(out, "read", format!("{}, {rate}/s over all", ByteSize(bytes_read)))?;
+        if is_logical {
+            let how = format!(
+                "by {} in {}, {}",
+                text::count(read.readers, "connection"),
+                text::count(read.ranges, "range"),
+                text::count(read.statements, "statement")
+            );
+            text::fact(out, "readers", how)?;
+        } else {
+            let torn = format!(
+                "{} of {} pages torn, {} reads again",
+                capture.pages_torn, capture.pages_read, capture.torn_reads
+            );
+            text::fact(out, "checked", torn)?;
+        }
         if capture.files_recopied > 0 {
             text::fact(out, "ddl", format!("{} copied again", text::count(capture.files_recopied, "file")))?;
         }

@@ -30,7 +30,12 @@ pub(super) fn log(
     kind: Option<Kind>,
 ) -> Result<LogName> {
     let mut logs = repo.logs()?;
-    logs.retain(|log| log.kind == kind.unwrap_or(Kind::Physical));
+    // Physical ones are meant wherever there are any.
+    let of_name =
+        |log: &&LogName| name.or(context.config.name.as_ref()).is_none_or(|name| *name == log.source);
+    let has_physical = logs.iter().filter(of_name).any(|log| log.kind == Kind::Physical);
+    let usual = if has_physical { Kind::Physical } else { Kind::Logical };
+    logs.retain(|log| log.kind == kind.unwrap_or(usual));
     only(context, logs, name, |first| format!("use --name, or write {first}#42"))
 }
 

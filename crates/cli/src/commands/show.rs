@@ -8,7 +8,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Context, copy::CopyShown, head, hold::HoldShown, list, report::position_facts, repository, select,
+    Context,
+    copy::CopyShown,
+    head,
+    hold::HoldShown,
+    list,
+    report::{position_facts, rows_fact, view_facts},
+    repository, select,
 };
 use crate::{
     args::{
@@ -72,8 +78,16 @@ impl Render for Shown {
         if let Some(redo) = &self.head.redo {
             text::fact(out, "redo", head::short_values(redo))?;
         }
-        let files = text::count(totals.files, "file");
-        text::fact(out, "size", format!("{} in {files}", ByteSize(totals.bytes)))?;
+        match head::view(&self.head) {
+            Some(view) => {
+                view_facts(out, &view)?;
+                rows_fact(out, &head::read(&self.head))?;
+            }
+            None => {
+                let files = text::count(totals.files, "file");
+                text::fact(out, "size", format!("{} in {files}", ByteSize(totals.bytes)))?;
+            }
+        }
         text::fact(out, "new", format!("{} that the base did not have", ByteSize(totals.bytes_new)))?;
         text::fact(out, "reused", ByteSize(totals.bytes_reused))?;
         if totals.bytes_adopted > 0 {

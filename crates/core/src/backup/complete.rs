@@ -83,7 +83,7 @@ pub(super) fn publish(
     Ok(report)
 }
 
-fn object(value: &impl Serialize) -> Result<Map<String, Value>> {
+pub(crate) fn object(value: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(value).context("describe the backup")? {
         Value::Object(object) => Ok(object),
         other => Err(Error::failed(format!("describe the backup: {other} is no JSON object"))),

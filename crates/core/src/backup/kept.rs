@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The page maps that were kept, for a key that needs them.
-pub(super) fn open(repo: &Repo, log: &LogName, options: &BackupOptions) -> Result<Option<Arc<LocalMaps>>> {
+pub(crate) fn open(repo: &Repo, log: &LogName, options: &BackupOptions) -> Result<Option<Arc<LocalMaps>>> {
     match &options.cache_dir {
         Some(directory) if !repo.can_read() => Ok(Some(Arc::new(LocalMaps::open(directory, repo, log)?))),
         _ => Ok(None),
@@ -23,7 +23,7 @@ pub(super) fn open(repo: &Repo, log: &LogName, options: &BackupOptions) -> Resul
 }
 
 /// What the backup of `run` builds on.
-pub(super) fn foundation(
+pub(crate) fn foundation(
     run: &Run,
     local: Option<&Arc<LocalMaps>>,
     options: &BackupOptions,

@@ -10,12 +10,13 @@ use holdfast_pipe::{Compression, Headroom};
 use holdfast_repo::{
     Kind, LogName, Repo, SourceName,
     hooks::Hooks,
+    item::ItemPath,
     run::{Run, RunOptions},
     writer::{BackupWriter, WriteError, WriterOptions},
 };
 
 use crate::{
-    error::{Error, Result},
+    error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
     points::point,
     server::ConnectOptions,
@@ -30,9 +31,13 @@ mod reach;
 mod report;
 mod sink;
 
-pub use report::{BackupReport, PhaseTime, REPORT_SCHEMA};
+pub use report::{BackupReport, PhaseTime, REPORT_SCHEMA, StageTime};
 
-pub(crate) use reach::{Judge, Reached, human, server as reach};
+pub(crate) use complete::object;
+pub(crate) use identity::NEW_IDENTITY;
+pub(crate) use kept::{foundation, open as kept_maps};
+pub(crate) use reach::{Judge, Reached, default_name, human, server as reach};
+pub(crate) use report::{Watch, ms};
 
 /// What the user decides.
 #[derive(Clone, Debug)]
@@ -236,7 +241,7 @@ impl Capture<'_> {
     }
 }
 
-fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -> WriterOptions {
+pub(crate) fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -> WriterOptions {
     WriterOptions {
         compression: options.compression,
         compress_threads: options.compress_threads,
@@ -250,9 +255,14 @@ fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -> WriterOpt
     }
 }
 
-fn write_failed(error: WriteError) -> Error {
+pub(crate) fn write_failed(error: WriteError) -> Error {
     match error {
         WriteError::Repo(error) => error.into(),
         error => Error::failed("write to the repository").caused_by(error),
     }
+}
+
+/// The path of an item that has these names.
+pub(crate) fn item_path<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> Result<ItemPath> {
+    ItemPath::of_names(names).context("name what is stored")
 }

@@ -113,7 +113,7 @@ pub(super) fn still_supported(options: &BackupOptions) -> Result<()> {
 }
 
 /// `host:port`, with what cannot be in a name left out.
-fn default_name(facts: &ServerFacts) -> Result<SourceName> {
+pub(crate) fn default_name(facts: &ServerFacts) -> Result<SourceName> {
     let host: String = facts
         .identity
         .hostname

@@ -82,26 +82,26 @@ pub struct BackupReport {
 }
 
 /// Passes events on and takes the time of the phases.
-pub(super) struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     listener: &'a dyn Listener,
     started: Instant,
     phases: Mutex<Vec<(&'static str, Instant)>>,
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(listener: &'a dyn Listener) -> Self {
+    pub(crate) fn new(listener: &'a dyn Listener) -> Self {
         Self { listener, started: Instant::now(), phases: Mutex::default() }
     }
 
-    pub(super) fn phase(&self, name: &'static str) {
+    pub(crate) fn phase(&self, name: &'static str) {
         self.event(Event::Phase { name });
     }
 
-    pub(super) fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    pub(super) fn phases(&self) -> Vec<PhaseTime> {
+    pub(crate) fn phases(&self) -> Vec<PhaseTime> {
         let phases = self.phases.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let ends = phases.iter().skip(1).map(|(_, begin)| *begin).chain([Instant::now()]);
         phases
@@ -124,6 +124,6 @@ impl Listener for Watch<'_> {
     }
 }
 
-pub(super) fn ms(time: Duration) -> u64 {
+pub(crate) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

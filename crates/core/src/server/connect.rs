@@ -114,6 +114,10 @@ pub enum Purpose {
     RedoConsumer,
     /// Holds tables locked.
     TableLock,
+    /// Holds a consistent view and reads rows of it.
+    Rows,
+    /// MySQL: keeps everything from being written, for a moment.
+    ReadLock,
     /// Ends another session of ours.
     Kill,
     /// Samples the server's load.
@@ -130,6 +134,8 @@ impl Purpose {
             Purpose::InstanceLock => "instance-lock",
             Purpose::RedoConsumer => "redo-consumer",
             Purpose::TableLock => "table-lock",
+            Purpose::Rows => "rows",
+            Purpose::ReadLock => "read-lock",
             Purpose::Kill => "kill",
             Purpose::Monitor => "monitor",
         }

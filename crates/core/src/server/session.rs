@@ -101,6 +101,36 @@ impl Row {
     }
 }
 
+/// One row of an answer that need not be text: bytes by column name.
+#[derive(Clone, Debug)]
+pub struct ByteRow {
+    columns: Arc<[String]>,
+    values: Vec<Option<Vec<u8>>>,
+}
+
+impl ByteRow {
+    /// A value that may be NULL.
+    pub fn bytes_or_null(&self, column: &str) -> Result<Option<&[u8]>, SqlError> {
+        let position = self.columns.iter().position(|name| name.eq_ignore_ascii_case(column));
+        let position =
+            position.ok_or_else(|| SqlError::unexpected(format_args!("there is no column {column}")))?;
+        Ok(self.values.get(position).and_then(Option::as_deref))
+    }
+
+    /// A value that must be text.
+    pub fn text(&self, column: &str) -> Result<&str, SqlError> {
+        let bytes = self.bytes_or_null(column)?;
+        let text = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok());
+        text.ok_or_else(|| SqlError::unexpected(format_args!("column {column} is no text")))
+    }
+
+    /// The values in order.
+    #[must_use]
+    pub fn values(&self) -> &[Option<Vec<u8>>] {
+        &self.values
+    }
+}
+
 /// A connection with settings of our own.
 pub struct Session {
     conn: Conn,
@@ -190,6 +220,24 @@ impl Session {
         rows(&mut self.conn, query)
     }
 
+    /// All rows of an answer that need not be text.
+    pub fn byte_rows(&mut self, query: &str) -> Result<Vec<ByteRow>, SqlError> {
+        let client_error = |error| SqlError::of_statement(error, query);
+        let mut result = self.conn.query_iter(query).map_err(client_error)?;
+        let mut rows = Vec::new();
+        let Some(set) = result.iter() else { return Ok(rows) };
+        let columns: Arc<[String]> =
+            set.columns().as_ref().iter().map(|column| column.name_str().into_owned()).collect();
+        for row in set {
+            let values = row.map_err(client_error)?.unwrap_raw().into_iter().map(|value| match value {
+                Some(Value::Bytes(bytes)) => Some(bytes),
+                _ => None,
+            });
+            rows.push(ByteRow { columns: Arc::clone(&columns), values: values.collect() });
+        }
+        Ok(rows)
+    }
+
     /// The first row.
     pub fn row(&mut self, query: &str) -> Result<Option<Row>, SqlError> {
         Ok(self.rows(query)?.into_iter().next())
@@ -228,6 +276,11 @@ impl Session {
         self.socket
             .set_read_timeout(Some(timeout))
             .map_err(|error| SqlError::new(SqlCause::Lost, format!("cannot set a timeout: {error}")))
+    }
+
+    /// The connection, and its socket beside it.
+    pub(super) fn parts(&mut self) -> (&mut Conn, &mut UnixStream) {
+        (&mut self.conn, &mut self.socket)
     }
 
     /// Asks for a sign of life.

@@ -83,7 +83,7 @@ impl SqlError {
         }
     }
 
-    fn from_io(error: &io::Error) -> SqlError {
+    pub(super) fn from_io(error: &io::Error) -> SqlError {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 SqlError::new(SqlCause::Lost, "the server did not answer in time")
@@ -209,7 +209,7 @@ impl From<SqlError> for Error {
 }
 
 /// The beginning of a statement; those with long lists of tables would bury the message.
-fn shown(statement: &str) -> String {
+pub(super) fn shown(statement: &str) -> String {
     match statement.char_indices().nth(STATEMENT_SHOWN_MAX) {
         Some((end, _)) => format!("{} ...", &statement[..end]),
         None => statement.to_owned(),

@@ -1,0 +1,85 @@
+//! Accounts, roles and what they are granted.
+
+use holdfast_formats::Flavor;
+
+use super::{
+    definition::{AccountDefinition, Definition, Sql},
+    privileges::account,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::{Session, SqlError},
+};
+
+/// Accounts that a server makes for itself.
+const INTERNAL: [&str; 4] = ["mysql.sys", "mysql.session", "mysql.infoschema", "mariadb.sys"];
+/// MariaDB's role of everybody, which always exists.
+pub(super) const PUBLIC: &str = "PUBLIC";
+
+/// Reads all accounts but those of the server itself.
+pub(super) fn accounts(session: &mut Session) -> Result<Vec<Definition>> {
+    let query = match session.flavor() {
+        Flavor::MariaDb => "SELECT user AS u, host AS h, is_role AS r FROM mysql.user ORDER BY 1, 2",
+        Flavor::MySql => "SELECT user AS u, host AS h, 'N' AS r FROM mysql.user ORDER BY 1, 2",
+    };
+    let rows = session.byte_rows(query).map_err(denied)?;
+    let mut definitions = Vec::new();
+    for row in &rows {
+        let (user, host, is_role) = (row.text("u")?, row.text("h")?, row.text("r")? == "Y");
+        if INTERNAL.contains(&user) {
+            continue;
+        }
+        definitions.push(Definition::Account(definition(session, user, host, is_role)?));
+    }
+    Ok(definitions)
+}
+
+fn definition(session: &mut Session, user: &str, host: &str, is_role: bool) -> Result<AccountDefinition> {
+    let name = match (is_role, user) {
+        (true, PUBLIC) => PUBLIC.to_owned(),
+        (true, role) => format!("'{}'", role.replace('\\', "\\\\").replace('\'', "''")),
+        (false, user) => account(user, host),
+    };
+    let mut create = None;
+    let mut options = Vec::new();
+    if is_role {
+        options.extend(role_admin(session, user)?);
+    } else {
+        let lines = statements(session, &format!("SHOW CREATE USER {name}"))?;
+        create = lines.into_iter().next();
+    }
+    let grants = statements(session, &format!("SHOW GRANTS FOR {name}"))?;
+    Ok(AccountDefinition { account: name, is_role, create, options, grants })
+}
+
+/// Who may hand a role on, of those whom its creation must name.
+fn role_admin(session: &mut Session, role: &str) -> Result<Option<Sql>> {
+    let query = format!(
+        "SELECT user AS u, host AS h FROM mysql.roles_mapping \
+         WHERE role = {} AND admin_option = 'Y' ORDER BY host DESC, user LIMIT 1",
+        super::objects::quoted_text(role)
+    );
+    let rows = session.byte_rows(&query).map_err(denied)?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let (user, host) = (row.text("u")?, row.text("h")?);
+    // A role that hands on a role has no host; it may not be there yet when this one is made.
+    Ok((!host.is_empty()).then(|| Sql(format!("WITH ADMIN {}", account(user, host)).into_bytes())))
+}
+
+fn statements(session: &mut Session, query: &str) -> Result<Vec<Sql>> {
+    let mut statements = Vec::new();
+    for row in session.byte_rows(query).map_err(denied)? {
+        let statement = row.values().first().cloned().flatten();
+        let statement = statement.ok_or_else(|| SqlError::unexpected("NULL").doing(query))?;
+        statements.push(Sql(statement));
+    }
+    Ok(statements)
+}
+
+fn denied(error: SqlError) -> Error {
+    if !error.is_denied() {
+        return error.into();
+    }
+    Error::new(ErrorKind::Server, error.to_string())
+        .hinted("GRANT SELECT ON mysql.* TO the backup's account; or leave accounts out: --without-accounts")
+}

@@ -1,0 +1,392 @@
+//! What a logical backup stores of each object besides rows: JSON, one value for each item.
+//!
+//! Names are text, as the servers keep them. Statements are bytes: what a stored program says is in the character set
+//! that its author's client had, and is run again under the same one.
+
+use holdfast_formats::Flavor;
+use serde::{Deserialize, Serialize};
+
+use crate::server::version::flavor_name;
+
+/// A statement as the server gave it. In JSON a string, or `{"hex": ...}` where it is not UTF-8.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredSql", into = "StoredSql")]
+pub struct Sql(pub Vec<u8>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum StoredSql {
+    Text(String),
+    Bytes { hex: String },
+}
+
+impl From<StoredSql> for Sql {
+    fn from(stored: StoredSql) -> Self {
+        match stored {
+            StoredSql::Text(text) => Self(text.into_bytes()),
+            StoredSql::Bytes { hex } => {
+                let digit = |digit: u8| char::from(digit).to_digit(16).unwrap_or_default() as u8;
+                let pairs = hex.as_bytes().chunks(2);
+                Self(pairs.map(|pair| pair.iter().fold(0, |byte, next| byte << 4 | digit(*next))).collect())
+            }
+        }
+    }
+}
+
+impl From<Sql> for StoredSql {
+    fn from(sql: Sql) -> Self {
+        match String::from_utf8(sql.0) {
+            Ok(text) => Self::Text(text),
+            Err(error) => Self::Bytes { hex: hex(error.as_bytes()) },
+        }
+    }
+}
+
+/// Lower case digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits =
+        bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    digits.map(char::from).collect()
+}
+
+/// One object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "object", rename_all = "snake_case")]
+pub enum Definition {
+    /// The server as a whole: what a reader must know to make sense of the rest.
+    Server(ServerDefinition),
+    /// An account or a role.
+    Account(AccountDefinition),
+    /// A schema.
+    Schema(SchemaDefinition),
+    /// A sequence with its state.
+    Sequence(SequenceDefinition),
+    /// A table.
+    Table(TableDefinition),
+    /// A procedure, function, package or package body.
+    Routine(ProgramDefinition),
+    /// A view.
+    View(ViewDefinition),
+    /// A trigger.
+    Trigger(TriggerDefinition),
+    /// An event.
+    Event(EventDefinition),
+}
+
+/// The server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerDefinition {
+    /// MySQL or MariaDB.
+    #[serde(with = "flavor_name")]
+    pub flavor: Flavor,
+    /// Its version.
+    pub version: String,
+    /// `lower_case_table_names`.
+    pub lower_case_table_names: u8,
+}
+
+/// An account or a role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountDefinition {
+    /// As it is written in statements.
+    pub account: String,
+    /// MariaDB: whether it is a role. MySQL makes no difference.
+    pub is_role: bool,
+    /// `SHOW CREATE USER`; `None` of MariaDB's roles.
+    pub create: Option<Sql>,
+    /// What else belongs to its creation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<Sql>,
+    /// `SHOW GRANTS FOR` it.
+    pub grants: Vec<Sql>,
+}
+
+/// A schema.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchemaDefinition {
+    /// Its name.
+    pub schema: String,
+    /// `SHOW CREATE DATABASE`.
+    pub create: Sql,
+    /// Its default collation.
+    pub collation: String,
+}
+
+/// A sequence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SequenceDefinition {
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// `SHOW CREATE SEQUENCE`.
+    pub create: Sql,
+    /// Its one row, in the order of its columns: numbers.
+    pub state: Vec<String>,
+}
+
+/// How values of a column come, and must go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// A number in digits: integers, decimals.
+    Number,
+    /// A `FLOAT` or `DOUBLE`, in as many digits as bring it back; a `FLOAT` as the double that it is.
+    Float,
+    /// Text in the column's character set.
+    Text,
+    /// `JSON` of MySQL: text that must be said to be `utf8mb4`.
+    Json,
+    /// Bytes without a character set: `BLOB`, `BIT`, `GEOMETRY`, `VECTOR`.
+    Bytes,
+    /// What is written as ASCII text: dates and times (time stamps in UTC), `YEAR`, `INET6`, `UUID`.
+    Ascii,
+    /// `ENUM` by its member's number, 0 for the empty one of errors; `SET` by its bits.
+    Members,
+}
+
+/// A column that is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnDefinition {
+    /// Its name.
+    pub name: String,
+    /// Its type, as `information_schema` spells it.
+    #[serde(rename = "type")]
+    pub column_type: String,
+    /// How values come.
+    pub form: Form,
+    /// Its character set, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charset: Option<String>,
+}
+
+/// A part of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Small ones first.
+    Ascending,
+    /// Large ones first.
+    Descending,
+}
+
+/// The key that rows are in the order of. Its columns are the first of each row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyDefinition {
+    /// The index: `PRIMARY`, or that of a unique key without NULL.
+    pub index: String,
+    /// One for each of its columns.
+    pub directions: Vec<Direction>,
+    /// Whether values of the key can be written into a statement so that the server means the same.
+    pub is_comparable: bool,
+}
+
+/// Whose rows are saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rows {
+    /// All, in the one view of the backup.
+    Consistent,
+    /// All, read while the table was locked at the moment of the view.
+    Locked,
+    /// All, but not of the moment of the view: the table's engine knows no views and it could not be locked.
+    Inconsistent,
+    /// None: the table holds none of its own on this server.
+    None,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableDefinition {
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Its engine.
+    pub engine: String,
+    /// `SHOW CREATE TABLE`.
+    pub create: Sql,
+    /// The columns of each row, in this order. Columns that the server computes are none of them.
+    pub columns: Vec<ColumnDefinition>,
+    /// The order of the rows; `None`: as they come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyDefinition>,
+    /// Whose rows are saved.
+    pub rows: Rows,
+    /// MariaDB: rows of the past are there, too, with the two columns that say from when to when.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub has_history: bool,
+    /// Only rows for which this is true were saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
+    /// MariaDB: defaults that `SHOW CREATE TABLE` cannot show: column and literal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub defaults: Vec<(String, String)>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// What a stored program or view was made under, and is made again under.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Context {
+    /// `character_set_client`.
+    pub charset: String,
+    /// `collation_connection`.
+    pub collation: String,
+    /// Collation of the schema at that time; empty for views.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub schema_collation: String,
+    /// `sql_mode`; `None` for views, which have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sql_mode: Option<String>,
+}
+
+/// A procedure, function, package or package body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramDefinition {
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// `PROCEDURE`, `FUNCTION`, `PACKAGE`, `PACKAGE BODY`.
+    pub kind: String,
+    /// `SHOW CREATE` of it.
+    pub create: Sql,
+    /// Made under.
+    pub context: Context,
+}
+
+/// A view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewDefinition {
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Its columns.
+    pub columns: Vec<String>,
+    /// `SHOW CREATE VIEW`.
+    pub create: Sql,
+    /// Made under.
+    pub context: Context,
+}
+
+/// A trigger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TriggerDefinition {
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Its table.
+    pub table: String,
+    /// `BEFORE INSERT` ...
+    pub when: String,
+    /// Its place among those of the same table and time.
+    pub order: u64,
+    /// `SHOW CREATE TRIGGER`.
+    pub create: Sql,
+    /// Made under.
+    pub context: Context,
+}
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventDefinition {
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Its time zone.
+    pub time_zone: String,
+    /// `SHOW CREATE EVENT`.
+    pub create: Sql,
+    /// Made under.
+    pub context: Context,
+}
+
+impl Definition {
+    /// What the object is, in a word.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Server(_) => "server",
+            Self::Account(_) => "account",
+            Self::Schema(_) => "schema",
+            Self::Sequence(_) => "sequence",
+            Self::Table(_) => "table",
+            Self::Routine(routine) => match routine.kind.as_str() {
+                "PROCEDURE" => "procedure",
+                "FUNCTION" => "function",
+                "PACKAGE" => "package",
+                _ => "package-body",
+            },
+            Self::View(_) => "view",
+            Self::Trigger(_) => "trigger",
+            Self::Event(_) => "event",
+        }
+    }
+
+    /// The names that an item's path is made of. A schema has one, a table two, everything else three: its schema, its
+    /// kind, its name. What belongs to no schema stands under the one in which servers keep it, which is never saved
+    /// itself.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        const OWN_SCHEMA: &str = "mysql";
+        let kind = self.kind();
+        match self {
+            Self::Server(_) => vec![OWN_SCHEMA, kind, kind],
+            Self::Account(it) => vec![OWN_SCHEMA, kind, &it.account],
+            Self::Schema(it) => vec![&it.schema],
+            Self::Table(it) => vec![&it.schema, &it.name],
+            Self::Sequence(it) => vec![&it.schema, kind, &it.name],
+            Self::Routine(it) => vec![&it.schema, kind, &it.name],
+            Self::View(it) => vec![&it.schema, kind, &it.name],
+            Self::Trigger(it) => vec![&it.schema, kind, &it.name],
+            Self::Event(it) => vec![&it.schema, kind, &it.name],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Whatever bytes a statement has, it comes back; and what is text can be read.
+    #[test]
+    fn statements_come_back() {
+        for bytes in [&b"SELECT 1"[..], "SELECT 'ä😀'".as_bytes(), b"SELECT '\xE4\xFF\0'", b""] {
+            let json = serde_json::to_string(&Sql(bytes.to_vec())).unwrap();
+            assert_eq!(serde_json::from_str::<Sql>(&json).unwrap().0, bytes, "{json}");
+        }
+        assert_eq!(serde_json::to_string(&Sql(b"x\xFF".to_vec())).unwrap(), r#"{"hex":"78ff"}"#);
+    }
+
+    /// What is stored can be read again, and its names tell what it is.
+    #[test]
+    fn definitions_come_back() {
+        let context = Context {
+            charset: "utf8mb4".into(),
+            collation: "utf8mb4_bin".into(),
+            schema_collation: String::new(),
+            sql_mode: None,
+        };
+        let view = Definition::View(ViewDefinition {
+            schema: "s".into(),
+            name: "v/1".into(),
+            columns: vec!["a".into()],
+            create: Sql::default(),
+            context,
+        });
+        assert_eq!(view.names(), ["s", "view", "v/1"]);
+        let json = serde_json::to_string(&view).unwrap();
+        assert!(json.starts_with(r#"{"object":"view","schema":"s""#), "{json}");
+        assert_eq!(serde_json::from_str::<Definition>(&json).unwrap(), view);
+    }
+}

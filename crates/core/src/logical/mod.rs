@@ -1,0 +1,26 @@
+//! Logical backups: rows and statements of a running server, from one consistent view.
+//!
+//! [`run`] takes one: `view` makes one view for several connections, `objects`, `accounts` and `tables` read what there
+//! is and how it was made, `reading` brings the rows into the repository, in the order of their keys, as the server sends
+//! them. [`definition`] is what is stored of each object beside its rows. `script` makes SQL of a backup again.
+//!
+//! Invariants: all rows are of one moment, or the table is named; what an account may not see fails the backup; a value
+//! is stored as the bytes that the server holds, never as something that it was converted to.
+
+mod accounts;
+pub mod definition;
+mod key;
+mod objects;
+mod privileges;
+mod reading;
+mod report;
+pub mod script;
+pub mod selection;
+mod tables;
+mod take;
+mod view;
+
+pub use report::{LogicalReport, REPORT_SCHEMA, ReadFacts, TableFacts, ViewFacts};
+pub use selection::Selection;
+pub use take::run;
+pub use view::Method;

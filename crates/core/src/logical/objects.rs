@@ -1,0 +1,323 @@
+//! What is on the server, by name; and what it says of everything that is not a table.
+
+use holdfast_formats::Flavor;
+
+use super::{
+    definition::{
+        Context, Definition, EventDefinition, ProgramDefinition, SchemaDefinition, SequenceDefinition, Sql,
+        TriggerDefinition, ViewDefinition,
+    },
+    selection::Selection,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::{ByteRow, Session, SqlError, inventory::TableName},
+};
+
+/// What kind of table a name belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TableKind {
+    Base,
+    /// MariaDB: with rows of the past.
+    Versioned,
+    View,
+    Sequence,
+}
+
+/// A table, sequence or view.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Listed {
+    pub(super) name: TableName,
+    pub(super) kind: TableKind,
+    /// `None` of views, and of what the server cannot open.
+    pub(super) engine: Option<String>,
+}
+
+/// What a server has, as far as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listing {
+    pub(super) schemas: Vec<String>,
+    pub(super) tables: Vec<Listed>,
+}
+
+impl Listing {
+    /// Lists what is selected.
+    pub(super) fn read(session: &mut Session, selection: &Selection) -> Result<Listing> {
+        let (schemas, tables) = Self::read_all(session)?;
+        let names: Vec<_> =
+            tables.iter().map(|table| (table.name.schema.clone(), table.name.table.clone())).collect();
+        selection.refuse_unknown(&schemas, &names)?;
+        Ok(Self::selected(schemas, tables, selection))
+    }
+
+    /// The same in the middle of a backup: what was asked for by name may have gone.
+    pub(super) fn read_again(session: &mut Session, selection: &Selection) -> Result<Listing, SqlError> {
+        let (schemas, tables) = Self::read_all(session)?;
+        Ok(Self::selected(schemas, tables, selection))
+    }
+
+    fn selected(schemas: Vec<String>, mut tables: Vec<Listed>, selection: &Selection) -> Listing {
+        tables.retain(|table| selection.has_table(&table.name.schema, &table.name.table));
+        let has_table = |schema: &String| tables.iter().any(|table| table.name.schema == *schema);
+        let schemas =
+            schemas.into_iter().filter(|schema| selection.has_whole(schema) || has_table(schema)).collect();
+        Self { schemas, tables }
+    }
+
+    fn read_all(session: &mut Session) -> Result<(Vec<String>, Vec<Listed>), SqlError> {
+        let rows = session.rows("SELECT schema_name AS s FROM information_schema.schemata ORDER BY 1")?;
+        let schemas =
+            rows.iter().map(|row| Ok(row.text("s")?.to_owned())).collect::<Result<_, SqlError>>()?;
+        let rows = session.rows(
+            "SELECT table_schema AS s, table_name AS t, table_type AS k, engine AS e \
+             FROM information_schema.tables WHERE table_schema NOT IN \
+             ('mysql', 'information_schema', 'performance_schema', 'sys', 'ndbinfo')",
+        )?;
+        let mut tables = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let name = TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() };
+            let engine = row.text_or_null("e")?.map(str::to_owned);
+            let kind = match row.text("k")? {
+                "BASE TABLE" => TableKind::Base,
+                "SYSTEM VERSIONED" => TableKind::Versioned,
+                "SEQUENCE" => TableKind::Sequence,
+                "VIEW" => TableKind::View,
+                // Of other sessions, and gone with them.
+                "TEMPORARY" | "LOCAL TEMPORARY" | "GLOBAL TEMPORARY" => continue,
+                other => {
+                    return Err(SqlError::unexpected(format_args!("{name} is a {other}")));
+                }
+            };
+            tables.push(Listed { name, kind, engine });
+        }
+        tables.sort();
+        Ok((schemas, tables))
+    }
+
+    /// Those with rows, or sequences.
+    pub(super) fn with_rows(&self) -> impl Iterator<Item = &Listed> {
+        self.tables.iter().filter(|table| table.kind != TableKind::View)
+    }
+}
+
+/// A name as it is written in a statement.
+pub(super) fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// A text as it is written in a statement whose session has no `NO_BACKSLASH_ESCAPES`.
+pub(super) fn quoted_text(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+/// Settings under which statements come as they were stored.
+pub(super) fn settle(session: &mut Session) -> Result<(), SqlError> {
+    session.exec("SET SESSION character_set_results = NULL, sql_quote_show_create = 1")?;
+    if session.flavor() == Flavor::MySql {
+        session.exec(
+            "SET SESSION print_identified_with_as_hex = 1, \
+             show_gipk_in_create_table_and_information_schema = 1",
+        )?;
+    }
+    Ok(())
+}
+
+/// Reads every definition that is not a table's or a sequence's. Two readings that are equal show that nothing of it has
+/// changed between them.
+pub(super) fn programs(
+    session: &mut Session,
+    listing: &Listing,
+    selection: &Selection,
+) -> Result<Vec<Definition>> {
+    let mut definitions = Vec::new();
+    for schema in &listing.schemas {
+        definitions.push(Definition::Schema(schema_definition(session, schema)?));
+        if selection.has_whole(schema) {
+            routines(session, schema, &mut definitions)?;
+            events(session, schema, &mut definitions)?;
+        }
+        triggers(session, schema, selection, &mut definitions)?;
+    }
+    views(session, listing, &mut definitions)?;
+    Ok(definitions)
+}
+
+fn schema_definition(session: &mut Session, schema: &str) -> Result<SchemaDefinition> {
+    let row = one(session, &format!("SHOW CREATE DATABASE {}", quoted(schema)))?;
+    let create = sql(&row, "Create Database")?;
+    let query = format!(
+        "SELECT default_collation_name AS c FROM information_schema.schemata WHERE schema_name = {}",
+        quoted_text(schema)
+    );
+    let collation = one(session, &query)?.text("c")?.to_owned();
+    Ok(SchemaDefinition { schema: schema.to_owned(), create, collation })
+}
+
+fn routines(session: &mut Session, schema: &str, definitions: &mut Vec<Definition>) -> Result<()> {
+    let query = format!(
+        "SELECT routine_name AS n, routine_type AS k FROM information_schema.routines \
+         WHERE routine_schema = {} ORDER BY routine_type, routine_name",
+        quoted_text(schema)
+    );
+    for row in session.byte_rows(&query)? {
+        let (name, kind) = (row.text("n")?.to_owned(), row.text("k")?.to_owned());
+        let column = match kind.as_str() {
+            "PROCEDURE" => "Create Procedure",
+            "FUNCTION" => "Create Function",
+            "PACKAGE" => "Create Package",
+            "PACKAGE BODY" => "Create Package Body",
+            "LIBRARY" => continue,
+            other => {
+                let text = format!("{schema}.{name} is a {other}, which cannot be saved");
+                return Err(Error::failed(text));
+            }
+        };
+        let row = one(session, &format!("SHOW CREATE {kind} {}.{}", quoted(schema), quoted(&name)))?;
+        let what = format!("{} {schema}.{name}", kind.to_lowercase());
+        let create = row.bytes_or_null(column)?.ok_or_else(|| hidden(session.flavor(), &what))?;
+        definitions.push(Definition::Routine(ProgramDefinition {
+            schema: schema.to_owned(),
+            create: Sql(create.to_vec()),
+            context: context(&row)?,
+            name,
+            kind,
+        }));
+    }
+    Ok(())
+}
+
+fn hidden(flavor: Flavor, what: &str) -> Error {
+    let grant = match flavor {
+        Flavor::MariaDb => "GRANT SELECT ON mysql.proc TO the backup's account;",
+        Flavor::MySql => "GRANT SHOW_ROUTINE ON *.* TO the backup's account;",
+    };
+    Error::new(ErrorKind::Server, format!("the server does not show the text of {what}")).hinted(grant)
+}
+
+fn events(session: &mut Session, schema: &str, definitions: &mut Vec<Definition>) -> Result<()> {
+    let query = format!(
+        "SELECT event_name AS n FROM information_schema.events WHERE event_schema = {} ORDER BY 1",
+        quoted_text(schema)
+    );
+    for row in session.byte_rows(&query)? {
+        let name = row.text("n")?.to_owned();
+        let row = one(session, &format!("SHOW CREATE EVENT {}.{}", quoted(schema), quoted(&name)))?;
+        definitions.push(Definition::Event(EventDefinition {
+            schema: schema.to_owned(),
+            name,
+            time_zone: row.text("time_zone")?.to_owned(),
+            create: sql(&row, "Create Event")?,
+            context: context(&row)?,
+        }));
+    }
+    Ok(())
+}
+
+fn triggers(
+    session: &mut Session,
+    schema: &str,
+    selection: &Selection,
+    definitions: &mut Vec<Definition>,
+) -> Result<()> {
+    let query = format!(
+        "SELECT trigger_name AS n, event_object_table AS t, \
+         CONCAT(action_timing, ' ', event_manipulation) AS w, action_order AS o \
+         FROM information_schema.triggers WHERE trigger_schema = {} \
+         ORDER BY event_object_table, action_timing, event_manipulation, action_order",
+        quoted_text(schema)
+    );
+    for row in session.byte_rows(&query)? {
+        let (name, table) = (row.text("n")?.to_owned(), row.text("t")?.to_owned());
+        if !selection.has_table(schema, &table) {
+            continue;
+        }
+        let when = row.text("w")?.to_owned();
+        let order = row.text("o")?;
+        let order = order.parse().map_err(|_| SqlError::unexpected(format_args!("order {order:?}")))?;
+        let row = one(session, &format!("SHOW CREATE TRIGGER {}.{}", quoted(schema), quoted(&name)))?;
+        definitions.push(Definition::Trigger(TriggerDefinition {
+            schema: schema.to_owned(),
+            name,
+            table,
+            when,
+            order,
+            create: sql(&row, "SQL Original Statement")?,
+            context: context(&row)?,
+        }));
+    }
+    Ok(())
+}
+
+fn views(session: &mut Session, listing: &Listing, definitions: &mut Vec<Definition>) -> Result<()> {
+    for view in listing.tables.iter().filter(|table| table.kind == TableKind::View) {
+        let TableName { schema, table } = &view.name;
+        let query = format!("SHOW CREATE VIEW {}", view.name.quoted());
+        let row = one(session, &query).map_err(|error| {
+            error.hinted(format!(
+                "GRANT SHOW VIEW, SELECT ON {}.* TO the backup's account; or leave it out: --exclude-table {}",
+                quoted(schema),
+                view.name
+            ))
+        })?;
+        // None of a view that is not valid: tables it needs are gone.
+        let query = format!(
+            "SELECT column_name AS c FROM information_schema.columns \
+             WHERE table_schema = {} AND table_name = {} ORDER BY ordinal_position",
+            quoted_text(schema),
+            quoted_text(table)
+        );
+        let columns = session.byte_rows(&query)?;
+        let columns =
+            columns.iter().map(|row| Ok(row.text("c")?.to_owned())).collect::<Result<_, SqlError>>()?;
+        definitions.push(Definition::View(ViewDefinition {
+            schema: schema.clone(),
+            name: table.clone(),
+            columns,
+            create: sql(&row, "Create View")?,
+            context: Context {
+                charset: row.text("character_set_client")?.to_owned(),
+                collation: row.text("collation_connection")?.to_owned(),
+                schema_collation: String::new(),
+                sql_mode: None,
+            },
+        }));
+    }
+    Ok(())
+}
+
+/// A sequence. It is not part of any view: the server hands numbers out outside of transactions, so what is read is the
+/// moment's, and never behind any row that has taken a number.
+pub(super) fn sequence(session: &mut Session, name: &TableName) -> Result<SequenceDefinition> {
+    let row = one(session, &format!("SHOW CREATE SEQUENCE {}", name.quoted()))?;
+    let create = sql(&row, "Create Table")?;
+    let row = one(session, &format!("SELECT * FROM {}", name.quoted()))?;
+    let state = row.values().iter().map(|value| {
+        let text = value.as_ref().and_then(|value| String::from_utf8(value.clone()).ok());
+        let text = text.filter(|text| text.bytes().all(|c| c.is_ascii_digit() || c == b'-'));
+        text.ok_or_else(|| SqlError::unexpected(format_args!("the state of {name} is not made of numbers")))
+    });
+    let state = state.collect::<Result<_, _>>()?;
+    Ok(SequenceDefinition { schema: name.schema.clone(), name: name.table.clone(), create, state })
+}
+
+/// The one row of an answer.
+pub(super) fn one(session: &mut Session, query: &str) -> Result<ByteRow> {
+    let row = session.byte_rows(query)?.into_iter().next();
+    Ok(row.ok_or_else(|| SqlError::unexpected("no row").doing(query))?)
+}
+
+/// A statement that must be there.
+pub(super) fn sql(row: &ByteRow, column: &str) -> Result<Sql, SqlError> {
+    let statement = row.bytes_or_null(column)?;
+    let statement = statement.ok_or_else(|| SqlError::unexpected(format_args!("{column} is NULL")))?;
+    Ok(Sql(statement.to_vec()))
+}
+
+fn context(row: &ByteRow) -> Result<Context, SqlError> {
+    Ok(Context {
+        charset: row.text("character_set_client")?.to_owned(),
+        collation: row.text("collation_connection")?.to_owned(),
+        schema_collation: row.text("Database Collation")?.to_owned(),
+        sql_mode: Some(row.text("sql_mode")?.to_owned()),
+    })
+}

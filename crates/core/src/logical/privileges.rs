@@ -1,0 +1,297 @@
+//! Whether the account may see everything that it is to save, said before anything is saved.
+//!
+//! The servers do not refuse to list what an account may not see: they leave it out. A backup that was made of such a
+//! list would lack triggers, events or routines, and say that it is complete. So what is needed is read from
+//! `SHOW GRANTS`, and what is missing is a failure that names the statement to be executed.
+
+use std::collections::BTreeSet;
+
+use holdfast_formats::Flavor;
+
+use super::selection::Selection;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::{Session, SqlError},
+};
+
+/// Where a privilege holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Scope {
+    All,
+    /// A pattern of `LIKE`.
+    Schema(String),
+    Table(String, String),
+}
+
+/// What `SHOW GRANTS` lists.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Privileges {
+    /// As statements write it.
+    account: String,
+    granted: Vec<(BTreeSet<String>, Scope)>,
+    revoked: Vec<(BTreeSet<String>, String)>,
+}
+
+impl Privileges {
+    pub(super) fn read(session: &mut Session) -> Result<Self, SqlError> {
+        let current = session.value("SELECT CURRENT_USER()")?.unwrap_or_default();
+        let (user, host) = current.rsplit_once('@').unwrap_or((&current, "%"));
+        let mut privileges = Self { account: account(user, host), ..Self::default() };
+        for row in session.rows("SHOW GRANTS")? {
+            privileges.add(row.values().first().and_then(Option::as_deref).unwrap_or_default());
+        }
+        Ok(privileges)
+    }
+
+    fn add(&mut self, line: &str) {
+        let (line, is_grant) = match (line.strip_prefix("GRANT "), line.strip_prefix("REVOKE ")) {
+            (Some(rest), _) => (rest, true),
+            (_, Some(rest)) => (rest, false),
+            _ => return,
+        };
+        let Some((names, object)) = line.split_once(" ON ") else { return };
+        // Roles, columns, proxies and single routines are none of what is looked for.
+        if names.contains(['`', '(', '\'']) {
+            return;
+        }
+        let names: BTreeSet<String> = names.split(',').map(|name| name.trim().to_ascii_uppercase()).collect();
+        let Some(scope) = scope(object) else { return };
+        match (is_grant, scope) {
+            (true, scope) => self.granted.push((names, scope)),
+            (false, Scope::Schema(schema)) => self.revoked.push((names, schema)),
+            (false, _) => {}
+        }
+    }
+
+    fn granted(&self, privilege: &str, covers: impl Fn(&Scope) -> bool) -> bool {
+        let has = |names: &BTreeSet<String>| {
+            names.contains(privilege) || names.contains("ALL PRIVILEGES") || names.contains("ALL")
+        };
+        self.granted.iter().any(|(names, scope)| has(names) && covers(scope))
+    }
+
+    /// On everything.
+    pub(super) fn has(&self, privilege: &str) -> bool {
+        self.granted(privilege, |scope| *scope == Scope::All)
+    }
+
+    /// On a whole schema.
+    fn has_in(&self, privilege: &str, schema: &str) -> bool {
+        let is_revoked = self.revoked.iter().any(|(names, name)| names.contains(privilege) && name == schema);
+        let covers = |scope: &Scope| match scope {
+            Scope::All => !is_revoked,
+            Scope::Schema(pattern) => is_like(pattern, schema),
+            Scope::Table(..) => false,
+        };
+        self.granted(privilege, covers)
+    }
+
+    fn has_on(&self, privilege: &str, schema: &str, table: &str) -> bool {
+        let covers = |scope: &Scope| *scope == Scope::Table(schema.to_owned(), table.to_owned());
+        self.has_in(privilege, schema) || self.granted(privilege, covers)
+    }
+
+    /// Fails with the statements that are missing. `tables` are those that were found, views among them where the flag
+    /// says so.
+    pub(super) fn check<'a>(
+        &self,
+        flavor: Flavor,
+        selection: &Selection,
+        schemas: &[String],
+        tables: impl Iterator<Item = (&'a str, &'a str, bool)>,
+    ) -> Result<()> {
+        let mut missing = BTreeSet::new();
+        for schema in schemas.iter().filter(|schema| selection.has_whole(schema)) {
+            // Without these the server does not show what there is.
+            for privilege in ["SELECT", "TRIGGER", "EVENT"] {
+                if !self.has_in(privilege, schema) {
+                    missing.insert((privilege, self.place(selection, schema)));
+                }
+            }
+            let sees_routines = match flavor {
+                Flavor::MySql => self.has("SELECT") || self.has("SHOW_ROUTINE"),
+                Flavor::MariaDb => {
+                    self.has_on("SELECT", "mysql", "proc") || self.has_in("SHOW CREATE ROUTINE", schema)
+                }
+            };
+            if !sees_routines {
+                missing.insert(match flavor {
+                    Flavor::MySql => ("SHOW_ROUTINE", "*.*".to_owned()),
+                    Flavor::MariaDb => ("SELECT", "mysql.proc".to_owned()),
+                });
+            }
+        }
+        for (schema, table, is_view) in tables {
+            let needed: &[&str] = if is_view { &["SELECT", "SHOW VIEW"] } else { &["SELECT", "TRIGGER"] };
+            for privilege in needed.iter().filter(|privilege| !self.has_on(privilege, schema, table)) {
+                if !missing.contains(&(*privilege, self.place(selection, schema))) {
+                    let whole = selection.has_whole(schema);
+                    let place = if whole { self.place(selection, schema) } else { quoted(schema, table) };
+                    missing.insert((*privilege, place));
+                }
+            }
+        }
+        if selection.has_accounts() && !self.has_in("SELECT", "mysql") {
+            missing.insert(("SELECT", "mysql.*".to_owned()));
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let names: BTreeSet<&str> = missing.iter().map(|(privilege, _)| *privilege).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let text =
+            format!("the account {} lacks {names}: what it may not see would be missing", self.account);
+        Err(Error::new(ErrorKind::Server, text).hinted(self.statements(&missing)))
+    }
+
+    /// Where a privilege that is missing in a schema would be granted best.
+    fn place(&self, selection: &Selection, schema: &str) -> String {
+        if selection.is_of_all() { "*.*".to_owned() } else { format!("`{}`.*", schema.replace('`', "``")) }
+    }
+
+    fn statements(&self, missing: &BTreeSet<(&str, String)>) -> String {
+        const SHOWN_MAX: usize = 5;
+        let places: BTreeSet<&String> = missing.iter().map(|(_, place)| place).collect();
+        let of = |place: &String| {
+            let names = missing.iter().filter(|(_, at)| at == place).map(|(privilege, _)| *privilege);
+            format!("GRANT {} ON {place} TO {};", names.collect::<Vec<_>>().join(", "), self.account)
+        };
+        let mut lines: Vec<String> = places.iter().take(SHOWN_MAX).map(|place| of(place)).collect();
+        if places.len() > SHOWN_MAX {
+            lines.push(format!("and the same for {} more", places.len() - SHOWN_MAX));
+        }
+        lines.join("\n")
+    }
+}
+
+/// An account as statements write it.
+pub(super) fn account(user: &str, host: &str) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
+    format!("{}@{}", quoted(user), quoted(host))
+}
+
+fn quoted(schema: &str, table: &str) -> String {
+    format!("`{}`.`{}`", schema.replace('`', "``"), table.replace('`', "``"))
+}
+
+/// The object of a grant: what stands between ON and TO.
+fn scope(text: &str) -> Option<Scope> {
+    let (schema, rest) = name(text)?;
+    let (table, _) = name(rest.strip_prefix('.')?)?;
+    Some(match (schema, table) {
+        (None, None) => Scope::All,
+        (Some(schema), None) => Scope::Schema(schema),
+        (Some(schema), Some(table)) => Scope::Table(schema, table),
+        (None, Some(_)) => return None,
+    })
+}
+
+/// A quoted name, or `None` for a star, and what follows.
+fn name(text: &str) -> Option<(Option<String>, &str)> {
+    if let Some(rest) = text.strip_prefix('*') {
+        return Some((None, rest));
+    }
+    let text = text.strip_prefix('`')?;
+    let mut name = String::new();
+    let mut rest = text;
+    loop {
+        let (part, after) = rest.split_once('`')?;
+        name.push_str(part);
+        match after.strip_prefix('`') {
+            Some(after) => {
+                name.push('`');
+                rest = after;
+            }
+            None => return Some((Some(name), after)),
+        }
+    }
+}
+
+/// `LIKE` of grants: `%`, `_`, and `\` before one that is meant itself.
+fn is_like(pattern: &str, name: &str) -> bool {
+    fn matches(pattern: &[char], name: &[char]) -> bool {
+        match pattern {
+            [] => name.is_empty(),
+            ['%', rest @ ..] => (0..=name.len()).any(|taken| matches(rest, &name[taken..])),
+            ['\\', c, rest @ ..] => name.first() == Some(c) && matches(rest, &name[1..]),
+            ['_', rest @ ..] => !name.is_empty() && matches(rest, &name[1..]),
+            [c, rest @ ..] => name.first() == Some(c) && matches(rest, &name[1..]),
+        }
+    }
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    matches(&pattern, &name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn privileges(lines: &[&str]) -> Privileges {
+        let mut privileges = Privileges { account: "'b'@'%'".to_owned(), ..Privileges::default() };
+        for line in lines {
+            privileges.add(line);
+        }
+        privileges
+    }
+
+    fn check(privileges: &Privileges, flavor: Flavor, selection: &Selection) -> Result<()> {
+        let tables = [("shop", "orders", false), ("shop", "v", true)];
+        let tables = tables.into_iter().filter(|(schema, table, _)| selection.has_table(schema, table));
+        privileges.check(flavor, selection, &["shop".to_owned(), "mysql".to_owned()], tables)
+    }
+
+    /// What is missing is named as the statement that grants it, where it belongs.
+    #[test]
+    fn what_is_missing_is_named() {
+        let all = Selection::default();
+        let shop = Selection { schemas: vec!["shop".parse().unwrap()], ..Selection::default() };
+        let orders = Selection { tables: vec!["shop.orders".parse().unwrap()], ..Selection::default() };
+        let root = privileges(&["GRANT ALL PRIVILEGES ON *.* TO `root`@`localhost` WITH GRANT OPTION"]);
+        for flavor in [Flavor::MariaDb, Flavor::MySql] {
+            for selection in [&all, &shop, &orders] {
+                check(&root, flavor, selection).unwrap();
+            }
+        }
+        let reader = privileges(&["GRANT SELECT ON *.* TO `b`@`%`"]);
+        let error = check(&reader, Flavor::MySql, &all).unwrap_err();
+        assert_eq!(error.hint(), Some("GRANT EVENT, SHOW VIEW, TRIGGER ON *.* TO 'b'@'%';"));
+        let error = check(&reader, Flavor::MySql, &shop).unwrap_err();
+        assert_eq!(error.hint(), Some("GRANT EVENT, SHOW VIEW, TRIGGER ON `shop`.* TO 'b'@'%';"));
+        let error = check(&reader, Flavor::MariaDb, &orders).unwrap_err();
+        assert_eq!(error.hint(), Some("GRANT TRIGGER ON `shop`.`orders` TO 'b'@'%';"));
+
+        let of_shop = privileges(&["GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON `sh\\_p`.* TO `b`@`%`"]);
+        assert!(check(&of_shop, Flavor::MariaDb, &shop).is_err(), "the underscore is meant itself");
+        let of_shop = privileges(&["GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON `sh_p`.* TO `b`@`%`"]);
+        let error = check(&of_shop, Flavor::MariaDb, &shop).unwrap_err();
+        assert_eq!(error.hint(), Some("GRANT SELECT ON mysql.proc TO 'b'@'%';"));
+        let error = check(&of_shop, Flavor::MySql, &shop).unwrap_err();
+        assert_eq!(error.hint(), Some("GRANT SHOW_ROUTINE ON *.* TO 'b'@'%';"));
+
+        let revoked = privileges(&[
+            "GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON *.* TO `b`@`%`",
+            "REVOKE SELECT ON `mysql`.* FROM `b`@`%`",
+        ]);
+        let error = check(&revoked, Flavor::MySql, &all).unwrap_err();
+        assert_eq!(error.hint(), Some("GRANT SELECT ON mysql.* TO 'b'@'%';"));
+    }
+
+    #[test]
+    fn odd_lines_grant_nothing() {
+        for odd in [
+            "",
+            "GRANT",
+            "GRANT SELECT ON ",
+            "GRANT SELECT ON `a",
+            "GRANT `r`@`%` TO `b`@`%`",
+            "GRANT PROXY ON ''@'' TO x",
+            "GRANT SELECT (`a`) ON `d`.`t` TO x",
+        ] {
+            assert!(privileges(&[odd]).granted.is_empty(), "{odd}");
+        }
+        assert_eq!(scope("`a``b`.`c` TO x"), Some(Scope::Table("a`b".into(), "c".into())));
+        assert_eq!(account("o'b\\", "%"), "'o''b\\\\'@'%'");
+    }
+}

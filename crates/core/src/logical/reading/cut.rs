@@ -1,0 +1,162 @@
+//! Where a range that somebody reads is cut in two.
+//!
+//! Any place between where the reader is and the end is right; a good one has about half of the rows on each side. Chunks
+//! of an earlier backup tell one for nothing. Else, whole numbers are bisected by what the server guesses of ranges,
+//! which costs it nothing but a look at the top of the index. Keys of other types, and numbers that are too skewed, are
+//! counted along the index, without their rows.
+
+use holdfast_repo::writer::TableId;
+
+use super::{
+    Reading,
+    queue::{Begin, Cut},
+    range::{condition, order},
+};
+use crate::{
+    backup::write_failed,
+    error::Result,
+    logical::{
+        definition::{Direction, Form},
+        key::Place,
+        objects::quoted,
+        tables::Table,
+    },
+    server::{Session, SqlError},
+};
+
+/// A table of so many chunks in the base is cut at their borders.
+const BASE_CHUNKS_MIN: u64 = 4;
+/// Chunks that are looked at for one that tells its key.
+const BASE_CHUNKS_TRIED: u64 = 16;
+/// Guesses for one place.
+const GUESSES_MAX: u32 = 24;
+/// Rows that are counted at most for one place.
+const ROWS_COUNTED_MAX: u64 = 2_000_000;
+/// A place with fewer rows ahead of it than this is reached before it is told.
+const ROWS_COUNTED_MIN: u64 = 1_000;
+
+impl Reading<'_> {
+    /// The chunks of a table in the base, where they are worth cutting at.
+    pub(super) fn base_chunks(&self, id: TableId) -> Result<Option<(u64, u64)>> {
+        let chunks = self.writer.base_chunks(id).map_err(write_failed)?;
+        let count = chunks.map_or(0, |chunks| chunks.count());
+        Ok((count >= BASE_CHUNKS_MIN).then_some((0, count)))
+    }
+
+    /// A place to cut; `None` where there is none worth it.
+    pub(super) fn find_cut(&self, session: &mut Session, cut: &Cut) -> Result<Option<Begin>> {
+        let table = &self.tables[cut.table];
+        if let Some(chunks) = cut.base_chunks {
+            return self.at_base_chunk(cut, table, chunks);
+        }
+        let mut place = None;
+        if has_numbers_first(table) {
+            place = bisected(session, table, cut)?;
+        }
+        if place.is_none() {
+            place = counted(session, table, cut)?;
+        }
+        Ok(place.map(|place| Begin { place, base_chunk: None }))
+    }
+
+    /// The first key of a chunk in the middle of what is left.
+    fn at_base_chunk(&self, cut: &Cut, table: &Table, (first, end): (u64, u64)) -> Result<Option<Begin>> {
+        let Some(mut chunks) = self.writer.base_chunks(cut.id).map_err(write_failed)? else {
+            return Ok(None);
+        };
+        let at = first + (end - first).saturating_mul(cut.percent_done) / 100;
+        let middle = at + (end - at) / 2;
+        for number in (middle..end).take(BASE_CHUNKS_TRIED as usize).filter(|number| *number > at) {
+            let key = chunks.get(number).map_err(write_failed)?.and_then(|chunk| chunk.key);
+            // A key of another definition may be none of this one.
+            if let Some(place) = key.and_then(|key| Place::of_row(table, &key).ok()) {
+                return Ok(Some(Begin { place, base_chunk: Some(number) }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn has_numbers_first(table: &Table) -> bool {
+    let ascends =
+        table.definition.key.as_ref().and_then(|key| key.directions.first()) == Some(&Direction::Ascending);
+    let is_whole = |name: &str| name.contains("int") && !name.contains("zerofill");
+    ascends
+        && table
+            .key_columns()
+            .first()
+            .is_some_and(|column| column.form == Form::Number && is_whole(&column.column_type))
+}
+
+fn bisected(session: &mut Session, table: &Table, cut: &Cut) -> Result<Option<Place>, SqlError> {
+    let key = quoted(&table.key_columns()[0].name);
+    let mut border = |place: Option<&Place>, function: &str| -> Result<Option<i128>, SqlError> {
+        let text = match place {
+            Some(place) => Some(place.first().to_owned()),
+            None => session.value(&format!("SELECT {function}({key}) FROM {}", table.name.quoted()))?,
+        };
+        Ok(text.and_then(|text| text.parse().ok()))
+    };
+    let (Some(mut low), Some(mut high)) =
+        (border(cut.position.as_ref(), "MIN")?, border(cut.end.as_ref(), "MAX")?)
+    else {
+        return Ok(None);
+    };
+    let from = cut.position.as_ref().map(|place| place.behind(table, false));
+    let all = guessed(session, table, from.as_deref(), cut.end.as_ref())?;
+    for _ in 0..GUESSES_MAX {
+        if high - low < 2 {
+            break;
+        }
+        let middle = low + (high - low) / 2;
+        let place = Place::of_number(middle);
+        let ahead = guessed(session, table, from.as_deref(), Some(&place))?;
+        // A third is good enough: guesses are not better.
+        if ahead < all / 3 {
+            low = middle;
+        } else if ahead > all / 3 * 2 {
+            high = middle;
+        } else {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
+}
+
+/// How many rows the server believes to be between two places.
+fn guessed(
+    session: &mut Session,
+    table: &Table,
+    from: Option<&str>,
+    end: Option<&Place>,
+) -> Result<u64, SqlError> {
+    let mut clauses: Vec<String> = from.map(str::to_owned).into_iter().collect();
+    clauses.extend(end.map(|end| end.before(table)));
+    let condition =
+        if clauses.is_empty() { String::new() } else { format!(" WHERE {}", clauses.join(" AND ")) };
+    let key = quoted(&table.key_columns()[0].name);
+    let row =
+        session.row(&format!("EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {}{condition}", table.place()))?;
+    Ok(row.and_then(|row| row.number("rows").ok()).unwrap_or(0))
+}
+
+fn counted(session: &mut Session, table: &Table, cut: &Cut) -> Result<Option<Place>, SqlError> {
+    let from = cut.position.as_ref().map(|place| place.behind(table, false));
+    let all = guessed(session, table, from.as_deref(), cut.end.as_ref())?;
+    let rows = (all / 2).min(ROWS_COUNTED_MAX);
+    if rows < ROWS_COUNTED_MIN {
+        return Ok(None);
+    }
+    let columns: Vec<String> = table.key_columns().iter().map(|column| quoted(&column.name)).collect();
+    let query = format!(
+        "SELECT {} FROM {}{}{} LIMIT 1 OFFSET {rows}",
+        columns.join(", "),
+        table.place(),
+        condition(table, from.as_deref(), cut.end.as_ref()),
+        order(table),
+    );
+    let rows = session.byte_rows(&query)?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let values: Option<Vec<&[u8]>> = row.values().iter().map(Option::as_deref).collect();
+    values.map(|values| Place::of_values(table, &values)).transpose()
+}

@@ -1,0 +1,385 @@
+//! What is to be read, what is being read, and who may cut it.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use holdfast_repo::{
+    rows::RowTotals,
+    writer::{BackupWriter, RangeNo, TableId, TableSpec},
+};
+
+use crate::{
+    backup::{item_path, write_failed},
+    error::{Context, Error, Result},
+    logical::{
+        definition::{Definition, Rows},
+        key::Place,
+        tables::Table,
+    },
+};
+
+/// What is left of a range must be about so much to be worth cutting.
+const CUT_BYTES_MIN: u64 = 24 << 20;
+
+/// Where a range begins.
+#[derive(Clone, Debug)]
+pub(super) struct Begin {
+    pub(super) place: Place,
+    /// The chunk of the base that begins there.
+    pub(super) base_chunk: Option<u64>,
+}
+
+/// Rows of a table that nobody has begun to read.
+#[derive(Debug)]
+pub(super) struct Range {
+    pub(super) table: usize,
+    /// The range before it; `None`: it comes after all others.
+    pub(super) after: Option<RangeNo>,
+    /// `None`: from the first row on.
+    pub(super) begin: Option<Begin>,
+    /// `None`: to the last row.
+    pub(super) end: Option<Place>,
+    /// Chunks of the base that its rows were in.
+    pub(super) base_chunks: Option<(u64, u64)>,
+    pub(super) bytes_estimated: u64,
+}
+
+/// A range that is being read.
+struct Running {
+    table: usize,
+    number: RangeNo,
+    /// The last row that was read.
+    position: Option<Place>,
+    end: Option<Place>,
+    base_chunks: Option<(u64, u64)>,
+    bytes_estimated: u64,
+    bytes_done: u64,
+    cutting: Cutting,
+}
+
+enum Cutting {
+    Possible,
+    /// Somebody looks for a place.
+    Sought,
+    /// A place was found.
+    Offered(Begin),
+    Impossible,
+}
+
+impl Running {
+    /// What servers guess can be far too little.
+    fn bytes_left(&self) -> u64 {
+        self.bytes_estimated.saturating_sub(self.bytes_done).max(self.bytes_done / 8)
+    }
+}
+
+/// Where a place to cut is looked for.
+#[derive(Debug)]
+pub(super) struct Cut {
+    /// The range.
+    pub(super) running: usize,
+    pub(super) table: usize,
+    pub(super) id: TableId,
+    pub(super) position: Option<Place>,
+    pub(super) end: Option<Place>,
+    pub(super) base_chunks: Option<(u64, u64)>,
+    /// How much of the range is read, in percent, as far as it can be guessed.
+    pub(super) percent_done: u64,
+}
+
+/// What a reader does next.
+pub(super) enum Next {
+    Read(Range),
+    Cut(Cut),
+    /// Nothing for now: say something to the server, and ask again.
+    Wait,
+    Over,
+}
+
+/// Shared by all readers.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// What comes first is last.
+    waiting: Vec<Range>,
+    running: Vec<Option<Running>>,
+    /// Ranges that wait, or that somebody has in hand.
+    open: usize,
+    tables: Vec<TableState>,
+    /// Locked tables that are not read yet; `None`: somebody was told that there are none.
+    locked_left: Option<usize>,
+    ranges: u64,
+    has_failed: bool,
+}
+
+struct TableState {
+    id: Option<TableId>,
+    is_locked: bool,
+    can_be_cut: bool,
+    /// Ranges that wait or run.
+    ranges_left: usize,
+    totals: Option<RowTotals>,
+}
+
+impl Queue {
+    pub(super) fn new(tables: &[Table], writer: &BackupWriter) -> Result<Queue> {
+        let mut waiting = Vec::with_capacity(tables.len());
+        let mut states = Vec::with_capacity(tables.len());
+        for (number, table) in tables.iter().enumerate() {
+            let definition = &table.definition;
+            let mut state = TableState {
+                id: None,
+                is_locked: definition.rows == Rows::Locked,
+                can_be_cut: table.can_be_cut(),
+                ranges_left: 1,
+                totals: None,
+            };
+            if definition.rows == Rows::None {
+                state.ranges_left = 0;
+                state.totals = Some(end_table(writer, begin_table(writer, table)?, table)?);
+            } else {
+                waiting.push(Range {
+                    table: number,
+                    after: None,
+                    begin: None,
+                    end: None,
+                    base_chunks: None,
+                    bytes_estimated: table.bytes_estimated,
+                });
+            }
+            states.push(state);
+        }
+        waiting.sort_by_key(|range| (states[range.table].is_locked, range.bytes_estimated));
+        let locked = states.iter().filter(|state| state.is_locked).count();
+        let state = State {
+            open: waiting.len(),
+            waiting,
+            running: Vec::new(),
+            tables: states,
+            locked_left: (locked > 0).then_some(locked),
+            ranges: 0,
+            has_failed: false,
+        };
+        Ok(Queue { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What to do now; waits for at most `patience`.
+    pub(super) fn next(&self, patience: Duration) -> Next {
+        let mut state = self.state();
+        loop {
+            if state.has_failed {
+                return Next::Over;
+            }
+            if let Some(range) = state.waiting.pop() {
+                return Next::Read(range);
+            }
+            if state.open == 0 {
+                return Next::Over;
+            }
+            if let Some(cut) = state.choose_cut() {
+                return Next::Cut(cut);
+            }
+            let (after, waited) =
+                self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+            state = after;
+            if waited.timed_out() {
+                return Next::Wait;
+            }
+        }
+    }
+
+    /// The table of a range, begun if this is its first.
+    pub(super) fn table_id(&self, number: usize, begin: impl FnOnce() -> Result<TableId>) -> Result<TableId> {
+        let mut state = self.state();
+        let table = &mut state.tables[number];
+        match table.id {
+            Some(id) => Ok(id),
+            None => {
+                let id = begin()?;
+                table.id = Some(id);
+                Ok(id)
+            }
+        }
+    }
+
+    /// A range is being read from now on. Returns its place among those that are.
+    pub(super) fn begun(&self, range: &Range, number: RangeNo, base_chunks: Option<(u64, u64)>) -> usize {
+        let mut state = self.state();
+        let can_be_cut = state.tables[range.table].can_be_cut;
+        let running = Running {
+            table: range.table,
+            number,
+            position: None,
+            end: range.end.clone(),
+            base_chunks,
+            bytes_estimated: range.bytes_estimated,
+            bytes_done: 0,
+            cutting: if can_be_cut { Cutting::Possible } else { Cutting::Impossible },
+        };
+        state.ranges += 1;
+        let free = state.running.iter().position(Option::is_none);
+        let place = free.unwrap_or(state.running.len());
+        match free {
+            Some(place) => state.running[place] = Some(running),
+            None => state.running.push(Some(running)),
+        }
+        self.changed.notify_all();
+        place
+    }
+
+    /// A segment is read: notes how far the range is. Returns a place at which somebody would take it over.
+    pub(super) fn reached(&self, running: usize, position: &Place, bytes_done: u64) -> Option<Begin> {
+        let mut state = self.state();
+        let range = state.running.get_mut(running).and_then(Option::as_mut)?;
+        range.position = Some(position.clone());
+        range.bytes_done = bytes_done;
+        let Cutting::Offered(begin) = &range.cutting else {
+            if range.bytes_left() >= CUT_BYTES_MIN {
+                self.changed.notify_all();
+            }
+            return None;
+        };
+        let begin = begin.clone();
+        range.cutting = Cutting::Possible;
+        Some(begin)
+    }
+
+    /// What is behind `begin`, which is ahead of the range, becomes a range of its own.
+    pub(super) fn cut(&self, running: usize, begin: Begin) {
+        let mut state = self.state();
+        let Some(range) = state.running.get_mut(running).and_then(Option::as_mut) else { return };
+        let half = range.bytes_left() / 2;
+        let end = range.end.replace(begin.place.clone());
+        let base_chunks = range.base_chunks.and_then(|(first, last)| {
+            let middle = begin.base_chunk?;
+            range.base_chunks = Some((first, middle));
+            Some((middle, last))
+        });
+        range.bytes_estimated = range.bytes_done + half;
+        let (table, after) = (range.table, Some(range.number));
+        state.tables[table].ranges_left += 1;
+        state.open += 1;
+        state.waiting.push(Range {
+            table,
+            after,
+            begin: Some(begin),
+            end,
+            base_chunks,
+            bytes_estimated: half,
+        });
+        self.changed.notify_all();
+    }
+
+    /// Where the range ends now.
+    pub(super) fn end_of(&self, running: usize) -> Option<Place> {
+        self.state().running.get(running).and_then(Option::as_ref).and_then(|range| range.end.clone())
+    }
+
+    /// Somebody has looked for a place to cut.
+    pub(super) fn offer(&self, running: usize, place: Option<Begin>) {
+        let mut state = self.state();
+        if let Some(range) = state.running.get_mut(running).and_then(Option::as_mut)
+            && matches!(range.cutting, Cutting::Sought)
+        {
+            range.cutting = place.map_or(Cutting::Impossible, Cutting::Offered);
+        }
+    }
+
+    /// The range is read. Returns whether it was the table's last.
+    pub(super) fn done(&self, running: usize) -> bool {
+        let mut state = self.state();
+        let Some(range) = state.running.get_mut(running).and_then(Option::take) else { return false };
+        state.open -= 1;
+        let table = &mut state.tables[range.table];
+        table.ranges_left -= 1;
+        let is_last = table.ranges_left == 0;
+        if is_last && table.is_locked {
+            state.locked_left = state.locked_left.map(|left| left.saturating_sub(1));
+        }
+        self.changed.notify_all();
+        is_last
+    }
+
+    /// The table is stored.
+    pub(super) fn ended(&self, number: usize, totals: RowTotals) {
+        self.state().tables[number].totals = Some(totals);
+    }
+
+    /// Whether all tables that are locked are read. True only once.
+    pub(super) fn locked_are_done(&self) -> bool {
+        let mut state = self.state();
+        let is_done = state.locked_left == Some(0);
+        if is_done {
+            state.locked_left = None;
+        }
+        is_done
+    }
+
+    /// Nothing more is begun.
+    pub(super) fn fail(&self) {
+        self.state().has_failed = true;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.state().has_failed
+    }
+
+    /// Totals of all tables, and the number of ranges. Fails where one was not read.
+    pub(super) fn finished(&self) -> Result<(Vec<RowTotals>, u64)> {
+        let state = self.state();
+        let totals: Option<Vec<_>> = state.tables.iter().map(|table| table.totals).collect();
+        match totals {
+            Some(totals) => Ok((totals, state.ranges)),
+            None => Err(Error::failed("a table was not read to its end")),
+        }
+    }
+}
+
+impl State {
+    /// The range that it is best to cut, if one is worth it.
+    fn choose_cut(&mut self) -> Option<Cut> {
+        let candidates = self.running.iter().enumerate().filter_map(|(place, range)| {
+            let range = range.as_ref()?;
+            let is_possible = matches!(range.cutting, Cutting::Possible);
+            (is_possible && range.bytes_left() >= CUT_BYTES_MIN).then_some((place, range.bytes_left()))
+        });
+        let (place, left) = candidates.max_by_key(|(_, left)| *left)?;
+        let range = self.running[place].as_mut()?;
+        range.cutting = Cutting::Sought;
+        let id = self.tables[range.table].id?;
+        let all = (range.bytes_done + left).max(1);
+        Some(Cut {
+            running: place,
+            table: range.table,
+            id,
+            position: range.position.clone(),
+            end: range.end.clone(),
+            base_chunks: range.base_chunks,
+            percent_done: range.bytes_done.saturating_mul(100) / all,
+        })
+    }
+}
+
+/// Begins a table in the backup.
+pub(super) fn begin_table(writer: &BackupWriter, table: &Table) -> Result<TableId> {
+    let names = [table.name.schema.as_bytes(), table.name.table.as_bytes()];
+    let spec = TableSpec { path: item_path(names)?, has_key: table.definition.key.is_some() };
+    writer.begin_table(spec).map_err(write_failed)
+}
+
+/// Ends it.
+pub(super) fn end_table(writer: &BackupWriter, id: TableId, table: &Table) -> Result<RowTotals> {
+    let definition = Definition::Table(table.definition.clone());
+    let definition = serde_json::to_vec(&definition).context("describe a table")?;
+    writer.end_table(id, &definition).map_err(write_failed)
+}

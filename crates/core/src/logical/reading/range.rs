@@ -1,0 +1,245 @@
+//! One range of a table, from the server into the repository.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use holdfast_repo::writer::{RangeStart, RowRange};
+
+use super::{
+    Reading,
+    queue::{Begin, Range, begin_table, end_table},
+};
+use crate::{
+    backup::write_failed,
+    error::{Error, Result},
+    logical::{
+        definition::{Direction, Rows},
+        key::{Place, Values},
+        objects::quoted,
+        tables::Table,
+    },
+    server::{
+        Session, SqlError,
+        raw::{RawReader, RowPart},
+    },
+};
+
+/// What one statement reads, about.
+const SEGMENT_BYTES: u64 = 16 << 20;
+const SEGMENT_ROWS_MIN: u64 = 500;
+const SEGMENT_ROWS_MAX: u64 = 2_000_000;
+/// Rows of the first segment where nothing is known of their length.
+const SEGMENT_ROWS_FIRST: u64 = 10_000;
+/// Rows between two looks whether anybody still wants them.
+const ROWS_BETWEEN_CHECKS: u64 = 4_096;
+/// The server's number for a definition that is not that of the view any more.
+const DEFINITION_CHANGED: u16 = 1412;
+
+impl Reading<'_> {
+    pub(super) fn read_range(&self, session: &mut Session, raw: &mut RawReader, range: Range) -> Result<()> {
+        let table = &self.tables[range.table];
+        let id = self.queue.table_id(range.table, || begin_table(self.writer, table))?;
+        let base_chunks = match (range.base_chunks, &range.begin) {
+            (None, None) if table.can_be_cut() => self.base_chunks(id)?,
+            (known, _) => known,
+        };
+        let start = RangeStart {
+            after: range.after,
+            base_chunk: range.begin.as_ref().and_then(|begin| begin.base_chunk),
+        };
+        let mut rows = self.writer.begin_range(id, start).map_err(write_failed)?;
+        let running = self.queue.begun(&range, rows.no(), base_chunks);
+        self.read_segments(session, raw, &range, running, &mut rows)?;
+        rows.finish().map_err(write_failed)?;
+        if self.queue.done(running) {
+            let totals = end_table(self.writer, id, table)?;
+            self.queue.ended(range.table, totals);
+        }
+        Ok(())
+    }
+
+    fn read_segments(
+        &self,
+        session: &mut Session,
+        raw: &mut RawReader,
+        range: &Range,
+        running: usize,
+        rows: &mut RowRange<'_>,
+    ) -> Result<()> {
+        let table = &self.tables[range.table];
+        if table.definition.rows == Rows::None {
+            return Ok(());
+        }
+        let mut from = range.begin.as_ref().map(|begin| begin.place.behind(table, true));
+        let mut limit = table.can_be_cut().then(|| first_limit(table));
+        let (mut rows_done, mut bytes_done) = (0, 0);
+        loop {
+            let end = self.queue.end_of(running);
+            let query = query(table, from.as_deref(), end.as_ref(), limit);
+            let mut segment = Segment { rows: 0, bytes: 0, last: Vec::new() };
+            self.read_segment(session, raw, table, &query, &mut segment, rows)?;
+            rows_done += segment.rows;
+            bytes_done += segment.bytes;
+            self.progress(segment.bytes);
+            if limit.is_none_or(|limit| segment.rows < limit) {
+                return Ok(());
+            }
+            let position = Place::of_row(table, &segment.last)?;
+            if let Some(begin) = self.queue.reached(running, &position, bytes_done)
+                && is_ahead(session, table, &position, &begin, end.as_ref())?
+            {
+                self.queue.cut(running, begin);
+            }
+            from = Some(position.behind(table, false));
+            let row_bytes = (bytes_done / rows_done.max(1)).max(1);
+            limit = Some((SEGMENT_BYTES / row_bytes).clamp(SEGMENT_ROWS_MIN, SEGMENT_ROWS_MAX));
+        }
+    }
+
+    fn read_segment(
+        &self,
+        session: &mut Session,
+        raw: &mut RawReader,
+        table: &Table,
+        query: &str,
+        segment: &mut Segment,
+        rows: &mut RowRange<'_>,
+    ) -> Result<()> {
+        self.check()?;
+        self.statements.fetch_add(1, Relaxed);
+        let key_columns = table.key_columns().len();
+        let mut answer = raw.query(session, query).map_err(explained)?;
+        if answer.columns() != table.definition.columns.len() {
+            return Err(SqlError::unexpected("another number of columns").into());
+        }
+        while let Some(part) = answer.next().map_err(explained)? {
+            match part {
+                RowPart::Whole(row) => {
+                    let key = key_of(row, key_columns)?;
+                    rows.row(key, row).map_err(write_failed)?;
+                    segment.note(key, row.len());
+                }
+                RowPart::First(piece) => {
+                    let key = key_of(piece, key_columns)?.to_vec();
+                    let mut bytes = piece.len();
+                    let mut long = rows.long_row();
+                    long.piece(piece).map_err(write_failed)?;
+                    loop {
+                        match answer.next().map_err(explained)? {
+                            Some(RowPart::More(piece)) => {
+                                bytes += piece.len();
+                                long.piece(piece).map_err(write_failed)?;
+                            }
+                            Some(RowPart::Last(piece)) => {
+                                bytes += piece.len();
+                                long.piece(piece).map_err(write_failed)?;
+                                break;
+                            }
+                            _ => return Err(SqlError::unexpected("a row without an end").into()),
+                        }
+                    }
+                    long.end(&key).map_err(write_failed)?;
+                    segment.note(&key, bytes);
+                }
+                RowPart::More(_) | RowPart::Last(_) => {
+                    return Err(SqlError::unexpected("a row without a beginning").into());
+                }
+            }
+            if segment.rows.is_multiple_of(ROWS_BETWEEN_CHECKS) {
+                self.check()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a statement has brought.
+struct Segment {
+    rows: u64,
+    bytes: u64,
+    /// Key of the last row.
+    last: Vec<u8>,
+}
+
+impl Segment {
+    fn note(&mut self, key: &[u8], bytes: usize) {
+        self.rows += 1;
+        self.bytes += bytes as u64;
+        self.last.clear();
+        self.last.extend_from_slice(key);
+    }
+}
+
+/// The beginning of a row that is its key.
+fn key_of(row: &[u8], columns: usize) -> Result<&[u8], SqlError> {
+    let mut values = Values { bytes: row };
+    for _ in 0..columns {
+        values.next().ok_or_else(|| SqlError::unexpected("a row that is too short"))?;
+    }
+    Ok(&row[..row.len() - values.bytes.len()])
+}
+
+fn first_limit(table: &Table) -> u64 {
+    match table.bytes_estimated.checked_div(table.rows_estimated) {
+        Some(row_bytes) if row_bytes > 0 => {
+            (SEGMENT_BYTES / row_bytes).clamp(SEGMENT_ROWS_MIN, SEGMENT_ROWS_MAX)
+        }
+        _ => SEGMENT_ROWS_FIRST,
+    }
+}
+
+/// The statement of a segment.
+fn query(table: &Table, from: Option<&str>, end: Option<&Place>, limit: Option<u64>) -> String {
+    let mut query = table.select();
+    query.push_str(&condition(table, from, end));
+    query.push_str(&order(table));
+    if let Some(limit) = limit {
+        query.push_str(&format!(" LIMIT {limit}"));
+    }
+    query
+}
+
+/// `WHERE` of the rows that are wanted between two places; empty where all are.
+pub(super) fn condition(table: &Table, from: Option<&str>, end: Option<&Place>) -> String {
+    let asked = table.definition.condition.as_ref().map(|condition| format!("({condition})"));
+    let before = end.map(|end| end.before(table));
+    let all: Vec<String> = [from.map(str::to_owned), before, asked].into_iter().flatten().collect();
+    if all.is_empty() { String::new() } else { format!(" WHERE {}", all.join(" AND ")) }
+}
+
+/// `ORDER BY` of the key; empty where there is none.
+pub(super) fn order(table: &Table) -> String {
+    let Some(key) = &table.definition.key else { return String::new() };
+    let parts = table.key_columns().iter().zip(&key.directions);
+    let parts: Vec<String> = parts
+        .map(|(column, direction)| match direction {
+            Direction::Ascending => quoted(&column.name),
+            Direction::Descending => format!("{} DESC", quoted(&column.name)),
+        })
+        .collect();
+    format!(" ORDER BY {}", parts.join(", "))
+}
+
+/// Whether rows are left between where the range is and a place: then the place is ahead of it.
+fn is_ahead(
+    session: &mut Session,
+    table: &Table,
+    position: &Place,
+    begin: &Begin,
+    end: Option<&Place>,
+) -> Result<bool, SqlError> {
+    let key = quoted(&table.key_columns()[0].name);
+    let mut clauses = vec![position.behind(table, false), begin.place.before(table)];
+    clauses.extend(end.map(|end| end.before(table)));
+    let query = format!("SELECT {key} FROM {} WHERE {} LIMIT 1", table.place(), clauses.join(" AND "));
+    Ok(!session.byte_rows(&query)?.is_empty())
+}
+
+fn explained(error: SqlError) -> Error {
+    let changed = error.code() == Some(DEFINITION_CHANGED);
+    let error = Error::from(error);
+    if changed {
+        error.hinted("its definition was changed after the backup had begun; run it again")
+    } else {
+        error
+    }
+}

@@ -1,0 +1,112 @@
+//! Values as literals of SQL, so that a server stores the very bytes again.
+//!
+//! Written for a session with `SET NAMES utf8mb4` whose `sql_mode` has neither `NO_BACKSLASH_ESCAPES` nor strictness. Text
+//! is shown as text where the server takes it without a change; anything else is bytes in hex, which it does not convert.
+
+use std::io::{self, Write};
+
+use crate::logical::definition::{ColumnDefinition, Form};
+
+/// Character sets whose ASCII characters are ASCII.
+const ASCII_COMPATIBLE: [&str; 14] = [
+    "utf8mb4", "utf8mb3", "utf8", "latin1", "ascii", "latin2", "latin5", "latin7", "cp1250", "cp1251",
+    "cp1256", "cp1257", "koi8r", "greek",
+];
+
+/// Writes a value of a column; `None` is NULL.
+pub(super) fn write(out: &mut impl Write, column: &ColumnDefinition, value: Option<&[u8]>) -> io::Result<()> {
+    let Some(value) = value else { return out.write_all(b"NULL") };
+    match column.form {
+        Form::Number | Form::Members if is_number(value) => out.write_all(value),
+        // A literal of zero has no sign.
+        Form::Number | Form::Members | Form::Float | Form::Ascii | Form::Json => quoted(out, value),
+        Form::Bytes => hex(out, value),
+        Form::Text => {
+            let charset = column.charset.as_deref().unwrap_or_default();
+            let is_plain = if charset.starts_with("utf8") {
+                std::str::from_utf8(value).is_ok()
+            } else {
+                value.is_ascii() && ASCII_COMPATIBLE.contains(&charset)
+            };
+            if is_plain { quoted(out, value) } else { hex(out, value) }
+        }
+    }
+}
+
+fn is_number(value: &[u8]) -> bool {
+    !value.is_empty() && value.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'.'))
+}
+
+fn quoted(out: &mut impl Write, value: &[u8]) -> io::Result<()> {
+    out.write_all(b"'")?;
+    let mut rest = value;
+    while let Some(at) =
+        rest.iter().position(|byte| matches!(byte, 0 | b'\n' | b'\r' | b'\\' | b'\'' | b'"' | 0x1A))
+    {
+        out.write_all(&rest[..at])?;
+        let escape: &[u8] = match rest[at] {
+            0 => b"\\0",
+            b'\n' => b"\\n",
+            b'\r' => b"\\r",
+            b'\\' => b"\\\\",
+            b'\'' => b"\\'",
+            b'"' => b"\\\"",
+            _ => b"\\Z",
+        };
+        out.write_all(escape)?;
+        rest = &rest[at + 1..];
+    }
+    out.write_all(rest)?;
+    out.write_all(b"'")
+}
+
+fn hex(out: &mut impl Write, value: &[u8]) -> io::Result<()> {
+    const PIECE: usize = 512;
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.write_all(b"x'")?;
+    let mut digits = [0; 2 * PIECE];
+    for piece in value.chunks(PIECE) {
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(piece) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        out.write_all(&digits[..2 * piece.len()])?;
+    }
+    out.write_all(b"'")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn literals() {
+        let column = |form, charset: Option<&str>| ColumnDefinition {
+            name: "c".into(),
+            column_type: "x".into(),
+            form,
+            charset: charset.map(str::to_owned),
+        };
+        let text = |charset| column(Form::Text, Some(charset));
+        for (column, value, expected) in [
+            (column(Form::Number, None), Some(&b"-12.50"[..]), "-12.50"),
+            (column(Form::Float, None), Some(b"-0"), "'-0'"),
+            (column(Form::Members, None), Some(b"18446744073709551615"), "18446744073709551615"),
+            (column(Form::Bytes, None), Some(b"\0\xFF'"), "x'00FF27'"),
+            (column(Form::Bytes, None), Some(b""), "x''"),
+            (column(Form::Bytes, None), None, "NULL"),
+            (text("utf8mb4"), Some("a'😀\n".as_bytes()), "'a\\'😀\\n'"),
+            (text("utf8mb4"), Some(b"\xFF"), "x'FF'"),
+            (text("latin1"), Some(b"\xE4"), "x'E4'"),
+            (text("latin1"), Some(b"a\\"), "'a\\\\'"),
+            (text("utf16"), Some(b"\0a"), "x'0061'"),
+            (text("sjis"), Some(b"a"), "x'61'"),
+        ] {
+            let mut out = Vec::new();
+            write(&mut out, &column, value).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! A logical backup as one SQL script that the servers' own clients load.
+//!
+//! The order makes everything there before it is needed: accounts that own objects, schemas, sequences that defaults
+//! draw from, tables with their rows, routines that views call, stand-ins for views before the views themselves, triggers
+//! when the rows are in, events, grants. Where an object was made under settings of its own they are set for it.
+//!
+//! A client that does not read a script as bytes changes line ends within programs: `--binary-mode`.
+
+mod accounts;
+mod literal;
+
+use std::io::{self, Write};
+
+use holdfast_formats::Flavor;
+use holdfast_repo::{
+    item::{Item, ItemType},
+    reader::{Backup, ReadRows, RowsRead},
+    rows::{Piece, RowChunk},
+};
+
+use super::{
+    definition::{
+        Context as MadeUnder, Definition, EventDefinition, ProgramDefinition, SchemaDefinition,
+        SequenceDefinition, ServerDefinition, Sql, TableDefinition, TriggerDefinition, ViewDefinition,
+    },
+    key::Values,
+    objects::{quoted, quoted_text},
+    selection::TablePattern,
+};
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    event::Cancel,
+};
+
+/// A statement with rows is ended when it is so long.
+const STATEMENT_BYTES: usize = 1 << 20;
+
+/// What a script holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scripted {
+    /// Tables.
+    pub tables: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Other objects.
+    pub definitions: u64,
+}
+
+/// Writes a script of the whole backup, or of the tables that are `wanted`, with their triggers and without their schema.
+pub fn write(
+    backup: &Backup,
+    wanted: Option<&TablePattern>,
+    out: &mut dyn Write,
+    cancel: &Cancel,
+) -> Result<Scripted> {
+    let contents = Contents::read(backup, wanted, cancel)?;
+    if let Some(wanted) = wanted
+        && contents.tables.is_empty()
+        && contents.views.is_empty()
+        && contents.sequences.is_empty()
+    {
+        return Err(Error::failed(format!("the backup holds no table {wanted}")));
+    }
+    let mut script =
+        Script { out: io::BufWriter::with_capacity(1 << 20, out), schema: None, done: Scripted::default() };
+    script.whole(backup, &contents, cancel)?;
+    script.out.flush().map_err(write_failed)?;
+    Ok(script.done)
+}
+
+fn write_failed(error: io::Error) -> Error {
+    Error::failed("write the script").caused_by(error)
+}
+
+/// What a backup consists of; of tables only where they are.
+#[derive(Default)]
+struct Contents {
+    server: Option<ServerDefinition>,
+    /// Whether only some tables are wanted.
+    is_partial: bool,
+    accounts: Vec<super::definition::AccountDefinition>,
+    schemas: Vec<SchemaDefinition>,
+    sequences: Vec<SequenceDefinition>,
+    tables: Vec<Item>,
+    routines: Vec<ProgramDefinition>,
+    views: Vec<ViewDefinition>,
+    triggers: Vec<TriggerDefinition>,
+    events: Vec<EventDefinition>,
+}
+
+impl Contents {
+    fn read(backup: &Backup, wanted: Option<&TablePattern>, cancel: &Cancel) -> Result<Contents> {
+        let mut contents = Contents { is_partial: wanted.is_some(), ..Contents::default() };
+        let has = |schema: &str, table: &str| wanted.is_none_or(|wanted| wanted.matches(schema, table));
+        let all = wanted.is_none();
+        for item in backup.items() {
+            cancel.check()?;
+            let item = item?;
+            match item.item_type {
+                ItemType::Table => {
+                    let names = item
+                        .path
+                        .names()
+                        .context_kind(ErrorKind::Damaged, "understand the name of a table")?;
+                    let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+                    if let [schema, table] = names.as_slice()
+                        && has(schema, table)
+                    {
+                        contents.tables.push(item);
+                    }
+                }
+                ItemType::Definition => match definition(backup, &item)? {
+                    Definition::Server(it) => contents.server = Some(it),
+                    Definition::Account(it) if all => contents.accounts.push(it),
+                    Definition::Schema(it) if all => contents.schemas.push(it),
+                    Definition::Sequence(it) if has(&it.schema, &it.name) => contents.sequences.push(it),
+                    Definition::Routine(it) if all => contents.routines.push(it),
+                    Definition::View(it) if has(&it.schema, &it.name) => contents.views.push(it),
+                    Definition::Trigger(it) if has(&it.schema, &it.table) => contents.triggers.push(it),
+                    Definition::Event(it) if all => contents.events.push(it),
+                    _ => {}
+                },
+                _ => {
+                    return Err(Error::new(ErrorKind::Usage, "the backup is not a logical one")
+                        .hinted("only logical backups hold rows: backup --method logical"));
+                }
+            }
+        }
+        // Packages before their bodies: that is also the order of the words.
+        contents.routines.sort_by(|one, other| (&one.schema, &one.kind).cmp(&(&other.schema, &other.kind)));
+        contents.triggers.sort_by(|one, other| {
+            (&one.schema, &one.table, &one.when, one.order).cmp(&(
+                &other.schema,
+                &other.table,
+                &other.when,
+                other.order,
+            ))
+        });
+        Ok(contents)
+    }
+}
+
+/// What is stored of an object.
+pub fn definition(backup: &Backup, item: &Item) -> Result<Definition> {
+    let json = backup.definition(item)?;
+    let json = json.ok_or_else(|| Error::failed(format!("{} has no definition", item.path)))?;
+    serde_json::from_slice(&json)
+        .context_kind(ErrorKind::Damaged, format_args!("understand the definition of {}", item.path))
+}
+
+struct Script<W: Write> {
+    out: W,
+    /// The schema in use.
+    schema: Option<String>,
+    done: Scripted,
+}
+
+impl<W: Write> Script<W> {
+    fn whole(&mut self, backup: &Backup, contents: &Contents, cancel: &Cancel) -> Result<()> {
+        let server = contents.server.as_ref();
+        self.head(server).map_err(write_failed)?;
+        accounts::create(&mut self.out, &contents.accounts).map_err(write_failed)?;
+        for schema in &contents.schemas {
+            self.schema(schema).map_err(write_failed)?;
+        }
+        for sequence in &contents.sequences {
+            self.sequence(contents, sequence).map_err(write_failed)?;
+        }
+        for item in &contents.tables {
+            let Definition::Table(table) = definition(backup, item)? else {
+                return Err(Error::new(
+                    ErrorKind::Damaged,
+                    format!("{} is defined as something else", item.path),
+                ));
+            };
+            self.table(backup, contents, item, &table, cancel)
+                .map_err(|error| error.context(format_args!("table {}.{}", table.schema, table.name)))?;
+        }
+        self.programs(contents).map_err(write_failed)?;
+        accounts::grants(&mut self.out, &contents.accounts).map_err(write_failed)?;
+        self.done.definitions += contents.accounts.len() as u64;
+        self.foot().map_err(write_failed)
+    }
+
+    fn head(&mut self, server: Option<&ServerDefinition>) -> io::Result<()> {
+        let version = server.map_or("an unknown server", |server| server.version.as_str());
+        writeln!(self.out, "-- A logical backup of {version}, by Holdfast {}.", env!("CARGO_PKG_VERSION"))?;
+        writeln!(self.out, "-- Load it with the client's option --binary-mode.")?;
+        self.out.write_all(
+            b"SET @holdfast_sql_mode = @@SESSION.sql_mode, @holdfast_time_zone = @@SESSION.time_zone,\n  \
+              @holdfast_foreign_keys = @@SESSION.foreign_key_checks, @holdfast_unique = @@SESSION.unique_checks,\n  \
+              @holdfast_charset = @@SESSION.character_set_client, @holdfast_collation = @@SESSION.collation_connection,\n  \
+              @holdfast_results = @@SESSION.character_set_results;\n\
+              SET NAMES utf8mb4;\n\
+              SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION',\n  \
+              time_zone = '+00:00', foreign_key_checks = 0, unique_checks = 0;\n",
+        )?;
+        if server.is_some_and(|server| server.flavor == Flavor::MariaDb) {
+            self.out.write_all(b"SET SESSION check_constraint_checks = 0, innodb_strict_mode = 0;\n")?;
+        }
+        Ok(())
+    }
+
+    fn foot(&mut self) -> io::Result<()> {
+        self.out.write_all(
+            b"SET SESSION sql_mode = @holdfast_sql_mode, time_zone = @holdfast_time_zone,\n  \
+              foreign_key_checks = @holdfast_foreign_keys, unique_checks = @holdfast_unique,\n  \
+              character_set_client = @holdfast_charset, collation_connection = @holdfast_collation,\n  \
+              character_set_results = @holdfast_results;\n\
+              -- The backup ends here: it is complete.\n",
+        )
+    }
+
+    /// Makes a schema the one that names without one belong to. A script of single tables leaves that to the client.
+    fn enter(&mut self, contents: &Contents, schema: &str) -> io::Result<()> {
+        if !contents.is_partial && self.schema.as_deref() != Some(schema) {
+            writeln!(self.out, "USE {};", quoted(schema))?;
+            self.schema = Some(schema.to_owned());
+        }
+        Ok(())
+    }
+
+    fn schema(&mut self, schema: &SchemaDefinition) -> io::Result<()> {
+        self.done.definitions += 1;
+        let create = &schema.create.0;
+        let rest = create.strip_prefix(b"CREATE DATABASE ").unwrap_or(create);
+        self.out.write_all(b"CREATE DATABASE IF NOT EXISTS ")?;
+        self.out.write_all(rest.strip_prefix(b"/*!32312 IF NOT EXISTS*/ ").unwrap_or(rest))?;
+        self.out.write_all(b";\n")
+    }
+
+    fn sequence(&mut self, contents: &Contents, sequence: &SequenceDefinition) -> io::Result<()> {
+        self.done.definitions += 1;
+        self.enter(contents, &sequence.schema)?;
+        self.statement(&sequence.create)?;
+        writeln!(self.out, "INSERT INTO {} VALUES ({});", quoted(&sequence.name), sequence.state.join(", "))
+    }
+
+    fn statement(&mut self, sql: &Sql) -> io::Result<()> {
+        self.out.write_all(&sql.0)?;
+        self.out.write_all(b";\n")
+    }
+
+    fn table(
+        &mut self,
+        backup: &Backup,
+        contents: &Contents,
+        item: &Item,
+        table: &TableDefinition,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        self.enter(contents, &table.schema).map_err(write_failed)?;
+        self.statement(&table.create).map_err(write_failed)?;
+        for (column, literal) in &table.defaults {
+            let (name, column) = (quoted(&table.name), quoted(column));
+            writeln!(self.out, "ALTER TABLE {name} ALTER COLUMN {column} SET DEFAULT {literal};")
+                .map_err(write_failed)?;
+        }
+        if table.has_history {
+            self.out
+                .write_all(b"SET SESSION system_versioning_insert_history = 1;\n")
+                .map_err(write_failed)?;
+        }
+        let reader = backup.table(item).ok_or_else(|| Error::failed("it holds no rows"))?;
+        let mut inserts = Inserts::new(&mut self.out, table);
+        let mut long: Vec<u8> = Vec::new();
+        let mut sink = |read: RowsRead<'_>| -> Result<()> {
+            cancel.check()?;
+            match read.rows {
+                RowChunk::Whole(rows) => rows.into_iter().try_for_each(|row| inserts.row(row)),
+                RowChunk::Piece(piece, bytes) => {
+                    long.extend_from_slice(bytes);
+                    if piece == Piece::Last {
+                        inserts.row(&long)?;
+                        long = Vec::new();
+                    }
+                    Ok(())
+                }
+            }
+        };
+        let read = reader.read(0..reader.chunk_count(), ReadRows::default(), &mut sink)?;
+        inserts.end().map_err(write_failed)?;
+        let stored = reader.totals();
+        if (read.rows, read.bytes) != (stored.rows, stored.bytes) {
+            let text = format!("{} rows were read where {} were stored", read.rows, stored.rows);
+            return Err(Error::new(ErrorKind::Damaged, text));
+        }
+        self.done.tables += 1;
+        self.done.rows += read.rows;
+        if table.has_history {
+            self.out
+                .write_all(b"SET SESSION system_versioning_insert_history = 0;\n")
+                .map_err(write_failed)?;
+        }
+        Ok(())
+    }
+
+    fn programs(&mut self, contents: &Contents) -> io::Result<()> {
+        for routine in &contents.routines {
+            self.enter(contents, &routine.schema)?;
+            let collation = contents.schemas.iter().find(|schema| schema.schema == routine.schema);
+            let collation = collation.map(|schema| schema.collation.as_str());
+            self.program(&routine.schema, collation, &routine.create, &routine.context)?;
+        }
+        // A view may need any other, which needs only its columns.
+        for view in contents.views.iter().filter(|view| !view.columns.is_empty()) {
+            self.enter(contents, &view.schema)?;
+            let columns: Vec<String> =
+                view.columns.iter().map(|name| format!("1 AS {}", quoted(name))).collect();
+            writeln!(self.out, "CREATE VIEW {} AS SELECT {};", quoted(&view.name), columns.join(", "))?;
+        }
+        for view in &contents.views {
+            self.view(contents, view)?;
+        }
+        for trigger in &contents.triggers {
+            self.enter(contents, &trigger.schema)?;
+            let collation = contents.schemas.iter().find(|schema| schema.schema == trigger.schema);
+            let collation = collation.map(|schema| schema.collation.as_str());
+            self.program(&trigger.schema, collation, &trigger.create, &trigger.context)?;
+        }
+        for event in &contents.events {
+            self.enter(contents, &event.schema)?;
+            let collation = contents.schemas.iter().find(|schema| schema.schema == event.schema);
+            let collation = collation.map(|schema| schema.collation.as_str());
+            writeln!(self.out, "SET SESSION time_zone = {};", quoted_text(&event.time_zone))?;
+            self.program(&event.schema, collation, &event.create, &event.context)?;
+            writeln!(self.out, "SET SESSION time_zone = '+00:00';")?;
+        }
+        Ok(())
+    }
+
+    fn view(&mut self, contents: &Contents, view: &ViewDefinition) -> io::Result<()> {
+        self.enter(contents, &view.schema)?;
+        self.done.definitions += 1;
+        if view.columns.is_empty() {
+            writeln!(self.out, "-- The view {} could not be used when it was saved:", quoted(&view.name))?;
+            for line in view.create.0.split(|byte| *byte == b'\n') {
+                self.out.write_all(b"-- ")?;
+                self.out.write_all(line)?;
+                self.out.write_all(b"\n")?;
+            }
+            return Ok(());
+        }
+        let MadeUnder { charset, collation, .. } = &view.context;
+        writeln!(
+            self.out,
+            "SET SESSION character_set_client = {charset}, collation_connection = {collation};"
+        )?;
+        let create = &view.create.0;
+        self.out.write_all(b"CREATE OR REPLACE ")?;
+        self.out.write_all(create.strip_prefix(b"CREATE ").unwrap_or(create))?;
+        self.out.write_all(b";\nSET NAMES utf8mb4;\n")
+    }
+
+    /// A stored program, under the settings it was made under.
+    fn program(
+        &mut self,
+        schema: &str,
+        collation: Option<&str>,
+        create: &Sql,
+        under: &MadeUnder,
+    ) -> io::Result<()> {
+        self.done.definitions += 1;
+        let had = Some(under.schema_collation.as_str()).filter(|had| !had.is_empty());
+        let differs = collation.is_some() && had.is_some() && had != collation;
+        if let Some(had) = had.filter(|_| differs) {
+            writeln!(self.out, "ALTER DATABASE {} COLLATE {had};", quoted(schema))?;
+        }
+        writeln!(
+            self.out,
+            "SET SESSION sql_mode = {}, character_set_client = {}, collation_connection = {};",
+            quoted_text(under.sql_mode.as_deref().unwrap_or_default()),
+            under.charset,
+            under.collation
+        )?;
+        let delimiter = delimiter(&create.0);
+        writeln!(self.out, "DELIMITER {delimiter}")?;
+        self.out.write_all(&create.0)?;
+        writeln!(self.out, "\n{delimiter}\nDELIMITER ;")?;
+        writeln!(
+            self.out,
+            "SET NAMES utf8mb4;\nSET SESSION sql_mode = \
+             'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION';"
+        )?;
+        if let Some(collation) = collation.filter(|_| differs) {
+            writeln!(self.out, "ALTER DATABASE {} COLLATE {collation};", quoted(schema))?;
+        }
+        Ok(())
+    }
+}
+
+/// Something that a client can take for the end of this statement and of no part of it.
+fn delimiter(statement: &[u8]) -> String {
+    let mut delimiter = ";;".to_owned();
+    while statement.windows(delimiter.len()).any(|window| window == delimiter.as_bytes()) {
+        delimiter.push(';');
+    }
+    delimiter
+}
+
+/// Rows of one table as statements of a bounded length.
+struct Inserts<'a, W: Write> {
+    out: &'a mut W,
+    table: &'a TableDefinition,
+    /// `INSERT INTO .. VALUES`.
+    begin: String,
+    statement: Vec<u8>,
+}
+
+impl<'a, W: Write> Inserts<'a, W> {
+    fn new(out: &'a mut W, table: &'a TableDefinition) -> Self {
+        let columns: Vec<String> = table.columns.iter().map(|column| quoted(&column.name)).collect();
+        let begin = format!("INSERT INTO {} ({}) VALUES\n", quoted(&table.name), columns.join(", "));
+        Self { out, table, begin, statement: Vec::new() }
+    }
+
+    fn row(&mut self, row: &[u8]) -> Result<()> {
+        let wrong = || Error::new(ErrorKind::Damaged, "a row is not one of its table");
+        if self.statement.is_empty() {
+            self.statement.extend_from_slice(self.begin.as_bytes());
+        } else {
+            self.statement.extend_from_slice(b",\n");
+        }
+        let mut values = Values { bytes: row };
+        self.statement.push(b'(');
+        for (index, column) in self.table.columns.iter().enumerate() {
+            let value = values.next().ok_or_else(wrong)?;
+            if index > 0 {
+                self.statement.push(b',');
+            }
+            literal::write(&mut self.statement, column, value).map_err(write_failed)?;
+        }
+        if !values.bytes.is_empty() {
+            return Err(wrong());
+        }
+        self.statement.push(b')');
+        if self.statement.len() >= STATEMENT_BYTES {
+            self.end().map_err(write_failed)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if !self.statement.is_empty() {
+            self.statement.extend_from_slice(b";\n");
+            self.out.write_all(&self.statement)?;
+            self.statement.clear();
+            self.statement.shrink_to(2 * STATEMENT_BYTES);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delimiters_are_no_part_of_what_they_end() {
+        assert_eq!(delimiter(b"BEGIN; END"), ";;");
+        assert_eq!(delimiter(b"SELECT ';;';;;"), ";;;;");
+    }
+}

@@ -1,0 +1,250 @@
+//! Which schemas and tables a logical backup takes: what was asked for, applied to names.
+
+use std::{fmt, str::FromStr};
+
+use crate::error::{Error, ErrorKind};
+
+/// Schemas of the server's own, which are made by the server and not by a load. Accounts and programs, which are kept in
+/// the first, are saved as statements.
+pub const SYSTEM_SCHEMAS: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sys", "ndbinfo"];
+
+/// A name with wildcards: `*` for any characters, `?` for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(Vec<char>);
+
+impl Pattern {
+    /// Whether it means this name.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        let name: Vec<char> = name.chars().collect();
+        let (mut at, mut in_name) = (0, 0);
+        // Where the last star stands, and from where on it could take more.
+        let mut retry = None;
+        while in_name < name.len() {
+            match self.0.get(at) {
+                Some('*') => {
+                    at += 1;
+                    retry = Some((at, in_name));
+                }
+                Some(c) if *c == '?' || *c == name[in_name] => {
+                    at += 1;
+                    in_name += 1;
+                }
+                _ => match retry {
+                    Some((after_star, taken)) => {
+                        (at, in_name) = (after_star, taken + 1);
+                        retry = Some((after_star, taken + 1));
+                    }
+                    None => return false,
+                },
+            }
+        }
+        self.0[at..].iter().all(|c| *c == '*')
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|c| write!(f, "{c}"))
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text.is_empty() {
+            return Err(Error::new(ErrorKind::Usage, "a name is empty"));
+        }
+        Ok(Self(text.chars().collect()))
+    }
+}
+
+/// `schema.table`, both with wildcards. A point in a schema's name is written as `?`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TablePattern {
+    /// The schema.
+    pub schema: Pattern,
+    /// The table, sequence or view.
+    pub table: Pattern,
+}
+
+impl TablePattern {
+    /// Whether it means this table.
+    #[must_use]
+    pub fn matches(&self, schema: &str, table: &str) -> bool {
+        self.schema.matches(schema) && self.table.matches(table)
+    }
+}
+
+impl fmt::Display for TablePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.table)
+    }
+}
+
+impl FromStr for TablePattern {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let Some((schema, table)) = text.split_once('.') else {
+            let error = Error::new(ErrorKind::Usage, format!("{text:?} names no table"));
+            return Err(error.hinted("write database.table, as in shop.orders or shop.log_*"));
+        };
+        Ok(Self { schema: schema.parse()?, table: table.parse()? })
+    }
+}
+
+/// Rows of some tables, not all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowFilter {
+    /// The tables.
+    pub tables: TablePattern,
+    /// What holds for the rows that are taken: an expression of the server.
+    pub condition: String,
+}
+
+impl FromStr for RowFilter {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || {
+            Error::new(ErrorKind::Usage, format!("{text:?} is no condition for a table"))
+                .hinted("write database.table=CONDITION, as in shop.orders='placed_at >= \"2026-01-01\"'")
+        };
+        let (tables, condition) = text.split_once('=').ok_or_else(wrong)?;
+        if condition.trim().is_empty() {
+            return Err(wrong());
+        }
+        Ok(Self { tables: tables.trim().parse()?, condition: condition.to_owned() })
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Whole schemas; with no tables named either: all.
+    pub schemas: Vec<Pattern>,
+    /// Single tables, sequences and views.
+    pub tables: Vec<TablePattern>,
+    /// Schemas that are left out.
+    pub schemas_excluded: Vec<Pattern>,
+    /// Tables, sequences and views that are left out.
+    pub tables_excluded: Vec<TablePattern>,
+    /// Tables of which only some rows are taken; the first that matches counts.
+    pub filters: Vec<RowFilter>,
+    /// Whether accounts are left out. They are, too, where not all schemas were asked for.
+    pub without_accounts: bool,
+}
+
+impl Selection {
+    /// Whether everything on the server was asked for, but for what was left out by name.
+    #[must_use]
+    pub fn is_of_all(&self) -> bool {
+        self.schemas.is_empty() && self.tables.is_empty()
+    }
+
+    /// Whether accounts are taken.
+    #[must_use]
+    pub fn has_accounts(&self) -> bool {
+        self.is_of_all() && !self.without_accounts
+    }
+
+    /// Whether a schema is taken with its routines and events.
+    #[must_use]
+    pub fn has_whole(&self, schema: &str) -> bool {
+        !SYSTEM_SCHEMAS.contains(&schema.to_ascii_lowercase().as_str())
+            && !self.schemas_excluded.iter().any(|pattern| pattern.matches(schema))
+            && (self.is_of_all() || self.schemas.iter().any(|pattern| pattern.matches(schema)))
+    }
+
+    /// Whether a table, sequence or view is taken.
+    #[must_use]
+    pub fn has_table(&self, schema: &str, table: &str) -> bool {
+        let is_named = || {
+            !SYSTEM_SCHEMAS.contains(&schema.to_ascii_lowercase().as_str())
+                && !self.schemas_excluded.iter().any(|pattern| pattern.matches(schema))
+                && self.tables.iter().any(|pattern| pattern.matches(schema, table))
+        };
+        (self.has_whole(schema) || is_named())
+            && !self.tables_excluded.iter().any(|pattern| pattern.matches(schema, table))
+    }
+
+    /// Which rows of a table are taken; `None`: all.
+    #[must_use]
+    pub fn condition(&self, schema: &str, table: &str) -> Option<&str> {
+        let mut filters = self.filters.iter();
+        let filter = filters.find(|filter| filter.tables.matches(schema, table));
+        filter.map(|filter| filter.condition.as_str())
+    }
+
+    /// Refuses what means nothing: a name that is mistyped must not become a backup without it.
+    pub fn refuse_unknown(&self, schemas: &[String], tables: &[(String, String)]) -> Result<(), Error> {
+        let no_schema = |pattern: &&Pattern| !schemas.iter().any(|name| pattern.matches(name));
+        let no_table =
+            |pattern: &&TablePattern| !tables.iter().any(|(schema, table)| pattern.matches(schema, table));
+        let filtered: Vec<_> = self.filters.iter().map(|filter| filter.tables.clone()).collect();
+        let unknown = None
+            .or_else(|| self.schemas.iter().find(no_schema).map(|name| format!("no database {name}")))
+            .or_else(|| self.tables.iter().find(no_table).map(|name| format!("no table {name}")))
+            .or_else(|| filtered.iter().find(no_table).map(|name| format!("no table {name}")));
+        match unknown {
+            Some(unknown) => {
+                Err(Error::new(ErrorKind::Usage, format!("there is {unknown} that could be seen")).hinted(
+                    "names are case-sensitive; SHOW TABLES as the same account lists what it may see",
+                ))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn wildcards() {
+        for (pattern, name, matches) in [
+            ("shop", "shop", true),
+            ("shop", "shops", false),
+            ("s*", "shop", true),
+            ("*p", "shop", true),
+            ("s?op", "shop", true),
+            ("s?op", "sop", false),
+            ("*a*b*", "xxaxxbab", true),
+            ("*a*b", "ba", false),
+            ("*", "", true),
+            ("größ?", "größe", true),
+        ] {
+            assert_eq!(pattern.parse::<Pattern>().unwrap().matches(name), matches, "{pattern} {name}");
+        }
+    }
+
+    /// What is asked for, less what is left out; never the server's own.
+    #[test]
+    fn selections() {
+        let all = Selection::default();
+        assert!(all.has_whole("shop") && all.has_table("shop", "t") && all.has_accounts());
+        assert!(!all.has_whole("mysql") && !all.has_table("performance_schema", "t"));
+        let some = Selection {
+            schemas: vec!["shop*".parse().unwrap()],
+            tables: vec!["other.t".parse().unwrap()],
+            schemas_excluded: vec!["shop_old".parse().unwrap()],
+            tables_excluded: vec!["*.tmp_*".parse().unwrap()],
+            filters: vec!["shop.log=at > '2026'".parse().unwrap()],
+            without_accounts: false,
+        };
+        assert!(some.has_whole("shop1") && !some.has_whole("shop_old") && !some.has_whole("other"));
+        assert!(some.has_table("other", "t") && !some.has_table("other", "u"));
+        assert!(!some.has_table("shop", "tmp_1") && !some.has_accounts());
+        assert_eq!(some.condition("shop", "log"), Some("at > '2026'"));
+        assert_eq!(some.condition("shop", "t"), None);
+        let schemas = ["shop".to_owned()];
+        let error = some.refuse_unknown(&schemas, &[]).unwrap_err();
+        assert!(error.to_string().contains("other.t"), "{error}");
+        assert!("shop".parse::<TablePattern>().is_err() && "shop.t".parse::<RowFilter>().is_err());
+    }
+}

@@ -1,0 +1,363 @@
+//! What is to be known of a table to read its rows so that they can be put back bit for bit.
+//!
+//! Computed columns are not read, invisible ones are. Values come as they are stored ([`Form`] says how), the columns of
+//! the key first, so that the beginning of each row tells where it belongs.
+
+use std::collections::HashMap;
+
+use holdfast_formats::Flavor;
+
+use super::{
+    definition::{ColumnDefinition, Direction, Form, KeyDefinition, Rows, Sql, TableDefinition},
+    objects::{Listed, TableKind, one, quoted, quoted_text, sql},
+    selection::Selection,
+};
+use crate::{
+    error::{Error, Result},
+    server::{ByteRow, Session, SqlError, inventory::TableName},
+};
+
+/// Columns that MariaDB adds to a table with history where none are named.
+const ROW_START: &str = "row_start";
+const ROW_END: &str = "row_end";
+
+/// How the rows of an engine are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EngineKind {
+    /// It has consistent views.
+    Views,
+    /// It has none: its tables are locked while they are read.
+    Locked,
+    /// Its tables hold no rows of their own on this server.
+    NoRows,
+}
+
+impl EngineKind {
+    pub(super) fn of(engine: &str) -> Self {
+        match engine.to_ascii_uppercase().as_str() {
+            "INNODB" => Self::Views,
+            "BLACKHOLE" | "FEDERATED" | "CONNECT" | "SPIDER" | "MRG_MYISAM" => Self::NoRows,
+            _ => Self::Locked,
+        }
+    }
+}
+
+/// A table that is to be read.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub(super) definition: TableDefinition,
+    pub(super) name: TableName,
+    /// As the server guesses.
+    pub(super) bytes_estimated: u64,
+    pub(super) rows_estimated: u64,
+}
+
+/// Reads the definitions of the tables of one schema, and of those only that are listed.
+pub(super) fn of_schema(
+    session: &mut Session,
+    schema: &str,
+    listed: &[&Listed],
+    selection: &Selection,
+) -> Result<Vec<Table>> {
+    let mut columns = grouped(
+        session,
+        &format!(
+            "SELECT table_name AS t, column_name AS c, data_type AS d, column_type AS ct, \
+             character_set_name AS cs, generation_expression AS g, column_default AS df \
+             FROM information_schema.columns WHERE table_schema = {} ORDER BY table_name, ordinal_position",
+            quoted_text(schema)
+        ),
+    )?;
+    let mut keys = grouped(
+        session,
+        &format!(
+            "SELECT table_name AS t, index_name AS i, column_name AS c, sub_part AS p, collation AS d, \
+             nullable AS n FROM information_schema.statistics \
+             WHERE table_schema = {} AND non_unique = 0 ORDER BY table_name, index_name, seq_in_index",
+            quoted_text(schema)
+        ),
+    )?;
+    let mut sizes = grouped(
+        session,
+        &format!(
+            "SELECT table_name AS t, table_rows AS r, data_length AS b \
+             FROM information_schema.tables WHERE table_schema = {}",
+            quoted_text(schema)
+        ),
+    )?;
+    let mut tables = Vec::with_capacity(listed.len());
+    for table in listed {
+        let name = &table.name.table;
+        let take = |rows: &mut HashMap<String, Vec<ByteRow>>| rows.remove(name).unwrap_or_default();
+        let (columns, keys, sizes) = (take(&mut columns), take(&mut keys), take(&mut sizes));
+        let definition = definition(session, table, &columns, &keys, selection)
+            .map_err(|error| error.context(format_args!("table {}", table.name)))?;
+        let size = |column| {
+            let text = sizes.first().and_then(|row| row.text(column).ok());
+            text.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        tables.push(Table {
+            definition,
+            name: table.name.clone(),
+            rows_estimated: size("r"),
+            bytes_estimated: size("b"),
+        });
+    }
+    Ok(tables)
+}
+
+fn grouped(session: &mut Session, query: &str) -> Result<HashMap<String, Vec<ByteRow>>, SqlError> {
+    let mut groups = HashMap::<String, Vec<ByteRow>>::new();
+    for row in session.byte_rows(query)? {
+        groups.entry(row.text("t")?.to_owned()).or_default().push(row);
+    }
+    Ok(groups)
+}
+
+fn definition(
+    session: &mut Session,
+    table: &Listed,
+    columns: &[ByteRow],
+    keys: &[ByteRow],
+    selection: &Selection,
+) -> Result<TableDefinition> {
+    let TableName { schema, table: name } = &table.name;
+    let engine = table.engine.clone().ok_or_else(|| {
+        Error::failed("the server cannot open it")
+            .hinted("repair or drop it, or leave it out by --exclude-table")
+    })?;
+    let create: Sql =
+        sql(&one(session, &format!("SHOW CREATE TABLE {}", table.name.quoted()))?, "Create Table")?;
+    let has_history = table.kind == TableKind::Versioned;
+    let period = has_history.then(|| Period::of(columns)).transpose()?;
+    let mut stored = Vec::with_capacity(columns.len());
+    for row in columns {
+        let expression = row.bytes_or_null("g")?.unwrap_or_default();
+        if expression.is_empty() {
+            stored.push(column(row)?);
+        }
+    }
+    let mut defaults = Vec::new();
+    if session.flavor() == Flavor::MariaDb {
+        defaults = hidden_defaults(session, &table.name, columns)?;
+    }
+    let mut key = key(keys, &stored);
+    if let Some(period) = &period {
+        stored.extend([period.start.clone(), period.end.clone()]);
+        if let Some(key) = &mut key {
+            key.0.push(period.end.name.clone());
+            key.1.directions.push(Direction::Ascending);
+            // Rows of the past are in the index by what no statement can name.
+            key.1.is_comparable = false;
+        }
+    }
+    let key = key.map(|(names, key)| {
+        let place = |column: &ColumnDefinition| {
+            names.iter().position(|name| *name == column.name).unwrap_or(names.len())
+        };
+        stored.sort_by_key(place);
+        key
+    });
+    let rows = match EngineKind::of(&engine) {
+        EngineKind::Views => Rows::Consistent,
+        EngineKind::Locked => Rows::Locked,
+        EngineKind::NoRows => Rows::None,
+    };
+    Ok(TableDefinition {
+        schema: schema.clone(),
+        name: name.clone(),
+        engine,
+        create,
+        columns: stored,
+        key,
+        rows,
+        has_history,
+        condition: selection.condition(schema, name).map(str::to_owned),
+        defaults,
+    })
+}
+
+/// From when to when a row of a table with history is, or was.
+struct Period {
+    start: ColumnDefinition,
+    end: ColumnDefinition,
+}
+
+impl Period {
+    fn of(columns: &[ByteRow]) -> Result<Period> {
+        let named = |expression: &str| {
+            columns.iter().find(|row| row.text("g").is_ok_and(|text| text.eq_ignore_ascii_case(expression)))
+        };
+        let implicit = |name: &str| ColumnDefinition {
+            name: name.to_owned(),
+            column_type: "timestamp(6)".to_owned(),
+            form: Form::Ascii,
+            charset: None,
+        };
+        match (named("ROW START"), named("ROW END")) {
+            (Some(start), Some(end)) => {
+                let (start, end) = (column(start)?, column(end)?);
+                if end.form != Form::Ascii {
+                    return Err(Error::failed(
+                        "its history goes by the numbers of transactions, which mean nothing on another server",
+                    )
+                    .hinted("leave it out by --exclude-table, or let its history go by time stamps"));
+                }
+                Ok(Period { start, end })
+            }
+            _ => Ok(Period { start: implicit(ROW_START), end: implicit(ROW_END) }),
+        }
+    }
+}
+
+fn column(row: &ByteRow) -> Result<ColumnDefinition> {
+    let (name, data_type) = (row.text("c")?, row.text("d")?.to_ascii_lowercase());
+    let charset = row.bytes_or_null("cs")?.map(|name| String::from_utf8_lossy(name).into_owned());
+    let form = form(&data_type, charset.as_deref()).ok_or_else(|| {
+        Error::failed(format!("column {name} has the type {data_type}, which is not supported"))
+    })?;
+    let charset = charset.filter(|_| form == Form::Text);
+    Ok(ColumnDefinition { name: name.to_owned(), column_type: row.text("ct")?.to_owned(), form, charset })
+}
+
+fn form(data_type: &str, charset: Option<&str>) -> Option<Form> {
+    Some(match data_type {
+        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" => Form::Number,
+        "float" | "double" => Form::Float,
+        "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => {
+            if charset.is_some() {
+                Form::Text
+            } else {
+                Form::Bytes
+            }
+        }
+        "json" => Form::Json,
+        "enum" | "set" => Form::Members,
+        "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" | "bit" | "vector" => {
+            Form::Bytes
+        }
+        "geometry" | "point" | "linestring" | "polygon" | "multipoint" | "multilinestring"
+        | "multipolygon" | "geometrycollection" | "geomcollection" => Form::Bytes,
+        "date" | "time" | "datetime" | "timestamp" | "year" | "inet4" | "inet6" | "uuid" => Form::Ascii,
+        _ => return None,
+    })
+}
+
+/// The key that rows are clustered by, or could be: names of its columns, and the rest.
+fn key(rows: &[ByteRow], stored: &[ColumnDefinition]) -> Option<(Vec<String>, KeyDefinition)> {
+    let mut indexes: Vec<(&str, Vec<&ByteRow>)> = Vec::new();
+    for row in rows {
+        let index = row.text("i").ok()?;
+        match indexes.last_mut() {
+            Some((name, parts)) if *name == index => parts.push(row),
+            _ => indexes.push((index, vec![row])),
+        }
+    }
+    // A primary key comes before all others.
+    indexes.sort_by_key(|(name, _)| *name != "PRIMARY");
+    indexes.into_iter().find_map(|(index, parts)| {
+        let mut key = KeyDefinition { index: index.to_owned(), directions: Vec::new(), is_comparable: true };
+        let mut names = Vec::new();
+        for part in parts {
+            let is_null = |column| part.bytes_or_null(column).is_ok_and(|value| value.is_none());
+            // A prefix of a column, an expression, or something that may be NULL orders nothing.
+            if !is_null("p") || part.text("n").is_ok_and(|nullable| nullable == "YES") {
+                return None;
+            }
+            let name = part.text("c").ok()?;
+            let column = stored.iter().find(|column| column.name == name)?;
+            key.is_comparable &= is_comparable(column);
+            key.directions.push(match part.text("d") {
+                Ok("D") => Direction::Descending,
+                _ => Direction::Ascending,
+            });
+            names.push(name.to_owned());
+        }
+        Some((names, key))
+    })
+}
+
+/// Whether a value that was read, written as a literal, is the same to the server.
+fn is_comparable(column: &ColumnDefinition) -> bool {
+    let column_type = column.column_type.to_ascii_lowercase();
+    let is_bits = column_type.starts_with("bit") || column_type.starts_with("vector");
+    match column.form {
+        Form::Number | Form::Text => true,
+        Form::Bytes => column_type.contains("binary") && !is_bits,
+        // Years before 1970 look like short ones.
+        Form::Ascii => !column_type.starts_with("year"),
+        Form::Float | Form::Json | Form::Members => false,
+    }
+}
+
+/// MariaDB shows defaults in a character set of three bytes for each character: what needs four is a `?` there. The
+/// server itself knows it.
+fn hidden_defaults(
+    session: &mut Session,
+    table: &TableName,
+    columns: &[ByteRow],
+) -> Result<Vec<(String, String)>, SqlError> {
+    let mut found = Vec::new();
+    for row in columns {
+        let shown = row.bytes_or_null("df")?.unwrap_or_default();
+        let charset = row.bytes_or_null("cs")?.and_then(|name| std::str::from_utf8(name).ok());
+        let Some(charset) = charset.filter(|name| ["utf8mb4", "utf16", "utf16le", "utf32"].contains(name))
+        else {
+            continue;
+        };
+        // A literal; expressions have no quote in front.
+        if !shown.starts_with(b"'") || !shown.contains(&b'?') {
+            continue;
+        }
+        let column = row.text("c")?;
+        let query = format!(
+            "SELECT HEX(DEFAULT({c})) AS h FROM (SELECT 1 AS one) AS x LEFT JOIN {t} ON FALSE",
+            c = quoted(column),
+            t = table.quoted()
+        );
+        if let Some(hex) = session.value(&query)? {
+            found.push((column.to_owned(), format!("_{charset} x'{hex}'")));
+        }
+    }
+    Ok(found)
+}
+
+impl Table {
+    /// `SELECT` of what is stored, up to and with the name of the table.
+    pub(super) fn select(&self) -> String {
+        let expression = |column: &ColumnDefinition| {
+            let name = quoted(&column.name);
+            match column.form {
+                Form::Members => format!("CAST({name} AS UNSIGNED)"),
+                Form::Float if column.column_type != "double" => format!("CAST({name} AS DOUBLE)"),
+                _ => name,
+            }
+        };
+        let list: Vec<String> = self.definition.columns.iter().map(expression).collect();
+        format!("SELECT {} FROM {}", list.join(", "), self.place())
+    }
+
+    /// The table in a `FROM`, with the index that has its order.
+    pub(super) fn place(&self) -> String {
+        let mut text = self.name.quoted();
+        if self.definition.has_history {
+            text.push_str(" FOR SYSTEM_TIME ALL");
+        }
+        // Where history is, the key is the index's only in part.
+        if let Some(key) = self.definition.key.as_ref().filter(|_| !self.definition.has_history) {
+            text.push_str(&format!(" FORCE INDEX ({})", quoted(&key.index)));
+        }
+        text
+    }
+
+    /// How many of the first columns are the key.
+    pub(super) fn key_columns(&self) -> &[ColumnDefinition] {
+        let count = self.definition.key.as_ref().map_or(0, |key| key.directions.len());
+        &self.definition.columns[..count.min(self.definition.columns.len())]
+    }
+
+    /// Whether it can be read piece by piece.
+    pub(super) fn can_be_cut(&self) -> bool {
+        self.definition.key.as_ref().is_some_and(|key| key.is_comparable)
+    }
+}

@@ -1,0 +1,362 @@
+//! Takes a logical backup: [`run`] is the outline. Reach the server → begin a run → make the view → read rows and
+//! definitions → complete. Nothing is visible before the outcome.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use holdfast_pipe::Headroom;
+use holdfast_repo::{
+    Kind, LogName, Repo,
+    local_maps::LocalMaps,
+    manifest::{HEAD_SCHEMA, Head},
+    run::{Ending, Run},
+    writer::{BackupWriter, FinishedData, WriterMeters},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    definition::{Definition, Rows, ServerDefinition},
+    objects::{self, Listed, TableKind},
+    reading::{self, ReadTables},
+    report::{LogicalReport, REPORT_SCHEMA, ReadFacts, TableFacts, ViewFacts},
+    selection::Selection,
+    tables::{self, Table},
+    view::{View, Wanted},
+};
+use crate::{
+    backup::{
+        BackupOptions, NEW_IDENTITY, StageTime, Watch, default_name, foundation, identity, item_path,
+        kept_maps, ms, object, write_failed, writer_options,
+    },
+    error::{Context, Error, Result},
+    event::{Cancel, Event, Listener},
+    points::point,
+    server::{LockLimits, LockRecord, Purpose, ServerFacts, Session, stale},
+};
+
+/// Tables named in a report.
+const LARGEST_COUNT: usize = 20;
+/// Tables named in a warning.
+const NAMES_SHOWN_MAX: usize = 5;
+
+/// What was taken, before it is published.
+struct Taken {
+    facts: ServerFacts,
+    position: Option<crate::physical::Position>,
+    view: ViewFacts,
+    read: ReadFacts,
+    largest: Vec<TableFacts>,
+    locks: Vec<LockRecord>,
+}
+
+/// Takes a logical backup of what is selected.
+pub fn run(
+    repo: &Arc<Repo>,
+    options: &BackupOptions,
+    selection: &Selection,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<LogicalReport> {
+    reach_and_run(repo, options, selection, listener, cancel).map_err(|error| error.at(repo))
+}
+
+fn reach_and_run(
+    repo: &Arc<Repo>,
+    options: &BackupOptions,
+    selection: &Selection,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<LogicalReport> {
+    let watch = Watch::new(listener);
+    watch.phase("reach");
+    let mut control = Session::open(&options.connect, Purpose::Control)?;
+    let facts = ServerFacts::probe(&mut control)?;
+    for other in stale::other_sessions(&mut control, &options.connect.run)? {
+        let text = format!("{other} is still there: another run, or one that has just died");
+        watch.event(Event::Warning { text });
+    }
+    let name = match &options.name {
+        Some(name) => name.clone(),
+        None => default_name(&facts)?,
+    };
+    let log = LogName { source: name, kind: Kind::Logical };
+    let is_another = identity::check(repo, &log, &facts.identity, options, &watch)?;
+    let text = format!("{} at {}", facts.version, facts.identity.hostname);
+    watch.event(Event::Note { text });
+    let mut run = Run::begin(repo, &log, &options.run)?;
+    point("logical.run.begun");
+    let flags = if is_another { vec![NEW_IDENTITY.to_owned()] } else { Vec::new() };
+    let taking = Taking { options, selection, watch: &watch, cancel };
+    let result = taking.complete(&mut run, control, facts, flags);
+    // What another has ended may miss its base by now: that is not what went wrong.
+    let result = result.map_err(|error| run.lost().map_or(error, Error::from));
+    if let Err(error) = &result {
+        // Frees the source for the next run at once; should it fail, the lease runs out by itself.
+        drop(run.abandon(&error.to_string()));
+    }
+    result
+}
+
+struct Taking<'a> {
+    options: &'a BackupOptions,
+    selection: &'a Selection,
+    watch: &'a Watch<'a>,
+    cancel: &'a Cancel,
+}
+
+impl Taking<'_> {
+    fn complete(
+        self,
+        run: &mut Run,
+        control: Session,
+        facts: ServerFacts,
+        flags: Vec<String>,
+    ) -> Result<LogicalReport> {
+        let local = kept_maps(run.repo(), run.log(), self.options)?;
+        let foundation = foundation(run, local.as_ref(), self.options, self.watch);
+        let base = foundation.base;
+        let writer = BackupWriter::new(
+            run,
+            &foundation,
+            writer_options(self.options, Arc::new(Headroom::beside_server())),
+        )
+        .map_err(write_failed)?;
+        let taken = self.take(control, facts, &writer);
+        let taken = taken.map_err(|error| writer.failure().map_or(error, write_failed))?;
+        self.watch.phase("complete");
+        let meters = Arc::clone(writer.meters());
+        let finished = writer.finish(run).map_err(write_failed)?;
+        point("logical.data.durable");
+        self.cancel.check()?;
+        self.publish(run, taken, base.map(|base| base.0), flags, finished, &meters, local.as_deref())
+    }
+
+    /// From the view to the last row.
+    fn take(&self, mut control: Session, facts: ServerFacts, writer: &BackupWriter) -> Result<Taken> {
+        self.watch.phase("view");
+        let wanted = Wanted {
+            connect: &self.options.connect,
+            selection: self.selection,
+            readers: self.options.parallel.max(1),
+            limits: LockLimits { wait_max: self.options.lock_wait, held_max: Some(self.options.lock_max) },
+            tries: self.options.lock_tries,
+        };
+        let mut view = View::open(&mut control, &wanted, self.watch, self.cancel)?;
+        let text = format!("{} of one view: {}", connections(view.readers.len()), view.method.promise());
+        self.watch.event(Event::Note { text });
+        point("logical.view.made");
+        let mut tables = self.tables(&mut control, &view)?;
+        let facts_of_view = self.judge(&view, &mut tables);
+        self.watch.phase("rows");
+        let mut readers = std::mem::take(&mut view.readers);
+        let view = Mutex::new(view);
+        let release = || view.lock().unwrap_or_else(PoisonError::into_inner).release_tables(self.watch);
+        let read = reading::read(&tables, &mut readers, writer, &release, self.watch, self.cancel)?;
+        self.watch.phase("definitions");
+        let view = view.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let definitions = self.definitions(&mut control, &view, &facts, writer)?;
+        let (position, readers_count) = (view.position.clone(), readers.len() as u64);
+        let locks = view.close(self.watch)?;
+        Ok(Taken {
+            position,
+            view: facts_of_view,
+            read: ReadFacts { definitions, readers: readers_count, ..read_facts(&read) },
+            largest: largest(&tables, &read),
+            locks,
+            facts,
+        })
+    }
+
+    /// Definitions of all tables. The readers hold their metadata, so they are those of the view.
+    fn tables(&self, control: &mut Session, view: &View) -> Result<Vec<Table>> {
+        let mut by_schema = BTreeMap::<&str, Vec<&Listed>>::new();
+        for listed in view.listing.with_rows().filter(|listed| listed.kind != TableKind::Sequence) {
+            by_schema.entry(&listed.name.schema).or_default().push(listed);
+        }
+        let mut tables = Vec::new();
+        for (schema, listed) in by_schema {
+            self.cancel.check()?;
+            tables.extend(tables::of_schema(control, schema, &listed, self.selection)?);
+        }
+        Ok(tables)
+    }
+
+    /// Says which tables are not what a reader would expect, in the events and in the backup.
+    fn judge(&self, view: &View, tables: &mut [Table]) -> ViewFacts {
+        let mut facts = ViewFacts {
+            method: view.method,
+            promise: view.method.promise().to_owned(),
+            inconsistent: Vec::new(),
+            without_rows: Vec::new(),
+        };
+        for table in tables {
+            let rows = &mut table.definition.rows;
+            if *rows == Rows::Locked && !view.method.can_lock_tables() {
+                *rows = Rows::Inconsistent;
+            }
+            match rows {
+                Rows::Inconsistent => facts.inconsistent.push(table.name.to_string()),
+                Rows::None => facts.without_rows.push(table.name.to_string()),
+                Rows::Consistent | Rows::Locked => {}
+            }
+        }
+        for (names, what) in [
+            (&facts.inconsistent, "could not be locked, and are not of the moment of the view"),
+            (&facts.without_rows, "hold no rows of their own here: only their definitions are saved"),
+        ] {
+            if !names.is_empty() {
+                self.watch.event(Event::Warning { text: format!("tables that {what}: {}", shown(names)) });
+            }
+        }
+        facts
+    }
+
+    /// Everything that is not a table. Returns how many there are.
+    fn definitions(
+        &self,
+        control: &mut Session,
+        view: &View,
+        facts: &ServerFacts,
+        writer: &BackupWriter,
+    ) -> Result<u64> {
+        let mut count = 0;
+        let mut store = |definition: &Definition| -> Result<()> {
+            let names = definition.names();
+            let path = item_path(names.iter().map(|name| name.as_bytes()))?;
+            let json = serde_json::to_vec(definition).context("describe a definition")?;
+            count += 1;
+            writer.definition(path, definition.kind(), &json).map_err(write_failed)
+        };
+        store(&Definition::Server(ServerDefinition {
+            flavor: facts.flavor(),
+            version: facts.version.text.clone(),
+            lower_case_table_names: facts.sql.lower_case_table_names,
+        }))?;
+        for definition in &view.programs {
+            store(definition)?;
+        }
+        for listed in view.listing.tables.iter().filter(|listed| listed.kind == TableKind::Sequence) {
+            store(&Definition::Sequence(objects::sequence(control, &listed.name)?))?;
+        }
+        Ok(count)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "each is a part of the backup")]
+    fn publish(
+        &self,
+        run: &mut Run,
+        taken: Taken,
+        base: Option<u64>,
+        flags: Vec<String>,
+        finished: FinishedData,
+        meters: &WriterMeters,
+        local: Option<&LocalMaps>,
+    ) -> Result<LogicalReport> {
+        let finished_at = jiff::Timestamp::now();
+        let started_at =
+            finished_at - jiff::SignedDuration::try_from(self.watch.elapsed()).unwrap_or_default();
+        let mut more = Map::new();
+        more.insert("view".to_owned(), Value::Object(object(&taken.view)?));
+        more.insert("read".to_owned(), Value::Object(object(&taken.read)?));
+        let head = Head {
+            schema: HEAD_SCHEMA,
+            run: run.no().0,
+            source: run.log().source.to_string(),
+            kind: run.log().kind.to_string(),
+            method: "logical".to_owned(),
+            started_at,
+            finished_at,
+            tags: self.options.tags.clone(),
+            server: object(&taken.facts)?,
+            redo: None,
+            position: taken.position.as_ref().map(object).transpose()?,
+            totals: finished.totals,
+            flags,
+            base,
+            roots: finished.roots.clone(),
+            more,
+        };
+        let stages = [
+            ("compare", &meters.compare),
+            ("compress", &meters.pipeline.compress),
+            ("seal", &meters.pipeline.seal),
+            ("upload", &meters.pipeline.upload),
+            ("finish", &meters.pipeline.finish),
+        ];
+        let stages =
+            stages.map(|(name, meter)| StageTime { name, busy_ms: ms(meter.busy()), bytes: meter.bytes() });
+        let report = LogicalReport {
+            schema_version: REPORT_SCHEMA,
+            backup: run.no().0,
+            base,
+            source: run.log().source.to_string(),
+            kind: run.log().kind.to_string(),
+            holdfast_version: env!("CARGO_PKG_VERSION"),
+            server_version: taken.facts.version.to_string(),
+            started_at: started_at.to_string(),
+            finished_at: finished_at.to_string(),
+            total_ms: ms(self.watch.elapsed()),
+            phases: self.watch.phases(),
+            stages: stages.to_vec(),
+            position: taken.position,
+            view: taken.view,
+            read: taken.read,
+            largest: taken.largest,
+            locks: taken.locks,
+            totals: finished.totals,
+            memory_bytes_max: crate::usage::memory_bytes_max(),
+            cpu_seconds: crate::usage::cpu_time().as_secs_f64(),
+            compression: self.options.compression.to_string(),
+        };
+        run.write_report(&serde_json::to_vec(&report).context("describe the run")?)?;
+        let head = head.encode().context("encode the manifest head")?;
+        let ending = Ending::Backup { head: head.clone(), refs: finished.refs, parts: finished.parts };
+        let outcome = run.finish(ending)?;
+        point("logical.published");
+        // The backup stands whatever becomes of this.
+        if let Some((local, error)) =
+            local.and_then(|local| Some((local, local.commit(&outcome, &head).err()?)))
+        {
+            let place = local.directory().display();
+            let text = format!(
+                "its maps could not be kept in {place}: {error}; the next backup may store everything"
+            );
+            self.watch.event(Event::Warning { text });
+        }
+        Ok(report)
+    }
+}
+
+fn connections(count: usize) -> String {
+    if count == 1 { "1 connection".to_owned() } else { format!("{count} connections") }
+}
+
+fn shown(names: &[String]) -> String {
+    let mut text = names.iter().take(NAMES_SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > NAMES_SHOWN_MAX {
+        text.push_str(&format!(", and {} more", names.len() - NAMES_SHOWN_MAX));
+    }
+    text
+}
+
+fn read_facts(read: &ReadTables) -> ReadFacts {
+    ReadFacts {
+        tables: read.totals.len() as u64,
+        rows: read.totals.iter().map(|totals| totals.rows).sum(),
+        row_bytes: read.totals.iter().map(|totals| totals.bytes).sum(),
+        ranges: read.ranges,
+        statements: read.statements,
+        ..ReadFacts::default()
+    }
+}
+
+fn largest(tables: &[Table], read: &ReadTables) -> Vec<TableFacts> {
+    let pairs = tables.iter().zip(&read.totals);
+    let mut all: Vec<_> =
+        pairs.map(|(table, totals)| TableFacts::new(table.name.to_string(), *totals)).collect();
+    all.sort_by_key(|table| std::cmp::Reverse(table.bytes));
+    all.truncate(LARGEST_COUNT);
+    all
+}

@@ -1,0 +1,589 @@
+//! One consistent view for several connections, for the least lock that the server and the account allow.
+//!
+//! The order, the same for every server:
+//!
+//! 1. List what there is, and read every definition.
+//! 2. Every reader begins a transaction and touches every table. It holds the tables' metadata from then on, so that
+//!    nobody changes a definition until the rows are read; and since all readers hold them, none of them ever waits behind
+//!    somebody who wants to. No rows are read, so there is no view yet (verified on MariaDB 10.11 and MySQL 9.7).
+//! 3. Under a lock that lets nothing be committed every reader reads one row: that makes its view. The position is read.
+//!    Tables whose engine has no views are locked for as long as they are read.
+//! 4. The lock is let go. The list and the definitions are read again: unless they are what they were, all of it is begun
+//!    again.
+//!
+//! Where nothing can be locked, MariaDB tells the binlog position that belongs to a view: readers begin theirs again until
+//! all have the same. MySQL does not: there one reader has to do.
+
+use std::{thread, time::Duration};
+
+use holdfast_formats::Flavor;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    accounts,
+    definition::Definition,
+    objects::{self, Listed, Listing, TableKind},
+    privileges::Privileges,
+    selection::Selection,
+    tables::EngineKind,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::{Cancel, Event, Listener},
+    physical::{BinlogPosition, Position, Precision},
+    server::{
+        Attempt, BackupStages, ConnectOptions, InstanceLock, LockLimits, LockRecord, Purpose, ReadLock,
+        Session, SqlCause, SqlError, Stage,
+        inventory::TableName,
+        status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel},
+    },
+};
+
+/// Tables named in one statement that touches them; servers join at most 61.
+const TOUCHED_AT_ONCE: usize = 50;
+/// Views that are begun before it is given up that all have one position.
+const AGREEMENT_TRIES: u32 = 50;
+/// The server may drop a reader that has been silent for so long; each of them says something more often.
+const READER_SILENCE_MAX: Duration = Duration::from_secs(600);
+
+/// How the view was made, from the best to the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// MariaDB: `BACKUP STAGE BLOCK_COMMIT` for a moment.
+    BackupStages,
+    /// `FLUSH TABLES WITH READ LOCK` for a moment.
+    ReadLock,
+    /// `LOCK TABLES .. READ` of the tables that are saved, for a moment.
+    TableLocks,
+    /// MariaDB: no lock; views of one binlog position.
+    BinlogPosition,
+    /// No lock; one reader.
+    OneReader,
+}
+
+impl Method {
+    /// What it promises, for people.
+    #[must_use]
+    pub fn promise(self) -> &'static str {
+        match self {
+            Self::BackupStages | Self::ReadLock => {
+                "all tables are of one moment, and the position is that moment's"
+            }
+            Self::TableLocks => {
+                "all saved tables are of one moment, and for them the position is that moment's; \
+                 what else was written meanwhile may be before or after it"
+            }
+            Self::BinlogPosition => {
+                "all tables with transactions are of one position of the binlog; transactions that were kept out of \
+                 the binlog may be seen in part, and tables without transactions are as they were when they were read"
+            }
+            Self::OneReader => {
+                "all tables with transactions are of one moment, whose position is not known; tables without \
+                 transactions are as they were when they were read"
+            }
+        }
+    }
+
+    /// Whether tables of engines without views are held while they are read.
+    pub(super) fn can_lock_tables(self) -> bool {
+        matches!(self, Self::BackupStages | Self::ReadLock | Self::TableLocks)
+    }
+
+    /// What to try when the account may not do this.
+    fn less(self, flavor: Flavor) -> Option<Self> {
+        match self {
+            Self::BackupStages | Self::ReadLock => Some(Self::TableLocks),
+            Self::TableLocks if flavor == Flavor::MariaDb => Some(Self::BinlogPosition),
+            Self::TableLocks | Self::BinlogPosition => Some(Self::OneReader),
+            Self::OneReader => None,
+        }
+    }
+}
+
+/// What a view is asked for.
+pub(super) struct Wanted<'a> {
+    pub(super) connect: &'a ConnectOptions,
+    pub(super) selection: &'a Selection,
+    pub(super) readers: usize,
+    pub(super) limits: LockLimits,
+    pub(super) tries: u32,
+}
+
+/// A consistent view, as long as this lives.
+pub(super) struct View {
+    pub(super) readers: Vec<Session>,
+    pub(super) listing: Listing,
+    /// Everything that is not a table or a sequence.
+    pub(super) programs: Vec<Definition>,
+    pub(super) position: Option<Position>,
+    pub(super) method: Method,
+    /// MySQL: keeps definitions from being changed.
+    instance: Option<InstanceLock>,
+    /// Holds tables whose engine has no views.
+    tables: Option<ReadLock>,
+    records: Vec<LockRecord>,
+}
+
+/// Why a try failed.
+enum Stopped {
+    Again(Error),
+    Less(Error),
+    Failed(Error),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<SqlError> for Stopped {
+    fn from(error: SqlError) -> Self {
+        match error.cause() {
+            SqlCause::Expired => Self::Again(error.into()),
+            _ if error.is_lock_timeout() => Self::Again(in_the_way(&error.to_string())),
+            // A table that was listed is gone, or another.
+            _ if matches!(error.code(), Some(1146 | 1049 | 1412 | 1347 | 1305 | 1360 | 1539)) => {
+                Self::Again(error.into())
+            }
+            _ if error.is_denied() => Self::Less(error.into()),
+            _ => Self::Failed(error.into()),
+        }
+    }
+}
+
+fn in_the_way(lock: &str) -> Error {
+    Error::new(ErrorKind::Server, format!("{lock} was not granted in time")).hinted(
+        "a long statement, transaction or change of a definition is in the way: see SHOW PROCESSLIST; \
+         --lock-max allows a longer wait",
+    )
+}
+
+fn granted(attempt: Attempt, lock: &str) -> Result<(), Stopped> {
+    match attempt {
+        Attempt::Granted => Ok(()),
+        Attempt::TimedOut => Err(Stopped::Again(in_the_way(lock))),
+    }
+}
+
+impl View {
+    /// Makes a view. `control` is a session for questions.
+    pub(super) fn open(
+        control: &mut Session,
+        wanted: &Wanted<'_>,
+        listener: &dyn Listener,
+        cancel: &Cancel,
+    ) -> Result<View> {
+        let flavor = control.flavor();
+        let privileges = Privileges::read(control)?;
+        let mut method = first_method(flavor, &privileges);
+        let mut tries = 0;
+        loop {
+            cancel.check()?;
+            let view = View::try_open(control, wanted, method, &privileges, listener);
+            let error = match view {
+                Ok(view) => return Ok(view),
+                Err(Stopped::Failed(error)) => return Err(error),
+                Err(Stopped::Less(error)) => {
+                    method = method.less(flavor).ok_or(error)?;
+                    continue;
+                }
+                Err(Stopped::Again(error)) => error,
+            };
+            tries += 1;
+            if tries >= wanted.tries.max(1) {
+                return Err(error);
+            }
+            listener.event(Event::Note { text: format!("the view is tried again: {error}") });
+        }
+    }
+
+    fn try_open(
+        control: &mut Session,
+        wanted: &Wanted<'_>,
+        method: Method,
+        privileges: &Privileges,
+        listener: &dyn Listener,
+    ) -> Result<View, Stopped> {
+        let instance = lock_instance(wanted, privileges, control.flavor())?;
+        let listing = Listing::read(control, wanted.selection)?;
+        let tables = listing.tables.iter();
+        let tables = tables.map(|table| {
+            (table.name.schema.as_str(), table.name.table.as_str(), table.kind == TableKind::View)
+        });
+        privileges.check(control.flavor(), wanted.selection, &listing.schemas, tables)?;
+        objects::settle(control)?;
+        let programs = programs(control, &listing, wanted.selection)?;
+        let count = if method == Method::OneReader { 1 } else { wanted.readers };
+        let mut readers = Vec::with_capacity(count);
+        for _ in 0..count {
+            readers.push(open_reader(wanted.connect)?);
+        }
+        let mut view = View {
+            readers,
+            listing,
+            programs,
+            position: None,
+            method,
+            instance,
+            tables: None,
+            records: Vec::new(),
+        };
+        match method {
+            Method::BackupStages => view.begin_in_stages(wanted)?,
+            Method::ReadLock | Method::TableLocks => view.begin_locked(wanted)?,
+            Method::BinlogPosition => view.begin_agreeing()?,
+            Method::OneReader => view.begin_alone()?,
+        }
+        let again = Listing::read_again(control, wanted.selection)?;
+        if again != view.listing {
+            return Err(Stopped::Again(changed("tables came, went or changed")));
+        }
+        if self::programs(control, &again, wanted.selection)? != view.programs {
+            return Err(Stopped::Again(changed("a definition changed")));
+        }
+        for record in &view.records {
+            record.report(listener);
+        }
+        Ok(view)
+    }
+
+    /// Steps 2 and 3 with MariaDB's stages.
+    fn begin_in_stages(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
+        self.touch_all()?;
+        let mut stages = BackupStages::open(wanted.connect, wanted.limits)?;
+        let mut step = || -> Result<(), Stopped> {
+            for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl] {
+                granted(stages.enter(stage)?, "BACKUP STAGE")?;
+            }
+            // What was made since the list was read would be missing.
+            if stages.session().with(|session| Listing::read_again(session, wanted.selection))?
+                != self.listing
+            {
+                return Err(Stopped::Again(changed("tables came, went or changed")));
+            }
+            self.lock_others(wanted)?;
+            granted(stages.enter(Stage::BlockCommit)?, "BACKUP STAGE BLOCK_COMMIT")?;
+            self.read_first()?;
+            self.position = stages.session().with(position)?;
+            Ok(())
+        };
+        let stepped = step();
+        let ended = stages.end();
+        self.records.extend_from_slice(stages.records());
+        stepped?;
+        Ok(ended?)
+    }
+
+    /// Steps 2 and 3 with a lock of all tables, or of those that are saved.
+    fn begin_locked(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
+        self.touch_all()?;
+        let mut lock = ReadLock::open(wanted.connect, wanted.limits)?;
+        let mut step = || -> Result<(), Stopped> {
+            let attempt = match self.method {
+                Method::TableLocks => {
+                    let names: Vec<_> = self.listing.with_rows().map(|table| table.name.clone()).collect();
+                    lock.try_lock(&names)?
+                }
+                _ => lock.try_lock_all()?,
+            };
+            granted(attempt, "the lock that makes the view")?;
+            self.lock_others(wanted)?;
+            self.read_first()?;
+            self.position = lock.session().with(position)?;
+            // Under a lock of some tables a session sees no others.
+            if self.method == Method::ReadLock && self.instance.is_none() {
+                let again = lock.session().with(|session| Listing::read_again(session, wanted.selection))?;
+                if again != self.listing {
+                    return Err(Stopped::Again(changed("tables came, went or changed")));
+                }
+            }
+            Ok(())
+        };
+        let stepped = step();
+        let released = lock.release();
+        self.records.extend_from_slice(lock.records());
+        stepped?;
+        Ok(released?)
+    }
+
+    /// MariaDB without a lock: begins views until all are of one position.
+    fn begin_agreeing(&mut self) -> Result<(), Stopped> {
+        for _ in 0..AGREEMENT_TRIES {
+            let mut places = Vec::with_capacity(self.readers.len());
+            for reader in &mut self.readers {
+                reader.exec("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")?;
+                places.push(snapshot_place(reader)?);
+            }
+            let Some(Some(first)) = places.first().cloned() else {
+                // Without a binlog there is nothing to compare.
+                let text = "the account may not lock, and there is no binlog to compare views by";
+                return Err(Stopped::Less(Error::new(ErrorKind::Server, text)));
+            };
+            if places.iter().all(|place| place.as_ref() == Some(&first)) {
+                self.position = Some(snapshot_position(&mut self.readers[0], first)?);
+                // What has changed since the view was made fails when it is read.
+                return self.touch_all_in_transactions();
+            }
+        }
+        let text = format!(
+            "{} views could not be had of one position in {AGREEMENT_TRIES} tries",
+            self.readers.len()
+        );
+        Err(Stopped::Failed(Error::new(ErrorKind::Server, text).hinted(
+            "--parallel 1 needs no agreement; or GRANT RELOAD, LOCK TABLES ON *.* TO the backup's account;",
+        )))
+    }
+
+    /// One reader: its view is consistent with itself.
+    fn begin_alone(&mut self) -> Result<(), Stopped> {
+        self.touch_all()?;
+        self.read_first()
+    }
+
+    /// Step 2.
+    fn touch_all(&mut self) -> Result<(), Stopped> {
+        for reader in &mut self.readers {
+            reader.exec("START TRANSACTION READ ONLY")?;
+        }
+        self.touch_all_in_transactions()
+    }
+
+    fn touch_all_in_transactions(&mut self) -> Result<(), Stopped> {
+        let names: Vec<String> = self
+            .listing
+            .with_rows()
+            .filter(|table| is_touched(table))
+            .map(|table| table.name.quoted())
+            .collect();
+        let statements: Vec<String> = names
+            .chunks(TOUCHED_AT_ONCE)
+            .map(|names| format!("SELECT 1 FROM {} LIMIT 0", names.join(", ")))
+            .collect();
+        let touch = |reader: &mut Session| statements.iter().try_for_each(|statement| reader.exec(statement));
+        let outcomes: Vec<Result<(), SqlError>> = thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.readers.iter_mut().map(|reader| scope.spawn(|| touch(reader))).collect();
+            let lost = || SqlError::new(SqlCause::Lost, "a thread ended early");
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
+        });
+        for outcome in outcomes {
+            outcome.map_err(|error| match Stopped::from(error) {
+                // A table that may not be read is no matter of locks.
+                Stopped::Less(error) => Stopped::Failed(error),
+                other => other,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The read that makes the view.
+    fn read_first(&mut self) -> Result<(), Stopped> {
+        let of_innodb = |table: &&Listed| {
+            table.kind == TableKind::Base
+                && table.engine.as_deref().is_some_and(|e| EngineKind::of(e) == EngineKind::Views)
+        };
+        let versioned = |table: &&Listed| {
+            table.kind == TableKind::Versioned
+                && table.engine.as_deref().is_some_and(|e| EngineKind::of(e) == EngineKind::Views)
+        };
+        let table =
+            self.listing.with_rows().find(of_innodb).or_else(|| self.listing.with_rows().find(versioned));
+        // Without such a table there is nothing to have a view of.
+        let Some(table) = table else { return Ok(()) };
+        let query = format!("SELECT 1 FROM {} LIMIT 1", table.name.quoted());
+        for reader in &mut self.readers {
+            reader.rows(&query)?;
+        }
+        Ok(())
+    }
+
+    /// Locks tables whose engine has no views, until they are read.
+    fn lock_others(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
+        let of_other = |table: &&Listed| {
+            matches!(table.kind, TableKind::Base | TableKind::Versioned)
+                && table.engine.as_deref().is_some_and(|engine| EngineKind::of(engine) == EngineKind::Locked)
+        };
+        let names: Vec<TableName> =
+            self.listing.with_rows().filter(of_other).map(|table| table.name.clone()).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let mut lock = ReadLock::open(wanted.connect, wanted.limits)?;
+        granted(lock.try_lock(&names)?, "the lock of tables without transactions")?;
+        self.tables = Some(lock);
+        Ok(())
+    }
+
+    /// Every table of an engine without views is read: lets go of them, and fails where they were not held so long.
+    pub(super) fn release_tables(&mut self, listener: &dyn Listener) -> Result<()> {
+        let Some(mut lock) = self.tables.take() else { return Ok(()) };
+        let released = lock.release();
+        for record in lock.records() {
+            record.report(listener);
+        }
+        self.records.extend_from_slice(lock.records());
+        released.map_err(|error| {
+            Error::from(error).context("tables without transactions were not read in time").hinted(
+                "--lock-max sets how long writes to them may wait; move them to InnoDB, or leave them out by --exclude-table",
+            )
+        })
+    }
+
+    /// The view is not needed any more. Fails where something that should have been held to the end was not. Returns all
+    /// locks with their times.
+    pub(super) fn close(mut self, listener: &dyn Listener) -> Result<Vec<LockRecord>> {
+        self.release_tables(listener)?;
+        if let Some(mut instance) = self.instance.take() {
+            instance.alive()?;
+            instance.release()?;
+            for record in instance.records() {
+                record.report(listener);
+            }
+            self.records.extend_from_slice(instance.records());
+        }
+        Ok(self.records)
+    }
+}
+
+fn changed(what: &str) -> Error {
+    Error::failed(format!("{what} while the view was made"))
+        .hinted("run it again when no definitions are being changed")
+}
+
+/// Everything that is not a table. On a server on which nothing may be seen of accounts the error says so.
+fn programs(
+    session: &mut Session,
+    listing: &Listing,
+    selection: &Selection,
+) -> Result<Vec<Definition>, Stopped> {
+    let mut definitions = objects::programs(session, listing, selection)?;
+    if selection.has_accounts() {
+        definitions.extend(accounts::accounts(session)?);
+    }
+    Ok(definitions)
+}
+
+/// What the account seems to be allowed; the server has the last word.
+fn first_method(flavor: Flavor, privileges: &Privileges) -> Method {
+    match flavor {
+        Flavor::MariaDb if privileges.has("RELOAD") => Method::BackupStages,
+        Flavor::MySql if privileges.has("RELOAD") || privileges.has("FLUSH_TABLES") => Method::ReadLock,
+        _ => Method::TableLocks,
+    }
+}
+
+/// MySQL: whoever wants to change a definition waits for this lock, before others wait for them.
+fn lock_instance(
+    wanted: &Wanted<'_>,
+    privileges: &Privileges,
+    flavor: Flavor,
+) -> Result<Option<InstanceLock>, Stopped> {
+    if flavor != Flavor::MySql || !privileges.has("BACKUP_ADMIN") {
+        return Ok(None);
+    }
+    let mut lock = InstanceLock::open(wanted.connect, LockLimits { held_max: None, ..wanted.limits })?;
+    granted(lock.try_lock()?, "LOCK INSTANCE FOR BACKUP")?;
+    Ok(Some(lock))
+}
+
+/// A session that will read rows: as they are stored, of one view, and not dropped while it waits.
+fn open_reader(connect: &ConnectOptions) -> Result<Session, Stopped> {
+    let mut session = Session::open_patiently(connect, Purpose::Rows)?;
+    let silence = READER_SILENCE_MAX.as_secs();
+    session.exec("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
+    session.exec(&format!(
+        "SET SESSION character_set_results = NULL, sql_mode = 'ALLOW_INVALID_DATES', \
+         wait_timeout = {silence}, net_write_timeout = {silence}"
+    ))?;
+    if session.flavor() == Flavor::MariaDb {
+        session.exec("SET SESSION idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0")?;
+    }
+    Ok(session)
+}
+
+/// Whether touching a table means something: there must be an engine that can open it.
+fn is_touched(table: &Listed) -> bool {
+    let kind = table.engine.as_deref().map(EngineKind::of);
+    matches!(kind, Some(EngineKind::Views | EngineKind::Locked))
+}
+
+/// The position, where the account may see it.
+fn position(session: &mut Session) -> Result<Option<Position>, SqlError> {
+    let found = match session.flavor() {
+        Flavor::MariaDb => mariadb_position(session),
+        Flavor::MySql => mysql_position(session),
+    };
+    match found {
+        Ok(position) => Ok(Some(position)),
+        Err(error) if error.is_denied() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn mariadb_position(session: &mut Session) -> Result<Position, SqlError> {
+    let found = MariaDbPosition::read(session)?;
+    let channels = ReplicaChannel::read_all(session)?;
+    // Where no binlog is written, the position is that of the server as a replica.
+    let replica_gtid = Some(found.gtid_slave_pos).filter(|text| !text.is_empty());
+    let gtid = Some(found.gtid_binlog_pos).filter(|text| !text.is_empty()).or_else(|| replica_gtid.clone());
+    Ok(Position {
+        precision: Precision::Exact,
+        lsn: MariaDbLsns::read(session)?.current.0,
+        binlog: found.binlog.map(Into::into),
+        gtid,
+        replica_gtid,
+        replica_of: channels.into_iter().map(Into::into).collect(),
+    })
+}
+
+fn mysql_position(session: &mut Session) -> Result<Position, SqlError> {
+    // The old name went with 8.4.
+    let row = match session.row("SHOW BINARY LOG STATUS") {
+        Err(error) if error.code() == Some(1064) => session.row("SHOW MASTER STATUS")?,
+        other => other?,
+    };
+    let binlog = match row {
+        Some(row) => {
+            Some(BinlogPosition { file: row.text("File")?.to_owned(), offset: row.number("Position")? })
+        }
+        None => None,
+    };
+    let gtid = session.value("SELECT @@GLOBAL.gtid_executed")?;
+    let channels = ReplicaChannel::read_all(session)?;
+    Ok(Position {
+        precision: Precision::Exact,
+        lsn: MySqlRedoStatus::read(session)?.current.0,
+        binlog,
+        gtid: gtid.map(|gtid| gtid.replace('\n', "")).filter(|gtid| !gtid.is_empty()),
+        replica_gtid: None,
+        replica_of: channels.into_iter().map(Into::into).collect(),
+    })
+}
+
+/// MariaDB: where in the binlog a reader's view is; `None` without a binlog.
+fn snapshot_place(session: &mut Session) -> Result<Option<(String, u64)>, SqlError> {
+    let rows = session.rows("SHOW STATUS LIKE 'binlog_snapshot_%'")?;
+    let value = |name: &str| {
+        let row =
+            rows.iter().find(|row| row.text("Variable_name").is_ok_and(|n| n.eq_ignore_ascii_case(name)));
+        row.and_then(|row| row.text("Value").ok()).filter(|value| !value.is_empty()).map(str::to_owned)
+    };
+    let Some(file) = value("binlog_snapshot_file") else { return Ok(None) };
+    let offset = value("binlog_snapshot_position").and_then(|text| text.parse().ok());
+    Ok(offset.filter(|offset| *offset > 0).map(|offset| (file, offset)))
+}
+
+fn snapshot_position(session: &mut Session, (file, offset): (String, u64)) -> Result<Position, SqlError> {
+    let query = format!("SELECT BINLOG_GTID_POS({}, {offset})", objects::quoted_text(&file));
+    let gtid = session.value(&query)?.filter(|gtid| !gtid.is_empty());
+    Ok(Position {
+        precision: Precision::Exact,
+        lsn: MariaDbLsns::read(session)?.current.0,
+        binlog: Some(BinlogPosition { file, offset }),
+        gtid,
+        replica_gtid: None,
+        replica_of: Vec::new(),
+    })
+}

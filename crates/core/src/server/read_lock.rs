@@ -1,0 +1,108 @@
+//! Tables that nobody writes to, for a moment or until they are read, held by a session of their own.
+//!
+//! `FLUSH TABLES WITH READ LOCK` stops every write and every commit. It waits for statements that write, and for those
+//! that read tables which it must close; while it waits, new writes queue behind it. `LOCK TABLES .. READ` waits only for
+//! transactions that have written to these tables. It holds while other sessions read.
+
+use std::time::Instant;
+
+use super::{
+    connect::{ConnectOptions, Purpose},
+    inventory::TableName,
+    lock::{Attempt, LockLimits, LockRecord, Recorder},
+    session::HeldSession,
+    sql_error::SqlError,
+};
+use crate::error::Result;
+
+const LOCK_ALL: &str = "FLUSH TABLES WITH READ LOCK";
+const LOCK_SOME: &str = "LOCK TABLES ... READ";
+
+/// A session that keeps others from writing. Dropping it lets them.
+#[derive(Debug)]
+pub struct ReadLock {
+    held: HeldSession,
+    limits: LockLimits,
+    recorder: Recorder,
+    is_held: bool,
+}
+
+impl ReadLock {
+    /// Opens the session; nothing is locked.
+    pub fn open(options: &ConnectOptions, limits: LockLimits) -> Result<ReadLock> {
+        let held = HeldSession::open(options, Purpose::ReadLock)?;
+        held.with(|session| session.set_lock_wait(limits.wait_max))?;
+        Ok(ReadLock { held, limits, recorder: Recorder::default(), is_held: false })
+    }
+
+    /// Tries once to stop all writes.
+    pub fn try_lock_all(&mut self) -> Result<Attempt, SqlError> {
+        self.attempt(LOCK_ALL, LOCK_ALL)
+    }
+
+    /// Tries once to stop writes to `tables`. With an empty list nothing is locked.
+    pub fn try_lock(&mut self, tables: &[TableName]) -> Result<Attempt, SqlError> {
+        if tables.is_empty() {
+            return Ok(Attempt::Granted);
+        }
+        let names: Vec<String> = tables.iter().map(|table| format!("{} READ", table.quoted())).collect();
+        self.attempt(&format!("LOCK TABLES {}", names.join(", ")), LOCK_SOME)
+    }
+
+    fn attempt(&mut self, statement: &str, name: &'static str) -> Result<Attempt, SqlError> {
+        if self.is_held {
+            return Err(SqlError::misuse("something is locked already"));
+        }
+        let asked_at = Instant::now();
+        match self.held.exec(statement) {
+            Ok(()) => {}
+            Err(error) if error.is_lock_timeout() => {
+                self.recorder.timed_out(name, asked_at);
+                return Ok(Attempt::TimedOut);
+            }
+            Err(error) => return Err(error),
+        }
+        self.is_held = true;
+        self.recorder.granted(name, asked_at);
+        if let Some(held_max) = self.limits.held_max {
+            self.held.limit(held_max);
+        }
+        Ok(Attempt::Granted)
+    }
+
+    /// Lets go. Fails where the lock was lost before.
+    pub fn release(&mut self) -> Result<(), SqlError> {
+        if !self.is_held {
+            return Ok(());
+        }
+        let unlocked = self.held.exec("UNLOCK TABLES");
+        self.is_held = false;
+        self.recorder.all_released();
+        self.held.unlimit();
+        unlocked
+    }
+
+    /// The session itself: what must be read while the lock is held is read here. It fails, instead of giving an answer
+    /// from after the lock, when the lock was lost meanwhile.
+    #[must_use]
+    pub fn session(&self) -> &HeldSession {
+        &self.held
+    }
+
+    /// What was held, and how long. Complete after [`release`](Self::release).
+    #[must_use]
+    pub fn records(&self) -> &[LockRecord] {
+        self.recorder.records()
+    }
+
+    /// Fails when the lock is lost.
+    pub fn alive(&self) -> Result<(), SqlError> {
+        self.held.alive()
+    }
+}
+
+impl Drop for ReadLock {
+    fn drop(&mut self) {
+        let _ = self.release();
+    }
+}
