@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Check, Finding, Severity};
+use super::{Check, Finding, Severity, rows::ProvenRows};
 use crate::{
     columns::{PageEntry, StoredPage},
     error::RepoError,
@@ -23,7 +23,7 @@ const FILES_NAMED: usize = 20;
 
 impl Check {
     /// Every backup opens; with `read_data` its page maps are read, compared with its refs and the directories.
-    pub(super) fn backups(&mut self) -> Result<(), RepoError> {
+    pub(super) fn backups(&mut self, rows: &ProvenRows) -> Result<(), RepoError> {
         let standing: Vec<RunNo> = self.history.standing().map(|outcome| outcome.run).collect();
         let mut directories = Directories::new(self.options.budget().directories_bytes);
         for run in standing {
@@ -36,13 +36,18 @@ impl Check {
                 }
             };
             if self.options.read_data.is_some() {
-                self.walk(&backup, &mut directories)?;
+                self.walk(&backup, &mut directories, rows)?;
             }
         }
         Ok(())
     }
 
-    fn walk(&mut self, backup: &Backup, directories: &mut Directories) -> Result<(), RepoError> {
+    fn walk(
+        &mut self,
+        backup: &Backup,
+        directories: &mut Directories,
+        rows: &ProvenRows,
+    ) -> Result<(), RepoError> {
         let run = backup.run();
         let mut mapped = self.recorded(run)?;
         let mut whole = true;
@@ -61,7 +66,10 @@ impl Check {
             };
             for item in items.iter() {
                 self.report.items_walked += 1;
-                whole &= self.walk_item(backup, item, &mut mapped, directories)?;
+                whole &= match item.item_type.is_logical() {
+                    true => self.walk_rows(backup, item, &mut mapped, rows)?,
+                    false => self.walk_item(backup, item, &mut mapped, directories)?,
+                };
             }
         }
         if whole {
@@ -78,9 +86,6 @@ impl Check {
         directories: &mut Directories,
     ) -> Result<bool, RepoError> {
         let run = backup.run();
-        if item.item_type.is_logical() {
-            return self.walk_rows(backup, item, mapped);
-        }
         let leaves = match &item.map {
             ItemMap::Inline(_) => u64::from(item.page_count() > 0),
             ItemMap::Leaves(leaves) => {

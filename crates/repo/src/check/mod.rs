@@ -37,6 +37,8 @@ mod packs;
 mod rows;
 mod sealed;
 
+use rows::ProvenRows;
+
 /// More would not make it quicker.
 const MAPS_BYTES_MAX: usize = 64 << 20;
 const DIRECTORIES_BYTES_MAX: usize = 32 << 20;
@@ -52,7 +54,8 @@ pub struct CheckOptions {
     pub seed: u64,
     /// Threads that read packs; fewer where the memory does not do for all of them.
     pub threads: usize,
-    /// Memory for buffers and caches. On top come 30 bytes for each MiB of the data, and 10 KiB for each backup.
+    /// Memory for buffers and caches. On top come 30 bytes for each MiB of the data,
+    /// 20 for each chunk of rows, and 10 KiB for each backup.
     pub memory_bytes: usize,
     /// Ends it early, with [`RepoError::Interrupted`].
     pub interrupt: Interrupt,
@@ -152,7 +155,7 @@ pub struct CheckReport {
 
 /// Checks one log. Errors are those of the store; what is wrong with the repository is a finding.
 pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<CheckReport, RepoError> {
-    let mut whole = HashMap::new();
+    let mut whole = Proven::default();
     let mut passes = 1;
     loop {
         let (report, history) = check_once(repo, log, &options, &mut whole)?;
@@ -172,12 +175,20 @@ fn has_dropped_since(repo: &Repo, history: &History) -> Result<bool, RepoError> 
     }))
 }
 
-/// `whole`: packs of which every byte was read and found right, with their sizes.
+/// What was read and found right: it is not read again where others drop and prune beside a check.
+#[derive(Default)]
+struct Proven {
+    /// Packs of which every byte was read, with their sizes.
+    packs: HashMap<PackId, u64>,
+    rows: ProvenRows,
+}
+
+/// `whole`: what was found right by a check before.
 fn check_once(
     repo: &Arc<Repo>,
     log: &LogName,
     options: &CheckOptions,
-    whole: &mut HashMap<PackId, u64>,
+    whole: &mut Proven,
 ) -> Result<(CheckReport, History), RepoError> {
     options.steps.phase("structure");
     let mut report = CheckReport::default();
@@ -226,7 +237,7 @@ fn check_once(
         check.reports()?;
         check.options.steps.phase("maps");
     }
-    check.backups()?;
+    check.backups(&whole.rows)?;
     check.attribute()?;
     Ok((check.report, check.history))
 }

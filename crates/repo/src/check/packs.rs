@@ -9,12 +9,12 @@ use std::{
     thread,
 };
 
-use super::{Check, Finding, Severity};
+use super::{Check, Finding, Proven, Severity, rows::ProvenRows};
 use crate::{
     error::{Damage, RepoError},
     lock::lock,
     names::{ChunkRef, PackId},
-    pack::PackRows,
+    pack::{ChunkKind, PackRows},
     reader::{ChunkSource, catalog::is_of_the_object},
 };
 
@@ -25,9 +25,10 @@ pub(super) const THREAD_BYTES: usize = 20 << 20;
 
 impl Check {
     /// Reads needed packs: every chunk opens, decompresses, and its pages have the hashes of the directory. Those that
-    /// are `whole` have been read already.
-    pub(super) fn read_packs(&mut self, whole: &mut HashMap<PackId, u64>) -> Result<(), RepoError> {
+    /// are `proven` have been read already.
+    pub(super) fn read_packs(&mut self, proven: &mut Proven) -> Result<(), RepoError> {
         let share = self.options.read_data.unwrap_or(1.0);
+        let Proven { packs: whole, rows } = proven;
         let chosen =
             self.needed.keys().copied().filter(|pack| {
                 !self.bad_packs.contains_key(pack) && is_chosen(*pack, share, self.options.seed)
@@ -42,7 +43,8 @@ impl Check {
         let stopped = Mutex::new(None);
         let work = || {
             while let Some(pack) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let read = self.options.interrupt.check().and_then(|()| read_pack(&self.source, *pack));
+                let interrupt = self.options.interrupt.check();
+                let read = interrupt.and_then(|()| read_pack(&self.source, rows, *pack));
                 match read {
                     Ok(result) => {
                         let before = bytes_read.fetch_add(result.bytes, Ordering::Relaxed);
@@ -69,6 +71,7 @@ impl Check {
         }
         let mut results = std::mem::take(&mut *lock(&results));
         results.sort_by_key(|(pack, _)| *pack);
+        let mut found = HashMap::new();
         for (pack, read) in results {
             self.report.packs_read += 1;
             self.report.bytes_read += read.bytes;
@@ -78,7 +81,9 @@ impl Check {
             for (ordinal, finding) in read.findings {
                 match ordinal {
                     Some(ordinal) if self.needed.get(&pack).is_some_and(|needed| needed.needs(ordinal)) => {
-                        let position = self.find(finding);
+                        // Many chunks may be patches on one that cannot be read: that is one finding.
+                        let same = (finding.object.clone(), finding.problem.clone());
+                        let position = *found.entry(same).or_insert_with(|| self.find(finding));
                         self.bad_chunks.insert(ChunkRef { pack, ordinal }, position);
                     }
                     // A dead chunk takes nothing down, but whoever damaged it may have done more.
@@ -106,7 +111,7 @@ struct PackRead {
     findings: Vec<(Option<u32>, Finding)>,
 }
 
-fn read_pack(source: &ChunkSource, pack: PackId) -> Result<PackRead, RepoError> {
+fn read_pack(source: &ChunkSource, rows_proven: &ProvenRows, pack: PackId) -> Result<PackRead, RepoError> {
     let mut read = PackRead::default();
     let mut note = |ordinal, error: RepoError| {
         if is_of_the_object(&error) {
@@ -168,7 +173,11 @@ fn read_pack(source: &ChunkSource, pack: PackId) -> Result<PackRead, RepoError> 
             note(Some(ordinal), error)?;
             continue;
         }
-        if let Err(error) = source.compare_pages(chunk, row, &plain, page_hashes) {
+        let compared = match row.kind {
+            ChunkKind::Rows => rows_proven.take(source, chunk, &plain),
+            _ => source.compare_pages(chunk, row, &plain, page_hashes),
+        };
+        if let Err(error) = compared {
             note(Some(ordinal), error)?;
         }
     }
@@ -177,7 +186,7 @@ fn read_pack(source: &ChunkSource, pack: PackId) -> Result<PackRead, RepoError> 
 }
 
 /// Whether a sample of `share` of all packs contains this one.
-fn is_chosen(pack: PackId, share: f64, seed: u64) -> bool {
+pub(super) fn is_chosen(pack: PackId, share: f64, seed: u64) -> bool {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&seed.to_le_bytes());
     hasher.update(&pack.run.0.to_le_bytes());

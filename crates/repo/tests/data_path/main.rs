@@ -9,6 +9,7 @@ mod prune;
 mod resume;
 mod round_trip;
 mod rows;
+mod rows_faults;
 mod space;
 mod world;
 mod writer_role;

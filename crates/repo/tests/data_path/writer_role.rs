@@ -26,8 +26,8 @@ use holdfast_repo::{
 use crate::world::*;
 
 /// A repository as its operator and as a writer sees it.
-struct Roles {
-    operator: World,
+pub(crate) struct Roles {
+    pub(crate) operator: World,
     writer: World,
     cache: tempfile::TempDir,
 }
@@ -46,7 +46,10 @@ fn opened(store: &MemStore, text: &str) -> Arc<Repo> {
 
 impl Roles {
     fn new() -> Self {
-        let operator = World::new(Suite::X25519Aes256Gcm);
+        Self::of(World::new(Suite::X25519Aes256Gcm))
+    }
+
+    pub(crate) fn of(operator: World) -> Self {
         let repo = as_writer(&operator.store, &operator.repo, "writer");
         let (store, log) = (operator.store.clone(), operator.log.clone());
         let writer = World { store, repo, log, suite: operator.suite };
@@ -64,7 +67,7 @@ impl Roles {
         (run, totals)
     }
 
-    fn back_up_with(
+    pub(crate) fn back_up_with(
         &self,
         give: impl FnOnce(&holdfast_repo::writer::BackupWriter) -> Result<(), WriteError>,
     ) -> (RunNo, Totals) {

@@ -1,7 +1,7 @@
 //! What the base has of a table: found again by hash, and by place.
 //!
 //! Leaves are read as they come near; only where neither the chunk nor the key at which it begins is in the leaf at hand
-//! or the next one are all of them read once, for an index of 8 bytes for each chunk.
+//! or the next one are all of them read once, for an index of 16 bytes for each chunk.
 
 use std::{
     collections::HashMap,
@@ -31,8 +31,24 @@ pub(super) struct BaseTable {
     index: Mutex<Option<Arc<Index>>>,
 }
 
-/// First bytes of the hash of each chunk with its number, sorted.
-type Index = Vec<(u32, u32)>;
+/// Numbers of all chunks, by first bytes of what they are looked for by; sorted.
+#[derive(Default)]
+struct Index {
+    /// Of the hash of the chunk.
+    by_hash: Vec<(u32, u32)>,
+    /// Of the hash of the key at which it begins.
+    by_key: Vec<(u32, u32)>,
+}
+
+impl Index {
+    fn candidates(list: &[(u32, u32)], begin: u32) -> impl Iterator<Item = u64> {
+        let first = list.partition_point(|(known, _)| *known < begin);
+        list[first..]
+            .iter()
+            .take_while(move |(known, _)| *known == begin)
+            .map(|(_, number)| u64::from(*number))
+    }
+}
 
 struct BaseLeaf {
     /// Number of its first entry.
@@ -93,20 +109,25 @@ impl BaseTable {
         writer.base.as_ref().is_some_and(|base| base.is_there(chunk)).then_some(chunk)
     }
 
-    fn index(&self, meters: &WriterMeters) -> Result<Arc<Index>, WriteError> {
+    fn index(&self, writer: &BackupWriter) -> Result<Arc<Index>, WriteError> {
         // Whoever else needs it meanwhile waits here, not to read all of it again.
         let mut index = lock(&self.index);
         if let Some(index) = &*index {
             return Ok(Arc::clone(index));
         }
-        let mut all = Vec::with_capacity(usize::try_from(self.count).unwrap_or_default());
+        let mut all = Index::default();
+        all.by_hash.reserve(usize::try_from(self.count).unwrap_or_default());
         for (position, leaf) in self.leaves.iter().enumerate() {
-            for (entry, number) in self.entries(meters, position)?.iter().zip(leaf.first..) {
+            for (entry, number) in self.entries(&writer.meters, position)?.iter().zip(leaf.first..) {
                 let Ok(number) = u32::try_from(number) else { break };
-                all.push((begin_of(entry.hash), number));
+                all.by_hash.push((begin_of(entry.hash), number));
+                if let Some(key) = &entry.key {
+                    all.by_key.push((begin_of(writer.hash_key.hash(key)), number));
+                }
             }
         }
-        all.sort_unstable();
+        all.by_hash.sort_unstable();
+        all.by_key.sort_unstable();
         Ok(Arc::clone(index.insert(Arc::new(all))))
     }
 }
@@ -204,27 +225,26 @@ impl Cursor {
         Ok(None)
     }
 
-    fn anywhere(
+    /// The first of `candidates` that `is` it.
+    fn first_of(
         &mut self,
         meters: &WriterMeters,
-        hash: PageHash,
+        candidates: impl Iterator<Item = u64>,
+        is: &dyn Fn(&RowEntry) -> bool,
     ) -> Result<Option<(u64, RowEntry)>, WriteError> {
-        let index = self.base.index(meters)?;
-        let begin = begin_of(hash);
-        let first = index.partition_point(|(known, _)| *known < begin);
-        for (_, number) in index[first..].iter().take_while(|(known, _)| *known == begin) {
-            let number = u64::from(*number);
-            if let Some(entry) = self.entry(meters, number)?.filter(|entry| entry.hash == hash) {
+        for number in candidates {
+            if let Some(entry) = self.entry(meters, number)?.filter(is) {
                 return Ok(Some((number, entry)));
             }
         }
         Ok(None)
     }
 
-    /// What the base has of the next chunk, which has this hash and begins with this key.
+    /// What the base has of the next chunk, of so many bytes of rows, that has this hash and begins with this key.
     pub(super) fn find(
         &mut self,
         writer: &BackupWriter,
+        bytes: u64,
         hash: PageHash,
         key: Option<&[u8]>,
     ) -> Result<Found, WriteError> {
@@ -235,21 +255,27 @@ impl Cursor {
         if at.is_none() && self.at.is_some() {
             return Ok(Found::default());
         }
-        let mut same = None;
-        let mut alike = None;
+        let is_same = |entry: &RowEntry| entry.hash == hash;
+        let is_alike = |entry: &RowEntry| key.is_some() && entry.key.as_deref() == key;
+        let (mut same, mut alike) = (None, None);
         if let Some(at) = at {
-            same = self.near(meters, at, &|entry| entry.hash == hash)?;
+            same = self.near(meters, at, &is_same)?;
             if same.is_none() && key.is_some() {
-                alike = self.near(meters, at, &|entry| entry.key.as_deref() == key)?;
+                alike = self.near(meters, at, &is_alike)?;
             }
         }
         if same.is_none() && alike.is_none() {
-            same = self.anywhere(meters, hash)?;
+            let index = self.base.index(writer)?;
+            same = self.first_of(meters, Index::candidates(&index.by_hash, begin_of(hash)), &is_same)?;
+            if let (None, Some(key)) = (&same, key) {
+                let begin = begin_of(writer.hash_key.hash(key));
+                alike = self.first_of(meters, Index::candidates(&index.by_key, begin), &is_alike)?;
+            }
         }
         if let Some((number, entry)) = same {
             self.at = Some(number + 1);
             let is_there =
-                base.is_there(entry.chunk) && entry.base.is_none_or(|base_of| base.is_there(base_of));
+                base.is_there(entry.chunk) && entry.base.is_none_or(|prefix| base.is_there(prefix));
             let same = is_there.then_some((entry.chunk, entry.base));
             return Ok(Found { same, alike: None });
         }
@@ -258,7 +284,14 @@ impl Cursor {
         {
             alike = self.entry(meters, at)?.map(|entry| (at, entry));
         }
-        let Some((number, entry)) = alike else { return Ok(Found::default()) };
+        let Some((mut number, mut entry)) = alike else { return Ok(Found::default()) };
+        // Two chunks that have become one: it has more in common with the longer.
+        if entry.totals.bytes * 2 < bytes
+            && let Some(next) = self.entry(meters, number + 1)?
+            && next.totals.bytes > entry.totals.bytes
+        {
+            (number, entry) = (number + 1, next);
+        }
         self.at = Some(number + 1);
         let chunk = entry.base.unwrap_or(entry.chunk);
         let is_of_use = writer.source.repo().can_read() && base.is_there(chunk);

@@ -37,7 +37,7 @@ pub struct RowRange<'w> {
 }
 
 /// A border of the base is kept only if this leaves no less in a chunk: else one whose rows go would stay, but small.
-const KEPT_CHUNK_BYTES_MIN: usize = 16 << 10;
+const KEPT_CHUNK_BYTES_MIN: usize = 4 << 10;
 
 impl<'w> RowRange<'w> {
     pub(super) fn new(
@@ -145,7 +145,7 @@ impl<'w> RowRange<'w> {
         let bytes = plain.len() as u64;
         let mut found = Found::default();
         if let Some(cursor) = &mut self.cursor {
-            found = cursor.find(writer, hash, key.as_deref())?;
+            found = cursor.find(writer, totals.bytes, hash, key.as_deref())?;
             self.next_key = cursor.next_key(meters)?;
         }
         let place = match found.same {
