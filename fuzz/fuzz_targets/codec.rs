@@ -1,7 +1,7 @@
 //! Decompression: never more than was said, and what was compressed comes back.
 #![no_main]
 
-use holdfast_pipe::codec::{Codec, Compression, Compressor, decompress};
+use holdfast_pipe::codec::{Codec, Compression, Compressor, compress_patch, decompress, decompress_patch};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u8, u32, &[u8])| {
@@ -20,4 +20,12 @@ fuzz_target!(|input: (u8, u32, &[u8])| {
     let codec = compressor.compress(bytes, &mut stored).expect("compressed");
     decompress(codec, &stored, bytes.len(), &mut plain).expect("decompressed");
     assert_eq!(plain, bytes);
+    // Hostile bytes on any prefix; and a patch of one half on the other.
+    let (prefix, rest) = bytes.split_at(bytes.len() / 2);
+    if decompress_patch(prefix, rest, plain_len, &mut plain).is_ok() {
+        assert_eq!(plain.len(), plain_len);
+    }
+    compress_patch(prefix, rest, &mut stored).expect("compressed");
+    decompress_patch(prefix, &stored, rest.len(), &mut plain).expect("decompressed");
+    assert_eq!(plain, rest);
 });

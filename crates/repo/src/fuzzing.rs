@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use holdfast_formats::PageSize;
-use holdfast_pipe::{Codec, PageHash};
+use holdfast_pipe::{Codec, PageHash, codec::compress_patch};
 
 use crate::{
     RepoError,
@@ -20,9 +20,13 @@ use crate::{
     outcome::{self, Intent, NO_OUTCOME, ObjectHash, OutcomeType, PublicPart, object_hash},
     pack::{ChunkKind, ChunkRow, Directory, Trailer},
     page_map::{Leaf, LeafRef, encode_leaf_chunk},
-    reader::Backup,
+    reader::{Backup, ReadRows, rows::Joints},
     refs::{BackupRefs, ChunkNeed, Move, NeededPack, PruneRefs},
     repo::Repo,
+    rows::{
+        DefinitionMap, DefinitionText, RowChunk, RowEntry, RowLeafRef, TableMap, TableRows, begin_rows,
+        encode_leaf, put_entry, put_row, totals_of,
+    },
     store::{ObjectPath, mem::MemStore},
     writer::{chunk_context, directory_context},
 };
@@ -66,11 +70,17 @@ pub enum Piece {
     Pack,
     /// The public part of the outcome of a hold after the prune.
     HoldPublic,
+    /// A chunk of rows, on which the next one is a patch.
+    Rows,
+    /// A chunk of rows that is a patch, as it is stored.
+    RowPatch,
+    /// A leaf of rows.
+    RowLeaf,
 }
 
 impl Piece {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Leaves,
         Self::Items,
         Self::Roots,
@@ -86,6 +96,9 @@ impl Piece {
         Self::RefsObject,
         Self::Pack,
         Self::HoldPublic,
+        Self::Rows,
+        Self::RowPatch,
+        Self::RowLeaf,
     ];
 }
 
@@ -150,6 +163,12 @@ impl World {
             let Ok(backup) = Backup::open(&self.repo, &history, outcome.run) else { continue };
             for item in backup.items().map_while(Result::ok) {
                 let _ = backup.find(&item.path);
+                let _ = backup.definition(&item);
+                if let Some(table) = backup.table(&item) {
+                    for options in [ReadRows { threads: 0, ..ReadRows::default() }, ReadRows::default()] {
+                        let _ = table.read(0..table.chunk_count(), options, &mut |_| Ok::<_, RepoError>(()));
+                    }
+                }
                 if item.size_bytes <= READ_BYTES_MAX {
                     let _ = backup.read_file(&item, &mut |_| Ok::<_, RepoError>(()));
                 }
@@ -196,11 +215,12 @@ impl World {
         let mut items = Vec::new();
         item("db/a.ibd", 4, inline)?.encode(&mut items);
         item("db/b.ibd", 70, ItemMap::Leaves(vec![leaf_ref]))?.encode(&mut items);
+        let [rows, patch, row_leaf] = self.table(&mut items, chosen, [at(4), at(5), at(6)])?;
         let items = chosen(Piece::Items, items);
 
         let root = RootEntry {
             first_path: ItemPath::new("db/a.ibd")?,
-            item_count: 2,
+            item_count: 4,
             hash: hash_key.hash(&items),
             chunk: at(2),
         };
@@ -208,10 +228,17 @@ impl World {
         let roots = chosen(Piece::Roots, roots);
 
         let chunks = [
-            (ChunkKind::Pages(page_size), pages, 6),
-            (ChunkKind::Leaves, leaves, 1),
-            (ChunkKind::Items, items, 2),
-            (ChunkKind::Roots, roots.clone(), 1),
+            Chunk::full(ChunkKind::Pages(page_size), pages, 6),
+            Chunk::full(ChunkKind::Leaves, leaves, 1),
+            Chunk::full(ChunkKind::Items, items, 4),
+            Chunk::full(ChunkKind::Roots, roots.clone(), 1),
+            Chunk::full(ChunkKind::Rows, rows.clone(), 1),
+            Chunk {
+                base: Some(at(4)),
+                plain_len: rows.len() as u32,
+                ..Chunk::full(ChunkKind::Rows, patch, 1)
+            },
+            Chunk::full(ChunkKind::RowLeaf, row_leaf, 1),
         ];
         let secrets = self.repo.draw_secrets(log, RUN)?;
         let (pack, rows) = pack(&secrets, &chunks, hashes, chosen);
@@ -223,7 +250,7 @@ impl World {
         let index = chosen(Piece::Index, index);
         self.put(&log.index(RUN, 0), &secrets.seal_index(0, &index)?)?;
 
-        let needed = [4, 1, 2, 1];
+        let needed = [4, 1, 4, 1, 1, 1, 1];
         let needs = rows.iter().zip(needed);
         let refs = BackupRefs {
             packs: vec![NeededPack {
@@ -272,6 +299,48 @@ impl World {
         let lease = br#"{"token":"000102030405060708090a0b0c0d0e0f","intent":"backup"}"#.to_vec();
         self.put(&log.lease(RunNo(hold.0 + 1), 0), &chosen(Piece::Lease, lease))?;
         Ok(())
+    }
+
+    /// A table of two chunks, of which one is a patch on the other, and a definition: the chunks of rows and the leaf,
+    /// which are to be in these places.
+    fn table(
+        &self,
+        items: &mut Vec<u8>,
+        chosen: &mut dyn FnMut(Piece, Vec<u8>) -> Vec<u8>,
+        [base, patch, leaf]: [ChunkRef; 3],
+    ) -> Result<[Vec<u8>; 3], Box<dyn std::error::Error>> {
+        let hash_key = self.repo.hash_key()?;
+        let plain = |last: &[u8]| {
+            let mut plain = Vec::new();
+            begin_rows(&mut plain);
+            [&b"1 one row, and another"[..], b"2 one row, and another", last]
+                .into_iter()
+                .for_each(|row| put_row(&mut plain, row));
+            plain
+        };
+        let rows = chosen(Piece::Rows, plain(b"3 a row"));
+        let next = plain(b"4 a row");
+        let mut patched = Vec::new();
+        compress_patch(&rows, &next, &mut patched)?;
+        let patched = chosen(Piece::RowPatch, patched);
+        let entry = |plain: &[u8], chunk, base| {
+            let totals =
+                RowChunk::parse(plain).ok().and_then(|rows| Joints::default().next(&rows, true).ok());
+            let key = Some(b"key".as_slice().into());
+            RowEntry { totals: totals.unwrap_or_default(), hash: hash_key.hash(plain), chunk, base, key }
+        };
+        let entries = [entry(&rows, base, None), entry(&next, patch, Some(base))];
+        let totals = totals_of(&entries)?;
+        let mut encoded = Vec::new();
+        entries.iter().for_each(|entry| put_entry(&mut encoded, entry));
+        let row_leaf = chosen(Piece::RowLeaf, encode_leaf(entries.len(), &encoded));
+        let leaf = RowLeafRef { chunk: leaf, hash: hash_key.hash(&row_leaf), entries: 2, totals };
+        let definition = DefinitionText::Inline(b"{}".to_vec());
+        let map = TableMap { definition: definition.clone(), totals, rows: TableRows::Leaves(vec![leaf]) };
+        Item::logical(ItemPath::new("db/t")?, totals.bytes, ItemMap::Table(Box::new(map))).encode(items);
+        let map = DefinitionMap { kind: "view".to_owned(), text: definition };
+        Item::logical(ItemPath::new("db/view/v")?, 2, ItemMap::Definition(Box::new(map))).encode(items);
+        Ok([rows, patched, row_leaf])
     }
 
     fn public(
@@ -333,10 +402,25 @@ fn options() -> CheckOptions {
     CheckOptions { threads: 1, ..CheckOptions::default() }
 }
 
+struct Chunk {
+    kind: ChunkKind,
+    /// As stored, but for the seal.
+    bytes: Vec<u8>,
+    plain_len: u32,
+    unit_count: u32,
+    base: Option<ChunkRef>,
+}
+
+impl Chunk {
+    fn full(kind: ChunkKind, bytes: Vec<u8>, unit_count: u32) -> Self {
+        Self { kind, plain_len: bytes.len() as u32, bytes, unit_count, base: None }
+    }
+}
+
 /// A pack of these chunks, and its rows.
 fn pack(
     secrets: &RunSecrets,
-    chunks: &[(ChunkKind, Vec<u8>, u32)],
+    chunks: &[Chunk],
     hashes: Vec<PageHash>,
     chosen: &mut dyn FnMut(Piece, Vec<u8>) -> Vec<u8>,
 ) -> (Vec<u8>, Vec<ChunkRow>) {
@@ -344,16 +428,16 @@ fn pack(
     debug_assert_eq!(pack.len(), HEADER_BYTES);
     let key = secrets.pack_key(0);
     let mut rows = Vec::new();
-    for (ordinal, (kind, plain, unit_count)) in (0..).zip(chunks) {
+    for (ordinal, chunk) in (0..).zip(chunks) {
         let mut row = ChunkRow {
-            kind: *kind,
-            codec: Codec::None,
-            plain_len: plain.len() as u32,
+            kind: chunk.kind,
+            codec: if chunk.base.is_some() { Codec::ZstdPatch } else { Codec::None },
+            plain_len: chunk.plain_len,
             sealed_len: 0,
-            unit_count: *unit_count,
-            base: None,
+            unit_count: chunk.unit_count,
+            base: chunk.base,
         };
-        let mut sealed = plain.clone();
+        let mut sealed = chunk.bytes.clone();
         key.seal(chunk_context(&row, ordinal), &mut sealed);
         row.sealed_len = sealed.len() as u32;
         pack.extend_from_slice(&sealed);
@@ -373,6 +457,7 @@ fn pack(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::decode_leaf;
 
     /// What fits around the made up piece is right; and a piece that is cut anywhere is refused, not believed.
     #[test]
@@ -388,6 +473,45 @@ mod tests {
                 assert!(!world.is_sound() || piece == Piece::Lease, "{piece:?} cut at {cut}");
             }
         }
+    }
+
+    /// Leaves that are sealed and hashed as they should be, and do not fit the chunks: the table and the rows are named.
+    #[test]
+    fn leaves_that_lie_about_their_chunks_are_found_by_the_name_of_the_table() {
+        let world = World::new().unwrap();
+        let pieces = world.honest().unwrap();
+        let leaf = &pieces.iter().find(|(piece, _)| *piece == Piece::RowLeaf).unwrap().1;
+        let honest = decode_leaf(leaf).unwrap();
+        let of = |change: &dyn Fn(&mut Vec<RowEntry>)| {
+            let mut entries = honest.clone();
+            change(&mut entries);
+            let mut encoded = Vec::new();
+            entries.iter().for_each(|entry| put_entry(&mut encoded, entry));
+            world.read_with(Piece::RowLeaf, &encode_leaf(entries.len(), &encoded)).unwrap();
+            let report =
+                check(&world.repo, &world.log, CheckOptions { read_data: Some(1.0), ..options() }).unwrap();
+            report.findings.iter().map(|finding| finding.object.clone()).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(of(&|_| {}), "");
+        let swapped = of(&|entries| {
+            let [a, b] = &mut entries[..] else { panic!("two entries") };
+            std::mem::swap(&mut a.chunk, &mut b.chunk);
+            std::mem::swap(&mut a.base, &mut b.base);
+        });
+        assert!(swapped.contains("db/t rows 0") && swapped.contains("db/t rows 1"), "{swapped}");
+        let rows = of(&|entries| {
+            entries[0].totals.checksum.0 ^= 1;
+            entries[1].totals.checksum.0 = entries[1]
+                .totals
+                .checksum
+                .0
+                .wrapping_add(honest[0].totals.checksum.0.wrapping_sub(entries[0].totals.checksum.0));
+        });
+        assert!(rows.contains("db/t rows 0") && rows.contains("db/t rows 1"), "{rows}");
+        let base = of(&|entries| entries[1].base = None);
+        assert!(base.contains("db/t rows 1"), "{base}");
+        let other = of(&|entries| entries[1].chunk.ordinal = 2);
+        assert!(other.contains("db/t rows 1"), "{other}");
     }
 
     /// Not a test: writes the pieces of the honest world as seeds, below the directory that the environment names.
@@ -409,6 +533,7 @@ mod tests {
             let (target, front) = match piece {
                 Piece::Leaves => ("repo_leaf", vec![]),
                 Piece::Items => ("repo_items", vec![]),
+                Piece::Rows | Piece::RowLeaf => ("repo_rows", vec![]),
                 Piece::Roots | Piece::Head => ("repo_roots", vec![]),
                 Piece::Index => ("repo_index", vec![]),
                 Piece::Directory => ("repo_directory", pack_bytes.to_le_bytes().to_vec()),

@@ -20,7 +20,8 @@ pub struct WriterOptions {
     /// What the writer may hold: half for chunks in its queues, an eighth each for gathering, for the base's maps,
     /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about half a KiB for
     /// each file and 40 bytes for each MiB that the backup needs, and, while adopted chunks are read, 2 MiB for each
-    /// thread that gives pages.
+    /// thread that gives pages. With tables: 2 MiB for each range of rows that is open, 8 MiB for each thread that
+    /// compresses, for patches, and 16 bytes for each chunk of the tables that are being compared.
     pub memory_bytes: usize,
     /// A pack is closed when it has so many stored bytes.
     pub pack_target_bytes: u64,
