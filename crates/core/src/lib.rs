@@ -5,6 +5,7 @@
 
 pub mod backup;
 pub mod copy;
+pub mod binlog;
 pub mod doctor;
 pub mod error;
 pub mod event;

@@ -122,6 +122,8 @@ pub enum Purpose {
     Kill,
     /// Samples the server's load.
     Monitor,
+    /// Receives the binlog as a replica does.
+    Binlog,
 }
 
 impl Purpose {
@@ -138,6 +140,7 @@ impl Purpose {
             Purpose::ReadLock => "read-lock",
             Purpose::Kill => "kill",
             Purpose::Monitor => "monitor",
+            Purpose::Binlog => "binlog",
         }
     }
 }

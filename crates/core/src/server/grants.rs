@@ -102,7 +102,43 @@ pub fn required(flavor: Flavor) -> &'static [Requirement] {
 /// Fails with the statement to be executed when the account lacks a privilege that a hot physical backup needs. Comes
 /// before anything else that asks the server.
 pub fn check_grants(session: &mut Session) -> Result<()> {
-    let required = required(session.flavor());
+    check(session, required(session.flavor()))
+}
+
+/// Fails with the statement to be executed when the account lacks a privilege that archiving the binlog needs.
+pub fn check_binlog_grants(session: &mut Session) -> Result<()> {
+    const STREAM: Requirement = Requirement {
+        privilege: "REPLICATION SLAVE",
+        aliases: &["REPLICATION REPLICA"],
+        purpose: "to receive the binlog",
+        attempt: None,
+    };
+    check(
+        session,
+        match session.flavor() {
+            Flavor::MariaDb => &[
+                STREAM,
+                Requirement {
+                    privilege: "BINLOG MONITOR",
+                    aliases: &["REPLICATION CLIENT"],
+                    purpose: "to list the binlog files",
+                    attempt: Some("SHOW BINARY LOGS"),
+                },
+            ],
+            Flavor::MySql => &[
+                STREAM,
+                Requirement {
+                    privilege: "REPLICATION CLIENT",
+                    aliases: &[],
+                    purpose: "to list the binlog files",
+                    attempt: Some("SHOW BINARY LOGS"),
+                },
+            ],
+        },
+    )
+}
+
+fn check(session: &mut Session, required: &[Requirement]) -> Result<()> {
     let account = account(session)?;
     let grants = Grants::read(session)?;
     let mut missing = Vec::new();

@@ -28,7 +28,7 @@ pub mod version;
 
 pub use connect::{ConnectOptions, Purpose, Secret, SslMode};
 pub use facts::{Capabilities, ServerFacts};
-pub use grants::check_grants;
+pub use grants::{check_binlog_grants, check_grants};
 pub use inventory::TableInventory;
 pub use lock::{Attempt, LockLimits, LockRecord};
 pub use mariadb_stages::{BackupStages, Stage};

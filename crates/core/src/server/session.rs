@@ -296,6 +296,21 @@ impl Session {
         }
     }
 
+    /// Whether TLS is between us and the server.
+    pub(crate) fn is_encrypted(&mut self) -> Result<bool, SqlError> {
+        let row = self.row("SHOW SESSION STATUS LIKE 'Ssl_cipher'")?;
+        Ok(match row {
+            Some(row) => row.text_or_null("Value")?.is_some_and(|cipher| !cipher.is_empty()),
+            None => false,
+        })
+    }
+
+    /// The connection and its socket, for who speaks otherwise than in statements from here on. Between statements the
+    /// connection has nothing buffered; as long as it lives the server keeps the session.
+    pub(crate) fn into_connection(self) -> (Conn, UnixStream) {
+        (self.conn, self.socket)
+    }
+
     /// Whether something between us and the server hands our statements on over connections of its own. A lock would
     /// then belong to a session that is not ours.
     fn is_proxied(&self) -> bool {

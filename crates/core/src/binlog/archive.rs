@@ -1,0 +1,541 @@
+//! Archiving: reach the server → begin a run → find where the archive goes on → record what comes, run after run.
+//!
+//! - What is recorded goes on exactly behind what is archived, or behind a gap that is named.
+//! - A server that goes away is waited for; a repository that does is, too, while the server keeps what is not stored.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_pipe::Compression;
+use holdfast_repo::{Kind, LogName, Repo, SourceName, hooks::Hooks, run::RunOptions, writer::WriterOptions};
+use serde::Serialize;
+
+use super::{
+    recorder::{RecordError, Recorder},
+    resume::{self, Binlog, READING_FAILED, Refused, Start},
+    run::{ArchiveRun, Ended},
+    segments::Segments,
+    stream::{From, Next, Stream, StreamOptions},
+    stretch::{Gap, GapKind, Place},
+};
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    event::{Cancel, Event, Listener},
+    points::point,
+    server::{ConnectOptions, Purpose, Session, SqlCause, SqlError, check_binlog_grants},
+};
+
+/// Longest wait before it is looked whether something is due, or somebody has asked for the end.
+const POLL: Duration = Duration::from_millis(50);
+/// Waits between attempts to reach a server that has gone away, or a repository.
+const RETRY_FIRST: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// So far behind the server a run stores no segments: it ends as soon as it has caught up.
+const CATCH_UP_BYTES: u64 = 64 << 20;
+
+/// What the user decides.
+#[derive(Clone, Debug)]
+pub struct ArchiveOptions {
+    /// How to reach the server.
+    pub connect: ConnectOptions,
+    /// The history that the archive belongs to; `None`: host and port of the server.
+    pub name: Option<SourceName>,
+    /// Ends where the binlog ends now.
+    pub once: bool,
+    /// What comes is durable after so long.
+    pub segment_age: Duration,
+    /// A run ends after so many bytes.
+    pub run_bytes: u64,
+    /// A run ends after so long.
+    pub run_age: Duration,
+    /// The server's commits wait until they are durable.
+    pub semi_sync: bool,
+    /// The server may be another than the one that was archived.
+    pub new_identity: bool,
+    /// How chunks are made smaller.
+    pub compression: Compression,
+    /// Threads that compress.
+    pub compress_threads: usize,
+    /// Memory for everything that grows but the largest event.
+    pub memory_bytes: usize,
+    /// How the run presents itself and keeps its lease.
+    pub run: RunOptions,
+}
+
+impl ArchiveOptions {
+    /// What an expert would choose on this host.
+    #[must_use]
+    pub fn new(connect: ConnectOptions) -> Self {
+        Self {
+            connect,
+            name: None,
+            once: false,
+            segment_age: Duration::from_secs(1),
+            run_bytes: 1 << 30,
+            run_age: Duration::from_secs(3600),
+            semi_sync: false,
+            new_identity: false,
+            compression: Compression::default(),
+            compress_threads: 1,
+            memory_bytes: 64 << 20,
+            run: RunOptions::of_this_process(),
+        }
+    }
+}
+
+/// What an archiver did until it ended.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ArchiveReport {
+    /// The source.
+    pub source: String,
+    /// The archive's runs that stand now because of it.
+    pub runs: Vec<u64>,
+    /// Bytes of events.
+    pub bytes: u64,
+    /// Bytes of packs that were stored for them.
+    pub stored_bytes: u64,
+    /// Transactions... as counted in stretches.
+    pub until: Option<Place>,
+    /// When the last transaction was committed, in microseconds since 1970.
+    pub last_at: Option<u64>,
+    /// All transactions that are archived, where the server names them.
+    pub gtids: Option<String>,
+    /// What is missing, as it was found.
+    pub gaps: Vec<Gap>,
+    /// Segments stored.
+    pub segments: u64,
+    /// Longest time from the arrival of an event until it was durable.
+    pub lag_max_ms: u64,
+    /// The same on average of all segments.
+    pub lag_mean_ms: u64,
+    /// How often the connection to the server was made again.
+    pub reconnects: u64,
+    /// How long it took.
+    pub elapsed_ms: u64,
+}
+
+/// Archives the binlog of a server, until it is asked to end or, if so wanted, until the end of the binlog.
+pub fn archive(
+    repo: &Arc<Repo>,
+    options: &ArchiveOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<ArchiveReport> {
+    let began = Instant::now();
+    let mut archiver = Archiver::reach(repo, options, listener, cancel).map_err(|error| error.at(repo))?;
+    let outcome = archiver.work();
+    archiver.report.elapsed_ms = began.elapsed().as_millis() as u64;
+    outcome.map_err(|error| error.at(repo))?;
+    Ok(archiver.report)
+}
+
+struct Archiver<'a> {
+    repo: &'a Arc<Repo>,
+    log: LogName,
+    options: &'a ArchiveOptions,
+    listener: &'a dyn Listener,
+    cancel: &'a Cancel,
+    stream_options: StreamOptions,
+    lag_sum: Duration,
+    is_store_failing: bool,
+    report: ArchiveReport,
+}
+
+/// Why a run was left.
+enum Left {
+    /// It is long enough.
+    Due,
+    /// All that was wanted is there.
+    Done,
+}
+
+impl<'a> Archiver<'a> {
+    fn reach(
+        repo: &'a Arc<Repo>,
+        options: &'a ArchiveOptions,
+        listener: &'a dyn Listener,
+        cancel: &'a Cancel,
+    ) -> Result<Self> {
+        listener.event(Event::Phase { name: "reach" });
+        let mut session = Session::open(&options.connect, Purpose::Control)?;
+        check_binlog_grants(&mut session)?;
+        let binlog = Binlog::read(&mut session)?;
+        let name = match &options.name {
+            Some(name) => name.clone(),
+            None => {
+                let good = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+                let host: String = binlog.server.hostname.chars().filter(good).collect();
+                let name =
+                    format!("{}:{}", if host.is_empty() { "server" } else { &host }, binlog.server.port);
+                name.parse()
+                    .context("make a name for this source")
+                    .map_err(|error| error.hinted("give one by --name"))?
+            }
+        };
+        let mut random = [0; 4];
+        getrandom::fill(&mut random)
+            .map_err(|error| Error::failed(format!("draw a random number: {error}")))?;
+        let stream_options = StreamOptions {
+            non_blocking: options.once,
+            semi_sync: options.semi_sync,
+            // Servers end a stream of a replica whose number another has; those of people are small.
+            server_id: u32::from_le_bytes(random) | 1 << 31,
+        };
+        let log = LogName { source: name, kind: Kind::Binlog };
+        let report = ArchiveReport { source: log.source.to_string(), ..ArchiveReport::default() };
+        Ok(Self {
+            repo,
+            log,
+            options,
+            listener,
+            cancel,
+            stream_options,
+            lag_sum: Duration::ZERO,
+            is_store_failing: false,
+            report,
+        })
+    }
+
+    fn note(&self, text: impl Into<String>) {
+        self.listener.event(Event::Note { text: text.into() });
+    }
+
+    fn warn(&self, text: impl Into<String>) {
+        self.listener.event(Event::Warning { text: text.into() });
+    }
+
+    /// Run after run.
+    fn work(&mut self) -> Result<()> {
+        let mut wait = RETRY_FIRST;
+        loop {
+            let runs_before = self.report.runs.len();
+            match self.one_run() {
+                Ok(Left::Done) => return Ok(()),
+                Ok(Left::Due) => wait = RETRY_FIRST,
+                // What is in segments the next run takes over; the server has the rest.
+                Err(error)
+                    if error.kind() == ErrorKind::Store
+                        && !self.options.once
+                        && self.has_begun(runs_before) =>
+                {
+                    if !self.is_store_failing {
+                        self.warn(format!("the repository takes nothing at the moment: {error}"));
+                        self.is_store_failing = true;
+                    }
+                    let until = Instant::now() + wait;
+                    while Instant::now() < until {
+                        if self.cancel.is_cancelled() {
+                            return Err(error);
+                        }
+                        thread::sleep(POLL.min(until.saturating_duration_since(Instant::now())));
+                    }
+                    wait = (wait * 2).min(RETRY_MAX);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A repository that fails at once is more likely named wrongly than away.
+    fn has_begun(&self, _runs_before: usize) -> bool {
+        self.report.bytes > 0 || self.report.until.is_some()
+    }
+
+    fn one_run(&mut self) -> Result<Left> {
+        let (mut run, recorder) =
+            ArchiveRun::begin(self.repo, &self.log, &self.options.run, self.writer_options())?;
+        if self.is_store_failing {
+            self.is_store_failing = false;
+            self.note("the repository takes what comes again");
+        }
+        let mut recorder = recorder;
+        let result = self.fill(&mut run, &mut recorder);
+        self.account(&run);
+        if let Some(recorder) = &recorder {
+            self.report.until = recorder.tail().map(|tail| tail.place);
+            self.report.gtids = recorder.tail().and_then(|tail| tail.gtids);
+            self.report.last_at = recorder.last_at();
+        }
+        match (result, recorder) {
+            (Ok(left), Some(mut recorder)) => {
+                if let Some(ended) = run.finish(&mut recorder)? {
+                    self.ended(&ended);
+                }
+                Ok(left)
+            }
+            // What came is worth keeping, whatever has gone wrong with the server.
+            (Err(error), Some(mut recorder)) if error.kind() != ErrorKind::Store && !run.is_empty() => {
+                match run.finish(&mut recorder) {
+                    Ok(Some(ended)) => self.ended(&ended),
+                    Ok(None) => {}
+                    Err(second) => self.warn(format!("what had come was not published: {second}")),
+                }
+                Err(error)
+            }
+            (Ok(left), None) => {
+                run.give_up("nothing came");
+                Ok(left)
+            }
+            (Err(error), _) => {
+                run.give_up(&error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: &Ended) {
+        self.report.runs.push(ended.run.0);
+        self.report.bytes += ended.bytes;
+        self.report.stored_bytes += ended.stored_bytes;
+        let name = &self.log;
+        self.note(format!("{name} {}: {} bytes archived", ended.run, ended.bytes));
+    }
+
+    fn account(&mut self, run: &ArchiveRun) {
+        let Some(segments) = &run.segments else { return };
+        let (stored, sum, max) =
+            segments.with_progress(|progress| (progress.stored, progress.lag_sum, progress.lag_max));
+        self.report.segments += stored;
+        self.lag_sum += sum;
+        self.report.lag_max_ms = self.report.lag_max_ms.max(max.as_millis() as u64);
+        if self.report.segments > 0 {
+            self.report.lag_mean_ms = self.lag_sum.as_millis() as u64 / self.report.segments;
+        }
+    }
+
+    fn writer_options(&self) -> WriterOptions {
+        WriterOptions {
+            compression: self.options.compression,
+            compress_threads: self.options.compress_threads,
+            memory_bytes: self.options.memory_bytes,
+            hooks: Hooks::new(point),
+            ..WriterOptions::default()
+        }
+    }
+
+    /// Streams into the run until it is due, or until the end.
+    fn fill(&mut self, run: &mut ArchiveRun, slot: &mut Option<Recorder>) -> Result<Left> {
+        let mut refused = Refused::No;
+        let mut wait = RETRY_FIRST;
+        let mut is_first = true;
+        // Where the server was when the run began, if that is far.
+        let mut target: Option<Place> = None;
+        loop {
+            if self.cancel.is_cancelled() {
+                return Ok(Left::Done);
+            }
+            let connected = self.connect(slot, &refused);
+            let (stream, binlog) = match connected {
+                Ok(connected) => connected,
+                Err(error) if is_first || self.options.once || !is_passing(&error) => return Err(error),
+                Err(_) => {
+                    self.pause(wait);
+                    wait = (wait * 2).min(RETRY_MAX);
+                    continue;
+                }
+            };
+            let recorder = slot.as_mut().ok_or_else(|| Error::failed("nothing to record with"))?;
+            if is_first {
+                let behind = binlog.bytes_from(recorder.place()).unwrap_or_default();
+                self.listener.event(Event::Phase { name: "archive" });
+                if self.options.once || behind > CATCH_UP_BYTES {
+                    target = binlog.end();
+                } else {
+                    run.go_live()?;
+                }
+            } else {
+                self.report.reconnects += 1;
+                self.note("connected to the server again");
+            }
+            is_first = false;
+            if let Some(segments) = &run.segments {
+                segments.acknowledge_by(self.options.semi_sync.then(|| stream.acknowledger()));
+            }
+            let streamed = self.stream(run, recorder, &stream, target.as_ref());
+            if let Some(segments) = &run.segments {
+                segments.acknowledge_by(None);
+            }
+            drop(stream);
+            match streamed {
+                Ok(left) => return Ok(left),
+                Err(Broken::Fatal(error)) => return Err(error),
+                Err(Broken::NotAsArchived(why)) if refused == Refused::No => {
+                    self.note(why);
+                    refused = Refused::NotAsArchived;
+                }
+                Err(Broken::NotAsArchived(why)) => return Err(Error::new(ErrorKind::Server, why)),
+                Err(Broken::Lost(error)) if self.options.once => return Err(error.into()),
+                Err(Broken::Lost(error)) => {
+                    refused = Refused::No;
+                    self.warn(format!("the connection to the server is lost, trying again: {error}"));
+                    self.pause(wait);
+                    wait = RETRY_FIRST;
+                }
+            }
+        }
+    }
+
+    fn pause(&self, wait: Duration) {
+        let until = Instant::now() + wait;
+        while Instant::now() < until && !self.cancel.is_cancelled() {
+            thread::sleep(POLL);
+        }
+    }
+
+    /// A stream that goes on where the recorder stands, and what the server has.
+    fn connect(&mut self, slot: &mut Option<Recorder>, refused: &Refused) -> Result<(Stream, Binlog)> {
+        let mut session = Session::open(&self.options.connect, Purpose::Control)?;
+        let binlog = Binlog::read(&mut session)?;
+        drop(session);
+        let tail = slot.as_ref().and_then(Recorder::tail);
+        let start = match &tail {
+            Some(tail) => resume::next(
+                &binlog,
+                tail,
+                refused,
+                self.options.new_identity,
+                &self.options.connect,
+                self.stream_options,
+            )?,
+            None => {
+                let (start, warning) = resume::first(&binlog, self.repo, &self.log)?;
+                if let Some(warning) = warning {
+                    self.warn(warning);
+                }
+                start
+            }
+        };
+        let Start { place, known, gap } = start;
+        let stream = Stream::open(&self.options.connect, &From::Place(place.clone()), self.stream_options)?;
+        let recorder = slot.get_or_insert_with(|| Recorder::new(binlog.server.clone()));
+        recorder.begin_stream(binlog.server.clone(), place, known);
+        if let Some(gap) = gap {
+            self.gap(&gap);
+            recorder.begin_gap(gap);
+        }
+        Ok((stream, binlog))
+    }
+
+    fn gap(&mut self, gap: &Gap) {
+        self.warn(format!("the archive has a gap: {}", gap.text));
+        self.report.gaps.push(gap.clone());
+    }
+
+    fn stream(
+        &mut self,
+        run: &mut ArchiveRun,
+        recorder: &mut Recorder,
+        stream: &Stream,
+        target: Option<&Place>,
+    ) -> Result<Left, Broken> {
+        let age = self.options.segment_age;
+        let is_known = !recorder.is_confirmed();
+        let mut is_anything_recorded = false;
+        loop {
+            let wait = Segments::due_in(&run.batch, age).map_or(POLL, |due| due.min(POLL));
+            match stream.next(wait) {
+                Next::Event { bytes, wants_ack } => {
+                    let recorded = recorder.received(&bytes, run);
+                    match recorded {
+                        Ok(is_recorded) => is_anything_recorded |= is_recorded,
+                        Err(error @ RecordError::NotAsArchived(_)) => {
+                            return Err(Broken::NotAsArchived(error.to_string()));
+                        }
+                        Err(error) => return Err(Broken::Fatal(error.into())),
+                    }
+                    if let Some(text) = recorder.take_missing() {
+                        self.gap(&Gap { kind: GapKind::Purged, text });
+                    }
+                    if wants_ack {
+                        run.batch.wants_ack(recorder.place().clone());
+                    }
+                }
+                Next::Nothing => {}
+                Next::End if self.options.once => return Ok(Left::Done),
+                // How a server says that it is being shut down.
+                Next::End => {
+                    return Err(Broken::Lost(SqlError::new(
+                        SqlCause::Lost,
+                        "the server has ended the stream",
+                    )));
+                }
+                Next::Failed(error) => {
+                    let is_under_way = is_anything_recorded || is_known && recorder.is_confirmed();
+                    return Err(broken(error, is_under_way));
+                }
+            }
+            if let Some(segments) = &run.segments {
+                segments.offer(&mut run.batch, || recorder.tail(), age)?;
+                segments.check()?;
+                self.watch_store(segments);
+            }
+            if self.cancel.is_cancelled() {
+                return Ok(Left::Done);
+            }
+            let has_caught_up = run.segments.is_none()
+                && !self.options.once
+                && target.is_some_and(|target| is_at(recorder.place(), target));
+            let is_due = run.is_due(self.options.run_bytes, self.options.run_age) || has_caught_up;
+            if is_due && recorder.is_between_transactions() {
+                return Ok(Left::Due);
+            }
+        }
+    }
+
+    fn watch_store(&mut self, segments: &Segments) {
+        let failing = segments.with_progress(|progress| progress.failing.clone());
+        match (failing, self.is_store_failing) {
+            (Some(why), false) => {
+                self.warn(format!("the repository takes nothing at the moment, trying again: {why}"));
+                self.is_store_failing = true;
+            }
+            (None, true) => {
+                self.note("the repository takes what comes again");
+                self.is_store_failing = false;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Why a stream came to its end.
+enum Broken {
+    /// It can be begun again.
+    Lost(SqlError),
+    /// What comes is not what was archived, or the server does not have it.
+    NotAsArchived(String),
+    /// It would be the same again.
+    Fatal(Error),
+}
+
+impl std::convert::From<Error> for Broken {
+    fn from(error: Error) -> Self {
+        Self::Fatal(error)
+    }
+}
+
+fn broken(error: SqlError, is_under_way: bool) -> Broken {
+    match error.cause() {
+        SqlCause::Lost => Broken::Lost(error),
+        // At the beginning: not there. Later: the server is going down, or has purged what we were reading.
+        SqlCause::Refused(READING_FAILED) if !is_under_way => Broken::NotAsArchived(error.to_string()),
+        SqlCause::Refused(code) if *code == READING_FAILED || (1000..2000).contains(code) && is_under_way => {
+            Broken::Lost(error)
+        }
+        _ => Broken::Fatal(error.into()),
+    }
+}
+
+/// Whether the server may be back soon.
+fn is_passing(error: &Error) -> bool {
+    error.kind() == ErrorKind::Server
+}
+
+fn is_at(place: &Place, target: &Place) -> bool {
+    // Numbers of files grow longer when they have to.
+    let order = |place: &Place| (place.file.len(), place.file.clone(), place.position);
+    order(place) >= order(target)
+}

@@ -1,0 +1,25 @@
+//! The binlog archive: what a server's binlog holds, in the repository within a second, as one sequence from backup to
+//! backup and from server to server.
+//!
+//! [`archive()`] registers as a replica does and records the events as they come; [`Archive`] reads them back, in order, with
+//! what is missing between them. The stored form is in `docs/repository.md` sections 6a and 9.
+//!
+//! Invariants:
+//! - The bytes of a stretch are those of the server's file between two offsets: nothing is added, left out or changed, but
+//!   for the event by which MariaDB says how the rest of the file is encrypted, which it does not send.
+//! - An archive goes on at exactly the next event, known by the bytes of the last one, or else names what is missing.
+
+mod archive;
+mod queue;
+mod read;
+mod recorder;
+mod resume;
+mod run;
+mod segments;
+mod stream;
+mod stretch;
+mod wire;
+
+pub use archive::{ArchiveOptions, ArchiveReport, archive};
+pub use read::{Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, TransactionSummary};
+pub use stretch::{BinlogServer, Gap, GapKind, Place, Stretch, parse_gtids};

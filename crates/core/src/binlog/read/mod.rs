@@ -1,0 +1,324 @@
+//! Reading an archive: all stretches of a source in order, from runs that have ended and from segments of those that have
+//! not, and the events in them.
+
+use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
+
+use holdfast_formats::binlog::{HEADER_BYTES, Header};
+use holdfast_repo::{
+    Kind, LogName, Repo, RunNo, SourceName,
+    history::History,
+    item::ItemPath,
+    reader::Backup,
+    segment::{SegmentReader, is_superseded, list_segments},
+};
+
+use super::{
+    recorder::{Recorder, Sink},
+    run::{Noted, replay, stretches_of},
+    stretch::{Gap, GapKind, Place, Stretch, Tail},
+};
+use crate::error::{Context, Error, ErrorKind, Result};
+
+mod chain;
+mod search;
+mod transactions;
+
+pub use chain::{Base, Chain};
+pub use search::TransactionSummary;
+pub use transactions::{ArchivedEvent, Behind};
+
+/// Attempts to read what is archived while runs end.
+const ATTEMPTS: u32 = 5;
+
+/// The archive of one source as it was when it was opened.
+pub struct Archive {
+    repo: Arc<Repo>,
+    log: LogName,
+    history: History,
+    stretches: Vec<ArchivedStretch>,
+    backups: BTreeMap<RunNo, Arc<Backup>>,
+}
+
+/// A stretch and where it is stored.
+#[derive(Clone, Debug)]
+pub struct ArchivedStretch {
+    /// What it is.
+    pub stretch: Stretch,
+    /// The run that has it.
+    pub run: RunNo,
+    /// Whether that run has not ended, so that it may grow.
+    pub is_live: bool,
+    /// What is missing before it.
+    pub gap: Option<Gap>,
+    /// Where it is cut off, since what follows was archived once more by a later run.
+    end: u64,
+}
+
+impl ArchivedStretch {
+    /// Where it ends.
+    #[must_use]
+    pub fn ends_at(&self) -> Place {
+        Place { file: self.stretch.file.clone(), position: self.end }
+    }
+
+    /// Whether it goes on just behind `before`, in the same file or in the next.
+    fn continues(&self, before: &Self) -> bool {
+        self.gap.is_none() && self.stretch.continues.as_ref() == Some(&before.ends_at())
+    }
+}
+
+impl Archive {
+    /// Reads what there is; takes an operator's key.
+    pub fn open(repo: &Arc<Repo>, source: &SourceName) -> Result<Self> {
+        let log = LogName { source: source.clone(), kind: Kind::Binlog };
+        for attempt in 1.. {
+            let archive = Self::open_now(repo, &log);
+            // A run that ends meanwhile takes its segments along.
+            let has_changed = || -> Result<bool> {
+                let history = History::salvage(repo, &log, &mut |_, _| {})?;
+                Ok(match &archive {
+                    Ok(archive) => history.next_run() != archive.history.next_run(),
+                    Err(_) => true,
+                })
+            };
+            match attempt < ATTEMPTS && has_changed()? {
+                true => {}
+                false => return archive,
+            }
+        }
+        Err(Error::failed("runs kept ending"))
+    }
+
+    fn open_now(repo: &Arc<Repo>, log: &LogName) -> Result<Self> {
+        let history = History::salvage(repo, log, &mut |_, _| {})?;
+        let mut archive = Self {
+            repo: Arc::clone(repo),
+            log: log.clone(),
+            stretches: Vec::new(),
+            backups: BTreeMap::new(),
+            history,
+        };
+        let mut runs: BTreeMap<RunNo, bool> =
+            archive.history.standing().map(|outcome| (outcome.run, false)).collect();
+        for run in list_segments(repo, log)?.into_keys() {
+            if !is_superseded(&archive.history, run) {
+                runs.insert(run, true);
+            }
+        }
+        for (run, is_live) in runs {
+            let found = match is_live {
+                true => archive.live_stretches(run)?,
+                false => {
+                    let backup = Arc::new(Backup::open(repo, &archive.history, run)?);
+                    let stretches = stretches_of(backup.head())?;
+                    archive.backups.insert(run, backup);
+                    stretches
+                }
+            };
+            for stretch in found {
+                archive.add(stretch, run, is_live);
+            }
+        }
+        Ok(archive)
+    }
+
+    fn add(&mut self, stretch: Stretch, run: RunNo, is_live: bool) {
+        let mut gap = stretch.gap.clone();
+        if let (Some(last), None) = (self.stretches.last_mut(), &gap) {
+            let overlaps = stretch.continues.as_ref().is_some_and(|place| {
+                place.file == last.stretch.file && (last.stretch.begin..last.end).contains(&place.position)
+            });
+            if let (true, Some(place)) = (overlaps, &stretch.continues) {
+                last.end = place.position;
+            } else if stretch.continues.as_ref() != Some(&last.ends_at()) {
+                let text = format!(
+                    "what came between {} and {} is not in the repository",
+                    last.ends_at(),
+                    stretch.begins_at()
+                );
+                gap = Some(Gap { kind: GapKind::NotStored, text });
+            }
+        }
+        let end = stretch.end;
+        self.stretches.push(ArchivedStretch { stretch, run, is_live, gap, end });
+    }
+
+    fn live_stretches(&self, run: RunNo) -> Result<Vec<Stretch>> {
+        let mut noted = Noted::default();
+        let recorder = self.replay_live(run, &mut noted)?;
+        let open = recorder.and_then(|recorder| recorder.stretch());
+        Ok(noted.stretches.into_values().chain(open).collect())
+    }
+
+    fn replay_live(&self, run: RunNo, sink: &mut dyn Sink) -> Result<Option<Recorder>> {
+        let before = self.history.outcomes().iter().rev().find_map(|outcome| outcome.tail.as_ref());
+        let mut recorder = match before {
+            Some(tail) => Some(Recorder::at(&Tail::from_map(tail)?)?),
+            None => None,
+        };
+        let mut reader = SegmentReader::new(&self.repo, &self.history, run);
+        while let Some(segment) = reader.read_next()? {
+            let bytes = segment
+                .bytes
+                .ok_or_else(|| Error::new(ErrorKind::Key, "reading the archive takes an operator's key"))?;
+            replay(&bytes, &mut recorder, sink)?;
+        }
+        reader.check_end()?;
+        Ok(recorder)
+    }
+
+    /// The source's log of runs.
+    #[must_use]
+    pub fn log(&self) -> &LogName {
+        &self.log
+    }
+
+    /// All stretches, oldest first.
+    #[must_use]
+    pub fn stretches(&self) -> &[ArchivedStretch] {
+        &self.stretches
+    }
+
+    /// Calls `each` with the events of the stretches `range`, in order, and the position of their stretch, until it breaks.
+    /// Every byte is verified.
+    pub fn events(&self, range: std::ops::Range<usize>, each: &mut EachEvent<'_>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end.min(self.stretches.len()) {
+            let stretch = &self.stretches[at];
+            let flow = if stretch.is_live {
+                let first = self.stretches.iter().position(|other| other.run == stretch.run).unwrap_or(at);
+                let count = self.stretches.iter().filter(|other| other.run == stretch.run).count();
+                let end = (first + count).min(range.end);
+                let mut live = Live {
+                    archive: self,
+                    next: first,
+                    wanted: at..end,
+                    place: 0,
+                    each,
+                    flow: ControlFlow::Continue(()),
+                };
+                let done = self.replay_live(stretch.run, &mut live);
+                let flow = live.flow;
+                at = end;
+                if flow.is_continue() {
+                    done?;
+                }
+                flow
+            } else {
+                let flow = self.packed(at, each)?;
+                at += 1;
+                flow
+            };
+            if flow.is_break() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn packed(&self, at: usize, each: &mut EachEvent<'_>) -> Result<ControlFlow<()>> {
+        let archived = &self.stretches[at];
+        let stretch = &archived.stretch;
+        let missing = || {
+            let text = format!("{} {} has no item {}", self.log, archived.run, stretch.item_path());
+            Error::new(ErrorKind::Damaged, text)
+        };
+        let backup = self.backups.get(&archived.run).ok_or_else(missing)?;
+        let path = ItemPath::new(stretch.item_path()).context("name a file of the archive")?;
+        let item = backup.find(&path)?.ok_or_else(missing)?;
+        let mut position = stretch.begin;
+        let mut rest: Vec<u8> = Vec::new();
+        let mut flow = ControlFlow::Continue(());
+        let read = backup.read_file::<Stop>(&item, &mut |bytes| {
+            rest.extend_from_slice(bytes);
+            let mut done = 0;
+            while let Some(len) = whole_event(&rest[done..]) {
+                let event = &rest[done..done + len];
+                if position >= archived.end {
+                    return Err(Stop::Enough);
+                }
+                flow = each(at, position, event)?;
+                if flow.is_break() {
+                    return Err(Stop::Enough);
+                }
+                position += len as u64;
+                done += len;
+            }
+            rest.drain(..done);
+            Ok(())
+        });
+        match read {
+            Ok(()) | Err(Stop::Enough) => Ok(flow),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+}
+
+/// Takes an event: number of its stretch, its offset in the server's file, its bytes.
+pub type EachEvent<'a> = dyn FnMut(usize, u64, &[u8]) -> Result<ControlFlow<()>> + 'a;
+
+/// The length of the event that the bytes begin with, if it is all there.
+fn whole_event(bytes: &[u8]) -> Option<usize> {
+    if bytes.len() < HEADER_BYTES {
+        return None;
+    }
+    let len = Header::parse(bytes).ok()?.len as usize;
+    (bytes.len() >= len).then_some(len)
+}
+
+enum Stop {
+    Enough,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<holdfast_repo::RepoError> for Stop {
+    fn from(error: holdfast_repo::RepoError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Passes on the events of some stretches of a run that has not ended.
+struct Live<'a, 'b> {
+    archive: &'a Archive,
+    /// The stretch that comes next.
+    next: usize,
+    wanted: std::ops::Range<usize>,
+    place: u64,
+    each: &'a mut EachEvent<'b>,
+    flow: ControlFlow<()>,
+}
+
+impl Sink for Live<'_, '_> {
+    fn stretch(&mut self, stretch: &Stretch) -> Result<()> {
+        self.next += 1;
+        self.place = stretch.begin;
+        Ok(())
+    }
+
+    fn event(&mut self, bytes: &[u8]) -> Result<()> {
+        let at = self.next - 1;
+        let begin = self.place;
+        self.place += bytes.len() as u64;
+        let is_wanted = self.wanted.contains(&at)
+            && self.flow.is_continue()
+            && self.archive.stretches.get(at).is_some_and(|archived| begin < archived.end);
+        if is_wanted {
+            self.flow = (self.each)(at, begin, bytes)?;
+        }
+        if self.flow.is_break() {
+            // Ends the replay; who asked for it looks at the flow first.
+            return Err(Error::new(ErrorKind::Interrupted, "enough"));
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, _: Stretch) -> Result<()> {
+        Ok(())
+    }
+}

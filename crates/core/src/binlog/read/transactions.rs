@@ -1,0 +1,243 @@
+//! The transactions of an archive, in order, each once: what a recovery replays.
+
+use std::ops::ControlFlow;
+
+use holdfast_formats::{
+    Gtid, Gtids,
+    binlog::{Body, Checksum, Event, GtidEvent, Part, Tracker},
+};
+
+use super::{Archive, GapKind, Place};
+use crate::{
+    binlog::{
+        recorder::checksum_of,
+        stretch::{no_gtids, parse_gtids},
+    },
+    error::{Error, ErrorKind, Result},
+};
+
+/// Behind what transactions are wanted.
+#[derive(Clone, Debug)]
+pub enum Behind {
+    /// Nothing: from the beginning of a stretch, by its position in [`Archive::stretches`].
+    Stretch(usize),
+    /// A place, in the newest stretch that has it.
+    Place(Place),
+    /// These transactions.
+    Gtids(Gtids),
+}
+
+/// An event of the archive.
+#[derive(Debug)]
+pub struct ArchivedEvent<'a> {
+    /// Its bytes, as in the server's file.
+    pub bytes: &'a [u8],
+    /// Its header and data.
+    pub event: Event<'a>,
+    /// What it says.
+    pub body: &'a Body<'a>,
+    /// Position of its stretch in [`Archive::stretches`].
+    pub stretch: usize,
+    /// Where it begins in the server's file.
+    pub begin: u64,
+    /// What it is to its transaction. One whose last event does not come never happened.
+    pub part: Part,
+    /// The transaction that it is part of.
+    pub transaction: Option<&'a GtidEvent>,
+}
+
+impl Archive {
+    /// Where to begin with what comes behind a position: a stretch, and what is to be passed over in it.
+    pub fn locate(&self, behind: &Behind) -> Result<(usize, Option<u64>, Option<Gtids>)> {
+        let not_here = |what: String| {
+            Error::failed(format!("the archive of {} does not have what comes after {what}", self.log.source))
+        };
+        match behind {
+            Behind::Stretch(at) => Ok((*at, None, None)),
+            Behind::Place(place) => {
+                let has = |archived: &&super::ArchivedStretch| {
+                    archived.stretch.file == place.file
+                        && (archived.stretch.begin..=archived.end).contains(&place.position)
+                };
+                let found = self.stretches.iter().enumerate().rev().find(|(_, archived)| has(archived));
+                let (at, _) = found.ok_or_else(|| not_here(place.to_string()))?;
+                Ok((at, Some(place.position), None))
+            }
+            Behind::Gtids(gtids) => {
+                // The newest stretch before which there is nothing that is not in the position.
+                let mut found = None;
+                for (at, archived) in self.stretches.iter().enumerate() {
+                    let flavor = archived.stretch.server.flavor();
+                    let before = match &archived.stretch.gtids_before {
+                        Some(text) => parse_gtids(flavor, text)?,
+                        None => no_gtids(flavor),
+                    };
+                    if includes(gtids, &before) {
+                        found = Some(at);
+                    }
+                }
+                let at = found.ok_or_else(|| not_here(gtids.to_string()))?;
+                Ok((at, None, Some(gtids.clone())))
+            }
+        }
+    }
+
+    /// Calls `each` with all events behind a position, in order, until it breaks; of transactions that are there twice, because
+    /// two servers had them, with the first only.
+    ///
+    /// # Errors
+    /// A gap, unless `each` broke before: what comes behind it does not continue what came before.
+    pub fn transactions(
+        &self,
+        behind: &Behind,
+        each: &mut dyn FnMut(&ArchivedEvent<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let (first, position, seen) = self.locate(behind)?;
+        let mut walk = Walk {
+            archive: self,
+            first,
+            position,
+            seen,
+            at: None,
+            tracker: Tracker::default(),
+            checksum: Checksum::None,
+            is_passing: false,
+            ends_at_gap: true,
+        };
+        self.events(first..self.stretches.len(), &mut |at, begin, bytes| walk.event(at, begin, bytes, each))
+    }
+
+    /// The same of the stretches `range`, across gaps.
+    pub(super) fn all_transactions(
+        &self,
+        range: std::ops::Range<usize>,
+        each: &mut dyn FnMut(&ArchivedEvent<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut walk = Walk {
+            archive: self,
+            first: range.start,
+            position: None,
+            seen: None,
+            at: None,
+            tracker: Tracker::default(),
+            checksum: Checksum::None,
+            is_passing: false,
+            ends_at_gap: false,
+        };
+        self.events(range, &mut |at, begin, bytes| walk.event(at, begin, bytes, each))
+    }
+}
+
+/// Whether all of `before` is in `gtids`.
+fn includes(gtids: &Gtids, before: &Gtids) -> bool {
+    match (gtids, before) {
+        (Gtids::MySql(gtids), Gtids::MySql(before)) => gtids.contains_all(before),
+        (Gtids::MariaDb(gtids), Gtids::MariaDb(before)) => before.iter().all(|gtid| gtids.reaches(gtid)),
+        _ => false,
+    }
+}
+
+struct Walk<'a> {
+    archive: &'a Archive,
+    first: usize,
+    /// In the first stretch, what comes before is passed over.
+    position: Option<u64>,
+    /// Transactions that are passed over, and those that came.
+    seen: Option<Gtids>,
+    at: Option<usize>,
+    tracker: Tracker,
+    checksum: Checksum,
+    is_passing: bool,
+    ends_at_gap: bool,
+}
+
+impl Walk<'_> {
+    fn event(
+        &mut self,
+        at: usize,
+        begin: u64,
+        bytes: &[u8],
+        each: &mut dyn FnMut(&ArchivedEvent<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<ControlFlow<()>> {
+        if self.at != Some(at) {
+            self.enter(at)?;
+        }
+        if at == self.first && self.position.is_some_and(|position| begin < position) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let damaged = |error: holdfast_formats::binlog::BinlogError| {
+            let file = &self.archive.stretches[at].stretch.file;
+            Error::new(ErrorKind::Damaged, format!("{file}:{begin}: {error}"))
+        };
+        let event = Event::parse(bytes, self.checksum).map_err(damaged)?;
+        let body = event.body().map_err(damaged)?;
+        let open = self.tracker.open().cloned();
+        let part = self.tracker.next(&event, &body).map_err(damaged)?;
+        let transaction = match part {
+            Part::First => self.tracker.open().cloned(),
+            _ => open,
+        };
+        if part == Part::First {
+            self.is_passing = transaction.as_ref().is_some_and(|transaction| self.has_seen(transaction));
+        }
+        let is_passed = self.is_passing && part != Part::Outside;
+        if part == Part::Last {
+            self.is_passing = false;
+            if let Some(gtid) = transaction.as_ref().and_then(|transaction| transaction.gtid.as_ref()) {
+                self.seen.get_or_insert_with(|| of_family(gtid)).add(gtid);
+            }
+        }
+        if is_passed {
+            return Ok(ControlFlow::Continue(()));
+        }
+        each(&ArchivedEvent {
+            bytes,
+            event,
+            body: &body,
+            stretch: at,
+            begin,
+            part,
+            transaction: transaction.as_ref().filter(|_| part != Part::Outside),
+        })
+    }
+
+    fn has_seen(&self, transaction: &GtidEvent) -> bool {
+        match (&self.seen, &transaction.gtid) {
+            (Some(seen), Some(gtid)) => seen.contains(gtid),
+            _ => false,
+        }
+    }
+
+    /// Another stretch begins.
+    fn enter(&mut self, at: usize) -> Result<()> {
+        let archived = &self.archive.stretches[at];
+        self.checksum = checksum_of(&archived.stretch.format_bytes()?).unwrap_or_default();
+        if let Some(before) = self.at {
+            let goes_on = archived.continues(&self.archive.stretches[before])
+                && archived.stretch.file == self.archive.stretches[before].stretch.file;
+            if !goes_on {
+                self.tracker = Tracker::default();
+                self.is_passing = false;
+            }
+            if let Some(gap) = &archived.gap {
+                if self.ends_at_gap {
+                    let source = &self.archive.log.source;
+                    let text = format!("the archive of {source} has a gap: {}", gap.text);
+                    return Err(Error::failed(text));
+                }
+                if matches!(gap.kind, GapKind::Reset | GapKind::Diverged | GapKind::OtherServer) {
+                    self.seen = None;
+                }
+            }
+        }
+        self.at = Some(at);
+        Ok(())
+    }
+}
+
+fn of_family(gtid: &Gtid) -> Gtids {
+    match gtid {
+        Gtid::MariaDb(_) => Gtids::MariaDb(Default::default()),
+        Gtid::MySql(_) => Gtids::MySql(Default::default()),
+    }
+}

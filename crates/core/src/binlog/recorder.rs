@@ -1,0 +1,497 @@
+//! Turns a server's events into stretches: checks that nothing is missing between two of them, follows transactions, and
+//! knows at each moment where the archive ends.
+//!
+//! Whoever reads segments runs them through the same recorder, so that what a run had before it died is known as if it
+//! had ended.
+
+use holdfast_formats::{
+    Gtid, Gtids,
+    binlog::{Body, Checksum, Event, EventKind, FormatDescription, HEADER_BYTES, Header, Part, Tracker},
+    gtid::MariaDbGtidPos,
+};
+use thiserror::Error;
+
+use super::stretch::{
+    BinlogServer, Gap, GapKind, LastEvent, Place, Stretch, Tail, gtid_text, hex, no_gtids, parse_gtids,
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where the first event of a file begins.
+pub(super) const FILE_BEGIN: u64 = 4;
+
+/// What a recorder does with what it accepts.
+pub(super) trait Sink {
+    /// A stretch begins: all that comes belongs to it.
+    fn stretch(&mut self, stretch: &Stretch) -> Result<()>;
+    /// One whole event.
+    fn event(&mut self, bytes: &[u8]) -> Result<()>;
+    /// The stretch has ended, as it is now.
+    fn ended(&mut self, stretch: Stretch) -> Result<()>;
+}
+
+/// Why what a server sends cannot go into the archive.
+#[derive(Debug, Error)]
+pub(super) enum RecordError {
+    /// It is not what was archived: another server, or its binlogs were begun anew.
+    #[error("what {0} holds is not what was archived from there")]
+    NotAsArchived(Place),
+    /// Something is left out.
+    #[error("the server left out what stands between {from} and {to} in {file}")]
+    Hole { file: String, from: u64, to: u64 },
+    /// An event is damaged.
+    #[error("{at}: {error}")]
+    Event { at: Place, error: holdfast_formats::binlog::BinlogError },
+    /// What was accepted could not be passed on.
+    #[error("{0}")]
+    Sink(Error),
+}
+
+impl From<Error> for RecordError {
+    fn from(error: Error) -> Self {
+        Self::Sink(error)
+    }
+}
+
+impl From<RecordError> for Error {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Sink(error) => error,
+            other => Error::new(ErrorKind::Server, other.to_string()),
+        }
+    }
+}
+
+/// What the events before those that are to be recorded must be like.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) hash: String,
+}
+
+/// See the module.
+pub(super) struct Recorder {
+    server: BinlogServer,
+    checksum: Checksum,
+    tracker: Tracker,
+    gtids: Gtids,
+    /// Where the next event begins; the file is empty before any.
+    place: Place,
+    format: String,
+    /// The last event that is archived, which comes once more.
+    known: Option<Known>,
+    stretch: Option<Stretch>,
+    next_number: u32,
+    gap: Option<Gap>,
+    continues: Option<Place>,
+    last: Option<LastEvent>,
+    last_at: Option<u64>,
+    /// Transactions that the server names as archived before, and that are not.
+    missing: Option<String>,
+}
+
+impl Recorder {
+    /// With nothing archived.
+    pub(super) fn new(server: BinlogServer) -> Self {
+        let gtids = no_gtids(server.flavor());
+        Self {
+            server,
+            checksum: Checksum::None,
+            tracker: Tracker::default(),
+            gtids,
+            place: Place { file: String::new(), position: 0 },
+            format: String::new(),
+            known: None,
+            stretch: None,
+            next_number: 0,
+            gap: None,
+            continues: None,
+            last: None,
+            last_at: None,
+            missing: None,
+        }
+    }
+
+    /// Behind a tail.
+    pub(super) fn at(tail: &Tail) -> Result<Self> {
+        let gtids = tail.gtids()?.unwrap_or_else(|| no_gtids(tail.server.flavor()));
+        Ok(Self {
+            gtids,
+            place: tail.place.clone(),
+            format: tail.format.clone(),
+            continues: Some(tail.place.clone()),
+            last: Some(tail.last.clone()),
+            last_at: tail.last_at,
+            ..Self::new(tail.server.clone())
+        })
+    }
+
+    /// Where the archive ends; `None` where there is nothing in it.
+    pub(super) fn tail(&self) -> Option<Tail> {
+        let last = self.last.clone()?;
+        let gtids = (!self.gtids.is_empty()).then(|| self.gtids.to_string());
+        Some(Tail {
+            server: self.server.clone(),
+            place: self.continues.clone()?,
+            last,
+            format: self.format.clone(),
+            gtids,
+            last_at: self.last_at,
+        })
+    }
+
+    /// Where the next event begins.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// When the last transaction was committed, in microseconds since 1970.
+    pub(super) fn last_at(&self) -> Option<u64> {
+        self.last_at
+    }
+
+    /// Whether the next event begins a transaction or stands between two.
+    pub(super) fn is_between_transactions(&self) -> bool {
+        !self.tracker.is_inside()
+    }
+
+    /// Whether what the stream begins with was what is archived last.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.known.is_none()
+    }
+
+    /// What the server names as archived before and is not, once.
+    pub(super) fn take_missing(&mut self) -> Option<String> {
+        self.missing.take()
+    }
+
+    /// A stream begins at `place`, on `server`. What `known` says must come first and is not recorded again.
+    pub(super) fn begin_stream(&mut self, server: BinlogServer, place: Place, known: Option<Known>) {
+        let goes_on = self.server.is_same(&server) && (known.is_some() || self.place == place);
+        if !goes_on {
+            self.tracker = Tracker::default();
+            self.format.clear();
+        }
+        self.server = server;
+        self.place = place;
+        self.known = known;
+    }
+
+    /// Something is missing before what comes next. Where the server counts anew, so do we.
+    pub(super) fn begin_gap(&mut self, gap: Gap) {
+        if matches!(gap.kind, GapKind::Reset | GapKind::Diverged | GapKind::OtherServer) {
+            self.gtids = no_gtids(self.server.flavor());
+        }
+        self.tracker = Tracker::default();
+        self.gap = Some(gap);
+    }
+
+    /// From now on stretches are of another run.
+    pub(super) fn begin_run(&mut self) {
+        self.next_number = 0;
+    }
+
+    /// Ends the open stretch.
+    pub(super) fn end_stretch(&mut self, is_complete: bool, sink: &mut dyn Sink) -> Result<()> {
+        let Some(mut stretch) = self.stretch.take() else { return Ok(()) };
+        stretch.is_complete |= is_complete;
+        sink.ended(self.shown(stretch))
+    }
+
+    fn shown(&self, mut stretch: Stretch) -> Stretch {
+        stretch.end = self.place.position;
+        stretch.gtids_after = (!self.gtids.is_empty()).then(|| self.gtids.to_string());
+        stretch
+    }
+
+    /// Takes a stretch in as it was stored; its events follow by [`stored`](Self::stored).
+    pub(super) fn begin_stored(&mut self, stretch: &Stretch, sink: &mut dyn Sink) -> Result<()> {
+        self.end_stretch(true, sink)?;
+        self.server = stretch.server.clone();
+        if stretch.begins_at() != self.place || stretch.gap.is_some() {
+            self.tracker = Tracker::default();
+        }
+        self.place = stretch.begins_at();
+        self.format.clone_from(&stretch.format);
+        let format = stretch.format_bytes()?;
+        self.checksum = checksum_of(&format).unwrap_or_default();
+        if let Some(before) = &stretch.gtids_before {
+            self.gtids = parse_gtids(self.server.flavor(), before)?;
+        }
+        self.gap.clone_from(&stretch.gap);
+        self.continues.clone_from(&stretch.continues);
+        self.open(stretch.begin, sink)
+    }
+
+    /// Takes an event in as it was stored.
+    pub(super) fn stored(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> Result<()> {
+        let event = Event::parse(bytes, self.checksum);
+        let event = event.map_err(|error| RecordError::Event { at: self.place.clone(), error })?;
+        self.record(bytes, &event, sink).map_err(|error| match error {
+            RecordError::Sink(error) => error,
+            other => Error::new(ErrorKind::Damaged, other.to_string()),
+        })
+    }
+
+    /// Takes an event in as the server sends it. Returns whether it is recorded.
+    pub(super) fn received(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> Result<bool, RecordError> {
+        let at = |recorder: &Self| recorder.place.clone();
+        let failed = |recorder: &Self, error| RecordError::Event { at: at(recorder), error };
+        let header = Header::parse(bytes).map_err(|error| failed(self, error))?;
+        if header.kind == EventKind::ROTATE && (header.flags.is_artificial() || header.end == 0) {
+            self.artificial_rotate(bytes, sink)?;
+            return Ok(false);
+        }
+        if matches!(header.kind, EventKind::HEARTBEAT | EventKind::HEARTBEAT_V2) {
+            return Ok(false);
+        }
+        if header.kind == EventKind::START_ENCRYPTION {
+            // In the file only, and of no use to who gets the events as they were before.
+            self.place.position += u64::from(header.len);
+            return Ok(false);
+        }
+        let event = Event::parse(bytes, self.checksum).map_err(|error| failed(self, error))?;
+        if header.kind == EventKind::FORMAT_DESCRIPTION {
+            self.checksum = checksum_of(bytes).unwrap_or_default();
+            if self.place.position != FILE_BEGIN || header.end == 0 {
+                // Sent once more, with changes, to who begins in the middle.
+                if self.format.is_empty() {
+                    self.format = hex(bytes);
+                }
+                return Ok(false);
+            }
+            self.format = hex(bytes);
+        } else if header.flags.is_artificial() {
+            return Ok(false);
+        }
+        let len = u64::from(header.len);
+        // The header has the lower 32 bits of where the event ends; of events within a transaction MariaDB 11.4 and later
+        // leave it out, so that what is missing there shows at the next event that has it.
+        let begin = u64::from(header.end).wrapping_sub(len) & u64::from(u32::MAX);
+        if header.end != 0 && begin != self.place.position & u64::from(u32::MAX) {
+            let Place { file, position: from } = self.place.clone();
+            return Err(match &self.known {
+                Some(_) => RecordError::NotAsArchived(self.place.clone()),
+                None => RecordError::Hole { file, from, to: begin },
+            });
+        }
+        if let Some(known) = self.known.clone() {
+            return self.compare(&known, bytes, len).map(|()| false);
+        }
+        self.record(bytes, &event, sink)?;
+        Ok(true)
+    }
+
+    /// An event that was archived before.
+    fn compare(&mut self, known: &Known, bytes: &[u8], len: u64) -> Result<(), RecordError> {
+        let (begin, end) = (self.place.position, self.place.position + len);
+        let is_it = begin == known.begin && end == known.end && hash(bytes) == known.hash;
+        if end > known.begin && !is_it {
+            return Err(RecordError::NotAsArchived(Place { position: known.begin, ..self.place.clone() }));
+        }
+        self.place.position = end;
+        if is_it {
+            self.known = None;
+        }
+        Ok(())
+    }
+
+    fn artificial_rotate(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> Result<(), RecordError> {
+        let failed = |error| RecordError::Event { at: self.place.clone(), error };
+        // It comes before it is known whether events have checksums.
+        let event = Event::parse(bytes, Checksum::Crc32).or_else(|_| Event::parse(bytes, Checksum::None));
+        let event = event.map_err(failed)?;
+        let Body::Rotate { file, position } = event.body().map_err(failed)? else { return Ok(()) };
+        let file = String::from_utf8_lossy(file).into_owned();
+        if file != self.place.file {
+            if let Some(known) = &self.known
+                && !self.place.file.is_empty()
+            {
+                let position = known.begin;
+                return Err(RecordError::NotAsArchived(Place { position, ..self.place.clone() }));
+            }
+            self.end_stretch(true, sink)?;
+            self.place = Place { file, position };
+            self.format.clear();
+        } else if self.place.position == 0 {
+            self.place.position = position;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, begin: u64, sink: &mut dyn Sink) -> Result<()> {
+        let stretch = Stretch {
+            number: self.next_number,
+            server: self.server.clone(),
+            file: self.place.file.clone(),
+            begin,
+            end: begin,
+            bytes: 0,
+            format: self.format.clone(),
+            continues: self.continues.clone(),
+            gap: self.gap.take(),
+            is_complete: false,
+            transactions: 0,
+            first_at: None,
+            last_at: None,
+            first_gtid: None,
+            last_gtid: None,
+            gtids_before: (!self.gtids.is_empty()).then(|| self.gtids.to_string()),
+            gtids_after: None,
+        };
+        self.next_number += 1;
+        sink.stretch(&stretch)?;
+        self.stretch = Some(stretch);
+        Ok(())
+    }
+
+    fn record(&mut self, bytes: &[u8], event: &Event<'_>, sink: &mut dyn Sink) -> Result<(), RecordError> {
+        let at = self.place.clone();
+        let failed = |error| RecordError::Event { at: at.clone(), error };
+        let body = event.body().map_err(failed)?;
+        if self.stretch.is_none() {
+            self.open(self.place.position, sink)?;
+        }
+        let open = self.tracker.open().cloned();
+        let part = self.tracker.next(event, &body).map_err(failed)?;
+        sink.event(bytes)?;
+        let begin = self.place.position;
+        self.place.position = match event.header.kind {
+            EventKind::FORMAT_DESCRIPTION if begin == FILE_BEGIN => u64::from(event.header.end),
+            _ => begin + u64::from(event.header.len),
+        };
+        let next_file = match &body {
+            Body::Rotate { file, .. } => Some(String::from_utf8_lossy(file).into_owned()),
+            _ => None,
+        };
+        let mut ends = next_file.is_some() || matches!(body, Body::Stop);
+        self.last = Some(LastEvent { begin, hash: hash(bytes), next_file });
+        self.continues = Some(self.place.clone());
+        if let Some(stretch) = &mut self.stretch {
+            stretch.bytes += bytes.len() as u64;
+            stretch.is_complete |= ends;
+        }
+        match &body {
+            Body::PreviousGtids(set) => self.compare_gtids(&Gtids::MySql(set.clone())),
+            Body::GtidList(list) => {
+                let mut position = MariaDbGtidPos::default();
+                for gtid in list {
+                    position.advance(*gtid);
+                }
+                self.compare_gtids(&Gtids::MariaDb(position));
+            }
+            Body::Incident { message } => {
+                let text = format!("the server lost events: {}", String::from_utf8_lossy(message));
+                self.gap = Some(Gap { kind: GapKind::Incident, text });
+                ends = true;
+            }
+            _ => {}
+        }
+        if part == Part::Last
+            && let Some(gtid) = open
+        {
+            let at = gtid.committed_us.unwrap_or(u64::from(event.header.timestamp) * 1_000_000);
+            self.transaction(gtid.gtid.as_ref(), at);
+        }
+        if ends && self.gap.is_some() {
+            self.end_stretch(false, sink)?;
+        }
+        Ok(())
+    }
+
+    fn transaction(&mut self, gtid: Option<&Gtid>, at: u64) {
+        if let Some(gtid) = gtid {
+            self.gtids.add(gtid);
+        }
+        self.last_at = Some(at);
+        if let Some(stretch) = &mut self.stretch {
+            let name = gtid.map(gtid_text);
+            stretch.transactions += 1;
+            stretch.first_at.get_or_insert(at);
+            stretch.last_at = Some(at);
+            if stretch.first_gtid.is_none() {
+                stretch.first_gtid.clone_from(&name);
+            }
+            stretch.last_gtid = name;
+        }
+    }
+
+    /// A file says what all files before it have. Before anything is archived, and after a gap, that is what we know.
+    fn compare_gtids(&mut self, said: &Gtids) {
+        let is_first = self.last_at.is_none() && self.gtids.is_empty();
+        let follows_gap = self.stretch.as_ref().is_some_and(|stretch| stretch.gap.is_some());
+        let is_missing = match (&self.gtids, said) {
+            (Gtids::MySql(own), Gtids::MySql(said)) => !own.contains_all(said),
+            (Gtids::MariaDb(own), Gtids::MariaDb(said)) => said.iter().any(|gtid| !own.reaches(gtid)),
+            _ => false,
+        };
+        if !is_missing {
+            return;
+        }
+        if !is_first && !follows_gap {
+            let text = format!(
+                "transactions are missing: {} names {said} as older, archived is {}",
+                self.place.file, self.gtids
+            );
+            self.missing = Some(text.clone());
+            if let Some(stretch) = &mut self.stretch {
+                stretch.gap = Some(Gap { kind: GapKind::Purged, text });
+            }
+        }
+        match (&mut self.gtids, said) {
+            (Gtids::MySql(own), Gtids::MySql(said)) => own.add_all(said),
+            (Gtids::MariaDb(own), Gtids::MariaDb(said)) => {
+                for gtid in said.iter() {
+                    if !own.reaches(gtid) {
+                        own.advance(gtid);
+                    }
+                }
+            }
+            _ => {}
+        }
+        if is_first || follows_gap {
+            let before = self.gtids.to_string();
+            if let Some(stretch) = &mut self.stretch {
+                stretch.gtids_before = Some(before);
+            }
+        }
+    }
+
+    /// The open stretch as it is now.
+    pub(super) fn stretch(&self) -> Option<Stretch> {
+        self.stretch.clone().map(|stretch| self.shown(stretch))
+    }
+}
+
+/// BLAKE3, hex.
+fn hash(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}
+
+/// The checksum that a format description says.
+pub(super) fn checksum_of(bytes: &[u8]) -> Option<Checksum> {
+    let event = Event::parse(bytes, Checksum::None).ok()?;
+    match event.body().ok()? {
+        Body::FormatDescription(FormatDescription { checksum, .. }) => Some(checksum),
+        _ => None,
+    }
+}
+
+/// Splits events that stand one after another.
+pub(super) fn split_events<'a>(
+    mut bytes: &'a [u8],
+) -> impl Iterator<Item = std::result::Result<&'a [u8], &'a [u8]>> + 'a {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let len = Header::parse(bytes).map_or(0, |header| header.len as usize).max(HEADER_BYTES);
+        match bytes.split_at_checked(len) {
+            Some((event, rest)) => {
+                bytes = rest;
+                Some(Ok(event))
+            }
+            None => Some(Err(std::mem::take(&mut bytes))),
+        }
+    })
+}

@@ -1,0 +1,299 @@
+//! Where an archive goes on: behind its last event on the server it came from, by GTID on another, and where neither can
+//! be, behind a gap that has a name.
+
+use holdfast_formats::{
+    Flavor, Gtids,
+    binlog::{Body, Checksum, Event, EventKind, FormatDescription},
+};
+use holdfast_repo::{Kind, LogName, Repo, history::History};
+
+use super::{
+    recorder::{FILE_BEGIN, Known, checksum_of},
+    stream::{From, Next, Stream, StreamOptions},
+    stretch::{BinlogServer, Gap, GapKind, Place, Tail, parse_gtids},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    physical::{Position, read_head},
+    server::{ConnectOptions, Session, SqlError},
+};
+use serde::Deserialize;
+
+/// A server's binlog as it is now.
+pub(super) struct Binlog {
+    pub(super) server: BinlogServer,
+    /// Files with their sizes, oldest first.
+    pub(super) files: Vec<(String, u64)>,
+    /// All transactions, where the server names them.
+    pub(super) gtids: Option<Gtids>,
+}
+
+impl Binlog {
+    /// Asks the server.
+    pub(super) fn read(session: &mut Session) -> Result<Self> {
+        let version = session.version().clone();
+        let is_on = session.variable("log_bin")?.is_some_and(|value| value != "0");
+        if !is_on {
+            return Err(Error::new(ErrorKind::Server, "the server writes no binlog")
+                .hinted("Set log_bin in its configuration, and start it anew."));
+        }
+        let (uuid, executed) = match version.flavor {
+            Flavor::MySql => (session.variable("server_uuid")?, "SELECT @@GLOBAL.gtid_executed"),
+            Flavor::MariaDb => (session.variable("server_uid")?, "SELECT @@GLOBAL.gtid_binlog_pos"),
+        };
+        let number = |session: &mut Session, name: &str| -> Result<u64, SqlError> {
+            session.number(&format!("SELECT @@GLOBAL.{name}"))
+        };
+        let server = BinlogServer {
+            uuid,
+            server_id: u32::try_from(number(session, "server_id")?).unwrap_or_default(),
+            hostname: session.variable("hostname")?.unwrap_or_default(),
+            port: u16::try_from(number(session, "port")?).unwrap_or_default(),
+            version,
+        };
+        // Before the list: what is in the list may be more, never less.
+        let gtids = session.value(executed)?.unwrap_or_default();
+        let gtids = parse_gtids(server.flavor(), &gtids)?;
+        let mut files = Vec::new();
+        for row in session.rows("SHOW BINARY LOGS")? {
+            files.push((row.text("Log_name")?.to_owned(), row.number("File_size")?));
+        }
+        Ok(Self { server, files, gtids: (!gtids.is_empty()).then_some(gtids) })
+    }
+
+    fn size(&self, file: &str) -> Option<u64> {
+        self.files.iter().find(|(name, _)| name == file).map(|(_, size)| *size)
+    }
+
+    /// The beginning of the oldest file.
+    fn oldest(&self) -> Result<Place> {
+        let (file, _) = self
+            .files
+            .first()
+            .ok_or_else(|| Error::new(ErrorKind::Server, "the server has no binlog files"))?;
+        Ok(Place { file: file.clone(), position: FILE_BEGIN })
+    }
+
+    /// Its end.
+    pub(super) fn end(&self) -> Option<Place> {
+        let (file, size) = self.files.last()?;
+        Some(Place { file: file.clone(), position: *size })
+    }
+
+    /// Bytes from a place on; `None` where there is no such place.
+    pub(super) fn bytes_from(&self, place: &Place) -> Option<u64> {
+        let at = self.files.iter().position(|(name, _)| *name == place.file)?;
+        let bytes: u64 = self.files[at..].iter().map(|(_, size)| size).sum();
+        Some(bytes.saturating_sub(place.position))
+    }
+}
+
+/// Where a stream is to begin, and what is to be thought of it.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    /// What is asked for.
+    pub(super) place: Place,
+    /// The last event that is archived, which comes first.
+    pub(super) known: Option<Known>,
+    /// What is missing before.
+    pub(super) gap: Option<Gap>,
+}
+
+impl Start {
+    fn at(place: Place) -> Self {
+        Self { place, known: None, gap: None }
+    }
+}
+
+/// Why the place at which the archive ended is of no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Not tried.
+    No,
+    /// There is something else than what was archived.
+    NotAsArchived,
+}
+
+/// Where to begin with nothing archived: the file in which the newest backup's position is, else the oldest.
+pub(super) fn first(binlog: &Binlog, repo: &Repo, log: &LogName) -> Result<(Start, Option<String>)> {
+    if !repo.can_read() {
+        return Ok((Start::at(binlog.oldest()?), None));
+    }
+    let mut newest: Option<(jiff::Timestamp, Position)> = None;
+    for kind in [Kind::Physical, Kind::Logical] {
+        let log = LogName { source: log.source.clone(), kind };
+        let history = History::salvage(repo, &log, &mut |_, _| {})?;
+        let Some(run) = history.newest_backup() else { continue };
+        let head = read_head(repo, &history, run)?;
+        let position = head.position.map(serde_json::Value::Object);
+        let position = position.and_then(|position| Position::deserialize(position).ok());
+        if let Some(position) = position
+            && newest.as_ref().is_none_or(|(at, _)| *at < head.finished_at)
+        {
+            newest = Some((head.finished_at, position));
+        }
+    }
+    let Some((at, position)) = newest else { return Ok((Start::at(binlog.oldest()?), None)) };
+    let file = position.binlog.as_ref().map(|binlog| &binlog.file);
+    match file.filter(|file| binlog.size(file).is_some()) {
+        Some(file) => Ok((Start::at(Place { file: file.clone(), position: FILE_BEGIN }), None)),
+        None => {
+            let warning = format!(
+                "the server does not have the binlog file any more at which the newest backup of {at:.0} stands: \
+                 the archive begins behind it"
+            );
+            Ok((Start::at(binlog.oldest()?), Some(warning)))
+        }
+    }
+}
+
+/// Where an archive that ends at `tail` goes on.
+pub(super) fn next(
+    binlog: &Binlog,
+    tail: &Tail,
+    refused: &Refused,
+    new_identity: bool,
+    connect: &ConnectOptions,
+    options: StreamOptions,
+) -> Result<Start> {
+    let is_same = binlog.server.is_same(&tail.server);
+    let has_file = binlog.size(&tail.place.file).is_some_and(|size| size >= tail.place.position);
+    if *refused == Refused::No && is_same && has_file {
+        // Where the protocol has no number for the place, it begins with the file.
+        let begin = u32::try_from(tail.last.begin).map_or(FILE_BEGIN, |_| tail.last.begin);
+        let known = Known { begin: tail.last.begin, end: tail.place.position, hash: tail.last.hash.clone() };
+        let place = Place { file: tail.place.file.clone(), position: begin };
+        return Ok(Start { place, known: Some(known), gap: None });
+    }
+    let archived = tail.gtids()?.filter(|gtids| !gtids.is_empty());
+    if tail.server.flavor() != binlog.server.flavor() {
+        let text = format!(
+            "the archive is of a {} server, and this is {}",
+            tail.server.flavor(),
+            binlog.server.version
+        );
+        return Err(Error::new(ErrorKind::Usage, text).hinted("give this server a name of its own (--name)"));
+    }
+    // The archive ends with a file, and the server has the next one still.
+    if *refused == Refused::No
+        && is_same
+        && binlog.size(&tail.place.file).is_none()
+        && let (Some(next), Some((oldest, _))) = (&tail.last.next_file, binlog.files.first())
+        && next == oldest
+    {
+        return Ok(Start::at(Place { file: next.clone(), position: FILE_BEGIN }));
+    }
+    if let Some(archived) = &archived
+        && let Some(executed) = &binlog.gtids
+        && has_all(executed, archived)
+        && let Some(place) = place_behind(archived, binlog, connect, options)?
+    {
+        return Ok(Start::at(place));
+    }
+    let kind = match (&archived, &binlog.gtids) {
+        (Some(archived), Some(executed)) if has_all(executed, archived) => GapKind::Purged,
+        (Some(_), _) if !is_same => GapKind::OtherServer,
+        (Some(archived), Some(executed)) if shares(executed, archived) => GapKind::Diverged,
+        (Some(_), _) => GapKind::Reset,
+        (None, _) if !is_same => GapKind::OtherServer,
+        (None, _) if has_file || binlog.size(&tail.place.file).is_some() => GapKind::Reset,
+        (None, _) => match binlog.files.first() {
+            Some((oldest, _)) if is_after(oldest, &tail.place.file) => GapKind::Purged,
+            _ => GapKind::Reset,
+        },
+    };
+    if kind == GapKind::OtherServer && !new_identity {
+        let text = format!(
+            "this is another server than the one that was archived until {}, and nothing tells where it goes on from there",
+            tail.place
+        );
+        return Err(Error::new(ErrorKind::Usage, text).hinted(
+            "give it a name of its own (--name); or, if it has taken the other's place for good, say so once by \
+             --new-identity: the archive then has a gap here",
+        ));
+    }
+    let oldest = binlog.oldest()?;
+    let what = match kind {
+        GapKind::Purged => "the server has purged what came after",
+        GapKind::Diverged => "the server has lost the end of its binlog, and went on otherwise, after",
+        GapKind::OtherServer => "another server took the place of the one that was archived until",
+        _ => "the server has begun its binlogs anew since",
+    };
+    let text = format!("{what} {}; its oldest is {}", tail.place, oldest.file);
+    Ok(Start { place: oldest, known: None, gap: Some(Gap { kind, text }) })
+}
+
+fn has_all(executed: &Gtids, archived: &Gtids) -> bool {
+    match (executed, archived) {
+        (Gtids::MySql(executed), Gtids::MySql(archived)) => executed.contains_all(archived),
+        (Gtids::MariaDb(executed), Gtids::MariaDb(archived)) => {
+            archived.iter().all(|gtid| executed.reaches(gtid))
+        }
+        _ => false,
+    }
+}
+
+/// Whether some transactions are in both: then the one did not begin anew.
+fn shares(executed: &Gtids, archived: &Gtids) -> bool {
+    match (executed, archived) {
+        (Gtids::MySql(executed), Gtids::MySql(archived)) => {
+            // Those of before a reset are counted from 1 again: alike are only the numbers.
+            archived.iter().any(|(server, tag, _)| {
+                executed.iter().any(|(other, other_tag, _)| (server, tag) == (other, other_tag))
+            }) && executed.iter().any(|(_, _, intervals)| intervals.len() > 1)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a file's number is above another's of the same name.
+fn is_after(file: &str, other: &str) -> bool {
+    let number = |file: &str| -> Option<u64> { file.rsplit_once('.')?.1.parse().ok() };
+    matches!((number(file), number(other)), (Some(file), Some(other)) if file > other)
+}
+
+/// Where the first transaction stands that is not archived, or the end where all are; `None` where the server does not
+/// have it any more.
+fn place_behind(
+    archived: &Gtids,
+    binlog: &Binlog,
+    connect: &ConnectOptions,
+    options: StreamOptions,
+) -> Result<Option<Place>> {
+    let options = StreamOptions { non_blocking: true, semi_sync: false, ..options };
+    let stream = Stream::open(connect, &From::Gtids(archived.clone()), options)?;
+    let mut checksum = Checksum::None;
+    let mut file = String::new();
+    loop {
+        match stream.next(std::time::Duration::from_secs(60)) {
+            Next::Event { bytes, .. } => {
+                // The first comes before it is known whether events have checksums.
+                let event = Event::parse(&bytes, Checksum::Crc32).or_else(|_| Event::parse(&bytes, checksum));
+                let event = event.map_err(|error| Error::new(ErrorKind::Server, error.to_string()))?;
+                match (event.header.kind, event.body()) {
+                    (
+                        EventKind::FORMAT_DESCRIPTION,
+                        Ok(Body::FormatDescription(FormatDescription { .. })),
+                    ) => {
+                        checksum = checksum_of(&bytes).unwrap_or_default();
+                    }
+                    (EventKind::ROTATE, Ok(Body::Rotate { file: next, .. })) => {
+                        file = String::from_utf8_lossy(next).into_owned();
+                    }
+                    (_, Ok(Body::Gtid(_))) if event.header.end > 0 => {
+                        let position = u64::from(event.header.end.saturating_sub(event.header.len));
+                        return Ok(Some(Place { file, position }));
+                    }
+                    _ => {}
+                }
+            }
+            Next::End => return Ok(binlog.end()),
+            Next::Failed(error) if error.code() == Some(READING_FAILED) => return Ok(None),
+            Next::Failed(error) => return Err(error.into()),
+            Next::Nothing => return Err(Error::new(ErrorKind::Server, "the server sends nothing")),
+        }
+    }
+}
+
+/// What servers answer where they do not have what is asked for.
+pub(super) const READING_FAILED: u16 = 1236;

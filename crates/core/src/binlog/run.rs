@@ -1,0 +1,359 @@
+//! One run of an archive: events go into segments at once and into the files of a backup at leisure.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use holdfast_formats::PageSize;
+use holdfast_repo::{
+    LogName, Repo, RunNo,
+    item::{FileRole, ItemPath, ItemType},
+    manifest::{HEAD_SCHEMA, Head},
+    outcome::{Intent, OutcomeType},
+    run::{Ending, Run, RunOptions},
+    segment::{SegmentReader, discard_segments, is_superseded, list_segments},
+    writer::{BackupWriter, FileId, FileSpec, Foundation, WriteError, WriterOptions},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    recorder::{Recorder, Sink, split_events},
+    segments::{Batch, Record, Segments, records},
+    stretch::{Stretch, Tail, object},
+};
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    physical::{BinlogPosition, Position, Precision},
+    points::point,
+};
+
+/// How files are cut.
+const PAGE_BYTES: u32 = 16 << 10;
+/// Given to the writer at once.
+const GIVE_BYTES: usize = 64 * PAGE_BYTES as usize;
+/// A head names each stretch; so many are far from its limit.
+const STRETCHES_MAX: usize = 1_000;
+
+/// A run that is under way.
+pub(super) struct ArchiveRun {
+    run: Run,
+    writer: Option<BackupWriter>,
+    file: Option<OpenFile>,
+    pub(super) batch: Batch,
+    /// `None` while catching up: what comes is long durable on the server, and a run that dies is begun anew.
+    pub(super) segments: Option<Segments>,
+    is_taking_over: bool,
+    stretches: Vec<Stretch>,
+    taken: Vec<RunNo>,
+    began: Instant,
+    began_at: jiff::Timestamp,
+    bytes: u64,
+}
+
+/// The file of the open stretch.
+struct OpenFile {
+    id: FileId,
+    /// What is not given yet: less than is given at once.
+    rest: Vec<u8>,
+    pages: u64,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    pub(super) run: RunNo,
+    pub(super) bytes: u64,
+    pub(super) stored_bytes: u64,
+}
+
+fn write_failed(error: WriteError) -> Error {
+    match error {
+        WriteError::Repo(error) => error.into(),
+        error => Error::failed("write to the repository").caused_by(error),
+    }
+}
+
+impl ArchiveRun {
+    /// Begins a run, and takes over what runs that died have left, where the key can read it. The recorder stands where the
+    /// archive ends; `None` where there is nothing in it.
+    pub(super) fn begin(
+        repo: &Arc<Repo>,
+        log: &LogName,
+        options: &RunOptions,
+        writer: WriterOptions,
+    ) -> Result<(Self, Option<Recorder>)> {
+        let run = Run::begin(repo, log, options)?;
+        point("binlog.run.begun");
+        let foundation = Foundation::none(run.history());
+        let writer = BackupWriter::new(&run, &foundation, writer).map_err(write_failed)?;
+        let mut this = Self {
+            run,
+            writer: Some(writer),
+            file: None,
+            batch: Batch::default(),
+            segments: None,
+            is_taking_over: true,
+            stretches: Vec::new(),
+            taken: Vec::new(),
+            began: Instant::now(),
+            began_at: jiff::Timestamp::now(),
+            bytes: 0,
+        };
+        let recorder = this.take_over()?;
+        this.is_taking_over = false;
+        Ok((this, recorder))
+    }
+
+    /// From now on what comes is durable at once.
+    pub(super) fn go_live(&mut self) -> Result<()> {
+        self.segments = Some(Segments::start(&self.run)?);
+        Ok(())
+    }
+
+    fn take_over(&mut self) -> Result<Option<Recorder>> {
+        let history = self.run.history();
+        let repo = Arc::clone(self.run.repo());
+        let last =
+            history.outcomes().iter().rev().find(|outcome| outcome.outcome_type == OutcomeType::Backup);
+        let mut recorder = match last.and_then(|outcome| outcome.tail.as_ref()) {
+            Some(tail) => Some(Recorder::at(&Tail::from_map(tail)?)?),
+            None => None,
+        };
+        let dead: Vec<RunNo> = history
+            .outcomes()
+            .iter()
+            .filter(|outcome| outcome.intent.is_none_or(|intent| intent == Intent::Backup))
+            .map(|outcome| outcome.run)
+            .filter(|run| last.is_none_or(|last| *run > last.run) && !is_superseded(history, *run))
+            .collect();
+        let stored = list_segments(&repo, history.log())?;
+        for run in dead.into_iter().filter(|run| stored.contains_key(run)) {
+            let mut reader = SegmentReader::new(&repo, self.run.history(), run);
+            let mut tail = None;
+            while let Some(segment) = reader.read_next()? {
+                tail = Some(Tail::from_map(&segment.tail)?);
+                if let Some(bytes) = &segment.bytes {
+                    replay(bytes, &mut recorder, self)?;
+                }
+            }
+            reader.check_end()?;
+            match (repo.can_read(), &tail) {
+                (true, _) => self.taken.push(run),
+                (false, Some(tail)) => recorder = Some(Recorder::at(tail)?),
+                (false, None) => {}
+            }
+        }
+        if let Some(recorder) = &mut recorder {
+            recorder.end_stretch(false, self)?;
+        }
+        Ok(recorder)
+    }
+
+    /// Whether it is long enough.
+    pub(super) fn is_due(&self, bytes_max: u64, age_max: Duration) -> bool {
+        self.bytes > 0
+            && (self.bytes >= bytes_max
+                || self.began.elapsed() >= age_max
+                || self.stretches.len() >= STRETCHES_MAX)
+    }
+
+    /// Whether there is nothing in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.stretches.is_empty() && self.file.is_none() && self.taken.is_empty()
+    }
+
+    /// Ends it as a part of the archive, where there is something in it.
+    pub(super) fn finish(mut self, recorder: &mut Recorder) -> Result<Option<Ended>> {
+        recorder.end_stretch(false, &mut self)?;
+        recorder.begin_run();
+        if let Some(mut segments) = self.segments.take() {
+            segments.end();
+        }
+        let (true, Some(tail), Some(writer)) = (!self.is_empty(), recorder.tail(), self.writer.take()) else {
+            self.run.abandon("nothing came")?;
+            return Ok(None);
+        };
+        let finished = writer.finish(&self.run).map_err(write_failed)?;
+        point("binlog.data.durable");
+        let log = self.run.log().clone();
+        let position = Position {
+            precision: Precision::Exact,
+            lsn: 0,
+            binlog: Some(BinlogPosition { file: tail.place.file.clone(), offset: tail.place.position }),
+            gtid: tail.gtids.clone(),
+            replica_gtid: None,
+            replica_of: Vec::new(),
+        };
+        let more = serde_json::to_value(&self.stretches).context("describe the archive")?;
+        let head = Head {
+            schema: HEAD_SCHEMA,
+            run: self.run.no().0,
+            source: log.source.to_string(),
+            kind: log.kind.to_string(),
+            method: "binlog".to_owned(),
+            started_at: self.began_at,
+            finished_at: jiff::Timestamp::now(),
+            tags: Vec::new(),
+            server: object(&tail.server)?,
+            redo: None,
+            position: Some(object(&position)?),
+            totals: finished.totals,
+            flags: Vec::new(),
+            roots: finished.roots,
+            base: None,
+            more: Map::from_iter([(STRETCHES.to_owned(), more)]),
+        };
+        let ending = Ending::Archive {
+            head: head.encode().context("encode the manifest head")?,
+            refs: finished.refs,
+            parts: finished.parts,
+            tail: tail.to_map()?,
+            taken: self.taken.clone(),
+        };
+        let repo = Arc::clone(self.run.repo());
+        let outcome = self.run.finish(ending)?;
+        point("binlog.published");
+        // What is left lying a later sweep takes.
+        if let Ok(history) = holdfast_repo::history::History::read(&repo, &log) {
+            for run in self.taken.iter().chain([&outcome.run]) {
+                let _left = discard_segments(&repo, &history, *run);
+            }
+        }
+        Ok(Some(Ended { run: outcome.run, bytes: self.bytes, stored_bytes: finished.totals.bytes_stored }))
+    }
+
+    /// Ends it without a word of its own: what is in its segments another run takes over.
+    pub(super) fn give_up(mut self, why: &str) {
+        if let Some(mut segments) = self.segments.take() {
+            segments.end();
+        }
+        drop(self.writer.take());
+        let _later = self.run.abandon(why);
+    }
+
+    fn writer(&self) -> Result<&BackupWriter> {
+        self.writer.as_ref().ok_or_else(|| Error::failed("write to a run that has ended"))
+    }
+
+    fn failed(&self, error: WriteError) -> Error {
+        let first = self.writer.as_ref().and_then(BackupWriter::failure);
+        write_failed(first.unwrap_or(error))
+    }
+}
+
+/// The field of a head that lists the stretches.
+pub(super) const STRETCHES: &str = "stretches";
+
+/// Runs the records of a segment through a recorder.
+pub(super) fn replay(bytes: &[u8], recorder: &mut Option<Recorder>, sink: &mut dyn Sink) -> Result<()> {
+    for record in records(bytes)? {
+        match record {
+            Record::Stretch(stretch) => {
+                let recorder = recorder.get_or_insert_with(|| Recorder::new(stretch.server.clone()));
+                recorder.begin_stored(&stretch, sink)?;
+            }
+            Record::Events(events) => {
+                let bad = || {
+                    Error::new(
+                        ErrorKind::Damaged,
+                        "understand a segment: events are cut off, or of no stretch",
+                    )
+                };
+                let recorder = recorder.as_mut().ok_or_else(bad)?;
+                for event in split_events(events) {
+                    recorder.stored(event.map_err(|_| bad())?, sink)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Sink for ArchiveRun {
+    fn stretch(&mut self, stretch: &Stretch) -> Result<()> {
+        if !self.is_taking_over && self.segments.is_some() {
+            self.batch.stretch(stretch)?;
+        }
+        let path = ItemPath::new(stretch.item_path());
+        let path = path.context("name a file of the archive")?;
+        let page_size =
+            PageSize::from_bytes(PAGE_BYTES).ok_or_else(|| Error::failed("16 KiB are no page size"))?;
+        let spec = FileSpec {
+            path,
+            item_type: ItemType::File,
+            role: FileRole::Binlog,
+            mode: 0o640,
+            page_size,
+            tablespace: None,
+            outside: None,
+        };
+        let id = self.writer()?.begin_file(spec).map_err(|error| self.failed(error))?;
+        self.file = Some(OpenFile { id, rest: Vec::with_capacity(GIVE_BYTES), pages: 0 });
+        Ok(())
+    }
+
+    fn event(&mut self, bytes: &[u8]) -> Result<()> {
+        if !self.is_taking_over && self.segments.is_some() {
+            self.batch.event(bytes);
+        }
+        self.bytes += bytes.len() as u64;
+        let Some(mut file) = self.file.take() else { return Err(Error::failed("an event is of no stretch")) };
+        file.rest.extend_from_slice(bytes);
+        if file.rest.len() >= GIVE_BYTES {
+            let whole = file.rest.len() - file.rest.len() % PAGE_BYTES as usize;
+            let given = self.writer()?.pages(file.id, file.pages, &file.rest[..whole]);
+            given.map_err(|error| self.failed(error))?;
+            file.pages += (whole / PAGE_BYTES as usize) as u64;
+            file.rest.drain(..whole);
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn ended(&mut self, stretch: Stretch) -> Result<()> {
+        let Some(mut file) = self.file.take() else { return Ok(()) };
+        let size = file.pages * u64::from(PAGE_BYTES) + file.rest.len() as u64;
+        let whole = file.rest.len().next_multiple_of(PAGE_BYTES as usize);
+        file.rest.resize(whole, 0);
+        let writer = self.writer()?;
+        if whole > 0 {
+            writer.pages(file.id, file.pages, &file.rest).map_err(|error| self.failed(error))?;
+        }
+        writer.end_file(file.id, size).map_err(|error| self.failed(error))?;
+        self.stretches.push(stretch);
+        Ok(())
+    }
+}
+
+/// Keeps nothing: for who only wants to know.
+#[derive(Default)]
+pub(super) struct Noted {
+    /// Stretches that have ended, by number.
+    pub(super) stretches: BTreeMap<u32, Stretch>,
+}
+
+impl Sink for Noted {
+    fn stretch(&mut self, _: &Stretch) -> Result<()> {
+        Ok(())
+    }
+
+    fn event(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn ended(&mut self, stretch: Stretch) -> Result<()> {
+        self.stretches.insert(stretch.number, stretch);
+        Ok(())
+    }
+}
+
+/// The stretches that a head lists.
+pub(super) fn stretches_of(head: &Head) -> Result<Vec<Stretch>> {
+    let stretches = head.more.get(STRETCHES).cloned().unwrap_or(Value::Array(Vec::new()));
+    serde_json::from_value(stretches).context_kind(
+        ErrorKind::Damaged,
+        format_args!("understand the manifest of {} #{}", head.source, head.run),
+    )
+}

@@ -1,0 +1,298 @@
+//! What is durable before a run ends: batches of events, stored in order by a thread of their own.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use holdfast_repo::{
+    RepoError,
+    run::Run,
+    segment::{SealedSegment, SegmentWriter},
+};
+
+use super::{
+    stream::Acknowledger,
+    stretch::{Place, Stretch, Tail},
+};
+use crate::error::{Context, Error, ErrorKind, Result};
+
+/// A batch does not grow beyond this: whoever fills it waits until it is stored.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+/// Waits between attempts at a store that fails.
+const RETRY_FIRST: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// Kinds of records in a segment.
+mod record {
+    pub(super) const STRETCH: u8 = 1;
+    pub(super) const EVENTS: u8 = 2;
+}
+
+/// Records of one segment in the making.
+#[derive(Default)]
+pub(super) struct Batch {
+    done: Vec<u8>,
+    events: Vec<u8>,
+    began: Option<Instant>,
+    ack: Option<Place>,
+}
+
+impl Batch {
+    pub(super) fn stretch(&mut self, stretch: &Stretch) -> Result<()> {
+        self.close_events();
+        let json = serde_json::to_vec(stretch).context("describe a stretch")?;
+        put_record(&mut self.done, record::STRETCH, &json);
+        self.began.get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    pub(super) fn event(&mut self, bytes: &[u8]) {
+        self.began.get_or_insert_with(Instant::now);
+        self.events.extend_from_slice(bytes);
+    }
+
+    /// The server waits for all before this place.
+    pub(super) fn wants_ack(&mut self, place: Place) {
+        self.ack = Some(place);
+    }
+
+    fn close_events(&mut self) {
+        if !self.events.is_empty() {
+            put_record(&mut self.done, record::EVENTS, &self.events);
+            self.events.clear();
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.done.len() + self.events.len()
+    }
+}
+
+fn put_record(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
+    out.push(kind);
+    let mut len = bytes.len() as u64;
+    while len >= 0x80 {
+        out.push(len as u8 | 0x80);
+        len >>= 7;
+    }
+    out.push(len as u8);
+    out.extend_from_slice(bytes);
+}
+
+/// One record of a segment.
+pub(super) enum Record<'a> {
+    /// Events of it follow.
+    Stretch(Box<Stretch>),
+    /// Whole events, one after another.
+    Events(&'a [u8]),
+}
+
+/// The records of a segment.
+pub(super) fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>> {
+    let bad = || Error::new(ErrorKind::Damaged, "understand a segment: its records are cut off");
+    let mut records = Vec::new();
+    while let Some((kind, mut rest)) = bytes.split_first() {
+        let (mut len, mut shift) = (0_u64, 0);
+        loop {
+            let (byte, after) = rest.split_first().ok_or_else(bad)?;
+            rest = after;
+            if shift > 56 {
+                return Err(bad());
+            }
+            len |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        let (content, after) =
+            rest.split_at_checked(usize::try_from(len).unwrap_or(usize::MAX)).ok_or_else(bad)?;
+        bytes = after;
+        records.push(match *kind {
+            record::STRETCH => Record::Stretch(Box::new(
+                serde_json::from_slice(content).context_kind(ErrorKind::Damaged, "understand a segment")?,
+            )),
+            record::EVENTS => Record::Events(content),
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Damaged,
+                    "understand a segment: a record of a kind that is not known",
+                ));
+            }
+        });
+    }
+    Ok(records)
+}
+
+/// What the thread tells.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Up to where all is durable.
+    pub(super) durable: Option<Place>,
+    /// Longest time from the first event of a batch until it was durable.
+    pub(super) lag_max: Duration,
+    /// Sum of the same, to be divided by their number.
+    pub(super) lag_sum: Duration,
+    /// Segments stored.
+    pub(super) stored: u64,
+    /// Why nothing is stored at the moment.
+    pub(super) failing: Option<String>,
+    /// Why nothing will be stored any more.
+    pub(super) failed: Option<Error>,
+}
+
+struct Job {
+    tail: Tail,
+    batch: Batch,
+}
+
+/// Stores the segments of one run.
+pub(super) struct Segments {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    progress: Mutex<Progress>,
+    acknowledger: Mutex<Option<Acknowledger>>,
+    is_given_up: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Segments {
+    /// Of a run that has begun.
+    pub(super) fn start(run: &Run) -> Result<Self> {
+        let (jobs, received) = bounded(1);
+        let shared = Arc::<Shared>::default();
+        let writer = SegmentWriter::new(run);
+        let thread = thread::Builder::new().name("segments".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || store_all(writer, &received, &shared)
+        });
+        let thread = thread.map_err(|error| Error::failed(format!("start a thread: {error}")))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), shared })
+    }
+
+    /// Who hears what is durable.
+    pub(super) fn acknowledge_by(&self, acknowledger: Option<Acknowledger>) {
+        *lock(&self.shared.acknowledger) = acknowledger;
+    }
+
+    /// Hands the batch over if it is due and the thread is free. One that is full waits for the thread.
+    pub(super) fn offer(
+        &self,
+        batch: &mut Batch,
+        tail: impl FnOnce() -> Option<Tail>,
+        age: Duration,
+    ) -> Result<()> {
+        let is_due = batch.ack.is_some() || batch.began.is_some_and(|began| began.elapsed() >= age);
+        let is_full = batch.bytes() >= BATCH_BYTES_MAX;
+        if batch.bytes() == 0 || !(is_due || is_full) {
+            return Ok(());
+        }
+        let Some(jobs) = &self.jobs else { return Ok(()) };
+        if !is_full && jobs.is_full() {
+            return Ok(());
+        }
+        let Some(tail) = tail() else { return Ok(()) };
+        batch.close_events();
+        let job = Job { tail, batch: std::mem::take(batch) };
+        match jobs.try_send(job) {
+            Err(TrySendError::Full(job)) => drop(jobs.send(job)),
+            _ => {}
+        }
+        self.check()
+    }
+
+    /// When the batch is due at the latest.
+    pub(super) fn due_in(batch: &Batch, age: Duration) -> Option<Duration> {
+        batch.began.map(|began| age.saturating_sub(began.elapsed()))
+    }
+
+    /// Fails where nothing will be stored any more.
+    pub(super) fn check(&self) -> Result<()> {
+        match &lock(&self.shared.progress).failed {
+            Some(error) => Err(error.again()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn with_progress<T>(&self, look: impl FnOnce(&mut Progress) -> T) -> T {
+        look(&mut lock(&self.shared.progress))
+    }
+
+    /// Stores what is left, as far as the store takes it now.
+    pub(super) fn end(&mut self) {
+        self.shared.is_given_up.store(true, Ordering::Release);
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Drop for Segments {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn store_all(mut writer: SegmentWriter, jobs: &Receiver<Job>, shared: &Shared) {
+    for Job { tail, batch } in jobs {
+        let stored = tail
+            .to_map()
+            .and_then(|map| Ok(writer.seal(map, &batch.done)?))
+            .and_then(|sealed| store(&writer, &sealed, shared));
+        if let Err(error) = stored {
+            lock(&shared.progress).failed = Some(error);
+            return;
+        }
+        let mut progress = lock(&shared.progress);
+        let lag = batch.began.map_or(Duration::ZERO, |began| began.elapsed());
+        progress.durable = Some(tail.place);
+        progress.lag_max = progress.lag_max.max(lag);
+        progress.lag_sum += lag;
+        progress.stored += 1;
+        drop(progress);
+        if let (Some(place), Some(acknowledger)) = (&batch.ack, &*lock(&shared.acknowledger)) {
+            acknowledger.acknowledge(place);
+        }
+    }
+}
+
+/// Tries until it is stored: what the server sent must not be lost because a store was away for a while.
+fn store(writer: &SegmentWriter, sealed: &SealedSegment, shared: &Shared) -> Result<()> {
+    let mut wait = RETRY_FIRST;
+    loop {
+        match writer.store(sealed) {
+            Ok(()) => {
+                lock(&shared.progress).failing = None;
+                return Ok(());
+            }
+            Err(error) if error.is_exists() => {
+                return Err(Error::failed("another process has stored a segment in this run's place")
+                    .hinted("this process was frozen, or cut off from the repository, for longer than its lease: run it again"));
+            }
+            Err(error @ RepoError::Store(_)) => {
+                if shared.is_given_up.load(Ordering::Acquire) {
+                    return Err(error.into());
+                }
+                lock(&shared.progress).failing = Some(error.to_string());
+                thread::sleep(wait);
+                wait = (wait * 2).min(RETRY_MAX);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! A server's binlog as a replica receives it: settings, the request, and a thread that reads ahead.
+
+use std::{
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use holdfast_formats::{Flavor, Gtids, MySqlGtidSet, binlog::encode_set};
+
+use super::{
+    queue::{Popped, Queue},
+    stretch::Place,
+    wire::{self, Commands, Messages},
+};
+use crate::{
+    error::{Error, Result},
+    server::{ConnectOptions, Purpose, Session, SqlCause, SqlError},
+};
+
+/// How often a server that has nothing to send shows that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Silence after which it is taken for dead.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// What the thread that reads may be ahead.
+const AHEAD_BYTES_MAX: usize = 16 << 20;
+
+/// Where a stream begins.
+#[derive(Clone, Debug)]
+pub(super) enum From {
+    /// At an event.
+    Place(Place),
+    /// Behind these transactions.
+    Gtids(Gtids),
+}
+
+/// How a stream is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamOptions {
+    /// It ends where the binlog ends.
+    pub(super) non_blocking: bool,
+    /// A commit waits until it is acknowledged.
+    pub(super) semi_sync: bool,
+    /// What this replica calls itself.
+    pub(super) server_id: u32,
+}
+
+/// What came.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// An event.
+    Event {
+        bytes: Vec<u8>,
+        /// Whether the server waits for an acknowledgement of it.
+        wants_ack: bool,
+    },
+    /// Nothing in time.
+    Nothing,
+    /// The binlog ends here.
+    End,
+    /// The server refuses, or the connection is lost.
+    Failed(SqlError),
+}
+
+enum Message {
+    Event { bytes: Vec<u8>, wants_ack: bool },
+    End,
+    Failed(SqlError),
+}
+
+/// A stream that is under way.
+pub(super) struct Stream {
+    queue: Arc<Queue<Message>>,
+    socket: UnixStream,
+    thread: Option<JoinHandle<()>>,
+    acknowledger: Acknowledger,
+    /// As long as it lives, the server keeps the session.
+    _conn: mysql::Conn,
+}
+
+/// Tells the server what is durable.
+#[derive(Clone)]
+pub(super) struct Acknowledger(Arc<Mutex<Commands>>);
+
+impl Acknowledger {
+    /// Up to the end of the event that ends at `place` all is durable. Whether this arrives shows in the stream.
+    pub(super) fn acknowledge(&self, place: &Place) {
+        const ACK: u8 = 0xef;
+        let mut command = vec![ACK];
+        command.extend_from_slice(&place.position.to_le_bytes());
+        command.extend_from_slice(place.file.as_bytes());
+        let _gone = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(&command);
+    }
+}
+
+impl Stream {
+    /// Connects and asks for the stream.
+    pub(super) fn open(connect: &ConnectOptions, from: &From, options: StreamOptions) -> Result<Self> {
+        let mut session = Session::open(connect, Purpose::Binlog)?;
+        settle(&mut session, from, options)?;
+        let flavor = session.flavor();
+        if session.is_encrypted()? {
+            return Err(Error::new(
+                crate::error::ErrorKind::Usage,
+                "binlogs cannot be received by TLS in this version",
+            )
+            .hinted("Connect by the server's socket, or through a tunnel with --ssl-mode=disabled."));
+        }
+        session.set_answer_timeout(SILENCE_MAX)?;
+        let (conn, socket) = session.into_connection();
+        let (mut messages, mut commands) =
+            wire::split(socket.try_clone().map_err(|error| wire::lost(&error))?)?;
+        let mut answer = Vec::new();
+        commands.send(&wire::register(options.server_id))?;
+        messages.read(&mut answer)?;
+        if answer.first() == Some(&0xff) {
+            return Err(wire::refusal(&answer).doing("register as a replica").into());
+        }
+        commands.send(&request(flavor, from, options))?;
+        let queue = Arc::new(Queue::default());
+        let thread = thread::Builder::new()
+            .name("binlog-stream".to_owned())
+            .spawn({
+                let (queue, semi_sync) = (Arc::clone(&queue), options.semi_sync);
+                move || read_all(messages, &queue, semi_sync)
+            })
+            .map_err(|error| Error::failed(format!("start a thread: {error}")))?;
+        let acknowledger = Acknowledger(Arc::new(Mutex::new(commands)));
+        Ok(Self { queue, socket, thread: Some(thread), acknowledger, _conn: conn })
+    }
+
+    /// What comes next.
+    pub(super) fn next(&self, wait: Duration) -> Next {
+        match self.queue.pop(wait) {
+            Popped::Item(Message::Event { bytes, wants_ack }) => Next::Event { bytes, wants_ack },
+            Popped::Item(Message::End) => Next::End,
+            Popped::Item(Message::Failed(error)) => Next::Failed(error),
+            Popped::Nothing => Next::Nothing,
+            Popped::Closed => Next::Failed(SqlError::new(SqlCause::Lost, "the stream has ended")),
+        }
+    }
+
+    pub(super) fn acknowledger(&self) -> Acknowledger {
+        self.acknowledger.clone()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.queue.close();
+        let _gone = self.socket.shutdown(Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// What a server must know of a replica. Each flavor, and each of their versions, ignores the names that it does not know.
+fn settle(session: &mut Session, from: &From, options: StreamOptions) -> Result<(), SqlError> {
+    let heartbeat = HEARTBEAT.as_nanos();
+    let mut settings = vec![
+        "@master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'".to_owned(),
+        format!("@master_heartbeat_period = {heartbeat}, @source_heartbeat_period = {heartbeat}"),
+    ];
+    match session.flavor() {
+        Flavor::MariaDb => {
+            // All events as they are, GTIDs and compressed ones too.
+            settings.push("@mariadb_slave_capability = 4".to_owned());
+            if let From::Gtids(gtids) = from {
+                settings.push(format!("@slave_connect_state = '{gtids}'"));
+                settings.push("@slave_gtid_strict_mode = 0, @slave_gtid_ignore_duplicates = 0".to_owned());
+            }
+        }
+        Flavor::MySql => {
+            // The server ends another stream of the same name, which is not to happen to anybody else's.
+            let uuid = session.value("SELECT UUID()")?.unwrap_or_default();
+            settings.push(format!("@slave_uuid = '{uuid}', @replica_uuid = '{uuid}'"));
+        }
+    }
+    if options.semi_sync {
+        settings.push("@rpl_semi_sync_slave = 1, @rpl_semi_sync_replica = 1".to_owned());
+    }
+    session.exec(&format!("SET {}", settings.join(", ")))
+}
+
+fn request(flavor: Flavor, from: &From, options: StreamOptions) -> Vec<u8> {
+    let mut flags = if options.non_blocking { wire::flags::NON_BLOCKING } else { 0 };
+    if flavor == Flavor::MariaDb {
+        flags |= wire::flags::ANNOTATE_ROWS;
+    }
+    match from {
+        From::Gtids(Gtids::MySql(set)) => wire::dump_gtid(options.server_id, flags, &encode_set(set)),
+        From::Gtids(Gtids::MariaDb(_)) if flavor == Flavor::MySql => {
+            wire::dump_gtid(options.server_id, flags, &encode_set(&MySqlGtidSet::default()))
+        }
+        From::Gtids(Gtids::MariaDb(_)) => wire::dump(options.server_id, flags, "", 4),
+        From::Place(place) => {
+            // The protocol has 32 bits; who is beyond passes over what comes before.
+            let position = u32::try_from(place.position).unwrap_or(4);
+            wire::dump(options.server_id, flags, &place.file, position)
+        }
+    }
+}
+
+fn read_all(mut messages: Messages, queue: &Queue<Message>, semi_sync: bool) {
+    const OK: u8 = 0;
+    const END: u8 = 0xfe;
+    const REFUSED: u8 = 0xff;
+    const SEMI_SYNC: u8 = 0xef;
+    const END_BYTES_MAX: usize = 8;
+    loop {
+        let mut message = Vec::new();
+        let next = match messages.read(&mut message) {
+            Err(error) => Message::Failed(error),
+            Ok(()) => match message.first() {
+                Some(&OK) => {
+                    let is_marked = semi_sync && message.get(1) == Some(&SEMI_SYNC);
+                    let wants_ack = is_marked && message.get(2) == Some(&1);
+                    message.drain(..if is_marked { 3 } else { 1 }.min(message.len()));
+                    Message::Event { bytes: message, wants_ack }
+                }
+                Some(&END) if message.len() <= END_BYTES_MAX => Message::End,
+                Some(&REFUSED) => Message::Failed(wire::refusal(&message)),
+                _ => Message::Failed(SqlError::unexpected("no event")),
+            },
+        };
+        let (is_event, bytes) = match &next {
+            Message::Event { bytes, .. } => (true, bytes.len()),
+            _ => (false, 0),
+        };
+        // A fixed part for each, so that small ones are bounded too.
+        if !queue.push(next, bytes + 64, AHEAD_BYTES_MAX) || !is_event {
+            return;
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What the archive consists of, as heads, segments and tails say it in JSON (`docs/repository.md` sections 6a and 9).
+
+use holdfast_formats::{Flavor, Gtid, Gtids};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    server::ServerVersion,
+};
+
+/// A server, as far as its binlogs are concerned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BinlogServer {
+    /// Version and flavor.
+    pub version: ServerVersion,
+    /// MySQL's `server_uuid`, MariaDB's `server_uid` where it has one.
+    pub uuid: Option<String>,
+    /// `server_id`.
+    pub server_id: u32,
+    /// `hostname`.
+    pub hostname: String,
+    /// `port`.
+    pub port: u16,
+}
+
+impl BinlogServer {
+    /// MySQL or MariaDB.
+    #[must_use]
+    pub fn flavor(&self) -> Flavor {
+        self.version.flavor
+    }
+
+    /// Whether both are one server, whatever its version.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.flavor() == other.flavor()
+            && match (&self.uuid, &other.uuid) {
+                (Some(own), Some(other)) => own == other,
+                _ => {
+                    (&self.hostname, self.port, self.server_id)
+                        == (&other.hostname, other.port, other.server_id)
+                }
+            }
+    }
+}
+
+/// A place in a server's binlog.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    /// File name without directory.
+    pub file: String,
+    /// Offset in bytes.
+    pub position: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.position)
+    }
+}
+
+/// What is missing before a stretch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// For programs.
+    pub kind: GapKind,
+    /// In words.
+    pub text: String,
+}
+
+/// Why something is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GapKind {
+    /// The server has purged what had not been archived.
+    Purged,
+    /// The server has begun its binlogs anew.
+    Reset,
+    /// The server lost the end of its binlog, which the archive has.
+    Diverged,
+    /// Another server, and no way to tell where it goes on.
+    OtherServer,
+    /// The server itself says that something is missing in its binlog.
+    Incident,
+    /// What was archived is not in the repository any more.
+    NotStored,
+}
+
+/// Events of one server's binlog file without a gap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// Its number in its run.
+    pub number: u32,
+    /// The server that the events came from.
+    pub server: BinlogServer,
+    /// The file, without directory.
+    pub file: String,
+    /// Where it begins; 4 is the beginning of the file.
+    pub begin: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// Bytes of its events.
+    pub bytes: u64,
+    /// The file's first event, hex.
+    pub format: String,
+    /// What the archive had last when this began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<Place>,
+    /// What is missing before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
+    /// Whether the file ends here.
+    #[serde(default)]
+    pub is_complete: bool,
+    /// Transactions that end in it.
+    pub transactions: u64,
+    /// When the first of them was committed, in microseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_at: Option<u64>,
+    /// When the last of them was committed, in microseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_at: Option<u64>,
+    /// The first of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_gtid: Option<String>,
+    /// The last of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_gtid: Option<String>,
+    /// Transactions before it, where the server names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gtids_before: Option<String>,
+    /// Transactions before its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gtids_after: Option<String>,
+}
+
+impl Stretch {
+    /// Where it begins.
+    #[must_use]
+    pub fn begins_at(&self) -> Place {
+        Place { file: self.file.clone(), position: self.begin }
+    }
+
+    /// Where it ends.
+    #[must_use]
+    pub fn ends_at(&self) -> Place {
+        Place { file: self.file.clone(), position: self.end }
+    }
+
+    /// The file's first event.
+    pub(super) fn format_bytes(&self) -> Result<Vec<u8>> {
+        unhex(&self.format)
+    }
+
+    /// Its item in a run's backup.
+    pub(super) fn item_path(&self) -> String {
+        format!("{:06}/{}", self.number, self.file)
+    }
+}
+
+/// Where the archive ends. Every role can read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tail {
+    /// The server.
+    pub server: BinlogServer,
+    /// Behind the last event.
+    #[serde(flatten)]
+    pub place: Place,
+    /// The last event: a server that has it there is the one that was archived.
+    pub last: LastEvent,
+    /// The file's first event, hex.
+    pub format: String,
+    /// All transactions so far, where the server names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gtids: Option<String>,
+    /// When the last transaction was committed, in microseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_at: Option<u64>,
+}
+
+/// An event by which a binlog is known again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LastEvent {
+    /// Where it begins.
+    pub begin: u64,
+    /// BLAKE3 of its bytes, hex.
+    pub hash: String,
+    /// The next file, where it says that there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_file: Option<String>,
+}
+
+impl Tail {
+    pub(super) fn from_map(map: &Map<String, Value>) -> Result<Self> {
+        Self::deserialize(Value::Object(map.clone()))
+            .context_kind(ErrorKind::Damaged, "understand where the archive ends")
+    }
+
+    pub(super) fn to_map(&self) -> Result<Map<String, Value>> {
+        object(self)
+    }
+
+    /// All transactions so far.
+    pub(super) fn gtids(&self) -> Result<Option<Gtids>> {
+        self.gtids.as_deref().map(|text| parse_gtids(self.server.flavor(), text)).transpose()
+    }
+}
+
+/// A position as a server of this flavor writes it.
+pub fn parse_gtids(flavor: Flavor, text: &str) -> Result<Gtids> {
+    let parsed = match flavor {
+        Flavor::MariaDb => text.parse().map(Gtids::MariaDb),
+        Flavor::MySql => text.parse().map(Gtids::MySql),
+    };
+    parsed.context_kind(ErrorKind::Usage, "read a position")
+}
+
+pub(super) fn no_gtids(flavor: Flavor) -> Gtids {
+    match flavor {
+        Flavor::MariaDb => Gtids::MariaDb(Default::default()),
+        Flavor::MySql => Gtids::MySql(Default::default()),
+    }
+}
+
+pub(super) fn object(value: &impl Serialize) -> Result<Map<String, Value>> {
+    match serde_json::to_value(value).context("describe the archive")? {
+        Value::Object(object) => Ok(object),
+        other => Err(Error::failed(format!("describe the archive: {other} is no JSON object"))),
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Into memory: cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+pub(super) fn unhex(text: &str) -> Result<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let bytes = text.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    });
+    bytes
+        .collect::<Option<Vec<u8>>>()
+        .ok_or_else(|| Error::new(ErrorKind::Damaged, "understand the archive: a format event is not hex"))
+}
+
+/// The transaction's name as it is stored.
+pub(super) fn gtid_text(gtid: &Gtid) -> String {
+    gtid.to_string()
+}

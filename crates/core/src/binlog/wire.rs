@@ -1,0 +1,137 @@
+//! The replication protocol on a connection that is authenticated: commands out, packets in.
+//!
+//! The client library has no means for either, so its socket is used directly; it has nothing buffered between
+//! statements. Where TLS is in between, its own stream of events is used instead ([`super::stream`]).
+
+use std::{
+    io::{BufReader, Read, Write},
+    os::unix::net::UnixStream,
+};
+
+use crate::server::{SqlCause, SqlError};
+
+const READ_BUFFER_BYTES: usize = 256 << 10;
+/// A packet of this length is continued in the next.
+const PACKET_BYTES_MAX: usize = 0xff_ffff;
+/// More than the largest event that a server can send.
+const MESSAGE_BYTES_MAX: usize = (1 << 30) + (16 << 20);
+
+/// Reads messages of the server.
+pub(super) struct Messages {
+    input: BufReader<UnixStream>,
+}
+
+/// Writes commands.
+pub(super) struct Commands {
+    output: UnixStream,
+}
+
+/// Both ends of a socket.
+pub(super) fn split(socket: UnixStream) -> Result<(Messages, Commands), SqlError> {
+    let output = socket.try_clone().map_err(|error| lost(&error))?;
+    Ok((Messages { input: BufReader::with_capacity(READ_BUFFER_BYTES, socket) }, Commands { output }))
+}
+
+pub(super) fn lost(error: &std::io::Error) -> SqlError {
+    match error.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+            SqlError::new(SqlCause::Lost, "the server sent no sign of life in time")
+        }
+        _ => SqlError::new(SqlCause::Lost, format!("connection lost: {error}")),
+    }
+}
+
+impl Messages {
+    /// Reads a whole message into `message`.
+    pub(super) fn read(&mut self, message: &mut Vec<u8>) -> Result<(), SqlError> {
+        message.clear();
+        loop {
+            let mut head = [0; 4];
+            self.input.read_exact(&mut head).map_err(|error| lost(&error))?;
+            let len = usize::from(head[0]) | usize::from(head[1]) << 8 | usize::from(head[2]) << 16;
+            if message.len() + len > MESSAGE_BYTES_MAX {
+                return Err(SqlError::new(
+                    SqlCause::Protocol,
+                    "the server sent a message of more than 1 GiB",
+                ));
+            }
+            let read =
+                (&mut self.input).take(len as u64).read_to_end(message).map_err(|error| lost(&error))?;
+            if read < len {
+                return Err(SqlError::new(SqlCause::Lost, "connection lost: the server closed it"));
+            }
+            if len < PACKET_BYTES_MAX {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Commands {
+    /// Sends a command, or an acknowledgement: each begins a sequence of its own.
+    pub(super) fn send(&mut self, command: &[u8]) -> Result<(), SqlError> {
+        // Far below the length from which on it would have to be split.
+        let len = (command.len() as u32).to_le_bytes();
+        let packet = [&len[..3], &[0], command].concat();
+        self.output.write_all(&packet).map_err(|error| lost(&error))
+    }
+}
+
+/// What a message says that is no event.
+pub(super) fn refusal(message: &[u8]) -> SqlError {
+    let code = message.get(1..3).map_or(0, |code| u16::from_le_bytes([code[0], code[1]]));
+    let text = message.get(3..).unwrap_or_default();
+    let text = match text.first() {
+        Some(b'#') => text.get(6..).unwrap_or_default(),
+        _ => text,
+    };
+    let text = String::from_utf8_lossy(text);
+    SqlError::new(SqlCause::Refused(code), format!("{} (error {code})", text.trim_end()))
+}
+
+/// That a replica is there.
+pub(super) fn register(server_id: u32) -> Vec<u8> {
+    const REGISTER: u8 = 0x15;
+    let host = b"holdfast";
+    let mut command = vec![REGISTER];
+    command.extend_from_slice(&server_id.to_le_bytes());
+    command.push(host.len() as u8);
+    command.extend_from_slice(host);
+    // No user, no password, no port, no rank, no source.
+    command.extend_from_slice(&[0; 1 + 1 + 2 + 4 + 4]);
+    command
+}
+
+/// How a stream is sent.
+pub(super) mod flags {
+    /// It ends where the binlog ends.
+    pub(in crate::binlog) const NON_BLOCKING: u16 = 1;
+    /// With the statements that rows come from (MariaDB).
+    pub(in crate::binlog) const ANNOTATE_ROWS: u16 = 2;
+    /// From transactions, not from a position (MySQL).
+    pub(in crate::binlog) const THROUGH_GTID: u16 = 4;
+}
+
+/// Asks for a stream from a position, or on MariaDB from where `@slave_connect_state` says.
+pub(super) fn dump(server_id: u32, flags: u16, file: &str, position: u32) -> Vec<u8> {
+    const DUMP: u8 = 0x12;
+    let mut command = vec![DUMP];
+    command.extend_from_slice(&position.to_le_bytes());
+    command.extend_from_slice(&flags.to_le_bytes());
+    command.extend_from_slice(&server_id.to_le_bytes());
+    command.extend_from_slice(file.as_bytes());
+    command
+}
+
+/// Asks for all transactions but those of a set (MySQL).
+pub(super) fn dump_gtid(server_id: u32, flags: u16, set: &[u8]) -> Vec<u8> {
+    const DUMP_GTID: u8 = 0x1e;
+    let mut command = vec![DUMP_GTID];
+    command.extend_from_slice(&(flags | flags::THROUGH_GTID).to_le_bytes());
+    command.extend_from_slice(&server_id.to_le_bytes());
+    command.extend_from_slice(&0_u32.to_le_bytes());
+    command.extend_from_slice(&4_u64.to_le_bytes());
+    command.extend_from_slice(&(set.len() as u32).to_le_bytes());
+    command.extend_from_slice(set);
+    command
+}

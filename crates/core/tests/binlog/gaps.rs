@@ -1,0 +1,209 @@
+//! Where an archive goes on, on the same server and on another, and what it says where it cannot.
+
+use holdfast_core::{ErrorKind, binlog::GapKind};
+use holdfast_testkit::replica;
+
+use super::*;
+
+fn write(server: &Server, rows: u32) {
+    server
+        .exec_all(["CREATE DATABASE IF NOT EXISTS g", "CREATE TABLE IF NOT EXISTS g.t (id SERIAL, v INT)"])
+        .unwrap();
+    for row in 0..rows {
+        server.exec(format!("INSERT INTO g.t (v) VALUES ({row})")).unwrap();
+    }
+}
+
+fn last_file(server: &Server) -> String {
+    let rows: Vec<mysql::Row> = server.query("SHOW BINARY LOGS").unwrap();
+    rows.last().unwrap().get(0).unwrap()
+}
+
+fn purge(server: &Server) {
+    // A file that recovery may still need stays for a moment.
+    let begin = Instant::now();
+    while server.query::<mysql::Row>("SHOW BINARY LOGS").unwrap().len() > 1 {
+        server.exec(format!("PURGE BINARY LOGS TO '{}'", last_file(server))).unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn reset(server: &Server) {
+    server
+        .exec(if server.kind().is_mariadb() { "RESET MASTER" } else { "RESET BINARY LOGS AND GTIDS" })
+        .unwrap();
+}
+
+/// What was purged after it was archived is not missed; what was purged before is, and so is a binlog that was begun anew.
+fn purged_and_reset(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    write(&stage.server, 3);
+    stage.once();
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    purge(&stage.server);
+    write(&stage.server, 3);
+    let sound = stage.once();
+    assert!(sound.gaps.is_empty(), "{sound:?}");
+
+    write(&stage.server, 2);
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    purge(&stage.server);
+    write(&stage.server, 2);
+    let purged = stage.once();
+    assert_eq!(purged.gaps.len(), 1, "{purged:?}");
+    assert_eq!(purged.gaps[0].kind, GapKind::Purged, "{purged:?}");
+    assert!(purged.gaps[0].text.contains("purged"), "{purged:?}");
+
+    reset(&stage.server);
+    write(&stage.server, 2);
+    let begun_anew = stage.once();
+    assert_eq!(begun_anew.gaps.len(), 1, "{begun_anew:?}");
+    assert_eq!(begun_anew.gaps[0].kind, GapKind::Reset, "{begun_anew:?}");
+    write(&stage.server, 2);
+    assert!(stage.once().gaps.is_empty());
+
+    let archive = stage.archive();
+    let chains = archive.chains().unwrap();
+    assert_eq!(chains.len(), 3, "{:#?}", archive.stretches());
+    // Across a gap nothing is replayed.
+    let error =
+        archive.transactions(&Behind::Stretch(0), &mut |_| Ok(ControlFlow::Continue(()))).unwrap_err();
+    assert!(error.to_string().contains("gap"), "{error}");
+    archive.transactions(&Behind::Stretch(chains[2].first), &mut |_| Ok(ControlFlow::Continue(()))).unwrap();
+}
+
+#[test]
+fn mariadb_10_11_purged_and_reset() {
+    purged_and_reset(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_purged_and_reset() {
+    purged_and_reset(ServerKind::MySql97);
+}
+
+/// A replica that takes its primary's place is gone on with by GTID: each transaction is there once. What the archive has
+/// and it has not is a gap.
+fn failover(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    let options = match kind.is_mariadb() {
+        true => ServerOptions::default(),
+        false => ServerOptions::default().arg("--log-replica-updates=ON"),
+    };
+    let second = Server::start(kind, options).unwrap();
+    write(&stage.server, 3);
+    replica::catch_up(
+        &stage.server,
+        &second,
+        &replica::Position::Gtid(String::new()),
+        Duration::from_secs(60),
+    )
+    .unwrap();
+    write(&stage.server, 3);
+    replica::wait(&stage.server, &second, Duration::from_secs(60)).unwrap();
+    stage.once();
+    write(&stage.server, 2);
+    replica::wait(&stage.server, &second, Duration::from_secs(60)).unwrap();
+    replica::detach(&second).unwrap();
+    second.exec("FLUSH BINARY LOGS").unwrap();
+    write(&second, 4);
+    let from_second = ArchiveOptions { once: true, ..super::options(&second) };
+    let report = archive(&stage.repo, &from_second, &Told, &Cancel::default()).unwrap();
+    assert!(report.gaps.is_empty(), "{report:?}");
+    write(&second, 1);
+    archive(&stage.repo, &from_second, &Told, &Cancel::default()).unwrap();
+
+    let archive_now = stage.archive();
+    assert!(
+        archive_now.stretches().iter().all(|archived| archived.gap.is_none()),
+        "{:#?}",
+        archive_now.stretches()
+    );
+    let names = gtids_behind(&archive_now, &Behind::Stretch(0));
+    let mut unique = names.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(names.len(), unique.len(), "{names:?}");
+    let mut inserts = 0;
+    archive_now
+        .transactions(&Behind::Stretch(0), &mut |event| {
+            inserts += usize::from(event.part == Part::Inside && event.event.header.kind.is_rows());
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    assert_eq!(inserts, 3 + 3 + 2 + 4 + 1, "{names:?}");
+
+    // The old primary went on by itself.
+    write(&stage.server, 1);
+    let error =
+        archive(&stage.repo, &ArchiveOptions { once: true, ..stage.options() }, &Told, &Cancel::default());
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+    assert!(error.hint().unwrap().contains("--new-identity"), "{error:?}");
+}
+
+#[test]
+fn mariadb_10_11_failover() {
+    failover(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_failover() {
+    failover(ServerKind::MySql97);
+}
+
+/// A server that loses the end of its binlog says something else than what was archived from it.
+#[test]
+fn a_server_that_forgot() {
+    let mut stage = Stage::with(
+        ServerKind::MySql97,
+        ServerOptions::default().arg("--gtid-mode=OFF").arg("--enforce-gtid-consistency=OFF"),
+    );
+    write(&stage.server, 3);
+    stage.once();
+    write(&stage.server, 2);
+    assert!(stage.once().gaps.is_empty());
+    // Begun anew under the same name, and longer than it was.
+    reset(&stage.server);
+    write(&stage.server, 20);
+    let report = stage.once();
+    assert_eq!(report.gaps.len(), 1, "{report:?}");
+    assert_eq!(report.gaps[0].kind, GapKind::Reset, "{report:?}");
+    stage.server.restart().unwrap();
+    assert!(stage.once().gaps.is_empty());
+}
+
+/// One archiver at a time; one without privileges is told which it lacks.
+#[test]
+fn refusals() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    write(&stage.server, 1);
+    let archiver = stage.start();
+    wait_archived(&stage);
+    let once = ArchiveOptions { once: true, ..stage.options() };
+    let error = archive(&stage.repo, &once, &Told, &Cancel::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Active, "{error}");
+    archiver.stop();
+
+    stage.server.exec("CREATE USER a@localhost IDENTIFIED BY 'p'").unwrap();
+    let mut poor = once.clone();
+    poor.connect.user = Some("a".to_owned());
+    poor.connect.password = Some(holdfast_core::server::Secret::new("p".to_owned()));
+    for missing in ["REPLICATION SLAVE, BINLOG MONITOR", ""] {
+        let result = archive(&stage.repo, &poor, &Told, &Cancel::default());
+        if missing.is_empty() {
+            result.unwrap();
+        } else {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Server, "{error}");
+            let statement = error.hint().unwrap().to_owned();
+            assert!(statement.contains(missing), "{statement}");
+            stage.server.exec(statement).unwrap();
+        }
+    }
+    let plain = Stage::with(ServerKind::MariaDb1011, ServerOptions::default().arg("--skip-log-bin"));
+    let once = ArchiveOptions { once: true, ..plain.options() };
+    let error = archive(&plain.repo, &once, &Told, &Cancel::default()).unwrap_err();
+    assert!(error.to_string().contains("no binlog"), "{error}");
+}

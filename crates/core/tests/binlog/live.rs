@@ -1,0 +1,188 @@
+//! An archiver that goes on while the server works, goes away and comes back, and the repository does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use holdfast_repo::{
+    LogName,
+    segment::list_segments,
+    store::{
+        Store,
+        faulty::{Fault, FaultyStore},
+    },
+};
+
+use super::*;
+
+fn flush(server: &Server) {
+    server.exec("FLUSH BINARY LOGS").unwrap();
+}
+
+/// Nothing is missing or there twice, and what the last commit wrote is there.
+#[track_caller]
+fn complete(stage: &Stage, last: u64) {
+    let archive = stage.archive();
+    assert!(archive.stretches().iter().all(|archived| archived.gap.is_none()), "{:#?}", archive.stretches());
+    compare_files(&archive, &stage.server);
+    let rows: u64 = stage.server.value("SELECT COUNT(*) FROM c.t").unwrap();
+    assert_eq!(rows, last);
+    let mut inserts = 0;
+    archive
+        .summaries(0, u64::MAX, &mut |summary| {
+            inserts += u64::from(summary.tables == ["c.t"]);
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    assert_eq!(inserts, last);
+}
+
+/// Under load, with short runs and files, what is committed can be read while the run goes on, and all of it when it has
+/// ended; segments of runs that ended are gone.
+fn under_load(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    let options =
+        ArchiveOptions { run_bytes: 2 << 20, segment_age: Duration::from_millis(300), ..stage.options() };
+    let archiver = Archiver::start(&stage.repo, options);
+    let counter = Counter::start(&stage.server);
+    for _ in 0..3 {
+        sleep(Duration::from_secs(1));
+        flush(&stage.server);
+        wait_archived(&stage);
+    }
+    let last = counter.stop();
+    wait_archived(&stage);
+    let live = stage.archive();
+    assert!(live.stretches().last().unwrap().is_live);
+    complete(&stage, last);
+    let report = archiver.stop();
+    println!("{kind}: {last} commits, {report:?}");
+    assert!(report.runs.len() >= 2 && report.gaps.is_empty(), "{report:?}");
+    assert!(!stage.archive().stretches().last().unwrap().is_live);
+    complete(&stage, last);
+    let log = LogName { source: source(), kind: holdfast_repo::Kind::Binlog };
+    assert_eq!(list_segments(&stage.repo, &log).unwrap().len(), 0);
+    let chains = stage.archive().chains().unwrap();
+    assert_eq!(chains.len(), 1, "{chains:?}");
+}
+
+#[test]
+fn mariadb_10_11_under_load() {
+    under_load(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_under_load() {
+    under_load(ServerKind::MySql97);
+}
+
+/// A server that is shut down, and one that crashes, are waited for, and nothing is missed.
+fn server_comes_and_goes(kind: ServerKind) {
+    let mut stage = Stage::new(kind);
+    let mut archiver = stage.start();
+    let counter = Counter::start(&stage.server);
+    for is_crash in [false, true] {
+        sleep(Duration::from_millis(700));
+        if is_crash {
+            stage.server.kill9().unwrap();
+        } else {
+            stage.server.stop().unwrap();
+        }
+        sleep(Duration::from_millis(300));
+        stage.server.run().unwrap();
+        sleep(Duration::from_millis(500));
+        archiver.check();
+    }
+    let last = counter.stop();
+    wait_archived(&stage);
+    let report = archiver.stop();
+    assert!(report.reconnects >= 2, "{report:?}");
+    // A commit of whose success the client did not hear may have succeeded.
+    let rows: u64 = stage.server.value("SELECT COUNT(*) FROM c.t").unwrap();
+    assert!(rows >= last && rows <= last + 3, "{rows} {last}");
+    complete(&stage, rows);
+}
+
+#[test]
+fn mariadb_11_8_comes_and_goes() {
+    server_comes_and_goes(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_comes_and_goes() {
+    server_comes_and_goes(ServerKind::MySql97);
+}
+
+/// A repository that takes nothing for a while costs nothing but time, whatever the run was doing.
+#[test]
+fn the_repository_comes_and_goes() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    let is_away = Arc::new(AtomicBool::new(false));
+    let store: Arc<dyn Store> = Arc::new(FaultyStore::new(Arc::clone(stage.repo.store()), {
+        let is_away = Arc::clone(&is_away);
+        move |call| (is_away.load(Ordering::Acquire) && call.op.changes()).then_some(Fault::Error)
+    }));
+    let password = Password::new("a password".to_owned()).unwrap();
+    let repo = Arc::new(Repo::open(store, Some(&password)).unwrap());
+    let options =
+        ArchiveOptions { run_bytes: 1 << 20, segment_age: Duration::from_millis(100), ..stage.options() };
+    let archiver = Archiver::start(&repo, options);
+    let counter = Counter::start(&stage.server);
+    for away in [300, 1500, 700] {
+        sleep(Duration::from_millis(600));
+        is_away.store(true, Ordering::Release);
+        sleep(Duration::from_millis(away));
+        is_away.store(false, Ordering::Release);
+    }
+    let last = counter.stop();
+    wait_archived(&stage);
+    let report = archiver.stop();
+    assert!(report.gaps.is_empty(), "{report:?}");
+    complete(&stage, last);
+}
+
+/// With semi-synchronous replication a commit returns only when it is in the repository: whatever the server has answered
+/// is there, should the server be gone the next moment.
+fn semi_sync(kind: ServerKind) {
+    let mut stage = Stage::new(kind);
+    let settings: &[&str] = if kind.is_mariadb() {
+        &["SET GLOBAL rpl_semi_sync_master_enabled = 1, GLOBAL rpl_semi_sync_master_timeout = 60000, \
+           GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC'"]
+    } else {
+        &[
+            "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'",
+            "SET GLOBAL rpl_semi_sync_source_enabled = 1, GLOBAL rpl_semi_sync_source_timeout = 60000",
+        ]
+    };
+    stage.server.exec_all(settings).unwrap();
+    let archiver = Archiver::start(&stage.repo, ArchiveOptions { semi_sync: true, ..stage.options() });
+    wait_archived(&stage);
+    let counter = Counter::start(&stage.server);
+    sleep(Duration::from_secs(2));
+    let name = if kind.is_mariadb() { "Rpl_semi_sync_master" } else { "Rpl_semi_sync_source" };
+    let counts: Vec<(String, u64)> =
+        stage.server.query(format!("SHOW GLOBAL STATUS LIKE '{name}_%o_tx'")).unwrap();
+    assert!(counts.contains(&(format!("{name}_no_tx"), 0)), "{counts:?}");
+    stage.server.kill9().unwrap();
+    // What it was told before.
+    let last = counter.stop();
+    let archive = stage.archive();
+    let mut archived = 0;
+    archive
+        .summaries(0, u64::MAX, &mut |summary| {
+            archived += u64::from(summary.tables == ["c.t"]);
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    println!("{kind} {name}: {last} commits answered, {archived} archived");
+    assert!(last > 5 && archived >= last, "{last} commits were answered, {archived} are archived");
+    drop(archiver);
+}
+
+#[test]
+fn mariadb_10_11_commits_wait() {
+    semi_sync(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_commits_wait() {
+    semi_sync(ServerKind::MySql97);
+}

@@ -1,0 +1,273 @@
+//! The binlog archive. The judge is the server's own files: what is archived of them must be the same, byte for byte.
+
+use std::{
+    fs,
+    ops::ControlFlow,
+    sync::Arc,
+    thread::{self, JoinHandle, sleep},
+    time::{Duration, Instant},
+};
+
+use holdfast_core::{
+    Cancel, Error,
+    binlog::{Archive, ArchiveOptions, ArchiveReport, Behind, archive},
+};
+use holdfast_formats::binlog::{FILE_MAGIC, Part};
+use holdfast_repo::{Password, Protection, Repo, keys::KdfParams, store::fs::FsStore};
+use holdfast_testkit::{Server, ServerKind, ServerOptions};
+use mysql::prelude::Queryable;
+use tempfile::TempDir;
+
+use crate::capture::Told;
+
+mod events;
+mod gaps;
+mod live;
+
+/// A server and a repository.
+pub(crate) struct Stage {
+    pub(crate) server: Server,
+    pub(crate) repo: Arc<Repo>,
+    _dir: TempDir,
+}
+
+impl Stage {
+    pub(crate) fn new(kind: ServerKind) -> Self {
+        Self::with(kind, ServerOptions::default())
+    }
+
+    pub(crate) fn with(kind: ServerKind, options: ServerOptions) -> Self {
+        let server = Server::start(kind, options).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(FsStore::create(&dir.path().join("repo")).unwrap());
+        let password = Password::new("a password".to_owned()).unwrap();
+        let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
+        let repo = Arc::new(Repo::init(store, &protection).unwrap());
+        Self { server, repo, _dir: dir }
+    }
+
+    pub(crate) fn options(&self) -> ArchiveOptions {
+        options(&self.server)
+    }
+
+    pub(crate) fn once(&self) -> ArchiveReport {
+        let options = ArchiveOptions { once: true, ..self.options() };
+        archive(&self.repo, &options, &Told, &Cancel::default()).unwrap()
+    }
+
+    /// An archiver that goes on.
+    pub(crate) fn start(&self) -> Archiver {
+        Archiver::start(&self.repo, self.options())
+    }
+
+    pub(crate) fn archive(&self) -> Archive {
+        Archive::open(&self.repo, &source()).unwrap()
+    }
+
+    /// The server's files but the last, and all of them where it is stopped.
+    pub(crate) fn compare_files(&self) -> usize {
+        compare_files(&self.archive(), &self.server)
+    }
+}
+
+pub(crate) fn source() -> holdfast_repo::SourceName {
+    "db1".parse().unwrap()
+}
+
+pub(crate) fn options(server: &Server) -> ArchiveOptions {
+    ArchiveOptions { name: Some(source()), ..ArchiveOptions::new(super::server::options(server)) }
+}
+
+/// An archiver on a thread of its own.
+pub(crate) struct Archiver {
+    pub(crate) cancel: Cancel,
+    thread: Option<JoinHandle<Result<ArchiveReport, Error>>>,
+}
+
+impl Archiver {
+    pub(crate) fn start(repo: &Arc<Repo>, options: ArchiveOptions) -> Self {
+        let cancel = Cancel::default();
+        let thread = thread::spawn({
+            let (repo, cancel) = (Arc::clone(repo), cancel.clone());
+            move || archive(&repo, &options, &Told, &cancel)
+        });
+        Self { cancel, thread: Some(thread) }
+    }
+
+    pub(crate) fn stop(mut self) -> ArchiveReport {
+        self.cancel.cancel();
+        self.thread.take().unwrap().join().unwrap().unwrap()
+    }
+
+    /// It has not ended by itself.
+    #[track_caller]
+    pub(crate) fn check(&mut self) {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            panic!("{:?}", self.thread.take().unwrap().join().unwrap());
+        }
+    }
+}
+
+impl Drop for Archiver {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// Names and contents of the server's files, as they would be when closed.
+pub(crate) fn files_of(server: &Server) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<(String, Vec<u8>)> = fs::read_dir(server.datadir())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let number = name.strip_prefix("binlog.")?;
+            number.parse::<u64>().ok()?;
+            let mut bytes = fs::read(entry.path()).unwrap();
+            // Set while the file is written, or where the server died.
+            if let Some(flags) = bytes.get_mut(4 + 17) {
+                *flags &= !1;
+            }
+            Some((name, bytes))
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+/// What the archive has of each file: stretches that go on from each other are one.
+pub(crate) fn archived_files(archive: &Archive) -> Vec<(String, u64, Vec<u8>)> {
+    let mut files: Vec<(String, u64, Vec<u8>)> = Vec::new();
+    let mut last = None;
+    archive
+        .events(0..archive.stretches().len(), &mut |at, begin, bytes| {
+            let archived = &archive.stretches()[at];
+            let file = &archived.stretch.file;
+            let goes_on = files.last().is_some_and(|(name, first, content)| {
+                name == file && archived.gap.is_none() && first + content.len() as u64 == begin
+            });
+            if last != Some(at) && !goes_on {
+                files.push((file.clone(), begin, Vec::new()));
+            }
+            last = Some(at);
+            files.last_mut().unwrap().2.extend_from_slice(bytes);
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    files
+}
+
+/// All of the server's files are in the archive, each once, without a gap and with the same bytes. Returns how many.
+pub(crate) fn compare_files(archive: &Archive, server: &Server) -> usize {
+    let own = files_of(server);
+    let archived = archived_files(archive);
+    for (name, bytes) in &own {
+        let found: Vec<_> = archived.iter().filter(|(file, ..)| file == name).collect();
+        let [(_, begin, content)] = &found[..] else {
+            panic!("{name} is there {} times: {:#?}", found.len(), archive.stretches())
+        };
+        assert_eq!(*begin, 4, "{name}");
+        let content = [&FILE_MAGIC[..], content].concat();
+        if content != *bytes {
+            let at = content.iter().zip(bytes).position(|(one, other)| one != other);
+            panic!(
+                "{name}: {} bytes archived, {} in the file, differing at {at:?}",
+                content.len(),
+                bytes.len()
+            );
+        }
+    }
+    own.len()
+}
+
+/// Waits until the archive has what the server has now.
+pub(crate) fn wait_archived(stage: &Stage) {
+    let rows: Vec<mysql::Row> = stage.server.query("SHOW BINARY LOGS").unwrap();
+    let last = rows.last().unwrap();
+    let (file, size): (String, u64) = (last.get(0).unwrap(), last.get(1).unwrap());
+    let begin = Instant::now();
+    loop {
+        let archive = stage.archive();
+        let end = archive.stretches().last().map(|archived| archived.ends_at());
+        if end.as_ref().is_some_and(|end| (&end.file, end.position) >= (&file, size)) {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{end:?}, the server is at {file}:{size}");
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// One transaction after the other with a number of its own, until told to stop; the last that was committed.
+pub(crate) struct Counter {
+    cancel: Cancel,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Counter {
+    pub(crate) fn start(server: &Server) -> Self {
+        server
+            .exec_all([
+                "CREATE DATABASE IF NOT EXISTS c",
+                "CREATE TABLE IF NOT EXISTS c.t (id BIGINT PRIMARY KEY, v VARBINARY(4000)) ENGINE=InnoDB",
+            ])
+            .unwrap();
+        let cancel = Cancel::default();
+        let opts = server.opts();
+        let thread = thread::spawn({
+            let cancel = cancel.clone();
+            move || {
+                let mut number = 0;
+                let mut conn = None;
+                while !cancel.is_cancelled() {
+                    // The server may be away.
+                    let Some(open) = &mut conn else {
+                        conn = mysql::Conn::new(opts.clone()).ok();
+                        if let Some(open) = &mut conn {
+                            let row: Option<u64> =
+                                open.query_first("SELECT COALESCE(MAX(id), 0) FROM c.t").ok().flatten();
+                            number = row.unwrap_or(number);
+                        }
+                        sleep(Duration::from_millis(5));
+                        continue;
+                    };
+                    let next = number + 1;
+                    let len = next * 37 % 3000;
+                    match open.query_drop(format!("INSERT INTO c.t VALUES ({next}, REPEAT('x', {len}))")) {
+                        Ok(()) => number = next,
+                        Err(_) => conn = None,
+                    }
+                }
+                number
+            }
+        });
+        Self { cancel, thread: Some(thread) }
+    }
+
+    pub(crate) fn stop(mut self) -> u64 {
+        self.cancel.cancel();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// The transactions behind a position, by name.
+pub(crate) fn gtids_behind(archive: &Archive, behind: &Behind) -> Vec<String> {
+    let mut all = Vec::new();
+    archive
+        .transactions(behind, &mut |event| {
+            if event.part == Part::Last {
+                all.push(event.transaction.unwrap().gtid.as_ref().unwrap().to_string());
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    all
+}
