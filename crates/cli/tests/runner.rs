@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod backups;
+mod binlogs;
 mod copies;
 mod init;
 mod json;

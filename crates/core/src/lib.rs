@@ -4,8 +4,8 @@
 //! environment.
 
 pub mod backup;
-pub mod copy;
 pub mod binlog;
+pub mod copy;
 pub mod doctor;
 pub mod error;
 pub mod event;

@@ -15,7 +15,7 @@ Space is freed by prune. By rules the last backup of a source is never dropped, 
 
 /// Drop backups, by rules or by name.
 ///
-/// A backup stays when any rule keeps it. Rules go by UTC days, ISO weeks, months and years, and keep the newest backup of each. They go for one source. One rule that is typed replaces all of [retention] in the configuration file, not only its like.
+/// A backup stays when any rule keeps it. Rules go by UTC days, ISO weeks, months and years, and keep the newest backup of each. They go for one source, and count backups: of a binlog archive goes what ended a day or more before the oldest backup that stays (rules of its own take --kind binlog). One rule that is typed replaces all of [retention] in the configuration file, not only its like.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ExpireArgs {

@@ -11,6 +11,7 @@ use crate::exit::Exit;
 
 pub(crate) mod backup;
 pub(crate) mod backup_ref;
+pub(crate) mod binlog;
 pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod doctor;
@@ -44,6 +45,7 @@ Examples:
   holdfast --repo s3://bucket/prefix --s3-endpoint https://minio.example backup --name db1
   holdfast --repo sftp://backup@host/srv/repo list
   holdfast --repo /backup/repo list
+  holdfast --repo /backup/repo binlog archive --name db1
   holdfast --repo /backup/repo restore latest --target-dir /var/lib/mysql-new
   holdfast --repo /backup/repo expire --keep-daily 7 --keep-weekly 4
   holdfast --repo /backup/repo prune
@@ -78,6 +80,7 @@ pub(crate) struct Cli {
 pub(crate) enum Verb {
     Init(init::InitArgs),
     Backup(backup::BackupArgs),
+    Binlog(binlog::BinlogArgs),
     List(inspect::ListArgs),
     Stats(inspect::StatsArgs),
     Show(inspect::ShowArgs),
@@ -102,6 +105,7 @@ impl Verb {
         match self {
             Self::Init(_) => "init",
             Self::Backup(_) => "backup",
+            Self::Binlog(_) => "binlog",
             Self::List(_) => "list",
             Self::Stats(_) => "stats",
             Self::Show(_) => "show",

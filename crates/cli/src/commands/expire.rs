@@ -7,14 +7,15 @@ use std::{
 
 use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result};
 use holdfast_repo::{
-    Act, LogName, Repo, RunNo, SourceName,
+    Act, Kind, LogName, Repo, RunNo, SourceName,
     expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
     history::History,
+    outcome::Outcome,
     retention::RetentionPolicy,
     run::RunOptions,
     space::freed_by,
 };
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use serde::Serialize;
 
 use super::{Context, list, repository, select};
@@ -96,6 +97,10 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
         let plan = plan_expire(&repo, &history, &request, now).map_err(of_expire)?;
         looked.push((log, request, history, plan));
     }
+    if args.ids.is_empty() && args.kind.is_none() {
+        let kept: Vec<Kept> = looked.iter().flat_map(|(_, _, history, plan)| shown(history, plan)).collect();
+        looked.extend(unneeded_binlogs(args, context, &repo, &kept)?);
+    }
     // What is refused of one source is to be refused before anything is dropped of another.
     for (log, request, history, mut plan) in looked {
         context.cancel.check()?;
@@ -116,16 +121,52 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
 impl Expired {
     fn add(&mut self, history: &History, plan: ExpirePlan) {
         let log = history.log();
-        self.kept.extend(plan.kept.into_iter().map(|kept| Kept {
-            id: list::id(log, kept.run),
-            finished_at: kept.at,
-            reasons: kept.reasons.iter().map(ToString::to_string).collect(),
-        }));
+        self.kept.extend(shown(history, &plan));
         self.dropped.extend(plan.dropped.into_iter().filter_map(|run| {
             let finished_at = history.outcome(run)?.taken_at();
             Some(Dropped { id: list::id(log, run), finished_at })
         }));
     }
+}
+
+fn shown(history: &History, plan: &ExpirePlan) -> Vec<Kept> {
+    let kept = plan.kept.iter().map(|kept| Kept {
+        id: list::id(history.log(), kept.run),
+        finished_at: kept.at,
+        reasons: kept.reasons.iter().map(ToString::to_string).collect(),
+    });
+    kept.collect()
+}
+
+/// How long before its end a backup may have stood at its position.
+const POSITION_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
+
+/// Rules count backups. Of a binlog archive they leave all that recovery from a backup that is `kept` can need: only runs
+/// that ended before the oldest of these began go.
+fn unneeded_binlogs(
+    args: &ExpireArgs,
+    context: &Context<'_>,
+    repo: &Repo,
+    kept: &[Kept],
+) -> Result<Vec<(LogName, ExpireRequest, History, ExpirePlan)>> {
+    let mut unneeded = Vec::new();
+    let Some(oldest) = kept.iter().map(|kept| kept.finished_at).min() else { return Ok(unneeded) };
+    let logs = select::logs_of_source(context, repo, args.name.name.as_ref())?;
+    for log in logs.into_iter().filter(|log| log.kind == Kind::Binlog) {
+        let history = History::read(repo, &log)?;
+        let now = Timestamp::now();
+        let is_unneeded = |outcome: &&Outcome| {
+            outcome.at < oldest - POSITION_AGE_MAX && history.hold(outcome.run, now).is_none()
+        };
+        let dropped: Vec<RunNo> = history.standing().filter(is_unneeded).map(|outcome| outcome.run).collect();
+        if dropped.is_empty() {
+            continue;
+        }
+        let request = ExpireRequest::Exactly(dropped);
+        let plan = plan_expire(repo, &history, &request, now).map_err(of_expire)?;
+        unneeded.push((log, request, history, plan));
+    }
+    Ok(unneeded)
 }
 
 /// What is asked of which log: named backups may be of several sources, rules go for those of one.
@@ -147,7 +188,7 @@ fn requests(args: &ExpireArgs, context: &Context<'_>, repo: &Repo) -> Result<Vec
     };
     let request = ExpireRequest::ByRules(rules);
     let mut logs = select::logs_of_source(context, repo, name)?;
-    logs.retain(|log| args.kind.is_none_or(|kind| kind == log.kind));
+    logs.retain(|log| args.kind.map_or(log.kind != Kind::Binlog, |kind| kind == log.kind));
     Ok(logs.into_iter().map(|log| (log, request.clone())).collect())
 }
 

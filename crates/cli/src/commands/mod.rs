@@ -14,6 +14,7 @@ use crate::{
 
 mod backup;
 mod cat;
+mod binlog;
 mod check;
 mod copy;
 mod doctor;
@@ -64,6 +65,7 @@ pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exi
     let ends_in_order = matches!(
         cli.verb,
         Verb::Backup(_)
+            | Verb::Binlog(_)
             | Verb::Restore(_)
             | Verb::Check(_)
             | Verb::Copy(_)
@@ -85,6 +87,7 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
     match verb {
         Verb::Init(args) => init::run(&args, context),
         Verb::Backup(args) => backup::run(args, context),
+        Verb::Binlog(args) => binlog::run(args, context),
         Verb::Restore(args) => restore::run(args, context),
         Verb::List(args) => list::run(&args, context),
         Verb::Stats(args) => stats::run(&args, context),

@@ -33,6 +33,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// Waits between attempts to reach a server that has gone away, or a repository.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
+const RECONNECT_MAX: Duration = Duration::from_secs(2);
 /// So far behind the server a run stores no segments: it ends as soon as it has caught up.
 const CATCH_UP_BYTES: u64 = 64 << 20;
 
@@ -97,7 +98,7 @@ pub struct ArchiveReport {
     pub bytes: u64,
     /// Bytes of packs that were stored for them.
     pub stored_bytes: u64,
-    /// Transactions... as counted in stretches.
+    /// Where the archive ends.
     pub until: Option<Place>,
     /// When the last transaction was committed, in microseconds since 1970.
     pub last_at: Option<u64>,
@@ -211,15 +212,15 @@ impl<'a> Archiver<'a> {
     fn work(&mut self) -> Result<()> {
         let mut wait = RETRY_FIRST;
         loop {
-            let runs_before = self.report.runs.len();
             match self.one_run() {
                 Ok(Left::Done) => return Ok(()),
                 Ok(Left::Due) => wait = RETRY_FIRST,
                 // What is in segments the next run takes over; the server has the rest.
+                // A repository that fails at once is more likely named wrongly than away.
                 Err(error)
                     if error.kind() == ErrorKind::Store
                         && !self.options.once
-                        && self.has_begun(runs_before) =>
+                        && self.report.until.is_some() =>
                 {
                     if !self.is_store_failing {
                         self.warn(format!("the repository takes nothing at the moment: {error}"));
@@ -237,11 +238,6 @@ impl<'a> Archiver<'a> {
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    /// A repository that fails at once is more likely named wrongly than away.
-    fn has_begun(&self, _runs_before: usize) -> bool {
-        self.report.bytes > 0 || self.report.until.is_some()
     }
 
     fn one_run(&mut self) -> Result<Left> {
@@ -301,9 +297,8 @@ impl<'a> Archiver<'a> {
         self.report.segments += stored;
         self.lag_sum += sum;
         self.report.lag_max_ms = self.report.lag_max_ms.max(max.as_millis() as u64);
-        if self.report.segments > 0 {
-            self.report.lag_mean_ms = self.lag_sum.as_millis() as u64 / self.report.segments;
-        }
+        let mean = (self.lag_sum.as_millis() as u64).checked_div(self.report.segments);
+        self.report.lag_mean_ms = mean.unwrap_or_default();
     }
 
     fn writer_options(&self) -> WriterOptions {
@@ -333,7 +328,7 @@ impl<'a> Archiver<'a> {
                 Err(error) if is_first || self.options.once || !is_passing(&error) => return Err(error),
                 Err(_) => {
                     self.pause(wait);
-                    wait = (wait * 2).min(RETRY_MAX);
+                    wait = (wait * 2).min(RECONNECT_MAX);
                     continue;
                 }
             };

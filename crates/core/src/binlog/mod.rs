@@ -21,5 +21,7 @@ mod stretch;
 mod wire;
 
 pub use archive::{ArchiveOptions, ArchiveReport, archive};
-pub use read::{Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, TransactionSummary};
+pub use read::{
+    Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, FileContent, TransactionSummary,
+};
 pub use stretch::{BinlogServer, Gap, GapKind, Place, Stretch, parse_gtids};

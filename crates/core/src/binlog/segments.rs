@@ -208,9 +208,9 @@ impl Segments {
         let Some(tail) = tail() else { return Ok(()) };
         batch.close_events();
         let job = Job { tail, batch: std::mem::take(batch) };
-        match jobs.try_send(job) {
-            Err(TrySendError::Full(job)) => drop(jobs.send(job)),
-            _ => {}
+        if let Err(TrySendError::Full(job)) = jobs.try_send(job) {
+            // Where the thread has ended, `check` says why.
+            let _ended = jobs.send(job);
         }
         self.check()
     }

@@ -39,7 +39,7 @@ impl Stage {
     pub(crate) fn with(kind: ServerKind, options: ServerOptions) -> Self {
         let server = Server::start(kind, options).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(FsStore::create(&dir.path().join("repo")).unwrap());
+        let store = Arc::new(FsStore::create(dir.path().join("repo")).unwrap());
         let password = Password::new("a password".to_owned()).unwrap();
         let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
         let repo = Arc::new(Repo::init(store, &protection).unwrap());

@@ -20,10 +20,12 @@ use super::{
 use crate::error::{Context, Error, ErrorKind, Result};
 
 mod chain;
+mod file;
 mod search;
 mod transactions;
 
 pub use chain::{Base, Chain};
+pub use file::FileContent;
 pub use search::TransactionSummary;
 pub use transactions::{ArchivedEvent, Behind};
 

@@ -1,0 +1,175 @@
+use std::{path::PathBuf, str::FromStr};
+
+use clap::{Args, Subcommand};
+use holdfast_repo::SourceName;
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+
+use super::{
+    inspect::NameArg,
+    source::SourceArgs,
+    units::{ByteSize, Span},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast binlog archive --name db1                        until it is stopped
+  holdfast binlog archive --name db1 --once                 what there is now, for a timer
+  holdfast binlog list
+  holdfast binlog list --around '2026-11-20 14:03:07' --grep 'drop table'
+  holdfast binlog cat binlog.000042 | mysqlbinlog -v -";
+
+const ARCHIVE_EXAMPLES: &str = "\
+Examples:
+  holdfast binlog archive --name db1
+  holdfast binlog archive -h 127.0.0.1 -P 3307 -u archiver -p --name db1
+  holdfast binlog archive --name db1 --once
+  holdfast binlog archive --name db1 --semi-sync
+  holdfast binlog archive --name db1 --new-identity         once, where another server took its place and GTIDs do not tell
+
+The account needs REPLICATION SLAVE, and BINLOG MONITOR (MariaDB) or REPLICATION CLIENT (MySQL). A signal ends it in good order, with exit code 0, or 3 where a gap was found.";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  holdfast binlog list
+  holdfast binlog list --around '2026-11-20 14:03:07'
+  holdfast binlog list --grep 'DROP TABLE'
+  holdfast binlog list --grep shop.orders --around 2026-11-20T14:00:00+01:00 --window 10m";
+
+const CAT_EXAMPLES: &str = "\
+Examples:
+  holdfast binlog cat binlog.000042 > binlog.000042
+  holdfast binlog cat binlog.000042 --output binlog.000042
+  holdfast binlog cat binlog.000042 | mariadb-binlog -v -
+
+What comes out is a binlog file: the server's own bytes, or, where the archive begins in the middle of the file, those from there on behind the file's first event.";
+
+/// Archive a server's binlog as it is written, and look into the archive.
+///
+/// What is committed is in the repository within a second, so that a restored backup can be brought to any moment.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES, subcommand_value_name = "ACTION", subcommand_help_heading = "Actions")]
+pub(crate) struct BinlogArgs {
+    #[command(subcommand)]
+    pub(crate) action: BinlogAction,
+}
+
+/// What is done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BinlogAction {
+    Archive(ArchiveArgs),
+    List(ListArgs),
+    Cat(CatArgs),
+}
+
+/// Receive the binlog as a replica does and store it, until stopped.
+///
+/// Begins with the file in which the newest backup's position is, or, where there is none, with the oldest; goes on exactly where it ended, also on another server that has taken the place of the first, by GTID. What is missing because it was purged or begun anew is named, recorded, and told at once.
+#[derive(Args, Debug)]
+#[command(after_long_help = ARCHIVE_EXAMPLES)]
+pub(crate) struct ArchiveArgs {
+    /// Name under which this server's backups are kept [default: host:port]
+    #[arg(long, value_name = "NAME", env = "HOLDFAST_NAME", hide_env_values = true)]
+    pub(crate) name: Option<SourceName>,
+
+    /// End where the binlog ends now
+    #[arg(long, visible_alias = "until-now")]
+    pub(crate) once: bool,
+
+    /// What is committed is durable after so long, and as long as the repository takes to store it
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub(crate) segment_age: Span,
+
+    /// What was stored at once is packed together after so many bytes
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub(crate) run_size: ByteSize,
+
+    /// What was stored at once is packed together after so long
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub(crate) run_age: Span,
+
+    /// Acknowledge as a semi-synchronous replica: a commit returns only when it is in the repository
+    ///
+    /// Takes a server on which semi-synchronous replication is enabled as a source.
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) semi_sync: bool,
+
+    /// This server has taken the place of the one that was archived under this name so far
+    ///
+    /// Needed only where GTIDs do not tell where the archive goes on: it then has a gap there.
+    #[arg(long)]
+    pub(crate) new_identity: bool,
+
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+}
+
+/// Show what is archived: files, times, GTIDs, gaps, and from when until when can be recovered; or find a transaction.
+#[derive(Args, Debug)]
+#[command(after_long_help = LIST_EXAMPLES)]
+pub(crate) struct ListArgs {
+    /// The transactions around this moment, UTC where no zone is given
+    #[arg(long, value_name = "TIME")]
+    pub(crate) around: Option<Moment>,
+
+    /// How far around it
+    #[arg(long, value_name = "TIME", default_value = "1m", requires = "around")]
+    pub(crate) window: Span,
+
+    /// The transactions in whose statements or table names this stands, whatever the case of its letters
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) grep: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) name: NameArg,
+}
+
+/// Write an archived file out, for mysqlbinlog or mariadb-binlog to read.
+#[derive(Args, Debug)]
+#[command(after_long_help = CAT_EXAMPLES)]
+pub(crate) struct CatArgs {
+    /// The server's name of the file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: String,
+
+    /// Where it goes [default: standard output]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) name: NameArg,
+}
+
+/// An instant, as typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(pub(crate) Timestamp);
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(at) = text.parse::<Timestamp>() {
+            return Ok(Self(at));
+        }
+        let local = text.parse::<DateTime>().ok();
+        let at = local.and_then(|local| local.to_zoned(TimeZone::UTC).ok());
+        at.map(|at| Self(at.timestamp())).ok_or_else(|| {
+            format!("\"{text}\" is no moment: write 2026-11-20 14:03:07 (UTC) or 2026-11-20T14:03:07+01:00")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_utc_where_nothing_is_said() {
+        let at = |text: &str| text.parse::<Moment>().map(|moment| moment.0.to_string());
+        for text in ["2026-11-20 14:03:07", "2026-11-20T14:03:07Z", "2026-11-20T15:03:07+01:00"] {
+            assert_eq!(at(text), Ok("2026-11-20T14:03:07Z".to_owned()), "{text}");
+        }
+        for bad in ["", "yesterday", "14:03", "2026-13-01 00:00:00"] {
+            assert!(at(bad).is_err(), "{bad}");
+        }
+    }
+}

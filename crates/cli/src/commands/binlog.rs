@@ -1,0 +1,410 @@
+//! `binlog`: archive, list, cat.
+
+use std::{
+    fmt::{self, Write as _},
+    fs::File,
+    io::{self, BufWriter, IsTerminal as _, Write},
+    ops::ControlFlow,
+    path::Path,
+    sync::Arc,
+};
+
+use holdfast_core::{
+    Context as _, Error, ErrorKind, Result,
+    binlog::{
+        Archive, ArchiveOptions, ArchiveReport, ArchivedStretch, Chain, FileContent, Gap, TransactionSummary,
+        archive,
+    },
+    server::ServerVersion,
+};
+use holdfast_repo::{Act, Kind, Repo};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Context, repository, select, source};
+use crate::{
+    args::{
+        binlog::{ArchiveArgs, BinlogAction, BinlogArgs, CatArgs, ListArgs},
+        inspect::NameArg,
+        units::ByteSize,
+    },
+    exit::Exit,
+    output::{
+        Render,
+        text::{self, numbers, words},
+    },
+};
+
+pub(super) fn run(args: BinlogArgs, context: &Context<'_>) -> Result<Exit> {
+    match args.action {
+        BinlogAction::Archive(args) => run_archive(args, context),
+        BinlogAction::List(args) => run_list(&args, context),
+        BinlogAction::Cat(args) => run_cat(&args, context),
+    }
+}
+
+/// Microseconds since 1970 as an instant.
+fn instant(us: u64) -> Timestamp {
+    Timestamp::from_microsecond(i64::try_from(us).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX)
+}
+
+fn shown(us: Option<u64>) -> String {
+    us.map(|us| text::instant(instant(us))).unwrap_or_default()
+}
+
+// --- archive ----------------------------------------------------------------------------------------------------------
+
+#[derive(Serialize)]
+struct Archived {
+    report: ArchiveReport,
+}
+
+impl Render for Archived {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let report = &self.report;
+        for gap in &report.gaps {
+            text::fact(out, "GAP", &gap.text)?;
+        }
+        match &report.until {
+            Some(until) => writeln!(out, "archived until {until} ({})", shown(report.last_at))?,
+            None => writeln!(out, "nothing is archived yet")?,
+        }
+        let bytes = ByteSize(report.bytes);
+        writeln!(
+            out,
+            "archive of {}: {bytes} in {} completed OK",
+            report.source,
+            text::count(report.runs.len() as u64, "run")
+        )
+    }
+}
+
+fn run_archive(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
+    let typed = args.source.or(context.config.source.clone());
+    let resources = context.config.resources.clone();
+    let chosen = ArchiveOptions::new(source::connect_options(&typed, context.output)?);
+    let options = ArchiveOptions {
+        name: args.name.or_else(|| context.config.name.clone()),
+        once: args.once,
+        segment_age: args.segment_age.0,
+        run_bytes: args.run_size.0,
+        run_age: args.run_age.0,
+        semi_sync: args.semi_sync,
+        new_identity: args.new_identity,
+        compression: resources.compress.unwrap_or(chosen.compression),
+        compress_threads: resources.compress_threads.unwrap_or(chosen.compress_threads),
+        ..chosen
+    };
+    let repo = Arc::new(repository::open_for(context, Act::Backup, "archiving a binlog")?);
+    let report = archive(&repo, &options, &**context.output, context.cancel)?;
+    let exit = if report.gaps.is_empty() { Exit::Done } else { Exit::Finding };
+    context.output.result(exit, &Archived { report });
+    Ok(exit)
+}
+
+// --- list -------------------------------------------------------------------------------------------------------------
+
+/// Stretches of one file that go on from each other.
+#[derive(Serialize)]
+struct FileShown {
+    file: String,
+    begin: u64,
+    end: u64,
+    size_bytes: u64,
+    transactions: u64,
+    first_at: Option<Timestamp>,
+    last_at: Option<Timestamp>,
+    first_gtid: Option<String>,
+    last_gtid: Option<String>,
+    server: ServerVersion,
+    hostname: String,
+    runs: Vec<u64>,
+    /// Whether it may grow.
+    live: bool,
+    gap: Option<Gap>,
+}
+
+impl FileShown {
+    fn new(archived: &ArchivedStretch) -> Self {
+        let stretch = &archived.stretch;
+        Self {
+            file: stretch.file.clone(),
+            begin: stretch.begin,
+            end: archived.ends_at().position,
+            size_bytes: stretch.bytes,
+            transactions: stretch.transactions,
+            first_at: stretch.first_at.map(instant),
+            last_at: stretch.last_at.map(instant),
+            first_gtid: stretch.first_gtid.clone(),
+            last_gtid: stretch.last_gtid.clone(),
+            server: stretch.server.version.clone(),
+            hostname: stretch.server.hostname.clone(),
+            runs: vec![archived.run.0],
+            live: archived.is_live,
+            gap: archived.gap.clone(),
+        }
+    }
+
+    /// Takes in what goes on from it; `false` where it does not.
+    fn join(&mut self, next: &Self) -> bool {
+        let goes_on = next.gap.is_none() && self.file == next.file && self.end == next.begin;
+        if goes_on {
+            self.end = next.end;
+            self.size_bytes += next.size_bytes;
+            self.transactions += next.transactions;
+            self.first_at = self.first_at.or(next.first_at);
+            self.last_at = next.last_at.or(self.last_at);
+            self.first_gtid = self.first_gtid.take().or_else(|| next.first_gtid.clone());
+            self.last_gtid = next.last_gtid.clone().or_else(|| self.last_gtid.take());
+            self.runs
+                .extend(next.runs.iter().filter(|run| !self.runs.contains(run)).copied().collect::<Vec<_>>());
+            self.live |= next.live;
+        }
+        goes_on
+    }
+
+    fn row(&self) -> [String; 8] {
+        let time = |at: Option<Timestamp>| at.map(text::instant).unwrap_or_default();
+        [
+            self.file.clone(),
+            self.begin.to_string(),
+            self.end.to_string(),
+            ByteSize(self.size_bytes).to_string(),
+            self.transactions.to_string(),
+            time(self.first_at),
+            time(self.last_at),
+            self.last_gtid.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+/// What can be recovered.
+#[derive(Serialize)]
+struct Recoverable {
+    /// The oldest backup from which on all is there.
+    from: String,
+    from_at: Timestamp,
+    /// Until when.
+    until_at: Option<Timestamp>,
+    until_file: String,
+    until_position: u64,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    source: String,
+    files: Vec<FileShown>,
+    gaps: Vec<Gap>,
+    recoverable: Vec<Recoverable>,
+}
+
+impl Render for Listed {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        if self.files.is_empty() {
+            return writeln!(out, "nothing is archived of {}", self.source);
+        }
+        let columns = [
+            words("FILE"),
+            numbers("FROM"),
+            numbers("TO"),
+            numbers("SIZE"),
+            numbers("TRANSACTIONS"),
+            words("FIRST (UTC)"),
+            words("LAST (UTC)"),
+            words("LAST GTID"),
+        ];
+        let mut rows = Vec::new();
+        for file in &self.files {
+            if !rows.is_empty() && file.gap.is_some() {
+                text::table(out, &columns, &std::mem::take(&mut rows))?;
+            }
+            if let Some(gap) = &file.gap {
+                writeln!(out, "GAP: {}", gap.text)?;
+            }
+            rows.push(file.row());
+        }
+        text::table(out, &columns, &rows)?;
+        if self.recoverable.is_empty() {
+            writeln!(out, "nothing is recoverable by it: no backup is kept behind which it goes on")?;
+        }
+        for part in &self.recoverable {
+            let (from, until) =
+                (text::instant(part.from_at), part.until_at.map(text::instant).unwrap_or_default());
+            writeln!(
+                out,
+                "recoverable from {from} ({}) until {until} ({}:{})",
+                part.from, part.until_file, part.until_position
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn recoverable(archive: &Archive, chain: &Chain) -> Option<Recoverable> {
+    let base = chain.bases.first()?;
+    let source = &archive.log().source;
+    let from = match base.kind.as_str() {
+        "physical" => format!("{source}#{}", base.run),
+        kind => format!("{source}/{kind}#{}", base.run),
+    };
+    Some(Recoverable {
+        from,
+        from_at: base.finished_at,
+        until_at: chain.last_at.map(instant),
+        until_file: chain.end.file.clone(),
+        until_position: chain.end.position,
+    })
+}
+
+fn open_archive(context: &Context<'_>, name: &NameArg, doing: &'static str) -> Result<Archive> {
+    let repo: Arc<Repo> = Arc::new(repository::open_for(context, Act::Read, doing)?);
+    let log = select::log(context, &repo, name.name.as_ref(), Some(Kind::Binlog))?;
+    Archive::open(&repo, &log.source)
+}
+
+fn run_list(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
+    let archive = open_archive(context, &args.name, "to look into the archive")?;
+    if args.around.is_some() || args.grep.is_some() {
+        return find(args, &archive, context);
+    }
+    let mut files: Vec<FileShown> = Vec::new();
+    for archived in archive.stretches() {
+        let next = FileShown::new(archived);
+        if !files.last_mut().is_some_and(|last| last.join(&next)) {
+            files.push(next);
+        }
+    }
+    let gaps: Vec<Gap> = files.iter().filter_map(|file| file.gap.clone()).collect();
+    let chains = archive.chains()?;
+    let recoverable = chains.iter().filter_map(|chain| recoverable(&archive, chain)).collect();
+    let exit = if gaps.is_empty() { Exit::Done } else { Exit::Finding };
+    let source = archive.log().source.to_string();
+    context.output.result(exit, &Listed { source, files, gaps, recoverable });
+    Ok(exit)
+}
+
+/// A transaction that was found.
+#[derive(Serialize)]
+struct Found {
+    #[serde(flatten)]
+    summary: TransactionSummary,
+    committed_at: Timestamp,
+}
+
+impl Render for Found {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        const STATEMENT_CHARS: usize = 200;
+        let summary = &self.summary;
+        write!(out, "{:.6}  {}:{}", self.committed_at, summary.file, summary.begin)?;
+        if let Some(gtid) = &summary.gtid {
+            write!(out, "  {gtid}")?;
+        }
+        if !summary.tables.is_empty() {
+            write!(out, "  {}", summary.tables.join(" "))?;
+        }
+        writeln!(out, "  {}", ByteSize(summary.bytes))?;
+        for statement in &summary.statements {
+            let mut line: String = statement.chars().take(STATEMENT_CHARS).collect();
+            line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+            writeln!(out, "    {line}")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct Count {
+    source: String,
+    transactions: u64,
+}
+
+impl Render for Count {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "{}", text::count(self.transactions, "transaction"))
+    }
+}
+
+fn find(args: &ListArgs, archive: &Archive, context: &Context<'_>) -> Result<Exit> {
+    let (from, to) = match args.around {
+        Some(around) => {
+            let at = u64::try_from(around.0.as_microsecond()).unwrap_or(0);
+            let window = u64::try_from(args.window.0.as_micros()).unwrap_or(u64::MAX);
+            (at.saturating_sub(window), at.saturating_add(window))
+        }
+        None => (0, u64::MAX),
+    };
+    let mut transactions = 0;
+    archive.summaries(from, to, &mut |summary| {
+        context.cancel.check()?;
+        if args.grep.as_ref().is_none_or(|text| summary.mentions(text)) {
+            transactions += 1;
+            let committed_at = instant(summary.at);
+            context.output.item(&Found { summary, committed_at });
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    context.output.result(Exit::Done, &Count { source: archive.log().source.to_string(), transactions });
+    Ok(Exit::Done)
+}
+
+// --- cat --------------------------------------------------------------------------------------------------------------
+
+#[derive(Serialize)]
+struct Written {
+    file: String,
+    output: Option<String>,
+    #[serde(flatten)]
+    content: FileContent,
+}
+
+impl Render for Written {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        // Standard output is the file.
+        match &self.output {
+            Some(output) => writeln!(
+                out,
+                "{}: {} from {} to {} written to {output}",
+                self.file,
+                ByteSize(self.content.bytes),
+                self.content.begin,
+                self.content.end
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+fn run_cat(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
+    if args.output.is_none() && (context.global.json || io::stdout().is_terminal()) {
+        let text = "a binlog file is no text: it goes to a file (--output) or into a pipe";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    let archive = open_archive(context, &args.name, "to write out what is archived")?;
+    let content = match &args.output {
+        Some(path) => to_file(&archive, &args.file, path)?,
+        None => copy(&archive, &args.file, &mut io::stdout().lock(), "standard output")?,
+    };
+    let output = args.output.as_ref().map(|path| path.display().to_string());
+    context.output.result(Exit::Done, &Written { file: args.file.clone(), output, content });
+    Ok(Exit::Done)
+}
+
+fn to_file(archive: &Archive, name: &str, path: &Path) -> Result<FileContent> {
+    let doing = || format!("write {}", path.display());
+    let file = File::create_new(path).context(doing())?;
+    let mut out = BufWriter::new(file);
+    let content = copy(archive, name, &mut out, &path.display().to_string());
+    let done = content.and_then(|content| {
+        out.flush().context(doing())?;
+        out.get_ref().sync_all().context(doing())?;
+        Ok(content)
+    });
+    if done.is_err() {
+        let _gone = std::fs::remove_file(path);
+    }
+    done
+}
+
+fn copy(archive: &Archive, name: &str, out: &mut dyn Write, to: &str) -> Result<FileContent> {
+    archive.file(name, &mut |bytes| out.write_all(bytes).context(format_args!("write to {to}")))
+}

@@ -1,0 +1,208 @@
+//! `binlog` as it is typed: an archiver that is killed again and again, and what comes out of the archive.
+
+use std::{
+    fs,
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use holdfast_testkit::{Server, ServerKind, ServerOptions, rng::Rng};
+use mysql::prelude::Queryable as _;
+use serde_json::{Value, json};
+
+use crate::program::{Program, Run, run};
+
+/// A server and a repository.
+struct Scene {
+    server: Server,
+    program: Program,
+}
+
+impl Scene {
+    fn new(kind: ServerKind) -> Self {
+        let server = Server::start(kind, ServerOptions::default()).unwrap();
+        server
+            .exec_all([
+                "CREATE DATABASE d",
+                "CREATE TABLE d.t (id BIGINT PRIMARY KEY, v VARBINARY(4000)) ENGINE=InnoDB",
+            ])
+            .unwrap();
+        Self { server, program: Program::with_repository() }
+    }
+
+    fn archive(&self, words: &[&str]) -> Command {
+        let mut command = self.program.command(&["binlog", "archive", "--name", "db1", "--no-defaults"]);
+        command.args(["--user", "root", "--socket"]).arg(self.server.socket()).args(words);
+        command
+    }
+
+    fn list(&self, words: &[&str]) -> Run {
+        self.program.run(&[&["binlog", "list", "--json"], words].concat())
+    }
+
+    /// Names and sizes of the server's files.
+    fn files(&self) -> Vec<(String, u64)> {
+        let rows: Vec<mysql::Row> = self.server.query("SHOW BINARY LOGS").unwrap();
+        rows.iter().map(|row| (row.get(0).unwrap(), row.get(1).unwrap())).collect()
+    }
+
+    fn is_archived(&self) -> bool {
+        let (file, size) = self.files().pop().unwrap();
+        let list = self.list(&[]);
+        if list.code == 1 {
+            // Nothing yet.
+            return false;
+        }
+        let last = list.expect_code(0).last()["data"]["files"].as_array().unwrap().last().cloned();
+        last.is_some_and(|last| last["file"] == file && last["end"].as_u64() >= Some(size))
+    }
+
+    /// Each of the server's files comes out as it is there.
+    fn compare_files(&self) {
+        for (name, _) in self.files() {
+            let cat = self.program.command(&["binlog", "cat", &name]).output().unwrap();
+            assert!(cat.status.success(), "{cat:?}");
+            let mut own = fs::read(self.server.datadir().join(&name)).unwrap();
+            // Set as long as the file is written.
+            own[4 + 17] &= !1;
+            assert!(
+                cat.stdout == own,
+                "{name}: {} bytes came out, {} are there",
+                cat.stdout.len(),
+                own.len()
+            );
+        }
+    }
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _gone = self.0.wait();
+    }
+}
+
+/// Killed at random moments and begun again, an archiver leaves no gap and stores nothing twice; what it stored before it was
+/// killed is taken over. What comes out is what the server's own program reads.
+fn killed(kind: ServerKind, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let scene = Scene::new(kind);
+    let mut conn = scene.server.conn().unwrap();
+    let mut row = 0_u64;
+    for round in 0..6 {
+        let mut command = scene.archive(&["--segment-age", "50ms", "--run-size", "300K", "--run-age", "3s"]);
+        let log = fs::File::create(scene.program.path("archive.log")).unwrap();
+        let mut child = Killed(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        let begin = Instant::now();
+        let moment = Duration::from_millis(100 + rng.below(1500));
+        while begin.elapsed() < moment {
+            row += 1;
+            let len = row * 37 % 3000;
+            conn.query_drop(format!("INSERT INTO d.t VALUES ({row}, REPEAT('x', {len}))")).unwrap();
+        }
+        if round % 3 == 1 {
+            conn.query_drop("FLUSH BINARY LOGS").unwrap();
+        }
+        let log = || fs::read_to_string(scene.program.path("archive.log")).unwrap();
+        assert!(
+            child.0.try_wait().unwrap().is_none(),
+            "seed {seed}, round {round}: it ended by itself: {}",
+            log()
+        );
+        drop(child);
+    }
+    let last = run(&mut scene.archive(&["--once", "--json"])).expect_code(0).last();
+    assert_eq!(last["data"]["report"]["gaps"], json!([]), "seed {seed}: {last:#}");
+    assert!(scene.is_archived(), "seed {seed}");
+    scene.compare_files();
+    let found = scene.list(&["--grep", "d.t"]).expect_code(0);
+    let inserts = found.json().iter().filter(|line| line["data"]["tables"] == json!(["d.t"])).count();
+    assert_eq!(inserts as u64, row, "seed {seed}");
+    let check = scene.program.run(&["check", "--read-data"]);
+    assert_eq!(check.code, 0, "seed {seed}: {check:#?}");
+}
+
+/// `HOLDFAST_FAULTS_SEED` repeats a run.
+#[allow(clippy::print_stdout, reason = "how to repeat a run")]
+fn seed() -> u64 {
+    let seed = std::env::var("HOLDFAST_FAULTS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed
+        .unwrap_or_else(|| u64::from(std::process::id()) ^ jiff::Timestamp::now().as_microsecond() as u64);
+    println!("HOLDFAST_FAULTS_SEED={seed}");
+    seed
+}
+
+#[test]
+fn mariadb_10_11_archiver_is_killed() {
+    killed(ServerKind::MariaDb1011, seed());
+}
+
+#[test]
+fn mysql_9_7_archiver_is_killed() {
+    killed(ServerKind::MySql97, seed());
+}
+
+/// What is lost is found by its statement and its moment; what can be recovered is said; a gap is a finding.
+#[test]
+fn listed_and_found() {
+    let scene = Scene::new(ServerKind::MariaDb118);
+    let backup = |words: &[&str]| {
+        let mut command =
+            scene.program.command(&["backup", "--name", "db1", "--no-defaults", "--user", "root"]);
+        run(command.arg("--socket").arg(scene.server.socket()).args(words)).expect_code(0)
+    };
+    backup(&[]);
+    run(&mut scene.archive(&["--once"])).expect_code(0);
+    scene.server.exec_all(["INSERT INTO d.t VALUES (1, 'x')", "DROP TABLE d.t"]).unwrap();
+    let before = jiff::Timestamp::now();
+    run(&mut scene.archive(&["--once"])).expect_code(0);
+    let list = scene.list(&[]).expect_code(0).last();
+    let recoverable = &list["data"]["recoverable"][0];
+    assert_eq!(recoverable["from"], "db1#1", "{list:#}");
+    let until: jiff::Timestamp = recoverable["until_at"].as_str().unwrap().parse().unwrap();
+    assert!(until >= before - jiff::SignedDuration::from_secs(60), "{list:#}");
+
+    let around = before.to_string();
+    let found = scene.list(&["--around", &around, "--grep", "drop table"]).expect_code(0);
+    let items: Vec<Value> = found.json().into_iter().filter(|line| line["type"] == "item").collect();
+    assert_eq!(items.len(), 1, "{found:#?}");
+    assert!(items[0]["data"]["gtid"].is_string(), "{found:#?}");
+    let long_ago = scene.list(&["--around", "2020-01-01 00:00:00"]).expect_code(0).last();
+    assert_eq!(long_ago["data"]["transactions"], 0, "{long_ago:#}");
+    let text = scene.program.run(&["binlog", "list"]).expect_code(0);
+    assert!(text.out.contains("recoverable from ") && text.out.contains("(db1#1) until "), "{text:#?}");
+
+    let file = scene.files().pop().unwrap().0;
+    let path = scene.program.path("out");
+    scene.program.run(&["binlog", "cat", &file, "--output", path.to_str().unwrap(), "--json"]).expect_code(0);
+    let reader = scene.server.kind().program("mariadb-binlog").unwrap();
+    let read = Command::new(reader).arg("--no-defaults").arg("-v").arg(&path).output().unwrap();
+    let read_text = String::from_utf8_lossy(&read.stdout).into_owned();
+    assert!(read.status.success() && read_text.contains("DROP TABLE"), "{read:?}");
+
+    // Rules for backups leave what recovery from them needs.
+    backup(&[]);
+    run(&mut scene.archive(&["--once"])).expect_code(0);
+    let expired = scene.program.run(&["expire", "--keep-last", "1", "--json"]).expect_code(0).last();
+    assert_eq!(expired["data"]["dropped"].as_array().unwrap().len(), 1, "{expired:#}");
+    scene.compare_files();
+
+    scene.server.exec("RESET MASTER").unwrap();
+    scene.server.exec("CREATE TABLE d.u (i INT)").unwrap();
+    let reset = run(&mut scene.archive(&["--once", "--json"])).expect_code(3).last();
+    assert_eq!(reset["data"]["report"]["gaps"][0]["kind"], "reset", "{reset:#}");
+    let shown = scene.program.run(&["binlog", "list"]).expect_code(3);
+    assert!(shown.out.contains("GAP: the server has begun its binlogs anew"), "{shown:#?}");
+
+    // Stopped by a signal, it ends in good order.
+    let mut child = Killed(scene.archive(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    sleep(Duration::from_millis(700));
+    let busy = run(&mut scene.archive(&["--once"])).expect_code(8);
+    assert!(busy.err.contains("is active"), "{busy:#?}");
+    let pid = rustix::process::Pid::from_raw(child.0.id().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+}
