@@ -13,8 +13,8 @@ use crate::{
 };
 
 mod backup;
-mod cat;
 mod binlog;
+mod cat;
 mod check;
 mod copy;
 mod doctor;
