@@ -35,7 +35,10 @@ impl Files<'_> {
                 ItemType::Directory => self.writer.directory(item.path, item.mode),
                 // The file of a tablespace, the captured redo: all are pages.
                 _ if is_of_pages(&item) => self.file(item, &mut window)?,
-                _ => return Err(CopyError::Unknown { path: item.path }),
+                _ => {
+                    let bytes = self.logical(&item)?;
+                    window.done(bytes);
+                }
             }
         }
         window.flush()

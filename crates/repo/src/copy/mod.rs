@@ -36,6 +36,7 @@ use crate::{
 };
 
 mod files;
+mod tables;
 mod window;
 
 /// How to copy.
@@ -114,7 +115,7 @@ pub enum CopyError {
     #[error(transparent)]
     Finish(FinishError),
     /// This version cannot copy what the backup consists of.
-    #[error("{path}: this version cannot copy it: it is neither a file nor a directory")]
+    #[error("{path}: this version cannot copy it: it knows nothing of its kind")]
     Unknown {
         /// The item.
         path: ItemPath,

@@ -43,6 +43,10 @@ pub struct RowsRead<'a> {
     pub entry: &'a RowEntry,
     /// Its rows, or the piece of a row that it is: of one that began in a chunk of the range.
     pub rows: RowChunk<'a>,
+    /// All of its plain bytes.
+    pub plain: &'a [u8],
+    /// Whether it is the last one that its leaf lists.
+    pub ends_leaf: bool,
 }
 
 /// A table of a backup. Shared between threads.
@@ -378,6 +382,7 @@ impl Reading<'_, '_> {
         }
         let sum = self.totals.and(totals);
         self.totals = sum.ok_or_else(|| damaged(Damage::Malformed { what: "it has too many rows" }))?;
-        sink(RowsRead { number, entry, rows })
+        let ends_leaf = self.table.firsts.binary_search(&(number + 1)).is_ok();
+        sink(RowsRead { number, entry, rows, plain, ends_leaf })
     }
 }

@@ -76,6 +76,7 @@ impl BackupWriter {
         let refs = run.write_backup_refs(&refs)?;
         self.options.hooks.point("writer.refs.after_put");
         let meters = &self.meters;
+        meters.base_unreadable.add_many(meters.pipeline.base_unreadable.units(), 0);
         let rewritten = meters.rewritten.bytes();
         let totals = Totals {
             bytes_new: meters.new.bytes() - rewritten,

@@ -12,6 +12,7 @@ use holdfast_repo::{
     reader::{Backup, ReadRows},
     rows::{RowTotals, TableRows},
     run::RunOptions,
+    store::Store,
     writer::{
         BackupWriter, FileProblem, Foundation, RangeStart, RowRange, TableId, TableSpec, WriteError,
         WriterOptions,
@@ -266,6 +267,30 @@ fn a_writer_shares_what_it_cannot_read_and_makes_no_patches() {
     assert_eq!(patches(&roles.operator, run).0, 1);
     let (run, _) = roles.back_up_with(|writer| give(writer, &tables));
     assert_is(&roles.operator, run, &tables);
+}
+
+/// What of the base cannot be read, or is gone, is stored anew, and told.
+#[test]
+fn a_backup_is_whole_whatever_its_base_has_lost() {
+    for lost in [0, 1] {
+        let (world, mut tables) = world_of_two(Suite::X25519Aes256Gcm);
+        let mut tables = tables.pop().unwrap();
+        let packs = objects(&world).into_iter().filter(|(path, _)| path.as_str().contains("/packs/"));
+        let pack = packs.map(|(path, _)| path).nth(lost).unwrap();
+        world.store.delete(std::slice::from_ref(&pack)).unwrap();
+        for name in ["db/leaves", "db/small"] {
+            tables.get_mut(name).unwrap().values_mut().next().unwrap()[..4].copy_from_slice(b"next");
+        }
+        let mut unreadable = None;
+        let (run, _) = world.backup_with(small_packs(), |writer| {
+            unreadable = Some(std::sync::Arc::clone(writer.meters()));
+            give_tables(writer, &tables, 1)
+        });
+        assert!(unreadable.unwrap().base_unreadable.units() > 0);
+        assert!(!reading_fails(&world, run, &tables), "without pack {lost}");
+        drop_backups(&world, &[RunNo(1), RunNo(2)]);
+        assert_is(&world, run, &tables);
+    }
 }
 
 #[test]

@@ -105,6 +105,22 @@ impl<'w> RowRange<'w> {
         LongRow { range: self, hasher: blake3::Hasher::new(), bytes: Vec::new(), len: 0, given: 0 }
     }
 
+    /// Gives a whole chunk, as it is in another repository: plain bytes of the kind that [`crate::rows`] says, what the
+    /// rows that end in it come to, the key of the first, and whether a leaf ends with it.
+    pub(crate) fn chunk(
+        &mut self,
+        plain: &[u8],
+        totals: RowTotals,
+        key: Option<&[u8]>,
+        ends_leaf: bool,
+    ) -> Result<(), WriteError> {
+        self.end_chunk(Border::Chunk)?;
+        let mut own = self.writer.buffers.take();
+        own.extend_from_slice(plain);
+        let border = if ends_leaf { Border::Leaf } else { Border::Chunk };
+        self.place(own, totals, key.map(<[u8]>::to_vec), border)
+    }
+
     /// The key of the next row, which is kept if it is the first of a chunk.
     fn keep_key<'k>(&mut self, key: &'k [u8], row: &'k [u8]) -> &'k [u8] {
         if !self.table.spec.has_key {
