@@ -38,7 +38,7 @@ pub(crate) struct Config {
     pub(crate) store: StoreArgs,
     /// What `expire` keeps.
     pub(crate) retention: KeepArgs,
-    /// Other repositories, for copies.
+    /// Other repositories, for copies and for backups to several.
     pub(crate) repository: Vec<OtherRepository>,
 }
 
@@ -58,6 +58,8 @@ pub(crate) struct OtherRepository {
     pub(crate) identity: Option<PathBuf>,
     /// As `--to-key`.
     pub(crate) key: Option<KeyId>,
+    /// Whether backups go there, too, as by `--also-to`.
+    pub(crate) backup: bool,
     /// How it is reached, where it is beyond a network.
     pub(crate) store: StoreArgs,
 }
@@ -136,6 +138,7 @@ mod tests {
             keep-monthly = 12
             [[repository]]
             name = "offsite"
+            backup = true
             repo = "s3://offsite/holdfast"
             password-file = "/etc/holdfast/offsite.password"
             [repository.store]

@@ -60,7 +60,9 @@ impl Exit {
             Self::Done => "done and durable",
             Self::Failed => "failed; nothing was published",
             Self::Usage => "the command line or the configuration is wrong",
-            Self::Finding => "done, with a finding to look at (check)",
+            Self::Finding => {
+                "done, with a finding to look at (check), or not in every repository (backup --also-to)"
+            }
             Self::Server => "the server could not be reached, or refused",
             Self::Store => "the repository could not be reached",
             Self::Key => "wrong password or key",

@@ -70,9 +70,17 @@ pub(crate) fn given_to(file: Option<&Path>, other: Option<&OtherRepository>) -> 
     command.map(|command| output_of(command, "password-command of a [[repository]]")).transpose()
 }
 
-/// Asks for the password of a repository that has one; `which` tells it from others.
-pub(crate) fn ask_for_repository(which: &str) -> Result<Secret> {
-    terminal_or(ErrorKind::Key)?;
+/// How to give a password where there is no terminal.
+pub(crate) const GIVE: &str =
+    "use --password-file, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD or HOLDFAST_PASSWORD_COMMAND";
+
+/// The same, for another repository.
+pub(crate) const GIVE_TO: &str = "use --to-password-file (backup: --also-to-password-file), HOLDFAST_TO_PASSWORD, \
+    HOLDFAST_TO_PASSWORD_COMMAND, or a [[repository]] in the configuration file";
+
+/// Asks for the password of a repository that has one; `which` tells it from others, `give` says how else to give it.
+pub(crate) fn ask_for_repository(which: &str, give: &str) -> Result<Secret> {
+    terminal_or(ErrorKind::Key, give)?;
     ask(&format!("password of {which}: "))
 }
 
@@ -101,7 +109,7 @@ pub(crate) fn new_of_key(file: Option<&Path>) -> Result<Secret> {
 
 /// Asks, twice, for the password of a new repository.
 pub(crate) fn ask_for_new() -> Result<Secret> {
-    terminal_or(ErrorKind::Usage)?;
+    terminal_or(ErrorKind::Usage, GIVE)?;
     ask_twice("new password of the repository: ")
 }
 
@@ -119,13 +127,12 @@ fn ask_twice(question: &str) -> Result<Secret> {
     Err(Error::new(ErrorKind::Usage, "the two passwords differ"))
 }
 
-fn terminal_or(kind: ErrorKind) -> Result<()> {
+fn terminal_or(kind: ErrorKind, give: &str) -> Result<()> {
     if io::stdin().is_terminal() {
         return Ok(());
     }
-    Err(Error::new(kind, "no password for the repository was given, and there is no terminal to ask").hinted(
-        "use --password-file, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD or HOLDFAST_PASSWORD_COMMAND",
-    ))
+    let text = "no password for the repository was given, and there is no terminal to ask";
+    Err(Error::new(kind, text).hinted(give))
 }
 
 /// The key pair in an identity file.

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use holdfast_testkit::{Server, ServerKind, ServerOptions};
 use serde_json::Value;
 
 use crate::{
@@ -115,4 +116,49 @@ fn a_repository_of_the_configuration_is_known_by_its_name() {
     program.run(&as_name).expect_code(0);
     let list = at_other(&program, &["list", "--json"]).expect_code(0).last();
     assert_eq!(ids(&list), ["db1#1", "db1#2", "db1#3", "db2#1", "dev#1"]);
+}
+
+/// One reading of a server for two repositories; one that is gone for a night is made up for by a copy.
+#[test]
+fn a_backup_goes_to_several_repositories() {
+    let program = Program::with_repository();
+    at_other(&program, &["init"]).expect_code(0);
+    let server = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    server.exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)"]).unwrap();
+    let socket = server.socket().display().to_string();
+    let other = program.path("other").display().to_string();
+    let password = program.write("other.pw", OTHER_PASSWORD).display().to_string();
+    let backup = |words: &[&str]| {
+        let mut all = vec!["backup", "--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket];
+        all.extend(words);
+        program.run(&all)
+    };
+    let into_both = ["--also-to", &other, "--also-to-password-file", &password];
+    let taken = backup(&into_both).expect_code(0);
+    assert_eq!(taken.out.matches("backup db1/physical #1 completed OK").count(), 2, "{taken:#?}");
+    let same = program.write("same.pw", crate::program::PASSWORD).display().to_string();
+    let repository = program.repository().display().to_string();
+    let twice = backup(&["--also-to", &repository, "--also-to-password-file", &same]).expect_code(2);
+    assert!(twice.err.contains("is one of the other repositories"), "{twice:#?}");
+
+    let away = program.path("away");
+    fs::rename(&other, &away).unwrap();
+    let one = backup(&into_both).expect_code(3);
+    assert!(one.out.contains("backup db1/physical #2 completed OK"), "{one:#?}");
+    assert!(one.out.contains(&format!("backup to {other} FAILED: ")), "{one:#?}");
+    fs::rename(&away, &other).unwrap();
+    copy(&program, &["latest"]).expect_code(0);
+
+    let config = format!(
+        "[[repository]]\nname = \"offsite\"\nrepo = \"{other}\"\npassword-file = \"{password}\"\nbackup = true\n"
+    );
+    let config = program.write("holdfast.toml", &config).display().to_string();
+    let taken = backup(&["--config", &config, "--json"]).expect_code(0).last();
+    let places = taken["data"]["repositories"].as_array().unwrap();
+    assert_eq!(places.len(), 2);
+    assert!(places.iter().all(|it| it["id"] == "db1#3" && it["exit_code"] == 0), "{taken}");
+    assert_eq!(taken["data"]["report"]["backup"], 3);
+    let all = copy(&program, &["--all", "--json"]).expect_code(0).last();
+    assert_eq!(states(&all), ["was-there"; 3], "the same backups are there, whoever brought them");
+    at_other(&program, &["check", "--read-data"]).expect_code(0);
 }

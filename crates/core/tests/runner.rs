@@ -9,3 +9,4 @@ mod physical;
 mod restore;
 mod scale;
 mod server;
+mod several;

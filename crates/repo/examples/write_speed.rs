@@ -1,4 +1,4 @@
-//! How fast the writer takes pages, and the reader gives them back: `write_speed [directory|-] [MiB] [files]`.
+//! How fast the writer takes pages, the reader gives them back, and copies are made: `write_speed [directory|-] [MiB] [files]`.
 //!
 //! Without a directory packs go to memory. With a number of files it is small files instead, and their memory. The source is pages in memory, so what is measured is the pipeline.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
@@ -6,7 +6,7 @@
 use std::{
     env,
     error::Error,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -20,6 +20,7 @@ use holdfast_pipe::{Compression, PageHash, Suite, codec::Compressor, meter::Mete
 use holdfast_repo::{
     Kind, LogName, Password, Protection, Repo, RepoError, RunNo,
     columns::PageEntry,
+    copy::{Copied, Copier, CopyOptions},
     history::History,
     item::{FileRole, ItemPath, ItemType},
     keys::KdfParams,
@@ -222,6 +223,29 @@ impl Case {
     }
 }
 
+/// The three backups of `from`, into a new repository.
+fn copies(from: &Case, to: &Case) -> Result<(), Box<dyn Error>> {
+    let history = History::read(&from.repo, &from.log)?;
+    let run = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    let options = CopyOptions { run, ..CopyOptions::default() };
+    let copier = Copier::new(&from.repo, &history, &to.repo, to.log.source.clone(), options)?;
+    for run in 1..=3 {
+        let start = (Instant::now(), cpu());
+        let Copied::Now(report) = copier.copy(RunNo(run))? else { return Err("it was there".into()) };
+        let took = (start.0.elapsed(), cpu() - start.1);
+        println!(
+            "  {:<12} {:5.0} MiB/s, {:.2} s, CPU {:.2} s; read {:.3}, stored {:.3}",
+            format!("copy #{run}"),
+            report.totals.bytes as f64 / 1_048_576.0 / took.0.as_secs_f64(),
+            took.0.as_secs_f64(),
+            took.1.as_secs_f64(),
+            report.bytes_read as f64 / report.totals.bytes as f64,
+            report.totals.bytes_stored as f64 / report.totals.bytes as f64,
+        );
+    }
+    Ok(())
+}
+
 fn file_spec(path: ItemPath) -> FileSpec {
     FileSpec {
         path,
@@ -254,30 +278,31 @@ fn main() -> Result<(), Box<dyn Error>> {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {
         for compression in ["none", "lz4", "zstd:1"] {
             println!("{compression}, {suite:?}");
-            let store: Arc<dyn Store> = match &directory {
-                Some(directory) => {
-                    let name = format!("{suite:?}-{compression}");
-                    Arc::new(FsStore::create(directory.join(name.replace(':', "-")))?)
-                }
-                None => Arc::new(MemStore::new()),
-            };
-            let password = Password::new("speed".to_owned()).ok_or("no password")?;
-            let protection = match suite {
-                Suite::None => Protection::None,
-                Suite::X25519Aes256Gcm => {
-                    Protection::Password { password: &password, kdf: KdfParams::MINIMUM }
-                }
-            };
-            let log = LogName { source: "speed".parse()?, kind: Kind::Physical };
-            let case = Case { repo: Arc::new(Repo::init(store, &protection)?), log };
+            let name = format!("{suite:?}-{compression}").replace(':', "-");
+            let case = new_case(directory.as_deref(), &name, suite)?;
             for round in 0..3 {
                 case.backup(&pages, mib, round, compression.parse()?)?;
             }
             case.restore(RunNo(1))?;
             case.restore(RunNo(3))?;
+            copies(&case, &new_case(directory.as_deref(), &format!("{name}-copy"), suite)?)?;
         }
     }
     Ok(())
+}
+
+fn new_case(directory: Option<&Path>, name: &str, suite: Suite) -> Result<Case, Box<dyn Error>> {
+    let store: Arc<dyn Store> = match directory {
+        Some(directory) => Arc::new(FsStore::create(directory.join(name))?),
+        None => Arc::new(MemStore::new()),
+    };
+    let password = Password::new("speed".to_owned()).ok_or("no password")?;
+    let protection = match suite {
+        Suite::None => Protection::None,
+        Suite::X25519Aes256Gcm => Protection::Password { password: &password, kdf: KdfParams::MINIMUM },
+    };
+    let log = LogName { source: "speed".parse()?, kind: Kind::Physical };
+    Ok(Case { repo: Arc::new(Repo::init(store, &protection)?), log })
 }
 
 /// What one core can do of each stage alone: the yardstick.

@@ -1,4 +1,4 @@
-use std::str::FromStr;
+use std::{path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
 use holdfast_core::{
@@ -10,7 +10,7 @@ use holdfast_core::{
 };
 use holdfast_repo::SourceName;
 
-use super::{resources::ResourceArgs, source::SourceArgs};
+use super::{resources::ResourceArgs, source::SourceArgs, units::Span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +24,7 @@ Examples:
   holdfast backup --name db1 --allow-corrupt          what is left of a server with damaged pages
   holdfast backup --name db1 --method logical         rows and statements, over connections alone
   holdfast backup --name db1 --method logical --database shop --exclude-table 'shop.tmp_*'
+  holdfast backup --name db1 --also-to offsite        into two repositories, reading the server once
 
 Of a physical backup, the data files must be readable on this host; a logical one needs only connections. The first backup of a name stores everything, later ones what changed; the last line of a good one ends in \"completed OK\".";
 
@@ -149,6 +150,24 @@ pub(crate) struct BackupArgs {
     /// For a server that is beyond repair: everything else of it is saved. Each damaged page is named with its file, table and index; the backup is flagged in lists and restores say so. Recovery can fail on such a page: see restore --no-prepare.
     #[arg(long)]
     pub(crate) allow_corrupt: bool,
+
+    /// Another repository that gets the same backup: where it is, or the name of a [[repository]] in the configuration
+    /// file; can be repeated
+    ///
+    /// The server is read once. What keeps one repository from the backup does not keep the others: where one has it and another has not, the exit code is 3, and copy makes up for it (docs/copies.md).
+    #[arg(long, value_name = "URL")]
+    pub(crate) also_to: Vec<String>,
+
+    /// File whose first line is the password of the repositories of --also-to
+    ///
+    /// Without it: as for copy --to.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) also_to_password_file: Option<PathBuf>,
+
+    /// Longest time, in all, that one of several repositories may hold up the backup to the others; then it is given up
+    /// [default: 10m]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) hold_up_max: Option<Span>,
 
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,

@@ -9,11 +9,12 @@ use std::{
 
 use holdfast_core::{
     Context as _, Error, ErrorKind, Result,
-    backup::{self, BackupOptions},
+    backup::{self, BackupOptions, BackupReport},
     logical,
 };
 use holdfast_repo::{Act, Kind, LogName, RunNo};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{Context, list, report::Report, repository, source};
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
         doctor::DoctorArgs,
     },
     exit::Exit,
-    output::Render,
+    output::{Render, text},
 };
 
 /// A backup that stands.
@@ -43,43 +44,168 @@ impl Render for Taken {
     }
 }
 
+/// A backup in several repositories, as far as they have it.
+#[derive(Serialize)]
+struct TakenInto {
+    /// As in the first repository that has it.
+    id: String,
+    report: Value,
+    repositories: Vec<Place>,
+}
+
+/// What came of one repository.
+#[derive(Serialize)]
+struct Place {
+    repository: String,
+    exit_code: Exit,
+    /// Where it has the backup: its id there, and the report.
+    #[serde(flatten)]
+    report: Option<Report>,
+    /// Why it has not.
+    error: Option<String>,
+    hint: Option<String>,
+    #[serde(skip)]
+    name: Option<(LogName, RunNo)>,
+}
+
+impl Render for TakenInto {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        for Place { repository, report, name, .. } in &self.repositories {
+            if let (Some(report), Some((log, run))) = (report, name) {
+                text::fact(out, "repository", repository)?;
+                report.summary(out)?;
+                writeln!(out, "backup {log} {run} completed OK")?;
+            }
+        }
+        for Place { repository, error, hint, .. } in &self.repositories {
+            if let Some(error) = error {
+                writeln!(out, "backup to {repository} FAILED: {error}")?;
+                hint.as_ref().map_or(Ok(()), |hint| out.write_str(&text::hint(hint)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    fn new(repository: String, taken: Result<BackupReport>) -> Result<Self> {
+        match taken {
+            Ok(report) => {
+                let (log, run, report) = described(&report)?;
+                let (name, report) = (Some((log, run)), Some(report));
+                Ok(Self { repository, exit_code: Exit::Done, report, error: None, hint: None, name })
+            }
+            Err(error) => Ok(Self {
+                repository,
+                exit_code: error.kind().into(),
+                report: None,
+                error: Some(error.to_string()),
+                hint: error.hint().map(str::to_owned),
+                name: None,
+            }),
+        }
+    }
+}
+
+/// Names and report of a physical backup that was taken.
+fn described(report: &BackupReport) -> Result<(LogName, RunNo, Report)> {
+    shown(&report.source, Kind::Physical, report.backup, report)
+}
+
+fn shown(source: &str, kind: Kind, backup: u64, report: &impl Serialize) -> Result<(LogName, RunNo, Report)> {
+    let log = LogName { source: source.parse().context("name the source")?, kind };
+    let run = RunNo(backup);
+    let whole = serde_json::to_value(report).context_kind(ErrorKind::Failed, "describe the backup")?;
+    let report = Report::new(list::id(&log, run), whole)?;
+    Ok((log, run, report))
+}
+
 pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     let (method, selection) = (args.method, args.selection.clone());
     refuse_contradictions(&args)?;
+    let others = others(&args, context);
+    if !others.is_empty() {
+        return run_to(args, &others, context);
+    }
     let options = options(args, context)?;
     let repo = Arc::new(repository::open_for(context, Act::Backup, "a backup")?);
     let (output, cancel) = (&**context.output, context.cancel);
-    let described = "describe the backup";
-    let (source, kind, run, whole) = match method {
-        Method::Physical => {
-            let report = backup::run(&repo, &options, output, cancel)?;
-            let whole = serde_json::to_value(&report).context_kind(ErrorKind::Failed, described)?;
-            (report.source, Kind::Physical, RunNo(report.backup), whole)
-        }
+    let (log, run, report) = match method {
+        Method::Physical => described(&backup::run(&repo, &options, output, cancel)?)?,
         Method::Logical => {
             let report = logical::run(&repo, &options, &selection.into(), output, cancel)?;
-            let whole = serde_json::to_value(&report).context_kind(ErrorKind::Failed, described)?;
-            (report.source, Kind::Logical, RunNo(report.backup), whole)
+            shown(&report.source, Kind::Logical, report.backup, &report)?
         }
     };
-    let log = LogName { source: source.parse().context("name the source")?, kind };
-    let report = Report::new(list::id(&log, run), whole)?;
     context.output.result(Exit::Done, &Taken { report, log, run });
     Ok(Exit::Done)
 }
 
 /// What was typed for the other method would be passed over in silence.
 fn refuse_contradictions(args: &BackupArgs) -> Result<()> {
-    let wrong = match args.method {
-        Method::Physical => args.selection.given(),
-        Method::Logical => args.allow_corrupt.then_some("--allow-corrupt"),
+    const WHOLE: &str = "a physical backup is of the whole server: add --method logical";
+    const ROWS: &str = "a server gives no rows of damaged pages: see --exclude-table";
+    const ONE: &str = "take a logical backup into each repository by itself";
+    let (wrong, other, hint) = match args.method {
+        Method::Physical => (args.selection.given(), "logical", WHOLE),
+        Method::Logical if args.allow_corrupt => (Some("--allow-corrupt"), "physical", ROWS),
+        Method::Logical => ((!args.also_to.is_empty()).then_some("--also-to"), "physical", ONE),
     };
     let Some(option) = wrong else { return Ok(()) };
-    let (other, hint) = match args.method {
-        Method::Physical => ("logical", "a physical backup is of the whole server: add --method logical"),
-        Method::Logical => ("physical", "a server gives no rows of damaged pages: see --exclude-table"),
-    };
     Err(Error::new(ErrorKind::Usage, format!("{option} is for {other} backups")).hinted(hint))
+}
+
+/// The other repositories that get the backup, as they are typed and configured.
+fn others(args: &BackupArgs, context: &Context<'_>) -> Vec<String> {
+    let mut others = args.also_to.clone();
+    let configured = context.config.repository.iter().filter(|it| it.backup);
+    for known in configured {
+        if args.method == Method::Logical {
+            let text = format!("logical backups go to one repository: {} does not get it", known.repo);
+            context.output.warning(text);
+        } else if !others.contains(&known.name) && !others.contains(&known.repo) {
+            others.push(known.repo.clone());
+        }
+    }
+    others
+}
+
+/// Into several repositories: good for those that have it in the end.
+fn run_to(args: BackupArgs, others: &[String], context: &Context<'_>) -> Result<Exit> {
+    let password_file = args.also_to_password_file.clone();
+    let options = options(args, context)?;
+    let opened = repository::open_all_for_backup(context, others, password_file.as_deref())?;
+    let repos: Vec<_> = opened.iter().filter_map(|(_, repo)| repo.as_ref().ok().map(Arc::clone)).collect();
+    let mut taken = match repos.is_empty() {
+        true => Vec::new(),
+        false => backup::run_to(&repos, &options, &**context.output, context.cancel),
+    }
+    .into_iter();
+    let mut results = Vec::new();
+    for (location, repo) in opened {
+        let nothing = || Err(Error::failed("nothing came of it"));
+        results.push((location, repo.and_then(|_| taken.next().unwrap_or_else(nothing))));
+    }
+    if results.iter().all(|(_, taken)| taken.is_err()) {
+        // The first repository is the one that is worked on; what failed of the others is told before.
+        let mut errors = results.into_iter().filter_map(|(location, taken)| Some((location, taken.err()?)));
+        let first = errors.next().map_or_else(|| Error::failed("there is no repository"), |(_, error)| error);
+        for (location, error) in errors {
+            context.output.warning(format!("backup to {location} failed, too: {error}"));
+        }
+        return Err(first);
+    }
+    let places = results.into_iter().map(|(location, taken)| Place::new(location, taken));
+    let repositories = places.collect::<Result<Vec<_>>>()?;
+    let first = repositories.iter().find_map(|place| place.name.as_ref().zip(place.report.as_ref()));
+    let (id, report) = match first {
+        Some(((log, run), report)) => (list::id(log, *run), report.whole().clone()),
+        None => (String::new(), Value::Null),
+    };
+    let is_everywhere = repositories.iter().all(|place| place.error.is_none());
+    let exit = if is_everywhere { Exit::Done } else { Exit::Finding };
+    context.output.result(exit, &TakenInto { id, report, repositories });
+    Ok(exit)
 }
 
 /// Where programs of this user keep what they can do without.
@@ -131,6 +257,7 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
         full: args.full,
         new_identity: args.new_identity,
         allow_corrupt: args.allow_corrupt,
+        hold_up_max: args.hold_up_max.map_or(chosen.hold_up_max, |span| span.0),
         tags: args.tags.into_iter().map(|tag| tag.0).collect(),
         ..chosen
     })

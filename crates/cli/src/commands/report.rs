@@ -125,6 +125,11 @@ impl Report {
         Ok(Self { id, known, whole })
     }
 
+    /// As it is stored.
+    pub(super) fn whole(&self) -> &Value {
+        &self.whole
+    }
+
     /// What a good run of some minutes amounts to, in a few lines.
     pub(super) fn summary(&self, out: &mut String) -> fmt::Result {
         let Known { totals, capture, .. } = &self.known;

@@ -14,6 +14,7 @@ use holdfast_stores::{OpenStoreError, StoreOptions, create_store, open_store};
 use super::Context;
 use crate::{
     args::{copy::OtherArgs, store::StoreArgs},
+    config::OtherRepository,
     password,
 };
 
@@ -91,7 +92,7 @@ pub(super) fn unlock(context: &Context<'_>) -> Result<Repo> {
     if let (None, Some(path)) = (&given, &config.identity) {
         return with_identity(store, path, only);
     }
-    with_password(store, given, only, "the repository")
+    with_password(store, given, only, ("the repository", password::GIVE))
 }
 
 /// Opens the repository that is worked on, and another, for `act` each.
@@ -105,17 +106,69 @@ pub(super) fn open_both(
     context.watch_signals()?;
     let (one, two) = both?;
     one.require(from, doing)?;
-    let at_other = |error: Error| error.context(format_args!("the repository {}", two.store().location()));
-    two.require(to, doing_there).map_err(|error| at_other(error.into()))?;
-    if writers::is_for_one(&**two.store()).map_err(|error| at_other(of_store(error)))? {
-        context.output.warning(format!("{}: {ONE_WRITER}", two.store().location()));
-    }
+    require_other(context, &two, to, doing_there)?;
     Ok((one, two))
+}
+
+/// What came of opening a repository, by where it is.
+pub(super) type Opened = (String, Result<Arc<Repo>>);
+
+/// Opens the repository that is worked on and `others`, as they are typed or configured, for backups. One that cannot be
+/// opened does not keep the others from it; only what can never be right is an error.
+pub(super) fn open_all_for_backup(
+    context: &Context<'_>,
+    others: &[String],
+    password_file: Option<&Path>,
+) -> Result<Vec<Opened>> {
+    const DOING: &str = "a backup";
+    let mut opened = vec![(location(context)?, unlock(context))];
+    for to in others {
+        let password_file = password_file.map(Path::to_owned);
+        let other =
+            OtherArgs { to: to.clone(), to_password_file: password_file, to_identity: None, to_key: None };
+        let known = known(context, to);
+        let place = known.map_or(to, |known| &known.repo).clone();
+        opened.push((place, unlock_other(context, &other)));
+    }
+    context.watch_signals()?;
+    let mut ids = Vec::new();
+    let mut all = Vec::new();
+    for (location, repo) in opened {
+        let repo = repo.and_then(|repo| require_other(context, &repo, Act::Backup, DOING).map(|()| repo));
+        if let Ok(repo) = &repo {
+            let id = repo.info().repository_id;
+            if ids.contains(&id) {
+                let text = format!("{location} is one of the other repositories, or a replica of it: {id}");
+                return Err(Error::new(ErrorKind::Usage, text));
+            }
+            ids.push(id);
+        }
+        match repo {
+            Err(error) if error.kind() == ErrorKind::Usage => return Err(error),
+            repo => all.push((location, repo.map(Arc::new))),
+        }
+    }
+    Ok(all)
+}
+
+fn require_other(context: &Context<'_>, other: &Repo, act: Act, doing: &'static str) -> Result<()> {
+    let location = other.store().location();
+    let at_other = |error: Error| error.context(format_args!("the repository {location}"));
+    other.require(act, doing).map_err(|error| at_other(error.into()))?;
+    if writers::is_for_one(&**other.store()).map_err(|error| at_other(of_store(error)))? {
+        context.output.warning(format!("{location}: {ONE_WRITER}"));
+    }
+    Ok(())
+}
+
+/// A repository of the configuration, by its name or where it is.
+fn known<'c>(context: &'c Context<'_>, typed: &str) -> Option<&'c OtherRepository> {
+    context.config.repository.iter().find(|it| it.name == typed || it.repo == typed)
 }
 
 /// Opens another repository: one of the configuration by its name or its location, or any other by its location.
 fn unlock_other(context: &Context<'_>, typed: &OtherArgs) -> Result<Repo> {
-    let known = context.config.repository.iter().find(|it| it.name == typed.to || it.repo == typed.to);
+    let known = known(context, &typed.to);
     let location = known.map_or(&typed.to, |known| &known.repo);
     // What is typed of buckets and hosts is about both, unless the configuration knows the other one.
     let reached = match known {
@@ -132,20 +185,20 @@ fn unlock_other(context: &Context<'_>, typed: &OtherArgs) -> Result<Repo> {
     if let (None, Some(path)) = (&given, known.and_then(|known| known.identity.as_ref())) {
         return with_identity(store, path, only).map_err(at);
     }
-    with_password(store, given, only, location).map_err(at)
+    with_password(store, given, only, (location, password::GIVE_TO)).map_err(at)
 }
 
 fn with_password(
     store: Arc<dyn Store>,
     given: Option<Secret>,
     only: Option<KeyId>,
-    which: &str,
+    (which, give): (&str, &str),
 ) -> Result<Repo> {
     let given = given.map(password_of).transpose()?;
     let unlock = given.as_ref().map_or(Unlock::Nothing, Unlock::Password);
     match Repo::unlock(Arc::clone(&store), unlock, only) {
         Err(KeyError::PasswordNeeded { .. }) => {
-            let password = password_of(password::ask_for_repository(which)?)?;
+            let password = password_of(password::ask_for_repository(which, give)?)?;
             Repo::unlock(store, Unlock::Password(&password), only)
         }
         opened => opened,

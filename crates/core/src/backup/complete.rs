@@ -4,6 +4,7 @@ use holdfast_repo::{
     RunNo,
     local_maps::LocalMaps,
     manifest::{HEAD_SCHEMA, Head},
+    outcome::Outcome,
     run::{Ending, Run},
     writer::{FinishedData, WriterMeters},
 };
@@ -39,7 +40,7 @@ pub(super) fn publish(
     local: Option<&LocalMaps>,
     options: &BackupOptions,
     watch: &Watch<'_>,
-) -> Result<BackupReport> {
+) -> Result<(BackupReport, Outcome)> {
     let mut flags = flags;
     if !captured.stats.damaged_pages.is_empty() {
         flags.push(DAMAGED_PAGES.to_owned());
@@ -80,7 +81,7 @@ pub(super) fn publish(
         );
         watch.event(Event::Warning { text });
     }
-    Ok(report)
+    Ok((report, outcome))
 }
 
 pub(crate) fn object(value: &impl Serialize) -> Result<Map<String, Value>> {

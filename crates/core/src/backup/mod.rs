@@ -1,28 +1,34 @@
 //! A backup of a running server into a repository.
 //!
-//! [`run`] is the outline: reach the server → begin a run → capture into the writer → complete. The manifest is the
-//! last thing written; until the run's outcome exists there is no backup, and whatever was stored is garbage that a
+//! [`run_to`] is the outline: reach the server → begin a run in each repository → capture into their writers → complete
+//! each. The manifest is the last thing written; until the run's outcome exists there is no backup, and whatever was stored is garbage that a
 //! later prune removes, or that the next run adopts.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
 use holdfast_pipe::{Compression, Headroom};
 use holdfast_repo::{
     Kind, LogName, Repo, SourceName,
     hooks::Hooks,
     item::ItemPath,
-    run::{Run, RunOptions},
-    writer::{BackupWriter, WriteError, WriterOptions},
+    run::RunOptions,
+    writer::{WriteError, WriterOptions},
 };
 
 use crate::{
     error::{Context, Error, Result},
-    event::{Cancel, Event, Listener},
+    event::{Cancel, Listener},
     points::point,
     server::ConnectOptions,
-    source::{Source, copy::BUFFERS_BYTES},
+    source::{Captured, Source, copy::BUFFERS_BYTES},
 };
 
+mod branch;
 mod complete;
 pub(crate) mod forecast;
 pub(crate) mod identity;
@@ -30,6 +36,10 @@ mod kept;
 mod reach;
 mod report;
 mod sink;
+mod tee;
+
+use branch::{Branch, FirstCopy};
+use tee::Tee;
 
 pub use report::{BackupReport, PhaseTime, REPORT_SCHEMA, StageTime};
 
@@ -87,6 +97,8 @@ pub struct BackupOptions {
     pub new_identity: bool,
     /// Pages that are damaged on the source are taken as they are, and the backup is marked: else it fails.
     pub allow_corrupt: bool,
+    /// Longest time, in all, that one of several repositories may hold up the backup to the others.
+    pub hold_up_max: Duration,
     /// Words that the user attaches.
     pub tags: Vec<String>,
     /// How the run presents itself and keeps its lease.
@@ -121,6 +133,7 @@ impl BackupOptions {
             full: false,
             new_identity: false,
             allow_corrupt: false,
+            hold_up_max: Duration::from_secs(600),
             tags: Vec::new(),
             run: RunOptions::of_this_process(),
         }
@@ -141,26 +154,51 @@ pub fn run(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<BackupReport> {
-    reach_and_run(repo, options, listener, cancel).map_err(|error| error.at(repo))
+    only(run_to(std::slice::from_ref(repo), options, listener, cancel))
 }
 
-fn reach_and_run(
-    repo: &Arc<Repo>,
+/// Takes one backup into several repositories: the server is read once. Returns for each whether it has the backup; what
+/// keeps one from it does not keep the others.
+pub fn run_to(
+    repos: &[Arc<Repo>],
     options: &BackupOptions,
     listener: &dyn Listener,
     cancel: &Cancel,
-) -> Result<BackupReport> {
+) -> Vec<Result<BackupReport>> {
     let watch = report::Watch::new(listener);
+    match reach_and_run(repos, options, &watch, cancel) {
+        Ok(taken) => repos.iter().zip(taken).map(|(repo, it)| it.map_err(|error| error.at(repo))).collect(),
+        Err(error) => repos.iter().map(|_| Err(error.again())).collect(),
+    }
+}
+
+/// The one backup of one repository.
+fn only(taken: Vec<Result<BackupReport>>) -> Result<BackupReport> {
+    taken.into_iter().next().unwrap_or_else(|| Err(Error::failed("there is no repository to write to")))
+}
+
+fn reach_and_run(
+    repos: &[Arc<Repo>],
+    options: &BackupOptions,
+    watch: &report::Watch<'_>,
+    cancel: &Cancel,
+) -> Result<Vec<Result<BackupReport>>> {
     watch.phase("reach");
-    let reached = reach::server(options, &watch, &Err)?;
+    let reached = reach::server(options, watch, &Err)?;
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
-    let is_another = identity::check(repo, &log, reached.identity(), options, &watch)?;
-    forecast::room(repo, &log, &reached, options, &watch)?;
+    let admit = |repo: &Arc<Repo>| {
+        let is_another = identity::check(repo, &log, reached.identity(), options, watch)?;
+        forecast::room(repo, &log, &reached, options, watch)?;
+        Ok(if is_another { vec![identity::NEW_IDENTITY.to_owned()] } else { Vec::new() })
+    };
+    let admitted: Vec<Result<Vec<String>>> = repos.iter().map(admit).collect();
+    if admitted.iter().all(Result::is_err) {
+        return Ok(admitted.into_iter().filter_map(Result::err).map(Err).collect());
+    }
     let headroom = Arc::new(Headroom::beside_server());
     let mut source = reached.source(options, Arc::clone(&headroom))?;
-    let flags = if is_another { vec![identity::NEW_IDENTITY.to_owned()] } else { Vec::new() };
-    let capture = Capture { source: &mut *source, headroom, flags, options, watch: &watch, cancel };
-    capture.in_run(repo, &log, &|| reach::still_supported(options))
+    let capture = Capture { source: &mut *source, headroom, options, watch, cancel };
+    Ok(capture.in_runs(repos, &log, admitted, &|| reach::still_supported(options)))
 }
 
 /// Takes a backup of what `source` sends, into the history `log`. It is not asked who it is, what of it is supported,
@@ -174,10 +212,23 @@ pub fn of_source(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<BackupReport> {
+    only(of_source_to(std::slice::from_ref(repo), log, source, options, listener, cancel))
+}
+
+/// The same, into several repositories.
+pub fn of_source_to(
+    repos: &[Arc<Repo>],
+    log: &LogName,
+    source: &mut dyn Source,
+    options: &BackupOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Vec<Result<BackupReport>> {
     let watch = report::Watch::new(listener);
-    let capture =
-        Capture { source, headroom: Arc::default(), flags: Vec::new(), options, watch: &watch, cancel };
-    capture.in_run(repo, log, &|| Ok(())).map_err(|error| error.at(repo))
+    let capture = Capture { source, headroom: Arc::default(), options, watch: &watch, cancel };
+    let admitted = repos.iter().map(|_| Ok(Vec::new())).collect();
+    let taken = capture.in_runs(repos, log, admitted, &|| Ok(()));
+    repos.iter().zip(taken).map(|(repo, it)| it.map_err(|error| error.at(repo))).collect()
 }
 
 /// What is captured, and how.
@@ -185,60 +236,80 @@ struct Capture<'a> {
     source: &'a mut dyn Source,
     /// What the threads that compress leave to the source.
     headroom: Arc<Headroom>,
-    flags: Vec<String>,
     options: &'a BackupOptions,
     watch: &'a report::Watch<'a>,
     cancel: &'a Cancel,
 }
 
 impl Capture<'_> {
-    /// A whole run: it ends as a backup or as nothing. `before_end` has a last word when everything is stored.
-    fn in_run(
+    /// A whole run in each repository that `admitted` it, with the flags that the backup has there: it ends as a backup
+    /// or as nothing. `before_end` has a last word when everything is captured.
+    fn in_runs(
         self,
-        repo: &Arc<Repo>,
+        repos: &[Arc<Repo>],
         log: &LogName,
+        admitted: Vec<Result<Vec<String>>>,
         before_end: &dyn Fn() -> Result<()>,
-    ) -> Result<BackupReport> {
-        let mut run = Run::begin(repo, log, &self.options.run)?;
-        point("backup.run.begun");
-        let result = self.complete(&mut run, before_end);
-        // What another has ended may miss its base by now: that is not what went wrong.
-        let result = result.map_err(|error| run.lost().map_or(error, Error::from));
-        if let Err(error) = &result {
-            // Frees the source for the next run at once; should it fail, the lease runs out by itself.
-            drop(run.abandon(&error.to_string()));
-        }
-        result
+    ) -> Vec<Result<BackupReport>> {
+        let Self { source, headroom, options, watch, cancel } = self;
+        let share = admitted.iter().filter(|it| it.is_ok()).count().max(1);
+        let begin = |(repo, flags): (_, Result<Vec<String>>)| {
+            let writing = writer_options(options, Arc::clone(&headroom));
+            let writing = WriterOptions { memory_bytes: writing.memory_bytes / share, ..writing };
+            Branch::begin(repo, log, flags?, writing, options, watch)
+        };
+        let branches: Vec<Result<Branch>> = repos.iter().zip(admitted).map(begin).collect();
+        let (captured, failures) = capture(source, &branches, options, watch, cancel);
+        let captured = captured.and_then(|captured| {
+            watch.phase("complete");
+            before_end()?;
+            Ok(captured)
+        });
+        let first = FirstCopy::default();
+        let complete = |(branch, failure): (Result<Branch>, Option<Error>)| -> Result<BackupReport> {
+            let branch = branch?;
+            match (failure, &captured) {
+                (Some(failure), _) => Err(branch.abandon(failure)),
+                (None, Ok(captured)) => branch.complete(captured.clone(), &first, options, watch, cancel),
+                (None, Err(error)) => Err(branch.abandon(error.again())),
+            }
+        };
+        // Side by side, so that one whose store has become slow does not keep the others from being published.
+        thread::scope(|scope| {
+            let complete = &complete;
+            let branches = branches.into_iter().zip(failures);
+            let threads: Vec<_> = branches.map(|branch| scope.spawn(move || complete(branch))).collect();
+            let lost = |_| Err(Error::failed("a thread of the backup ended without a word"));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+        })
     }
+}
 
-    fn complete(self, run: &mut Run, before_end: &dyn Fn() -> Result<()>) -> Result<BackupReport> {
-        let Self { source, headroom, flags, options, watch, cancel } = self;
-        let local = kept::open(run.repo(), run.log(), options)?;
-        let foundation = kept::foundation(run, local.as_ref(), options, watch);
-        let beginning = complete::Beginning { base: foundation.base, flags };
-        let writer =
-            BackupWriter::new(run, &foundation, writer_options(options, headroom)).map_err(write_failed)?;
-        let captured = source.capture(&sink::WriterSink::new(&writer), watch, cancel);
-        let captured = captured.map_err(|error| writer.failure().map_or(error, write_failed))?;
-        watch.phase("complete");
-        before_end()?;
-        let meters = Arc::clone(writer.meters());
-        let finished = writer.finish(run).map_err(write_failed)?;
-        point("backup.data.durable");
-        cancel.check()?;
-        if meters.base_unreadable.units() > 0 && local.is_some() {
-            let text = "parts of the page maps that were kept of the last backup are lost or damaged: their pages were stored anew";
-            watch.event(Event::Warning { text: text.to_owned() });
-        } else if meters.base_unreadable.units() > 0 {
-            let text = "parts of the base backup could not be read and were stored anew; run holdfast check --read-data";
-            watch.event(Event::Warning { text: text.to_owned() });
-        }
-        if meters.adopted_unreadable.units() > 0 {
-            let text = "parts of what an unfinished run had stored could not be read and were stored anew: is the storage sound?";
-            watch.event(Event::Warning { text: text.to_owned() });
-        }
-        complete::publish(run, beginning, captured, finished, &meters, local.as_deref(), options, watch)
+/// Captures into all `branches` that have begun. Returns, for each of all, why it has failed meanwhile, if it has.
+fn capture(
+    source: &mut dyn Source,
+    branches: &[Result<Branch>],
+    options: &BackupOptions,
+    watch: &report::Watch<'_>,
+    cancel: &Cancel,
+) -> (Result<Captured>, Vec<Option<Error>>) {
+    let begun = || branches.iter().filter_map(|branch| branch.as_ref().ok());
+    if begun().next().is_none() {
+        let none = Error::failed("there is no repository to write to");
+        return (Err(none), branches.iter().map(|_| None).collect());
     }
+    let tee = Tee::new(begun().map(|branch| &branch.writer));
+    let captured = thread::scope(|scope| {
+        let (running, ended) = mpsc::channel();
+        let tee = &tee;
+        scope.spawn(move || tee.watch(&ended, options.hold_up_max));
+        let captured = source.capture(tee, watch, cancel);
+        drop(running);
+        captured
+    });
+    let mut failures = tee.into_failures().into_iter();
+    let failures = branches.iter().map(|branch| branch.as_ref().ok().and_then(|_| failures.next().flatten()));
+    (captured, failures.collect())
 }
 
 pub(crate) fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -> WriterOptions {

@@ -22,6 +22,7 @@ use holdfast_core::{
 use holdfast_repo::{
     Kind, LogName, Password, Protection, Repo, RunNo,
     check::{CheckOptions, check},
+    copy::{Copier, CopyOptions},
     expire::{ExpireRequest, expire},
     history::History,
     keys::KdfParams,
@@ -34,7 +35,7 @@ use holdfast_repo::{
 };
 use serde::{Deserialize, Serialize};
 
-mod source;
+pub(crate) mod source;
 
 use source::{FakeServer, Size};
 
@@ -62,6 +63,8 @@ enum Operation {
     RestorePlan,
     Check,
     CheckData,
+    /// Of all backups, into a new repository.
+    Copy,
     /// All but the newest.
     Expire,
     Prune,
@@ -161,6 +164,16 @@ fn operate(orders: &Orders) {
             assert!(report.findings.is_empty(), "{:?}", report.findings);
             println!("{report:?}");
         }
+        Operation::Copy => {
+            let store = FsStore::create(orders.repo.with_file_name("copy")).unwrap();
+            let to = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
+            let mut options = CopyOptions { memory_bytes: memory_bytes as usize, ..CopyOptions::default() };
+            options.writer.pack_target_bytes = orders.pack_bytes;
+            let copier = Copier::new(&repo, &history, &to, log().source, options).unwrap();
+            for outcome in history.standing() {
+                println!("{:?}", copier.copy(outcome.run).unwrap());
+            }
+        }
         Operation::Expire => {
             let newest = history.newest_backup();
             let dropped = history.standing().map(|outcome| outcome.run).filter(|run| Some(*run) != newest);
@@ -241,12 +254,13 @@ impl World {
 
     /// A history with everything in it, operation by operation.
     fn measure_all(&self) -> Vec<(Operation, Measured)> {
-        use Operation::{Backup, Check, CheckData, Expire, List, Prune, RestorePlan};
+        use Operation::{Backup, Check, CheckData, Copy, Expire, List, Prune, RestorePlan};
         let operations = [
             Backup(1),
             Backup(2),
             List,
             RestorePlan,
+            Copy,
             Check,
             Expire,
             Prune,

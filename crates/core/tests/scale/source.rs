@@ -24,9 +24,9 @@ const READERS: usize = 2;
 
 /// How large the server is.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Size {
-    pub(super) bytes: u64,
-    pub(super) files: u64,
+pub(crate) struct Size {
+    pub(crate) bytes: u64,
+    pub(crate) files: u64,
 }
 
 /// What is in it.
@@ -35,9 +35,9 @@ pub(super) struct Size {
 /// real servers, has a few pages each. Between the first and the second generation one page in a hundred changes, all
 /// over, and three quarters of the first two files, in stretches; between the second and the third nothing does.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct FakeServer {
-    pub(super) size: Size,
-    pub(super) generation: u64,
+pub(crate) struct FakeServer {
+    pub(crate) size: Size,
+    pub(crate) generation: u64,
 }
 
 /// Bits of `n` all over.
@@ -69,7 +69,7 @@ impl FakeServer {
     }
 
     /// Pages that are mapped.
-    pub(super) fn all_pages(&self) -> u64 {
+    pub(crate) fn all_pages(&self) -> u64 {
         (0..self.size.files).map(|file| self.pages(file)).sum()
     }
 

@@ -25,6 +25,9 @@ pub enum WriteError {
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] std::io::Error),
+    /// Whoever gave it pages has given it up.
+    #[error("the writer was given up")]
+    GivenUp,
     /// A thread of the writer panicked.
     #[error("a thread of the writer ended without a word")]
     Lost,

@@ -257,6 +257,12 @@ impl BackupWriter {
         WriteError::File { path: lock(&file.inner).spec.path.clone(), problem }
     }
 
+    /// Stops the writer: whoever gives it pages, or waits for it, hears of it soon, even where its store does not answer.
+    /// Only dropping it waits for the store.
+    pub fn give_up(&self) {
+        self.stop.fail(WriteError::GivenUp);
+    }
+
     /// Why the writer has stopped, if it has. Whoever gave it pages hears no more than [`WriteError::Stopped`].
     #[must_use]
     pub fn failure(&self) -> Option<WriteError> {

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{SendTimeoutError, Sender, bounded, unbounded};
 use holdfast_pipe::{Codec, Compression, Headroom, ObjectKey, PageHash, Stop, meter::Meter};
 use rustix::process::setpriority_process;
 
@@ -42,6 +42,9 @@ pub(crate) use upload::directory_context;
 
 /// Of the threads that compress (Linux has it for each thread).
 const COMPRESS_NICENESS: i32 = 10;
+
+/// Who waits for the stages looks so often whether they have been stopped.
+const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
 /// What the stages of the pipeline did.
 #[derive(Debug, Default)]
@@ -228,14 +231,26 @@ impl Pipeline {
     pub(super) fn submit(&self, chunk: Chunk) -> Result<(), WriteError> {
         *lock(&self.shared.unplaced) += 1;
         let input = self.input.as_ref().ok_or(WriteError::Stopped)?;
-        input.send(chunk).map_err(|_| WriteError::Stopped)
+        self.send(input, chunk)
     }
 
     /// Gives a chunk that is compressed already to the pipeline; waits while it is full.
     pub(super) fn submit_compressed(&self, chunk: Compressed) -> Result<(), WriteError> {
         *lock(&self.shared.unplaced) += 1;
         let compressed = self.compressed.as_ref().ok_or(WriteError::Stopped)?;
-        compressed.send(chunk).map_err(|_| WriteError::Stopped)
+        self.send(compressed, chunk)
+    }
+
+    /// Waits while the queue is full, but not for a pipeline that has been stopped and whose store does not answer.
+    fn send<T>(&self, queue: &Sender<T>, it: T) -> Result<(), WriteError> {
+        let mut it = it;
+        loop {
+            match queue.send_timeout(it, LOOKS_EVERY) {
+                Ok(()) => return Ok(()),
+                Err(SendTimeoutError::Timeout(back)) if !self.shared.stop.is_stopped() => it = back,
+                Err(_) => return Err(WriteError::Stopped),
+            }
+        }
     }
 
     /// Whether every chunk that was submitted has its place.
@@ -256,7 +271,7 @@ impl Pipeline {
             let (guard, _) = self
                 .shared
                 .placed
-                .wait_timeout(unplaced, Duration::from_millis(50))
+                .wait_timeout(unplaced, LOOKS_EVERY)
                 .unwrap_or_else(PoisonError::into_inner);
             unplaced = guard;
         }
