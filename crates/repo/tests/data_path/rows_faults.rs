@@ -356,6 +356,28 @@ fn what_was_not_read_to_its_end_fails_the_backup_by_name() {
     assert_eq!(problem(writer.finish(&run).unwrap_err()), ("db/x".into(), FileProblem::Twice));
 }
 
+/// A table that is given up in the middle leaves nothing but packs to be pruned.
+#[test]
+fn what_was_given_up_is_not_needed() {
+    let world = World::logical(Suite::None);
+    let mut random = Random::new(2);
+    let tables = Tables::from([("db/t".to_owned(), rows(&mut random, 20, 100))]);
+    for _ in 0..2 {
+        let (run, _) = world.backup_with(small_packs(), |writer| {
+            let id = writer.begin_table(TableSpec { path: path("db/given up"), has_key: true })?;
+            let mut range = writer.begin_range(id, RangeStart::default())?;
+            for number in 0..300 {
+                // Each ends a chunk.
+                range.row(&key(number), &vec![number as u8; 1 << 18])?;
+            }
+            drop(range);
+            writer.drop_table(id)?;
+            give_tables(writer, &tables, 1)
+        });
+        assert_is(&world, run, &tables);
+    }
+}
+
 /// Gives a range, and splits it while it runs: a part behind is given by a range of its own, which may begin and end
 /// before or after.
 fn give_splitting(

@@ -34,6 +34,7 @@ pub struct RowRange<'w> {
     /// The key at which the base's next chunk begins: it had a border there, by content or because a range of it ended.
     next_key: Option<Box<[u8]>>,
     leaves: LeafMaker,
+    is_finished: bool,
 }
 
 /// A border of the base is kept only if this leaves no less in a chunk: else one whose rows go would stay, but small.
@@ -64,6 +65,7 @@ impl<'w> RowRange<'w> {
             cursor,
             next_key,
             leaves: LeafMaker::default(),
+            is_finished: false,
         })
     }
 
@@ -189,8 +191,18 @@ impl<'w> RowRange<'w> {
     pub fn finish(mut self) -> Result<RowTotals, WriteError> {
         self.end_chunk(Border::Chunk)?;
         self.writer.buffers.give(std::mem::take(&mut self.plain));
-        self.writer.end_range(self.table, self.no, self.totals, self.leaves)?;
+        self.is_finished = true;
+        let leaves = std::mem::take(&mut self.leaves);
+        self.writer.end_range(Arc::clone(&self.table), self.no, self.totals, leaves)?;
         Ok(self.totals)
+    }
+}
+
+impl Drop for RowRange<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.table.give_up(self.writer, self.no, std::mem::take(&mut self.leaves));
+        }
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) enum TableState {
 enum RangeState {
     /// It still takes rows.
     Open,
+    /// It was given up; these leaves of it are of no use.
+    GivenUp(Vec<MadeLeaf>),
     /// It has ended, and what it left waits for places.
     Waiting(RowTotals),
     /// It was short: these are all its chunks.
@@ -59,7 +61,7 @@ enum RangeState {
 impl RangeState {
     fn totals(&self) -> Option<RowTotals> {
         match self {
-            Self::Open => None,
+            Self::Open | Self::GivenUp(_) => None,
             Self::Waiting(totals) | Self::Few(totals, _) | Self::Made(totals, _) => Some(*totals),
         }
     }
@@ -97,6 +99,15 @@ impl Table {
     fn set_range(&self, no: RangeNo, state: RangeState) {
         if let Some(range) = lock(&self.inner).ranges.get_mut(no.0 as usize) {
             *range = state;
+        }
+    }
+
+    /// The range will not be ended. What was noted as needed of it can be taken back by its leaves: so the one in the
+    /// making is made.
+    pub(super) fn give_up(&self, writer: &BackupWriter, no: RangeNo, leaves: LeafMaker) {
+        // Fails only where the writer has.
+        if let Ok(made) = leaves.into_made(writer, self) {
+            self.set_range(no, RangeState::GivenUp(made));
         }
     }
 
@@ -221,7 +232,9 @@ impl BackupWriter {
                     leaves.seal_rest(self, table)?;
                 }
                 RangeState::Made(_, made) => leaves.take_over(self, table, made)?,
-                RangeState::Open | RangeState::Waiting(_) => return Err(WriteError::Lost),
+                RangeState::Open | RangeState::GivenUp(_) | RangeState::Waiting(_) => {
+                    return Err(WriteError::Lost);
+                }
             }
         }
         let leaves = leaves.into_made(self, table)?;
@@ -262,7 +275,7 @@ impl BackupWriter {
                 continue;
             }
             for range in inner.ranges.drain(..) {
-                if let RangeState::Made(_, made) = range {
+                if let RangeState::Made(_, made) | RangeState::GivenUp(made) = range {
                     for leaf in made {
                         dropped.push(leaf.leaf_ref(self.run)?);
                     }
