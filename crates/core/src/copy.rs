@@ -55,7 +55,7 @@ pub fn failed(error: CopyError, from: &Repo, to: &Repo) -> Error {
         CopyError::Write(error) => at_to(Error::failed(error.to_string())),
         CopyError::Begin(error) => at_to(error.into()),
         CopyError::Finish(error) => at_to(error.into()),
-        CopyError::Unknown { .. } | CopyError::Logical { .. } => at_from(Error::failed(error.to_string())),
+        CopyError::Unknown { .. } => at_from(Error::failed(error.to_string())),
         CopyError::Older { .. } => Error::failed(error.to_string())
             .hinted("copy each backup before the next one; or copy it under another name (--as)"),
         CopyError::NoSuchBackup { .. } => {

@@ -145,7 +145,7 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
 fn refuse_contradictions(args: &BackupArgs) -> Result<()> {
     const WHOLE: &str = "a physical backup is of the whole server: add --method logical";
     const ROWS: &str = "a server gives no rows of damaged pages: see --exclude-table";
-    const ONE: &str = "take a logical backup into each repository by itself";
+    const ONE: &str = "take a logical backup into one repository, and copy it";
     let (wrong, other, hint) = match args.method {
         Method::Physical => (args.selection.given(), "logical", WHOLE),
         Method::Logical if args.allow_corrupt => (Some("--allow-corrupt"), "physical", ROWS),
@@ -161,7 +161,7 @@ fn others(args: &BackupArgs, context: &Context<'_>) -> Vec<String> {
     let configured = context.config.repository.iter().filter(|it| it.backup);
     for known in configured {
         if args.method == Method::Logical {
-            let text = format!("logical backups go to one repository: {} does not get it", known.repo);
+            let text = format!("logical backups go to one repository: copy this one to {}", known.repo);
             context.output.warning(text);
         } else if !others.contains(&known.name) && !others.contains(&known.repo) {
             others.push(known.repo.clone());

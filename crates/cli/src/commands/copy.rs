@@ -7,7 +7,7 @@ use std::{
 
 use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result, copy};
 use holdfast_repo::{
-    Act, Kind, LogName, Repo, RunNo,
+    Act, LogName, Repo, RunNo,
     copy::{Copied, Copier, CopyOptions, CopyReport, Verdict},
     history::History,
     outcome::CopyOf,
@@ -213,11 +213,6 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(Hi
     }
     let mut all = Vec::new();
     for log in &logs {
-        if log.kind == Kind::Logical {
-            // A copy that fails each time because of them would hide what else fails.
-            context.output.warning(format!("{log} stays: this version cannot copy logical backups"));
-            continue;
-        }
         let history = select::salvaged(context, from, log, &mut |_, _| {})?;
         let runs = history.standing().map(|outcome| outcome.run).collect();
         all.push((history, runs));

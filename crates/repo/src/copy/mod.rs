@@ -25,7 +25,7 @@ use crate::{
     item::ItemPath,
     local_maps::LocalMaps,
     manifest::{Head, Totals},
-    names::{Kind, LogName, RunNo, SourceName},
+    names::{LogName, RunNo, SourceName},
     object::{ObjectKind, Place},
     outcome::{CopyOf, Outcome},
     reader::{Backup, ChunkSource, ITEM_CACHE_BYTES, catalog},
@@ -114,12 +114,6 @@ pub enum CopyError {
     /// The run in the target could not end.
     #[error(transparent)]
     Finish(FinishError),
-    /// This version cannot copy backups of this kind.
-    #[error("{log}: this version cannot copy logical backups")]
-    Logical {
-        /// Whose log, in the source.
-        log: LogName,
-    },
     /// This version cannot copy what the backup consists of.
     #[error("{path}: this version cannot copy it: it knows nothing of its kind")]
     Unknown {
@@ -222,9 +216,6 @@ impl<'a> Copier<'a> {
         let id = from.info().repository_id;
         if id == to.info().repository_id {
             return Err(CopyError::SameRepository { id: id.to_string() });
-        }
-        if log.kind == Kind::Logical {
-            return Err(CopyError::Logical { log: history.log().clone() });
         }
         Ok(Self { from, history, to, log, options })
     }
