@@ -155,12 +155,13 @@ fn schema_definition(session: &mut Session, schema: &str) -> Result<SchemaDefini
 
 fn routines(session: &mut Session, schema: &str, definitions: &mut Vec<Definition>) -> Result<()> {
     let query = format!(
-        "SELECT routine_name AS n, routine_type AS k FROM information_schema.routines \
+        "SELECT routine_name AS n, routine_type AS k, routine_definition AS b FROM information_schema.routines \
          WHERE routine_schema = {} ORDER BY routine_type, routine_name",
         quoted_text(schema)
     );
     for row in session.byte_rows(&query)? {
         let (name, kind) = (row.text("n")?.to_owned(), row.text("k")?.to_owned());
+        let body = row.bytes_or_null("b")?.unwrap_or_default().to_vec();
         let column = match kind.as_str() {
             "PROCEDURE" => "Create Procedure",
             "FUNCTION" => "Create Function",
@@ -175,15 +176,43 @@ fn routines(session: &mut Session, schema: &str, definitions: &mut Vec<Definitio
         let row = one(session, &format!("SHOW CREATE {kind} {}.{}", quoted(schema), quoted(&name)))?;
         let what = format!("{} {schema}.{name}", kind.to_lowercase());
         let create = row.bytes_or_null(column)?.ok_or_else(|| hidden(session.flavor(), &what))?;
+        let context = context(&row)?;
         definitions.push(Definition::Routine(ProgramDefinition {
             schema: schema.to_owned(),
-            create: Sql(create.to_vec()),
-            context: context(&row)?,
+            create: in_one_charset(session, create, &body, &context.charset)?,
+            context,
             name,
             kind,
         }));
     }
     Ok(())
+}
+
+/// A statement wholly in the character set that it will be run under. Servers give the body of a program as its author's
+/// client sent it, and what they put in front, names and comments, in UTF-8. `body` is the body in UTF-8.
+fn in_one_charset(session: &mut Session, create: &[u8], body: &[u8], charset: &str) -> Result<Sql> {
+    let unchanged = Ok(Sql(create.to_vec()));
+    if create.is_ascii() || charset.starts_with("utf8") || charset == "binary" {
+        return unchanged;
+    }
+    let body = converted(session, body, "utf8mb4", charset)?;
+    // Where the body is not what its text says, as with literals in other character sets, it stays as it came.
+    let Some(head) = create.strip_suffix(body.as_slice()).filter(|head| !head.is_ascii()) else {
+        return unchanged;
+    };
+    let converted_head = converted(session, head, "utf8mb4", charset)?;
+    if converted(session, &converted_head, charset, "utf8mb4")? != head {
+        return unchanged;
+    }
+    Ok(Sql([converted_head, body].concat()))
+}
+
+fn converted(session: &mut Session, text: &[u8], from: &str, to: &str) -> Result<Vec<u8>> {
+    let query = format!(
+        "SELECT CAST(CONVERT(_{from} x'{}' USING {to}) AS BINARY) AS c",
+        super::definition::hex(text)
+    );
+    Ok(one(session, &query)?.bytes_or_null("c")?.unwrap_or_default().to_vec())
 }
 
 fn hidden(flavor: Flavor, what: &str) -> Error {
@@ -196,18 +225,22 @@ fn hidden(flavor: Flavor, what: &str) -> Error {
 
 fn events(session: &mut Session, schema: &str, definitions: &mut Vec<Definition>) -> Result<()> {
     let query = format!(
-        "SELECT event_name AS n FROM information_schema.events WHERE event_schema = {} ORDER BY 1",
+        "SELECT event_name AS n, event_definition AS b FROM information_schema.events \
+         WHERE event_schema = {} ORDER BY 1",
         quoted_text(schema)
     );
     for row in session.byte_rows(&query)? {
         let name = row.text("n")?.to_owned();
+        let body = row.bytes_or_null("b")?.unwrap_or_default().to_vec();
         let row = one(session, &format!("SHOW CREATE EVENT {}.{}", quoted(schema), quoted(&name)))?;
+        let context = context(&row)?;
+        let create = sql(&row, "Create Event")?;
         definitions.push(Definition::Event(EventDefinition {
             schema: schema.to_owned(),
             name,
             time_zone: row.text("time_zone")?.to_owned(),
-            create: sql(&row, "Create Event")?,
-            context: context(&row)?,
+            create: in_one_charset(session, &create.0, &body, &context.charset)?,
+            context,
         }));
     }
     Ok(())

@@ -505,7 +505,11 @@ impl Capabilities {
                 };
                 let members = "SELECT 1 FROM performance_schema.replication_group_members \
                                WHERE member_id = @@server_uuid AND member_state <> 'OFFLINE'";
-                can.group_member = session.row(members)?.is_some();
+                can.group_member = match session.row(members) {
+                    // A physical backup, which must know, has the right to look.
+                    Err(error) if error.is_denied() => false,
+                    found => found?.is_some(),
+                };
             }
         }
         Ok(can)

@@ -1,7 +1,9 @@
 -- What only MySQL has.
 SET NAMES utf8mb4;
 USE torture;
-CREATE TABLE own_types (id INT PRIMARY KEY, v VECTOR(3), e VARCHAR(20) CHARACTER SET utf8mb4 DEFAULT 'a😀?b', j JSON, KEY ((id + 1)), KEY many ((CAST(j -> '$.a' AS UNSIGNED ARRAY))));
+CREATE TABLE own_types (id INT PRIMARY KEY, v VECTOR(3), e VARCHAR(20) CHARACTER SET utf8mb4 DEFAULT 'a😀?b', j JSON);
+CREATE TABLE expression_keys (id INT PRIMARY KEY, j JSON, KEY ((id + 1)), KEY many ((CAST(j -> '$.a' AS UNSIGNED ARRAY))));
+INSERT INTO expression_keys VALUES (1, '{"a": [1, 2]}'), (2, NULL);
 INSERT INTO own_types VALUES (1, STRING_TO_VECTOR('[1,-2.5,3e10]'), DEFAULT, '{"a": [1, 2]}'), (2, NULL, NULL, NULL);
 CREATE TABLE geographic (id INT PRIMARY KEY, p POINT NOT NULL SRID 4326, SPATIAL INDEX (p));
 INSERT INTO geographic VALUES (1, ST_GeomFromText('POINT(48.1 11.5)', 4326));

@@ -77,7 +77,7 @@ fn log() -> LogName {
 }
 
 /// A new repository in a directory.
-fn new_repo(dir: &Path) -> Arc<Repo> {
+pub(crate) fn new_repo(dir: &Path) -> Arc<Repo> {
     let store = Arc::new(FsStore::create(dir).unwrap());
     let protection = Protection::Password { password: &password(), kdf: KdfParams::MINIMUM };
     Arc::new(Repo::init(store, &protection).unwrap())

@@ -1,0 +1,116 @@
+//! What happens to the server while it is backed up makes a backup fail, or wait, but never wrong.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::*;
+
+/// A table that takes seconds to read.
+fn with_rows(stage: &Stage) {
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.d (n INT PRIMARY KEY)",
+            "INSERT INTO shop.d VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)",
+            "CREATE TABLE shop.large (id INT, v VARCHAR(2000) CHARACTER SET latin1)",
+            "INSERT INTO shop.large SELECT 0, REPEAT('x', 1500) FROM shop.d a, shop.d b, shop.d c, shop.d d, shop.d e",
+        ])
+        .unwrap();
+}
+
+/// A reader that is ended takes the backup with it: nothing is read again in another view.
+#[test]
+fn a_killed_connection_fails_the_backup() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let stage = Stage::new(kind);
+        with_rows(&stage);
+        let is_over = AtomicBool::new(false);
+        let error = thread::scope(|scope| {
+            scope.spawn(|| {
+                let query =
+                    "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT `id`, `v` FROM%'";
+                while !is_over.load(Ordering::Relaxed) {
+                    for id in stage.source.query::<u64>(query).unwrap() {
+                        stage.source.exec(format!("KILL {id}")).ok();
+                    }
+                }
+            });
+            let outcome = stage.back_up(&stage.options(), &Selection::default());
+            is_over.store(true, Ordering::Relaxed);
+            outcome.unwrap_err()
+        });
+        assert!(error.to_string().contains("shop.large"), "{error}");
+        assert_eq!(stage.backups(), 0);
+    }
+}
+
+/// Definitions that change all the time are never mixed up: a backup that succeeds holds what was at its position.
+#[test]
+fn changes_of_definitions_wait_or_fail_the_backup() {
+    for kind in ServerKind::all_kinds() {
+        let stage = Stage::new(kind);
+        with_rows(&stage);
+        stage.source.exec("CREATE TABLE shop.swapped (id INT PRIMARY KEY, old INT)").unwrap();
+        stage.source.exec("INSERT INTO shop.swapped VALUES (1, 1)").unwrap();
+        let is_over = AtomicBool::new(false);
+        let (mut done, mut failed) = (0, 0);
+        let changes = thread::scope(|scope| {
+            let changer = scope.spawn(|| {
+                let mut changes = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let all = stage.source.exec_all([
+                        "SET SESSION lock_wait_timeout = 1".to_owned(),
+                        format!("CREATE TABLE shop.next (id INT PRIMARY KEY, c{changes} INT)"),
+                        format!("INSERT INTO shop.next VALUES (1, {changes})"),
+                        "RENAME TABLE shop.swapped TO shop.old, shop.next TO shop.swapped".to_owned(),
+                        "DROP TABLE shop.old".to_owned(),
+                        format!("ALTER TABLE shop.d ADD COLUMN c{changes} INT DEFAULT 5"),
+                        format!("ALTER TABLE shop.d DROP COLUMN c{changes}"),
+                        "DROP PROCEDURE IF EXISTS shop.p".to_owned(),
+                        format!("CREATE PROCEDURE shop.p () SELECT {changes}"),
+                    ]);
+                    changes += 1;
+                    if all.is_err() {
+                        // Whatever was waited for in vain.
+                        stage.source.exec("DROP TABLE IF EXISTS shop.next, shop.old").ok();
+                    }
+                    thread::sleep(Duration::from_millis(5));
+                }
+                changes
+            });
+            let until = Instant::now() + Duration::from_secs(4);
+            while done == 0 || Instant::now() < until {
+                let options = BackupOptions { lock_tries: 20, ..stage.options() };
+                match stage.back_up(&options, &Selection::default()) {
+                    Ok(report) => {
+                        done += 1;
+                        // Each version of the table has a column of its own, with its number in its one row.
+                        let script =
+                            String::from_utf8(stage.script(report.backup, Some("shop.swapped"))).unwrap();
+                        let column = script
+                            .lines()
+                            .find_map(|line| line.trim().strip_prefix("`c"))
+                            .map(|rest| rest.split('`').next().unwrap().to_owned());
+                        if let Some(column) = column {
+                            assert!(script.contains(&format!("(1,{column})")), "{script}");
+                        }
+                    }
+                    Err(error) => {
+                        failed += 1;
+                        println!("{kind}: {error}");
+                    }
+                }
+                assert!(failed < 200, "no backup succeeds");
+            }
+            is_over.store(true, Ordering::Relaxed);
+            changer.join().unwrap()
+        });
+        println!("{kind}: {changes} changes, {done} backups, {failed} failed");
+        assert!(changes > 3 && done > 0);
+        assert_eq!(stage.backups(), done);
+    }
+}

@@ -1,0 +1,85 @@
+//! Large tables with keys of every kind are cut while they are read, and no row is lost or doubled.
+
+use holdfast_repo::rows::RowTotals;
+
+use super::*;
+
+const ROWS: u32 = 60_000;
+
+/// Tables large enough to be cut: about 60 MiB each in rows of 1 KiB.
+fn create(server: &Server) {
+    let mut conn = server.conn().unwrap();
+    let digits = (0..10).map(|n| format!("SELECT {n} AS n")).collect::<Vec<_>>().join(" UNION ALL ");
+    conn.query_drop("CREATE DATABASE keys_").unwrap();
+    conn.query_drop("CREATE TABLE keys_.d (n INT PRIMARY KEY)").unwrap();
+    conn.query_drop(format!("INSERT INTO keys_.d {digits}")).unwrap();
+    let numbers = format!(
+        "(SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n AS n \
+         FROM keys_.d a, keys_.d b, keys_.d c, keys_.d d, keys_.d e HAVING n < {ROWS}) AS numbers"
+    );
+    for (name, columns, key, values) in [
+        // Half of the rows at one end, the rest far away.
+        ("skewed", "k BIGINT", "k", "IF(n < 30000, n, n * 1000000007 - 4000000000000)"),
+        (
+            "tenants",
+            "a INT, b VARCHAR(20) CHARACTER SET utf8mb4",
+            "a, b",
+            "1, CONCAT(IF(n % 2, 'ä', 'A'), LPAD(n, 6, '0'))",
+        ),
+        ("digests", "k BINARY(32)", "k", "UNHEX(SHA2(n, 256))"),
+        ("no_key", "k INT", "", "n"),
+    ] {
+        let key = if key.is_empty() { String::new() } else { format!(", PRIMARY KEY ({key})") };
+        conn.query_drop(format!(
+            "CREATE TABLE keys_.{name} ({columns}, v VARCHAR(1000) CHARACTER SET latin1{key})"
+        ))
+        .unwrap();
+        conn.query_drop(format!("INSERT INTO keys_.{name} SELECT {values}, REPEAT(CHAR(65 + n % 26), 900 + n % 100) FROM {numbers}")).unwrap();
+        conn.query_drop(format!("ANALYZE TABLE keys_.{name}")).unwrap();
+    }
+}
+
+/// What the rows of each table come to, in whatever order they were read.
+fn totals(stage: &Stage, backup: u64) -> Vec<(String, RowTotals)> {
+    let history = History::read(&stage.repo, &log()).unwrap();
+    let backup = Backup::open(&stage.repo, &history, RunNo(backup)).unwrap();
+    let items = backup.items().map(Result::unwrap);
+    let tables = items.filter_map(|item| Some((item.path.to_string(), backup.table(&item)?.totals())));
+    tables.collect()
+}
+
+fn cut(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    create(&stage.source);
+    let alone = BackupOptions { parallel: 1, ..stage.options() };
+    let whole = stage.back_up(&alone, &Selection::default()).unwrap();
+    let expected = totals(&stage, whole.backup);
+    assert_eq!((whole.read.rows, whole.read.ranges), (4 * u64::from(ROWS) + 10, 5));
+    for table in ["skewed", "tenants", "digests"] {
+        let selection =
+            Selection { tables: vec![format!("keys_.{table}").parse().unwrap()], ..Selection::default() };
+        // Without a base the server is asked where to cut, with one the base is.
+        for full in [true, false] {
+            let options = BackupOptions { parallel: 3, full, ..stage.options() };
+            let report = stage.back_up(&options, &selection).unwrap();
+            println!("{kind} {table} full {full}: {:?} {:?}", report.read, report.totals);
+            assert!(report.read.ranges > 1, "{table} was not cut: {:?}", report.read);
+            for (name, found) in totals(&stage, report.backup) {
+                assert!(expected.contains(&(name.clone(), found)), "{name}: {found:?} {expected:?}");
+            }
+            if !full {
+                assert!(report.totals.bytes_new < report.totals.bytes_reused / 10, "{:?}", report.totals);
+            }
+        }
+    }
+}
+
+#[test]
+fn mariadb_11_8_tables_are_cut() {
+    cut(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_tables_are_cut() {
+    cut(ServerKind::MySql97);
+}

@@ -1,0 +1,212 @@
+//! Logical backups of real servers. The judges are the servers: what is loaded elsewhere must have the checksums and the
+//! definitions of what was saved, and be at the position that was recorded.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use holdfast_core::{
+    Cancel, Result,
+    backup::BackupOptions,
+    logical::{self, LogicalReport, Selection, script},
+};
+use holdfast_repo::{Kind, LogName, Repo, RunNo, history::History, reader::Backup};
+use holdfast_testkit::{
+    Server, ServerKind, ServerOptions,
+    checksum::{Checksums, checksums, differences},
+};
+use mysql::{Row, Value, prelude::Queryable};
+use tempfile::TempDir;
+
+use crate::capture::Told;
+
+mod consistency;
+mod disturbed;
+mod keys;
+mod privileges;
+mod round_trip;
+
+/// A server and a repository for it.
+struct Stage {
+    source: Server,
+    repo: Arc<Repo>,
+    _dir: TempDir,
+}
+
+fn log() -> LogName {
+    LogName { source: "db1".parse().unwrap(), kind: Kind::Logical }
+}
+
+/// A server that loads and runs what the tests need.
+fn start(kind: ServerKind) -> Server {
+    let options =
+        ServerOptions::default().arg("--log-bin-trust-function-creators=1").arg("--event-scheduler=OFF");
+    Server::start(kind, options).unwrap()
+}
+
+impl Stage {
+    fn new(kind: ServerKind) -> Stage {
+        let dir = tempfile::tempdir().unwrap();
+        Stage { source: start(kind), repo: crate::physical::new_repo(&dir.path().join("repo")), _dir: dir }
+    }
+
+    fn options(&self) -> BackupOptions {
+        BackupOptions {
+            name: Some(log().source),
+            parallel: 3,
+            ..BackupOptions::new(crate::server::options(&self.source))
+        }
+    }
+
+    fn back_up(&self, options: &BackupOptions, selection: &Selection) -> Result<LogicalReport> {
+        logical::run(&self.repo, options, selection, &Told, &Cancel::default())
+    }
+
+    fn script(&self, backup: u64, table: Option<&str>) -> Vec<u8> {
+        let history = History::read(&self.repo, &log()).unwrap();
+        let backup = Backup::open(&self.repo, &history, RunNo(backup)).unwrap();
+        let table = table.map(|table| table.parse().unwrap());
+        let mut script = Vec::new();
+        script::write(&backup, table.as_ref(), &mut script, &Cancel::default()).unwrap();
+        script
+    }
+
+    /// What another new server of this kind has after the backup is loaded there.
+    fn loaded(&self, backup: u64) -> Server {
+        let target = start(self.source.kind());
+        load(&target, &self.script(backup, None));
+        target
+    }
+
+    /// Whether nothing stands that was not finished.
+    fn backups(&self) -> usize {
+        History::read(&self.repo, &log()).unwrap().standing().count()
+    }
+}
+
+/// Loads a script as a person would, without a trace in the binlog.
+fn load(server: &Server, script: &[u8]) {
+    let mut client = Command::new(server.kind().client_program().unwrap())
+        .args(["--no-defaults", "--user=root", "--binary-mode", "--max-allowed-packet=64M"])
+        .arg("--init-command=SET SESSION sql_log_bin = 0")
+        .arg(format!("--socket={}", server.socket().display()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = client.stdin.take().unwrap();
+    let fed = input.write_all(script);
+    drop(input);
+    let output = client.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", server.kind());
+    fed.unwrap();
+}
+
+/// Loads a file beside this one.
+fn load_file(server: &Server, name: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logical").join(name);
+    load(server, &fs::read(path).unwrap());
+}
+
+/// Checksums of the tables that are not the server's own.
+fn user_checksums(server: &Server) -> Checksums {
+    let mut sums = checksums(server).unwrap();
+    // MySQL's sum of a table with keys on expressions is another each time.
+    sums.retain(|name, _| !name.starts_with("`mysql`.") && !name.ends_with("`expression_keys`"));
+    sums
+}
+
+fn assert_same_rows(source: &Server, target: &Server) {
+    let (left, right) = (user_checksums(source), user_checksums(target));
+    let differing = differences(&left, &right);
+    assert!(differing.is_empty(), "{}: {}", source.kind(), differing.join("\n"));
+    assert!(!left.is_empty());
+}
+
+/// Everything that a server says of each object that is not its own: what was asked, and the answer.
+fn described(server: &Server) -> BTreeMap<String, Vec<Vec<Option<Vec<u8>>>>> {
+    let mut conn = server.conn().unwrap();
+    conn.query_drop("SET NAMES utf8mb4").unwrap();
+    conn.query_drop("SET SESSION group_concat_max_len = 1000000").unwrap();
+    let own = "('mysql', 'sys', 'information_schema', 'performance_schema')";
+    let name = |schema: &str, name: &str| {
+        format!("CONCAT('`', REPLACE({schema}, '`', '``'), '`.`', REPLACE({name}, '`', '``'), '`')")
+    };
+    let mut asked: Vec<String> = Vec::new();
+    for query in [
+        format!("SELECT CONCAT('SHOW CREATE DATABASE `', REPLACE(schema_name, '`', '``'), '`') FROM information_schema.schemata WHERE schema_name NOT IN {own}"),
+        format!("SELECT CONCAT('SHOW CREATE TABLE ', {}) FROM information_schema.tables WHERE table_schema NOT IN {own}", name("table_schema", "table_name")),
+        format!("SELECT CONCAT('SHOW CREATE ', routine_type, ' ', {}) FROM information_schema.routines WHERE routine_schema NOT IN {own}", name("routine_schema", "routine_name")),
+        format!("SELECT CONCAT('SHOW CREATE TRIGGER ', {}) FROM information_schema.triggers WHERE trigger_schema NOT IN {own}", name("trigger_schema", "trigger_name")),
+        format!("SELECT CONCAT('SHOW CREATE EVENT ', {}) FROM information_schema.events WHERE event_schema NOT IN {own}", name("event_schema", "event_name")),
+        "SELECT CONCAT('SHOW GRANTS FOR ', IF(host = '', QUOTE(user), CONCAT(QUOTE(user), '@', QUOTE(host)))) FROM mysql.user WHERE user NOT IN ('root')".to_owned(),
+        "SELECT CONCAT('SHOW CREATE USER ', QUOTE(user), '@', QUOTE(host)) FROM mysql.user WHERE host <> ''".to_owned(),
+    ] {
+        asked.extend(conn.query::<String, _>(query).unwrap());
+    }
+    for query in [
+        format!(
+            "SELECT trigger_schema, event_object_table, trigger_name, action_timing, event_manipulation, action_order FROM information_schema.triggers WHERE trigger_schema NOT IN {own} ORDER BY 1, 2, 3"
+        ),
+        format!(
+            "SELECT table_schema, table_name, column_name, column_type, column_default, extra FROM information_schema.columns WHERE table_schema NOT IN {own} AND table_name <> 'broken' ORDER BY 1, 2, ordinal_position"
+        ),
+        format!(
+            "SELECT routine_schema, routine_name, routine_type, sql_mode, routine_comment, routine_definition, definer FROM information_schema.routines WHERE routine_schema NOT IN {own} ORDER BY 1, 2, 3"
+        ),
+    ] {
+        asked.push(query);
+    }
+    // As they are stored, whatever client they were made by.
+    conn.query_drop("SET SESSION character_set_results = NULL").unwrap();
+    let mut answers = BTreeMap::new();
+    for query in asked.into_iter().filter(|query| !query.ends_with("`.`broken`")) {
+        let rows: Vec<Row> = conn.query(&query).unwrap();
+        let value = |value: Option<Value>| match value {
+            Some(Value::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        };
+        // When it was made is another moment.
+        let timeless = |row: Row| {
+            let made = row.columns_ref().iter().position(|column| column.name_str() == "Created");
+            let mut values: Vec<_> = row.unwrap_raw().into_iter().map(value).collect();
+            if let Some(made) = made {
+                values.remove(made);
+            }
+            values
+        };
+        answers.insert(query, rows.into_iter().map(timeless).collect());
+    }
+    answers
+}
+
+fn assert_same_objects(source: &Server, target: &Server) {
+    let (left, right) = (described(source), described(target));
+    for (query, answer) in &left {
+        let shown = |rows: Option<&Vec<Vec<Option<Vec<u8>>>>>| {
+            let text = |value: &Option<Vec<u8>>| {
+                value.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            };
+            rows.map(|rows| {
+                rows.iter().map(|row| row.iter().map(text).collect::<Vec<_>>()).collect::<Vec<_>>()
+            })
+        };
+        let other = right.get(query);
+        assert!(
+            other == Some(answer),
+            "{}: {query}\n{:#?}\n{:#?}",
+            source.kind(),
+            shown(Some(answer)),
+            shown(other)
+        );
+    }
+    let more: Vec<_> = right.keys().filter(|query| !left.contains_key(*query)).collect();
+    assert!(more.is_empty(), "{more:?}");
+}

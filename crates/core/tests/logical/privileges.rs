@@ -1,0 +1,89 @@
+//! What an account may do decides how the view is made; what it may not see fails the backup.
+
+use holdfast_core::{logical::Method, server::Secret};
+
+use super::*;
+
+fn stage(kind: ServerKind) -> Stage {
+    let stage = Stage::new(kind);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.t (id INT PRIMARY KEY)",
+            "INSERT INTO shop.t VALUES (1), (2)",
+            "CREATE TABLE shop.m (id INT PRIMARY KEY) ENGINE = MyISAM",
+            "INSERT INTO shop.m VALUES (1)",
+            "CREATE VIEW shop.v AS SELECT * FROM shop.t",
+            "CREATE PROCEDURE shop.p () SELECT 1",
+            "CREATE TRIGGER shop.g BEFORE INSERT ON shop.t FOR EACH ROW SET NEW.id = NEW.id",
+            "CREATE USER 'dump'@'localhost' IDENTIFIED BY 'd'",
+        ])
+        .unwrap();
+    stage
+}
+
+fn options(stage: &Stage) -> BackupOptions {
+    let mut options = stage.options();
+    options.connect.user = Some("dump".to_owned());
+    options.connect.password = Some(Secret::new("d".to_owned()));
+    options
+}
+
+/// The least that is needed is what the errors say, one after the other; with it a backup is as complete as root's.
+#[test]
+fn errors_name_the_grants_that_are_missing() {
+    for kind in ServerKind::all_kinds() {
+        let stage = stage(kind);
+        let selection = Selection { schemas: vec!["shop".parse().unwrap()], ..Selection::default() };
+        let mut granted = Vec::new();
+        stage.source.exec("GRANT SELECT ON shop.* TO 'dump'@'localhost'").unwrap();
+        let report = loop {
+            let error = match stage.back_up(&options(&stage), &selection) {
+                Ok(report) => break report,
+                Err(error) => error,
+            };
+            let hint = error.hint().unwrap_or_default().to_owned();
+            assert!(hint.contains("GRANT ") && granted.len() < 5, "{error:?}");
+            for statement in hint.lines().filter(|line| line.starts_with("GRANT ")) {
+                stage.source.exec(statement.trim_end_matches(';')).unwrap();
+                granted.push(statement.to_owned());
+            }
+        };
+        println!("{kind}: {granted:?} {:?}", report.view);
+        assert!(!granted.is_empty());
+        let script = String::from_utf8(stage.script(report.backup, None)).unwrap();
+        for object in ["TABLE `t`", "PROCEDURE `p`", "TRIGGER", "VIEW `v`"] {
+            assert!(script.contains(object), "{object}: {script}");
+        }
+        // What could not be locked is named.
+        assert_eq!(report.view.inconsistent, ["shop.m"]);
+        let expected = if kind.is_mariadb() { Method::BinlogPosition } else { Method::OneReader };
+        assert_eq!(report.view.method, expected);
+
+        stage.source.exec("GRANT LOCK TABLES ON shop.* TO 'dump'@'localhost'").unwrap();
+        let report = stage.back_up(&options(&stage), &selection).unwrap();
+        assert_eq!((report.view.method, report.view.inconsistent.len()), (Method::TableLocks, 0));
+
+        stage.source.exec("GRANT RELOAD, LOCK TABLES ON *.* TO 'dump'@'localhost'").unwrap();
+        let report = stage.back_up(&options(&stage), &selection).unwrap();
+        let expected = if kind.is_mariadb() { Method::BackupStages } else { Method::ReadLock };
+        assert_eq!(report.view.method, expected);
+    }
+}
+
+/// Over TLS rows come by another way, and are the same: nothing is new to a backup after one by the socket.
+#[test]
+fn rows_by_tls_are_the_same() {
+    let stage = stage(ServerKind::MySql97);
+    let by_socket = stage.back_up(&stage.options(), &Selection::default()).unwrap();
+    let mut by_tls = stage.options();
+    by_tls.connect.socket = None;
+    by_tls.connect.host = Some("127.0.0.1".to_owned());
+    by_tls.connect.port = Some(stage.source.port());
+    by_tls.connect.ssl_mode = Some(holdfast_core::server::SslMode::Required);
+    let by_tls = stage.back_up(&by_tls, &Selection::default()).unwrap();
+    assert_eq!(by_socket.read.rows, by_tls.read.rows);
+    assert_eq!(by_tls.totals.bytes_new, 0, "{:?}", by_tls.totals);
+    assert_eq!(stage.script(by_socket.backup, None), stage.script(by_tls.backup, None));
+}
