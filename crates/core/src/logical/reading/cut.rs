@@ -29,7 +29,7 @@ const BASE_CHUNKS_MIN: u64 = 4;
 /// Chunks that are looked at for one that tells its key.
 const BASE_CHUNKS_TRIED: u64 = 16;
 /// Guesses for one place.
-const GUESSES_MAX: u32 = 24;
+const GUESSES_MAX: u32 = 48;
 /// Rows that are counted at most for one place.
 const ROWS_COUNTED_MAX: u64 = 2_000_000;
 /// A place with fewer rows ahead of it than this is reached before it is told.
@@ -103,18 +103,18 @@ fn bisected(session: &mut Session, table: &Table, cut: &Cut) -> Result<Option<Pl
         return Ok(None);
     };
     let from = cut.position.as_ref().map(|place| place.behind(table, false));
-    let all = guessed(session, table, from.as_deref(), cut.end.as_ref())?;
     for _ in 0..GUESSES_MAX {
         if high - low < 2 {
             break;
         }
         let middle = low + (high - low) / 2;
         let place = Place::of_number(middle);
+        // InnoDB doubles what it guesses of long ranges, up to all there is: only two guesses can be compared.
         let ahead = guessed(session, table, from.as_deref(), Some(&place))?;
-        // A third is good enough: guesses are not better.
-        if ahead < all / 3 {
+        let behind = guessed(session, table, Some(&place.behind(table, true)), cut.end.as_ref())?;
+        if ahead < behind / 2 {
             low = middle;
-        } else if ahead > all / 3 * 2 {
+        } else if behind < ahead / 2 {
             high = middle;
         } else {
             return Ok(Some(place));

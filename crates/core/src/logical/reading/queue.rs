@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What is left of a range must be about so much to be worth cutting.
-const CUT_BYTES_MIN: u64 = 24 << 20;
+const CUT_BYTES_MIN: u64 = 16 << 20;
 
 /// Where a range begins.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub(super) struct Range {
 struct Running {
     table: usize,
     number: RangeNo,
-    /// The last row that was read.
+    /// Where it begins, or the last row that was read.
     position: Option<Place>,
     end: Option<Place>,
     base_chunks: Option<(u64, u64)>,
@@ -218,7 +218,7 @@ impl Queue {
         let running = Running {
             table: range.table,
             number,
-            position: None,
+            position: range.begin.as_ref().map(|begin| begin.place.clone()),
             end: range.end.clone(),
             base_chunks,
             bytes_estimated: range.bytes_estimated,

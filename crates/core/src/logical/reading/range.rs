@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// What one statement reads, about.
-const SEGMENT_BYTES: u64 = 16 << 20;
+const SEGMENT_BYTES: u64 = 8 << 20;
 const SEGMENT_ROWS_MIN: u64 = 500;
 const SEGMENT_ROWS_MAX: u64 = 2_000_000;
 /// Rows of the first segment where nothing is known of their length.
