@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Chunks of a pack are read together when no more than this lies between them.
-const GAP_BYTES_MAX: u64 = 256 << 10;
+pub(super) const GAP_BYTES_MAX: u64 = 256 << 10;
 /// One read is at most this long.
 const READ_BYTES_MAX: u64 = 8 << 20;
 

@@ -7,12 +7,12 @@ use std::{collections::VecDeque, ops::Range, sync::Arc, thread};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::{Backup, ChunkSource};
+use super::{Backup, ChunkSource, pages::GAP_BYTES_MAX};
 use crate::{
     error::{Damage, RepoError},
     item::{Item, ItemMap, ItemPath},
     names::ChunkRef,
-    pack::ChunkKind,
+    pack::{ChunkKind, ChunkRow},
     rows::{DefinitionText, Piece, RowChunk, RowEntry, RowLeafRef, RowTotals, RowsChecksum, TableRows},
 };
 
@@ -21,7 +21,8 @@ use crate::{
 pub struct ReadRows {
     /// Threads that read, open and decompress for one reader; 0: the reader's own.
     pub threads: usize,
-    /// Chunks that are read ahead, of at most 1 MiB each.
+    /// Chunks that are read ahead, of at most 1 MiB each; neighbours among them at once, up to half of what a thread has
+    /// of them.
     pub ahead: usize,
     /// Computes the checksum of the rows again, which says no more than their hashes do, but to whoever compares it with
     /// what another computes.
@@ -130,7 +131,16 @@ pub(crate) fn verified(
     chunk: ChunkRef,
     hash: holdfast_pipe::PageHash,
 ) -> Result<Vec<u8>, RepoError> {
-    let (row, plain) = source.follow_chunk(chunk)?;
+    let read = source.follow_chunk(chunk)?;
+    verify(source, chunk, hash, read)
+}
+
+fn verify(
+    source: &ChunkSource,
+    chunk: ChunkRef,
+    hash: holdfast_pipe::PageHash,
+    (row, plain): (ChunkRow, Vec<u8>),
+) -> Result<Vec<u8>, RepoError> {
     if row.kind != ChunkKind::Rows {
         let what = "it holds something else than the reference to it says";
         return Err(source.damaged(chunk, Damage::Malformed { what }));
@@ -200,6 +210,8 @@ impl Joints {
 }
 
 type Fetched = Result<Vec<u8>, RepoError>;
+/// Entries of chunks that are read together, with their numbers.
+type Group = Vec<(u64, RowEntry)>;
 
 impl TableReader<'_> {
     /// What its rows come to, as was computed when they were taken.
@@ -257,9 +269,37 @@ impl TableReader<'_> {
         })
     }
 
+    fn of_rows(&self, number: u64, error: RepoError) -> RepoError {
+        of_item(&self.path, &format!("rows {number}"), error)
+    }
+
     fn fetch(&self, number: u64, entry: &RowEntry) -> Fetched {
-        let read = verified(self.source, entry.chunk, entry.hash);
-        read.map_err(|error| of_item(&self.path, &format!("rows {number}"), error))
+        verified(self.source, entry.chunk, entry.hash).map_err(|error| self.of_rows(number, error))
+    }
+
+    /// Whether one read is better than two.
+    fn are_neighbours(&self, before: ChunkRef, next: ChunkRef) -> bool {
+        let gap = || {
+            let rows = self.source.pack(before.pack).ok()?;
+            let (row, begin) = rows.chunk(before.ordinal)?;
+            rows.chunk(next.ordinal)?.1.checked_sub(begin + u64::from(row.sealed_len))
+        };
+        before.pack == next.pack && gap().is_some_and(|gap| gap <= GAP_BYTES_MAX)
+    }
+
+    fn fetch_group(&self, group: &Group) -> Vec<Fetched> {
+        let chunks: Vec<ChunkRef> = group.iter().map(|(_, entry)| entry.chunk).collect();
+        match self.source.read_neighbours(&chunks) {
+            Ok(read) => {
+                let read = group.iter().zip(read).map(|((number, entry), read)| {
+                    let verified = verify(self.source, entry.chunk, entry.hash, read);
+                    verified.map_err(|error| self.of_rows(*number, error))
+                });
+                read.collect()
+            }
+            // Each by itself: it may have moved, or it is the one that is damaged.
+            Err(_) => group.iter().map(|(number, entry)| self.fetch(*number, entry)).collect(),
+        }
     }
 
     /// Calls `sink` with the chunks of `range`, in order: with all rows that begin in it, and no other. Returns what they
@@ -271,74 +311,72 @@ impl TableReader<'_> {
         sink: &mut dyn FnMut(RowsRead<'_>) -> Result<(), E>,
     ) -> Result<RowTotals, E> {
         // A row that begins in the range may end behind it.
-        let mut entries = self.chunks(range.start..self.count);
-        let end = range.end;
+        let mut entries = self.chunks(range.start..self.count).peekable();
+        // Number of the next entry.
+        let (mut next, end) = (range.start, range.end);
         let mut reading =
             Reading { table: self, end, options, joints: Joints::default(), totals: RowTotals::default() };
         if options.threads == 0 {
-            for entry in entries {
+            while !reading.is_past(next)
+                && let Some(entry) = entries.next()
+            {
                 let (number, entry) = entry?;
-                if reading.is_past(number) {
-                    break;
-                }
-                let plain = self.fetch(number, &entry)?;
-                reading.give(number, &entry, &plain, sink)?;
+                next += 1;
+                reading.give(number, &entry, &self.fetch(number, &entry)?, sink)?;
             }
             return Ok(reading.totals);
         }
         let ahead = options.ahead.max(options.threads);
-        let (jobs, work) = bounded::<(u64, RowEntry, Sender<Fetched>)>(ahead);
+        let group_max = (ahead / options.threads / 2).max(1);
+        let (jobs, work) = bounded::<(Group, Sender<Vec<Fetched>>)>(ahead);
         thread::scope(|scope| {
             // Hung up before the scope waits for its threads, however this ends.
             let jobs = jobs;
             for _ in 0..options.threads {
                 let work = work.clone();
                 scope.spawn(move || {
-                    for (number, entry, done) in work {
+                    for (group, done) in work {
                         // Nobody waits any more once the sink has failed.
-                        let _ = done.send(self.fetch(number, &entry));
+                        let _ = done.send(self.fetch_group(&group));
                     }
                 });
             }
             drop(work);
-            let mut under_way: VecDeque<(u64, RowEntry, Receiver<Fetched>)> = VecDeque::new();
+            let mut under_way: VecDeque<(Group, Receiver<Vec<Fetched>>)> = VecDeque::new();
+            let mut chunks_under_way = 0;
             loop {
-                while under_way.len() < ahead
+                // Behind the range only the rest of its last row is of use: as it turns out.
+                while chunks_under_way < ahead
+                    && (next < end || under_way.is_empty() && !reading.is_past(next))
                     && let Some(entry) = entries.next()
                 {
-                    let (number, entry) = entry?;
-                    if number >= end && !under_way.is_empty() {
-                        // Only if the last row goes on behind the range is this one of use.
-                        entries_put_back(&mut under_way, number, entry);
-                        break;
+                    let mut group = vec![entry?];
+                    next += 1;
+                    while group.len() < group_max
+                        && next < end
+                        && let Some(Ok(neighbour)) = entries.next_if(|next| {
+                            let last = group.last().map(|(_, entry)| entry.chunk);
+                            matches!((next, last), (Ok((_, next)), Some(last)) if self.are_neighbours(last, next.chunk))
+                        })
+                    {
+                        group.push(neighbour);
+                        next += 1;
                     }
+                    chunks_under_way += group.len();
                     let (done, fetched) = bounded(1);
-                    let _ = jobs.send((number, entry.clone(), done));
-                    under_way.push_back((number, entry, fetched));
+                    let _ = jobs.send((group.clone(), done));
+                    under_way.push_back((group, fetched));
                 }
-                let Some((number, entry, fetched)) = under_way.pop_front() else { break };
-                if reading.is_past(number) {
-                    break;
+                let Some((group, fetched)) = under_way.pop_front() else { break };
+                chunks_under_way -= group.len();
+                let fetched = fetched.recv().unwrap_or_else(|_| self.fetch_group(&group));
+                for ((number, entry), plain) in group.iter().zip(fetched) {
+                    reading.give(*number, entry, &plain?, sink)?;
                 }
-                let plain = match fetched.recv() {
-                    Ok(plain) => plain?,
-                    Err(_) => self.fetch(number, &entry)?,
-                };
-                reading.give(number, &entry, &plain, sink)?;
             }
             Ok(reading.totals)
         })
     }
-}
-
-/// Keeps an entry in its place without reading it ahead: it is read when its turn comes, if at all.
-fn entries_put_back(
-    under_way: &mut VecDeque<(u64, RowEntry, Receiver<Fetched>)>,
-    number: u64,
-    entry: RowEntry,
-) {
-    let (_, nothing) = bounded(0);
-    under_way.push_back((number, entry, nothing));
 }
 
 struct Reading<'t, 'b> {

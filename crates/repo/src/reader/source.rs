@@ -250,6 +250,30 @@ impl ChunkSource {
         Ok((row, plain))
     }
 
+    /// Chunks of one pack where they are now, in the order in which they lie there, in one read.
+    pub(crate) fn read_neighbours(&self, chunks: &[ChunkRef]) -> Result<Vec<(ChunkRow, Vec<u8>)>, RepoError> {
+        let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(Vec::new()) };
+        let rows = self.pack(first.pack)?;
+        let (_, begin) = self.row(&rows, *first)?;
+        let (last_row, last_begin) = self.row(&rows, *last)?;
+        let len = (last_begin + u64::from(last_row.sealed_len)).saturating_sub(begin);
+        let mut sealed = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+        let read = self.repo.store().read_exact_at(&self.log.pack(first.pack), begin, &mut sealed);
+        read.map_err(RepoError::of_needed)?;
+        let key = self.key(first.pack)?;
+        let open = |chunk: &ChunkRef| {
+            let (row, offset) = self.row(&rows, *chunk)?;
+            let from = usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
+            let bytes = sealed.get_mut(from..from.saturating_add(row.sealed_len as usize));
+            let out_of_order = Damage::Malformed { what: "it lies elsewhere than its neighbours" };
+            let bytes = bytes.ok_or_else(|| self.damaged(*chunk, out_of_order))?;
+            let mut plain = Vec::new();
+            self.open_chunk(*chunk, &row, &key, bytes, &mut plain)?;
+            Ok((row, plain))
+        };
+        chunks.iter().map(open).collect()
+    }
+
     /// One chunk, wherever it has gone since `chunk` was looked up, without the cache.
     pub(crate) fn follow_chunk(&self, chunk: ChunkRef) -> Result<(ChunkRow, Vec<u8>), RepoError> {
         self.moves.follow(&self.repo, chunk, &mut |chunk| self.read_chunk(chunk))
