@@ -32,14 +32,14 @@ impl Place {
         Ok(Place(literals.collect::<Result<_, _>>()?))
     }
 
-    /// The place of a whole number in the first column.
-    pub(super) fn of_number(number: i128) -> Place {
-        Place(vec![number.to_string()])
+    /// A place of literals.
+    pub(super) fn of_literals(literals: Vec<String>) -> Place {
+        Place(literals)
     }
 
-    /// The first column's literal.
-    pub(super) fn first(&self) -> &str {
-        self.0.first().map_or("", String::as_str)
+    /// Its literals.
+    pub(super) fn literals(&self) -> &[String] {
+        &self.0
     }
 
     /// What holds for rows behind the place, and, if `inclusive`, for those at it.
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(place.behind(&table, false), "((`a` > -7) OR (`a` = -7 AND `b``` < _latin1 x'e427'))");
         assert_eq!(place.behind(&table, true), "((`a` > -7) OR (`a` = -7 AND `b``` <= _latin1 x'e427'))");
         assert_eq!(place.before(&table), "((`a` < -7) OR (`a` = -7 AND `b``` > _latin1 x'e427'))");
-        let half = Place::of_number(5);
+        let half = Place::of_literals(vec!["5".to_owned()]);
         assert_eq!(half.behind(&table, true), "(`a` >= 5)");
         assert_eq!(half.before(&table), "(`a` < 5)");
     }

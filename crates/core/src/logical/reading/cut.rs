@@ -1,26 +1,20 @@
 //! Where a range that somebody reads is cut in two.
 //!
 //! Any place between where the reader is and the end is right; a good one has about half of the rows on each side. Chunks
-//! of an earlier backup tell one for nothing. Else, whole numbers are bisected by what the server guesses of ranges,
-//! which costs it nothing but a look at the top of the index. Keys of other types, and numbers that are too skewed, are
-//! counted along the index, without their rows.
+//! of an earlier backup tell one for nothing. Else it is looked for by what the server guesses of ranges ([`guess`]).
+//! Where that does not help, rows are counted along the index.
 
 use holdfast_repo::writer::TableId;
 
 use super::{
-    Reading,
+    Reading, guess,
     queue::{Begin, Cut},
     range::{condition, order},
 };
 use crate::{
     backup::write_failed,
     error::Result,
-    logical::{
-        definition::{Direction, Form},
-        key::Place,
-        objects::quoted,
-        tables::Table,
-    },
+    logical::{key::Place, objects::quoted, tables::Table},
     server::{Session, SqlError},
 };
 
@@ -28,8 +22,6 @@ use crate::{
 const BASE_CHUNKS_MIN: u64 = 4;
 /// Chunks that are looked at for one that tells its key.
 const BASE_CHUNKS_TRIED: u64 = 16;
-/// Guesses for one place.
-const GUESSES_MAX: u32 = 48;
 /// Rows that are counted at most for one place.
 const ROWS_COUNTED_MAX: u64 = 2_000_000;
 /// A place with fewer rows ahead of it than this is reached before it is told.
@@ -49,13 +41,10 @@ impl Reading<'_> {
         if let Some(chunks) = cut.base_chunks {
             return self.at_base_chunk(cut, table, chunks);
         }
-        let mut place = None;
-        if has_numbers_first(table) {
-            place = bisected(session, table, cut)?;
-        }
-        if place.is_none() {
-            place = counted(session, table, cut)?;
-        }
+        let place = match guess::place(session, table, cut)? {
+            Some(place) => Some(place),
+            None => counted(session, table, cut)?,
+        };
         Ok(place.map(|place| Begin { place, base_chunk: None }))
     }
 
@@ -77,54 +66,8 @@ impl Reading<'_> {
     }
 }
 
-fn has_numbers_first(table: &Table) -> bool {
-    let ascends =
-        table.definition.key.as_ref().and_then(|key| key.directions.first()) == Some(&Direction::Ascending);
-    let is_whole = |name: &str| name.contains("int") && !name.contains("zerofill");
-    ascends
-        && table
-            .key_columns()
-            .first()
-            .is_some_and(|column| column.form == Form::Number && is_whole(&column.column_type))
-}
-
-fn bisected(session: &mut Session, table: &Table, cut: &Cut) -> Result<Option<Place>, SqlError> {
-    let key = quoted(&table.key_columns()[0].name);
-    let mut border = |place: Option<&Place>, function: &str| -> Result<Option<i128>, SqlError> {
-        let text = match place {
-            Some(place) => Some(place.first().to_owned()),
-            None => session.value(&format!("SELECT {function}({key}) FROM {}", table.name.quoted()))?,
-        };
-        Ok(text.and_then(|text| text.parse().ok()))
-    };
-    let (Some(mut low), Some(mut high)) =
-        (border(cut.position.as_ref(), "MIN")?, border(cut.end.as_ref(), "MAX")?)
-    else {
-        return Ok(None);
-    };
-    let from = cut.position.as_ref().map(|place| place.behind(table, false));
-    for _ in 0..GUESSES_MAX {
-        if high - low < 2 {
-            break;
-        }
-        let middle = low + (high - low) / 2;
-        let place = Place::of_number(middle);
-        // InnoDB doubles what it guesses of long ranges, up to all there is: only two guesses can be compared.
-        let ahead = guessed(session, table, from.as_deref(), Some(&place))?;
-        let behind = guessed(session, table, Some(&place.behind(table, true)), cut.end.as_ref())?;
-        if ahead < behind / 2 {
-            low = middle;
-        } else if behind < ahead / 2 {
-            high = middle;
-        } else {
-            return Ok(Some(place));
-        }
-    }
-    Ok(None)
-}
-
 /// How many rows the server believes to be between two places.
-fn guessed(
+pub(super) fn guessed(
     session: &mut Session,
     table: &Table,
     from: Option<&str>,

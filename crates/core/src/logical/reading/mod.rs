@@ -9,6 +9,7 @@
 //! A table that an earlier backup has is cut where chunks of that backup begin, so that no new border is made.
 
 mod cut;
+mod guess;
 mod queue;
 mod range;
 

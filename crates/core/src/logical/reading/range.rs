@@ -208,12 +208,17 @@ pub(super) fn condition(table: &Table, from: Option<&str>, end: Option<&Place>) 
 
 /// `ORDER BY` of the key; empty where there is none.
 pub(super) fn order(table: &Table) -> String {
+    order_of(table, false)
+}
+
+/// The same, or the other way round.
+pub(super) fn order_of(table: &Table, is_reversed: bool) -> String {
     let Some(key) = &table.definition.key else { return String::new() };
     let parts = table.key_columns().iter().zip(&key.directions);
     let parts: Vec<String> = parts
-        .map(|(column, direction)| match direction {
-            Direction::Ascending => quoted(&column.name),
-            Direction::Descending => format!("{} DESC", quoted(&column.name)),
+        .map(|(column, direction)| match (*direction == Direction::Descending) ^ is_reversed {
+            false => quoted(&column.name),
+            true => format!("{} DESC", quoted(&column.name)),
         })
         .collect();
     format!(" ORDER BY {}", parts.join(", "))

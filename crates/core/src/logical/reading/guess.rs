@@ -1,0 +1,165 @@
+//! A place in the middle of a range, by what the server guesses of ranges: a look at the top of the index each, no rows.
+//!
+//! The columns of the key in which the first and the last row agree are kept; the next one is searched: whole numbers by
+//! halves, bytes and text by one character after the other. What is found need not be the key of a row, nor be before or
+//! behind anything by any rule that this code knows: two predicates of one place complement each other, and a place that
+//! is not in the middle to the server is found out by its guesses.
+
+use super::{cut::guessed, queue::Cut, range::order_of};
+use crate::{
+    logical::{
+        definition::{Direction, Form},
+        key::Place,
+        objects::quoted,
+        tables::Table,
+    },
+    server::{Session, SqlError},
+};
+
+/// Guesses for one place.
+const GUESSES_MAX: u32 = 160;
+/// Characters of text that are tried, in the order that collations have them in.
+const CHARACTERS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// Looks for a place with about as many rows before as behind it; `None` where guesses do not lead to one.
+pub(super) fn place(session: &mut Session, table: &Table, cut: &Cut) -> Result<Option<Place>, SqlError> {
+    let (Some(first), Some(last)) =
+        (edge(session, table, cut.position.as_ref(), false)?, edge(session, table, cut.end.as_ref(), true)?)
+    else {
+        return Ok(None);
+    };
+    let same = first.literals().iter().zip(last.literals()).take_while(|(one, other)| one == other).count();
+    let directions = table.definition.key.as_ref().map(|key| key.directions.as_slice()).unwrap_or_default();
+    let Some(column) = table.key_columns().get(same) else { return Ok(None) };
+    if directions.get(same) != Some(&Direction::Ascending) {
+        return Ok(None);
+    }
+    let mut search = Search {
+        from: cut.position.as_ref().map(|place| place.behind(table, false)),
+        session,
+        table,
+        end: cut.end.as_ref(),
+        prefix: first.literals()[..same].to_vec(),
+        left: GUESSES_MAX,
+    };
+    let column_type = column.column_type.to_ascii_lowercase();
+    match column.form {
+        Form::Number if column_type.contains("int") => {
+            let number =
+                |place: &Place| place.literals().get(same).and_then(|text| text.parse::<i128>().ok());
+            match (number(&first), number(&last)) {
+                (Some(low), Some(high)) => search.by_halves(low, high),
+                _ => Ok(None),
+            }
+        }
+        Form::Bytes => search.by_characters(&(0..=255).collect::<Vec<u8>>(), "x"),
+        Form::Text => {
+            let charset = column.charset.as_deref().unwrap_or_default();
+            // Elsewhere a character is not one byte.
+            let is_usual = charset.starts_with("utf8") || matches!(charset, "latin1" | "ascii");
+            if is_usual { search.by_characters(CHARACTERS, &format!("_{charset} x")) } else { Ok(None) }
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The key of a place, whole: its own, or that of the first or last row.
+fn edge(
+    session: &mut Session,
+    table: &Table,
+    known: Option<&Place>,
+    is_last: bool,
+) -> Result<Option<Place>, SqlError> {
+    if let Some(known) = known {
+        return Ok(Some(known.clone()));
+    }
+    let columns: Vec<String> = table.key_columns().iter().map(|column| quoted(&column.name)).collect();
+    let query =
+        format!("SELECT {} FROM {}{} LIMIT 1", columns.join(", "), table.place(), order_of(table, is_last));
+    let rows = session.byte_rows(&query)?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let values: Option<Vec<&[u8]>> = row.values().iter().map(Option::as_deref).collect();
+    values.map(|values| Place::of_values(table, &values)).transpose()
+}
+
+struct Search<'a> {
+    session: &'a mut Session,
+    table: &'a Table,
+    from: Option<String>,
+    end: Option<&'a Place>,
+    /// Literals of the columns before the one that is searched.
+    prefix: Vec<String>,
+    left: u32,
+}
+
+/// Where the middle is, seen from a place.
+enum Middle {
+    Here,
+    Before,
+    Behind,
+    /// Enough was asked.
+    Unknown,
+}
+
+impl Search<'_> {
+    fn at(&self, literal: String) -> Place {
+        Place::of_literals(self.prefix.iter().cloned().chain([literal]).collect())
+    }
+
+    fn middle_from(&mut self, place: &Place) -> Result<Middle, SqlError> {
+        if self.left == 0 {
+            return Ok(Middle::Unknown);
+        }
+        self.left -= 1;
+        // InnoDB doubles what it guesses of long ranges, up to all there is: only two guesses can be compared.
+        let before = guessed(self.session, self.table, self.from.as_deref(), Some(place))?;
+        let behind = guessed(self.session, self.table, Some(&place.behind(self.table, true)), self.end)?;
+        Ok(if before < behind / 2 {
+            Middle::Behind
+        } else if behind < before / 2 {
+            Middle::Before
+        } else {
+            Middle::Here
+        })
+    }
+
+    fn by_halves(&mut self, mut low: i128, mut high: i128) -> Result<Option<Place>, SqlError> {
+        while high - low >= 2 {
+            let middle = low + (high - low) / 2;
+            let place = self.at(middle.to_string());
+            match self.middle_from(&place)? {
+                Middle::Here => return Ok(Some(place)),
+                Middle::Behind => low = middle,
+                Middle::Before => high = middle,
+                Middle::Unknown => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// `characters`: from small to large. `begin`: what a literal of hex digits begins with.
+    fn by_characters(&mut self, characters: &[u8], begin: &str) -> Result<Option<Place>, SqlError> {
+        let mut text: Vec<u8> = Vec::new();
+        loop {
+            // The middle is behind all characters before `low`, and before those from `high` on.
+            let (mut low, mut high) = (0, characters.len());
+            while low < high {
+                let middle = low + (high - low) / 2;
+                text.push(characters[middle]);
+                let place = self.at(format!("{begin}'{}'", crate::logical::definition::hex(&text)));
+                text.pop();
+                match self.middle_from(&place)? {
+                    Middle::Here => return Ok(Some(place)),
+                    Middle::Behind => low = middle + 1,
+                    Middle::Before => high = middle,
+                    Middle::Unknown => return Ok(None),
+                }
+            }
+            // It is behind the last of those before it, and begins with that.
+            let Some(character) = low.checked_sub(1).and_then(|last| characters.get(last)) else {
+                return Ok(None);
+            };
+            text.push(*character);
+        }
+    }
+}
