@@ -84,6 +84,8 @@ pub(super) struct Chunk {
 pub(super) struct PatchBase {
     /// Where it is now. It is no patch itself.
     pub(super) chunk: ChunkRef,
+    /// The base's own version of the chunk is a patch on it already.
+    pub(super) is_again: bool,
 }
 
 /// Where a page went before its chunk is placed.

@@ -295,7 +295,10 @@ impl Cursor {
         self.at = Some(number + 1);
         let chunk = entry.base.unwrap_or(entry.chunk);
         let is_of_use = writer.source.repo().can_read() && base.is_there(chunk);
-        Ok(Found { same: None, alike: is_of_use.then_some(PatchBase { chunk }) })
+        Ok(Found {
+            same: None,
+            alike: is_of_use.then_some(PatchBase { chunk, is_again: entry.base.is_some() }),
+        })
     }
 }
 
