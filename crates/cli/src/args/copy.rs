@@ -53,7 +53,8 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Resources")]
     pub(crate) parallel: Option<usize>,
 
-    /// How chunks are compressed: zstd[:-7..19], lz4, gzip[:1..9] or none [default: as in the configuration, else zstd:1]
+    /// How chunks are compressed: zstd[:-7..19], lz4, gzip[:1..9] or none [default: as they are; where pages are put
+    /// together anew, as in the configuration, else zstd:1]
     #[arg(long, value_name = "CODEC[:LEVEL]", help_heading = "Resources")]
     pub(crate) compress: Option<Compression>,
 

@@ -174,6 +174,8 @@ fn options(args: &CopyArgs, context: &Context<'_>) -> CopyOptions {
         ..CopyOptions::default()
     };
     let configured = &context.config.resources;
+    // What was asked for counts for all; what is configured, for what is put together anew.
+    options.keep_chunks = args.compress.is_none();
     if let Some(threads) = args.parallel.or(configured.parallel) {
         options.threads = threads;
     }

@@ -20,6 +20,7 @@ pub(super) struct Files<'a> {
     pub(super) twin: Option<&'a Backup>,
     pub(super) writer: &'a BackupWriter,
     pub(super) budget: &'a Budget,
+    pub(super) keep_chunks: bool,
     pub(super) bytes_read: &'a Meter,
     pub(super) interrupt: &'a Interrupt,
     pub(super) steps: &'a Steps,

@@ -46,6 +46,8 @@ pub struct CopyOptions {
     pub run: RunOptions,
     /// How chunks are made smaller in the target, and how packs are written. Its memory follows from `memory_bytes`.
     pub writer: WriterOptions,
+    /// Chunks all of whose pages are new in the target stay compressed as they are, by whatever codec.
+    pub keep_chunks: bool,
     /// Threads that read, open and verify; fewer where the memory does not do for all of them.
     pub threads: usize,
     /// Memory for buffers and caches of both sides.
@@ -66,6 +68,7 @@ impl Default for CopyOptions {
             threads: writer.compress_threads,
             memory_bytes: writer.memory_bytes,
             writer,
+            keep_chunks: true,
             cache_dir: None,
             interrupt: Interrupt::default(),
             steps: Steps::default(),
@@ -308,6 +311,7 @@ impl<'a> Copier<'a> {
             twin: twin.as_ref(),
             writer: &writer,
             budget: &budget,
+            keep_chunks: self.options.keep_chunks,
             bytes_read: &bytes_read,
             interrupt: &self.options.interrupt,
             steps: &self.options.steps,

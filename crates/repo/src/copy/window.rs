@@ -127,6 +127,9 @@ impl<'a> Window<'a> {
     /// Gives the pages of one chunk, those that follow one another together.
     fn give(&self, pages: &ChunkPages<'_>) -> Result<(), CopyError> {
         self.files.interrupt.check()?;
+        if self.files.keep_chunks && self.give_whole(pages)? {
+            return Ok(());
+        }
         let follows = |a: &PageWant, b: &PageWant| b.token == a.token + 1 && b.slot == a.slot + 1;
         let mut from = 0;
         for run in pages.wants.chunk_by(follows) {
@@ -144,5 +147,24 @@ impl<'a> Window<'a> {
             self.done(bytes.len() as u64);
         }
         Ok(())
+    }
+
+    /// Gives a chunk all of whose pages are new, as it is.
+    fn give_whole(&self, pages: &ChunkPages<'_>) -> Result<bool, CopyError> {
+        let Some(chunk) = pages.whole() else { return Ok(false) };
+        let place = |want: &PageWant| {
+            let (file, page) = of_token(want.token);
+            Some((self.open.get(file)?.id, page))
+        };
+        let Some(places) = pages.wants.iter().map(place).collect::<Option<Vec<_>>>() else {
+            return Ok(false);
+        };
+        if !self.files.writer.whole_chunk(&places, &chunk)? {
+            return Ok(false);
+        }
+        let bytes = chunk.plain.len() as u64;
+        self.files.bytes_read.add_many(places.len() as u64, bytes);
+        self.done(bytes);
+        Ok(true)
     }
 }

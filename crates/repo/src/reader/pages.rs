@@ -15,7 +15,7 @@ use std::{
 };
 
 use holdfast_formats::PageSize;
-use holdfast_pipe::{ObjectKey, PageHash};
+use holdfast_pipe::{Codec, ObjectKey, PageHash, TAG_BYTES};
 
 use super::source::ChunkSource;
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     lock::lock,
     names::ChunkRef,
     pack::{ChunkKind, PackRows},
+    writer::WholeChunk,
 };
 
 /// Chunks of a pack are read together when no more than this lies between them.
@@ -64,6 +65,9 @@ pub struct ChunkPages<'a> {
     /// Size of its pages.
     pub page_size: PageSize,
     plain: &'a [u8],
+    codec: Codec,
+    /// What it was decompressed from; `None` where that was not all.
+    compressed: Option<&'a [u8]>,
 }
 
 impl<'a> ChunkPages<'a> {
@@ -71,6 +75,15 @@ impl<'a> ChunkPages<'a> {
     #[must_use]
     pub fn page(&self, position: usize) -> &'a [u8] {
         self.run(position..position + 1)
+    }
+
+    /// The chunk, where each page of it is wanted once.
+    #[must_use]
+    pub fn whole(&self) -> Option<WholeChunk<'a>> {
+        let each_once = self.wants.iter().zip(0..).all(|(want, slot)| want.slot == slot);
+        let all = each_once && self.wants.len() * self.page_size.bytes() == self.plain.len();
+        let compressed = self.compressed.filter(|_| all)?;
+        Some(WholeChunk { page_size: self.page_size, plain: self.plain, codec: self.codec, compressed })
     }
 
     /// The bytes of several wants whose slots follow one another; empty if they do not.
@@ -241,7 +254,9 @@ impl ChunkSource {
             let ChunkKind::Pages(page_size) = row.kind else {
                 return Err(self.page_error(&wants[0], name, "its chunk holds no pages").into());
             };
-            let pages = ChunkPages { wants, page_size, plain };
+            // Opened in place; what is left of the seal is its tag.
+            let compressed = row.base.is_none().then(|| &bytes[..bytes.len().saturating_sub(TAG_BYTES)]);
+            let pages = ChunkPages { wants, page_size, plain, codec: row.codec, compressed };
             for (position, want) in wants.iter().enumerate() {
                 let page = pages.page(position);
                 if page.is_empty() {

@@ -303,6 +303,6 @@ pub(super) fn base_entry(base: Option<&BaseLeaf>, page: u32) -> Option<PageEntry
 }
 
 /// Whether all bytes are 0; whole words, and out at the first that is not.
-fn is_zero(page: &[u8]) -> bool {
+pub(super) fn is_zero(page: &[u8]) -> bool {
     page.chunks(256).all(|block| block.iter().fold(0, |all, byte| all | byte) == 0)
 }

@@ -50,6 +50,7 @@ mod pipeline;
 mod rewrite;
 mod rows;
 mod seal;
+mod whole;
 
 use adopt::Adopted;
 use base::Base;
@@ -70,6 +71,7 @@ pub use rewrite::ChunkRewriter;
 use rows::Tables;
 pub use rows::{BaseChunk, BaseChunks, LongRow, RangeNo, RangeStart, RowRange, TableId, TableSpec};
 use seal::{LeafGatherer, Waiting};
+pub use whole::WholeChunk;
 
 const PAGE_SIZES: usize = 7;
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use holdfast_pipe::Suite;
+use holdfast_pipe::{Compression, Suite};
 use holdfast_repo::{
     Kind, LogName, PackId, Password, Repo, RepoError, Role, RunNo,
     check::{CheckOptions, check},
@@ -161,6 +161,30 @@ fn copies_are_what_they_are_copies_of_and_are_known_again() {
             from.history().outcome(RunNo(3)).unwrap().at
         );
     }
+}
+
+/// Chunks stay as they are compressed where all of their pages are new, and are made anew where that is asked for; either
+/// way the pages are the same.
+#[test]
+fn chunks_stay_as_they_are_compressed() {
+    let (from, states) = four_backups(Suite::X25519Aes256Gcm, None);
+    let stored = |keep_chunks| {
+        let to = World::new(Suite::None);
+        let none = WriterOptions { compression: Compression::None, ..options().writer };
+        let options = CopyOptions { keep_chunks, writer: none, ..options() };
+        let stored = [1, 2].map(|run| match copy_with(&from, &to, run, options.clone()).unwrap() {
+            Copied::Now(report) => report.totals.bytes_stored,
+            Copied::WasThere(run) => panic!("was there as {run}"),
+        });
+        to.assert_is(RunNo(1), &states[0]);
+        to.assert_is(RunNo(2), &states[1]);
+        assert_whole(&to);
+        stored
+    };
+    let (kept, anew) = (stored(true), stored(false));
+    let taken = from.open(RunNo(1)).unwrap().head().totals;
+    assert!(anew[0] > taken.bytes * 9 / 10 && anew[0] > kept[0] * 2, "{kept:?} {anew:?}");
+    assert!(kept[0] < taken.bytes_stored * 11 / 10, "{kept:?} {taken:?}");
 }
 
 /// A copy of a copy is the same backup, wherever it is met: on the way back, and by two ways to a third repository.
