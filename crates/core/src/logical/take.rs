@@ -1,5 +1,5 @@
-//! Takes a logical backup: [`run`] is the outline. Reach the server → begin a run → make the view → read rows and
-//! definitions → complete. Nothing is visible before the outcome.
+//! Takes a logical backup: [`run`] is the outline. Reach the server → begin a run → make the view → read definitions
+//! and rows → complete. Nothing is visible before the outcome.
 
 use std::{
     collections::BTreeMap,
@@ -149,14 +149,16 @@ impl Taking<'_> {
         point("logical.view.made");
         let mut tables = self.tables(&mut control, &view)?;
         let facts_of_view = self.judge(&view, &mut tables);
+        // Before the rows, which may take so long that the server gives this session up.
+        self.watch.phase("definitions");
+        let definitions = self.definitions(&mut control, &view, &facts, writer)?;
+        drop(control);
         self.watch.phase("rows");
         let mut readers = std::mem::take(&mut view.readers);
         let view = Mutex::new(view);
         let release = || view.lock().unwrap_or_else(PoisonError::into_inner).release_tables(self.watch);
         let read = reading::read(&tables, &mut readers, writer, &release, self.watch, self.cancel)?;
-        self.watch.phase("definitions");
         let view = view.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let definitions = self.definitions(&mut control, &view, &facts, writer)?;
         let (position, readers_count) = (view.position.clone(), readers.len() as u64);
         let locks = view.close(self.watch)?;
         Ok(Taken {
