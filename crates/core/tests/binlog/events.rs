@@ -3,7 +3,7 @@
 use super::*;
 
 /// Statements whose events differ.
-fn write_all_kinds(server: &Server) {
+pub(crate) fn write_all_kinds(server: &Server) {
     let big = "y".repeat(17 << 20);
     let mut statements = vec![
         "CREATE DATABASE d".to_owned(),

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use crate::capture::Told;
 
 mod events;
+pub(crate) use events::write_all_kinds;
 mod gaps;
 mod live;
 

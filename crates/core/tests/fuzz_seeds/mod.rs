@@ -2,10 +2,12 @@
 //! environment names (`make seeds`). What a target takes before the bytes is put in front of them.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
 
+use holdfast_formats::binlog::{EventKind, FILE_MAGIC, Header};
 use holdfast_testkit::{
     Server, ServerKind, ServerOptions,
     data::misc::{self, MiscOptions},
@@ -70,6 +72,42 @@ impl Seeds {
         }
     }
 
+    /// Events as they follow each other, of all kinds that the files have.
+    fn binlogs(&self, datadir: &Path) {
+        let mut files: Vec<PathBuf> = fs::read_dir(datadir)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            // Not their indexes.
+            .filter(|path| {
+                let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                name.strip_prefix("binlog.").is_some_and(|number| number.parse::<u32>().is_ok())
+            })
+            .collect();
+        files.sort();
+        let mut seen = BTreeSet::new();
+        for file in files {
+            let bytes = fs::read(file).unwrap();
+            let mut at = FILE_MAGIC.len();
+            let mut transaction = Vec::new();
+            while let Ok(header) = Header::parse(&bytes[at..]) {
+                let event = &bytes[at..at + header.len as usize];
+                at += event.len();
+                let is_new = event.len() <= SEED_BYTES && seen.insert(header.kind);
+                if is_new {
+                    self.write("binlog", &format!("kind-{}", header.kind.0), &[event]);
+                }
+                // The beginning of each transaction with all that follows, as far as it is small.
+                if matches!(header.kind, EventKind::GTID | EventKind::MARIADB_GTID | EventKind::GTID_TAGGED) {
+                    transaction.clear();
+                }
+                transaction.extend_from_slice(event);
+                if is_new && transaction.len() <= SEED_BYTES {
+                    self.write("binlog", &format!("until-{}", header.kind.0), &[&transaction]);
+                }
+            }
+        }
+    }
+
     fn mysql(&self, datadir: &Path) {
         let mut logs: Vec<PathBuf> = fs::read_dir(datadir.join("#innodb_redo"))
             .unwrap()
@@ -109,6 +147,7 @@ fn write_seeds() {
     for kind in ServerKind::all_kinds() {
         let mut server = Server::start(kind, ServerOptions::default()).unwrap();
         misc::create(&server, MiscOptions::default()).unwrap();
+        crate::binlog::write_all_kinds(&server);
         let is_mysql = kind == ServerKind::MySql97;
         let gtids: Vec<String> = match is_mysql {
             true => vec![server.value("SELECT @@gtid_executed").unwrap()],
@@ -119,6 +158,7 @@ fn write_seeds() {
         for (number, gtid) in gtids.iter().enumerate() {
             seeds.write("gtid", &number.to_string(), &[gtid.as_bytes()]);
         }
+        seeds.binlogs(server.datadir());
         let mut files = Vec::new();
         files_below(server.datadir(), &mut files);
         for (number, file) in files.iter().rev().step_by(files.len() / 8 + 1).enumerate() {
