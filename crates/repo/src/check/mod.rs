@@ -29,6 +29,7 @@ use crate::{
     },
     repo::Repo,
     run::REPORT_BYTES_MAX,
+    segment::{SegmentReader, is_superseded, list_segments},
     steps::Steps,
 };
 
@@ -214,6 +215,7 @@ fn check_once(
         bad_chunks: HashMap::new(),
     };
     check.endings()?;
+    check.segments()?;
     check.refs()?;
     if !repo.can_read() {
         check.index_names()?;
@@ -469,6 +471,32 @@ impl Check {
     }
 
     /// The report of every backup that has one. No restore needs it.
+    /// Segments that are needed: signed, whole, and none missing between others.
+    fn segments(&mut self) -> Result<(), RepoError> {
+        let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
+        for run in list_segments(&repo, &log)?.into_keys() {
+            if is_superseded(&self.history, run) {
+                continue;
+            }
+            let mut reader = SegmentReader::new(&repo, &self.history, run);
+            let read = loop {
+                self.options.interrupt.check()?;
+                match reader.read_next() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break reader.check_end(),
+                    Err(error) => break Err(error),
+                }
+            };
+            if let Err(error) = read
+                // The run may have ended meanwhile, and its segments gone.
+                && !is_superseded(&self.history.renewed(&repo)?, run)
+            {
+                self.finding(error, Severity::Lost, Vec::new())?;
+            }
+        }
+        Ok(())
+    }
+
     fn reports(&mut self) -> Result<(), RepoError> {
         let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
         for (run, part) in list_folder(&repo, &log, Folder::Reports)?.into_keys() {

@@ -3,6 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
+    check::{CheckOptions, check},
     names::{Kind, LogName},
     object::ObjectKind,
     prune::{PruneOptions, sweep},
@@ -109,6 +110,18 @@ fn tampering_is_found() {
         replace(&store, 1, Some(&bytes_of(&store, 2, 1)));
         assert!(read(&repo, RunNo(1)).is_err());
     }
+}
+
+/// A check names what is wrong with segments that are needed.
+#[test]
+fn check_reads_segments() {
+    let (store, repo, _run) = world(Suite::X25519Aes256Gcm);
+    let findings = || check(&repo, &log(), CheckOptions::default()).unwrap().findings;
+    assert!(findings().is_empty(), "{:?}", findings());
+    store.delete(&[log().segment(RunNo(1), 1)]).unwrap();
+    let found = findings();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].object.contains("segments/0000000001-000001"), "{found:?}");
 }
 
 /// Two processes that think they are the run cannot both store.
