@@ -75,7 +75,7 @@ pub(crate) struct ArchiveArgs {
     #[arg(long, visible_alias = "until-now")]
     pub(crate) once: bool,
 
-    /// What is committed is durable after so long, and as long as the repository takes to store it
+    /// What is committed is durable after about so long, where the repository stores it in half of that
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub(crate) segment_age: Span,
 

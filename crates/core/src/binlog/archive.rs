@@ -430,7 +430,8 @@ impl<'a> Archiver<'a> {
         let is_known = !recorder.is_confirmed();
         let mut is_anything_recorded = false;
         loop {
-            let wait = Segments::due_in(&run.batch, age).map_or(POLL, |due| due.min(POLL));
+            let due = run.segments.as_ref().and_then(|segments| segments.due_in(&run.batch, age));
+            let wait = due.map_or(POLL, |due| due.min(POLL));
             match stream.next(wait) {
                 Next::Event { bytes, wants_ack } => {
                     let recorded = recorder.received(&bytes, run);

@@ -133,14 +133,14 @@ pub(super) fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>> {
 /// What the thread tells.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Up to where all is durable.
-    pub(super) durable: Option<Place>,
     /// Longest time from the first event of a batch until it was durable.
     pub(super) lag_max: Duration,
     /// Sum of the same, to be divided by their number.
     pub(super) lag_sum: Duration,
     /// Segments stored.
     pub(super) stored: u64,
+    /// How long it took to seal and store the last one.
+    pub(super) takes: Duration,
     /// Why nothing is stored at the moment.
     pub(super) failing: Option<String>,
     /// Why nothing will be stored any more.
@@ -196,7 +196,7 @@ impl Segments {
         tail: impl FnOnce() -> Option<Tail>,
         age: Duration,
     ) -> Result<()> {
-        let is_due = batch.ack.is_some() || batch.began.is_some_and(|began| began.elapsed() >= age);
+        let is_due = batch.ack.is_some() || self.due_in(batch, age).is_some_and(|due| due.is_zero());
         let is_full = batch.bytes() >= BATCH_BYTES_MAX;
         if batch.bytes() == 0 || !(is_due || is_full) {
             return Ok(());
@@ -215,9 +215,10 @@ impl Segments {
         self.check()
     }
 
-    /// When the batch is due at the latest.
-    pub(super) fn due_in(batch: &Batch, age: Duration) -> Option<Duration> {
-        batch.began.map(|began| age.saturating_sub(began.elapsed()))
+    /// When the batch is due at the latest: early enough to be stored in time, if that takes as long as the last time.
+    pub(super) fn due_in(&self, batch: &Batch, age: Duration) -> Option<Duration> {
+        let takes = self.with_progress(|progress| progress.takes).min(age / 2);
+        batch.began.map(|began| (age - takes).saturating_sub(began.elapsed()))
     }
 
     /// Fails where nothing will be stored any more.
@@ -250,6 +251,7 @@ impl Drop for Segments {
 
 fn store_all(mut writer: SegmentWriter, jobs: &Receiver<Job>, shared: &Shared) {
     for Job { tail, batch } in jobs {
+        let begin = Instant::now();
         let stored = tail
             .to_map()
             .and_then(|map| Ok(writer.seal(map, &batch.done)?))
@@ -260,7 +262,7 @@ fn store_all(mut writer: SegmentWriter, jobs: &Receiver<Job>, shared: &Shared) {
         }
         let mut progress = lock(&shared.progress);
         let lag = batch.began.map_or(Duration::ZERO, |began| began.elapsed());
-        progress.durable = Some(tail.place);
+        progress.takes = begin.elapsed();
         progress.lag_max = progress.lag_max.max(lag);
         progress.lag_sum += lag;
         progress.stored += 1;

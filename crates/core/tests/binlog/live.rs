@@ -39,8 +39,11 @@ fn complete(stage: &Stage, last: u64) {
 /// ended; segments of runs that ended are gone.
 fn under_load(kind: ServerKind) {
     let stage = Stage::new(kind);
-    let options =
-        ArchiveOptions { run_bytes: 50 << 10, segment_age: Duration::from_millis(300), ..stage.options() };
+    let options = ArchiveOptions {
+        run_age: Duration::from_millis(1500),
+        segment_age: Duration::from_millis(300),
+        ..stage.options()
+    };
     let archiver = Archiver::start(&stage.repo, options);
     let counter = Counter::start(&stage.server);
     for _ in 0..3 {
@@ -154,11 +157,18 @@ fn semi_sync(kind: ServerKind) {
     let archiver = Archiver::start(&stage.repo, ArchiveOptions { semi_sync: true, ..stage.options() });
     wait_archived(&stage);
     let counter = Counter::start(&stage.server);
-    sleep(Duration::from_secs(1));
     let name = if kind.is_mariadb() { "Rpl_semi_sync_master" } else { "Rpl_semi_sync_source" };
-    let counts: Vec<(String, u64)> =
-        stage.server.query(format!("SHOW GLOBAL STATUS LIKE '{name}_%o_tx'")).unwrap();
-    assert!(counts.contains(&(format!("{name}_no_tx"), 0)), "{counts:?}");
+    let begin = Instant::now();
+    let count = |what: &str| -> u64 {
+        let row: Vec<(String, u64)> =
+            stage.server.query(format!("SHOW GLOBAL STATUS LIKE '{name}_{what}'")).unwrap();
+        row[0].1
+    };
+    while count("yes_tx") < 5 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "no commit is acknowledged");
+        sleep(Duration::from_millis(50));
+    }
+    assert_eq!(count("no_tx"), 0);
     stage.server.kill9().unwrap();
     // What it was told before.
     let last = counter.stop();
@@ -171,7 +181,7 @@ fn semi_sync(kind: ServerKind) {
         })
         .unwrap();
     println!("{kind} {name}: {last} commits answered, {archived} archived");
-    assert!(last > 5 && archived >= last, "{last} commits were answered, {archived} are archived");
+    assert!(last > 0 && archived >= last, "{last} commits were answered, {archived} are archived");
     drop(archiver);
 }
 
