@@ -20,6 +20,7 @@ use exit::Exit;
 use output::{Output, Verbosity};
 
 fn main() -> ExitCode {
+    holdfast_core::usage::give_memory_back();
     let typed: Vec<_> = std::env::args_os().collect();
     let cli = match args::parse(&typed) {
         Ok(cli) => cli,

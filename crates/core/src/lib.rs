@@ -13,6 +13,7 @@ mod key_files;
 pub mod logical;
 pub mod physical;
 pub mod points;
+pub mod recovery;
 pub mod restore;
 pub mod server;
 pub mod source;

@@ -7,6 +7,7 @@ mod capture;
 mod fuzz_seeds;
 mod logical;
 mod physical;
+mod recovery;
 mod restore;
 mod scale;
 mod server;

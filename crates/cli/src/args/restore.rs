@@ -5,6 +5,7 @@ use clap::Args;
 use super::{
     backup_ref::BackupRef,
     inspect::NameArg,
+    moment::MomentArgs,
     owner::Owner,
     resources::{memory, threads},
     source::PathPair,
@@ -18,18 +19,24 @@ Examples:
   holdfast restore latest --target-dir /var/lib/mysql --delta          shows what it deletes, and asks
   holdfast restore latest --target-dir /var/lib/mysql --delta --yes
   holdfast restore latest --target-dir /srv/db1 --map /fast/shop=/srv/fast/shop
+  holdfast restore --at '2026-11-20 14:03:07' --target-dir /srv/db1     needs a binlog archive (holdfast binlog archive)
+  holdfast restore --before-gtid 0-1-4711 --target-dir /srv/db1 --dry-run
 
 The server must not run on the target. The result can be started at once; holdfast-restore.json in it says the position, and the statement to replicate from there is printed.";
 
 /// Restore a backup into a data directory that a server can start on.
 ///
-/// Writes the files, then lets the server's own program of the same series recover them to exactly the recorded position. Can be run again after any interruption.
+/// Writes the files, then lets the server's own program of the same series recover them to exactly the recorded position. With --at, --gtid or --before-gtid it goes on from there: the server replays what the binlog archive holds behind the backup, up to that transaction and no further. Can be run again after any interruption.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
-    /// The backup: latest, 42, db1#42 or db1/physical#42
-    #[arg(value_name = "ID")]
-    pub(crate) id: BackupRef,
+    /// The backup: latest, 42, db1#42 or db1/physical#42; for a moment behind it, where to begin [default there: the last
+    /// backup before the moment]
+    #[arg(value_name = "ID", required_unless_present = "moment")]
+    pub(crate) id: Option<BackupRef>,
+
+    #[command(flatten)]
+    pub(crate) moment: MomentArgs,
 
     #[command(flatten)]
     pub(crate) name: NameArg,

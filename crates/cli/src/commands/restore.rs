@@ -10,14 +10,17 @@ use std::{
 
 use holdfast_core::{
     Cancel, Context as _, Error, ErrorKind, Result,
-    restore::{self, LeftOut, PlannedOwner, RestoreMode, RestoreOptions, RestorePlan, RestoreReport},
+    recovery::{self, Recovery, RecoveryPlan},
+    restore::{
+        self, LeftOut, PlannedOwner, Reached, RestoreMode, RestoreOptions, RestorePlan, RestoreReport,
+    },
 };
-use holdfast_repo::Act;
+use holdfast_repo::{Act, Repo};
 use serde::Serialize;
 
 use super::{Context, report::position_facts, repository, select};
 use crate::{
-    args::{owner::Owner, restore::RestoreArgs, units::ByteSize},
+    args::{backup_ref::Which, owner::Owner, restore::RestoreArgs, units::ByteSize},
     exit::Exit,
     output::{Render, text},
 };
@@ -29,7 +32,16 @@ const NAMED_FILES: usize = 10;
 #[derive(Serialize)]
 struct Planned {
     dry_run: bool,
+    #[serde(flatten)]
+    plan: Plan,
+}
+
+/// How a backup is restored, and what is replayed behind it.
+#[derive(Serialize)]
+struct Plan {
     plan: RestorePlan,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay: Option<Reached>,
 }
 
 impl Render for Planned {
@@ -39,7 +51,16 @@ impl Render for Planned {
     }
 }
 
-fn show_plan(out: &mut String, plan: &RestorePlan) -> fmt::Result {
+fn show_reached(out: &mut String, label: &str, reached: &Reached, how: &str) -> fmt::Result {
+    let mut said = text::count(reached.transactions, "transaction");
+    if let Some(at) = &reached.committed_at {
+        write!(said, ", the last committed at {at}")?;
+    }
+    said.push_str(how);
+    text::fact(out, label, said)
+}
+
+fn show_plan(out: &mut String, Plan { plan, replay }: &Plan) -> fmt::Result {
     let how = match plan.mode {
         RestoreMode::Fresh => "new",
         RestoreMode::Continue => "completes an interrupted restore",
@@ -70,6 +91,9 @@ fn show_plan(out: &mut String, plan: &RestorePlan) -> fmt::Result {
             ),
         )?,
         None => text::fact(out, "recovery", "by the server, when it is started on the files")?,
+    }
+    if let Some(reached) = replay {
+        show_reached(out, "replay", reached, "")?;
     }
     for file in &plan.external {
         text::fact(
@@ -131,6 +155,11 @@ impl Render for Restored {
             }
             None => text::fact(out, "recovered", "not yet: the first start does it")?,
         }
+        if let Some(replayed) = &report.replayed {
+            let how = format!(", {} in {}", ByteSize(replayed.bytes), text::millis(replayed.ms));
+            show_reached(out, "replayed", &replayed.reached, &how)?;
+            some(out, "disabled events", replayed.events_disabled.iter())?;
+        }
         position_facts(out, &report.position)?;
         if !report.server_options.is_empty() {
             text::fact(out, "start with", report.server_options.join("\n"))?;
@@ -152,23 +181,77 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
         return Err(Error::new(ErrorKind::Usage, text).hinted("look at what --dry-run shows, then add --yes"));
     }
     let repo = Arc::new(repository::open_for(context, Act::Read, "a restore")?);
-    let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
+    let wanted = Wanted::choose(&args, context, &repo)?;
     let options = options(args, context);
     if dry_run || ask {
-        let plan = restore::plan(&repo, chosen.log(), chosen.run, &options, context.cancel)?;
+        let plan = wanted.plan(&repo, &options, context.cancel)?;
         if dry_run {
             context.output.result(Exit::Done, &Planned { dry_run, plan });
             return Ok(Exit::Done);
         }
         confirm(&plan, context)?;
     }
-    let report = restore::run(&repo, chosen.log(), chosen.run, &options, &**context.output, context.cancel)?;
+    let report = wanted.restore(&repo, &options, context)?;
     context.output.result(Exit::Done, &Restored { dry_run, report });
     Ok(Exit::Done)
 }
 
+/// What is restored.
+enum Wanted {
+    Backup(select::Chosen),
+    Moment(Recovery),
+}
+
+impl Wanted {
+    fn choose(args: &RestoreArgs, context: &Context<'_>, repo: &Arc<Repo>) -> Result<Self> {
+        let name = args.name.name.as_ref();
+        let Some(until) = args.moment.until() else {
+            let id = args.id.as_ref().ok_or_else(|| Error::new(ErrorKind::Usage, "no backup is named"))?;
+            return Ok(Self::Backup(select::backup(context, repo, id, name)?));
+        };
+        let (source, named) = match &args.id {
+            Some(id) if id.which != Which::Latest => {
+                let chosen = select::backup(context, repo, id, name)?;
+                (chosen.log().source.clone(), Some(chosen.run))
+            }
+            id => {
+                let name = id.as_ref().and_then(|id| id.source.as_ref()).or(name);
+                (select::log(context, repo, name, None)?.source, None)
+            }
+        };
+        recovery::choose(repo, &source, named, until).map(Self::Moment)
+    }
+
+    fn plan(&self, repo: &Arc<Repo>, options: &RestoreOptions, cancel: &Cancel) -> Result<Plan> {
+        match self {
+            Self::Backup(chosen) => {
+                let plan = restore::plan(repo, chosen.log(), chosen.run, options, cancel)?;
+                Ok(Plan { plan, replay: None })
+            }
+            Self::Moment(recovery) => {
+                let RecoveryPlan { restore, replay } = recovery.plan(repo, options, cancel)?;
+                Ok(Plan { plan: restore, replay: Some(replay) })
+            }
+        }
+    }
+
+    fn restore(
+        &self,
+        repo: &Arc<Repo>,
+        options: &RestoreOptions,
+        context: &Context<'_>,
+    ) -> Result<RestoreReport> {
+        match self {
+            Self::Backup(chosen) => {
+                restore::run(repo, chosen.log(), chosen.run, options, &**context.output, context.cancel)
+            }
+            Self::Moment(recovery) => recovery.run(repo, options, &**context.output, context.cancel),
+        }
+    }
+}
+
 /// Shows at the terminal what a delta restore will delete and replace, and goes on only when told to.
-fn confirm(plan: &RestorePlan, context: &Context<'_>) -> Result<()> {
+fn confirm(plan: &Plan, context: &Context<'_>) -> Result<()> {
     let mut shown = String::new();
     show_plan(&mut shown, plan).context("show the plan")?;
     context.output.notice(shown.trim_end());

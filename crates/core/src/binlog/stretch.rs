@@ -149,7 +149,7 @@ impl Stretch {
     }
 
     /// The file's first event.
-    pub(super) fn format_bytes(&self) -> Result<Vec<u8>> {
+    pub(crate) fn format_bytes(&self) -> Result<Vec<u8>> {
         unhex(&self.format)
     }
 

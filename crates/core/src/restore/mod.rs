@@ -1,6 +1,6 @@
 //! Restoring a backup into a data directory that a server can be started on.
 //!
-//! [`run`] is the outline: plan → assemble → place → prepare → complete. Invariants:
+//! [`run`] is the outline: plan → assemble → place → prepare → replay → complete. Invariants:
 //!
 //! - Nothing outside of the target and of the places that the user's mappings name is ever written, and nothing
 //!   restored leads outside: not a path of the manifest, not a link in the target, not the redo, not a file that the
@@ -20,6 +20,7 @@ mod keyring;
 mod layout;
 mod opened;
 mod options;
+mod own_server;
 mod place;
 mod plan;
 mod pointers;
@@ -27,6 +28,7 @@ mod prepare;
 mod primaries;
 mod private;
 mod redo;
+mod replay;
 mod report;
 mod roots;
 mod target;
@@ -41,12 +43,13 @@ use holdfast_repo::{LogName, Repo, RunNo};
 use self::{
     claim::{Claim, Marker},
     opened::Opened,
+    own_server::Ground,
     plan::Plan,
     roots::Roots,
     target::io_failed,
 };
 use crate::{
-    error::{Context, Result},
+    error::{Context, Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     key_files::KeyFiles,
     points::point,
@@ -56,6 +59,7 @@ pub use options::RestoreOptions;
 pub use plan::{
     ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan,
 };
+pub use replay::{Piece, Reached, Replayed, Transactions};
 pub use report::{BackupId, LeftOut, PhaseTime, Prepared, RESTORE_SCHEMA, RestoreReport, Written};
 
 /// What [`run`] would do. Changes nothing; fails where `run` would refuse.
@@ -79,6 +83,23 @@ pub fn run(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<RestoreReport> {
+    run_and_replay(repo, log, which, options, None, listener, cancel)
+}
+
+/// Restores a backup, and has the server replay the transactions that followed it.
+pub fn run_and_replay(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    which: RunNo,
+    options: &RestoreOptions,
+    transactions: Option<&mut dyn Transactions>,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<RestoreReport> {
+    if transactions.is_some() && !options.prepare {
+        let message = "transactions are replayed by a server that has recovered the files";
+        return Err(Error::new(ErrorKind::Usage, message).hinted("leave --no-prepare away"));
+    }
     let mut watch = Watch::new(listener);
     watch.phase("plan");
     let opened = Opened::open(repo, log, which)?;
@@ -130,14 +151,20 @@ pub fn run(
     cancel.check()?;
     place::settle(&opened, &plan, &roots, options)?;
 
-    let prepared = match &plan.binary {
-        None => None,
-        Some(binary) => {
-            watch.phase("prepare");
-            Some(prepare::run(&opened, &plan, &roots, binary, options, listener, cancel)?)
+    let (mut prepared, mut replayed) = (None, None);
+    if let Some(binary) = &plan.binary {
+        watch.phase("prepare");
+        let ground = Ground::enter(&opened, &plan, &roots, binary, options)?;
+        point("restore.private.entered");
+        prepared = Some(prepare::run(&ground, listener, cancel)?);
+        if let Some(transactions) = transactions {
+            watch.phase("replay");
+            replayed = Some(replay::run(&ground, transactions, listener, cancel)?);
         }
-    };
+        ground.leave()?;
+    }
     point("restore.prepared");
+    let position = report::position_after(&opened.position, replayed.as_ref());
 
     watch.phase("complete");
     if prepared.is_some() {
@@ -150,14 +177,15 @@ pub fn run(
         backup: opened.id.clone(),
         target_dir: plan.shown.target_dir.clone(),
         server_version: opened.server.version.clone(),
-        position: opened.position.clone(),
         replicate_statement: report::replicate_statement(
             &opened.server.version,
-            &opened.position,
+            &position,
             prepared.is_some(),
         ),
-        primary_statements: primaries::primary_statements(&opened.server.version, &opened.position),
+        primary_statements: primaries::primary_statements(&opened.server.version, &position),
+        position,
         prepared,
+        replayed,
         written,
         dropped: plan.shown.dropped.clone(),
         phases: watch.phases(),

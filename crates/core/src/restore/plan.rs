@@ -620,7 +620,7 @@ impl<'a> Planner<'a> {
     }
 
     fn server_options(&self) -> Vec<String> {
-        let mut options = super::prepare::format_options(&self.opened.server);
+        let mut options = super::own_server::format_options(&self.opened.server);
         options.extend(self.providers.iter().map(|provider| format!("--plugin-load-add={provider}")));
         let told: Vec<_> = self
             .pointers

@@ -1,39 +1,27 @@
 //! Letting the server recover the restored files: its own crash recovery, once, with nothing else.
 //!
-//! The server runs without network, binlog, event scheduler, persisted settings, plugins of the user's or general
-//! logs, with a temporary directory of its own, as the user the files belong to. What it logged is then judged
-//! ([`super::judge`]): it must have arrived exactly where the backup ends.
-//!
-//! Nobody else's server can start on the files meanwhile: the system tablespace keeps the name that it was assembled
-//! under, redo and the log of Aria are in a directory of their own ([`super::private`]), and only this server is told so. A
-//! process that is killed here leaves a directory on which none starts.
-//!
-//! Durability while it runs is not needed: a recovery that is cut off is begun again from the repository.
+//! The server runs as [`super::own_server`] says, without plugins of the user's, as the user the files belong to. What it
+//! logged is then judged ([`super::judge`]): it must have arrived exactly where the backup ends. A process that is killed
+//! here leaves a directory on which no server starts.
 
-use std::{
-    ffi::OsString,
-    fs::File,
-    io::Write,
-    os::unix::{ffi::OsStrExt, fs::FileExt},
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, fs::File, io::Write, os::unix::fs::FileExt};
 
 use holdfast_formats::{
     Flavor,
     redo::mariadb::{DATA_START, LogHeader},
 };
+use holdfast_repo::item::ItemPath;
 
 use super::{
     judge::{Expected, FalseAlarms, judge, recovered_up_to},
-    keyring::{self, Keyring},
-    layout::{PARTIAL, REDO_MARIADB, own_path, private_of},
+    keyring,
+    layout::{REDO_MARIADB, own_path, private_of},
     opened::Opened,
     options::RestoreOptions,
-    plan::Plan,
-    private::Private,
+    own_server::{Ground, is_of_replication, option_of, uses_gtids},
     report::{Prepared, set_gtids},
     roots::Roots,
-    target::io_failed,
+    target::{Tree, io_failed},
 };
 use crate::{
     error::{Context, Error, Result},
@@ -42,17 +30,10 @@ use crate::{
     points::point,
     server::{
         ServerFacts,
-        process::{Network, RunAs, ServerBinary, ServerExit, ServerRun},
+        process::{Network, ServerExit},
     },
 };
 
-/// Everything of the recovering server that is not data. In the target, where the right user can go.
-const SCRATCH: &str = "#holdfast-prepare";
-/// Where it is instead if a socket's path in the target would be too long for the kernel.
-const SCRATCH_SHORT: &str = "/tmp";
-const SOCKET_PATH_MAX: usize = 100;
-/// A directory that is nowhere, in the private one.
-const NO_PLUGINS: &str = "no-plugins";
 /// What MySQL executes once it is up.
 const INIT_FILE: &str = "#holdfast-init.sql";
 
@@ -61,28 +42,6 @@ fn init_file(server: &ServerFacts, position: &Position) -> Vec<u8> {
     let gtids = if uses_gtids(server) { set_gtids(&server.version, position) } else { None };
     let statements = gtids.into_iter().flatten().chain(["SHUTDOWN".to_owned()]);
     statements.flat_map(|statement| format!("{statement};\n").into_bytes()).collect()
-}
-
-/// Who has the keys of the source's files is a plugin or a component.
-fn needs_plugins(server: &ServerFacts) -> bool {
-    !server.encryption.key_providers.is_empty()
-}
-
-/// What MySQL says when it does not find a component that the source had installed. It goes on without.
-fn is_of_absent_component(line: &str) -> bool {
-    const NO_LIBRARY: &str = "MY-001126 - ";
-    const NOT_LOADED: &str = "MY-003529 - ";
-    line.contains("[MY-013129]") && (line.contains(NO_LIBRARY) || line.contains(NOT_LOADED))
-}
-
-/// What MySQL says of channels of the source, which are in its tables, and whose relay logs no backup has. It tells nothing
-/// of data: the recovering server replicates nothing.
-fn is_of_replication(line: &str) -> bool {
-    line.contains("[ERROR]") && line.contains("[Repl]")
-}
-
-fn uses_gtids(server: &ServerFacts) -> bool {
-    server.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON")
 }
 
 const BUFFER_POOL_MIN: u64 = 128 << 20;
@@ -116,139 +75,24 @@ pub(super) fn least_ms(flavor: Flavor, redo_bytes: u64) -> u64 {
     start_ms + redo_bytes / bytes_per_ms
 }
 
-/// Options without which a server does not start on these files, or reads them wrongly.
-pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
-    let innodb = &server.innodb;
-    let mut options = vec![
-        format!("--innodb-page-size={}", innodb.page_size),
-        format!("--innodb-data-file-path={}", at_home(&innodb.data_file_path)),
-        format!("--lower-case-table-names={}", server.sql.lower_case_table_names),
-    ];
-    if let Some(count) = innodb.undo_tablespaces {
-        options.push(format!("--innodb-undo-tablespaces={count}"));
-    }
-    if let Some(aria) = &server.aria {
-        options.push(format!("--aria-block-size={}", aria.block_size));
-    }
-    // What was ciphertext at the source is not written in clear.
-    match server.version.flavor {
-        Flavor::MariaDb if server.encryption.redo => options.push("--innodb-encrypt-log=ON".to_owned()),
-        Flavor::MySql => {
-            let kinds = [("redo", server.encryption.redo), ("undo", server.encryption.undo)];
-            let encrypted = kinds.iter().filter(|(_, encrypted)| *encrypted);
-            options.extend(encrypted.map(|(kind, _)| format!("--innodb-{kind}-log-encrypt=ON")));
-        }
-        Flavor::MariaDb => {}
-    }
-    options
-}
-
-/// `innodb_data_file_path` with every file in the data directory.
-fn at_home(data_file_path: &str) -> String {
-    let home = |file: &str| file.rsplit_once('/').map_or(file, |(_, name)| name).to_owned();
-    data_file_path.split(';').map(home).collect::<Vec<_>>().join(";")
-}
-
-/// `innodb_data_file_path` with every file under the name that it has until all is done.
-fn set_aside(data_file_path: &str) -> String {
-    let aside = |file: &str| {
-        let (name, rest) = file.split_once(':').map_or((file, None), |(name, rest)| (name, Some(rest)));
-        let rest = rest.map(|rest| format!(":{rest}")).unwrap_or_default();
-        format!("{name}{PARTIAL}{rest}")
-    };
-    at_home(data_file_path).split(';').map(aside).collect::<Vec<_>>().join(";")
-}
-
-fn arguments(
-    server: &ServerFacts,
-    datadir: &Path,
-    private: &Path,
-    server_options: &[String],
-    buffer_pool_bytes: u64,
-    extra: &[String],
-) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), option_of("--datadir=", datadir)];
-    let mut add = |option: String| arguments.push(option.into());
-    for option in [
-        "--skip-networking",
-        "--skip-log-bin",
-        "--skip-slave-start",
-        "--general-log=OFF",
-        "--slow-query-log=OFF",
-        "--event-scheduler=OFF",
-        "--performance-schema=OFF",
-        "--innodb-doublewrite=OFF",
-        "--innodb-flush-log-at-trx-commit=0",
-        "--innodb-buffer-pool-load-at-startup=OFF",
-        "--innodb-buffer-pool-dump-at-shutdown=OFF",
-    ] {
-        add(option.to_owned());
-    }
-    add(format!("--innodb-buffer-pool-size={buffer_pool_bytes}"));
-    server_options.iter().cloned().for_each(&mut add);
-    add(format!("--innodb-data-file-path={}", set_aside(&server.innodb.data_file_path)));
-    arguments.push(option_of("--innodb-log-group-home-dir=", private));
-    let mut add = |option: String| arguments.push(option.into());
-    let redo_size = server.innodb.redo_size;
-    match server.version.flavor {
+fn orders(flavor: Flavor, tree: &Tree, init: &ItemPath) -> Vec<OsString> {
+    // Loads no plugins and functions of the user's: the backup would choose code that runs here.
+    let mut orders = vec!["--skip-grant-tables".into()];
+    match flavor {
         Flavor::MariaDb => {
-            add("--bootstrap".to_owned());
-            add("--skip-grant-tables".to_owned());
-            add("--loose-wsrep-on=OFF".to_owned());
+            orders.push("--bootstrap".into());
             // Waits for the rollback of unfinished transactions.
-            add("--innodb-fast-shutdown=0".to_owned());
-            // With less than what the captured redo was laid out in, recovery calls the log too small while it
-            // still holds redo. The server's own next start makes it the size it is configured for.
-            let laid_out = std::fs::metadata(private.join(REDO_MARIADB)).map_or(0, |log| log.len());
-            add(format!("--innodb-log-file-size={}", laid_out.max(redo_size)));
-            arguments.push(option_of("--aria-log-dir-path=", private));
+            orders.push("--innodb-fast-shutdown=0".into());
         }
-        Flavor::MySql => {
-            let init = option_of("--init-file=", &datadir.join(INIT_FILE));
-            for option in [
-                "--persisted-globals-load=OFF",
-                // Loads no plugins and functions of the user's: the backup would choose code that runs here.
-                "--skip-grant-tables",
-                "--mysqlx=OFF",
-                // The lines that are judged are notes.
-                "--log-error-verbosity=3",
-                "--secure-file-priv=NULL",
-            ] {
-                add(option.to_owned());
-            }
-            if !needs_plugins(server) {
-                // Components of the user's are loaded all the same (verified), so there are none to be found.
-                add(format!("--plugin-dir={}", private.join(NO_PLUGINS).display()));
-            }
-            add(format!("--innodb-redo-log-capacity={redo_size}"));
-            if uses_gtids(server) {
-                add("--gtid-mode=ON".to_owned());
-                add("--enforce-gtid-consistency=ON".to_owned());
-            }
-            arguments.push(init);
-        }
+        Flavor::MySql => orders.push(option_of("--init-file=", &tree.path_of(init))),
     }
-    arguments.extend(extra.iter().map(OsString::from));
-    arguments
+    orders
 }
 
-fn option_of(name: &str, path: &Path) -> OsString {
-    let mut option = OsString::from(name);
-    option.push(path);
-    option
-}
-
-/// Lets `binary` recover the target.
-pub(super) fn run(
-    opened: &Opened,
-    plan: &Plan,
-    roots: &Roots,
-    binary: &ServerBinary,
-    options: &RestoreOptions,
-    listener: &dyn Listener,
-    cancel: &Cancel,
-) -> Result<Prepared> {
-    let tree = roots.target();
+/// Lets the server recover the target.
+pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel) -> Result<Prepared> {
+    let Ground { opened, plan, options, .. } = ground;
+    let tree = ground.tree();
     let flavor = opened.server.version.flavor;
     let init = own_path(INIT_FILE)?;
     if flavor == Flavor::MySql {
@@ -258,34 +102,14 @@ pub(super) fn run(
     }
     let buffer_pool =
         plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
-    let run_as = RunAs::owner_of(tree.path())?;
-    let keyring = Keyring::enter(tree, opened, options, plan.owner)?;
-    let private = Private::enter(tree, plan, flavor, plan.owner)?;
-    point("restore.private.entered");
-    let server_run = ServerRun {
-        binary: binary.path.clone(),
-        arguments: arguments(
-            &opened.server,
-            tree.path(),
-            &private.path(),
-            &plan.shown.server_options,
-            buffer_pool,
-            &options.prepare_options,
-        ),
-        stdin: Vec::new(),
-        scratch: scratch(tree.path()),
-        run_as: Some(run_as),
-    };
-    let running = server_run.start()?;
+    let running = ground.start(buffer_pool, orders(flavor, tree, &init))?;
     point("restore.recovering");
     let mut exit = running.wait_and_tell(cancel, &mut |log| tell_progress(opened, log, listener))?;
     if flavor == Flavor::MySql {
         exit.log.retain(|line| !is_of_replication(line));
     }
-    if !needs_plugins(&opened.server) {
-        exit.log.retain(|line| !is_of_absent_component(line));
-    }
-    let recovered = check(opened, &exit, roots).map_err(|error| hinted(error, opened, options))?;
+    ground.forget_absent(&mut exit.log);
+    let recovered = check(opened, &exit, ground.roots).map_err(|error| hinted(error, opened, options))?;
     if let Network::Shared(why) = &exit.network {
         let text =
             format!("the recovering server had no network of its own ({why}); its options kept it off");
@@ -296,11 +120,9 @@ pub(super) fn run(
         tree.remove(&init).map_err(|error| io_failed("remove", tree.path_of(&init), error))?;
     }
     point("restore.recovered");
-    keyring.leave()?;
-    private.leave()?;
     Ok(Prepared {
-        program: binary.path.clone(),
-        version: binary.version.to_string(),
+        program: ground.binary.path.clone(),
+        version: ground.binary.version.to_string(),
         lsn: recovered.lsn.0,
         binlog: recovered.binlog,
         rows_rolled_back: recovered.rows_rolled_back,
@@ -315,18 +137,6 @@ fn tell_progress(opened: &Opened, log: &[String], listener: &dyn Listener) {
     if let Some(bytes_done) = reached.and_then(|reached| reached.min(end).bytes_since(begin)) {
         let bytes_total = end.bytes_since(begin).unwrap_or(0);
         listener.event(Event::Progress { bytes_done, bytes_total });
-    }
-}
-
-fn scratch(target: &Path) -> PathBuf {
-    let scratch = target.join(SCRATCH);
-    if scratch.as_os_str().as_bytes().len() <= SOCKET_PATH_MAX {
-        scratch
-    } else {
-        // In a container, the next process has the number of the one that was killed there.
-        let (pid, now) = (rustix::process::getpid().as_raw_nonzero(), jiff::Timestamp::now());
-        let name = format!("holdfast-prepare-{pid}-{:x}", now.as_nanosecond());
-        Path::new(SCRATCH_SHORT).join(name)
     }
 }
 
@@ -414,33 +224,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-
-    /// System tablespaces that were elsewhere are looked for at home.
-    #[test]
-    fn system_tablespaces() {
-        for (path, home) in [
-            ("ibdata1:12M:autoextend", "ibdata1:12M:autoextend"),
-            ("sub/ibdata1:12M", "ibdata1:12M"),
-            (
-                "/a/ibdata1:10M;/b/c/ibdata2:50M:autoextend:max:2G",
-                "ibdata1:10M;ibdata2:50M:autoextend:max:2G",
-            ),
-        ] {
-            assert_eq!(at_home(path), home);
-        }
-        assert_eq!(
-            set_aside("/a/ibdata1:10M;/b/ibdata2:50M:autoextend:max:2G"),
-            "ibdata1.partial:10M;ibdata2.partial:50M:autoextend:max:2G"
-        );
-    }
-
-    /// What a killed process leaves in a directory of all is in nobody's way.
-    #[test]
-    fn scratch_directories() {
-        let deep = Path::new("/").join("x".repeat(SOCKET_PATH_MAX));
-        assert_ne!(scratch(&deep), scratch(&deep));
-        assert_eq!(scratch(Path::new("/srv/db1")), Path::new("/srv/db1").join(SCRATCH));
-    }
 
     /// The buffer pool follows the redo, within bounds, and the user's word counts.
     #[test]

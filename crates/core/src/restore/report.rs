@@ -2,9 +2,13 @@
 
 use std::path::PathBuf;
 
-use holdfast_formats::Flavor;
+use holdfast_formats::{
+    Flavor,
+    gtid::{MariaDbGtid, MariaDbGtidPos},
+};
 use serde::{Deserialize, Serialize};
 
+use super::replay::Replayed;
 use crate::{
     physical::{BinlogPosition, Position, Precision},
     server::ServerVersion,
@@ -100,6 +104,9 @@ pub struct RestoreReport {
     pub position: Position,
     /// Whether a server has recovered it already. If not, the first start does.
     pub prepared: Option<Prepared>,
+    /// Transactions that followed the backup, where it was restored to a later moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Replayed>,
     /// What was written.
     pub written: Written,
     /// Files of the backup that were left out.
@@ -116,6 +123,33 @@ pub struct RestoreReport {
     /// for each channel whose place is known; `<…>` is to be filled in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub primary_statements: Vec<String>,
+}
+
+/// Where a server is that was at `position` and has replayed transactions.
+pub(super) fn position_after(position: &Position, replayed: Option<&Replayed>) -> Position {
+    let mut position = position.clone();
+    let Some(Replayed { reached, .. }) = replayed.filter(|replayed| replayed.reached.transactions > 0) else {
+        return position;
+    };
+    position.binlog = reached.binlog.clone().or(position.binlog);
+    position.gtid = match (&position.gtid, &reached.gtids) {
+        (Some(before), Some(after)) => Some(join_gtids(before, after)),
+        (before, after) => after.clone().or_else(|| before.clone()),
+    };
+    // Where the source stood as a replica, it has gone on since.
+    position.replica_gtid = None;
+    position.replica_of.clear();
+    position
+}
+
+/// MariaDB: of each domain the last. MySQL: all of both.
+fn join_gtids(before: &str, after: &str) -> String {
+    let (Ok(old), Ok(new)) = (before.parse::<MariaDbGtidPos>(), after.parse::<MariaDbGtidPos>()) else {
+        return format!("{before},{after}");
+    };
+    let replaced = |gtid: &MariaDbGtid| new.iter().any(|later| later.domain == gtid.domain);
+    let kept = old.iter().filter(|gtid| !replaced(gtid));
+    kept.chain(new.iter()).map(|gtid| gtid.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// The statements to replicate from the source on; `None` where nothing is known of a position. `prepared`: the

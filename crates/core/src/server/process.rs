@@ -181,6 +181,8 @@ pub struct RunningServer {
     logs: Logs,
     orders: mpsc::Sender<()>,
     exit: mpsc::Receiver<io::Result<ExitStatus>>,
+    /// What came out of `exit`, where somebody has looked.
+    ended: Option<io::Result<ExitStatus>>,
     supervisor: Option<thread::JoinHandle<()>>,
     started: Instant,
     pid: u32,
@@ -209,10 +211,13 @@ struct Logs {
     error: File,
 }
 
+/// Lines of a log that an error shows.
+const LINES_SHOWN_MAX: usize = 8;
 const TELL_EVERY: Duration = Duration::from_secs(1);
 const ERROR_LOG: &str = "error.log";
 const OUTPUT: &str = "output.log";
 const STDIN: &str = "stdin";
+const SOCKET: &str = "sock";
 const TMPDIR: &str = "tmp";
 
 impl ServerRun {
@@ -266,7 +271,7 @@ impl ServerRun {
         let mut command = clean(Command::new(&self.binary));
         command.args(&self.arguments);
         for (option, file) in
-            [("tmpdir", TMPDIR), ("log-error", ERROR_LOG), ("pid-file", "pid"), ("socket", "sock")]
+            [("tmpdir", TMPDIR), ("log-error", ERROR_LOG), ("pid-file", "pid"), ("socket", SOCKET)]
         {
             let mut argument = OsString::from(format!("--{option}="));
             argument.push(self.scratch.join(file));
@@ -316,7 +321,17 @@ impl ServerRun {
             spawning.recv().unwrap_or_else(|_| Err(io::Error::other("the supervising thread ended")));
         let (pid, network) = outcome.map_err(|error| self.explain(error))?;
         let scratch = self.scratch.clone();
-        Ok(RunningServer { scratch, logs, orders, exit, supervisor: Some(supervisor), started, pid, network })
+        Ok(RunningServer {
+            scratch,
+            logs,
+            orders,
+            exit,
+            ended: None,
+            supervisor: Some(supervisor),
+            started,
+            pid,
+            network,
+        })
     }
 
     fn explain(&self, error: io::Error) -> Error {
@@ -383,6 +398,28 @@ impl RunningServer {
         self.pid
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.scratch.join(SOCKET)
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.exit.try_recv().ok();
+        }
+        self.ended.is_some()
+    }
+
+    /// What failed because of it, with what it said last.
+    #[must_use]
+    pub fn explain(&self, error: Error, doing: &str) -> Error {
+        let log = self.logs.read().unwrap_or_default();
+        let shown: Vec<&str> = log.iter().rev().take(LINES_SHOWN_MAX).rev().map(String::as_str).collect();
+        Error::new(error.kind(), format!("{doing}: {error}; the server says\n  {}", shown.join("\n  ")))
+    }
+
     /// The lines it has logged so far.
     pub fn log(&self) -> Result<Vec<String>> {
         self.logs.read()
@@ -397,6 +434,9 @@ impl RunningServer {
     pub fn wait_and_tell(mut self, cancel: &Cancel, tell: &mut dyn FnMut(&[String])) -> Result<ServerExit> {
         let mut told = Instant::now();
         let status = loop {
+            if let Some(status) = self.ended.take() {
+                break status.context("wait for the server process")?;
+            }
             match self.exit.recv_timeout(POLL) {
                 Ok(status) => break status.context("wait for the server process")?,
                 Err(RecvTimeoutError::Timeout) => {
@@ -489,7 +529,6 @@ impl ServerExit {
             (None, Some(signal)) => format!("was ended by signal {signal}"),
             (None, None) => "ended badly".to_owned(),
         };
-        const LINES_SHOWN_MAX: usize = 8;
         let shown: Vec<&str> = if errors.is_empty() {
             let skipped = self.log.len().saturating_sub(LINES_SHOWN_MAX);
             self.log.iter().skip(skipped).map(String::as_str).collect()

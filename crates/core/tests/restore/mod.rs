@@ -30,6 +30,7 @@ use crate::capture::Told;
 
 mod killed;
 mod redo;
+mod replay;
 
 fn new_repo() -> Arc<Repo> {
     Arc::new(Repo::init(Arc::new(MemStore::new()), &Protection::None).unwrap())

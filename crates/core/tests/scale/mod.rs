@@ -100,6 +100,7 @@ fn password() -> Password {
 #[test]
 #[ignore = "a process for the tests of this module"]
 fn operation() {
+    usage::give_memory_back();
     let orders: Orders = serde_json::from_str(&std::env::var(ORDERS).unwrap()).unwrap();
     let began = Instant::now();
     operate(&orders);

@@ -9,7 +9,7 @@ pub const FILE_MAGIC: [u8; 4] = *b"\xfebin";
 /// Bytes of every event's header.
 pub const HEADER_BYTES: usize = 19;
 
-const CHECKSUM_BYTES: usize = 4;
+pub(super) const CHECKSUM_BYTES: usize = 4;
 
 /// What an event is. Numbers without a name here are kept and passed on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

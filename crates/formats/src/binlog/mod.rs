@@ -10,12 +10,14 @@ mod cursor;
 mod event;
 mod gtids;
 mod payload;
+mod relay;
 mod transaction;
 
 pub use body::{Body, Query, RowsEvent, TableMap};
 pub use event::{Checksum, Event, EventKind, FILE_MAGIC, Flags, FormatDescription, HEADER_BYTES, Header};
 pub use gtids::{GtidEvent, encode_set};
 pub use payload::{Payload, PayloadCompression};
+pub use relay::relay_log_head;
 pub use transaction::{Part, Tracker};
 
 /// Why bytes are no event.

@@ -183,7 +183,9 @@ impl Walk<'_> {
         let is_passed = self.is_passing && part != Part::Outside;
         if part == Part::Last {
             self.is_passing = false;
-            if let Some(gtid) = transaction.as_ref().and_then(|transaction| transaction.gtid.as_ref()) {
+            // One that is passed over is in the position, which may be far ahead of it.
+            let gtid = transaction.as_ref().and_then(|transaction| transaction.gtid.as_ref());
+            if let Some(gtid) = gtid.filter(|_| !is_passed) {
                 self.seen.get_or_insert_with(|| of_family(gtid)).add(gtid);
             }
         }

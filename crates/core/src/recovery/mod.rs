@@ -1,0 +1,117 @@
+//! Recovery to a moment: the last backup before it, and from there on what the binlog archive has, to the transaction.
+//!
+//! [`choose`] finds both; [`Recovery::run`] restores the backup ([`crate::restore`]) and has the server replay the transactions
+//! ([`crate::restore::Transactions`]) that the archive ([`crate::binlog`]) holds behind it. A moment that the archive does
+//! not reach without a gap is refused before anything is written.
+
+mod until;
+mod wanted;
+
+use std::sync::Arc;
+
+use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    binlog::{Archive, Behind, parse_gtids},
+    error::{Context, Error, ErrorKind, Result},
+    event::{Cancel, Listener},
+    physical::{Position, read_head},
+    restore::{self, Reached, RestoreOptions, RestorePlan, RestoreReport},
+};
+
+pub use until::Until;
+use wanted::Wanted;
+
+/// From which backup, and what is replayed behind it.
+pub struct Recovery {
+    archive: Archive,
+    log: LogName,
+    base: RunNo,
+    behind: Behind,
+    until: Until,
+}
+
+/// What a recovery would do.
+#[derive(Clone, Debug)]
+pub struct RecoveryPlan {
+    /// How the backup is restored.
+    pub restore: RestorePlan,
+    /// What is replayed behind it.
+    pub replay: Reached,
+}
+
+/// Chooses the last backup before the moment, or takes the one that is named.
+pub fn choose(repo: &Arc<Repo>, source: &SourceName, named: Option<RunNo>, until: Until) -> Result<Recovery> {
+    let archive = Archive::open(repo, source)?;
+    if archive.stretches().is_empty() {
+        let message = format!("nothing is archived of the binlog of {source}");
+        return Err(Error::new(ErrorKind::Usage, message).hinted("holdfast binlog archive begins with it"));
+    }
+    until.check_reach(&archive)?;
+    let log = LogName { source: source.clone(), kind: Kind::Physical };
+    let history = History::salvage(repo, &log, &mut |_, _| {})?;
+    let candidates: Vec<RunNo> = match named {
+        Some(run) => vec![run],
+        None => history.standing().map(|outcome| outcome.run).rev().collect(),
+    };
+    let mut refused = None;
+    for base in candidates {
+        match behind(repo, &history, base, &archive, &until) {
+            Ok(behind) => return Ok(Recovery { archive, log, base, behind, until }),
+            // The newest is told: it is what somebody would have expected.
+            Err(error) => drop(refused.get_or_insert(error)),
+        }
+    }
+    let error = refused.unwrap_or_else(|| Error::failed(format!("there is no physical backup of {source}")));
+    Err(error.hinted("\"holdfast binlog list\" says from which backups on, and until when, can be recovered"))
+}
+
+/// Where the archive goes on behind a backup; an error where it does not, or where the moment is before it.
+fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<Behind> {
+    let head = read_head(repo, history, base)?;
+    let log = history.log();
+    let none = || Error::failed(format!("{log} {base} has no position"));
+    let position = head.position.map(Value::Object).ok_or_else(none)?;
+    let position = Position::deserialize(position)
+        .context_kind(ErrorKind::Damaged, format_args!("understand the position of {log} {base}"))?;
+    let flavor = archive.stretches()[0].stretch.server.flavor();
+    let gtids = position.gtid.as_deref().and_then(|gtids| parse_gtids(flavor, gtids).ok());
+    if until.is_before(head.finished_at, gtids.as_ref()) {
+        return Err(Error::failed(format!("{log} {base} was taken after {until}")));
+    }
+    let behind = archive.behind(&position);
+    let behind = behind.filter(|behind| archive.locate(behind).is_ok());
+    behind.ok_or_else(|| Error::failed(format!("the archive does not go on behind {log} {base}")))
+}
+
+impl Recovery {
+    /// The backup that is restored.
+    #[must_use]
+    pub fn base(&self) -> (&LogName, RunNo) {
+        (&self.log, self.base)
+    }
+
+    /// What would be done. Reads all that would be replayed.
+    pub fn plan(&self, repo: &Arc<Repo>, options: &RestoreOptions, cancel: &Cancel) -> Result<RecoveryPlan> {
+        let restore = restore::plan(repo, &self.log, self.base, options, cancel)?;
+        let replay = Wanted::new(&self.archive, &self.behind, &self.until).count(cancel)?;
+        Ok(RecoveryPlan { restore, replay })
+    }
+
+    /// Restores, and replays.
+    pub fn run(
+        &self,
+        repo: &Arc<Repo>,
+        options: &RestoreOptions,
+        listener: &dyn Listener,
+        cancel: &Cancel,
+    ) -> Result<RestoreReport> {
+        let mut wanted = Wanted::new(&self.archive, &self.behind, &self.until);
+        // What cannot be reached is found before anything is written.
+        wanted.count(cancel)?;
+        let transactions = Some(&mut wanted as _);
+        restore::run_and_replay(repo, &self.log, self.base, options, transactions, listener, cancel)
+    }
+}

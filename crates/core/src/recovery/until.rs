@@ -1,0 +1,134 @@
+//! The moment to which is recovered.
+
+use std::fmt;
+
+use holdfast_formats::{Gtid, Gtids, binlog::GtidEvent};
+use jiff::{SpanRound, Timestamp, Unit};
+
+use crate::{
+    binlog::Archive,
+    error::{Error, ErrorKind, Result},
+};
+
+/// The last transaction that is replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// The last that was committed at this time or before. MariaDB's binlog knows times to the second: there, all that was
+    /// committed in that second is in.
+    Time(Timestamp),
+    /// This one.
+    Gtid(Gtid),
+    /// The one before this one.
+    BeforeGtid(Gtid),
+    /// The last in the archive.
+    End,
+}
+
+impl fmt::Display for Until {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Until::Time(time) => time.fmt(f),
+            Until::Gtid(gtid) => write!(f, "transaction {gtid}"),
+            Until::BeforeGtid(gtid) => write!(f, "the moment before transaction {gtid}"),
+            Until::End => f.write_str("the end of the archive"),
+        }
+    }
+}
+
+impl Until {
+    /// Whether a transaction is not replayed, nor any behind it.
+    pub(super) fn is_passed_by(&self, transaction: &GtidEvent, committed_us: u64) -> bool {
+        match self {
+            Until::Time(time) => i128::from(committed_us) > i128::from(time.as_microsecond()),
+            Until::BeforeGtid(gtid) => transaction.gtid.as_ref() == Some(gtid),
+            Until::Gtid(_) | Until::End => false,
+        }
+    }
+
+    /// Whether a transaction is the last.
+    pub(super) fn ends_with(&self, transaction: &GtidEvent) -> bool {
+        matches!(self, Until::Gtid(gtid) if transaction.gtid.as_ref() == Some(gtid))
+    }
+
+    /// Whether the moment is before a backup that ended at `finished_at` and holds `gtids`.
+    pub(super) fn is_before(&self, finished_at: Timestamp, gtids: Option<&Gtids>) -> bool {
+        match self {
+            Until::Time(time) => *time < finished_at,
+            Until::BeforeGtid(gtid) => gtids.is_some_and(|gtids| gtids.contains(gtid)),
+            // A backup that ends with it will do.
+            Until::Gtid(gtid) => gtids.is_some_and(|gtids| gtids.contains(gtid) && !ends_at(gtids, gtid)),
+            Until::End => false,
+        }
+    }
+
+    /// Refuses a time of which the archive cannot say that it has all transactions before it.
+    pub(super) fn check_reach(&self, archive: &Archive) -> Result<()> {
+        let Until::Time(time) = self else { return Ok(()) };
+        let last = archive.stretches().iter().rev().find_map(|archived| archived.stretch.last_at);
+        let last = last.and_then(|us| Timestamp::from_microsecond(i64::try_from(us).ok()?).ok());
+        match last {
+            Some(last) if *time <= last => Ok(()),
+            Some(last) => {
+                let behind =
+                    time.since(last).and_then(|span| span.round(SpanRound::new().smallest(Unit::Second)));
+                let by = behind.map(|span| format!(", {span:#} before")).unwrap_or_default();
+                let message = format!(
+                    "the last transaction in the archive of {} was committed at {last}{by} {time}: what came then is not there",
+                    archive.log().source
+                );
+                Err(Error::new(ErrorKind::Usage, message)
+                    .hinted("--at latest recovers all that is there; binlog archive --once fetches what the server still has"))
+            }
+            None => {
+                Err(Error::failed(format!("the archive of {} has no transactions", archive.log().source)))
+            }
+        }
+    }
+}
+
+/// Whether the position has nothing of the transaction's domain or server behind it.
+fn ends_at(gtids: &Gtids, gtid: &Gtid) -> bool {
+    match (gtids, gtid) {
+        (Gtids::MariaDb(position), Gtid::MariaDb(gtid)) => position
+            .iter()
+            .filter(|last| last.domain == gtid.domain)
+            .all(|last| last.sequence <= gtid.sequence),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn gtids(text: &str) -> Gtids {
+        match text.contains(':') {
+            true => Gtids::MySql(text.parse().unwrap()),
+            false => Gtids::MariaDb(text.parse().unwrap()),
+        }
+    }
+
+    /// A backup is a base for all that is not before it.
+    #[test]
+    fn bases() {
+        let now = Timestamp::from_second(1_000).unwrap();
+        let earlier = Timestamp::from_second(999).unwrap();
+        assert!(!Until::Time(now).is_before(now, None));
+        assert!(Until::Time(earlier).is_before(now, None));
+        assert!(!Until::End.is_before(now, None));
+        let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        for (held, gtid, before, at) in [
+            ("0-1-10".to_owned(), "0-1-9".to_owned(), true, true),
+            ("0-1-10".to_owned(), "0-1-10".to_owned(), true, false),
+            ("0-1-10".to_owned(), "0-1-11".to_owned(), false, false),
+            (format!("{uuid}:1-10"), format!("{uuid}:9"), true, true),
+            (format!("{uuid}:1-10"), format!("{uuid}:11"), false, false),
+        ] {
+            let (held, gtid) = (gtids(&held), gtid.parse::<Gtid>().unwrap());
+            assert_eq!(Until::BeforeGtid(gtid.clone()).is_before(now, Some(&held)), before, "{gtid}");
+            assert_eq!(Until::Gtid(gtid.clone()).is_before(now, Some(&held)), at, "{gtid}");
+        }
+    }
+}

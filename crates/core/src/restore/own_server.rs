@@ -1,0 +1,287 @@
+//! What every server is told that a restore runs on its own files: for their recovery ([`super::prepare`]), and to
+//! replay transactions ([`super::replay`]).
+//!
+//! It has no network, binlog, event scheduler, persisted settings, or general logs, and a temporary directory of its own.
+//! The system tablespace keeps the name that it was assembled under, redo and the log of Aria are in a directory of their
+//! own ([`super::private`]), and only this server is told so: nobody else's can start on the files meanwhile.
+//!
+//! Durability while it runs is not needed: what is cut off is begun again from the repository.
+
+use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use holdfast_formats::Flavor;
+
+use super::{
+    keyring::Keyring,
+    layout::{PARTIAL, REDO_MARIADB},
+    opened::Opened,
+    options::RestoreOptions,
+    plan::Plan,
+    private::Private,
+    roots::Roots,
+    target::Tree,
+};
+use crate::{
+    error::Result,
+    server::{
+        ServerFacts,
+        process::{RunAs, RunningServer, ServerBinary, ServerRun},
+    },
+};
+
+/// Everything of such a server that is not data. In the target, where the right user can go.
+const SCRATCH: &str = "#holdfast-prepare";
+/// Where it is instead if a socket's path in the target would be too long for the kernel.
+const SCRATCH_SHORT: &str = "/tmp";
+const SOCKET_PATH_MAX: usize = 100;
+/// A directory that is nowhere, in the private one.
+const NO_PLUGINS: &str = "no-plugins";
+
+/// The restored files while only servers of ours are to find them.
+pub(super) struct Ground<'a> {
+    pub(super) opened: &'a Opened,
+    pub(super) plan: &'a Plan,
+    pub(super) roots: &'a Roots,
+    pub(super) binary: &'a ServerBinary,
+    pub(super) options: &'a RestoreOptions,
+    keyring: Keyring<'a>,
+    private: Private<'a>,
+}
+
+impl<'a> Ground<'a> {
+    /// Moves what others are not to find, and puts in place what ours need.
+    pub(super) fn enter(
+        opened: &'a Opened,
+        plan: &'a Plan,
+        roots: &'a Roots,
+        binary: &'a ServerBinary,
+        options: &'a RestoreOptions,
+    ) -> Result<Self> {
+        let tree = roots.target();
+        let keyring = Keyring::enter(tree, opened, options, plan.owner)?;
+        let private = Private::enter(tree, plan, opened.server.flavor(), plan.owner)?;
+        Ok(Self { opened, plan, roots, binary, options, keyring, private })
+    }
+
+    /// Takes everything back, under names with which still no server starts.
+    pub(super) fn leave(self) -> Result<()> {
+        self.keyring.leave()?;
+        self.private.leave()
+    }
+
+    /// The target.
+    pub(super) fn tree(&self) -> &'a Tree {
+        self.roots.target()
+    }
+
+    /// Starts a server. `orders` say what it is to do; the user's own options come last.
+    pub(super) fn start(&self, buffer_pool_bytes: u64, orders: Vec<OsString>) -> Result<RunningServer> {
+        let tree = self.tree();
+        let mut arguments = self.arguments(buffer_pool_bytes);
+        arguments.extend(orders);
+        arguments.extend(self.options.prepare_options.iter().map(OsString::from));
+        let run = ServerRun {
+            binary: self.binary.path.clone(),
+            arguments,
+            stdin: Vec::new(),
+            scratch: scratch(tree.path()),
+            run_as: Some(RunAs::owner_of(tree.path())?),
+        };
+        run.start()
+    }
+
+    /// Its options, but for what it is to do.
+    fn arguments(&self, buffer_pool_bytes: u64) -> Vec<OsString> {
+        let server = &self.opened.server;
+        let (datadir, private) = (self.tree().path(), &*self.private.path());
+        let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), option_of("--datadir=", datadir)];
+        let mut add = |option: String| arguments.push(option.into());
+        for option in [
+            "--skip-networking",
+            "--skip-log-bin",
+            "--skip-slave-start",
+            "--general-log=OFF",
+            "--slow-query-log=OFF",
+            "--event-scheduler=OFF",
+            "--performance-schema=OFF",
+            "--innodb-doublewrite=OFF",
+            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-buffer-pool-load-at-startup=OFF",
+            "--innodb-buffer-pool-dump-at-shutdown=OFF",
+        ] {
+            add(option.to_owned());
+        }
+        add(format!("--innodb-buffer-pool-size={buffer_pool_bytes}"));
+        self.plan.shown.server_options.iter().cloned().for_each(&mut add);
+        add(format!("--innodb-data-file-path={}", set_aside(&server.innodb.data_file_path)));
+        arguments.push(option_of("--innodb-log-group-home-dir=", private));
+        let mut add = |option: String| arguments.push(option.into());
+        let redo_size = server.innodb.redo_size;
+        match server.version.flavor {
+            Flavor::MariaDb => {
+                add("--loose-wsrep-on=OFF".to_owned());
+                // With less than what the captured redo was laid out in, recovery calls the log too small while it
+                // still holds redo. The server's own next start makes it the size it is configured for.
+                let laid_out = std::fs::metadata(private.join(REDO_MARIADB)).map_or(0, |log| log.len());
+                add(format!("--innodb-log-file-size={}", laid_out.max(redo_size)));
+                arguments.push(option_of("--aria-log-dir-path=", private));
+            }
+            Flavor::MySql => {
+                for option in [
+                    "--persisted-globals-load=OFF",
+                    "--mysqlx=OFF",
+                    // The lines that are judged are notes.
+                    "--log-error-verbosity=3",
+                    "--secure-file-priv=NULL",
+                ] {
+                    add(option.to_owned());
+                }
+                if !needs_plugins(server) {
+                    // Components of the user's are loaded whatever else is said (verified), so there are none to be found.
+                    add(format!("--plugin-dir={}", private.join(NO_PLUGINS).display()));
+                }
+                add(format!("--innodb-redo-log-capacity={redo_size}"));
+                if uses_gtids(server) {
+                    add("--gtid-mode=ON".to_owned());
+                    add("--enforce-gtid-consistency=ON".to_owned());
+                }
+            }
+        }
+        arguments
+    }
+
+    /// Takes out of what the server logged that it misses what it was not to find.
+    pub(super) fn forget_absent(&self, log: &mut Vec<String>) {
+        if !needs_plugins(&self.opened.server) {
+            log.retain(|line| !is_of_absent_component(line));
+        }
+    }
+}
+
+/// An option whose value is a path.
+pub(super) fn option_of(name: &str, path: &Path) -> OsString {
+    let mut option = OsString::from(name);
+    option.push(path);
+    option
+}
+
+/// Whether the source names its transactions (MySQL; MariaDB always does).
+pub(super) fn uses_gtids(server: &ServerFacts) -> bool {
+    server.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON")
+}
+
+/// Who has the keys of the source's files is a plugin or a component.
+fn needs_plugins(server: &ServerFacts) -> bool {
+    !server.encryption.key_providers.is_empty()
+}
+
+/// What MySQL says when it does not find a component that the source had installed. It goes on without.
+fn is_of_absent_component(line: &str) -> bool {
+    const NO_LIBRARY: &str = "MY-001126 - ";
+    const NOT_LOADED: &str = "MY-003529 - ";
+    line.contains("[MY-013129]") && (line.contains(NO_LIBRARY) || line.contains(NOT_LOADED))
+}
+
+/// What MariaDB says when it does not find a plugin that the source had installed. It goes on without; a table or a
+/// statement that needs it fails by itself.
+pub(super) fn is_of_absent_plugin(line: &str) -> bool {
+    line.contains("Can't open shared library") || line.contains("Couldn't load plugin")
+}
+
+/// What MySQL says of channels of the source, which are in its tables, and whose relay logs no backup has. It tells nothing
+/// of data: no such server replicates from anybody.
+pub(super) fn is_of_replication(line: &str) -> bool {
+    line.contains("[ERROR]") && line.contains("[Repl]")
+}
+
+/// Options without which a server does not start on these files, or reads them wrongly.
+pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
+    let innodb = &server.innodb;
+    let mut options = vec![
+        format!("--innodb-page-size={}", innodb.page_size),
+        format!("--innodb-data-file-path={}", at_home(&innodb.data_file_path)),
+        format!("--lower-case-table-names={}", server.sql.lower_case_table_names),
+    ];
+    if let Some(count) = innodb.undo_tablespaces {
+        options.push(format!("--innodb-undo-tablespaces={count}"));
+    }
+    if let Some(aria) = &server.aria {
+        options.push(format!("--aria-block-size={}", aria.block_size));
+    }
+    // What was ciphertext at the source is not written in clear.
+    match server.version.flavor {
+        Flavor::MariaDb if server.encryption.redo => options.push("--innodb-encrypt-log=ON".to_owned()),
+        Flavor::MySql => {
+            let kinds = [("redo", server.encryption.redo), ("undo", server.encryption.undo)];
+            let encrypted = kinds.iter().filter(|(_, encrypted)| *encrypted);
+            options.extend(encrypted.map(|(kind, _)| format!("--innodb-{kind}-log-encrypt=ON")));
+        }
+        Flavor::MariaDb => {}
+    }
+    options
+}
+
+/// `innodb_data_file_path` with every file in the data directory.
+fn at_home(data_file_path: &str) -> String {
+    let home = |file: &str| file.rsplit_once('/').map_or(file, |(_, name)| name).to_owned();
+    data_file_path.split(';').map(home).collect::<Vec<_>>().join(";")
+}
+
+/// `innodb_data_file_path` with every file under the name that it has until all is done.
+fn set_aside(data_file_path: &str) -> String {
+    let aside = |file: &str| {
+        let (name, rest) = file.split_once(':').map_or((file, None), |(name, rest)| (name, Some(rest)));
+        let rest = rest.map(|rest| format!(":{rest}")).unwrap_or_default();
+        format!("{name}{PARTIAL}{rest}")
+    };
+    at_home(data_file_path).split(';').map(aside).collect::<Vec<_>>().join(";")
+}
+
+/// Where such a server has what is not data.
+fn scratch(target: &Path) -> PathBuf {
+    let scratch = target.join(SCRATCH);
+    if scratch.as_os_str().as_bytes().len() <= SOCKET_PATH_MAX {
+        scratch
+    } else {
+        // In a container, the next process has the number of the one that was killed there.
+        let (pid, now) = (rustix::process::getpid().as_raw_nonzero(), jiff::Timestamp::now());
+        let name = format!("holdfast-prepare-{pid}-{:x}", now.as_nanosecond());
+        Path::new(SCRATCH_SHORT).join(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// System tablespaces that were elsewhere are looked for at home.
+    #[test]
+    fn system_tablespaces() {
+        for (path, home) in [
+            ("ibdata1:12M:autoextend", "ibdata1:12M:autoextend"),
+            ("sub/ibdata1:12M", "ibdata1:12M"),
+            (
+                "/a/ibdata1:10M;/b/c/ibdata2:50M:autoextend:max:2G",
+                "ibdata1:10M;ibdata2:50M:autoextend:max:2G",
+            ),
+        ] {
+            assert_eq!(at_home(path), home);
+        }
+        assert_eq!(
+            set_aside("/a/ibdata1:10M;/b/ibdata2:50M:autoextend:max:2G"),
+            "ibdata1.partial:10M;ibdata2.partial:50M:autoextend:max:2G"
+        );
+    }
+
+    /// What a killed process leaves in a directory of all is in nobody's way.
+    #[test]
+    fn scratch_directories() {
+        let deep = Path::new("/").join("x".repeat(SOCKET_PATH_MAX));
+        assert_ne!(scratch(&deep), scratch(&deep));
+        assert_eq!(scratch(Path::new("/srv/db1")), Path::new("/srv/db1").join(SCRATCH));
+    }
+}

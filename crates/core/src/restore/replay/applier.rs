@@ -1,0 +1,271 @@
+//! Talks to the server that replays: begins, looks how far it is, and judges where it has arrived.
+
+use std::{
+    collections::BTreeSet,
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_formats::{Flavor, gtid::MariaDbGtidPos};
+
+use super::{
+    super::report::{gtid_text, in_file_name},
+    Reached,
+    relay_logs::RelayLogs,
+};
+use crate::{
+    error::{Context, Error, Result},
+    event::Cancel,
+    server::{ConnectOptions, Purpose, Secret, Session, process::RunningServer, session::Row},
+};
+
+/// The replication channel, so that none of the source's own is touched. Part of file names.
+pub(super) const CHANNEL: &str = "holdfast_replay";
+
+const POLL: Duration = Duration::from_millis(50);
+/// A start needs no recovery any more.
+const START_LIMIT: Duration = Duration::from_secs(300);
+/// An applier that has read all, and does nothing for so long, is not where it should be.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
+
+/// An account of our own on the server that replays.
+pub(super) struct Account {
+    name: String,
+    password: Secret,
+}
+
+impl Account {
+    /// One whose name and password nobody knows.
+    pub(super) fn random() -> Result<Account> {
+        let mut bytes = [0; 20];
+        getrandom::fill(&mut bytes).context("draw a random number")?;
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (name, password) = hex.split_at(12);
+        // Of every kind of character, for policies that ask.
+        Ok(Account { name: format!("holdfast_{name}"), password: Secret::new(format!("{password}-X!")) })
+    }
+
+    /// Statements for the server's start, one in each line.
+    pub(super) fn creation(&self) -> String {
+        let Account { name, password } = self;
+        format!(
+            "SET SESSION sql_log_bin = 0;\nCREATE USER '{name}'@'localhost' IDENTIFIED BY '{}';\n\
+             GRANT ALL ON *.* TO '{name}'@'localhost' WITH GRANT OPTION;\n",
+            password.reveal()
+        )
+    }
+}
+
+/// Where the server must arrive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Goal<'a> {
+    /// The end of what is replayed.
+    pub(super) reached: &'a Reached,
+    /// GTIDs of the backup.
+    pub(super) from: Option<&'a str>,
+}
+
+/// What the server says of its applier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Status {
+    is_running: bool,
+    /// Why it stopped.
+    error: Option<String>,
+    /// It has nothing more to read.
+    is_idle: bool,
+    /// Applied up to here, in the relay log.
+    relay: (String, u64),
+    /// The same in the source's file.
+    source: (String, u64),
+}
+
+/// The server's applier.
+pub(super) struct Applier {
+    session: Session,
+    flavor: Flavor,
+}
+
+impl Applier {
+    /// Waits until the server is up.
+    pub(super) fn connect(
+        server: &mut RunningServer,
+        account: &Account,
+        flavor: Flavor,
+        cancel: &Cancel,
+    ) -> Result<Applier> {
+        let options = ConnectOptions {
+            socket: Some(server.socket()),
+            user: Some(account.name.clone()),
+            password: Some(account.password.clone()),
+            connect_timeout: Some(Duration::from_secs(5)),
+            ..ConnectOptions::default()
+        };
+        let began = Instant::now();
+        loop {
+            cancel.check()?;
+            match Session::open(&options, Purpose::Control) {
+                Ok(session) => return Ok(Applier { session, flavor }),
+                Err(error) if server.has_ended() || began.elapsed() > START_LIMIT => {
+                    return Err(server.explain(error, "start a server that replays transactions"));
+                }
+                Err(_) => thread::sleep(POLL),
+            }
+        }
+    }
+
+    /// Events of the scheduler that only a source would run.
+    pub(super) fn disabled_events(&mut self) -> Result<BTreeSet<String>> {
+        let query = "SELECT CONCAT(event_schema, '.', event_name) AS name FROM information_schema.events \
+                     WHERE status LIKE '%SIDE%DISABLED'";
+        let rows = self.session.rows(query)?;
+        Ok(rows.iter().map(|row| row.text("name").map(str::to_owned)).collect::<Result<_, _>>()?)
+    }
+
+    /// Begins with the first relay log.
+    pub(super) fn begin(&mut self, first: &str) -> Result<()> {
+        for statement in match self.flavor {
+            Flavor::MariaDb => [
+                format!(
+                    "CHANGE MASTER '{CHANNEL}' TO MASTER_HOST='localhost', MASTER_USER='nobody', \
+                     RELAY_LOG_FILE='{first}', RELAY_LOG_POS=4, MASTER_USE_GTID=no"
+                ),
+                format!("START SLAVE '{CHANNEL}' SQL_THREAD"),
+            ],
+            Flavor::MySql => [
+                format!(
+                    "CHANGE REPLICATION SOURCE TO SOURCE_HOST='localhost', SOURCE_USER='nobody', \
+                     RELAY_LOG_FILE='{first}', RELAY_LOG_POS=4 FOR CHANNEL '{CHANNEL}'"
+                ),
+                format!("START REPLICA SQL_THREAD FOR CHANNEL '{CHANNEL}'"),
+            ],
+        } {
+            self.session.exec(&statement)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the server has arrived. `tell` is given the bytes of relay log that are applied.
+    pub(super) fn wait(
+        &mut self,
+        server: &mut RunningServer,
+        goal: &Goal<'_>,
+        logs: &RelayLogs,
+        cancel: &Cancel,
+        tell: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        let mut last = Status::default();
+        let mut moved = Instant::now();
+        loop {
+            cancel.check()?;
+            let status = match self.status() {
+                Ok(status) => status,
+                Err(error) if server.has_ended() => return Err(server.explain(error, "replay transactions")),
+                Err(error) => return Err(error),
+            };
+            if !status.is_running {
+                return Err(self.stopped(&status));
+            }
+            if status.is_idle && self.is_there(goal, &status)? {
+                return Ok(());
+            }
+            if status != last {
+                moved = Instant::now();
+                tell(logs.bytes_before(&status.relay.0, status.relay.1));
+            }
+            if status.is_idle && moved.elapsed() > IDLE_LIMIT {
+                let (file, offset) = &status.source;
+                return Err(Error::failed(format!(
+                    "the server has applied all transactions up to {file}:{offset}, and is not where they end: {}",
+                    goal.reached.gtids.as_deref().unwrap_or("no GTID")
+                )));
+            }
+            last = status;
+            thread::sleep(POLL);
+        }
+    }
+
+    fn stopped(&self, status: &Status) -> Error {
+        let (file, offset) = &status.source;
+        let why = status.error.as_deref().unwrap_or("it does not say why");
+        Error::failed(format!("the server stopped replaying behind {file}:{offset}: {why}")).hinted(
+            "restore to a moment before this transaction (--before-gtid, --at), or see whether the server needs options of \
+             the source (--prepare-option)",
+        )
+    }
+
+    fn status(&mut self) -> Result<Status> {
+        let query = match self.flavor {
+            Flavor::MariaDb => format!("SHOW SLAVE '{CHANNEL}' STATUS"),
+            Flavor::MySql => format!("SHOW REPLICA STATUS FOR CHANNEL '{CHANNEL}'"),
+        };
+        let row = self.session.row(&query)?;
+        let row = row.ok_or_else(|| Error::failed("the server knows nothing of what it is to replay"))?;
+        Ok(status_of(self.flavor, &row)?)
+    }
+
+    /// Whether everything is applied, and nothing else.
+    fn is_there(&mut self, goal: &Goal<'_>, status: &Status) -> Result<bool> {
+        let unusable = || Error::failed("the GTIDs of what is to be replayed cannot be read");
+        match (self.flavor, &goal.reached.gtids, &goal.reached.binlog) {
+            (Flavor::MariaDb, Some(gtids), _) => {
+                let wanted: MariaDbGtidPos = gtids.parse().context("read the GTIDs of what is replayed")?;
+                let now = self.session.value("SELECT @@GLOBAL.gtid_slave_pos")?.unwrap_or_default();
+                let now: MariaDbGtidPos = now.parse().context("read the server's gtid_slave_pos")?;
+                Ok(wanted.iter().all(|wanted| now.iter().any(|now| now == wanted)))
+            }
+            (Flavor::MySql, Some(gtids), _) => {
+                let gtids = gtid_text(Some(gtids)).ok_or_else(unusable)?;
+                let from = gtid_text(goal.from).unwrap_or_default();
+                let query = format!(
+                    "SELECT GTID_SUBSET('{from},{gtids}', @@GLOBAL.gtid_executed) \
+                     AND GTID_SUBSET(@@GLOBAL.gtid_executed, '{from},{gtids}')"
+                );
+                Ok(self.session.value(&query)?.as_deref() == Some("1"))
+            }
+            (_, None, Some(binlog)) if binlog.file.chars().all(in_file_name) => {
+                Ok(status.source == (binlog.file.clone(), binlog.offset))
+            }
+            (_, None, _) => Err(unusable()),
+        }
+    }
+
+    /// Leaves no trace of the replay, and has the server end.
+    pub(super) fn end(mut self, account: &Account) -> Result<()> {
+        let statements = match self.flavor {
+            Flavor::MariaDb => [format!("STOP SLAVE '{CHANNEL}'"), format!("RESET SLAVE '{CHANNEL}' ALL")],
+            Flavor::MySql => [
+                format!("STOP REPLICA FOR CHANNEL '{CHANNEL}'"),
+                format!("RESET REPLICA ALL FOR CHANNEL '{CHANNEL}'"),
+            ],
+        };
+        for statement in &statements {
+            self.session.exec(statement)?;
+        }
+        self.session.exec("SET SESSION sql_log_bin = 0")?;
+        self.session.exec(&format!("DROP USER '{}'@'localhost'", account.name))?;
+        self.session.exec("SHUTDOWN")?;
+        Ok(())
+    }
+}
+
+fn status_of(flavor: Flavor, row: &Row) -> Result<Status, crate::server::SqlError> {
+    let [running, state, source_file, source_offset] = match flavor {
+        Flavor::MariaDb => {
+            ["Slave_SQL_Running", "Slave_SQL_Running_State", "Relay_Master_Log_File", "Exec_Master_Log_Pos"]
+        }
+        Flavor::MySql => [
+            "Replica_SQL_Running",
+            "Replica_SQL_Running_State",
+            "Relay_Source_Log_File",
+            "Exec_Source_Log_Pos",
+        ],
+    };
+    let error = row.text_or_null("Last_SQL_Error")?.filter(|error| !error.is_empty());
+    Ok(Status {
+        is_running: row.text(running)? == "Yes",
+        error: error.map(str::to_owned),
+        is_idle: row.text_or_null(state)?.is_some_and(|state| state.contains("has read all relay log")),
+        relay: (row.text("Relay_Log_File")?.to_owned(), row.number("Relay_Log_Pos")?),
+        source: (row.text(source_file)?.to_owned(), row.number(source_offset)?),
+    })
+}

@@ -1,0 +1,179 @@
+//! Replaying transactions on restored files: recovery to any moment behind a backup.
+//!
+//! The server replays them itself, as a replica would. They are written into relay logs ([`relay_logs`]) that end behind
+//! the last transaction that is wanted, so nothing has to be stopped in time; a server that runs on the restored files
+//! alone ([`super::own_server`]) applies them with its parallel applier ([`applier`]). Nothing of the server's own is
+//! imitated: what a replica can follow can be replayed, at the speed of a replica.
+//!
+//! Invariants:
+//! - What is replayed begins exactly where the backup ends, and the server must arrive exactly where it ends, by GTIDs or,
+//!   where there are none, by file and offset.
+//! - A table never reaches outside: directories that statements name are ignored (`NO_DIR_IN_CREATE`, which an applier
+//!   keeps whatever the statement's own mode is), and the server has no network.
+//! - What the server was told to replay, and the account by which it was told, are gone when the replay is done.
+//!
+//! As on a replica, events of the scheduler that the transactions create or change are disabled afterwards
+//! ([`Replayed::events_disabled`]).
+
+mod applier;
+mod relay_logs;
+
+use std::{ffi::OsString, io::Write};
+
+use holdfast_formats::Flavor;
+use serde::{Deserialize, Serialize};
+
+use self::{
+    applier::{Account, Applier, Goal},
+    relay_logs::RelayLogs,
+};
+use super::{
+    layout::own_path,
+    opened::Opened,
+    options::RestoreOptions,
+    own_server::{Ground, is_of_absent_plugin, is_of_replication, option_of},
+    prepare,
+    target::io_failed,
+};
+use crate::{
+    error::Result,
+    event::{Cancel, Event, Listener},
+    physical::BinlogPosition,
+    points::point,
+};
+
+/// What creates the account by which we talk to the server.
+const INIT_FILE: &str = "#holdfast-init.sql";
+
+/// Transactions in the order of their commits, the first right behind what the backup holds.
+pub trait Transactions {
+    /// Gives everything to `take`, and says where the last whole transaction ends.
+    fn each(&mut self, take: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<Reached>;
+}
+
+/// A piece of a binlog.
+#[derive(Clone, Copy, Debug)]
+pub enum Piece<'a> {
+    /// Events of another file follow.
+    File {
+        /// The file's name.
+        name: &'a str,
+        /// Where the events are in it.
+        offset: u64,
+        /// The event that the file begins with; it is not given again.
+        format: &'a [u8],
+    },
+    /// An event.
+    Event {
+        /// All of it, with its checksum.
+        bytes: &'a [u8],
+        /// Whether no transaction goes on behind it. One that is not over when nothing more comes never happened.
+        is_border: bool,
+    },
+}
+
+/// Where transactions end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// How many there were.
+    pub transactions: u64,
+    /// When the last was committed, RFC 3339, UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed_at: Option<String>,
+    /// The end of the last in its file.
+    pub binlog: Option<BinlogPosition>,
+    /// MariaDB: the last of each domain. MySQL: all of them. `None`: they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gtids: Option<String>,
+}
+
+/// What a replay did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replayed {
+    /// Where it ended.
+    #[serde(flatten)]
+    pub reached: Reached,
+    /// Bytes of binlog.
+    pub bytes: u64,
+    /// How long the server ran.
+    pub ms: u64,
+    /// Events of the scheduler that the transactions created or changed, and that are disabled, as on any replica.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events_disabled: Vec<String>,
+}
+
+/// Has the server replay the transactions on the recovered target.
+pub(super) fn run(
+    ground: &Ground<'_>,
+    transactions: &mut dyn Transactions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<Replayed> {
+    let Ground { opened, plan, options, .. } = ground;
+    let tree = ground.tree();
+    let (logs, reached) = RelayLogs::write(tree, opened.server.flavor(), plan.owner, transactions, cancel)?;
+    point("restore.relay.written");
+    let Some(first) = logs.first() else {
+        logs.remove(tree)?;
+        return Ok(Replayed { reached, bytes: 0, ms: 0, events_disabled: Vec::new() });
+    };
+
+    let account = Account::random()?;
+    let init = own_path(INIT_FILE)?;
+    let write = || {
+        tree.create_file(&init, 0o600)?.write_all(account.creation().as_bytes())?;
+        plan.owner.map_or(Ok(()), |owner| tree.give(&init, owner))
+    };
+    write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
+    let mut orders = vec![
+        option_of("--init-file=", &tree.path_of(&init)),
+        option_of("--relay-log=", &logs.base(tree)),
+        option_of("--relay-log-index=", &logs.index(tree)),
+    ];
+    orders.extend(applying(opened, options));
+    let mut server = ground.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders)?;
+    let goal = Goal { reached: &reached, from: opened.position.gtid.as_deref() };
+    let mut applier = Applier::connect(&mut server, &account, opened.server.flavor(), cancel)?;
+    let disabled_before = applier.disabled_events()?;
+    applier.begin(first)?;
+    point("restore.replaying");
+    applier.wait(&mut server, &goal, &logs, cancel, &mut |bytes_done| {
+        listener.event(Event::Progress { bytes_done, bytes_total: logs.bytes() });
+    })?;
+    let disabled_after = applier.disabled_events()?;
+    let events_disabled = disabled_after.difference(&disabled_before).cloned().collect();
+    applier.end(&account)?;
+    let mut exit = server.wait(cancel)?;
+    exit.log.retain(|line| !is_of_replication(line) && !is_of_absent_plugin(line));
+    ground.forget_absent(&mut exit.log);
+    exit.success("replay transactions on the restored files", &|_| false)?;
+    point("restore.replayed");
+    tree.remove(&init).map_err(|error| io_failed("remove", tree.path_of(&init), error))?;
+    logs.remove(tree)?;
+    let ms = u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX);
+    Ok(Replayed { reached, bytes: logs.bytes(), ms, events_disabled })
+}
+
+/// How the server applies.
+fn applying(opened: &Opened, options: &RestoreOptions) -> Vec<OsString> {
+    let threads = options.parallel.max(1);
+    let facts = &opened.server;
+    let mut arguments = vec![
+        // An applier takes this part of the mode from the server, all others from the statement.
+        "--sql-mode=NO_DIR_IN_CREATE".to_owned(),
+        // Statements do not say it where it went without saying on the source.
+        format!("--default-storage-engine={}", facts.sql.default_storage_engine),
+        "--innodb-strict-mode=OFF".to_owned(),
+        // Any but the source's: what a server takes for its own it does not apply.
+        format!("--server-id={}", if facts.identity.server_id == 1 { 2 } else { 1 }),
+    ];
+    match facts.flavor() {
+        Flavor::MariaDb => {
+            arguments.push(format!("--slave-parallel-threads={threads}"));
+            arguments.push("--slave-parallel-mode=optimistic".to_owned());
+            arguments.push("--slave-parallel-max-queued=16777216".to_owned());
+        }
+        Flavor::MySql => arguments.push(format!("--replica-parallel-workers={threads}")),
+    }
+    arguments.into_iter().map(OsString::from).collect()
+}
