@@ -53,8 +53,8 @@ impl Render for Planned {
 
 fn show_reached(out: &mut String, label: &str, reached: &Reached, how: &str) -> fmt::Result {
     let mut said = text::count(reached.transactions, "transaction");
-    if let Some(at) = &reached.committed_at {
-        write!(said, ", the last committed at {at}")?;
+    if let Some(at) = reached.committed_at {
+        write!(said, ", the last committed at {} UTC", text::instant(at))?;
     }
     said.push_str(how);
     text::fact(out, label, said)

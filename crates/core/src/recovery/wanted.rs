@@ -147,7 +147,7 @@ impl Count {
         let committed_at = committed_at.and_then(|us| Timestamp::from_microsecond(us).ok());
         Reached {
             transactions: self.transactions,
-            committed_at: committed_at.filter(|_| self.transactions > 0).map(|time| time.to_string()),
+            committed_at: committed_at.filter(|_| self.transactions > 0),
             binlog: self.end.map(|Place { file, position }| BinlogPosition { file, offset: position }),
             gtids: Some(gtids).filter(|gtids| !gtids.is_empty()),
         }

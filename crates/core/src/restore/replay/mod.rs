@@ -21,6 +21,7 @@ mod relay_logs;
 use std::{ffi::OsString, io::Write};
 
 use holdfast_formats::Flavor;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -77,9 +78,9 @@ pub enum Piece<'a> {
 pub struct Reached {
     /// How many there were.
     pub transactions: u64,
-    /// When the last was committed, RFC 3339, UTC.
+    /// When the last was committed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub committed_at: Option<String>,
+    pub committed_at: Option<Timestamp>,
     /// The end of the last in its file.
     pub binlog: Option<BinlogPosition>,
     /// MariaDB: the last of each domain. MySQL: all of them. `None`: they have none.
