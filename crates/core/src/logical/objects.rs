@@ -167,10 +167,10 @@ fn routines(session: &mut Session, schema: &str, definitions: &mut Vec<Definitio
             "FUNCTION" => "Create Function",
             "PACKAGE" => "Create Package",
             "PACKAGE BODY" => "Create Package Body",
-            "LIBRARY" => continue,
             other => {
-                let text = format!("{schema}.{name} is a {other}, which cannot be saved");
-                return Err(Error::failed(text));
+                let text = format!("{schema}.{name} is a {other}, which a logical backup cannot hold");
+                let hint = "take a physical backup, or leave the database out (--exclude-database)";
+                return Err(Error::failed(text).hinted(hint));
             }
         };
         let row = one(session, &format!("SHOW CREATE {kind} {}.{}", quoted(schema), quoted(&name)))?;
