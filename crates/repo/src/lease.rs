@@ -4,7 +4,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::JoinHandle,
@@ -18,6 +18,7 @@ use crate::{
     client::ProcessId,
     error::RepoError,
     hex::Hex,
+    lock::lock,
     names::{Folder, LogName, RunNo},
     outcome::Intent,
     repo::Repo,
@@ -60,6 +61,9 @@ impl LeaseObject {
     }
 }
 
+/// Leases of runs that this process has given up, and could not say so in the repository: it is alive, and they are not.
+static GIVEN_UP: Mutex<Vec<Hex<16>>> = Mutex::new(Vec::new());
+
 /// What is known of a run that has no outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseState {
@@ -86,10 +90,11 @@ pub(crate) fn look(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<Leas
         object => object?,
     };
     let intent = object.as_ref().and_then(|object| object.intent);
+    let is_given_up = object.as_ref().is_some_and(|object| lock(&GIVEN_UP).contains(&object.token));
     let process = object.and_then(|object| object.process);
     // A renewal from the future is a clock that was set back: as good as new.
     let age = repo.store().now()?.duration_since(newest.created_at).unwrap_or_default();
-    let is_alive = age < LEASE && !process.is_some_and(|process| process.is_gone());
+    let is_alive = age < LEASE && !is_given_up && !process.is_some_and(|process| process.is_gone());
     Ok(Some(LeaseState { started_at, renewed_at: newest.created_at, intent, process, is_alive }))
 }
 
@@ -98,6 +103,7 @@ pub(crate) struct Renewer {
     repo: Arc<Repo>,
     log: LogName,
     run: RunNo,
+    token: Hex<16>,
     object: Vec<u8>,
     next: AtomicU32,
     lost: AtomicBool,
@@ -109,10 +115,16 @@ impl Renewer {
             repo: Arc::clone(repo),
             log: log.clone(),
             run,
+            token: object.token,
             object: object.encode(),
             next: AtomicU32::new(1),
             lost: AtomicBool::new(false),
         }
+    }
+
+    /// Nothing more comes of the run, whatever the repository says of it.
+    pub(crate) fn give_up(&self) {
+        lock(&GIVEN_UP).push(self.token);
     }
 
     pub(crate) fn is_lost(&self) -> bool {

@@ -467,8 +467,11 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         if !self.ended {
-            // Only a courtesy to the next run, which would otherwise wait for the lease to end.
-            let _ = self.end_abandoned("ended without a word");
+            // A courtesy to the next run, which would otherwise wait for the lease to end.
+            if self.end_abandoned("ended without a word").is_err() && !self.ended {
+                self.thread = None;
+                self.renewer.give_up();
+            }
         }
     }
 }

@@ -90,6 +90,11 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "no_prepare")]
     pub(crate) keyring: Option<PathBuf>,
 
+    /// Time zone of the source's host, for statements that are replayed and depend on it [default: UTC, if that is what the
+    /// backup says]
+    #[arg(long, value_name = "ZONE", requires = "moment", help_heading = "Recovery to a moment")]
+    pub(crate) time_zone: Option<String>,
+
     /// Buffer pool of the recovery [default: by the amount of redo]
     #[arg(long, value_name = "SIZE", alias = "use-memory", help_heading = "Resources")]
     pub(crate) prepare_memory: Option<ByteSize>,

@@ -299,6 +299,7 @@ fn options(args: RestoreArgs, context: &Context<'_>) -> RestoreOptions {
         allow_version: args.allow_version,
         prepare_options: args.prepare_option,
         keyring: args.keyring,
+        time_zone: args.time_zone,
         sparse: args.sparse,
         ..chosen
     }

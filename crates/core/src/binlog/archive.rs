@@ -34,6 +34,8 @@ const POLL: Duration = Duration::from_millis(50);
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
+/// Who asks to end waits so long for the end of the transaction that is under way.
+const END_OF_TRANSACTION_MAX: Duration = Duration::from_secs(10);
 /// So far behind the server a run stores no segments: it ends as soon as it has caught up.
 const CATCH_UP_BYTES: u64 = 64 << 20;
 
@@ -429,6 +431,7 @@ impl<'a> Archiver<'a> {
         let age = self.options.segment_age;
         let is_known = !recorder.is_confirmed();
         let mut is_anything_recorded = false;
+        let mut cancelled = None;
         loop {
             let due = run.segments.as_ref().and_then(|segments| segments.due_in(&run.batch, age));
             let wait = due.map_or(POLL, |due| due.min(POLL));
@@ -469,7 +472,11 @@ impl<'a> Archiver<'a> {
                 self.watch_store(segments);
             }
             if self.cancel.is_cancelled() {
-                return Ok(Left::Done);
+                // A run that ends within a transaction leaves the next one to guess what it belongs to.
+                let since = *cancelled.get_or_insert_with(Instant::now);
+                if recorder.is_between_transactions() || since.elapsed() > END_OF_TRANSACTION_MAX {
+                    return Ok(Left::Done);
+                }
             }
             let has_caught_up = run.segments.is_none()
                 && !self.options.once

@@ -22,6 +22,7 @@ mod wire;
 
 pub use archive::{ArchiveOptions, ArchiveReport, archive};
 pub use read::{
-    Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, FileContent, TransactionSummary,
+    Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, FileContent, Taken,
+    TransactionSummary,
 };
 pub use stretch::{BinlogServer, Gap, GapKind, Place, Stretch, parse_gtids};

@@ -183,15 +183,22 @@ pub(super) fn next(
     {
         return Ok(Start::at(Place { file: next.clone(), position: FILE_BEGIN }));
     }
+    // The same file of the same server is shorter, or holds something else: it lost its end, and may have used the GTIDs
+    // of what it lost for other transactions.
+    let has_lost = is_same && binlog.size(&tail.place.file).is_some();
     if let Some(archived) = &archived
         && let Some(executed) = &binlog.gtids
+        && !has_lost
         && has_all(executed, archived)
         && let Some(place) = place_behind(archived, binlog, connect, options)?
     {
         return Ok(Start::at(place));
     }
     let kind = match (&archived, &binlog.gtids) {
-        (Some(archived), Some(executed)) if has_all(executed, archived) => GapKind::Purged,
+        (Some(archived), Some(executed)) if has_all(executed, archived) => match has_lost {
+            true => GapKind::Diverged,
+            false => GapKind::Purged,
+        },
         (Some(_), _) if !is_same => GapKind::OtherServer,
         (Some(archived), Some(executed)) if shares(executed, archived) => GapKind::Diverged,
         (Some(_), _) => GapKind::Reset,

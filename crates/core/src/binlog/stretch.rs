@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     error::{Context, Error, ErrorKind, Result},
-    server::ServerVersion,
+    server::{ServerFacts, ServerVersion},
 };
 
 /// A server, as far as its binlogs are concerned.
@@ -29,6 +29,18 @@ impl BinlogServer {
     #[must_use]
     pub fn flavor(&self) -> Flavor {
         self.version.flavor
+    }
+
+    /// The server that a backup is of.
+    pub(super) fn of_facts(facts: &ServerFacts) -> Self {
+        let identity = &facts.identity;
+        Self {
+            version: facts.version.clone(),
+            uuid: identity.server_uuid.clone().or_else(|| identity.server_uid.clone()),
+            server_id: identity.server_id,
+            hostname: identity.hostname.clone(),
+            port: identity.port,
+        }
     }
 
     /// Whether both are one server, whatever its version.

@@ -32,8 +32,8 @@ use crate::{
     event::{Cancel, Event, Listener},
     physical::{BinlogPosition, Position, Precision},
     server::{
-        Attempt, BackupStages, ConnectOptions, InstanceLock, LockLimits, LockRecord, Purpose, ReadLock,
-        Session, SqlCause, SqlError, Stage,
+        Attempt, BackupStages, ConnectOptions, InstanceLock, LockLimits, LockRecord, Purpose, Session,
+        SqlCause, SqlError, Stage, TableLock,
         inventory::TableName,
         status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel},
     },
@@ -121,7 +121,7 @@ pub(super) struct View {
     /// MySQL: keeps definitions from being changed.
     instance: Option<InstanceLock>,
     /// Holds tables whose engine has no views.
-    tables: Option<ReadLock>,
+    tables: Option<TableLock>,
     records: Vec<LockRecord>,
 }
 
@@ -279,14 +279,14 @@ impl View {
     /// Steps 2 and 3 with a lock of all tables, or of those that are saved.
     fn begin_locked(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
         self.touch_all()?;
-        let mut lock = ReadLock::open(wanted.connect, wanted.limits)?;
+        let mut lock = TableLock::open(wanted.connect, wanted.limits)?;
         let mut step = || -> Result<(), Stopped> {
             let attempt = match self.method {
                 Method::TableLocks => {
                     let names: Vec<_> = self.listing.with_rows().map(|table| table.name.clone()).collect();
-                    lock.try_lock(&names)?
+                    lock.try_reading(&names)?
                 }
-                _ => lock.try_lock_all()?,
+                _ => lock.try_all()?,
             };
             granted(attempt, "the lock that makes the view")?;
             self.lock_others(wanted)?;
@@ -410,8 +410,8 @@ impl View {
         if names.is_empty() {
             return Ok(());
         }
-        let mut lock = ReadLock::open(wanted.connect, wanted.limits)?;
-        granted(lock.try_lock(&names)?, "the lock of tables without transactions")?;
+        let mut lock = TableLock::open(wanted.connect, wanted.limits)?;
+        granted(lock.try_reading(&names)?, "the lock of tables without transactions")?;
         self.tables = Some(lock);
         Ok(())
     }

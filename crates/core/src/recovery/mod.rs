@@ -10,14 +10,12 @@ mod wanted;
 use std::sync::Arc;
 
 use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History};
-use serde::Deserialize;
-use serde_json::Value;
 
 use crate::{
-    binlog::{Archive, Behind, parse_gtids},
-    error::{Context, Error, ErrorKind, Result},
+    binlog::{Archive, Behind, Taken, parse_gtids},
+    error::{Error, ErrorKind, Result},
     event::{Cancel, Listener},
-    physical::{Position, read_head},
+    physical::read_head,
     restore::{self, Reached, RestoreOptions, RestorePlan, RestoreReport},
 };
 
@@ -70,19 +68,14 @@ pub fn choose(repo: &Arc<Repo>, source: &SourceName, named: Option<RunNo>, until
 
 /// Where the archive goes on behind a backup; an error where it does not, or where the moment is before it.
 fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<Behind> {
-    let head = read_head(repo, history, base)?;
     let log = history.log();
-    let none = || Error::failed(format!("{log} {base} has no position"));
-    let position = head.position.map(Value::Object).ok_or_else(none)?;
-    let position = Position::deserialize(position)
-        .context_kind(ErrorKind::Damaged, format_args!("understand the position of {log} {base}"))?;
-    let flavor = archive.stretches()[0].stretch.server.flavor();
-    let gtids = position.gtid.as_deref().and_then(|gtids| parse_gtids(flavor, gtids).ok());
-    if until.is_before(head.finished_at, gtids.as_ref()) {
+    let taken = Taken::of(&read_head(repo, history, base)?)?;
+    let gtids = taken.position.gtid.as_deref();
+    let gtids = gtids.and_then(|gtids| parse_gtids(taken.server.flavor(), gtids).ok());
+    if until.is_before(taken.finished_at, gtids.as_ref()) {
         return Err(Error::failed(format!("{log} {base} was taken after {until}")));
     }
-    let behind = archive.behind(&position);
-    let behind = behind.filter(|behind| archive.locate(behind).is_ok());
+    let behind = archive.behind(&taken);
     behind.ok_or_else(|| Error::failed(format!("the archive does not go on behind {log} {base}")))
 }
 

@@ -96,7 +96,8 @@ impl Walk<'_> {
             self.end = Some((event.stretch, Place { position, ..begin }));
             return Ok(ControlFlow::Continue(()));
         }
-        let is_border = matches!(event.part, Part::Last | Part::Outside);
+        // What stands between transactions is given up with those behind it that never come.
+        let is_border = event.part == Part::Last;
         take(Piece::Event { bytes: event.bytes, is_border })?;
         let end = Place { position: event.begin + event.bytes.len() as u64, ..begin };
         if let (Part::Last, Some(transaction)) = (event.part, event.transaction) {

@@ -103,6 +103,9 @@ pub fn run_and_replay(
     let mut watch = Watch::new(listener);
     watch.phase("plan");
     let opened = Opened::open(repo, log, which)?;
+    if transactions.is_some() {
+        replay::check_zone(&opened, options)?;
+    }
     let plan = plan::make(&opened, options, cancel)?;
     if options.owner.is_none() && plan.owner.is_some_and(|(uid, _)| uid == 0) {
         let text = "everything restored will belong to root, and no server that runs as another user can be started on \

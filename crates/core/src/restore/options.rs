@@ -43,6 +43,8 @@ pub struct RestoreOptions {
     pub prepare_options: Vec<String>,
     /// MySQL: the file with the keys of `component_keyring_file`; only read. `None`: where the source had it.
     pub keyring: Option<PathBuf>,
+    /// The zone of the source's host, for transactions that are replayed; `None`: what the backup says, if that is UTC.
+    pub time_zone: Option<String>,
     /// Make holes of all pages of zeros, not only of those that were holes.
     pub sparse: bool,
     /// MySQL: the largest file that the redo becomes.
@@ -73,6 +75,7 @@ impl RestoreOptions {
             allow_version: false,
             prepare_options: Vec::new(),
             keyring: None,
+            time_zone: None,
             sparse: false,
             redo_file_bytes_max: FILE_BYTES_MAX,
         }

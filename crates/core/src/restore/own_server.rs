@@ -79,7 +79,12 @@ impl<'a> Ground<'a> {
     }
 
     /// Starts a server. `orders` say what it is to do; the user's own options come last.
-    pub(super) fn start(&self, buffer_pool_bytes: u64, orders: Vec<OsString>) -> Result<RunningServer> {
+    pub(super) fn start(
+        &self,
+        buffer_pool_bytes: u64,
+        orders: Vec<OsString>,
+        time_zone: Option<String>,
+    ) -> Result<RunningServer> {
         let tree = self.tree();
         let mut arguments = self.arguments(buffer_pool_bytes);
         arguments.extend(orders);
@@ -90,6 +95,7 @@ impl<'a> Ground<'a> {
             stdin: Vec::new(),
             scratch: scratch(tree.path()),
             run_as: Some(RunAs::owner_of(tree.path())?),
+            time_zone,
         };
         run.start()
     }
@@ -152,6 +158,16 @@ impl<'a> Ground<'a> {
             }
         }
         arguments
+    }
+
+    /// Keeps the server from loading plugins of the source's, which could reach other servers or files; unless it cannot read
+    /// the backup without some. MySQL is told in any case.
+    pub(super) fn without_plugins(&self) -> Option<OsString> {
+        let options = &self.plan.shown.server_options;
+        let needs_some = needs_plugins(&self.opened.server)
+            || options.iter().any(|option| option.starts_with("--plugin-load"));
+        let none = option_of("--plugin-dir=", &self.private.path().join(NO_PLUGINS));
+        (self.opened.server.flavor() == Flavor::MariaDb && !needs_some).then_some(none)
     }
 
     /// Takes out of what the server logged that it misses what it was not to find.

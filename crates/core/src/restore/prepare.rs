@@ -102,7 +102,7 @@ pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel)
     }
     let buffer_pool =
         plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
-    let running = ground.start(buffer_pool, orders(flavor, tree, &init))?;
+    let running = ground.start(buffer_pool, orders(flavor, tree, &init), None)?;
     point("restore.recovering");
     let mut exit = running.wait_and_tell(cancel, &mut |log| tell_progress(opened, log, listener))?;
     if flavor == Flavor::MySql {

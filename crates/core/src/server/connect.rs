@@ -116,8 +116,6 @@ pub enum Purpose {
     TableLock,
     /// Holds a consistent view and reads rows of it.
     Rows,
-    /// MySQL: keeps everything from being written, for a moment.
-    ReadLock,
     /// Ends another session of ours.
     Kill,
     /// Samples the server's load.
@@ -137,7 +135,6 @@ impl Purpose {
             Purpose::RedoConsumer => "redo-consumer",
             Purpose::TableLock => "table-lock",
             Purpose::Rows => "rows",
-            Purpose::ReadLock => "read-lock",
             Purpose::Kill => "kill",
             Purpose::Monitor => "monitor",
             Purpose::Binlog => "binlog",

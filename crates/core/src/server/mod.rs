@@ -18,7 +18,6 @@ pub mod mysql_locks;
 pub mod option_file;
 pub mod process;
 pub mod raw;
-pub mod read_lock;
 pub mod session;
 mod sql_error;
 pub mod stale;
@@ -34,10 +33,9 @@ pub use lock::{Attempt, LockLimits, LockRecord};
 pub use mariadb_stages::{BackupStages, Stage};
 pub use mysql_locks::{InstanceLock, RedoConsumer};
 pub use option_file::OptionFile;
-pub use read_lock::ReadLock;
 pub use session::{ByteRow, HeldSession, Session, WAIT_TIMEOUT};
 pub use sql_error::{SqlCause, SqlError};
-pub use table_lock::ExportLock;
+pub use table_lock::TableLock;
 pub use version::ServerVersion;
 
 /// What our sessions are called in the server's connection attributes.

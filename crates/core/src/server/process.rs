@@ -172,6 +172,8 @@ pub struct ServerRun {
     pub scratch: PathBuf,
     /// Whom it runs as, where we are root; `None` keeps our own user.
     pub run_as: Option<RunAs>,
+    /// The zone of its host, as far as it can tell; `None`: UTC.
+    pub time_zone: Option<String>,
 }
 
 /// A server process.
@@ -270,6 +272,9 @@ impl ServerRun {
         let output = || logs.output.try_clone().context(doing());
         let mut command = clean(Command::new(&self.binary));
         command.args(&self.arguments);
+        if let Some(zone) = &self.time_zone {
+            command.env("TZ", zone);
+        }
         for (option, file) in
             [("tmpdir", TMPDIR), ("log-error", ERROR_LOG), ("pid-file", "pid"), ("socket", SOCKET)]
         {
@@ -396,6 +401,12 @@ impl RunningServer {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Whether it can reach a network.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
     }
 
     /// Where it listens.
@@ -598,6 +609,7 @@ mod tests {
             stdin: b"SHUTDOWN;\n".to_vec(),
             scratch: dir.join("scratch"),
             run_as: None,
+            time_zone: None,
         }
     }
 

@@ -1,7 +1,10 @@
-//! MariaDB: tables that must not change until the end of a backup, held by a session of their own beside the stages.
+//! Tables that nobody writes to, for a moment or until they are read, held by a session of their own.
 //!
-//! `FLUSH TABLES .. FOR EXPORT` makes InnoDB write a table out completely and keeps it so. It works under `BLOCK_DDL`
-//! from another session (verified on 10.11), and waits for transactions that have written to the table.
+//! - `FLUSH TABLES .. FOR EXPORT` makes InnoDB write tables out completely and keeps them so. On MariaDB it works under
+//!   `BLOCK_DDL` from another session (verified on 10.11), and waits for transactions that have written to the tables.
+//! - `LOCK TABLES .. READ` waits for the same, and holds while other sessions read.
+//! - `FLUSH TABLES WITH READ LOCK` stops every write and every commit. It waits for statements that write, and for those
+//!   that read tables which it must close; while it waits, new writes queue behind it.
 
 use std::time::Instant;
 
@@ -14,49 +17,70 @@ use super::{
 };
 use crate::error::Result;
 
+const ALL: &str = "FLUSH TABLES WITH READ LOCK";
+/// As it is recorded: the names would fill pages.
+const FOR_READING: &str = "LOCK TABLES ... READ";
 const FOR_EXPORT: &str = "FLUSH TABLES FOR EXPORT";
 
-/// A session that holds tables. Dropping it unlocks them.
+/// A session that keeps others from writing. Dropping it lets them.
 #[derive(Debug)]
-pub struct ExportLock {
+pub struct TableLock {
     held: HeldSession,
     limits: LockLimits,
     recorder: Recorder,
     is_held: bool,
 }
 
-impl ExportLock {
+impl TableLock {
     /// Opens the session; nothing is locked.
-    pub fn open(options: &ConnectOptions, limits: LockLimits) -> Result<ExportLock> {
+    pub fn open(options: &ConnectOptions, limits: LockLimits) -> Result<TableLock> {
         let held = HeldSession::open(options, Purpose::TableLock)?;
         held.with(|session| session.set_lock_wait(limits.wait_max))?;
-        Ok(ExportLock { held, limits, recorder: Recorder::default(), is_held: false })
+        Ok(TableLock { held, limits, recorder: Recorder::default(), is_held: false })
     }
 
-    /// Tries once to lock all of `tables`.
-    pub fn try_lock(&mut self, tables: &[TableName]) -> Result<Attempt, SqlError> {
-        if self.is_held {
-            return Err(SqlError::misuse("tables are locked already"));
+    /// Tries once to stop all writes.
+    pub fn try_all(&mut self) -> Result<Attempt, SqlError> {
+        self.attempt(ALL, ALL)
+    }
+
+    /// Tries once to stop writes to `tables`. With an empty list nothing is locked.
+    pub fn try_reading(&mut self, tables: &[TableName]) -> Result<Attempt, SqlError> {
+        if tables.is_empty() {
+            return Ok(Attempt::Granted);
         }
+        let names: Vec<String> = tables.iter().map(|table| format!("{} READ", table.quoted())).collect();
+        self.attempt(&format!("LOCK TABLES {}", names.join(", ")), FOR_READING)
+    }
+
+    /// Tries once to have all of `tables` written out, and to keep them so.
+    pub fn try_export(&mut self, tables: &[TableName]) -> Result<Attempt, SqlError> {
         let names: Vec<String> = tables.iter().map(TableName::quoted).collect();
+        self.attempt(&format!("FLUSH TABLES {} FOR EXPORT", names.join(", ")), FOR_EXPORT)
+    }
+
+    fn attempt(&mut self, statement: &str, name: &'static str) -> Result<Attempt, SqlError> {
+        if self.is_held {
+            return Err(SqlError::misuse("something is locked already"));
+        }
         let asked_at = Instant::now();
-        match self.held.exec(&format!("FLUSH TABLES {} FOR EXPORT", names.join(", "))) {
+        match self.held.exec(statement) {
             Ok(()) => {}
             Err(error) if error.is_lock_timeout() => {
-                self.recorder.timed_out(FOR_EXPORT, asked_at);
+                self.recorder.timed_out(name, asked_at);
                 return Ok(Attempt::TimedOut);
             }
             Err(error) => return Err(error),
         }
         self.is_held = true;
-        self.recorder.granted(FOR_EXPORT, asked_at);
+        self.recorder.granted(name, asked_at);
         if let Some(held_max) = self.limits.held_max {
             self.held.limit(held_max);
         }
         Ok(Attempt::Granted)
     }
 
-    /// Unlocks the tables.
+    /// Lets go. Fails where the lock was lost before.
     pub fn release(&mut self) -> Result<(), SqlError> {
         if !self.is_held {
             return Ok(());
@@ -68,19 +92,26 @@ impl ExportLock {
         unlocked
     }
 
+    /// The session itself: what must be read while the lock is held is read here. It fails, instead of giving an answer
+    /// from after the lock, when the lock was lost meanwhile.
+    #[must_use]
+    pub fn session(&self) -> &HeldSession {
+        &self.held
+    }
+
     /// What was held, and how long. Complete after [`release`](Self::release).
     #[must_use]
     pub fn records(&self) -> &[LockRecord] {
         self.recorder.records()
     }
 
-    /// Fails when the tables are no longer held.
+    /// Fails when the lock is lost.
     pub fn alive(&self) -> Result<(), SqlError> {
         self.held.alive()
     }
 }
 
-impl Drop for ExportLock {
+impl Drop for TableLock {
     fn drop(&mut self) {
         let _ = self.release();
     }

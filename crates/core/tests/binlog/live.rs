@@ -125,16 +125,17 @@ fn the_repository_comes_and_goes() {
     let repo = Arc::new(Repo::open(store, Some(&password)).unwrap());
     let options =
         ArchiveOptions { run_bytes: 1 << 20, segment_age: Duration::from_millis(100), ..stage.options() };
-    let archiver = Archiver::start(&repo, options);
+    let mut archiver = Archiver::start(&repo, options);
     let counter = Counter::start(&stage.server);
     for away in [300, 1500, 700] {
         sleep(Duration::from_millis(600));
         is_away.store(true, Ordering::Release);
         sleep(Duration::from_millis(away));
         is_away.store(false, Ordering::Release);
+        archiver.check();
     }
     let last = counter.stop();
-    wait_archived(&stage);
+    wait_archived_by(&stage, &mut archiver);
     let report = archiver.stop();
     assert!(report.gaps.is_empty(), "{report:?}");
     complete(&stage, last);

@@ -186,6 +186,15 @@ pub(crate) fn compare_files(archive: &Archive, server: &Server) -> usize {
 
 /// Waits until the archive has what the server has now.
 pub(crate) fn wait_archived(stage: &Stage) {
+    wait_while(stage, &mut || {});
+}
+
+/// The same; the archiver must go on meanwhile.
+pub(crate) fn wait_archived_by(stage: &Stage, archiver: &mut Archiver) {
+    wait_while(stage, &mut || archiver.check());
+}
+
+fn wait_while(stage: &Stage, check: &mut dyn FnMut()) {
     let rows: Vec<mysql::Row> = stage.server.query("SHOW BINARY LOGS").unwrap();
     let last = rows.last().unwrap();
     let (file, size): (String, u64) = (last.get(0).unwrap(), last.get(1).unwrap());
@@ -196,6 +205,7 @@ pub(crate) fn wait_archived(stage: &Stage) {
         if end.as_ref().is_some_and(|end| (&end.file, end.position) >= (&file, size)) {
             return;
         }
+        check();
         assert!(begin.elapsed() < Duration::from_secs(60), "{end:?}, the server is at {file}:{size}");
         sleep(Duration::from_millis(50));
     }

@@ -54,6 +54,10 @@ impl Writers {
                 let (ends, noted, is_mariadb) =
                     (Arc::clone(&ends), Arc::clone(&noted), server.kind().is_mariadb());
                 thread::spawn(move || {
+                    if is_mariadb {
+                        // As if it had come from other servers, with the numbers that most servers have.
+                        conn.query_drop(format!("SET SESSION server_id = {}", writer % 2 + 1)).unwrap();
+                    }
                     for number in 1.. {
                         if ends.load(Ordering::SeqCst) {
                             return;

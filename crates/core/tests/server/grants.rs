@@ -1,9 +1,9 @@
 //! An account that lacks something is told what, before anything is done, with the statement that helps.
 
 use holdfast_core::server::{
-    BackupStages, ExportLock, HeldSession, InstanceLock, LockLimits, Purpose, RedoConsumer, ServerFacts,
-    Session, Stage, TableInventory, check_grants, grants::required, inventory::TableName,
-    stale::other_sessions, status,
+    BackupStages, HeldSession, InstanceLock, LockLimits, Purpose, RedoConsumer, ServerFacts, Session, Stage,
+    TableInventory, TableLock, check_grants, grants::required, inventory::TableName, stale::other_sessions,
+    status,
 };
 use holdfast_testkit::Server;
 
@@ -67,7 +67,7 @@ fn everything_works(server: &Server) {
         for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl] {
             let _ = stages.enter(stage).unwrap();
         }
-        let _ = ExportLock::open(&options, limits).unwrap().try_lock(&[table("t")]).unwrap();
+        let _ = TableLock::open(&options, limits).unwrap().try_export(&[table("t")]).unwrap();
         let _ = stages.enter(Stage::BlockCommit).unwrap();
         stages.session().with(status::MariaDbPosition::read).unwrap();
     } else {

@@ -13,8 +13,8 @@ use std::{
 };
 
 use holdfast_core::server::{
-    Attempt, BackupStages, ConnectOptions, ExportLock, HeldSession, InstanceLock, LockLimits, Purpose,
-    RedoConsumer, Session, SqlCause, Stage, WAIT_TIMEOUT, inventory::TableName, status::MariaDbPosition,
+    Attempt, BackupStages, ConnectOptions, HeldSession, InstanceLock, LockLimits, Purpose, RedoConsumer,
+    Session, SqlCause, Stage, TableLock, WAIT_TIMEOUT, inventory::TableName, status::MariaDbPosition,
 };
 use holdfast_formats::Lsn;
 use holdfast_testkit::{Server, ServerKind};
@@ -271,10 +271,10 @@ fn export_lock() {
     let mut writer = session(&options(&server));
     writer.exec("BEGIN").unwrap();
     writer.exec("INSERT INTO d.t VALUES (1)").unwrap();
-    let mut lock = ExportLock::open(&options(&server), unlimited()).unwrap();
-    assert_eq!(lock.try_lock(&tables).unwrap(), Attempt::TimedOut);
+    let mut lock = TableLock::open(&options(&server), unlimited()).unwrap();
+    assert_eq!(lock.try_export(&tables).unwrap(), Attempt::TimedOut);
     writer.exec("COMMIT").unwrap();
-    granted(lock.try_lock(&tables).unwrap());
+    granted(lock.try_export(&tables).unwrap());
     stages.end().unwrap();
     let write = "INSERT INTO d.t VALUES (2)";
     assert!(!passes(&server, write));

@@ -54,6 +54,7 @@ fn recovery_runs() {
             stdin,
             scratch: scratch.clone(),
             run_as: Some(RunAs::owner_of(datadir).unwrap()),
+            time_zone: None,
         };
         let running = run.start().unwrap();
         let exit = running.wait(&Cancel::default()).unwrap();
@@ -84,6 +85,7 @@ fn failed_recovery_is_told() {
             stdin: Vec::new(),
             scratch: dir.path().join("scratch"),
             run_as: None,
+            time_zone: None,
         };
         let exit = run.start().unwrap().wait(&Cancel::default()).unwrap();
         let error = exit.success("recover", &|_| false).unwrap_err().to_string();

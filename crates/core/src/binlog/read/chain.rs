@@ -1,16 +1,20 @@
 //! What can be recovered: backups, and how far the archive goes on behind each without a gap.
 
-use holdfast_formats::Gtids;
-use holdfast_repo::{Kind, LogName, history::History};
+use holdfast_formats::{Gtids, binlog::Header};
+use holdfast_repo::{Kind, LogName, history::History, manifest::Head};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Archive, Behind, Place};
+use super::{Archive, ArchivedStretch, Behind, Place};
 use crate::{
-    binlog::stretch::parse_gtids,
-    error::Result,
+    binlog::stretch::{BinlogServer, parse_gtids},
+    error::{Context, ErrorKind, Result},
     physical::{Position, read_head},
+    server::ServerFacts,
 };
+
+/// Clocks of a server and of the host that backs it up may differ by so much.
+const CLOCKS_DIFFER_S: i64 = 1;
 
 /// Stretches without a gap between them.
 #[derive(Clone, Debug, Serialize)]
@@ -72,12 +76,8 @@ impl Archive {
             for outcome in history.standing() {
                 // What cannot be read is no base; check says why.
                 let Ok(head) = read_head(&self.repo, &history, outcome.run) else { continue };
-                let position = head.position.map(serde_json::Value::Object);
-                let Some(position) = position.and_then(|position| Position::deserialize(position).ok())
-                else {
-                    continue;
-                };
-                if let Some(at) = self.stretch_behind(&position)
+                let Ok(taken) = Taken::of(&head) else { continue };
+                if let Some(at) = self.behind(&taken).and_then(|behind| Some(self.locate(&behind).ok()?.0))
                     && let Some(chain) =
                         chains.iter_mut().find(|chain| (chain.first..=chain.last).contains(&at))
                 {
@@ -92,37 +92,68 @@ impl Archive {
         Ok(chains)
     }
 
-    /// The stretch with what comes after a backup's position.
+    /// Where the archive goes on behind a backup; `None` where it does not, or where that cannot be told for sure.
+    ///
+    /// By the place in the binlog of the very server that was backed up: in a file that there was when the backup ended,
+    /// since names and numbers come again after a reset. Of another server, such as a replica of the one that is archived, by
+    /// GTIDs, and only if nothing is missing in the archive: what was begun anew behind a gap may have the same GTIDs.
     #[must_use]
-    pub fn stretch_behind(&self, position: &Position) -> Option<usize> {
-        self.locate(&self.behind(position)?).ok().map(|(at, ..)| at)
-    }
-
-    /// A backup's position as the archive knows it: by GTID where both have them, else by place.
-    #[must_use]
-    pub fn behind(&self, position: &Position) -> Option<Behind> {
-        let flavor = self.stretches.first()?.stretch.server.flavor();
-        let gtids = position.gtid.as_deref().and_then(|text| parse_gtids(flavor, text).ok());
-        let has_gtids = self.stretches.iter().any(|archived| archived.stretch.gtids_after.is_some());
-        let place = position
-            .binlog
-            .as_ref()
-            .map(|binlog| Place { file: binlog.file.clone(), position: binlog.offset });
-        match (gtids, place) {
-            (Some(gtids), place) if has_gtids && !gtids.is_empty() => {
-                // Where the position is beyond all that is archived, nothing goes on behind it yet.
-                let newest =
-                    self.stretches.iter().rev().find_map(|archived| archived.stretch.gtids_after.as_deref());
-                let newest = newest.and_then(|text| parse_gtids(flavor, text).ok());
-                match newest {
-                    Some(newest) if !reaches(&newest, &gtids) => place
-                        .filter(|place| self.stretches.iter().any(|archived| archived.ends_at() == *place))
-                        .map(Behind::Place),
-                    _ => Some(Behind::Gtids(gtids)),
-                }
-            }
-            (_, place) => place.map(Behind::Place),
+    pub fn behind(&self, taken: &Taken) -> Option<Behind> {
+        let is_own = |archived: &&ArchivedStretch| archived.stretch.server.is_same(&taken.server);
+        if self.stretches.iter().any(|archived| is_own(&archived)) {
+            let binlog = taken.position.binlog.as_ref()?;
+            let has = |archived: &ArchivedStretch| {
+                is_own(&archived)
+                    && archived.stretch.file == binlog.file
+                    && (archived.stretch.begin..=archived.end).contains(&binlog.offset)
+                    && archived.was_begun_before(taken.finished_at)
+            };
+            let stretch = self.stretches.iter().rposition(has)?;
+            return Some(Behind::PlaceIn { stretch, position: binlog.offset });
         }
+        let flavor = self.stretches.first()?.stretch.server.flavor();
+        let is_whole = self.stretches.iter().all(|archived| archived.gap.is_none());
+        let gtids = taken.position.gtid.as_deref().and_then(|text| parse_gtids(flavor, text).ok())?;
+        let newest = self.stretches.iter().rev().find_map(|archived| archived.stretch.gtids_after.as_deref());
+        let newest = parse_gtids(flavor, newest?).ok()?;
+        (is_whole
+            && flavor == taken.server.flavor()
+            && !gtids.is_empty()
+            && reaches(&newest, &gtids)
+            && self.stretches.first()?.was_begun_before(taken.finished_at))
+        .then_some(Behind::Gtids(gtids))
+    }
+}
+
+impl ArchivedStretch {
+    /// Whether its file was there at a time, by the server's clock.
+    fn was_begun_before(&self, at: Timestamp) -> bool {
+        let format = self.stretch.format_bytes().ok();
+        let header = format.and_then(|format| Header::parse(&format).ok());
+        header.is_some_and(|header| i64::from(header.timestamp) <= at.as_second() + CLOCKS_DIFFER_S)
+    }
+}
+
+/// A backup, as far as it is a base.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// Where it ends.
+    pub position: Position,
+    /// Of which server.
+    pub server: BinlogServer,
+    /// When it ended.
+    pub finished_at: Timestamp,
+}
+
+impl Taken {
+    /// What a backup's manifest says of it.
+    pub fn of(head: &Head) -> Result<Taken> {
+        let unreadable = "understand what a manifest says of server and position";
+        let position = head.position.clone().map(serde_json::Value::Object).unwrap_or_default();
+        let position = Position::deserialize(position).context_kind(ErrorKind::Damaged, unreadable)?;
+        let facts = serde_json::Value::Object(head.server.clone());
+        let facts = ServerFacts::deserialize(facts).context_kind(ErrorKind::Damaged, unreadable)?;
+        Ok(Taken { position, server: BinlogServer::of_facts(&facts), finished_at: head.finished_at })
     }
 }
 

@@ -24,7 +24,7 @@ mod file;
 mod search;
 mod transactions;
 
-pub use chain::{Base, Chain};
+pub use chain::{Base, Chain, Taken};
 pub use file::FileContent;
 pub use search::TransactionSummary;
 pub use transactions::{ArchivedEvent, Behind};

@@ -1,13 +1,13 @@
 //! The transactions of an archive, in order, each once: what a recovery replays.
 
-use std::ops::ControlFlow;
+use std::{collections::BTreeSet, ops::ControlFlow};
 
 use holdfast_formats::{
     Gtid, Gtids,
     binlog::{Body, Checksum, Event, GtidEvent, Part, Tracker},
 };
 
-use super::{Archive, GapKind, Place};
+use super::{Archive, GapKind};
 use crate::{
     binlog::{
         recorder::checksum_of,
@@ -21,8 +21,13 @@ use crate::{
 pub enum Behind {
     /// Nothing: from the beginning of a stretch, by its position in [`Archive::stretches`].
     Stretch(usize),
-    /// A place, in the newest stretch that has it.
-    Place(Place),
+    /// A place in a stretch.
+    PlaceIn {
+        /// By its position in [`Archive::stretches`].
+        stretch: usize,
+        /// In the server's file: where an event begins or the stretch ends.
+        position: u64,
+    },
     /// These transactions.
     Gtids(Gtids),
 }
@@ -54,15 +59,7 @@ impl Archive {
         };
         match behind {
             Behind::Stretch(at) => Ok((*at, None, None)),
-            Behind::Place(place) => {
-                let has = |archived: &&super::ArchivedStretch| {
-                    archived.stretch.file == place.file
-                        && (archived.stretch.begin..=archived.end).contains(&place.position)
-                };
-                let found = self.stretches.iter().enumerate().rev().find(|(_, archived)| has(archived));
-                let (at, _) = found.ok_or_else(|| not_here(place.to_string()))?;
-                Ok((at, Some(place.position), None))
-            }
+            Behind::PlaceIn { stretch, position } => Ok((*stretch, Some(*position), None)),
             Behind::Gtids(gtids) => {
                 // The newest stretch before which there is nothing that is not in the position.
                 let mut found = None;
@@ -102,6 +99,7 @@ impl Archive {
             tracker: Tracker::default(),
             checksum: Checksum::None,
             is_passing: false,
+            caught_up: BTreeSet::new(),
             ends_at_gap: true,
         };
         self.events(first..self.stretches.len(), &mut |at, begin, bytes| walk.event(at, begin, bytes, each))
@@ -122,6 +120,7 @@ impl Archive {
             tracker: Tracker::default(),
             checksum: Checksum::None,
             is_passing: false,
+            caught_up: BTreeSet::new(),
             ends_at_gap: false,
         };
         self.events(range, &mut |at, begin, bytes| walk.event(at, begin, bytes, each))
@@ -148,6 +147,9 @@ struct Walk<'a> {
     tracker: Tracker,
     checksum: Checksum,
     is_passing: bool,
+    /// MariaDB: domains of which this server has had a transaction that had not come before. From then on all of them are new,
+    /// whatever their numbers are: without `gtid_strict_mode` several servers count in one domain.
+    caught_up: BTreeSet<u32>,
     ends_at_gap: bool,
 }
 
@@ -162,7 +164,13 @@ impl Walk<'_> {
         if self.at != Some(at) {
             self.enter(at)?;
         }
-        if at == self.first && self.position.is_some_and(|position| begin < position) {
+        if let Some(position) = self.position.filter(|position| at == self.first && begin < *position) {
+            if begin + bytes.len() as u64 > position {
+                let file = &self.archive.stretches[at].stretch.file;
+                let text =
+                    format!("{file}:{position} is within an event: the position is not of this binlog");
+                return Err(Error::failed(text));
+            }
             return Ok(ControlFlow::Continue(()));
         }
         let damaged = |error: holdfast_formats::binlog::BinlogError| {
@@ -203,10 +211,16 @@ impl Walk<'_> {
         })
     }
 
-    fn has_seen(&self, transaction: &GtidEvent) -> bool {
-        match (&self.seen, &transaction.gtid) {
-            (Some(seen), Some(gtid)) => seen.contains(gtid),
-            _ => false,
+    fn has_seen(&mut self, transaction: &GtidEvent) -> bool {
+        let (Some(seen), Some(gtid)) = (&self.seen, &transaction.gtid) else { return false };
+        let has_seen = seen.contains(gtid);
+        match gtid {
+            Gtid::MariaDb(gtid) if has_seen => !self.caught_up.contains(&gtid.domain),
+            Gtid::MariaDb(gtid) => {
+                self.caught_up.insert(gtid.domain);
+                false
+            }
+            Gtid::MySql(_) => has_seen,
         }
     }
 
@@ -215,6 +229,9 @@ impl Walk<'_> {
         let archived = &self.archive.stretches[at];
         self.checksum = checksum_of(&archived.stretch.format_bytes()?).unwrap_or_default();
         if let Some(before) = self.at {
+            if !self.archive.stretches[before].stretch.server.is_same(&archived.stretch.server) {
+                self.caught_up.clear();
+            }
             let goes_on = archived.continues(&self.archive.stretches[before])
                 && archived.stretch.file == self.archive.stretches[before].stretch.file;
             if !goes_on {

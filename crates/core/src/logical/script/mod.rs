@@ -184,7 +184,8 @@ impl<W: Write> Script<W> {
 
     fn head(&mut self, server: Option<&ServerDefinition>) -> io::Result<()> {
         let version = server.map_or("an unknown server", |server| server.version.as_str());
-        writeln!(self.out, "-- A logical backup of {version}, by Holdfast {}.", env!("CARGO_PKG_VERSION"))?;
+        let of = format!("A logical backup of {version}, by Holdfast {}.", env!("CARGO_PKG_VERSION"));
+        self.comment(of.as_bytes())?;
         writeln!(self.out, "-- Load it with the client's option --binary-mode.")?;
         self.out.write_all(
             b"SET @holdfast_sql_mode = @@SESSION.sql_mode, @holdfast_time_zone = @@SESSION.time_zone,\n  \
@@ -329,17 +330,23 @@ impl<W: Write> Script<W> {
         Ok(())
     }
 
+    /// Names may have ends of lines in them, and whoever made one would speak to whoever loads the script.
+    fn comment(&mut self, text: &[u8]) -> io::Result<()> {
+        for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
+            self.out.write_all(b"-- ")?;
+            self.out.write_all(line)?;
+            self.out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
     fn view(&mut self, contents: &Contents, view: &ViewDefinition) -> io::Result<()> {
         self.enter(contents, &view.schema)?;
         self.done.definitions += 1;
         if view.columns.is_empty() {
-            writeln!(self.out, "-- The view {} could not be used when it was saved:", quoted(&view.name))?;
-            for line in view.create.0.split(|byte| *byte == b'\n') {
-                self.out.write_all(b"-- ")?;
-                self.out.write_all(line)?;
-                self.out.write_all(b"\n")?;
-            }
-            return Ok(());
+            let name = format!("The view {} could not be used when it was saved:", quoted(&view.name));
+            self.comment(name.as_bytes())?;
+            return self.comment(&view.create.0);
         }
         let MadeUnder { charset, collation, .. } = &view.context;
         writeln!(

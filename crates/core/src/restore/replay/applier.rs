@@ -168,7 +168,7 @@ impl Applier {
             if status.is_idle && self.is_there(goal, &status)? {
                 return Ok(());
             }
-            if status != last {
+            if status != last || (status.is_idle && self.is_busy()?) {
                 moved = Instant::now();
                 tell(logs.bytes_before(&status.relay.0, status.relay.1));
             }
@@ -182,6 +182,25 @@ impl Applier {
             last = status;
             thread::sleep(POLL);
         }
+    }
+
+    /// Whether a thread of the applier works on something, however long that takes: one that has read all says so while others
+    /// still apply.
+    fn is_busy(&mut self) -> Result<bool> {
+        const IDLE: [&str; 3] = [
+            "Waiting for work from SQL thread",
+            "Waiting for an event from Coordinator",
+            "has read all relay log",
+        ];
+        for row in self.session.rows("SHOW PROCESSLIST")? {
+            let state = row.text_or_null("State")?.unwrap_or_default();
+            let is_of_applier = row.text_or_null("User")? == Some("system user")
+                && row.text_or_null("Command")? != Some("Daemon");
+            if is_of_applier && !state.is_empty() && !IDLE.iter().any(|idle| state.contains(idle)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn stopped(&self, status: &Status) -> Error {

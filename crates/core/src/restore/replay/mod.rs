@@ -18,7 +18,7 @@
 mod applier;
 mod relay_logs;
 
-use std::{ffi::OsString, io::Write};
+use std::{ffi::OsString, io::Write, path::Path};
 
 use holdfast_formats::Flavor;
 use jiff::Timestamp;
@@ -37,10 +37,11 @@ use super::{
     target::io_failed,
 };
 use crate::{
-    error::Result,
+    error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     physical::BinlogPosition,
     points::point,
+    server::process::Network,
 };
 
 /// What creates the account by which we talk to the server.
@@ -131,9 +132,18 @@ pub(super) fn run(
         option_of("--relay-log=", &logs.base(tree)),
         option_of("--relay-log-index=", &logs.index(tree)),
     ];
-    orders.extend(applying(opened, options));
-    let mut server = ground.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders)?;
+    orders.extend(applying(opened, options, logs.free_server_id()));
+    orders.push(option_of("--secure-file-priv=", &logs.directory(tree)));
+    orders.extend(ground.without_plugins());
+    let mut server =
+        ground.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
     let goal = Goal { reached: &reached, from: opened.position.gtid.as_deref() };
+    if let Network::Shared(why) = server.network() {
+        let text = format!(
+            "the server that replays transactions has no network of its own ({why}); its options keep it off"
+        );
+        listener.event(Event::Note { text });
+    }
     let mut applier = Applier::connect(&mut server, &account, opened.server.flavor(), cancel)?;
     let disabled_before = applier.disabled_events()?;
     applier.begin(first)?;
@@ -155,8 +165,33 @@ pub(super) fn run(
     Ok(Replayed { reached, bytes: logs.bytes(), ms, events_disabled })
 }
 
+/// Where zones are described.
+const ZONES: &str = "/usr/share/zoneinfo";
+
+/// Refuses to replay where statements could come to other values than on the source: those that depend on its host's zone, of
+/// which its backup knows no more than an abbreviation.
+pub(super) fn check_zone(opened: &Opened, options: &RestoreOptions) -> Result<()> {
+    let usage = |message: String| Error::new(ErrorKind::Usage, message);
+    if let Some(zone) = &options.time_zone {
+        let is_name = zone.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
+        return match is_name && Path::new(ZONES).join(zone).is_file() {
+            true => Ok(()),
+            false => Err(usage(format!("this host knows no time zone {zone}"))),
+        };
+    }
+    match opened.server.sql.system_time_zone.as_deref() {
+        None | Some("UTC" | "GMT" | "Etc/UTC" | "UCT" | "Universal" | "Zulu" | "") => Ok(()),
+        Some(zone) => Err(usage(format!(
+            "the source's host is in time zone {zone}, and statements that are replayed may depend on it"
+        ))
+        .hinted(
+            "name its zone, as in --time-zone Europe/Berlin; any will do where the binlog holds rows only",
+        )),
+    }
+}
+
 /// How the server applies.
-fn applying(opened: &Opened, options: &RestoreOptions) -> Vec<OsString> {
+fn applying(opened: &Opened, options: &RestoreOptions, server_id: u32) -> Vec<OsString> {
     let threads = options.parallel.max(1);
     let facts = &opened.server;
     let mut arguments = vec![
@@ -165,8 +200,7 @@ fn applying(opened: &Opened, options: &RestoreOptions) -> Vec<OsString> {
         // Statements do not say it where it went without saying on the source.
         format!("--default-storage-engine={}", facts.sql.default_storage_engine),
         "--innodb-strict-mode=OFF".to_owned(),
-        // Any but the source's: what a server takes for its own it does not apply.
-        format!("--server-id={}", if facts.identity.server_id == 1 { 2 } else { 1 }),
+        format!("--server-id={server_id}"),
     ];
     match facts.flavor() {
         Flavor::MariaDb => {

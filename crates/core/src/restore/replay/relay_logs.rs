@@ -1,13 +1,17 @@
 //! Relay logs in the target: one for each piece of a binlog file, and their index.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{BufWriter, Write},
     os::unix::ffi::OsStrExt,
     path::PathBuf,
 };
 
-use holdfast_formats::{Flavor, binlog::relay_log_head};
+use holdfast_formats::{
+    Flavor,
+    binlog::{Header, relay_log_head},
+};
 use holdfast_repo::item::ItemPath;
 
 use super::{
@@ -35,6 +39,8 @@ const MODE: u16 = 0o600;
 pub(super) struct RelayLogs {
     /// Names and sizes, in order.
     files: Vec<(String, u64)>,
+    /// Who wrote the transactions first: an applier passes over those of a server with its own number.
+    server_ids: BTreeSet<u32>,
 }
 
 impl RelayLogs {
@@ -46,7 +52,7 @@ impl RelayLogs {
         transactions: &mut dyn Transactions,
         cancel: &Cancel,
     ) -> Result<(RelayLogs, Reached)> {
-        let mut logs = RelayLogs { files: Vec::new() };
+        let mut logs = RelayLogs { files: Vec::new(), server_ids: BTreeSet::new() };
         logs.remove(tree)?;
         let directory = own_path(DIRECTORY)?;
         let make = || {
@@ -63,10 +69,14 @@ impl RelayLogs {
                 logs.close(tree, current.take(), owner)?;
                 let number = logs.files.len() + 1;
                 let writing = Writing::create(tree, format!("{BASE}-{CHANNEL}.{number:06}"))?;
-                current.insert(writing).append(tree, &head, true)
+                current.insert(writing).append(tree, &head, false)
             }
             Piece::Event { bytes, is_border } => match &mut current {
-                Some(writing) => writing.append(tree, bytes, is_border),
+                Some(writing) => {
+                    let header = Header::parse(bytes).context("read an event that is to be replayed")?;
+                    logs.server_ids.insert(header.server_id);
+                    writing.append(tree, bytes, is_border)
+                }
                 None => Err(Error::failed("events of no binlog file are to be replayed")),
             },
         })?;
@@ -80,6 +90,10 @@ impl RelayLogs {
 
     fn close(&mut self, tree: &Tree, writing: Option<Writing>, owner: Option<(u32, u32)>) -> Result<()> {
         let Some(Writing { name, path, mut file, bytes, whole_bytes }) = writing else { return Ok(()) };
+        if whole_bytes == 0 {
+            // No transaction ends in it.
+            return tree.remove(&path).map_err(|error| io_failed("remove", tree.path_of(&path), error));
+        }
         let mut done = || {
             file.flush()?;
             if whole_bytes < bytes {
@@ -116,6 +130,11 @@ impl RelayLogs {
         self.files.iter().map(|(_, bytes)| bytes).sum()
     }
 
+    /// A number for the server that replays which nobody else has.
+    pub(super) fn free_server_id(&self) -> u32 {
+        (1..=u32::MAX).find(|id| !self.server_ids.contains(id)).unwrap_or(u32::MAX)
+    }
+
     /// How many bytes are before `offset` of the file `name`. A name that is not ours: the server's own, behind all.
     pub(super) fn bytes_before(&self, name: &str, offset: u64) -> u64 {
         let name = name.rsplit_once('/').map_or(name, |(_, name)| name);
@@ -129,9 +148,14 @@ impl RelayLogs {
         before
     }
 
+    /// Where they are.
+    pub(super) fn directory(&self, tree: &Tree) -> PathBuf {
+        tree.path().join(DIRECTORY)
+    }
+
     /// What the server is told: names without the channel and the number.
     pub(super) fn base(&self, tree: &Tree) -> PathBuf {
-        tree.path().join(DIRECTORY).join(BASE)
+        self.directory(tree).join(BASE)
     }
 
     /// The same of the index.

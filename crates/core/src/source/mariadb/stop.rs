@@ -12,7 +12,7 @@ use crate::{
     physical::{CapturedRedo, Position, Precision},
     points::point,
     server::{
-        Attempt, BackupStages, ConnectOptions, ExportLock, LockRecord, Session, SqlError, Stage,
+        Attempt, BackupStages, ConnectOptions, LockRecord, Session, SqlError, Stage, TableLock,
         status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel, ServerStart},
     },
     source::{
@@ -168,7 +168,7 @@ impl Capture<'_> {
         &mut self,
         stages: &mut BackupStages,
         connect: &ConnectOptions,
-    ) -> std::result::Result<Option<ExportLock>, Stopped> {
+    ) -> std::result::Result<Option<TableLock>, Stopped> {
         stages.session().with(status::flush_engine_logs)?;
         // What DDL notes about files is on disk when the statement is over, whatever innodb_flush_log_at_trx_commit says.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;
@@ -195,8 +195,8 @@ impl Capture<'_> {
             Some(_) => "perhaps imported during the backup (the redo, which is encrypted, does not say)",
         };
         imported.report(why, self.listener);
-        let mut export = ExportLock::open(connect, self.options.stage_limits())?;
-        granted(export.try_lock(&imported.tables)?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
+        let mut export = TableLock::open(connect, self.options.stage_limits())?;
+        granted(export.try_export(&imported.tables)?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
         self.stats.files_recopied += closed.len() as u64;
         self.copy_tablespaces(closed)?;
         self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
