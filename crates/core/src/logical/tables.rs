@@ -334,7 +334,8 @@ impl Table {
             }
         };
         let list: Vec<String> = self.definition.columns.iter().map(expression).collect();
-        format!("SELECT {} FROM {}", list.join(", "), self.place())
+        // A write that waits for our lock of a table without transactions would make this wait for the write.
+        format!("SELECT HIGH_PRIORITY {} FROM {}", list.join(", "), self.place())
     }
 
     /// The table in a `FROM`, with the index that has its order.

@@ -392,7 +392,7 @@ impl View {
             self.listing.with_rows().find(of_innodb).or_else(|| self.listing.with_rows().find(versioned));
         // Without such a table there is nothing to have a view of.
         let Some(table) = table else { return Ok(()) };
-        let query = format!("SELECT 1 FROM {} LIMIT 1", table.name.quoted());
+        let query = format!("SELECT HIGH_PRIORITY 1 FROM {} LIMIT 1", table.name.quoted());
         for reader in &mut self.readers {
             reader.rows(&query)?;
         }

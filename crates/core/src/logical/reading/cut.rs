@@ -92,7 +92,7 @@ fn counted(session: &mut Session, table: &Table, cut: &Cut) -> Result<Option<Pla
     }
     let columns: Vec<String> = table.key_columns().iter().map(|column| quoted(&column.name)).collect();
     let query = format!(
-        "SELECT {} FROM {}{}{} LIMIT 1 OFFSET {rows}",
+        "SELECT HIGH_PRIORITY {} FROM {}{}{} LIMIT 1 OFFSET {rows}",
         columns.join(", "),
         table.place(),
         condition(table, from.as_deref(), cut.end.as_ref()),

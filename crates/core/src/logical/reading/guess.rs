@@ -74,8 +74,12 @@ fn edge(
         return Ok(Some(known.clone()));
     }
     let columns: Vec<String> = table.key_columns().iter().map(|column| quoted(&column.name)).collect();
-    let query =
-        format!("SELECT {} FROM {}{} LIMIT 1", columns.join(", "), table.place(), order_of(table, is_last));
+    let query = format!(
+        "SELECT HIGH_PRIORITY {} FROM {}{} LIMIT 1",
+        columns.join(", "),
+        table.place(),
+        order_of(table, is_last)
+    );
     let rows = session.byte_rows(&query)?;
     let Some(row) = rows.first() else { return Ok(None) };
     let values: Option<Vec<&[u8]>> = row.values().iter().map(Option::as_deref).collect();

@@ -235,7 +235,8 @@ fn is_ahead(
     let key = quoted(&table.key_columns()[0].name);
     let mut clauses = vec![position.behind(table, false), begin.place.before(table)];
     clauses.extend(end.map(|end| end.before(table)));
-    let query = format!("SELECT {key} FROM {} WHERE {} LIMIT 1", table.place(), clauses.join(" AND "));
+    let query =
+        format!("SELECT HIGH_PRIORITY {key} FROM {} WHERE {} LIMIT 1", table.place(), clauses.join(" AND "));
     Ok(!session.byte_rows(&query)?.is_empty())
 }
 
