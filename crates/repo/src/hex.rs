@@ -14,7 +14,7 @@ fn encode(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Lower-case hex of `bytes`.
 #[must_use]
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
+pub fn to_hex(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len() * 2);
     encode(bytes, &mut out);
     out.into_iter().map(char::from).collect()
@@ -22,7 +22,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
 
 /// Strict: lower case, an even number of digits.
 #[must_use]
-pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |c: u8| match c {
         b'0'..=b'9' => Some(c - b'0'),
         b'a'..=b'f' => Some(c - b'a' + 10),

@@ -45,7 +45,7 @@ What comes out is a binlog file: the server's own bytes, or, where the archive b
 
 /// Archive a server's binlog as it is written, and look into the archive.
 ///
-/// What is committed is in the repository within a second, so that a restored backup can be brought to any moment.
+/// What is committed is in the repository after about a second, so that a restored backup can be brought to any moment.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, subcommand_value_name = "ACTION", subcommand_help_heading = "Actions")]
 pub(crate) struct BinlogArgs {

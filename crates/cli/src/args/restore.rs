@@ -19,7 +19,8 @@ Examples:
   holdfast restore latest --target-dir /var/lib/mysql --delta          shows what it deletes, and asks
   holdfast restore latest --target-dir /var/lib/mysql --delta --yes
   holdfast restore latest --target-dir /srv/db1 --map /fast/shop=/srv/fast/shop
-  holdfast restore --at '2026-11-20 14:03:07' --target-dir /srv/db1     needs a binlog archive (holdfast binlog archive)
+  holdfast restore --at '2026-11-20 14:03:07' --target-dir /srv/db1     from the binlog archive
+  holdfast restore --gtid 0-1-4710 --target-dir /srv/db1 --time-zone Europe/Berlin
   holdfast restore --before-gtid 0-1-4711 --target-dir /srv/db1 --dry-run
 
 The server must not run on the target. The result can be started at once; holdfast-restore.json in it says the position, and the statement to replicate from there is printed.";

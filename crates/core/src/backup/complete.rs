@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{
     BackupOptions, BackupReport,
-    report::{REPORT_SCHEMA, StageTime, Watch, ms},
+    report::{REPORT_SCHEMA, Watch, ms, stage_times},
 };
 use crate::{
     error::{Context, Error, Result},
@@ -72,16 +72,26 @@ pub(super) fn publish(
     let ending = Ending::Backup { head: head.clone(), refs: finished.refs, parts: finished.parts };
     let outcome = run.finish(ending)?;
     point("backup.published");
-    // The backup stands whatever becomes of this.
-    if let Some((local, error)) = local.and_then(|local| Some((local, local.commit(&outcome, &head).err()?)))
-    {
-        let place = local.directory().display();
-        let text = format!(
-            "its page maps could not be kept in {place}: {error}; the next backup may store everything"
-        );
-        watch.event(Event::Warning { text });
+    if let Some(local) = local {
+        keep_maps(local, &outcome, &head, "page maps", watch);
     }
     Ok((report, outcome))
+}
+
+/// Keeps what the next backup builds on. This one stands whatever becomes of that.
+pub(crate) fn keep_maps(
+    local: &LocalMaps,
+    outcome: &Outcome,
+    head: &[u8],
+    maps: &str,
+    listener: &dyn Listener,
+) {
+    if let Err(error) = local.commit(outcome, head) {
+        let place = local.directory().display();
+        let text =
+            format!("its {maps} could not be kept in {place}: {error}; the next backup may store everything");
+        listener.event(Event::Warning { text });
+    }
 }
 
 pub(crate) fn object(value: &impl Serialize) -> Result<Map<String, Value>> {
@@ -102,15 +112,6 @@ fn report(
     watch: &Watch<'_>,
     (started_at, finished_at): (jiff::Timestamp, jiff::Timestamp),
 ) -> BackupReport {
-    let stages = [
-        ("compare", &meters.compare),
-        ("compress", &meters.pipeline.compress),
-        ("seal", &meters.pipeline.seal),
-        ("upload", &meters.pipeline.upload),
-        ("finish", &meters.pipeline.finish),
-    ];
-    let stages =
-        stages.map(|(name, meter)| StageTime { name, busy_ms: ms(meter.busy()), bytes: meter.bytes() });
     BackupReport {
         schema_version: REPORT_SCHEMA,
         backup: run.no().0,
@@ -123,7 +124,7 @@ fn report(
         finished_at: finished_at.to_string(),
         total_ms: ms(watch.elapsed()),
         phases: watch.phases(),
-        stages: stages.to_vec(),
+        stages: stage_times(meters),
         position: captured.position,
         locks: captured.stats.locks.clone(),
         capture: captured.stats,

@@ -43,11 +43,11 @@ use tee::Tee;
 
 pub use report::{BackupReport, PhaseTime, REPORT_SCHEMA, StageTime};
 
-pub(crate) use complete::object;
+pub(crate) use complete::{keep_maps, object};
 pub(crate) use identity::NEW_IDENTITY;
 pub(crate) use kept::{foundation, open as kept_maps};
 pub(crate) use reach::{Judge, Reached, default_name, human, server as reach};
-pub(crate) use report::{Watch, ms};
+pub(crate) use report::{Watch, ms, stage_times};
 
 /// What the user decides.
 #[derive(Clone, Debug)]

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_repo::manifest::Totals;
+use holdfast_pipe::meter::Meter;
+use holdfast_repo::{manifest::Totals, writer::WriterMeters};
 use serde::Serialize;
 
 use crate::{
@@ -36,6 +37,20 @@ pub struct StageTime {
     pub busy_ms: u64,
     /// Bytes that went through it.
     pub bytes: u64,
+}
+
+/// What the stages of a writer took.
+pub(crate) fn stage_times(meters: &WriterMeters) -> Vec<StageTime> {
+    let stages = [
+        ("compare", &meters.compare),
+        ("compress", &meters.pipeline.compress),
+        ("seal", &meters.pipeline.seal),
+        ("upload", &meters.pipeline.upload),
+        ("finish", &meters.pipeline.finish),
+    ];
+    let time =
+        |(name, meter): (_, &Meter)| StageTime { name, busy_ms: ms(meter.busy()), bytes: meter.bytes() };
+    stages.map(time).to_vec()
 }
 
 /// What a backup measured.

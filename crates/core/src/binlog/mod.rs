@@ -1,4 +1,4 @@
-//! The binlog archive: what a server's binlog holds, in the repository within a second, as one sequence from backup to
+//! The binlog archive: what a server's binlog holds, in the repository after about a second, as one sequence from backup to
 //! backup and from server to server.
 //!
 //! [`archive()`] registers as a replica does and records the events as they come; [`Archive`] reads them back, in order, with

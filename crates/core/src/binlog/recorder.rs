@@ -9,10 +9,11 @@ use holdfast_formats::{
     binlog::{Body, Checksum, Event, EventKind, FormatDescription, HEADER_BYTES, Header, Part, Tracker},
     gtid::MariaDbGtidPos,
 };
+use holdfast_repo::hex::to_hex;
 use thiserror::Error;
 
 use super::stretch::{
-    BinlogServer, Gap, GapKind, LastEvent, Place, Stretch, Tail, gtid_text, hex, no_gtids, parse_gtids,
+    BinlogServer, Gap, GapKind, LastEvent, Place, Stretch, Tail, gtid_text, no_gtids, parse_gtids,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -256,11 +257,11 @@ impl Recorder {
             if self.place.position != FILE_BEGIN || header.end == 0 {
                 // Sent once more, with changes, to who begins in the middle.
                 if self.format.is_empty() {
-                    self.format = hex(bytes);
+                    self.format = to_hex(bytes);
                 }
                 return Ok(false);
             }
-            self.format = hex(bytes);
+            self.format = to_hex(bytes);
         } else if header.flags.is_artificial() {
             return Ok(false);
         }

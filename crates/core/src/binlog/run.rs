@@ -21,9 +21,10 @@ use serde_json::{Map, Value};
 use super::{
     recorder::{Recorder, Sink, split_events},
     segments::{Batch, Record, Segments, records},
-    stretch::{Stretch, Tail, object},
+    stretch::{Stretch, Tail},
 };
 use crate::{
+    backup::object,
     error::{Context, Error, ErrorKind, Result},
     physical::{BinlogPosition, Position, Precision},
     points::point,

@@ -1,10 +1,12 @@
 //! What the archive consists of, as heads, segments and tails say it in JSON (`docs/repository.md` sections 6a and 9).
 
 use holdfast_formats::{Flavor, Gtid, Gtids};
+use holdfast_repo::hex::from_hex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    backup::object,
     error::{Context, Error, ErrorKind, Result},
     server::{ServerFacts, ServerVersion},
 };
@@ -162,7 +164,8 @@ impl Stretch {
 
     /// The file's first event.
     pub(crate) fn format_bytes(&self) -> Result<Vec<u8>> {
-        unhex(&self.format)
+        let bad = "understand the archive: a format event is not hex";
+        from_hex(&self.format).ok_or_else(|| Error::new(ErrorKind::Damaged, bad))
     }
 
     /// Its item in a run's backup.
@@ -233,33 +236,6 @@ pub(super) fn no_gtids(flavor: Flavor) -> Gtids {
         Flavor::MariaDb => Gtids::MariaDb(Default::default()),
         Flavor::MySql => Gtids::MySql(Default::default()),
     }
-}
-
-pub(super) fn object(value: &impl Serialize) -> Result<Map<String, Value>> {
-    match serde_json::to_value(value).context("describe the archive")? {
-        Value::Object(object) => Ok(object),
-        other => Err(Error::failed(format!("describe the archive: {other} is no JSON object"))),
-    }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Into memory: cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-pub(super) fn unhex(text: &str) -> Result<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let bytes = text.as_bytes().chunks(2).map(|pair| match pair {
-        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-        _ => None,
-    });
-    bytes
-        .collect::<Option<Vec<u8>>>()
-        .ok_or_else(|| Error::new(ErrorKind::Damaged, "understand the archive: a format event is not hex"))
 }
 
 /// The transaction's name as it is stored.

@@ -4,13 +4,14 @@
 //! that its author's client had, and is run again under the same one.
 
 use holdfast_formats::Flavor;
+use holdfast_repo::hex::{from_hex, to_hex};
 use serde::{Deserialize, Serialize};
 
 use crate::server::version::flavor_name;
 
 /// A statement as the server gave it. In JSON a string, or `{"hex": ...}` where it is not UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "StoredSql", into = "StoredSql")]
+#[serde(try_from = "StoredSql", into = "StoredSql")]
 pub struct Sql(pub Vec<u8>);
 
 #[derive(Serialize, Deserialize)]
@@ -20,15 +21,13 @@ enum StoredSql {
     Bytes { hex: String },
 }
 
-impl From<StoredSql> for Sql {
-    fn from(stored: StoredSql) -> Self {
+impl TryFrom<StoredSql> for Sql {
+    type Error = &'static str;
+
+    fn try_from(stored: StoredSql) -> Result<Self, Self::Error> {
         match stored {
-            StoredSql::Text(text) => Self(text.into_bytes()),
-            StoredSql::Bytes { hex } => {
-                let digit = |digit: u8| char::from(digit).to_digit(16).unwrap_or_default() as u8;
-                let pairs = hex.as_bytes().chunks(2);
-                Self(pairs.map(|pair| pair.iter().fold(0, |byte, next| byte << 4 | digit(*next))).collect())
-            }
+            StoredSql::Text(text) => Ok(Self(text.into_bytes())),
+            StoredSql::Bytes { hex } => from_hex(&hex).map(Self).ok_or("a statement is not hex"),
         }
     }
 }
@@ -37,17 +36,9 @@ impl From<Sql> for StoredSql {
     fn from(sql: Sql) -> Self {
         match String::from_utf8(sql.0) {
             Ok(text) => Self::Text(text),
-            Err(error) => Self::Bytes { hex: hex(error.as_bytes()) },
+            Err(error) => Self::Bytes { hex: to_hex(error.as_bytes()) },
         }
     }
-}
-
-/// Lower case digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits =
-        bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-    digits.map(char::from).collect()
 }
 
 /// One object.

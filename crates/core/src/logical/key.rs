@@ -4,8 +4,10 @@
 //! server's: this code never needs to know which of two keys is less. Two predicates that are made of one place
 //! complement each other whatever the collation says: no row is on both sides, none on neither.
 
+use holdfast_repo::hex::to_hex;
+
 use super::{
-    definition::{ColumnDefinition, Direction, Form, hex},
+    definition::{ColumnDefinition, Direction, Form},
     objects::quoted,
     tables::Table,
 };
@@ -103,8 +105,8 @@ fn literal(column: &ColumnDefinition, value: &[u8]) -> Result<String, SqlError> 
             }
             text.to_owned()
         }
-        (Form::Text, Some(charset)) => format!("_{charset} x'{}'", hex(value)),
-        (Form::Bytes, _) => format!("x'{}'", hex(value)),
+        (Form::Text, Some(charset)) => format!("_{charset} x'{}'", to_hex(value)),
+        (Form::Bytes, _) => format!("x'{}'", to_hex(value)),
         (Form::Ascii, _) => {
             let text = ascii()?;
             if text.contains(['\'', '\\']) {

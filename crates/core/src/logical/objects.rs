@@ -1,6 +1,7 @@
 //! What is on the server, by name; and what it says of everything that is not a table.
 
 use holdfast_formats::Flavor;
+use holdfast_repo::hex::to_hex;
 
 use super::{
     definition::{
@@ -13,6 +14,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     server::{ByteRow, Session, SqlError, inventory::TableName},
 };
+
+pub(super) use crate::server::inventory::quoted;
 
 /// What kind of table a name belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,11 +101,6 @@ impl Listing {
     pub(super) fn with_rows(&self) -> impl Iterator<Item = &Listed> {
         self.tables.iter().filter(|table| table.kind != TableKind::View)
     }
-}
-
-/// A name as it is written in a statement.
-pub(super) fn quoted(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }
 
 /// A text as it is written in a statement whose session has no `NO_BACKSLASH_ESCAPES`.
@@ -208,10 +206,7 @@ fn in_one_charset(session: &mut Session, create: &[u8], body: &[u8], charset: &s
 }
 
 fn converted(session: &mut Session, text: &[u8], from: &str, to: &str) -> Result<Vec<u8>> {
-    let query = format!(
-        "SELECT CAST(CONVERT(_{from} x'{}' USING {to}) AS BINARY) AS c",
-        super::definition::hex(text)
-    );
+    let query = format!("SELECT CAST(CONVERT(_{from} x'{}' USING {to}) AS BINARY) AS c", to_hex(text));
     Ok(one(session, &query)?.bytes_or_null("c")?.unwrap_or_default().to_vec())
 }
 

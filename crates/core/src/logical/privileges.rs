@@ -8,7 +8,10 @@ use std::collections::BTreeSet;
 
 use holdfast_formats::Flavor;
 
-use super::selection::Selection;
+use super::{
+    objects::{quoted, quoted_text},
+    selection::Selection,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     server::{Session, SqlError},
@@ -126,7 +129,11 @@ impl Privileges {
             for privilege in needed.iter().filter(|privilege| !self.has_on(privilege, schema, table)) {
                 if !missing.contains(&(*privilege, self.place(selection, schema))) {
                     let whole = selection.has_whole(schema);
-                    let place = if whole { self.place(selection, schema) } else { quoted(schema, table) };
+                    let place = if whole {
+                        self.place(selection, schema)
+                    } else {
+                        format!("{}.{}", quoted(schema), quoted(table))
+                    };
                     missing.insert((*privilege, place));
                 }
             }
@@ -146,7 +153,7 @@ impl Privileges {
 
     /// Where a privilege that is missing in a schema would be granted best.
     fn place(&self, selection: &Selection, schema: &str) -> String {
-        if selection.is_of_all() { "*.*".to_owned() } else { format!("`{}`.*", schema.replace('`', "``")) }
+        if selection.is_of_all() { "*.*".to_owned() } else { format!("{}.*", quoted(schema)) }
     }
 
     fn statements(&self, missing: &BTreeSet<(&str, String)>) -> String {
@@ -166,12 +173,7 @@ impl Privileges {
 
 /// An account as statements write it.
 pub(super) fn account(user: &str, host: &str) -> String {
-    let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
-    format!("{}@{}", quoted(user), quoted(host))
-}
-
-fn quoted(schema: &str, table: &str) -> String {
-    format!("`{}`.`{}`", schema.replace('`', "``"), table.replace('`', "``"))
+    format!("{}@{}", quoted_text(user), quoted_text(host))
 }
 
 /// The object of a grant: what stands between ON and TO.

@@ -27,8 +27,8 @@ use super::{
 };
 use crate::{
     backup::{
-        BackupOptions, NEW_IDENTITY, StageTime, Watch, default_name, foundation, identity, item_path,
-        kept_maps, ms, object, write_failed, writer_options,
+        BackupOptions, NEW_IDENTITY, Watch, default_name, foundation, identity, item_path, keep_maps,
+        kept_maps, ms, object, stage_times, write_failed, writer_options,
     },
     error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
@@ -280,15 +280,6 @@ impl Taking<'_> {
             roots: finished.roots.clone(),
             more,
         };
-        let stages = [
-            ("compare", &meters.compare),
-            ("compress", &meters.pipeline.compress),
-            ("seal", &meters.pipeline.seal),
-            ("upload", &meters.pipeline.upload),
-            ("finish", &meters.pipeline.finish),
-        ];
-        let stages =
-            stages.map(|(name, meter)| StageTime { name, busy_ms: ms(meter.busy()), bytes: meter.bytes() });
         let report = LogicalReport {
             schema_version: REPORT_SCHEMA,
             backup: run.no().0,
@@ -301,7 +292,7 @@ impl Taking<'_> {
             finished_at: finished_at.to_string(),
             total_ms: ms(self.watch.elapsed()),
             phases: self.watch.phases(),
-            stages: stages.to_vec(),
+            stages: stage_times(meters),
             position: taken.position,
             view: taken.view,
             read: taken.read,
@@ -317,15 +308,8 @@ impl Taking<'_> {
         let ending = Ending::Backup { head: head.clone(), refs: finished.refs, parts: finished.parts };
         let outcome = run.finish(ending)?;
         point("logical.published");
-        // The backup stands whatever becomes of this.
-        if let Some((local, error)) =
-            local.and_then(|local| Some((local, local.commit(&outcome, &head).err()?)))
-        {
-            let place = local.directory().display();
-            let text = format!(
-                "its maps could not be kept in {place}: {error}; the next backup may store everything"
-            );
-            self.watch.event(Event::Warning { text });
+        if let Some(local) = local {
+            keep_maps(local, &outcome, &head, "maps", self.watch);
         }
         Ok(report)
     }

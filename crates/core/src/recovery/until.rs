@@ -68,8 +68,8 @@ impl Until {
         match last {
             Some(last) if *time <= last => Ok(()),
             Some(last) => {
-                let behind =
-                    time.since(last).and_then(|span| span.round(SpanRound::new().smallest(Unit::Second)));
+                let in_days = SpanRound::new().smallest(Unit::Second).largest(Unit::Day).days_are_24_hours();
+                let behind = time.since(last).and_then(|span| span.round(in_days));
                 let by = behind.map(|span| format!(", {span:#} before")).unwrap_or_default();
                 let message = format!(
                     "the last transaction in the archive of {} was committed at {last}{by} {time}: what came then is not there",

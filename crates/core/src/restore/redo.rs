@@ -20,7 +20,10 @@ use holdfast_formats::{
         },
     },
 };
-use holdfast_repo::item::{Item, ItemPath};
+use holdfast_repo::{
+    hex::from_hex,
+    item::{Item, ItemPath},
+};
 
 use super::{
     layout::{REDO_MARIADB, REDO_MYSQL_DIR, damaged, own_path, partial_of},
@@ -208,16 +211,7 @@ const HEX_MAX: usize = 1 << 16;
 
 fn hex(text: &str) -> Result<Vec<u8>> {
     let bad = || damaged("the redo header in the manifest is not hexadecimal");
-    if text.len() > HEX_MAX || !text.len().is_multiple_of(2) || !text.is_ascii() {
-        return Err(bad());
-    }
-    text.as_bytes()
-        .chunks_exact(2)
-        .map(|pair| {
-            let pair = std::str::from_utf8(pair).map_err(|_| bad())?;
-            u8::from_str_radix(pair, 16).map_err(|_| bad())
-        })
-        .collect()
+    (text.len() <= HEX_MAX).then(|| from_hex(text)).flatten().ok_or_else(bad)
 }
 
 /// Makes the redo in `file` lead nowhere outside; returns how many paths were changed.

@@ -13,6 +13,11 @@ use super::{
 };
 use crate::error::{Error, Result};
 
+/// A name as it is written in a statement.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
 /// A table's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
@@ -26,7 +31,6 @@ impl TableName {
     /// As it is written in a statement.
     #[must_use]
     pub fn quoted(&self) -> String {
-        let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
         format!("{}.{}", quoted(&self.schema), quoted(&self.table))
     }
 }

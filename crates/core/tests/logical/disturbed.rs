@@ -32,7 +32,7 @@ fn a_killed_connection_fails_the_backup() {
         let error = thread::scope(|scope| {
             scope.spawn(|| {
                 let query =
-                    "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT `id`, `v` FROM%'";
+                    "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT HIGH_PRIORITY `id`, `v` FROM%'";
                 while !is_over.load(Ordering::Relaxed) {
                     for id in stage.source.query::<u64>(query).unwrap() {
                         stage.source.exec(format!("KILL {id}")).ok();

@@ -5,6 +5,8 @@
 //! behind anything by any rule that this code knows: two predicates of one place complement each other, and a place that
 //! is not in the middle to the server is found out by its guesses.
 
+use holdfast_repo::hex::to_hex;
+
 use super::{cut::guessed, queue::Cut, range::order_of};
 use crate::{
     logical::{
@@ -150,7 +152,7 @@ impl Search<'_> {
             while low < high {
                 let middle = low + (high - low) / 2;
                 text.push(characters[middle]);
-                let place = self.at(format!("{begin}'{}'", crate::logical::definition::hex(&text)));
+                let place = self.at(format!("{begin}'{}'", to_hex(&text)));
                 text.pop();
                 match self.middle_from(&place)? {
                     Middle::Here => return Ok(Some(place)),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use holdfast_formats::{Flavor, gtid::MariaDbGtidPos};
+use holdfast_repo::hex::to_hex;
 
 use super::{
     super::report::{gtid_text, in_file_name},
@@ -39,7 +40,7 @@ impl Account {
     pub(super) fn random() -> Result<Account> {
         let mut bytes = [0; 20];
         getrandom::fill(&mut bytes).context("draw a random number")?;
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = to_hex(&bytes);
         let (name, password) = hex.split_at(12);
         // Of every kind of character, for policies that ask.
         Ok(Account { name: format!("holdfast_{name}"), password: Secret::new(format!("{password}-X!")) })

@@ -133,7 +133,10 @@ pub(super) fn run(
         option_of("--relay-log-index=", &logs.index(tree)),
     ];
     orders.extend(applying(opened, options, logs.free_server_id()));
-    orders.push(option_of("--secure-file-priv=", &logs.directory(tree)));
+    if opened.server.flavor() == Flavor::MariaDb {
+        // MySQL is told of none at all.
+        orders.push(option_of("--secure-file-priv=", &logs.directory(tree)));
+    }
     orders.extend(ground.without_plugins());
     let mut server =
         ground.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;

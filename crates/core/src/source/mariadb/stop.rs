@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader};
+use holdfast_repo::hex::to_hex;
 
 use super::{Capture, aria, copy::Look, discarded::Baseline, layout::When};
 use crate::{
@@ -264,7 +265,7 @@ pub(super) fn describe_redo(header: &LogHeader, redo: &Captured, position_lsn: u
         )));
     }
     let checkpoint = header.checkpoint();
-    let hex = header.raw().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = to_hex(header.raw());
     let absolute_paths = redo
         .absolute_paths
         .iter()

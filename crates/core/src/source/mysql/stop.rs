@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdfast_formats::SpaceId;
+use holdfast_repo::hex::to_hex;
 
 use super::{Capture, looks::Looks};
 use crate::{
@@ -330,7 +331,7 @@ pub(super) fn describe_redo(start: &Start, position: &Position) -> CapturedRedo 
         begin_lsn: start.begin.0,
         checkpoint_lsn: start.checkpoint.0,
         stop_lsn: position.lsn,
-        header: start.header.iter().map(|byte| format!("{byte:02x}")).collect(),
+        header: to_hex(&start.header),
         encrypted: start.encrypted,
     }
 }
