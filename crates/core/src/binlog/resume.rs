@@ -222,7 +222,9 @@ pub(super) fn next(
     let oldest = binlog.oldest()?;
     let what = match kind {
         GapKind::Purged => "the server has purged what came after",
-        GapKind::Diverged => "the server has lost the end of its binlog, and went on otherwise, after",
+        GapKind::Diverged => {
+            "the server was reset, or lost the end of its binlog, and went on otherwise, after"
+        }
         GapKind::OtherServer => "another server took the place of the one that was archived until",
         _ => "the server has begun its binlogs anew since",
     };

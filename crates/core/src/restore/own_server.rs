@@ -151,10 +151,14 @@ impl<'a> Ground<'a> {
                     add(format!("--plugin-dir={}", private.join(NO_PLUGINS).display()));
                 }
                 add(format!("--innodb-redo-log-capacity={redo_size}"));
-                if uses_gtids(server) {
-                    add("--gtid-mode=ON".to_owned());
-                    add("--enforce-gtid-consistency=ON".to_owned());
-                }
+                // As on the source, whatever this version begins with; where it may change, what is replayed may be of both.
+                let (mode, is_consistent) = match gtid_mode(server) {
+                    Some("ON") => ("ON", "ON"),
+                    Some("ON_PERMISSIVE") => ("ON_PERMISSIVE", "ON"),
+                    _ => ("OFF_PERMISSIVE", "OFF"),
+                };
+                add(format!("--gtid-mode={mode}"));
+                add(format!("--enforce-gtid-consistency={is_consistent}"));
             }
         }
         arguments
@@ -185,9 +189,13 @@ pub(super) fn option_of(name: &str, path: &Path) -> OsString {
     option
 }
 
-/// Whether the source names its transactions (MySQL; MariaDB always does).
+/// Whether the source names all its transactions (MySQL; MariaDB always does).
 pub(super) fn uses_gtids(server: &ServerFacts) -> bool {
-    server.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON")
+    gtid_mode(server) == Some("ON")
+}
+
+fn gtid_mode(server: &ServerFacts) -> Option<&str> {
+    server.binlog.as_ref()?.gtid_mode.as_deref()
 }
 
 /// Who has the keys of the source's files is a plugin or a component.

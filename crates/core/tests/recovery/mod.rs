@@ -28,6 +28,8 @@ use crate::{
     capture::Told,
 };
 
+mod astray;
+
 /// Number of targets: 50 for the long form.
 const TARGETS: &str = "HOLDFAST_PITR";
 const TARGETS_DEFAULT: usize = 3;

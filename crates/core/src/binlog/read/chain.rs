@@ -109,7 +109,9 @@ impl Archive {
                     && archived.was_begun_before(taken.finished_at)
             };
             let stretch = self.stretches.iter().rposition(has)?;
-            return Some(Behind::PlaceIn { stretch, position: binlog.offset });
+            let gtids = taken.position.gtid.as_deref();
+            let gtids = gtids.and_then(|text| parse_gtids(taken.server.flavor(), text).ok());
+            return Some(Behind::PlaceIn { stretch, position: binlog.offset, gtids });
         }
         let flavor = self.stretches.first()?.stretch.server.flavor();
         let is_whole = self.stretches.iter().all(|archived| archived.gap.is_none());

@@ -27,6 +27,8 @@ pub enum Behind {
         stretch: usize,
         /// In the server's file: where an event begins or the stretch ends.
         position: u64,
+        /// What came before, as far as it is known: another server may have it behind what came later.
+        gtids: Option<Gtids>,
     },
     /// These transactions.
     Gtids(Gtids),
@@ -59,7 +61,7 @@ impl Archive {
         };
         match behind {
             Behind::Stretch(at) => Ok((*at, None, None)),
-            Behind::PlaceIn { stretch, position } => Ok((*stretch, Some(*position), None)),
+            Behind::PlaceIn { stretch, position, gtids } => Ok((*stretch, Some(*position), gtids.clone())),
             Behind::Gtids(gtids) => {
                 // The newest stretch before which there is nothing that is not in the position.
                 let mut found = None;
@@ -90,18 +92,8 @@ impl Archive {
         each: &mut dyn FnMut(&ArchivedEvent<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let (first, position, seen) = self.locate(behind)?;
-        let mut walk = Walk {
-            archive: self,
-            first,
-            position,
-            seen,
-            at: None,
-            tracker: Tracker::default(),
-            checksum: Checksum::None,
-            is_passing: false,
-            caught_up: BTreeSet::new(),
-            ends_at_gap: true,
-        };
+        let is_all_new = !matches!(behind, Behind::Gtids(_));
+        let mut walk = Walk { position, seen, is_all_new, ends_at_gap: true, ..Walk::new(self, first) };
         self.events(first..self.stretches.len(), &mut |at, begin, bytes| walk.event(at, begin, bytes, each))
     }
 
@@ -111,18 +103,7 @@ impl Archive {
         range: std::ops::Range<usize>,
         each: &mut dyn FnMut(&ArchivedEvent<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let mut walk = Walk {
-            archive: self,
-            first: range.start,
-            position: None,
-            seen: None,
-            at: None,
-            tracker: Tracker::default(),
-            checksum: Checksum::None,
-            is_passing: false,
-            caught_up: BTreeSet::new(),
-            ends_at_gap: false,
-        };
+        let mut walk = Walk::new(self, range.start);
         self.events(range, &mut |at, begin, bytes| walk.event(at, begin, bytes, each))
     }
 }
@@ -147,13 +128,31 @@ struct Walk<'a> {
     tracker: Tracker,
     checksum: Checksum,
     is_passing: bool,
+    /// Nothing of this server came before: it is the first, and it is begun with at a place in its binlog.
+    is_all_new: bool,
     /// MariaDB: domains of which this server has had a transaction that had not come before. From then on all of them are new,
     /// whatever their numbers are: without `gtid_strict_mode` several servers count in one domain.
     caught_up: BTreeSet<u32>,
     ends_at_gap: bool,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(archive: &'a Archive, first: usize) -> Self {
+        Self {
+            archive,
+            first,
+            position: None,
+            seen: None,
+            at: None,
+            tracker: Tracker::default(),
+            checksum: Checksum::None,
+            is_passing: false,
+            is_all_new: true,
+            caught_up: BTreeSet::new(),
+            ends_at_gap: false,
+        }
+    }
+
     fn event(
         &mut self,
         at: usize,
@@ -212,8 +211,8 @@ impl Walk<'_> {
     }
 
     fn has_seen(&mut self, transaction: &GtidEvent) -> bool {
-        let (Some(seen), Some(gtid)) = (&self.seen, &transaction.gtid) else { return false };
-        let has_seen = seen.contains(gtid);
+        let Some(gtid) = transaction.gtid.as_ref().filter(|_| !self.is_all_new) else { return false };
+        let has_seen = self.seen.as_ref().is_some_and(|seen| seen.contains(gtid));
         match gtid {
             Gtid::MariaDb(gtid) if has_seen => !self.caught_up.contains(&gtid.domain),
             Gtid::MariaDb(gtid) => {
@@ -230,6 +229,7 @@ impl Walk<'_> {
         self.checksum = checksum_of(&archived.stretch.format_bytes()?).unwrap_or_default();
         if let Some(before) = self.at {
             if !self.archive.stretches[before].stretch.server.is_same(&archived.stretch.server) {
+                self.is_all_new = false;
                 self.caught_up.clear();
             }
             let goes_on = archived.continues(&self.archive.stretches[before])

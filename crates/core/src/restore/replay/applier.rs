@@ -17,6 +17,7 @@ use super::{
 use crate::{
     error::{Context, Error, Result},
     event::Cancel,
+    physical::BinlogPosition,
     server::{ConnectOptions, Purpose, Secret, Session, process::RunningServer, session::Row},
 };
 
@@ -64,6 +65,8 @@ pub(super) struct Goal<'a> {
     pub(super) reached: &'a Reached,
     /// GTIDs of the backup.
     pub(super) from: Option<&'a str>,
+    /// Every transaction has a GTID.
+    pub(super) names_all: bool,
 }
 
 /// What the server says of its applier.
@@ -164,7 +167,7 @@ impl Applier {
                 Err(error) => return Err(error),
             };
             if !status.is_running {
-                return Err(self.stopped(&status));
+                return Err(stopped(&status, server));
             }
             if status.is_idle && self.is_there(goal, &status)? {
                 return Ok(());
@@ -204,15 +207,6 @@ impl Applier {
         Ok(false)
     }
 
-    fn stopped(&self, status: &Status) -> Error {
-        let (file, offset) = &status.source;
-        let why = status.error.as_deref().unwrap_or("it does not say why");
-        Error::failed(format!("the server stopped replaying behind {file}:{offset}: {why}")).hinted(
-            "restore to a moment before this transaction (--before-gtid, --at), or see whether the server needs options of \
-             the source (--prepare-option)",
-        )
-    }
-
     fn status(&mut self) -> Result<Status> {
         let query = match self.flavor {
             Flavor::MariaDb => format!("SHOW SLAVE '{CHANNEL}' STATUS"),
@@ -226,6 +220,7 @@ impl Applier {
     /// Whether everything is applied, and nothing else.
     fn is_there(&mut self, goal: &Goal<'_>, status: &Status) -> Result<bool> {
         let unusable = || Error::failed("the GTIDs of what is to be replayed cannot be read");
+        let is_at = |binlog: &BinlogPosition| status.source == (binlog.file.clone(), binlog.offset);
         match (self.flavor, &goal.reached.gtids, &goal.reached.binlog) {
             (Flavor::MariaDb, Some(gtids), _) => {
                 let wanted: MariaDbGtidPos = gtids.parse().context("read the GTIDs of what is replayed")?;
@@ -233,6 +228,7 @@ impl Applier {
                 let now: MariaDbGtidPos = now.parse().context("read the server's gtid_slave_pos")?;
                 Ok(wanted.iter().all(|wanted| now.iter().any(|now| now == wanted)))
             }
+            (Flavor::MySql, Some(_), Some(binlog)) if !goal.names_all && !is_at(binlog) => Ok(false),
             (Flavor::MySql, Some(gtids), _) => {
                 let gtids = gtid_text(Some(gtids)).ok_or_else(unusable)?;
                 let from = gtid_text(goal.from).unwrap_or_default();
@@ -242,9 +238,7 @@ impl Applier {
                 );
                 Ok(self.session.value(&query)?.as_deref() == Some("1"))
             }
-            (_, None, Some(binlog)) if binlog.file.chars().all(in_file_name) => {
-                Ok(status.source == (binlog.file.clone(), binlog.offset))
-            }
+            (_, None, Some(binlog)) if binlog.file.chars().all(in_file_name) => Ok(is_at(binlog)),
             (_, None, _) => Err(unusable()),
         }
     }
@@ -266,6 +260,21 @@ impl Applier {
         self.session.exec("SHUTDOWN")?;
         Ok(())
     }
+}
+
+/// What status says of a worker that failed is that it failed: why is in the log.
+fn stopped(status: &Status, server: &RunningServer) -> Error {
+    const LINES_SHOWN_MAX: usize = 3;
+    let (file, offset) = &status.source;
+    let why = status.error.as_deref().unwrap_or("it does not say why");
+    let log = server.log().unwrap_or_default();
+    let errors: Vec<&str> = log.iter().filter(|line| line.contains("[ERROR]")).map(String::as_str).collect();
+    let shown = &errors[errors.len().saturating_sub(LINES_SHOWN_MAX)..];
+    let said = if shown.is_empty() { String::new() } else { format!("; it logs\n  {}", shown.join("\n  ")) };
+    Error::failed(format!("the server stopped replaying behind {file}:{offset}: {why}{said}")).hinted(
+        "restore to a moment before this transaction (--before-gtid, --at), or see whether the server needs options of \
+         the source (--prepare-option)",
+    )
 }
 
 fn status_of(flavor: Flavor, row: &Row) -> Result<Status, crate::server::SqlError> {

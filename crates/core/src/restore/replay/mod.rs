@@ -32,7 +32,7 @@ use super::{
     layout::own_path,
     opened::Opened,
     options::RestoreOptions,
-    own_server::{Ground, is_of_absent_plugin, is_of_replication, option_of},
+    own_server::{Ground, is_of_absent_plugin, is_of_replication, option_of, uses_gtids},
     prepare,
     target::io_failed,
 };
@@ -140,7 +140,11 @@ pub(super) fn run(
     orders.extend(ground.without_plugins());
     let mut server =
         ground.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
-    let goal = Goal { reached: &reached, from: opened.position.gtid.as_deref() };
+    let goal = Goal {
+        reached: &reached,
+        from: opened.position.gtid.as_deref(),
+        names_all: uses_gtids(&opened.server),
+    };
     if let Network::Shared(why) = server.network() {
         let text = format!(
             "the server that replays transactions has no network of its own ({why}); its options keep it off"

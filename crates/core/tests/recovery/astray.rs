@@ -1,0 +1,288 @@
+//! Archives in which numbers of transactions, servers or files come again: what is recovered is right, or refused.
+
+use std::fs::OpenOptions;
+
+use holdfast_core::binlog::{ArchiveOptions, GapKind};
+use holdfast_testkit::replica;
+
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A server of number 1, as most are, and a table.
+fn stage(kind: ServerKind, more: &[&str]) -> (Stage, tempfile::TempDir) {
+    let options = ServerOptions::default().arg("--server-id=1");
+    let stage = Stage::with(kind, more.iter().fold(options, |options, arg| options.arg(*arg)));
+    stage.server.exec_all(["CREATE DATABASE a", "CREATE TABLE a.t (id INT PRIMARY KEY)"]).unwrap();
+    (stage, tempfile::tempdir().unwrap())
+}
+
+/// Each in a transaction of its own.
+fn insert(server: &Server, ids: std::ops::Range<u32>) {
+    server.exec_all(ids.map(|id| format!("INSERT INTO a.t VALUES ({id})"))).unwrap();
+}
+
+fn ids(server: &Server) -> Vec<u32> {
+    server.query("SELECT id FROM a.t ORDER BY id").unwrap()
+}
+
+fn reset(server: &Server) {
+    let is_mariadb = server.kind().is_mariadb();
+    server.exec(if is_mariadb { "RESET MASTER" } else { "RESET BINARY LOGS AND GTIDS" }).unwrap();
+}
+
+/// Recovers into a directory of `dir` that is new.
+#[track_caller]
+fn recovered(stage: &Stage, dir: &Path, until: Until) -> Vec<u32> {
+    let kind = stage.server.kind();
+    let target = tempfile::Builder::new().prefix("target-").tempdir_in(dir).unwrap().path().join("data");
+    let report = recover(&stage.repo, kind, &target, until).unwrap();
+    println!("{:?}", report.replayed);
+    let copy = Server::attach(kind, &target, ServerOptions::default()).unwrap();
+    ids(&copy)
+}
+
+/// A replica takes the place of its primary: transactions of both, with both servers' numbers, come after one backup.
+fn failover(kind: ServerKind) {
+    let (stage, dir) = stage(kind, &[]);
+    let updates = if kind.is_mariadb() { "--log-slave-updates=ON" } else { "--log-replica-updates=ON" };
+    let second = ServerOptions::default().arg("--server-id=2").arg(updates);
+    let second = Server::start(kind, second).unwrap();
+    insert(&stage.server, 0..5);
+    let position = replica::Position::Gtid(String::new());
+    replica::catch_up(&stage.server, &second, &position, DEADLINE).unwrap();
+    stage.once();
+    back_up(&stage, dir.path());
+    insert(&stage.server, 5..10);
+    stage.once();
+    replica::wait(&stage.server, &second, DEADLINE).unwrap();
+    replica::detach(&second).unwrap();
+    insert(&second, 10..20);
+    let from_second = ArchiveOptions { once: true, ..crate::binlog::options(&second) };
+    let report =
+        holdfast_core::binlog::archive(&stage.repo, &from_second, &Told, &Cancel::default()).unwrap();
+    assert!(report.gaps.is_empty(), "{report:?}");
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn mariadb_10_11_failover() {
+    failover(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_failover() {
+    failover(ServerKind::MySql97);
+}
+
+/// A replica applies domains independently: it may have last what its primary had first, and what a backup holds.
+#[test]
+fn mariadb_10_11_a_replica_has_another_order() {
+    let write = |server: &Server, gtids: &[(u32, u32, u32, &str)]| {
+        let mut conn = server.conn().unwrap();
+        for (domain, id, number, statement) in gtids {
+            conn.query_drop(format!(
+                "SET SESSION gtid_domain_id = {domain}, server_id = {id}, gtid_seq_no = {number}"
+            ))
+            .unwrap();
+            conn.query_drop(statement).unwrap();
+        }
+    };
+    let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
+    reset(&stage.server);
+    write(&stage.server, &[(1, 1, 1, "INSERT INTO a.t VALUES (1)")]);
+    back_up(&stage, dir.path());
+    write(&stage.server, &[(0, 1, 1, "INSERT INTO a.t VALUES (2)")]);
+    stage.once();
+    let second =
+        Server::start(ServerKind::MariaDb1011, ServerOptions::default().arg("--server-id=2")).unwrap();
+    second.exec_all(["CREATE DATABASE a", "CREATE TABLE a.t (id INT PRIMARY KEY)"]).unwrap();
+    reset(&second);
+    second.exec("SET GLOBAL gtid_strict_mode = OFF").unwrap();
+    write(
+        &second,
+        &[
+            (0, 1, 1, "INSERT INTO a.t VALUES (2)"),
+            (0, 2, 2, "INSERT INTO a.t VALUES (3)"),
+            (1, 1, 1, "INSERT INTO a.t VALUES (1)"),
+            (0, 2, 3, "INSERT INTO a.t VALUES (4)"),
+        ],
+    );
+    let from_second = ArchiveOptions { once: true, ..crate::binlog::options(&second) };
+    holdfast_core::binlog::archive(&stage.repo, &from_second, &Told, &Cancel::default()).unwrap();
+    assert_eq!(recovered(&stage, dir.path(), Until::End), [1, 2, 3, 4]);
+}
+
+/// After a reset the numbers begin again: no backup of before it is a base for what came behind it.
+fn reset_between(kind: ServerKind, more: &[&str]) {
+    let (stage, dir) = stage(kind, more);
+    insert(&stage.server, 0..30);
+    stage.once();
+    back_up(&stage, dir.path());
+    insert(&stage.server, 30..33);
+    stage.once();
+    reset(&stage.server);
+    // As many again, and more, in a file of the same name.
+    insert(&stage.server, 33..120);
+    let between = pause();
+    insert(&stage.server, 120..125);
+    let report = stage.once();
+    assert_eq!(report.gaps.len(), 1, "{report:?}");
+    assert!(matches!(report.gaps[0].kind, GapKind::Reset | GapKind::Diverged), "{report:?}");
+    let order = order_of_commits(&stage.server);
+    let has_gtids = !order.is_empty();
+    let refused = |until| {
+        let target = dir.path().join("never");
+        recover(&stage.repo, kind, &target, until).unwrap_err();
+        assert!(!target.exists());
+    };
+    refused(Until::Time(between));
+    refused(Until::End);
+    let in_between = order.get(80).map(|gtid| Until::Gtid(gtid.parse().unwrap()));
+    in_between.clone().map(refused);
+
+    // A backup of behind it is one.
+    back_up(&stage, dir.path());
+    insert(&stage.server, 125..130);
+    stage.once();
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..130).collect::<Vec<_>>());
+    if has_gtids {
+        let order = order_of_commits(&stage.server);
+        let before = Until::BeforeGtid(order[order.len() - 1].parse().unwrap());
+        assert_eq!(recovered(&stage, dir.path(), before), (0..129).collect::<Vec<_>>());
+        refused(in_between.unwrap());
+    }
+}
+
+#[test]
+fn mariadb_10_11_reset_between() {
+    reset_between(ServerKind::MariaDb1011, &[]);
+}
+
+#[test]
+fn mysql_9_7_reset_between() {
+    reset_between(ServerKind::MySql97, &[]);
+}
+
+/// Places in files are all there is without GTIDs, which is how MySQL comes.
+#[test]
+fn mysql_9_7_reset_between_without_gtids() {
+    reset_between(ServerKind::MySql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]);
+}
+
+/// Files end and begin behind the last wanted transaction, with events of their own.
+#[test]
+fn mysql_9_7_without_gtids() {
+    let (stage, dir) = stage(ServerKind::MySql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]);
+    insert(&stage.server, 0..3);
+    stage.once();
+    back_up(&stage, dir.path());
+    insert(&stage.server, 3..6);
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    let quiet = pause();
+    insert(&stage.server, 6..9);
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    stage.once();
+    assert_eq!(recovered(&stage, dir.path(), Until::Time(quiet)), (0..6).collect::<Vec<_>>());
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..9).collect::<Vec<_>>());
+}
+
+/// Without `gtid_strict_mode`, two servers that write into one domain use the same numbers.
+#[test]
+fn mariadb_10_11_numbers_of_one_domain_come_twice() {
+    let (stage, dir) = stage(ServerKind::MariaDb1011, &["--gtid-strict-mode=OFF"]);
+    let mut conn = stage.server.conn().unwrap();
+    let mut both = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            for server in [1, 2] {
+                conn.query_drop(format!("SET SESSION server_id = {server}, gtid_seq_no = {number}")).unwrap();
+                conn.query_drop(format!("INSERT INTO a.t VALUES ({})", number * 10 + server)).unwrap();
+            }
+        }
+    };
+    both(101..106);
+    stage.once();
+    back_up(&stage, dir.path());
+    both(106..112);
+    stage.once();
+    let all = ids(&stage.server);
+    assert_eq!(recovered(&stage, dir.path(), Until::End), all);
+    for (until, last) in [
+        (Until::Gtid("0-2-108".parse().unwrap()), 1082),
+        (Until::BeforeGtid("0-2-108".parse().unwrap()), 1081),
+        (Until::Gtid("0-1-109".parse().unwrap()), 1091),
+    ] {
+        let wanted: Vec<u32> = all.iter().copied().filter(|id| *id <= last).collect();
+        assert_eq!(recovered(&stage, dir.path(), until), wanted);
+    }
+}
+
+/// A server that crashes may lose transactions that were archived and use their numbers for others.
+#[test]
+fn mariadb_10_11_numbers_that_were_lost_come_again() {
+    let (mut stage, dir) = stage(ServerKind::MariaDb1011, &[]);
+    insert(&stage.server, 0..5);
+    let status: mysql::Row = stage.server.query("SHOW MASTER STATUS").unwrap().remove(0);
+    let (file, kept_bytes): (String, u64) = (status.get(0).unwrap(), status.get(1).unwrap());
+    insert(&stage.server, 5..8);
+    back_up(&stage, dir.path());
+    stage.once();
+    stage.server.kill9().unwrap();
+    let path = stage.server.datadir().join(file);
+    OpenOptions::new().write(true).open(path).unwrap().set_len(kept_bytes).unwrap();
+    stage.server.run().unwrap();
+    insert(&stage.server, 20..40);
+    let report = stage.once();
+    assert_eq!(report.gaps.len(), 1, "{report:?}");
+    assert_eq!(report.gaps[0].kind, GapKind::Diverged, "{report:?}");
+    recover(&stage.repo, ServerKind::MariaDb1011, &dir.path().join("never"), Until::End).unwrap_err();
+    back_up(&stage, dir.path());
+    insert(&stage.server, 40..45);
+    stage.once();
+    assert_eq!(recovered(&stage, dir.path(), Until::End), ids(&stage.server));
+}
+
+/// An archiver that is stopped, in good order, in the middle of a transaction leaves no gap and nothing that comes twice.
+fn stopped_under_load(kind: ServerKind) {
+    let (stage, dir) = stage(kind, &[]);
+    stage.once();
+    back_up(&stage, dir.path());
+    let cancel = Cancel::default();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut conn = stage.server.conn().unwrap();
+            for first in (0..).step_by(40) {
+                if cancel.is_cancelled() {
+                    return;
+                }
+                conn.query_drop("BEGIN").unwrap();
+                for id in first..first + 40 {
+                    conn.query_drop(format!("INSERT INTO a.t VALUES ({id})")).unwrap();
+                }
+                conn.query_drop("COMMIT").unwrap();
+            }
+        });
+        for _ in 0..12 {
+            let archiver = stage.start();
+            sleep(Duration::from_millis(150));
+            archiver.stop();
+        }
+        cancel.cancel();
+    });
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    insert(&stage.server, 1_000_000..1_000_002);
+    let report = stage.once();
+    assert!(report.gaps.is_empty(), "{report:?}");
+    assert!(stage.archive().stretches().iter().all(|archived| archived.gap.is_none()));
+    assert_eq!(recovered(&stage, dir.path(), Until::End), ids(&stage.server));
+}
+
+#[test]
+fn mariadb_10_11_stopped_under_load() {
+    stopped_under_load(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_stopped_under_load() {
+    stopped_under_load(ServerKind::MySql97);
+}
