@@ -3,6 +3,7 @@
 //! Everything stored is specified in `docs/repository.md`.
 
 pub mod check;
+pub mod checked;
 pub mod client;
 pub mod columns;
 pub mod copy;

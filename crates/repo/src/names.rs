@@ -143,7 +143,7 @@ impl LogName {
         format!("sources/{}/{}/", self.source, self.kind)
     }
 
-    /// Prefix of one folder (`runs`, `packs`, `index`, `refs`, `outcomes`, `reports`, `segments`), with the final `/`.
+    /// Prefix of one folder (`runs`, `packs`, `index`, `refs`, `outcomes`, `reports`, `segments`, `checks`), with the final `/`.
     #[must_use]
     pub fn folder(&self, folder: Folder) -> String {
         format!("{}{}/", self.prefix(), folder.as_str())
@@ -192,6 +192,12 @@ impl LogName {
         self.object(Folder::Segments, &format!("{:010}-{part:06}", run.0))
     }
 
+    /// A record of what checks have read.
+    #[must_use]
+    pub fn check_record(&self, number: RunNo) -> ObjectPath {
+        self.object(Folder::Checks, &format!("{:010}", number.0))
+    }
+
     /// A run's report.
     #[must_use]
     pub fn report(&self, run: RunNo) -> ObjectPath {
@@ -216,6 +222,8 @@ pub enum Folder {
     Reports,
     /// What runs have that have not ended.
     Segments,
+    /// What checks have read.
+    Checks,
 }
 
 impl Folder {
@@ -230,6 +238,7 @@ impl Folder {
             Self::Outcomes => "outcomes",
             Self::Reports => "reports",
             Self::Segments => "segments",
+            Self::Checks => "checks",
         }
     }
 
@@ -239,7 +248,7 @@ impl Folder {
         let (run, part) = match self {
             Self::Runs => name.split_once('/')?,
             Self::Packs | Self::Index | Self::Segments => name.split_once('-')?,
-            Self::Refs | Self::Outcomes | Self::Reports => (name, "000000"),
+            Self::Refs | Self::Outcomes | Self::Reports | Self::Checks => (name, "000000"),
         };
         let digits = |text: &str, len| text.len() == len && text.bytes().all(|b| b.is_ascii_digit());
         (digits(run, 10) && digits(part, 6)).then_some(())?;

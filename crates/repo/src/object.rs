@@ -50,6 +50,8 @@ pub enum ObjectKind {
     SegmentPublic = 7,
     /// Bytes of a segment.
     SegmentBytes = 8,
+    /// What checks have read.
+    CheckRecord = 9,
 }
 
 impl ObjectKind {
@@ -58,7 +60,7 @@ impl ObjectKind {
             Self::Pack | Self::Index | Self::ManifestHead | Self::Report | Self::SegmentBytes => {
                 SecretKind::Read
             }
-            Self::Refs | Self::OutcomePublic | Self::SegmentPublic => SecretKind::Refs,
+            Self::Refs | Self::OutcomePublic | Self::SegmentPublic | Self::CheckRecord => SecretKind::Refs,
         }
     }
 }
@@ -96,6 +98,7 @@ impl Place<'_> {
             ObjectKind::Refs => self.log.refs(self.run),
             ObjectKind::OutcomePublic | ObjectKind::ManifestHead => self.log.outcome(self.run),
             ObjectKind::Report => self.log.report(self.run),
+            ObjectKind::CheckRecord => self.log.check_record(self.run),
             ObjectKind::SegmentPublic | ObjectKind::SegmentBytes => self.log.segment(self.run, self.part),
         }
     }

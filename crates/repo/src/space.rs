@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::{
+    checked::{Checked, Unread},
     error::RepoError,
     history::{History, list_folder},
     interrupt::Interrupt,
@@ -22,6 +23,8 @@ pub struct Space {
     pub pack_bytes: u64,
     /// Bytes of packs of which no backup needs anything.
     pub unneeded_bytes: u64,
+    /// For how long no check has read what backups need.
+    pub unread: Unread,
     /// Each standing backup's part, oldest first.
     pub backups: Vec<BackupSpace>,
 }
@@ -113,12 +116,17 @@ impl Space {
         for (number, backup) in (0..).zip(&mut backups) {
             backup.own_bytes = own.get(&number).copied().unwrap_or(0);
         }
+        // What is wrong with a record is for a check to tell.
+        let checked = Checked::read(repo, history.log(), &mut |_| {})?;
         let mut space = Space { backups, ..Space::default() };
         for ((run, part), info) in list_folder(repo, history.log(), Folder::Packs)? {
             space.packs += 1;
             space.pack_bytes += info.size_bytes;
-            // What a run without an outcome has stored is about to be needed.
-            if run < history.next_run() && !needed.contains_key(&PackId { run, part }) {
+            let pack = PackId { run, part };
+            if needed.contains_key(&pack) {
+                space.unread.add(&checked, pack, &info);
+            } else if run < history.next_run() {
+                // What a run without an outcome has stored is about to be needed.
                 space.unneeded_bytes += info.size_bytes;
             }
         }

@@ -3,6 +3,7 @@
 use std::{
     fmt::{self, Write as _},
     sync::Arc,
+    time::Instant,
 };
 
 use holdfast_core::{Error, HISTORY_HINT, Result};
@@ -10,6 +11,7 @@ use holdfast_repo::{
     Act, Damage, LogName, Role,
     check::{CheckOptions, CheckReport, Finding, Severity, check},
 };
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{Context, list, repository};
@@ -75,6 +77,16 @@ struct Checked {
     packs: u64,
     packs_read: u64,
     bytes_read: u64,
+    /// Of what was to be read, left for want of time or by --max-bytes.
+    packs_left: u64,
+    bytes_left: u64,
+    /// Since when what was read longest ago was not read; never read, since it was written.
+    unread_since: Option<Timestamp>,
+    /// Of what backups need, what no check has ever read.
+    never_read_packs: u64,
+    never_read_bytes: u64,
+    /// Why it is not recorded what was read.
+    not_recorded: Option<String>,
     /// What was not looked at, because the key cannot read it.
     not_checked: Vec<&'static str>,
 }
@@ -91,6 +103,13 @@ impl Checked {
         self.packs += report.packs;
         self.packs_read += report.packs_read;
         self.bytes_read += report.bytes_read;
+        self.packs_left += report.packs_left;
+        self.bytes_left += report.bytes_left;
+        let since = report.unread.since.and_then(|since| Timestamp::try_from(since).ok());
+        self.unread_since = [self.unread_since, since].into_iter().flatten().min();
+        self.never_read_packs += report.unread.never_packs;
+        self.never_read_bytes += report.unread.never_bytes;
+        self.not_recorded = self.not_recorded.take().or(report.not_recorded);
         for what in report.not_checked {
             if !self.not_checked.contains(&what) {
                 self.not_checked.push(what);
@@ -129,6 +148,17 @@ impl Render for Checked {
                 writeln!(out, "  {what}")?;
             }
         }
+        if self.packs_left > 0 {
+            let left = text::count(self.packs_left, "pack");
+            writeln!(out, "{left}, {}, left for another time", ByteSize(self.bytes_left))?;
+        }
+        if let Some(since) = self.unread_since {
+            let unread = text::unread(since, self.never_read_packs, self.never_read_bytes);
+            writeln!(out, "{unread}")?;
+        }
+        if let Some(error) = &self.not_recorded {
+            writeln!(out, "what was read is not recorded: {error}")?;
+        }
         self.hint.map_or(Ok(()), |hint| out.write_str(&text::hint(hint)))
     }
 }
@@ -144,6 +174,9 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
         memory_bytes: memory.unwrap_or(chosen.memory_bytes),
         read_data: args.read_data.map(|percent| percent.fraction()),
         seed: jiff::Timestamp::now().as_second().unsigned_abs(),
+        unread_for: args.unread_for.map(|span| span.0),
+        bytes_max: args.max_bytes.map(|size| size.0),
+        time_max: args.max_time.map(|span| span.0),
         interrupt: context.cancel.interrupt(),
         steps: context.output.steps(),
         ..chosen
@@ -155,13 +188,17 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
             return Err(Error::failed(format!("the repository holds nothing of {name}")));
         }
     }
+    let began_at = Instant::now();
     let mut checked = Checked::default();
     checked
         .findings
         .extend(repo.key_problems().into_iter().map(|(object, damage)| Found::of_key(object, &damage)));
     for log in logs {
         context.cancel.check()?;
-        checked.add(&log, check(&repo, &log, options.clone())?);
+        let bytes_max = options.bytes_max.map(|most| most.saturating_sub(checked.bytes_read));
+        let time_max = options.time_max.map(|most| most.saturating_sub(began_at.elapsed()));
+        let options = CheckOptions { bytes_max, time_max, ..options.clone() };
+        checked.add(&log, check(&repo, &log, options)?);
     }
     // What was asked for and could not be done is a finding, too.
     let is_done = checked.findings.is_empty() && (repo.can_read() || args.read_data.is_none());

@@ -78,6 +78,10 @@ struct LogStats {
     pack_bytes: u64,
     /// Of packs that no backup needs: prune frees them.
     unneeded_bytes: u64,
+    /// Since when what backups need and was read longest ago was not read by a check.
+    unread_since: Option<Timestamp>,
+    never_read_packs: u64,
+    never_read_bytes: u64,
     /// Plain bytes for each stored one, over all runs whose backups stand.
     ratio: Option<f64>,
     growth: Option<Growth>,
@@ -144,6 +148,9 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
         packs: space.packs,
         pack_bytes: space.pack_bytes,
         unneeded_bytes: space.unneeded_bytes,
+        unread_since: space.unread.since.and_then(|since| Timestamp::try_from(since).ok()),
+        never_read_packs: space.unread.never_packs,
+        never_read_bytes: space.unread.never_bytes,
         ratio: ratio(&totals),
         growth: growth(&totals),
         backups,
@@ -223,6 +230,10 @@ impl LogStats {
         writeln!(out, "{}/{}: {backups}, {} in {packs}", self.source, self.kind, ByteSize(self.pack_bytes))?;
         if self.unneeded_bytes > 0 {
             writeln!(out, "  no backup needs {} of it: prune frees that", ByteSize(self.unneeded_bytes))?;
+        }
+        if let Some(since) = self.unread_since {
+            let unread = text::unread(since, self.never_read_packs, self.never_read_bytes);
+            writeln!(out, "  {unread}")?;
         }
         if let Some(ratio) = self.ratio {
             writeln!(out, "  {ratio:.1} bytes of pages for each that is stored")?;

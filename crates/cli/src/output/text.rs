@@ -8,7 +8,7 @@ use std::{
 use holdfast_core::{Error, ErrorKind};
 use jiff::Timestamp;
 
-use crate::args::units::Span;
+use crate::args::units::{ByteSize, Span};
 
 /// Now, UTC, to the millisecond.
 pub(crate) fn now() -> String {
@@ -18,6 +18,19 @@ pub(crate) fn now() -> String {
 /// A stored instant as people read it: `2026-11-21 09:30:05`, UTC.
 pub(crate) fn instant(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// For how long no check has read what backups need.
+pub(crate) fn unread(since: Timestamp, never_packs: u64, never_bytes: u64) -> String {
+    let oldest = age(since);
+    match never_packs {
+        0 => format!("every pack was read by a check within {oldest}"),
+        _ => format!(
+            "no check has read {}, {}; what is unread longest, for {oldest}",
+            count(never_packs, "pack"),
+            ByteSize(never_bytes),
+        ),
+    }
 }
 
 /// How long ago, in one unit: `45s`, `12m`, `3h`, `6d`, `5w`.

@@ -11,9 +11,11 @@ use std::{
     num::NonZero,
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 use crate::{
+    checked::{Checked, Unread},
     error::RepoError,
     history::{History, list_folder},
     interrupt::Interrupt,
@@ -25,12 +27,13 @@ use crate::{
     pack::PackRows,
     reader::{
         ChunkSource, ITEM_CACHE_BYTES,
-        catalog::{self, is_of_the_object, list_index_parts, list_packs, read_index_part},
+        catalog::{self, is_of_the_object, list_index_parts, read_index_part},
     },
     repo::Repo,
     run::REPORT_BYTES_MAX,
     segment::{SegmentReader, is_superseded, list_segments},
     steps::Steps,
+    store::ObjectInfo,
 };
 
 mod maps;
@@ -53,6 +56,12 @@ pub struct CheckOptions {
     pub read_data: Option<f64>,
     /// Chooses which, where the share is below 1.
     pub seed: u64,
+    /// Of these, only packs that nobody has read for so long, as far as it is recorded.
+    pub unread_for: Option<Duration>,
+    /// Begins no more packs after so many bytes: those that were read longest ago first.
+    pub bytes_max: Option<u64>,
+    /// Begins no more packs after this time: those that were read longest ago first.
+    pub time_max: Option<Duration>,
     /// Threads that read packs; fewer where the memory does not do for all of them.
     pub threads: usize,
     /// Memory for buffers and caches. On top come 30 bytes for each MiB of the data,
@@ -70,6 +79,9 @@ impl Default for CheckOptions {
         Self {
             read_data: None,
             seed: 0,
+            unread_for: None,
+            bytes_max: None,
+            time_max: None,
             threads,
             memory_bytes: 256 << 20,
             interrupt: Interrupt::default(),
@@ -148,6 +160,14 @@ pub struct CheckReport {
     pub packs_read: u64,
     /// Bytes of them.
     pub bytes_read: u64,
+    /// Packs that were to be read, and are left for want of time or by the number of bytes.
+    pub packs_left: u64,
+    /// Bytes of them.
+    pub bytes_left: u64,
+    /// For how long what backups need was not read, after this check.
+    pub unread: Unread,
+    /// Why it is not recorded what was read.
+    pub not_recorded: Option<String>,
     /// Items whose page maps were read.
     pub items_walked: u64,
     /// What was not looked at, because the key cannot read it.
@@ -211,6 +231,8 @@ fn check_once(
         options: options.clone(),
         report,
         needed: BTreeMap::new(),
+        there: BTreeMap::new(),
+        read: HashSet::new(),
         bad_packs: HashMap::new(),
         bad_chunks: HashMap::new(),
     };
@@ -220,6 +242,7 @@ fn check_once(
     if !repo.can_read() {
         check.index_names()?;
         check.packs()?;
+        check.unread()?;
         check.sealed_packs()?;
         check.report.not_checked.extend(NOT_READ);
         if reads_data {
@@ -233,10 +256,12 @@ fn check_once(
     }
     check.index()?;
     check.packs()?;
+    check.unread()?;
     if reads_data {
         check.options.steps.phase("data");
         check.read_packs(whole)?;
         check.reports()?;
+        check.report.unread = check.unread_now(&mut |_| {})?;
         check.options.steps.phase("maps");
     }
     check.backups(&whole.rows)?;
@@ -285,6 +310,10 @@ struct Check {
     options: CheckOptions,
     report: CheckReport,
     needed: BTreeMap<PackId, Needed>,
+    /// Packs that exist.
+    there: BTreeMap<PackId, ObjectInfo>,
+    /// Packs that were read.
+    read: HashSet<PackId>,
     /// Findings about packs and chunks, to which backups and files are still to be added.
     bad_packs: HashMap<PackId, usize>,
     bad_chunks: HashMap<ChunkRef, usize>,
@@ -453,12 +482,14 @@ impl Check {
 
     /// Every needed pack is there, with the size that was recorded.
     fn packs(&mut self) -> Result<(), RepoError> {
-        let there = list_packs(self.source.repo(), self.source.log())?;
+        let there = list_folder(self.source.repo(), self.source.log(), Folder::Packs)?;
+        self.there = there.into_iter().map(|((run, part), info)| (PackId { run, part }, info)).collect();
         let mut bad = Vec::new();
         for (pack, needed) in &self.needed {
-            match (there.get(pack), needed.size_bytes) {
+            let size = self.there.get(pack).map(|info| info.size_bytes);
+            match (size, needed.size_bytes) {
                 (None, _) => bad.push((*pack, "is missing".to_owned())),
-                (Some(size), Some(recorded)) if *size != recorded => {
+                (Some(size), Some(recorded)) if size != recorded => {
                     bad.push((*pack, format!("is {size} bytes, recorded are {recorded}")));
                 }
                 _ => {}
@@ -470,7 +501,28 @@ impl Check {
         Ok(())
     }
 
-    /// The report of every backup that has one. No restore needs it.
+    /// For how long what backups need was not read. A record that cannot be believed is found, if no check has written
+    /// another since.
+    fn unread(&mut self) -> Result<(), RepoError> {
+        let mut damaged = Vec::new();
+        self.report.unread = self.unread_now(&mut |error| damaged.push(error))?;
+        for error in damaged {
+            self.find(Finding::of(&error, Severity::Repairable));
+        }
+        Ok(())
+    }
+
+    fn unread_now(&self, each: &mut dyn FnMut(RepoError)) -> Result<Unread, RepoError> {
+        let checked = Checked::read(self.source.repo(), self.source.log(), each)?;
+        let mut unread = Unread::default();
+        for pack in self.needed.keys() {
+            if let Some(info) = self.there.get(pack) {
+                unread.add(&checked, *pack, info);
+            }
+        }
+        Ok(unread)
+    }
+
     /// Segments that are needed: signed, whole, and none missing between others.
     fn segments(&mut self) -> Result<(), RepoError> {
         let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
@@ -497,6 +549,7 @@ impl Check {
         Ok(())
     }
 
+    /// The report of every backup that has one. No restore needs it.
     fn reports(&mut self) -> Result<(), RepoError> {
         let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
         for (run, part) in list_folder(&repo, &log, Folder::Reports)?.into_keys() {

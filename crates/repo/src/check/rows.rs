@@ -13,7 +13,7 @@ use std::{
 
 use holdfast_pipe::PageHash;
 
-use super::{Check, Severity, maps::Mapped, packs::is_chosen};
+use super::{Check, Severity, maps::Mapped};
 use crate::{
     error::{Damage, RepoError},
     item::{Item, ItemMap},
@@ -216,7 +216,6 @@ impl Check {
             self.affects(position, backup.run(), item);
             return false;
         }
-        let share = self.options.read_data.unwrap_or(0.0);
-        is_chosen(chunk.pack, share, self.options.seed)
+        self.read.contains(&chunk.pack)
     }
 }

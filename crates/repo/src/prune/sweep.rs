@@ -3,10 +3,14 @@
 //! Every rule here holds for good once it holds, so it does no harm to sweep late, twice, at once with others, or from
 //! a process that was frozen since it looked.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
 
 use super::PruneOptions;
 use crate::{
+    checked,
     error::RepoError,
     history::{History, list_folder},
     interrupt::Interrupt,
@@ -47,6 +51,7 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
             || (is_for_nobody(history, pack.run) && !targets.contains(&pack))
     };
     let mut runs_with_packs = BTreeSet::new();
+    let mut stay = HashSet::new();
     let mut due = Vec::new();
     for ((run, part), info) in list_folder(repo, log, Folder::Packs)? {
         if is_due(PackId { run, part }) {
@@ -55,6 +60,7 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
             due.push(info.path);
         } else {
             runs_with_packs.insert(run);
+            stay.insert(PackId { run, part });
         }
     }
     delete(repo, &due, interrupt)?;
@@ -66,7 +72,7 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
                 Folder::Refs | Folder::Reports => keeps_records(history, run),
                 Folder::Segments => !is_superseded(history, run),
                 Folder::Runs => false,
-                Folder::Packs | Folder::Outcomes => true,
+                Folder::Packs | Folder::Outcomes | Folder::Checks => true,
             }
     };
     for folder in [Folder::Index, Folder::Refs, Folder::Reports, Folder::Segments, Folder::Runs] {
@@ -78,6 +84,9 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
         delete(repo, &useless, interrupt)?;
         swept.others += useless.len() as u64;
     }
+    let records = checked::sweep(repo, log, &|pack| stay.contains(&pack))?;
+    delete(repo, &records, interrupt)?;
+    swept.others += records.len() as u64;
     repo.store().sweep_uploads(UPLOAD_AGE)?;
     Ok(swept)
 }

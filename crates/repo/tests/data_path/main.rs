@@ -11,5 +11,6 @@ mod round_trip;
 mod rows;
 mod rows_faults;
 mod space;
+mod unread;
 mod world;
 mod writer_role;

@@ -1,0 +1,164 @@
+//! What checks have read is recorded: the next reads what was not, whoever and wherever it is.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use holdfast_pipe::Suite;
+use holdfast_repo::{
+    RunNo,
+    check::{CheckOptions, CheckReport, check},
+    prune::{PruneOptions, sweep},
+    store::{
+        Store,
+        faulty::{Fault, FaultyStore, Op},
+        mem::{ManualClock, MemStore},
+    },
+};
+
+use crate::{damage::objects, world::*};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn world_of_packs(suite: Suite) -> (World, ManualClock, Source) {
+    let clock = ManualClock::default();
+    let world = World::over(MemStore::with_clock(clock.clone()), suite);
+    let mut source = Source::new();
+    source.insert("a".into(), SourceFile::random(&mut Random::new(3), 4096, 2_000 * 4096));
+    world.backup(&source, small_packs());
+    (world, clock, source)
+}
+
+fn read(world: &World, options: CheckOptions) -> CheckReport {
+    let options = CheckOptions { read_data: Some(1.0), threads: 1, ..options };
+    let report = check(&world.repo, &world.log, options).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    report
+}
+
+fn unread_for(days: u32) -> CheckOptions {
+    CheckOptions { unread_for: Some(DAY * days), ..CheckOptions::default() }
+}
+
+fn records(world: &World) -> Vec<String> {
+    let names = objects(world).into_iter().map(|(path, _)| path.to_string());
+    names.filter(|name| name.contains("/checks/")).collect()
+}
+
+#[test]
+fn what_was_not_read_for_long_is_read_first_and_within_bounds() {
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        let (world, clock, _) = world_of_packs(suite);
+        let all = read(&world, unread_for(7));
+        assert_eq!((all.packs_read, all.unread.never_packs), (0, all.packs), "what was written today");
+        assert!(records(&world).is_empty());
+        clock.advance(DAY * 8);
+        assert!(all.packs > 2, "otherwise nothing is bounded");
+        let mut packs_read = 0;
+        for nights in 1.. {
+            let report = read(&world, CheckOptions { bytes_max: Some(1), ..unread_for(7) });
+            assert_eq!(report.packs_read, 1);
+            packs_read += 1;
+            assert_eq!(report.packs_left, all.packs - packs_read);
+            assert_eq!(report.unread.never_packs, all.packs - packs_read);
+            assert_eq!(report.not_recorded, None);
+            if report.packs_left == 0 {
+                assert_eq!(nights, all.packs);
+                break;
+            }
+            clock.advance(Duration::from_secs(3600));
+        }
+        assert_eq!(records(&world).len(), 1, "one says all");
+        let none = read(&world, CheckOptions { time_max: Some(Duration::ZERO), ..unread_for(0) });
+        assert_eq!((none.packs_read, none.packs_left), (0, all.packs));
+        assert_eq!(read(&world, unread_for(1)).packs_read, 0);
+        let oldest = read(&world, CheckOptions { bytes_max: Some(1), ..unread_for(0) });
+        assert!(oldest.unread.since > none.unread.since, "what was read longest ago came first");
+        clock.advance(DAY * 2);
+        assert_eq!(read(&world, unread_for(1)).packs_read, all.packs);
+    }
+}
+
+/// A record only chooses what to read: damaged, forged, of the future or lost, it costs a reading, and the next one is
+/// right again.
+#[test]
+fn a_record_that_cannot_be_believed_costs_a_reading() {
+    let (world, clock, _) = world_of_packs(Suite::X25519Aes256Gcm);
+    clock.advance(DAY * 8);
+    let all = read(&world, CheckOptions::default()).packs_read;
+    let path = world.log.check_record(RunNo(1));
+    let size = world.store.head(&path).unwrap().size_bytes as usize;
+    for at in (0..size).step_by(29) {
+        let world = crate::damage::copy(&world, &objects(&world));
+        assert!(world.store.damage(&path, |bytes| bytes[at] ^= 4));
+        let options = CheckOptions { read_data: Some(1.0), threads: 1, ..unread_for(0) };
+        let report = check(&world.repo, &world.log, options.clone()).unwrap();
+        assert_eq!(report.findings.len(), 1, "byte {at}: {:?}", report.findings);
+        assert!(report.findings[0].object.contains("checks/0000000001"));
+        assert_eq!((report.packs_read, report.unread.never_packs), (all, 0), "byte {at}");
+        assert_eq!(records(&world), [world.log.check_record(RunNo(2)).to_string()]);
+        assert!(read(&world, CheckOptions::default()).findings.is_empty(), "it has taken its place");
+    }
+    // An object that came later than it was read is another.
+    let pack = objects(&world).into_iter().find(|(path, _)| path.as_str().contains("/packs/")).unwrap().0;
+    let bytes = holdfast_repo::store::read_all(&world.store, &pack, 1 << 30).unwrap();
+    world.store.delete(std::slice::from_ref(&pack)).unwrap();
+    clock.advance(DAY);
+    world.store.create_if_absent(&pack, &bytes).unwrap();
+    let report = check(&world.repo, &world.log, CheckOptions::default()).unwrap();
+    assert_eq!(report.unread.never_packs, 1);
+}
+
+/// Whoever comes second says what the first has said, too, and a store that cannot be written is checked all the same.
+#[test]
+fn concurrent_checks_forget_nothing_of_each_other() {
+    let (world, clock, _) = world_of_packs(Suite::None);
+    clock.advance(DAY);
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let world = &world;
+            scope.spawn(move || {
+                let options = CheckOptions { read_data: Some(0.5), seed, ..CheckOptions::default() };
+                check(&world.repo, &world.log, options).unwrap();
+            });
+        }
+    });
+    let seen: u64 = check(&world.repo, &world.log, CheckOptions::default()).unwrap().unread.never_packs;
+    let (alone, clock, _) = world_of_packs(Suite::None);
+    clock.advance(DAY);
+    for seed in 0..4 {
+        let options = CheckOptions { read_data: Some(0.5), seed, ..CheckOptions::default() };
+        check(&alone.repo, &alone.log, options).unwrap();
+    }
+    let expected = check(&alone.repo, &alone.log, CheckOptions::default()).unwrap().unread.never_packs;
+    assert_eq!(seen, expected);
+
+    let refusing = FaultyStore::new(Arc::new(world.store.clone()), |call| {
+        (call.op == Op::Create || call.op == Op::Finish).then_some(Fault::Error)
+    });
+    let repo = Arc::new(open_repo(Arc::new(refusing), Suite::None));
+    let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
+    let report = check(&repo, &world.log, options).unwrap();
+    assert!(report.findings.is_empty() && report.not_recorded.is_some(), "{report:?}");
+}
+
+#[test]
+fn what_is_said_of_packs_that_are_gone_goes_with_them() {
+    let (world, ..) = world_of_packs(Suite::X25519Aes256Gcm);
+    read(&world, CheckOptions::default());
+    let first = records(&world);
+    let packs =
+        objects(&world).into_iter().map(|(path, _)| path).filter(|path| path.as_str().contains("/packs/"));
+    let packs: Vec<_> = packs.collect();
+    let options = PruneOptions::default();
+    sweep(&world.repo, &world.log, &options).unwrap();
+    assert_eq!(records(&world), first, "nothing is gone");
+    let size = |world: &World| world.store.head(&world.log.check_record(RunNo(2))).unwrap().size_bytes;
+    world.store.delete(&packs[..1]).unwrap();
+    sweep(&world.repo, &world.log, &options).unwrap();
+    assert_eq!(records(&world), [world.log.check_record(RunNo(2)).to_string()]);
+    let before = size(&world);
+    sweep(&world.repo, &world.log, &options).unwrap();
+    assert_eq!(size(&world), before);
+    world.store.delete(&packs[1..]).unwrap();
+    sweep(&world.repo, &world.log, &options).unwrap();
+    assert!(records(&world).is_empty());
+}
