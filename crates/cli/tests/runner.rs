@@ -1,4 +1,4 @@
-//! The real program, on a local repository; with servers in `servers` only.
+//! The real program, on a local repository; with servers in `servers` and `rows` only.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,6 +11,7 @@ mod keys;
 mod licences;
 mod program;
 mod repository;
+mod rows;
 mod servers;
 mod stores;
 mod terminal;

@@ -28,6 +28,7 @@ pub(crate) mod prune;
 mod reference;
 pub(crate) mod resources;
 pub(crate) mod restore;
+pub(crate) mod rows;
 pub(crate) mod source;
 pub(crate) mod store;
 pub(crate) mod units;
@@ -87,6 +88,8 @@ pub(crate) enum Verb {
     Show(inspect::ShowArgs),
     Ls(inspect::LsArgs),
     Cat(inspect::CatArgs),
+    Diff(rows::DiffArgs),
+    Log(rows::LogArgs),
     Report(inspect::ReportArgs),
     Restore(restore::RestoreArgs),
     Check(check::CheckArgs),
@@ -112,6 +115,8 @@ impl Verb {
             Self::Show(_) => "show",
             Self::Ls(_) => "ls",
             Self::Cat(_) => "cat",
+            Self::Diff(_) => "diff",
+            Self::Log(_) => "log",
             Self::Report(_) => "report",
             Self::Restore(_) => "restore",
             Self::Check(_) => "check",

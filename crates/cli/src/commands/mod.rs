@@ -17,6 +17,7 @@ mod binlog;
 mod cat;
 mod check;
 mod copy;
+mod diff;
 mod doctor;
 mod expire;
 mod head;
@@ -24,6 +25,7 @@ mod hold;
 mod init;
 mod key;
 mod list;
+mod log;
 mod ls;
 mod prune;
 mod report;
@@ -94,6 +96,8 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Show(args) => show::run(&args, context),
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Cat(args) => cat::run(&args, context),
+        Verb::Diff(args) => diff::run(&args, context),
+        Verb::Log(args) => log::run(&args, context),
         Verb::Report(args) => report::run(&args, context),
         Verb::Key(args) => key::run(&args, context),
         Verb::Doctor(args) => doctor::run(args, context),

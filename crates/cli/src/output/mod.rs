@@ -82,6 +82,13 @@ impl Output {
         }
     }
 
+    /// What the items that follow are, for people.
+    pub(crate) fn heading(&self, text: &str) {
+        if self.json.is_none() {
+            write_out(&format!("{text}\n"));
+        }
+    }
+
     /// The verb's failure, after which nothing is said.
     pub(crate) fn error(&self, error: &Error) {
         self.end();

@@ -8,8 +8,11 @@
 //! is stored as the bytes that the server holds, never as something that it was converted to.
 
 mod accounts;
+mod charset;
 pub mod definition;
+pub mod diff;
 mod key;
+mod members;
 mod objects;
 mod privileges;
 mod reading;
@@ -18,6 +21,7 @@ pub mod script;
 pub mod selection;
 mod tables;
 mod take;
+pub mod values;
 mod view;
 
 pub use report::{LogicalReport, REPORT_SCHEMA, ReadFacts, TableFacts, ViewFacts};

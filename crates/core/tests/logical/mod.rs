@@ -25,7 +25,9 @@ use tempfile::TempDir;
 
 use crate::capture::Told;
 
+mod charsets;
 mod consistency;
+mod diff;
 mod disturbed;
 mod keys;
 mod privileges;

@@ -55,7 +55,7 @@ struct Stage {
     keyring: Option<PathBuf>,
 }
 
-fn password() -> Password {
+pub(crate) fn password() -> Password {
     Password::new("a password".to_owned()).unwrap()
 }
 

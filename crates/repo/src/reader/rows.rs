@@ -6,6 +6,7 @@
 use std::{collections::VecDeque, ops::Range, sync::Arc, thread};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use holdfast_pipe::PageHash;
 
 use super::{Backup, ChunkSource, pages::GAP_BYTES_MAX};
 use crate::{
@@ -126,11 +127,7 @@ impl Backup {
 }
 
 /// The plain bytes of a chunk of rows that has this hash, wherever it is now.
-pub(crate) fn verified(
-    source: &ChunkSource,
-    chunk: ChunkRef,
-    hash: holdfast_pipe::PageHash,
-) -> Result<Vec<u8>, RepoError> {
+pub(crate) fn verified(source: &ChunkSource, chunk: ChunkRef, hash: PageHash) -> Result<Vec<u8>, RepoError> {
     let read = source.follow_chunk(chunk)?;
     verify(source, chunk, hash, read)
 }
@@ -138,7 +135,7 @@ pub(crate) fn verified(
 fn verify(
     source: &ChunkSource,
     chunk: ChunkRef,
-    hash: holdfast_pipe::PageHash,
+    hash: PageHash,
     (row, plain): (ChunkRow, Vec<u8>),
 ) -> Result<Vec<u8>, RepoError> {
     if row.kind != ChunkKind::Rows {
@@ -224,6 +221,19 @@ impl TableReader<'_> {
     #[must_use]
     pub fn chunk_count(&self) -> u64 {
         self.count
+    }
+
+    /// Its leaves, without reading any: the chunks that each lists, and the hash of the list; those of the same hash list
+    /// the same chunks. None where the item lists them itself.
+    pub fn leaves(&self) -> impl ExactSizeIterator<Item = (Range<u64>, PageHash)> + '_ {
+        let leaves: &[RowLeafRef] = match &self.rows {
+            TableRows::Inline(_) => &[],
+            TableRows::Leaves(leaves) => leaves,
+        };
+        leaves
+            .iter()
+            .zip(&self.firsts)
+            .map(|(leaf, first)| (*first..*first + u64::from(leaf.entries), leaf.hash))
     }
 
     fn leaf(&self, leaf: &RowLeafRef) -> Result<Vec<RowEntry>, RepoError> {

@@ -14,7 +14,11 @@ const ASCII_COMPATIBLE: [&str; 14] = [
 ];
 
 /// Writes a value of a column; `None` is NULL.
-pub(super) fn write(out: &mut impl Write, column: &ColumnDefinition, value: Option<&[u8]>) -> io::Result<()> {
+pub(in crate::logical) fn write(
+    out: &mut impl Write,
+    column: &ColumnDefinition,
+    value: Option<&[u8]>,
+) -> io::Result<()> {
     let Some(value) = value else { return out.write_all(b"NULL") };
     match column.form {
         Form::Number | Form::Members if is_number(value) => out.write_all(value),

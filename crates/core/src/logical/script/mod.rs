@@ -7,7 +7,7 @@
 //! A client that does not read a script as bytes changes line ends within programs: `--binary-mode`.
 
 mod accounts;
-mod literal;
+pub(super) mod literal;
 
 use std::io::{self, Write};
 

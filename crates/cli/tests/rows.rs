@@ -1,0 +1,101 @@
+//! Rows of logical backups as people and programs see them.
+
+use holdfast_testkit::{Server, ServerKind, ServerOptions};
+use serde_json::{Value, json};
+
+use crate::program::{Program, Run, run};
+
+fn back_up(program: &Program, server: &Server) {
+    let mut command = program.command(&[
+        "backup",
+        "--name",
+        "db1",
+        "--method",
+        "logical",
+        "--no-defaults",
+        "--user",
+        "root",
+        "--socket",
+    ]);
+    run(command.arg(server.socket())).expect_code(0);
+}
+
+fn lines(run: &Run) -> Vec<&str> {
+    run.out.lines().collect()
+}
+
+/// A row more, one less, a changed one and a changed view; then nothing; and what came of it in all.
+#[test]
+fn differences_and_history() {
+    let server = Server::start(ServerKind::MariaDb118, ServerOptions::default()).unwrap();
+    let program = Program::with_repository();
+    server
+        .exec_all([
+            "SET NAMES utf8mb4",
+            "CREATE DATABASE shop",
+            "USE shop",
+            "CREATE TABLE orders (id INT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(20) CHARACTER SET latin1, total DECIMAL(8,2), raw VARBINARY(4), size ENUM('s', 'l'), at TIMESTAMP NULL, big BIGINT)",
+            "INSERT INTO orders VALUES (5, 'tea', 7, x'00FF', 's', '2026-01-01', 9007199254740993), (7, 'müsli', 1, NULL, 'l', NULL, 1)",
+            "CREATE TABLE other (id INT PRIMARY KEY)",
+            "CREATE VIEW cheap AS SELECT id FROM orders WHERE total < 5",
+        ])
+        .unwrap();
+    back_up(&program, &server);
+    server
+        .exec_all([
+            "SET NAMES utf8mb4",
+            "USE shop",
+            "DELETE FROM orders WHERE id = 5",
+            "UPDATE orders SET total = 2, raw = x'27' WHERE id = 7",
+            "INSERT INTO orders VALUES (9, 'it''s', 1.5, x'', 's', NULL, NULL)",
+            "CREATE OR REPLACE VIEW cheap AS SELECT id FROM orders WHERE total < 6",
+        ])
+        .unwrap();
+    back_up(&program, &server);
+    back_up(&program, &server);
+
+    let told = program.run(&["diff", "1", "2", "--name", "db1", "--table", "shop.orders"]).expect_code(3);
+    assert_eq!(
+        lines(&told),
+        [
+            "rows of shop.orders",
+            "- id = 5, name = 'tea', total = 7.00, raw = x'00FF', size = 1, at = '2026-01-01 00:00:00', big = 9007199254740993",
+            "~ id = 7; total: 1.00 -> 2.00, raw: NULL -> x'27'",
+            "+ id = 9, name = 'it\\'s', total = 1.50, raw = x'', size = 1, at = NULL, big = NULL",
+            "shop.orders: +1 -1 ~1, now 2 rows",
+            "db1/logical#1 to db1/logical#2: 0 definitions and the rows of 1 table differ: 1 row added, 1 removed, 1 changed",
+        ]
+    );
+    let told = program.run(&["diff", "db1/logical#1", "db1#2", "--rows", "0"]).expect_code(3);
+    assert_eq!(lines(&told)[..2], ["shop.orders: +1 -1 ~1, now 2 rows", "changed view shop.cheap"]);
+    assert!(lines(&told)[2].starts_with("- ") && lines(&told)[3].contains(" < 6"), "{told:#?}");
+    let same = program.run(&["diff", "2", "latest", "--name", "db1"]).expect_code(0);
+    assert_eq!(same.out, "no difference between db1/logical#2 and db1/logical#3\n");
+    let unknown = program.run(&["diff", "1", "2", "--name", "db1", "--table", "shop.ordres"]).expect_code(1);
+    assert!(unknown.err.contains("shop.ordres"), "{unknown:#?}");
+
+    let told = program.run(&["diff", "1", "2", "--name", "db1", "--json"]).expect_code(3);
+    let items: Vec<Value> = told.json().into_iter().map(|line| line["data"].clone()).collect();
+    let rows: Vec<&Value> = items.iter().filter(|item| item["difference"] == "row").collect();
+    assert_eq!(
+        rows[0]["row"],
+        json!({"id": 5, "name": "tea", "total": "7.00", "raw": "00FF", "size": "s", "at": "2026-01-01 00:00:00", "big": "9007199254740993"})
+    );
+    assert_eq!(
+        *rows[1],
+        json!({"difference": "row", "table": "shop.orders", "change": "changed", "key": {"id": 7},
+            "before": {"total": "1.00", "raw": null}, "after": {"total": "2.00", "raw": "27"}})
+    );
+    assert_eq!(
+        (rows.len(), &told.last()["exit_code"], &told.last()["data"]["changed"]),
+        (3, &json!(3), &json!(1))
+    );
+
+    let log = program.run(&["log", "--table", "shop.orders", "--json"]).expect_code(0);
+    let entries = log.last()["data"]["entries"].clone();
+    let changes: Vec<&Value> = entries.as_array().unwrap().iter().map(|entry| &entry["change"]).collect();
+    let none = json!({"added": 0, "removed": 0, "changed": 0});
+    assert_eq!(changes, [&none, &json!({"added": 1, "removed": 1, "changed": 1}), &Value::Null]);
+    let log = program.run(&["log", "--table", "shop.orders"]).expect_code(0);
+    assert_eq!(lines(&log).len(), 4, "{log:#?}");
+}

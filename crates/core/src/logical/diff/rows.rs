@@ -1,0 +1,255 @@
+//! The rows of windows, matched.
+//!
+//! The smaller side of what is compared is held in memory, the other streams past it. Where even the smaller one is too
+//! large, both are read several times, and each time rows with other hashes are compared: nothing is written anywhere.
+
+use std::collections::HashMap;
+
+use holdfast_repo::{
+    reader::{ReadRows, RowsRead, TableReader},
+    rows::{Piece, RowChunk, RowsChecksum},
+};
+
+use super::{
+    Counts, RowChange,
+    layout::{Side, TablePair},
+    windows::Span,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::Cancel,
+};
+
+/// What a row takes in memory besides its bytes.
+const HELD_ROW_BYTES: u64 = 96;
+/// From so many chunks on they are read ahead.
+const READ_AHEAD_FROM: u64 = 4;
+
+/// Both sides of a table.
+pub(super) struct Rows<'a> {
+    pub(super) pair: &'a TablePair,
+    pub(super) before: &'a TableReader<'a>,
+    pub(super) after: &'a TableReader<'a>,
+    /// For the rows that are held.
+    pub(super) memory_bytes: u64,
+    pub(super) cancel: &'a Cancel,
+}
+
+/// What was found, as it is told; adds up to what the tables hold.
+pub(super) struct Told<'s> {
+    pub(super) counts: Counts,
+    /// Checksum of the rows after less that of the rows before.
+    pub(super) checksum: u128,
+    pub(super) sink: &'s mut dyn FnMut(RowChange<'_>) -> Result<()>,
+}
+
+impl Told<'_> {
+    fn tell(&mut self, change: RowChange<'_>) -> Result<()> {
+        let (removed, added) = match change {
+            RowChange::Added(row) => {
+                self.counts.added += 1;
+                (None, Some(row))
+            }
+            RowChange::Removed(row) => {
+                self.counts.removed += 1;
+                (Some(row), None)
+            }
+            RowChange::Changed { before, after } => {
+                self.counts.changed += 1;
+                (Some(before), Some(after))
+            }
+        };
+        if let Some(row) = removed {
+            self.checksum = self.checksum.wrapping_sub(RowsChecksum::of(row).0);
+        }
+        if let Some(row) = added {
+            self.checksum = self.checksum.wrapping_add(RowsChecksum::of(row).0);
+        }
+        (self.sink)(change)
+    }
+}
+
+/// No further row.
+const NONE: u32 = u32::MAX;
+
+/// Rows of one side.
+#[derive(Default)]
+struct Held {
+    bytes: Vec<u8>,
+    rows: Vec<HeldRow>,
+    /// The first row with an identity of this hash.
+    by_identity: HashMap<u128, u32>,
+}
+
+struct HeldRow {
+    begin: usize,
+    /// The next one with this identity.
+    next: u32,
+    is_told: bool,
+}
+
+impl Held {
+    fn push(&mut self, identity: u128, row: &[u8]) -> Result<()> {
+        let number = u32::try_from(self.rows.len()).ok().filter(|number| *number != NONE);
+        let number = number.ok_or_else(|| Error::failed("more rows are to be compared than can be held"))?;
+        // Rows without a key may be there several times; which of them is matched makes no difference.
+        let next = self.by_identity.insert(identity, number).unwrap_or(NONE);
+        self.rows.push(HeldRow { begin: self.bytes.len(), next, is_told: false });
+        self.bytes.extend_from_slice(row);
+        Ok(())
+    }
+
+    fn row(&self, number: usize) -> &[u8] {
+        let end = self.rows.get(number + 1).map_or(self.bytes.len(), |next| next.begin);
+        &self.bytes[self.rows[number].begin..end]
+    }
+
+    /// Takes a row with this identity that nothing was told of.
+    fn take(&mut self, identity: u128) -> Option<usize> {
+        let first = self.by_identity.get_mut(&identity)?;
+        while *first != NONE {
+            let number = *first as usize;
+            *first = self.rows[number].next;
+            if !std::mem::replace(&mut self.rows[number].is_told, true) {
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+impl Rows<'_> {
+    fn table(&self, side: Side) -> &TableReader<'_> {
+        match side {
+            Side::Before => self.before,
+            Side::After => self.after,
+        }
+    }
+
+    /// Tells how the rows of these chunks differ.
+    pub(super) fn compare(&self, before: &[Span], after: &[Span], told: &mut Told<'_>) -> Result<()> {
+        let cost = |spans: &[Span]| {
+            let of = |span: &Span| span.rows.saturating_mul(HELD_ROW_BYTES).saturating_add(span.bytes);
+            spans.iter().map(of).fold(0, u64::saturating_add)
+        };
+        let (held, cost) = match (cost(before), cost(after)) {
+            (before, after) if before <= after => (Side::Before, before),
+            (_, after) => (Side::After, after),
+        };
+        let (own, other) = if held == Side::Before { (before, after) } else { (after, before) };
+        let passes = cost.div_ceil(self.memory_bytes.max(1)).max(1);
+        for pass in 0..passes {
+            self.pass((held, own), other, (u128::from(pass), u128::from(passes)), told)?;
+        }
+        Ok(())
+    }
+
+    fn pass(
+        &self,
+        (side, own): (Side, &[Span]),
+        other: &[Span],
+        (pass, passes): (u128, u128),
+        told: &mut Told<'_>,
+    ) -> Result<()> {
+        let pair = self.pair;
+        let identity = |side: Side, row: &[u8]| -> Result<Option<u128>> {
+            let mut digest = [0; 16];
+            let hash = blake3::hash(&pair.identity(side, row)?);
+            digest.copy_from_slice(&hash.as_bytes()[..16]);
+            let digest = u128::from_le_bytes(digest);
+            Ok((digest % passes == pass).then_some(digest))
+        };
+        let mut held = Held::default();
+        self.each_row(side, own, &mut |row| match identity(side, row)? {
+            Some(identity) => held.push(identity, row),
+            None => Ok(()),
+        })?;
+        // In order, as far as there is one: what is passed by has no match.
+        let is_ordered = pair.is_same_order();
+        let mut passed = 0;
+        self.each_row(side.other(), other, &mut |row| {
+            let Some(identity) = identity(side.other(), row)? else { return Ok(()) };
+            let Some(number) = held.take(identity) else {
+                return told.tell(one_sided(side.other(), row));
+            };
+            while is_ordered && passed < number {
+                tell_held(&mut held, passed, side, told)?;
+                passed += 1;
+            }
+            let own = held.row(number);
+            if pair.content(side, own)? == pair.content(side.other(), row)? {
+                // Told by other bytes, perhaps.
+                let sum = RowsChecksum::of(row).0.wrapping_sub(RowsChecksum::of(own).0);
+                told.checksum = match side {
+                    Side::Before => told.checksum.wrapping_add(sum),
+                    Side::After => told.checksum.wrapping_sub(sum),
+                };
+                return Ok(());
+            }
+            told.tell(match side {
+                Side::Before => RowChange::Changed { before: own, after: row },
+                Side::After => RowChange::Changed { before: row, after: own },
+            })
+        })?;
+        for number in 0..held.rows.len() {
+            tell_held(&mut held, number, side, told)?;
+        }
+        Ok(())
+    }
+
+    fn each_row(&self, side: Side, spans: &[Span], each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut long: Vec<u8> = Vec::new();
+        let mut sink = |read: RowsRead<'_>| -> Result<()> {
+            self.cancel.check()?;
+            match read.rows {
+                RowChunk::Whole(rows) => rows.into_iter().try_for_each(&mut *each),
+                RowChunk::Piece(piece, bytes) => {
+                    long.extend_from_slice(bytes);
+                    if piece == Piece::Last {
+                        each(&long)?;
+                        long = Vec::new();
+                    }
+                    Ok(())
+                }
+            }
+        };
+        for span in spans {
+            let count = span.chunks.end - span.chunks.start;
+            let threads = usize::from(count >= READ_AHEAD_FROM);
+            let options = ReadRows { threads, ..ReadRows::default() };
+            self.table(side).read(span.chunks.clone(), options, &mut sink)?;
+        }
+        Ok(())
+    }
+}
+
+fn one_sided(side: Side, row: &[u8]) -> RowChange<'_> {
+    match side {
+        Side::Before => RowChange::Removed(row),
+        Side::After => RowChange::Added(row),
+    }
+}
+
+fn tell_held(held: &mut Held, number: usize, side: Side, told: &mut Told<'_>) -> Result<()> {
+    if std::mem::replace(&mut held.rows[number].is_told, true) {
+        return Ok(());
+    }
+    told.tell(one_sided(side, held.row(number)))
+}
+
+/// What was told must lead from one table to the other.
+pub(super) fn adds_up(rows: &Rows<'_>, told: &Told<'_>) -> Result<()> {
+    let (before, after) = (rows.before.totals(), rows.after.totals());
+    let Counts { added, removed, .. } = told.counts;
+    let checksum = before.checksum.0.wrapping_add(told.checksum);
+    let is_sum = checksum == after.checksum.0;
+    if before.rows.checked_sub(removed).and_then(|kept| kept.checked_add(added)) == Some(after.rows) && is_sum
+    {
+        return Ok(());
+    }
+    let text = format!(
+        "{} rows, less {removed} and with {added} more, do not make the {} rows of the second backup",
+        before.rows, after.rows
+    );
+    Err(Error::new(ErrorKind::Damaged, text))
+}
