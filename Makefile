@@ -32,9 +32,10 @@ demo: servers ## back up a busy server, restore it, prove the copy equal (DEMO='
 	$(CARGO) build --release -p holdfast -p holdfast-testkit
 	@$(TARGET_DIR)/release/demo $(DEMO)
 
-bench: servers ## cost of backup and restore beside other tools, see docs/bench.md (BENCH=--quick)
+SUITE ?= physical
+bench: servers ## cost beside other tools, see docs/bench.md (SUITE=logical BENCH=--quick)
 	$(CARGO) build --release -p holdfast -p holdfast-bench
-	@$(TARGET_DIR)/release/holdfast-bench physical $(BENCH)
+	@$(TARGET_DIR)/release/holdfast-bench $(SUITE) $(BENCH)
 
 soak: servers ## rounds of work, faults, backup, restore and proof (SOAK='--server mysql-9.7 --rounds 100 --seed 7')
 	$(CARGO) build --release -p holdfast -p holdfast-testkit

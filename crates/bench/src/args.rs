@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use holdfast_testkit::ServerKind;
 
-use crate::scenario;
+use crate::drain::DrainArgs;
+use crate::suite::Suite;
 
 /// Measures Holdfast beside the tools that it is compared with, on real servers.
 #[derive(Debug, Parser)]
@@ -18,20 +19,25 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Measure hot physical backup and restore
-    Physical(PhysicalArgs),
+    Physical(RunArgs),
+    /// Measure logical backup and load
+    Logical(RunArgs),
     /// Make table and plot again from a JSON file of results
     Report {
         /// For example bench/results/physical.json
         file: PathBuf,
     },
+    /// Read all rows of a server and keep none: a contestant
+    #[command(hide = true)]
+    Drain(DrainArgs),
 }
 
-/// What `physical` measures.
+/// What is measured.
 #[derive(Args, Debug)]
-pub(crate) struct PhysicalArgs {
-    /// Tables on each server, about
-    #[arg(long, value_name = "MIB", default_value_t = 3500)]
-    size_mib: u64,
+pub(crate) struct RunArgs {
+    /// Tables on each server, about [default: 3500; 1500 for logical]
+    #[arg(long, value_name = "MIB")]
+    size_mib: Option<u64>,
 
     /// How often each contestant runs
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -42,7 +48,7 @@ pub(crate) struct PhysicalArgs {
     quick: bool,
 
     /// Scenarios [default: all of them]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = scenario::names())]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 
     /// Contestants, as named in the JSON: floor, holdfast, mariadb-backup-zstd … [default: all of them]
@@ -58,7 +64,7 @@ pub(crate) struct PhysicalArgs {
     )]
     servers: Vec<ServerKind>,
 
-    /// Name of the files in --out-dir [default: physical; quick with --quick]
+    /// Name of the files in --out-dir [default: physical or logical; quick with --quick]
     #[arg(long)]
     name: Option<String>,
 
@@ -78,6 +84,7 @@ pub(crate) struct PhysicalArgs {
 /// What was asked for, with nothing left open.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
+    pub(crate) suite: Suite,
     pub(crate) size_mib: u64,
     pub(crate) rounds: u32,
     pub(crate) quick: bool,
@@ -90,23 +97,33 @@ pub(crate) struct Options {
     pub(crate) holdfast: PathBuf,
 }
 
-impl PhysicalArgs {
+impl RunArgs {
     const QUICK_SIZE_MIB: u64 = 200;
 
     /// Fills in the defaults.
-    pub(crate) fn resolve(self) -> anyhow::Result<Options> {
+    pub(crate) fn resolve(self, suite: Suite) -> anyhow::Result<Options> {
         let holdfast = match self.holdfast {
             Some(program) => std::path::absolute(program)?,
             None => std::env::current_exe()?.with_file_name("holdfast"),
         };
+        let known: Vec<&str> = suite.scenarios().iter().map(|scenario| scenario.name()).collect();
+        if let Some(unknown) = self.only.iter().find(|name| !known.contains(&name.as_str())) {
+            anyhow::bail!("no scenario {unknown}: there are {}", known.join(", "));
+        }
+        let size_mib = self.size_mib.unwrap_or(match suite {
+            Suite::Physical => 3500,
+            Suite::Logical => 1500,
+        });
+        let name = if self.quick { "quick" } else { suite.name() };
         Ok(Options {
-            size_mib: if self.quick { PhysicalArgs::QUICK_SIZE_MIB } else { self.size_mib },
+            suite,
+            size_mib: if self.quick { RunArgs::QUICK_SIZE_MIB } else { size_mib },
             rounds: if self.quick { 1 } else { self.runs },
             quick: self.quick,
             only: self.only,
             tools: self.tools,
             servers: self.servers,
-            name: self.name.unwrap_or_else(|| if self.quick { "quick" } else { "physical" }.to_owned()),
+            name: self.name.unwrap_or_else(|| name.to_owned()),
             out_dir: self.out_dir,
             work_dir: self.work_dir,
             holdfast,

@@ -5,6 +5,7 @@
 
 mod args;
 mod dataset;
+mod drain;
 mod goals;
 mod interrupt;
 mod machine;
@@ -19,6 +20,7 @@ mod scenario;
 mod scratch;
 mod source;
 mod stats;
+mod suite;
 mod tool;
 mod writers;
 
@@ -28,10 +30,13 @@ use anyhow::Result;
 use clap::Parser;
 
 use args::{Cli, Command};
+use suite::Suite;
 
 fn main() -> ExitCode {
     let result: Result<bool> = match Cli::parse().command {
-        Command::Physical(args) => args.resolve().and_then(run::physical),
+        Command::Physical(args) => args.resolve(Suite::Physical).and_then(run::measure),
+        Command::Logical(args) => args.resolve(Suite::Logical).and_then(run::measure),
+        Command::Drain(args) => drain::run(&args).map(|()| true),
         Command::Report { file } => report::again(&file).map(|()| true),
     };
     match result {

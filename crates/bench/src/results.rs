@@ -11,13 +11,17 @@ use serde_json::Value;
 use crate::goals::Verdict;
 use crate::machine::{Machine, ToolVersion};
 use crate::stats::Spread;
+use crate::suite::Suite;
 
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-/// One run of `physical`.
+/// One run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) schema_version: u32,
+    /// Physical, where a result of before there were others does not say.
+    #[serde(default)]
+    pub(crate) suite: Suite,
     pub(crate) name: String,
     pub(crate) begun_at: String,
     pub(crate) elapsed_s: f64,

@@ -1,4 +1,4 @@
-//! One run of `physical`: the outline, and how one contestant is measured once.
+//! One run: the outline, and how one contestant is measured once.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::process::{Script, Usage};
 use crate::progress::{self, Progress};
 use crate::report;
 use crate::results::{Clients, Data, Figure, Group, Results, SCHEMA_VERSION, Sample, Series, Unit};
-use crate::scenario::{self, Scenario};
+use crate::scenario::Scenario;
 use crate::scratch::Scratch;
 use crate::source::Source;
 use crate::tool::{Job, Tool};
@@ -30,9 +30,9 @@ use crate::writers::Writers;
 const PROBER_MARGIN: Duration = Duration::from_millis(300);
 
 /// Measures everything that was asked for, and writes the report. False if a contestant failed.
-pub(crate) fn physical(options: Options) -> Result<bool> {
+pub(crate) fn measure(options: Options) -> Result<bool> {
     interrupt::watch()?;
-    let scenarios = scenario::selected(&options.only);
+    let scenarios = options.suite.selected(&options.only);
     let progress = Progress::start();
     forecast(&options, &scenarios, &progress);
     // Kept data of each server, a copy of one, and what a restore needs at its peak: stream, extracted files, target.
@@ -46,6 +46,7 @@ pub(crate) fn physical(options: Options) -> Result<bool> {
     }
     let results = Results {
         schema_version: SCHEMA_VERSION,
+        suite: options.suite,
         name: options.name.clone(),
         begun_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         elapsed_s: 0.0,

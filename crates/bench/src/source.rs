@@ -37,6 +37,17 @@ impl Source {
         Ok(Source { server, dataset, running: true, _dir: dir })
     }
 
+    /// A new server with the same settings and no data, to load them into.
+    pub(crate) fn empty(kind: ServerKind, scratch: &Scratch) -> Result<Source> {
+        let server = Server::start(kind, options(scratch))?;
+        Ok(Source {
+            server,
+            dataset: Dataset { kind, size_mib: 0 },
+            running: true,
+            _dir: scratch.dir("empty-")?,
+        })
+    }
+
     pub(crate) fn kind(&self) -> ServerKind {
         self.server.kind()
     }

@@ -6,6 +6,7 @@ use super::{megabytes, number, spread};
 use crate::goals::Outcome;
 use crate::results::{Group, Results, Sample, Series};
 use crate::stats::{Spread, percentile};
+use crate::suite::Suite;
 
 /// What a reader must know before comparing.
 const CAVEATS: &str = "\
@@ -23,6 +24,18 @@ recovers. What is smaller than the measuring program when it starts a command (s
 - \"Rest of the machine\" is the processor time of everything else: the kernel's write-back, and neighbours on a shared machine.
 ";
 
+/// The same of logical backups.
+const LOGICAL_CAVEATS: &str = "\
+- The floor reads the rows by the same SELECTs and looks at none of them; it is no backup.
+- mysqldump reads over one connection, whatever the machine has; its output is loaded by one connection, too.
+- mysqldump and mydumper neither encrypt nor keep a repository, nor checksums of what they read. Holdfast has all of that in its \
+times, unless it says plain.
+- Holdfast's load reads everything back and compares it with the backup before it says that it succeeded; the others do not.
+- mysqldump is mariadb-dump on MariaDB.
+- A dump keeps the server busy, whose processor time is in a column of its own: with as many connections as processors, server \
+and tool share them.
+";
+
 /// The whole page.
 pub(crate) fn page(results: &Results) -> String {
     let mut page = String::new();
@@ -35,7 +48,11 @@ pub(crate) fn page(results: &Results) -> String {
     }
     page.push_str(&figures(results));
     page.push_str(&failures(results));
-    writeln!(page, "\n## What is unfair about this\n\n{CAVEATS}").ok();
+    let caveats = match results.suite {
+        Suite::Physical => CAVEATS,
+        Suite::Logical => LOGICAL_CAVEATS,
+    };
+    writeln!(page, "\n## What is unfair about this\n\n{caveats}").ok();
     page.push_str(&commands(results));
     page
 }

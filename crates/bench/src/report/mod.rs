@@ -73,6 +73,7 @@ fn spread(values: Spread, show: impl Fn(f64) -> String) -> String {
 pub(crate) mod tests {
     use crate::machine::Machine;
     use crate::results::{Cache, Data, Group, Load, Results, SCHEMA_VERSION, Sample, Series};
+    use crate::suite::Suite;
 
     /// Three rounds, of which the second was slow for everybody, and a peer that was not there.
     pub(crate) fn results() -> Results {
@@ -103,6 +104,7 @@ pub(crate) mod tests {
         };
         Results {
             schema_version: SCHEMA_VERSION,
+            suite: Suite::Physical,
             name: "test".to_owned(),
             begun_at: "2026-01-02T03:04:05Z".to_owned(),
             elapsed_s: 60.0,

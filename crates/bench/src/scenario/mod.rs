@@ -3,8 +3,11 @@
 mod amplification;
 mod busy;
 mod codec;
+mod dump;
 mod full;
 mod incremental;
+mod load;
+mod redump;
 mod restore;
 mod sysbench;
 
@@ -37,8 +40,8 @@ pub(crate) trait Scenario {
     fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()>;
 }
 
-/// In the order in which they run: those that leave the data as they are come first.
-fn all() -> Vec<Box<dyn Scenario>> {
+/// Of physical backups.
+pub(crate) fn physical() -> Vec<Box<dyn Scenario>> {
     vec![
         Box::new(codec::CodecSpeed),
         Box::new(full::Full),
@@ -50,16 +53,9 @@ fn all() -> Vec<Box<dyn Scenario>> {
     ]
 }
 
-/// The names for `--only`.
-pub(crate) fn names() -> Vec<&'static str> {
-    all().iter().map(|scenario| scenario.name()).collect()
-}
-
-/// Those with the given names; all where none is given.
-pub(crate) fn selected(names: &[String]) -> Vec<Box<dyn Scenario>> {
-    let mut scenarios = all();
-    scenarios.retain(|scenario| names.is_empty() || names.iter().any(|name| name == scenario.name()));
-    scenarios
+/// Of logical ones.
+pub(crate) fn logical() -> Vec<Box<dyn Scenario>> {
+    vec![Box::new(dump::Dump), Box::new(load::LoadRows), Box::new(redump::Redump)]
 }
 
 fn group(scenario: &dyn Scenario, kind: ServerKind, cache: Cache, load: Load) -> Group {

@@ -57,6 +57,23 @@ impl Holdfast {
         }
     }
 
+    /// Rows and statements of one schema, stored as they come by default.
+    pub(crate) fn logical(program: &Path) -> Holdfast {
+        Holdfast {
+            backup_options: " --method logical --database shop",
+            expected_s_per_gb: 4.0,
+            ..Holdfast::defaults(program)
+        }
+    }
+
+    /// The same, bytes as they are.
+    pub(crate) fn logical_plain(program: &Path) -> Holdfast {
+        Holdfast {
+            backup_options: " --method logical --database shop --compress none",
+            ..Holdfast::plain(program)
+        }
+    }
+
     /// The same under another name, where one scenario has it twice.
     pub(crate) fn named(self, id: &'static str, label: &'static str) -> Holdfast {
         Holdfast { id, label, ..self }
@@ -132,5 +149,11 @@ impl Tool for Holdfast {
                      --owner \"$(id -u):$(id -g)\"";
         let script = self.command(words, backup).var("TARGET", target).var("SERVER", kind.server_program()?);
         Ok(Job::new(script, target))
+    }
+
+    fn load(&self, backup: &Path, target: &Source) -> Result<Job> {
+        let words = "restore latest --to-server --json --no-defaults --socket \"$SOCKET\" --user root";
+        let timed = self.command(words, backup).var("SOCKET", target.server.socket());
+        Ok(Job { before: None, timed, stored_in: None })
     }
 }

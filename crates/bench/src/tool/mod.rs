@@ -4,6 +4,7 @@
 //! its own files, the others are followed by `sync -f`), it uses as many threads as there are processors where it can, and it
 //! keeps its result on the filesystem of the data directory.
 
+mod dumpers;
 mod floor;
 mod holdfast;
 mod mariadb_backup;
@@ -18,6 +19,7 @@ use crate::machine::ToolVersion;
 use crate::process::Script;
 use crate::source::Source;
 
+pub(crate) use dumpers::{ClientDump, Drain, Mydumper};
 pub(crate) use floor::{CopyDatadir, ReadOnce};
 pub(crate) use holdfast::Holdfast;
 pub(crate) use mariadb_backup::{MariadbBackup, Output, Placing};
@@ -79,6 +81,11 @@ pub(crate) trait Tool {
     /// `dir` is empty, for what the tool needs meanwhile.
     fn restore(&self, _kind: ServerKind, _backup: &Path, _target: &Path, _dir: &Path) -> Result<Job> {
         anyhow::bail!("restores by {} are not measured", self.id())
+    }
+
+    /// A load of the rows of the backup in `backup` into the server `target`, which has none.
+    fn load(&self, _backup: &Path, _target: &Source) -> Result<Job> {
+        anyhow::bail!("loads by {} are not measured", self.id())
     }
 }
 

@@ -1,0 +1,36 @@
+//! What was promised of logical backups and loads.
+
+use super::{In, MARIADB, MYSQL, STORED, Verdict, WALL};
+use crate::results::{Cache, Load, Results, Unit};
+use crate::stats::Spread;
+
+pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for server in [MARIADB, MYSQL] {
+        let dump = In { results, scenario: "dump", server, cache: Cache::Cold, load: Load::Idle };
+        for (goal, at_most, ours, theirs) in [
+            ("plain: wall / draining the same rows", 1.25, "holdfast-plain", "drain"),
+            ("plain: wall / mysqldump", 1.0 / 3.0, "holdfast-plain", "client-dump"),
+            ("plain: wall / mydumper", 1.0, "holdfast-plain", "mydumper"),
+            ("zstd + encryption: wall / mydumper with zstd", 1.0 / 1.3, "holdfast", "mydumper-zstd"),
+        ] {
+            verdicts.push(dump.verdict(goal, at_most, Unit::Ratio, |it| it.ratio(ours, theirs, WALL)));
+        }
+        let redump = In { scenario: "redump", ..dump };
+        let goal = "0.1 % of the rows changed: bytes stored / the first backup's";
+        verdicts.push(redump.verdict(goal, 0.02, Unit::Ratio, |it| {
+            let first = it.figure("first")?;
+            it.series("holdfast")?.spread(|sample| Some(STORED(sample)? / first))
+        }));
+        let load = In { scenario: "load", ..dump };
+        for (goal, at_most, theirs) in [
+            ("load: wall / mysql < dump.sql", 1.0 / 2.5, "client-dump"),
+            ("load: wall / myloader", 1.0 / 1.2, "mydumper-zstd"),
+        ] {
+            verdicts.push(load.verdict(goal, at_most, Unit::Ratio, |it| -> Option<Spread> {
+                it.ratio("holdfast", theirs, WALL)
+            }));
+        }
+    }
+    verdicts
+}
