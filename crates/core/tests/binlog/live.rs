@@ -145,16 +145,7 @@ fn the_repository_comes_and_goes() {
 /// is there, should the server be gone the next moment.
 fn semi_sync(kind: ServerKind) {
     let mut stage = Stage::new(kind);
-    let settings: &[&str] = if kind.is_mariadb() {
-        &["SET GLOBAL rpl_semi_sync_master_enabled = 1, GLOBAL rpl_semi_sync_master_timeout = 60000, \
-           GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC'"]
-    } else {
-        &[
-            "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'",
-            "SET GLOBAL rpl_semi_sync_source_enabled = 1, GLOBAL rpl_semi_sync_source_timeout = 60000",
-        ]
-    };
-    stage.server.exec_all(settings).unwrap();
+    enable_semi_sync(&stage.server);
     let archiver = Archiver::start(&stage.repo, ArchiveOptions { semi_sync: true, ..stage.options() });
     wait_archived(&stage);
     let counter = Counter::start(&stage.server);

@@ -269,6 +269,20 @@ impl Drop for Counter {
     }
 }
 
+/// Has a server wait with its commits until a replica has answered.
+pub(crate) fn enable_semi_sync(server: &Server) {
+    let settings: &[&str] = if server.kind().is_mariadb() {
+        &["SET GLOBAL rpl_semi_sync_master_enabled = 1, GLOBAL rpl_semi_sync_master_timeout = 60000, \
+           GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC'"]
+    } else {
+        &[
+            "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'",
+            "SET GLOBAL rpl_semi_sync_source_enabled = 1, GLOBAL rpl_semi_sync_source_timeout = 60000",
+        ]
+    };
+    server.exec_all(settings).unwrap();
+}
+
 /// The transactions behind a position, by name.
 pub(crate) fn gtids_behind(archive: &Archive, behind: &Behind) -> Vec<String> {
     let mut all = Vec::new();

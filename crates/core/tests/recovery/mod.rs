@@ -29,6 +29,7 @@ use crate::{
 };
 
 mod astray;
+mod lost;
 
 /// Number of targets: 50 for the long form.
 const TARGETS: &str = "HOLDFAST_PITR";

@@ -1,0 +1,108 @@
+//! A host that is lost with all its files: what clients were told is there is recovered, or its loss is told rightly.
+
+use holdfast_core::binlog::{Archive, ArchiveOptions};
+use mysql::prelude::Queryable as _;
+
+use super::*;
+use crate::binlog::{Archiver, enable_semi_sync};
+
+/// Clocks of server and clients are one here; MariaDB's binlog knows seconds, and its time is of when a transaction began.
+const TOLD_WITHIN: Duration = Duration::from_millis(1_100);
+
+/// What a client was told is committed, and when it was told.
+fn write_until_lost(server: &Server, writer: u32) -> thread::JoinHandle<Vec<(u32, Timestamp)>> {
+    let mut conn = server.conn().unwrap();
+    thread::spawn(move || {
+        let mut told = Vec::new();
+        for number in 1.. {
+            let insert = format!("INSERT INTO p.log VALUES ({writer}, {number}, REPEAT('x', 300))");
+            match conn.query_drop(insert) {
+                Ok(()) => told.push((number, Timestamp::now())),
+                Err(_) => break,
+            }
+        }
+        told
+    })
+}
+
+fn the_host_is_lost(kind: ServerKind, semi_sync: bool, seed: u64) {
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    let mut stage = Stage::with(kind, ServerOptions::default());
+    stage
+        .server
+        .exec_all([
+            "CREATE DATABASE p",
+            "CREATE TABLE p.log (writer INT, number INT, filler VARCHAR(400), PRIMARY KEY (writer, number))",
+        ])
+        .unwrap();
+    if semi_sync {
+        enable_semi_sync(&stage.server);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let archiver = Archiver::start(&stage.repo, ArchiveOptions { semi_sync, ..stage.options() });
+    crate::binlog::wait_archived(&stage);
+    back_up(&stage, dir.path());
+    let writers: Vec<_> = (1..=WRITERS).map(|writer| write_until_lost(&stage.server, writer)).collect();
+    sleep(Duration::from_millis(1_500 + rng.below(1_500)));
+    stage.server.kill9().unwrap();
+    std::fs::remove_dir_all(stage.server.datadir()).unwrap();
+    let told: Vec<Vec<(u32, Timestamp)>> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+    println!("{:?}", archiver.stop());
+
+    let target = dir.path().join("target");
+    recover(&stage.repo, kind, &target, Until::End).unwrap();
+    let copy = Server::attach(kind, &target, ServerOptions::default()).unwrap();
+    let archive = Archive::open(&stage.repo, &source()).unwrap();
+    let until = archive.stretches().iter().rev().find_map(|archived| archived.stretch.last_at).unwrap();
+    let until = Timestamp::from_microsecond(i64::try_from(until).unwrap()).unwrap();
+    let tolerance = jiff::SignedDuration::try_from(TOLD_WITHIN).unwrap();
+    let mut lost = 0;
+    for (writer, told) in (1..).zip(&told) {
+        let recovered: Vec<u32> =
+            copy.query(format!("SELECT number FROM p.log WHERE writer = {writer} ORDER BY number")).unwrap();
+        // Of each client, all up to one: nothing is missing between, and nothing is there that was not sent.
+        let last = u32::try_from(recovered.len()).unwrap();
+        assert_eq!(recovered, (1..=last).collect::<Vec<_>>());
+        assert!(last as usize <= told.len() + 1, "{last} of {}", told.len());
+        for (number, at) in told.iter().filter(|(number, _)| *number > last) {
+            lost += 1;
+            assert!(!semi_sync, "{writer}:{number} was told at {at} and is not there");
+            assert!(
+                *at > until - tolerance,
+                "{writer}:{number} was told at {at}, all until {until} is said to be there"
+            );
+        }
+        for (number, at) in told.iter().filter(|(number, _)| *number <= last) {
+            assert!(
+                *at < until + tolerance,
+                "{writer}:{number} of {at} is there, and {until} is said to be the end"
+            );
+        }
+    }
+    let all: usize = told.iter().map(Vec::len).sum();
+    println!(
+        "{kind}, semi_sync {semi_sync}: {lost} of {all} answered commits lost; recoverable until {until}"
+    );
+    assert!(all > 0);
+}
+
+#[test]
+fn mariadb_10_11_commits_that_waited_are_recovered() {
+    the_host_is_lost(ServerKind::MariaDb1011, true, 51);
+}
+
+#[test]
+fn mysql_9_7_commits_that_waited_are_recovered() {
+    the_host_is_lost(ServerKind::MySql97, true, 52);
+}
+
+#[test]
+fn mariadb_11_8_what_is_lost_is_told() {
+    the_host_is_lost(ServerKind::MariaDb118, false, 53);
+}
+
+#[test]
+fn mysql_9_7_what_is_lost_is_told() {
+    the_host_is_lost(ServerKind::MySql97, false, 54);
+}
