@@ -124,6 +124,19 @@ impl Privileges {
                 });
             }
         }
+        // Schemas, and tables of a schema, that are not listed.
+        let is_hidden = |schema: &&String| !schemas.contains(schema) && selection.needs_all_tables(schema);
+        let revoked = self.revoked.iter().filter(|(names, _)| names.contains("SELECT"));
+        let hidden = revoked.map(|(_, schema)| schema).filter(is_hidden);
+        let open = schemas.iter().filter(|schema| selection.needs_all_tables(schema));
+        for schema in hidden.chain(open.filter(|schema| !self.has_in("SELECT", schema))) {
+            missing.insert(("SELECT", self.place(selection, schema)));
+        }
+        let sees_schemas = self.has("SELECT") || self.has("SHOW DATABASES");
+        if selection.needs_all_schemas() && !sees_schemas && !missing.contains(&("SELECT", "*.*".to_owned()))
+        {
+            missing.insert(("SHOW DATABASES", "*.*".to_owned()));
+        }
         for (schema, table, is_view) in tables {
             let needed: &[&str] = if is_view { &["SELECT", "SHOW VIEW"] } else { &["SELECT", "TRIGGER"] };
             for privilege in needed.iter().filter(|privilege| !self.has_on(privilege, schema, table)) {
@@ -151,9 +164,10 @@ impl Privileges {
         Err(Error::new(ErrorKind::Server, text).hinted(self.statements(&missing)))
     }
 
-    /// Where a privilege that is missing in a schema would be granted best.
+    /// Where a privilege that is missing in a schema would be granted best. What was revoked there must be given back there.
     fn place(&self, selection: &Selection, schema: &str) -> String {
-        if selection.is_of_all() { "*.*".to_owned() } else { format!("{}.*", quoted(schema)) }
+        let is_revoked = self.revoked.iter().any(|(_, name)| name == schema);
+        if selection.is_of_all() && !is_revoked { "*.*".to_owned() } else { format!("{}.*", quoted(schema)) }
     }
 
     fn statements(&self, missing: &BTreeSet<(&str, String)>) -> String {
@@ -271,6 +285,33 @@ mod tests {
         assert_eq!(error.hint(), Some("GRANT SELECT ON mysql.proc TO 'b'@'%';"));
         let error = check(&of_shop, Flavor::MySql, &shop).unwrap_err();
         assert_eq!(error.hint(), Some("GRANT SHOW_ROUTINE ON *.* TO 'b'@'%';"));
+
+        // What the server does not list would not be missed.
+        let wild = Selection { schemas: vec!["sh*".parse().unwrap()], ..Selection::default() };
+        let mut of_each = vec![
+            "GRANT SHOW_ROUTINE ON *.* TO `b`@`%`",
+            "GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON `shop`.* TO `b`@`%`",
+            "GRANT SELECT ON `mysql`.* TO `b`@`%`",
+        ];
+        for selection in [&all, &wild] {
+            let error = check(&privileges(&of_each), Flavor::MySql, selection).unwrap_err();
+            assert_eq!(error.hint(), Some("GRANT SHOW DATABASES ON *.* TO 'b'@'%';"));
+        }
+        check(&privileges(&of_each), Flavor::MySql, &shop).unwrap();
+        of_each[0] = "GRANT SHOW DATABASES, SHOW_ROUTINE ON *.* TO `b`@`%`";
+        check(&privileges(&of_each), Flavor::MySql, &wild).unwrap();
+        let tables = Selection { tables: vec!["shop.o*".parse().unwrap()], ..Selection::default() };
+        let of_table = privileges(&["GRANT SELECT, TRIGGER ON `shop`.`orders` TO `b`@`%`"]);
+        check(&of_table, Flavor::MySql, &orders).unwrap();
+        let error = check(&of_table, Flavor::MySql, &tables).unwrap_err();
+        assert_eq!(error.hint(), Some("GRANT SELECT ON `shop`.* TO 'b'@'%';"));
+        let hidden = privileges(&[
+            "GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON *.* TO `b`@`%`",
+            "REVOKE SELECT ON `crm`.* FROM `b`@`%`",
+        ]);
+        let error = check(&hidden, Flavor::MySql, &all).unwrap_err();
+        assert_eq!(error.hint(), Some("GRANT SELECT ON `crm`.* TO 'b'@'%';"));
+        check(&hidden, Flavor::MySql, &wild).unwrap();
 
         let revoked = privileges(&[
             "GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON *.* TO `b`@`%`",

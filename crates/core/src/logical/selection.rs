@@ -13,6 +13,11 @@ pub const SYSTEM_SCHEMAS: [&str; 5] = ["mysql", "information_schema", "performan
 pub struct Pattern(Vec<char>);
 
 impl Pattern {
+    /// Whether it means one name only.
+    fn is_name(&self) -> bool {
+        !self.0.iter().any(|c| matches!(c, '*' | '?'))
+    }
+
     /// Whether it means this name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
@@ -142,6 +147,23 @@ impl Selection {
     #[must_use]
     pub fn is_of_all(&self) -> bool {
         self.schemas.is_empty() && self.tables.is_empty()
+    }
+
+    /// Whether it depends on the server's list of schemas what is taken: one that the list leaves out would not be missed.
+    #[must_use]
+    pub fn needs_all_schemas(&self) -> bool {
+        let mut patterns = self.schemas.iter().chain(self.tables.iter().map(|it| &it.schema));
+        self.is_of_all() || patterns.any(|pattern| !pattern.is_name())
+    }
+
+    /// The same of a schema's tables.
+    #[must_use]
+    pub fn needs_all_tables(&self, schema: &str) -> bool {
+        let is_open = |it: &TablePattern| it.schema.matches(schema) && !it.table.is_name();
+        self.has_whole(schema)
+            || !SYSTEM_SCHEMAS.contains(&schema.to_ascii_lowercase().as_str())
+                && !self.schemas_excluded.iter().any(|pattern| pattern.matches(schema))
+                && self.tables.iter().any(is_open)
     }
 
     /// Whether accounts are taken.

@@ -72,7 +72,45 @@ fn errors_name_the_grants_that_are_missing() {
     }
 }
 
-/// Over TLS rows come by another way, and are the same: nothing is new to a backup after one by the socket.
+/// A database on which the account has nothing is not in the server's list: a backup of everything, or by wildcards, fails
+/// until the account can see that it is there, and then because it may not read it.
+#[test]
+fn databases_that_are_not_listed() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let stage = stage(kind);
+        stage
+            .source
+            .exec_all([
+                "GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON shop.* TO 'dump'@'localhost'",
+                "GRANT SELECT ON mysql.* TO 'dump'@'localhost'",
+                "CREATE DATABASE shop_crm",
+                "CREATE TABLE shop_crm.t (id INT PRIMARY KEY)",
+            ])
+            .unwrap();
+        if !kind.is_mariadb() {
+            stage.source.exec("GRANT SHOW_ROUTINE ON *.* TO 'dump'@'localhost'").unwrap();
+        }
+        let wild = Selection { schemas: vec!["shop*".parse().unwrap()], ..Selection::default() };
+        let hint = |selection: &Selection| {
+            let error = stage.back_up(&options(&stage), selection).unwrap_err();
+            error.hint().unwrap_or_default().to_owned()
+        };
+        for selection in [&wild, &Selection::default()] {
+            assert_eq!(hint(selection), "GRANT SHOW DATABASES ON *.* TO 'dump'@'localhost';");
+        }
+        stage.source.exec("GRANT SHOW DATABASES ON *.* TO 'dump'@'localhost'").unwrap();
+        assert!(hint(&wild).contains("ON `shop_crm`.* TO"), "{}", hint(&wild));
+        assert!(hint(&Selection::default()).contains("ON *.* TO"));
+        stage
+            .source
+            .exec("GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON shop_crm.* TO 'dump'@'localhost'")
+            .unwrap();
+        let report = stage.back_up(&options(&stage), &wild).unwrap();
+        assert_eq!(report.read.tables, 3);
+    }
+}
+
+/// Rows that come by TLS are the same: nothing is new to a backup after one by the socket.
 #[test]
 fn rows_by_tls_are_the_same() {
     let stage = stage(ServerKind::MySql97);
