@@ -18,6 +18,12 @@ use zeroize::Zeroizing;
 
 use crate::config::{Config, OtherRepository};
 
+/// Variables that open a repository, and that no program which we start needs.
+pub(crate) const OWN_SECRETS: [&str; 3] =
+    ["HOLDFAST_PASSWORD", "HOLDFAST_NEW_PASSWORD", "HOLDFAST_TO_PASSWORD"];
+/// The variable in which MySQL's clients look for a password.
+pub(crate) const SERVER_PASSWORD: &str = "MYSQL_PWD";
+
 /// More than any password; a file that is longer is another file.
 const FILE_BYTES_MAX: u64 = 4096;
 
@@ -183,12 +189,12 @@ fn first_line(path: &Path) -> Result<Secret> {
 /// The command itself is not shown: it may hold a secret.
 fn output_of(command: &str, place: &str) -> Result<Secret> {
     let doing = || format!("run the password command ({place})");
-    let output = Command::new("/bin/sh")
+    let mut shell = Command::new("/bin/sh");
+    for name in OWN_SECRETS {
+        shell.env_remove(name);
+    }
+    let output = shell
         .args(["-c", command])
-        // Nothing that it needs.
-        .env_remove("HOLDFAST_PASSWORD")
-        .env_remove("HOLDFAST_NEW_PASSWORD")
-        .env_remove("HOLDFAST_TO_PASSWORD")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

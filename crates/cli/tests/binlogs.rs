@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_testkit::{Server, ServerKind, ServerOptions, rng::Rng};
+use holdfast_testkit::{Server, ServerKind, ServerOptions, rng::Rng, sshd::Sshd};
 use mysql::prelude::Queryable as _;
 use serde_json::{Value, json};
 
@@ -205,4 +205,54 @@ fn listed_and_found() {
     let pid = rustix::process::Pid::from_raw(child.0.id().try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
+}
+
+/// Through a tunnel a server is archived, saved and examined; a physical backup, which reads files, refuses. Killed, the
+/// program leaves no ssh behind.
+#[test]
+fn through_a_tunnel() {
+    let scene = Scene::new(ServerKind::MariaDb1011);
+    let sshd = Sshd::start("internal-sftp").unwrap();
+    scene.server.exec("INSERT INTO d.t VALUES (1, 'x')").unwrap();
+    scene.program.write(
+        "holdfast.toml",
+        &format!("name = \"db1\"\n[store]\nssh-config = \"{}\"\n[source]\nno-defaults = true\nuser = \"root\"\nport = {}\nssh-tunnel = \"backup-host\"\n",
+            sshd.ssh_config().display(), scene.server.port()),
+    );
+    let config = scene.program.path("holdfast.toml");
+    let command = |words: &[&str]| {
+        let mut command = scene.program.command(words);
+        command.arg("--config").arg(&config).env("PATH", "/usr/bin:/bin");
+        command
+    };
+    run(&mut command(&["binlog", "archive", "--once", "--ssh-compress"])).expect_code(0);
+    scene.compare_files();
+    run(&mut command(&["backup", "--method", "logical"])).expect_code(0);
+    let doctor = run(&mut command(&["doctor"])).expect_code(0);
+    assert!(doctor.out.contains("through the SSH tunnel of backup-host"), "{doctor:#?}");
+    let physical = run(&mut command(&["backup"])).expect_code(2);
+    assert!(physical.err.contains("--ssh-tunnel is for logical backups"), "{physical:#?}");
+    let odd = run(&mut command(&["doctor", "--ssh-tunnel=-oProxyCommand=id"])).expect_code(2);
+    assert!(odd.err.contains("is no host for ssh"), "{odd:#?}");
+
+    let ours = || {
+        let all = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+        let place = sshd.ssh_config().display().to_string();
+        all.filter(|line| line.starts_with(b"ssh\0") && String::from_utf8_lossy(line).contains(&place))
+            .count()
+    };
+    let quiet = || Stdio::null();
+    let child = Killed(command(&["binlog", "archive"]).stdout(quiet()).stderr(quiet()).spawn().unwrap());
+    let wait = |count: usize| {
+        let begin = Instant::now();
+        while ours() != count {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{} of ssh are there", ours());
+            sleep(Duration::from_millis(20));
+        }
+    };
+    wait(1);
+    drop(child);
+    wait(0);
 }

@@ -16,6 +16,7 @@ use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
     physical::{DAMAGED_PAGES, read_head},
+    server::{Purpose, ServerFacts, Session, Tunnel, check_binlog_grants},
     source::options::map_path,
 };
 
@@ -104,6 +105,10 @@ pub fn server(options: &BackupOptions, repo: Option<&Arc<Repo>>) -> Vec<Finding>
         findings.add(error);
         Ok(())
     };
+    if let Some(tunnel) = &options.connect.tunnel {
+        findings.check(through(tunnel, options, &findings));
+        return findings.into_vec();
+    }
     match backup::reach(options, &findings, judge) {
         Ok(reached) => examine(&reached, options, repo, &findings),
         Err(error) => findings.add(error),
@@ -111,9 +116,22 @@ pub fn server(options: &BackupOptions, repo: Option<&Arc<Repo>>) -> Vec<Finding>
     findings.into_vec()
 }
 
-fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>, findings: &Findings) {
-    findings.check(readable(reached, options));
-    let facts = reached.facts();
+/// A server of which only connections can be had: its files are elsewhere.
+fn through(tunnel: &Tunnel, options: &BackupOptions, findings: &Findings) -> Result<()> {
+    let mut session = Session::open(&options.connect, Purpose::Control)?;
+    let facts = ServerFacts::probe(&mut session)?;
+    findings.add(Finding::good(format!(
+        "{} at {}, {tunnel}: logical backups and the binlog archive can be had this way",
+        facts.version, facts.identity.hostname
+    )));
+    examine_binlog(&facts, findings);
+    if facts.binlog.is_some() {
+        findings.check(check_binlog_grants(&mut session));
+    }
+    Ok(())
+}
+
+fn examine_binlog(facts: &ServerFacts, findings: &Findings) {
     match &facts.binlog {
         Some(_) => findings.add(Finding::good("the binlog is on: a restored copy can become a replica")),
         None => findings.add(Finding::notice(
@@ -121,6 +139,12 @@ fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>,
             "switch it on (log_bin), or go on knowing that each backup is all there is",
         )),
     }
+}
+
+fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>, findings: &Findings) {
+    findings.check(readable(reached, options));
+    let facts = reached.facts();
+    examine_binlog(facts, findings);
     if facts.innodb.redo_size < REDO_SMALL_BYTES {
         findings.add(Finding::notice(
             format!(

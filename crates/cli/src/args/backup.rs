@@ -25,6 +25,7 @@ Examples:
   holdfast backup --name db1 --method logical         rows and statements, over connections alone
   holdfast backup --name db1 --method logical --database shop --exclude-table 'shop.tmp_*'
   holdfast backup --name db1 --method logical --table shop.orders --where \"shop.orders=id > 1000\"
+  holdfast backup --name db1 --method logical --ssh-tunnel backup@bastion -h db1.internal -u backup -p
   holdfast backup --name db1 --also-to offsite        into two repositories, reading the server once
 
 Of a physical backup, the data files must be readable on this host; a logical one needs only connections. The first backup of a name stores everything, later ones what changed; the last line of a good one ends in \"completed OK\".";

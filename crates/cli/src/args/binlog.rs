@@ -22,6 +22,7 @@ const ARCHIVE_EXAMPLES: &str = "\
 Examples:
   holdfast binlog archive --name db1
   holdfast binlog archive -h 127.0.0.1 -P 3307 -u archiver -p --name db1
+  holdfast binlog archive --name db1 --ssh-tunnel backup@bastion -h db1.internal -u archiver -p
   holdfast binlog archive --name db1 --once
   holdfast binlog archive --name db1 --semi-sync
   holdfast binlog archive --name db1 --new-identity         once, where another server took its place and GTIDs do not tell

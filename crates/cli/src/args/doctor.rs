@@ -7,6 +7,7 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast doctor                              the server of the option files, and the configured repository
   holdfast doctor --socket /run/mysqld/mysqld.sock
+  holdfast doctor --ssh-tunnel bastion -h db1.internal
   holdfast doctor --no-server                  only the repository
 
 Nothing is changed, and no lock is held.";

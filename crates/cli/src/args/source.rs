@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use holdfast_core::server::SshHost;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// The server and its files.
@@ -73,6 +74,17 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "FILE", requires = "ssl_cert")]
     pub(crate) ssl_key: Option<PathBuf>,
 
+    /// Reach the server through this host, by the system's ssh: host, port and socket are then as seen from there
+    ///
+    /// What ssh is configured to do counts: keys, agents, jump hosts, aliases (--ssh, --ssh-config). It may ask for nothing. Without --host and --socket the server is 127.0.0.1 there. For logical backups, the binlog archive and doctor: a physical backup reads files of this host.
+    #[arg(long, value_name = "[USER@]HOST[:PORT]")]
+    #[serde(deserialize_with = "ssh_host")]
+    pub(crate) ssh_tunnel: Option<SshHost>,
+
+    /// Whether ssh compresses what goes through the tunnel [default: as ssh is configured]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) ssh_compress: Option<bool>,
+
     /// Longest wait for a connection, or 0 for the default [default: as in the option files, else 10]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) connect_timeout: Option<u64>,
@@ -88,6 +100,10 @@ pub(crate) struct SourceArgs {
     /// A path of the server that is elsewhere on this host (a container's volume); can be repeated
     #[arg(long, value_name = "SERVER=LOCAL")]
     pub(crate) path_map: Vec<PathPair>,
+}
+
+fn ssh_host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SshHost>, D::Error> {
+    String::deserialize(deserializer)?.parse().map(Some).map_err(D::Error::custom)
 }
 
 /// MySQL's modes of TLS.
@@ -159,6 +175,8 @@ impl SourceArgs {
             ssl_ca: self.ssl_ca.or(file.ssl_ca),
             ssl_cert: self.ssl_cert.or(file.ssl_cert),
             ssl_key: self.ssl_key.or(file.ssl_key),
+            ssh_tunnel: self.ssh_tunnel.or(file.ssh_tunnel),
+            ssh_compress: self.ssh_compress.or(file.ssh_compress),
             connect_timeout: self.connect_timeout.or(file.connect_timeout),
             answer_timeout: self.answer_timeout.or(file.answer_timeout),
             datadir: self.datadir.or(file.datadir),

@@ -122,7 +122,7 @@ fn shown(source: &str, kind: Kind, backup: u64, report: &impl Serialize) -> Resu
 
 pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     let (method, selection) = (args.method, args.selection.clone());
-    refuse_contradictions(&args)?;
+    refuse_contradictions(&args, context)?;
     let others = others(&args, context);
     if !others.is_empty() {
         return run_to(args, &others, context);
@@ -142,11 +142,15 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
 }
 
 /// What was typed for the other method would be passed over in silence.
-fn refuse_contradictions(args: &BackupArgs) -> Result<()> {
+fn refuse_contradictions(args: &BackupArgs, context: &Context<'_>) -> Result<()> {
     const WHOLE: &str = "a physical backup is of the whole server: add --method logical";
+    const FILES: &str =
+        "a physical backup reads the data files on this host: run it there, or add --method logical";
     const ROWS: &str = "a server gives no rows of damaged pages: see --exclude-table";
     const ONE: &str = "take a logical backup into one repository, and copy it";
+    let has_tunnel = args.source.ssh_tunnel.is_some() || context.config.source.ssh_tunnel.is_some();
     let (wrong, other, hint) = match args.method {
+        Method::Physical if has_tunnel => (Some("--ssh-tunnel"), "logical", FILES),
         Method::Physical => (args.selection.given(), "logical", WHOLE),
         Method::Logical if args.allow_corrupt => (Some("--allow-corrupt"), "physical", ROWS),
         Method::Logical => ((!args.also_to.is_empty()).then_some("--also-to"), "physical", ONE),
@@ -232,7 +236,7 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
     }
     let typed = args.source.or(context.config.source.clone());
     let resources = args.resources.or(context.config.resources.clone());
-    let chosen = BackupOptions::new(source::connect_options(&typed, context.output)?);
+    let chosen = BackupOptions::new(source::connect_options(&typed, context)?);
     let lock_max = resources.lock_max.map(|span| span.0);
     Ok(BackupOptions {
         name: args.name.or_else(|| context.config.name.clone()),

@@ -82,7 +82,7 @@ impl Render for Archived {
 fn run_archive(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
     let typed = args.source.or(context.config.source.clone());
     let resources = context.config.resources.clone();
-    let chosen = ArchiveOptions::new(source::connect_options(&typed, context.output)?);
+    let chosen = ArchiveOptions::new(source::connect_options(&typed, context)?);
     let options = ArchiveOptions {
         name: args.name.or_else(|| context.config.name.clone()),
         once: args.once,

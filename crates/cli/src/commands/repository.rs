@@ -39,7 +39,7 @@ pub(super) fn new_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn
     create_store(location, &options).map_err(|error| of_opening(error, "make the repository"))
 }
 
-fn options(context: &Context<'_>) -> StoreOptions {
+pub(super) fn options(context: &Context<'_>) -> StoreOptions {
     context.store.clone().options(context.config.store.clone())
 }
 

@@ -1,23 +1,24 @@
 //! From what was typed about the server to how it is reached.
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, path::PathBuf, sync::Arc, time::Duration};
 
 use holdfast_core::{
     Context as _, ErrorKind, Result,
-    server::{ConnectOptions, OptionFile, Secret, SslMode, option_file::CLIENT_GROUPS},
+    server::{ConnectOptions, OptionFile, Secret, SshOptions, SslMode, Tunnel, option_file::CLIENT_GROUPS},
 };
 
-use crate::{args::source, output::Output, password};
+use super::{Context, repository};
+use crate::{args::source, password};
 
 /// Where the servers' own clients look, in their order; later files win.
 const GLOBAL_FILES: [&str; 2] = ["/etc/my.cnf", "/etc/mysql/my.cnf"];
 const USER_FILE: &str = ".my.cnf";
 
 /// What was typed, and for the rest what the option files say.
-pub(super) fn connect_options(typed: &source::SourceArgs, output: &Output) -> Result<ConnectOptions> {
+pub(super) fn connect_options(typed: &source::SourceArgs, context: &Context<'_>) -> Result<ConnectOptions> {
     let files = option_files(typed)?;
     for path in files.ignored() {
-        output.warning(format!("{} is ignored: everybody may write it", path.display()));
+        context.output.warning(format!("{} is ignored: everybody may write it", path.display()));
     }
     let password = password::of_server(typed.password, typed.server_password_file.as_deref())?;
     let mut options = ConnectOptions {
@@ -32,14 +33,28 @@ pub(super) fn connect_options(typed: &source::SourceArgs, output: &Output) -> Re
         ssl_key: typed.ssl_key.clone(),
         connect_timeout: typed.connect_timeout.map(Duration::from_secs),
         answer_timeout: typed.answer_timeout.map(Duration::from_secs),
+        tunnel: tunnel(typed, context),
         ..ConnectOptions::default()
     }
     .or(ConnectOptions::from_option_file(&files)?);
     if options.password.is_none() {
-        options.password = env::var("MYSQL_PWD").ok().map(Secret::new);
+        options.password = env::var(password::SERVER_PASSWORD).ok().map(Secret::new);
     }
     options.validate()?;
     Ok(options)
+}
+
+/// The tunnel that is asked for; nothing is started yet.
+fn tunnel(typed: &source::SourceArgs, context: &Context<'_>) -> Option<Arc<Tunnel>> {
+    let ssh = repository::options(context).sftp;
+    let options = SshOptions {
+        host: typed.ssh_tunnel.clone()?,
+        program: ssh.ssh,
+        config_file: ssh.config_file,
+        compress: typed.ssh_compress,
+        secrets: [&password::OWN_SECRETS[..], &[password::SERVER_PASSWORD]].concat(),
+    };
+    Some(Arc::new(Tunnel::new(options)))
 }
 
 fn option_files(typed: &source::SourceArgs) -> Result<OptionFile> {

@@ -131,7 +131,7 @@ pub fn archive(
     let mut archiver = Archiver::reach(repo, options, listener, cancel).map_err(|error| error.at(repo))?;
     let outcome = archiver.work();
     archiver.report.elapsed_ms = began.elapsed().as_millis() as u64;
-    outcome.map_err(|error| error.at(repo))?;
+    outcome.map_err(|error| options.connect.explain_loss(error).at(repo))?;
     Ok(archiver.report)
 }
 
@@ -367,6 +367,7 @@ impl<'a> Archiver<'a> {
                 Err(Broken::Lost(error)) if self.options.once => return Err(error.into()),
                 Err(Broken::Lost(error)) => {
                     refused = Refused::No;
+                    let error = self.options.connect.explain_loss(error.into());
                     self.warn(format!("the connection to the server is lost, trying again: {error}"));
                     self.pause(wait);
                     wait = RETRY_FIRST;

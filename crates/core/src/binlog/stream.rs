@@ -77,7 +77,7 @@ pub(super) struct Stream {
     thread: Option<JoinHandle<()>>,
     acknowledger: Acknowledger,
     /// As long as it lives, the server keeps the session.
-    _conn: mysql::Conn,
+    _session: Session,
 }
 
 /// Tells the server what is durable.
@@ -101,17 +101,9 @@ impl Stream {
         let mut session = Session::open(connect, Purpose::Binlog)?;
         settle(&mut session, from, options)?;
         let flavor = session.flavor();
-        if session.is_encrypted()? {
-            return Err(Error::new(
-                crate::error::ErrorKind::Usage,
-                "binlogs cannot be received by TLS in this version",
-            )
-            .hinted("Connect by the server's socket, or through a tunnel with --ssl-mode=disabled."));
-        }
         session.set_answer_timeout(SILENCE_MAX)?;
-        let (conn, socket) = session.into_connection();
-        let (mut messages, mut commands) =
-            wire::split(socket.try_clone().map_err(|error| wire::lost(&error))?)?;
+        let socket = session.socket()?;
+        let (mut messages, mut commands) = wire::split(session.socket()?)?;
         let mut answer = Vec::new();
         commands.send(&wire::register(options.server_id))?;
         messages.read(&mut answer)?;
@@ -128,7 +120,7 @@ impl Stream {
             })
             .map_err(|error| Error::failed(format!("start a thread: {error}")))?;
         let acknowledger = Acknowledger(Arc::new(Mutex::new(commands)));
-        Ok(Self { queue, socket, thread: Some(thread), acknowledger, _conn: conn })
+        Ok(Self { queue, socket, thread: Some(thread), acknowledger, _session: session })
     }
 
     /// What comes next.

@@ -1,7 +1,7 @@
 //! The replication protocol on a connection that is authenticated: commands out, packets in.
 //!
-//! The client library has no means for either, so its socket is used directly; it has nothing buffered between
-//! statements. Where TLS is in between, its own stream of events is used instead ([`super::stream`]).
+//! The client library has no means for either, so the session's socket is used directly, which is plain text whatever the
+//! way; the library has nothing buffered between statements.
 
 use std::{
     io::{BufReader, Read, Write},

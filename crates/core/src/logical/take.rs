@@ -36,6 +36,8 @@ use crate::{
     server::{LockLimits, LockRecord, Purpose, ServerFacts, Session, stale},
 };
 
+/// So often the view is begun again because the way to the server broke.
+const WAYS_MAX: u32 = 3;
 /// Tables named in a report.
 const LARGEST_COUNT: usize = 20;
 /// Tables named in a warning.
@@ -59,7 +61,8 @@ pub fn run(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<LogicalReport> {
-    reach_and_run(repo, options, selection, listener, cancel).map_err(|error| error.at(repo))
+    let result = reach_and_run(repo, options, selection, listener, cancel);
+    result.map_err(|error| options.connect.explain_loss(error).at(repo))
 }
 
 fn reach_and_run(
@@ -143,7 +146,21 @@ impl Taking<'_> {
             limits: LockLimits { wait_max: self.options.lock_wait, held_max: Some(self.options.lock_max) },
             tries: self.options.lock_tries,
         };
-        let mut view = View::open(&mut control, &wanted, self.watch, self.cancel)?;
+        let mut ways_left = WAYS_MAX;
+        let mut view = loop {
+            match View::open(&mut control, &wanted, self.watch, self.cancel) {
+                // Nothing is read yet: what broke can be made again.
+                Err(error) if ways_left > 0 && self.options.connect.has_broken_tunnel() => {
+                    ways_left -= 1;
+                    let error = self.options.connect.explain_loss(error);
+                    let text = format!("the way to the server is lost, trying again: {error}");
+                    self.watch.event(Event::Warning { text });
+                    self.cancel.check()?;
+                    control = Session::open_patiently(&self.options.connect, Purpose::Control)?;
+                }
+                outcome => break outcome?,
+            }
+        };
         let text = format!("{} of one view: {}", connections(view.readers.len()), view.method.promise());
         self.watch.event(Event::Note { text });
         point("logical.view.made");

@@ -5,19 +5,24 @@
 
 use std::{
     collections::HashMap,
-    fmt,
-    net::ToSocketAddrs,
+    fmt, io,
+    net::{TcpStream, ToSocketAddrs},
+    os::{fd::OwnedFd, unix::net::UnixStream},
     path::{Path, PathBuf},
     str::FromStr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use mysql::{Conn, DriverError, OptsBuilder, SslOpts};
+use mysql::{Conn, DriverError, OptsBuilder};
 use zeroize::Zeroizing;
 
 use super::{
     option_file::OptionFile,
+    relay::{self, Plain, Relay, Security},
     sql_error::{SqlCause, SqlError, code},
+    tls,
+    tunnel::Tunnel,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -27,6 +32,8 @@ const PORT_DEFAULT: u16 = 3306;
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How often a server that had no connection left is asked again.
 const ROOM_POLL: Duration = Duration::from_millis(100);
+/// So often a connection that was being made is tried again because its tunnel broke.
+const TUNNELS_MAX: u32 = 2;
 /// Where the servers' packages put the socket.
 const SOCKETS_DEFAULT: [&str; 4] = [
     "/run/mysqld/mysqld.sock",
@@ -171,6 +178,8 @@ pub struct ConnectOptions {
     pub answer_timeout: Option<Duration>,
     /// The run that sessions belong to, shown by the server; empty outside a run.
     pub run: String,
+    /// What the way leads through: host, port and socket are then those that its other end sees.
+    pub tunnel: Option<Arc<Tunnel>>,
 }
 
 /// Where to connect to.
@@ -235,13 +244,18 @@ impl ConnectOptions {
             connect_timeout: seconds("connect-timeout")?.map(Duration::from_secs),
             answer_timeout: None,
             run: String::new(),
+            tunnel: None,
         })
     }
 
     /// Fills what is unset from `file`. What the command line says decides the way too: a port alone means TCP, a
-    /// socket alone means the socket, whatever the file holds.
+    /// socket alone means the socket, whatever the file holds. What it says of sockets is of this host: of no use behind a
+    /// tunnel.
     #[must_use]
-    pub fn or(self, file: ConnectOptions) -> ConnectOptions {
+    pub fn or(self, mut file: ConnectOptions) -> ConnectOptions {
+        if self.tunnel.is_some() {
+            (file.socket, file.protocol) = (None, None);
+        }
         let protocol = match (&self.host, &self.socket, self.port) {
             _ if self.protocol.is_some() => self.protocol,
             (None, Some(_), None) => Some(Protocol::Socket),
@@ -263,6 +277,7 @@ impl ConnectOptions {
             connect_timeout: self.connect_timeout.or(file.connect_timeout),
             answer_timeout: self.answer_timeout.or(file.answer_timeout),
             run: if self.run.is_empty() { file.run } else { self.run },
+            tunnel: self.tunnel.or(file.tunnel),
         }
     }
 
@@ -271,6 +286,8 @@ impl ConnectOptions {
     pub fn endpoint(&self) -> Endpoint {
         let local = self.host.as_deref().is_none_or(|host| host.is_empty() || host == "localhost");
         let by_socket = self.protocol.map_or(local, |protocol| protocol == Protocol::Socket);
+        // Nobody can see from here where the other end has its socket.
+        let by_socket = by_socket && (self.tunnel.is_none() || self.socket.is_some());
         if by_socket {
             return Endpoint::Socket(self.socket.clone().unwrap_or_else(|| {
                 let mut defaults = SOCKETS_DEFAULT.iter().map(PathBuf::from);
@@ -278,8 +295,10 @@ impl ConnectOptions {
             }));
         }
         let host = self.host.clone().filter(|host| !host.is_empty());
+        // Servers often listen on one address of the two that this name has.
+        let usual = if self.tunnel.is_some() { "127.0.0.1" } else { "localhost" };
         Endpoint::Tcp {
-            host: host.unwrap_or_else(|| "localhost".to_owned()),
+            host: host.unwrap_or_else(|| usual.to_owned()),
             port: self.port.unwrap_or(PORT_DEFAULT),
         }
     }
@@ -311,6 +330,9 @@ impl ConnectOptions {
                 Error::new(ErrorKind::Usage, format!("cannot read {}", file.display())).caused_by(error)
             })?;
         }
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.validate(&self.endpoint())?;
+        }
         self.account().map(drop)
     }
 
@@ -320,15 +342,23 @@ impl ConnectOptions {
     }
 
     /// Makes a raw connection. Reads and writes on it fail after [`timeout`](Self::timeout). For a server that has no
-    /// connection left it waits `room_wait`.
-    pub(crate) fn connect(&self, purpose: Purpose, room_wait: Duration) -> Result<Conn> {
+    /// connection left it waits `room_wait`. A relay must live as long as the connection.
+    pub(super) fn connect(&self, purpose: Purpose, room_wait: Duration) -> Result<(Conn, Option<Relay>)> {
         self.validate()?;
         let user = self.account()?;
         let endpoint = self.endpoint();
-        let builder = self.builder(&endpoint, &user, purpose);
         let until = Instant::now() + room_wait;
+        let mut tunnels_left = TUNNELS_MAX;
         loop {
-            match self.try_to_connect(builder.clone()) {
+            match self.try_to_connect(&endpoint, &user, purpose) {
+                // It broke under us: the next attempt makes another.
+                Err(error)
+                    if !matches!(error, mysql::Error::MySqlError(_))
+                        && tunnels_left > 0
+                        && self.has_broken_tunnel() =>
+                {
+                    tunnels_left -= 1;
+                }
                 Err(mysql::Error::MySqlError(error))
                     if error.code == code::TOO_MANY_CONNECTIONS && Instant::now() < until =>
                 {
@@ -339,16 +369,57 @@ impl ConnectOptions {
         }
     }
 
-    fn try_to_connect(&self, builder: OptsBuilder) -> mysql::Result<Conn> {
+    fn try_to_connect(
+        &self,
+        endpoint: &Endpoint,
+        user: &str,
+        purpose: Purpose,
+    ) -> mysql::Result<(Conn, Option<Relay>)> {
+        let directly = || Ok((Conn::new(self.builder(endpoint, user, purpose))?, None));
         let mode = self.effective_ssl_mode();
-        match mode {
-            SslMode::Disabled => Conn::new(builder),
-            SslMode::Preferred => match Conn::new(builder.clone().ssl_opts(self.ssl(mode))) {
-                Err(mysql::Error::DriverError(DriverError::TlsNotSupported)) => Conn::new(builder),
-                other => other,
-            },
-            _ => Conn::new(builder.ssl_opts(self.ssl(mode))),
+        let security = match (endpoint, &self.tunnel, mode) {
+            (Endpoint::Socket(_), None, _) | (_, None, SslMode::Disabled) => return directly(),
+            (Endpoint::Socket(_), Some(_), _) => Security::Plain(Plain::Private),
+            (Endpoint::Tcp { host, .. }, Some(_), SslMode::Disabled) => Security::Plain(behind_tunnel(host)),
+            (Endpoint::Tcp { host, .. }, Some(_), SslMode::Preferred) => {
+                Security::TlsIfOffered { or: behind_tunnel(host) }
+            }
+            (_, None, SslMode::Preferred) => Security::TlsIfOffered { or: Plain::Refused },
+            _ => Security::Tls,
+        };
+        match self.connect_by_relay(endpoint, user, purpose, security) {
+            // The library itself knows how a password is kept safe on an open way.
+            Err(mysql::Error::DriverError(DriverError::TlsNotSupported))
+                if security == (Security::TlsIfOffered { or: Plain::Refused }) =>
+            {
+                directly()
+            }
+            other => other,
         }
+    }
+
+    fn connect_by_relay(
+        &self,
+        endpoint: &Endpoint,
+        user: &str,
+        purpose: Purpose,
+        security: Security,
+    ) -> mysql::Result<(Conn, Option<Relay>)> {
+        let tls = match endpoint {
+            Endpoint::Tcp { host, .. } if !matches!(security, Security::Plain(_)) => {
+                Some(tls::client(self, host)?)
+            }
+            _ => None,
+        };
+        let server = match (&self.tunnel, endpoint) {
+            (Some(tunnel), _) => tunnel.connect(endpoint, self.timeout()).map_err(io::Error::other)?,
+            (None, Endpoint::Tcp { host, port }) => connect_tcp(host, *port, self.timeout())?,
+            (None, Endpoint::Socket(path)) => UnixStream::connect(path)?,
+        };
+        let mut relay = Relay::start(server, security, tls, self.timeout())?;
+        let way = Endpoint::Socket(relay.path());
+        let conn = relay.connected(Conn::new(self.builder(&way, user, purpose)))?;
+        Ok((conn, Some(relay)))
     }
 
     fn builder(&self, endpoint: &Endpoint, user: &str, purpose: Purpose) -> OptsBuilder {
@@ -380,19 +451,30 @@ impl ConnectOptions {
         }
     }
 
-    fn ssl(&self, mode: SslMode) -> SslOpts {
-        let identity = self.ssl_cert.clone().zip(self.ssl_key.clone());
-        SslOpts::default()
-            .with_root_cert_path(self.ssl_ca.clone())
-            .with_client_identity(identity.map(|(cert, key)| mysql::ClientIdentity::new(cert, key)))
-            .with_danger_accept_invalid_certs(matches!(mode, SslMode::Preferred | SslMode::Required))
-            .with_danger_skip_domain_validation(mode != SslMode::VerifyIdentity)
+    /// Whether what fails may succeed by another tunnel.
+    pub(crate) fn has_broken_tunnel(&self) -> bool {
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.is_broken())
+    }
+
+    /// Says why a connection was lost, where a tunnel has broken.
+    pub(crate) fn explain_loss(&self, error: Error) -> Error {
+        let words = match (error.kind(), &self.tunnel) {
+            (ErrorKind::Server, Some(tunnel)) => tunnel.last_words(),
+            _ => None,
+        };
+        match words {
+            Some(words) if !error.to_string().contains(&words) => error.caused_by(words),
+            _ => error,
+        }
     }
 
     /// Says what went wrong in words that lead somewhere.
     fn explain(&self, error: mysql::Error, endpoint: &Endpoint, user: &str) -> Error {
         use mysql::Error as E;
-        let doing = format!("connect to {endpoint} as {user}");
+        let doing = match &self.tunnel {
+            Some(tunnel) => format!("connect to {endpoint} {tunnel} as {user}"),
+            None => format!("connect to {endpoint} as {user}"),
+        };
         let lost = |message: String| SqlError::new(SqlCause::Lost, message);
         let error = match error {
             E::DriverError(DriverError::CouldNotConnect(Some((_, why, kind)))) => {
@@ -413,6 +495,16 @@ impl ConnectOptions {
                     _ => error,
                 }
             }
+            E::IoError(error) if error.get_ref().is_some_and(|inner| inner.is::<SqlError>()) => {
+                match error.into_inner().and_then(|inner| inner.downcast::<SqlError>().ok()) {
+                    Some(error) => *error,
+                    None => lost("no tunnel".to_owned()),
+                }
+            }
+            E::IoError(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                SqlError::new(SqlCause::Protocol, error.to_string())
+                    .hinted("Let the server offer TLS, and use --ssl-mode=required.")
+            }
             E::DriverError(DriverError::ConnectTimeout) => {
                 lost(format!("no answer within {} s", self.timeout().as_secs()))
                     .hinted("Is the address right, and does a firewall let us through? --connect-timeout sets the limit.")
@@ -430,8 +522,47 @@ impl ConnectOptions {
             ),
             other => SqlError::from_client(other),
         };
-        error.doing(doing).into()
+        let words = match (error.cause(), &self.tunnel) {
+            (SqlCause::Lost, Some(tunnel)) => tunnel.words(),
+            _ => None,
+        };
+        let is_said = |words: &String| error.to_string().contains(words.as_str());
+        let words = words.filter(|words| !is_said(words));
+        let error = Error::from(error.doing(doing));
+        match words {
+            Some(words) => error.caused_by(words),
+            None => error,
+        }
     }
+}
+
+/// What is known of the way between a tunnel's other end and a server without TLS.
+fn behind_tunnel(host: &str) -> Plain {
+    let address = host.parse::<std::net::IpAddr>();
+    match address.map_or(host == "localhost", |address| address.is_loopback()) {
+        true => Plain::Private,
+        false => Plain::Open,
+    }
+}
+
+/// A connection by TCP, under the type that its users know.
+fn connect_tcp(host: &str, port: u16, timeout: Duration) -> mysql::Result<UnixStream> {
+    let failed = |error: &io::Error| match error.kind() {
+        io::ErrorKind::TimedOut => DriverError::ConnectTimeout,
+        kind => DriverError::CouldNotConnect(Some((format!("{host}:{port}"), error.to_string(), kind))),
+    };
+    let addresses = (host, port).to_socket_addrs().map_err(|error| failed(&error))?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => {
+                relay::keep_alive(&stream)?;
+                return Ok(UnixStream::from(OwnedFd::from(stream)));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(&last).into())
 }
 
 /// Whether an option that can be given as `key`, `key=1`, `skip-key` or `disable-key` is on or off.

@@ -18,11 +18,14 @@ pub mod mysql_locks;
 pub mod option_file;
 pub mod process;
 pub mod raw;
+mod relay;
 pub mod session;
 mod sql_error;
 pub mod stale;
 pub mod status;
 pub mod table_lock;
+mod tls;
+pub mod tunnel;
 pub mod version;
 
 pub use connect::{ConnectOptions, Purpose, Secret, SslMode};
@@ -36,6 +39,7 @@ pub use option_file::OptionFile;
 pub use session::{ByteRow, HeldSession, Session, WAIT_TIMEOUT};
 pub use sql_error::{SqlCause, SqlError};
 pub use table_lock::TableLock;
+pub use tunnel::{SshHost, SshOptions, Tunnel};
 pub use version::ServerVersion;
 
 /// What our sessions are called in the server's connection attributes.

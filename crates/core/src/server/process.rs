@@ -360,8 +360,9 @@ fn clean(mut command: Command) -> Command {
     command
 }
 
+/// The program is killed when the thread that starts it ends, however that comes about.
 #[allow(unsafe_code)]
-fn die_with_parent(command: &mut Command) {
+pub(super) fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     let in_child = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;

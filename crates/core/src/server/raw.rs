@@ -1,17 +1,15 @@
 //! Rows as the server sends them, without a value being made of each column.
 //!
 //! A row of the text protocol is, for each column, a length-encoded string, or one byte `0xFB` for NULL. Whoever only
-//! hands rows on needs nothing else. On a connection without TLS the query and the packets of its answer go over the
-//! socket itself; the client library, whose buffers are empty between statements, does not see them. With TLS its own
-//! rows are put together again: the same bytes.
+//! hands rows on needs nothing else. The query and the packets of its answer go over the session's socket itself, which is
+//! plain text whatever the way ([`super::relay`]); the client library, whose buffers are empty between statements, does
+//! not see them.
 //!
 //! Invariants: an answer is complete only when its end was read ([`RawRows::next`] gave `None`); whatever is wrong with
-//! a packet is an error, never a row; memory is bounded by [`ROW_WHOLE_MAX`] on the socket, and by the largest row with
-//! TLS. After an answer that was not read to its end the session must be dropped.
+//! a packet is an error, never a row; memory is bounded by [`ROW_WHOLE_MAX`]. After an answer that was not read to its end
+//! the session must be dropped.
 
 use std::io::{self, Read, Write};
-
-use mysql::{Conn, Text, Value, prelude::Queryable};
 
 use super::{
     session::Session,
@@ -48,41 +46,21 @@ pub enum RowPart<'a> {
 
 /// The answer to one query.
 pub struct RawRows<'s> {
-    wire: Wire<'s>,
+    answer: Answer<'s>,
     columns: usize,
 }
 
-enum Wire<'s> {
-    Socket(Answer<'s>),
-    Client { rows: mysql::QueryResult<'s, 's, 's, Text>, row: Vec<u8> },
-}
-
 /// What a session needs to read raw rows again and again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RawReader {
-    /// `None` with TLS.
-    buffer: Option<Buffer>,
+    buffer: Buffer,
 }
 
 impl RawReader {
-    /// Asks the server whether this session's connection is encrypted.
-    pub fn new(session: &mut Session) -> Result<RawReader, SqlError> {
-        let cipher = session.row("SHOW SESSION STATUS LIKE 'Ssl_cipher'")?;
-        let is_plain = match cipher {
-            Some(row) => row.text_or_null("Value")?.is_none_or(str::is_empty),
-            // Whoever cannot tell takes the way that is always right.
-            None => false,
-        };
-        Ok(RawReader { buffer: is_plain.then(Buffer::default) })
-    }
-
     /// Runs a query that has rows.
     pub fn query<'s>(&'s mut self, session: &'s mut Session, query: &str) -> Result<RawRows<'s>, SqlError> {
-        let (conn, socket) = session.parts();
-        match &mut self.buffer {
-            Some(buffer) => Answer::begin(buffer, socket, query).map_err(|error| error.doing(shown(query))),
-            None => begin_with_client(conn, query),
-        }
+        let socket = session.socket_mut();
+        Answer::begin(&mut self.buffer, socket, query).map_err(|error| error.doing(shown(query)))
     }
 }
 
@@ -96,62 +74,7 @@ impl RawRows<'_> {
     /// The next row, or piece of it; `None` at the end, which the server has confirmed.
     #[allow(clippy::should_implement_trait, reason = "a row lives until the next")]
     pub fn next(&mut self) -> Result<Option<RowPart<'_>>, SqlError> {
-        match &mut self.wire {
-            Wire::Socket(answer) => answer.next(),
-            Wire::Client { rows, row } => match rows.next() {
-                None => Ok(None),
-                Some(values) => {
-                    row.clear();
-                    encode(values.map_err(SqlError::from_client)?, row)?;
-                    Ok(Some(RowPart::Whole(row)))
-                }
-            },
-        }
-    }
-}
-
-fn begin_with_client<'s>(conn: &'s mut Conn, query: &str) -> Result<RawRows<'s>, SqlError> {
-    let rows = conn.query_iter(query).map_err(|error| SqlError::of_statement(error, query))?;
-    let columns = rows.columns().as_ref().len();
-    if columns == 0 {
-        return Err(SqlError::unexpected("no rows").doing(shown(query)));
-    }
-    Ok(RawRows { wire: Wire::Client { rows, row: Vec::new() }, columns })
-}
-
-/// Puts a row together as it came.
-fn encode(values: mysql::Row, row: &mut Vec<u8>) -> Result<(), SqlError> {
-    for value in values.unwrap_raw() {
-        match value {
-            Some(Value::Bytes(bytes)) => {
-                push_length(row, bytes.len());
-                row.extend_from_slice(&bytes);
-            }
-            Some(Value::NULL) => row.push(LOCAL_FILE),
-            // Text protocol: every value comes as bytes.
-            _ => return Err(SqlError::unexpected("a value that is not text")),
-        }
-    }
-    Ok(())
-}
-
-fn push_length(row: &mut Vec<u8>, length: usize) {
-    let length = length as u64;
-    let bytes = length.to_le_bytes();
-    match length {
-        0..=250 => row.push(bytes[0]),
-        251..=0xFFFF => {
-            row.push(0xFC);
-            row.extend_from_slice(&bytes[..2]);
-        }
-        0x1_0000..=0xFF_FFFF => {
-            row.push(0xFD);
-            row.extend_from_slice(&bytes[..3]);
-        }
-        _ => {
-            row.push(0xFE);
-            row.extend_from_slice(&bytes);
-        }
+        self.answer.next()
     }
 }
 
@@ -241,7 +164,7 @@ impl<'s> Answer<'s> {
         socket.write_all(&packet).map_err(|error| SqlError::from_io(&error))?;
         let mut answer = Answer { buffer, socket, sequence: 1, long: None, is_over: false };
         let columns = answer.columns()?;
-        Ok(RawRows { wire: Wire::Socket(answer), columns })
+        Ok(RawRows { answer, columns })
     }
 
     /// Reads everything before the first row.
@@ -435,22 +358,6 @@ mod tests {
         assert_eq!(refused.code(), Some(1146));
         for odd in [&b"\x00\0\0"[..], b"\xFB", b"", b"\xFD\0\0", b"\xFC\x01"] {
             assert!(answer(&[odd.to_vec()], true).is_err(), "{odd:?}");
-        }
-    }
-
-    /// The library's rows become the bytes that it read.
-    #[test]
-    fn lengths() {
-        for length in [0, 250, 251, 0xFFFF, 0x1_0000, 0xFF_FFFF, 0x100_0000] {
-            let mut row = Vec::new();
-            push_length(&mut row, length);
-            let expected = match length {
-                0..=250 => 1,
-                251..=0xFFFF => 3,
-                0x1_0000..=0xFF_FFFF => 4,
-                _ => 9,
-            };
-            assert_eq!(row.len(), expected);
         }
     }
 }

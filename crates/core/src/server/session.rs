@@ -19,6 +19,7 @@ use mysql::{Conn, Value, prelude::Queryable};
 
 use super::{
     connect::{ConnectOptions, Purpose},
+    relay::Relay,
     sql_error::{SqlCause, SqlError, code},
     stale,
     version::ServerVersion,
@@ -140,6 +141,8 @@ pub struct Session {
     version: ServerVersion,
     id: u64,
     id_at_handshake: u32,
+    /// Last, so that it is dropped when nobody speaks any more.
+    _relay: Option<Relay>,
 }
 
 impl fmt::Debug for Session {
@@ -161,7 +164,7 @@ impl Session {
     }
 
     fn open_within(options: &ConnectOptions, purpose: Purpose, room_wait: Duration) -> Result<Session> {
-        let mut conn = options.connect(purpose, room_wait)?;
+        let (mut conn, relay) = options.connect(purpose, room_wait)?;
         let socket = socket_of(&conn)?;
         let id_at_handshake = conn.connection_id();
         let rows = rows(&mut conn, "SELECT @@version AS version, CONNECTION_ID() AS id")?;
@@ -170,7 +173,7 @@ impl Session {
         let version = ServerVersion::parse(text)
             .ok_or_else(|| SqlError::unexpected(format_args!("its version is {text:?}")))?;
         let id = row.number("id")?;
-        let mut session = Session { conn, socket, version, id, id_at_handshake };
+        let mut session = Session { conn, socket, version, id, id_at_handshake, _relay: relay };
         session.settle(options.answer_timeout.unwrap_or(STATEMENT_TIMEOUT))?;
         Ok(session)
     }
@@ -278,9 +281,9 @@ impl Session {
             .map_err(|error| SqlError::new(SqlCause::Lost, format!("cannot set a timeout: {error}")))
     }
 
-    /// The connection, and its socket beside it.
-    pub(super) fn parts(&mut self) -> (&mut Conn, &mut UnixStream) {
-        (&mut self.conn, &mut self.socket)
+    /// The same, borrowed.
+    pub(super) fn socket_mut(&mut self) -> &mut UnixStream {
+        &mut self.socket
     }
 
     /// Asks for a sign of life.
@@ -296,19 +299,10 @@ impl Session {
         }
     }
 
-    /// Whether TLS is between us and the server.
-    pub(crate) fn is_encrypted(&mut self) -> Result<bool, SqlError> {
-        let row = self.row("SHOW SESSION STATUS LIKE 'Ssl_cipher'")?;
-        Ok(match row {
-            Some(row) => row.text_or_null("Value")?.is_some_and(|cipher| !cipher.is_empty()),
-            None => false,
-        })
-    }
-
-    /// The connection and its socket, for who speaks otherwise than in statements from here on. Between statements the
-    /// connection has nothing buffered; as long as it lives the server keeps the session.
-    pub(crate) fn into_connection(self) -> (Conn, UnixStream) {
-        (self.conn, self.socket)
+    /// The connection's socket once more, for who speaks otherwise than in statements from here on, as long as the session
+    /// lives. Between statements the connection has nothing buffered.
+    pub(crate) fn socket(&self) -> Result<UnixStream, SqlError> {
+        self.socket.try_clone().map_err(|error| SqlError::new(SqlCause::Lost, error.to_string()))
     }
 
     /// Whether something between us and the server hands our statements on over connections of its own. A lock would

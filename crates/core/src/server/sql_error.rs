@@ -78,7 +78,6 @@ impl SqlError {
                 None => SqlError::new(SqlCause::Protocol, error.to_string()),
             },
             E::DriverError(error) => SqlError::new(SqlCause::Protocol, error.to_string()),
-            E::TlsError(error) => SqlError::tls(error),
             other => SqlError::new(SqlCause::Protocol, other.to_string()),
         }
     }

@@ -1,7 +1,11 @@
 //! An archiver that goes on while the server works, goes away and comes back, and the repository does.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
+use holdfast_core::server::{ConnectOptions, Secret, SslMode};
 use holdfast_repo::{
     LogName,
     segment::list_segments,
@@ -15,6 +19,69 @@ use super::*;
 
 fn flush(server: &Server) {
     server.exec("FLUSH BINARY LOGS").unwrap();
+}
+
+/// Where nothing but TLS is let in, the archive comes by TLS, from a server whose certificate names it.
+fn by_tls(kind: ServerKind) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/tls");
+    let options = ["ca=ca", "cert=server-cert", "key=server-key"].into_iter().fold(
+        ServerOptions::default().arg("--require-secure-transport=ON"),
+        |options, option| {
+            let (option, file) = option.split_once('=').unwrap();
+            options.arg(format!("--ssl-{option}={}", dir.join(file).with_extension("pem").display()))
+        },
+    );
+    let stage = Stage::with(kind, options);
+    let grant = if kind.is_mariadb() { "BINLOG MONITOR" } else { "REPLICATION CLIENT" };
+    stage
+        .server
+        .exec_all([
+            "CREATE USER a@'127.0.0._' IDENTIFIED BY 'geheim' REQUIRE SSL",
+            &format!("GRANT REPLICATION SLAVE, {grant} ON *.* TO a@'127.0.0._'"),
+        ])
+        .unwrap();
+    let mut options = stage.options();
+    options.connect = ConnectOptions {
+        host: Some("127.0.0.1".to_owned()),
+        port: Some(stage.server.port()),
+        user: Some("a".to_owned()),
+        password: Some(Secret::new("geheim".to_owned())),
+        ssl_mode: Some(SslMode::VerifyIdentity),
+        ssl_ca: Some(dir.join("ca.pem")),
+        ..ConnectOptions::default()
+    };
+    let plain = ConnectOptions { ssl_mode: Some(SslMode::Disabled), ..options.connect.clone() };
+    let plain = ArchiveOptions { connect: plain, ..options.clone() };
+    archive(&stage.repo, &plain, &Told, &Cancel::default()).unwrap_err();
+    let archiver = Archiver::start(&stage.repo, options);
+    let counter = Counter::start(&stage.server);
+    // More than fits into any buffer on the way.
+    stage.server.exec("INSERT INTO c.t VALUES (0, REPEAT('y', 4000))").unwrap();
+    stage
+        .server
+        .exec_all(["CREATE TABLE c.big (b LONGBLOB)", "INSERT INTO c.big VALUES (REPEAT('z', 20000000))"])
+        .unwrap();
+    sleep(Duration::from_millis(500));
+    counter.stop();
+    wait_archived(&stage);
+    let report = archiver.stop();
+    assert!(report.gaps.is_empty() && report.reconnects == 0, "{report:?}");
+    stage.compare_files();
+}
+
+#[test]
+fn mariadb_10_11_by_tls() {
+    by_tls(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_by_tls() {
+    by_tls(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_by_tls() {
+    by_tls(ServerKind::MySql97);
 }
 
 /// Nothing is missing or there twice, and what the last commit wrote is there.

@@ -6,6 +6,7 @@ mod grants;
 mod held;
 mod process;
 mod status;
+mod tunnel;
 
 use holdfast_core::server::{ConnectOptions, Purpose, Secret, Session};
 use holdfast_testkit::{Server, ServerKind, ServerOptions};

@@ -100,7 +100,7 @@ pub(super) fn read(
 impl Reading<'_> {
     /// One reader.
     fn work(&self, session: &mut Session, locked_done: &(dyn Fn() -> Result<()> + Sync)) -> Result<()> {
-        let mut raw = RawReader::new(session)?;
+        let mut raw = RawReader::default();
         loop {
             match self.queue.next(SIGN_OF_LIFE) {
                 queue::Next::Read(range) => {

@@ -1,0 +1,231 @@
+//! Connections through SSH, to real servers by a real one.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use holdfast_core::{
+    Cancel, Event, Listener,
+    binlog::{ArchiveOptions, archive},
+    logical::{self, Selection},
+    server::{ConnectOptions, Purpose, Session, SshOptions, SslMode, Tunnel},
+};
+use holdfast_testkit::{Server, ServerKind, sshd::Sshd};
+
+use super::{options, tcp};
+use crate::{
+    binlog::{Archiver, Counter, Stage, wait_archived_by},
+    capture::Told,
+};
+
+/// Through `host` of the configuration of `sshd`, or of one that includes it.
+fn tunnel(config: PathBuf, host: &str) -> Option<Arc<Tunnel>> {
+    let options = SshOptions {
+        host: host.parse().unwrap(),
+        program: "ssh".into(),
+        config_file: Some(config),
+        compress: Some(true),
+        secrets: Vec::new(),
+    };
+    Some(Arc::new(Tunnel::new(options)))
+}
+
+fn through(sshd: &Sshd, options: ConnectOptions) -> ConnectOptions {
+    ConnectOptions { tunnel: tunnel(sshd.ssh_config(), "backup-host"), ..options }
+}
+
+/// Processes of ours that are ssh, and have a configuration beside that of `sshd`.
+fn children(sshd: &Sshd) -> Vec<u32> {
+    let own = std::process::id().to_string();
+    let place = sshd.ssh_config().parent().unwrap().display().to_string();
+    let all =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    all.filter(|pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let mut words = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+        let (state, parent) = (words.next(), words.next());
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        parent == Some(&own) && state != Some("Z") && line.starts_with("ssh\0") && line.contains(&place)
+    })
+    .collect()
+}
+
+fn count(session: &mut Session) -> u64 {
+    session.number("SELECT COUNT(*) FROM information_schema.schemata").unwrap()
+}
+
+/// The server is reached by its port and by its socket as the other host sees them, by several tunnels at once, through
+/// a host on the way, and known by its own name where TLS is checked; each way ends with its options.
+#[test]
+fn every_way_leads_to_the_server() {
+    let sshd = Sshd::start("internal-sftp").unwrap();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/tls");
+    let tls = ["ca=ca", "cert=server-cert", "key=server-key"].map(|option| {
+        let (option, file) = option.split_once('=').unwrap();
+        format!("--ssl-{option}={}", dir.join(file).with_extension("pem").display())
+    });
+    let tls = tls.into_iter().fold(holdfast_testkit::ServerOptions::default(), |it, arg| it.arg(arg));
+    let server = Server::start(ServerKind::MariaDb1011, tls.arg("--bind-address=0.0.0.0")).unwrap();
+    server.exec("CREATE USER n@'127.0.0._'").unwrap();
+    let config = sshd.ssh_config().with_file_name("jump_config");
+    let jump = format!(
+        "Include {}\nHost far\n  HostName 127.0.0.1\n  ProxyJump backup-host\n  Port {}\nHost *\n{}",
+        sshd.ssh_config().display(),
+        sshd.port(),
+        // As for the host on the way.
+        fs::read_to_string(sshd.ssh_config())
+            .unwrap()
+            .lines()
+            .filter(|line| ["IdentityFile", "UserKnownHosts", "Identities"]
+                .iter()
+                .any(|it| line.contains(it)))
+            .collect::<Vec<_>>()
+            .join("\n"),
+    );
+    fs::write(&config, jump).unwrap();
+    {
+        let by_socket = through(&sshd, options(&server));
+        let by_port = through(&sshd, tcp(&server));
+        let far = ConnectOptions { tunnel: tunnel(config, "far"), ..tcp(&server) };
+        let mut sessions: Vec<Session> = [&by_socket, &by_port, &far, &by_port]
+            .map(|options| {
+                Session::open(options, Purpose::Control).unwrap_or_else(|error| panic!("{error:?}"))
+            })
+            .into();
+        let counts: Vec<u64> = sessions.iter_mut().map(count).collect();
+        assert!(counts.iter().all(|it| *it == counts[0]), "{counts:?}");
+        assert_eq!(children(&sshd).len(), 3, "one for each that is asked for");
+        let port = sessions[1].value("SELECT @@port").unwrap();
+        assert_eq!(port, Some(server.port().to_string()));
+
+        // The certificate is for 127.0.0.1, which is not where the tunnel ends on this host, nor 127.0.0.2.
+        for (mode, host, is_good) in [
+            (SslMode::VerifyIdentity, "127.0.0.1", true),
+            (SslMode::VerifyIdentity, "127.0.0.2", false),
+            (SslMode::VerifyCa, "127.0.0.2", true),
+        ] {
+            let options = ConnectOptions {
+                user: Some("n".to_owned()),
+                host: Some(host.to_owned()),
+                ssl_mode: Some(mode),
+                ssl_ca: Some(dir.join("ca.pem")),
+                ..by_port.clone()
+            };
+            let opened = Session::open(&options, Purpose::Control);
+            assert_eq!(opened.is_ok(), is_good, "{mode:?} {host}: {:?}", opened.err());
+            if let Err(error) = opened {
+                assert!(error.to_string().contains("TLS failed"), "{error}");
+            }
+        }
+    }
+    assert_eq!(children(&sshd), Vec::<u32>::new());
+}
+
+/// What goes wrong is told in ssh's own words, with what to do, and leaves nothing behind.
+#[test]
+fn errors_say_which_hop() {
+    let mut sshd = Sshd::start("internal-sftp").unwrap();
+    let nobody = |port| ConnectOptions {
+        host: Some("127.0.0.1".to_owned()),
+        port: Some(port),
+        user: Some("root".to_owned()),
+        ..ConnectOptions::default()
+    };
+    let refusal = |options: &ConnectOptions| {
+        let error = Session::open(options, Purpose::Control).unwrap_err();
+        (error.to_string(), error.hint().unwrap_or_default().to_owned())
+    };
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (message, _) = refusal(&through(&sshd, nobody(closed)));
+    assert!(message.contains("backup-host") && message.contains("Connection refused"), "{message}");
+    assert!(message.contains("open failed"), "{message}");
+
+    let stranger = sshd.ssh_config().with_file_name("stranger_config");
+    let text = fs::read_to_string(sshd.ssh_config()).unwrap().replace("user_key", "no_such_key");
+    fs::write(&stranger, text).unwrap();
+    let begin = Instant::now();
+    let (message, hint) =
+        refusal(&ConnectOptions { tunnel: tunnel(stranger, "backup-host"), ..nobody(closed) });
+    assert!(message.contains("Permission denied") && hint.contains("agent"), "{message}: {hint}");
+    assert!(begin.elapsed() < Duration::from_secs(20));
+
+    let odd = ConnectOptions { host: None, port: None, socket: Some("/a:b".into()), ..nobody(1) };
+    let (message, _) = refusal(&through(&sshd, odd));
+    assert!(message.contains("/a:b"), "{message}");
+    sshd.kill();
+    let (message, _) = refusal(&through(&sshd, nobody(closed)));
+    assert!(message.contains("Connection refused") && message.contains("backup-host"), "{message}");
+    assert_eq!(children(&sshd), Vec::<u32>::new());
+}
+
+fn break_tunnels(sshd: &Sshd) {
+    for pid in children(sshd) {
+        let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+}
+
+/// The archive makes a tunnel that broke anew and goes on without a gap; so does a logical backup before it has a view.
+/// Later it fails and says why.
+#[test]
+fn broken_tunnels() {
+    let sshd = Sshd::start("internal-sftp").unwrap();
+    let stage = Stage::new(ServerKind::MySql97);
+    let connect = through(&sshd, tcp(&stage.server));
+    let options = ArchiveOptions { connect: connect.clone(), ..stage.options() };
+    let mut archiver = Archiver::start(&stage.repo, options.clone());
+    let counter = Counter::start(&stage.server);
+    wait_archived_by(&stage, &mut archiver);
+    break_tunnels(&sshd);
+    sleep(Duration::from_millis(500));
+    let rows = counter.stop();
+    wait_archived_by(&stage, &mut archiver);
+    let report = archiver.stop();
+    assert!(report.reconnects >= 1 && report.gaps.is_empty() && rows > 0, "{report:?}");
+    stage.compare_files();
+    archive(&stage.repo, &ArchiveOptions { once: true, ..options }, &Told, &Cancel::default()).unwrap();
+
+    let backup = holdfast_core::backup::BackupOptions {
+        name: Some("db1".parse().unwrap()),
+        parallel: 3,
+        ..holdfast_core::backup::BackupOptions::new(connect)
+    };
+    stage
+        .server
+        .exec_all([
+            "CREATE DATABASE big",
+            "CREATE TABLE big.t (id INT PRIMARY KEY AUTO_INCREMENT, v LONGBLOB)",
+            "INSERT INTO big.t (v) SELECT REPEAT('x', 8000000) FROM information_schema.columns LIMIT 5",
+        ])
+        .unwrap();
+    let take = |breaks_at| {
+        let breaker = Breaker { sshd: &sshd, phase: breaks_at };
+        logical::run(&stage.repo, &backup, &Selection::default(), &breaker, &Cancel::default())
+    };
+    // Rows that were read cannot be read again in another view.
+    let error = take("rows").unwrap_err();
+    assert!(error.to_string().ends_with("ssh: it ended (signal: 9 (SIGKILL))"), "{error}");
+    let report = take("view").unwrap();
+    let rows: u64 = stage.server.value("SELECT COUNT(*) FROM big.t").unwrap();
+    assert!(rows == 5 && report.read.rows > rows, "{:?}", report.read);
+}
+
+/// Breaks the tunnels as soon as a phase begins.
+struct Breaker<'a> {
+    sshd: &'a Sshd,
+    phase: &'static str,
+}
+
+impl Listener for Breaker<'_> {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Phase { name } if name == self.phase) {
+            break_tunnels(self.sshd);
+        }
+        Told.event(event);
+    }
+}
