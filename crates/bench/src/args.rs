@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use holdfast_testkit::ServerKind;
 
 use crate::drain::DrainArgs;
+use crate::put::PutArgs;
 use crate::suite::Suite;
 
 /// Measures Holdfast beside the tools that it is compared with, on real servers.
@@ -22,6 +23,8 @@ pub(crate) enum Command {
     Physical(RunArgs),
     /// Measure logical backup and load
     Logical(RunArgs),
+    /// Measure the repository beside others, and in object storage
+    Repository(RunArgs),
     /// Make table and plot again from a JSON file of results
     Report {
         /// For example bench/results/physical.json
@@ -30,12 +33,15 @@ pub(crate) enum Command {
     /// Read all rows of a server and keep none: a contestant
     #[command(hide = true)]
     Drain(DrainArgs),
+    /// Send a directory to object storage: a contestant
+    #[command(hide = true)]
+    Put(PutArgs),
 }
 
 /// What is measured.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// Tables on each server, about [default: 3500; 1500 for logical]
+    /// Tables on each server, about [default: 3500 for physical, else 1500]
     #[arg(long, value_name = "MIB")]
     size_mib: Option<u64>,
 
@@ -64,7 +70,7 @@ pub(crate) struct RunArgs {
     )]
     servers: Vec<ServerKind>,
 
-    /// Name of the files in --out-dir [default: physical or logical; quick with --quick]
+    /// Name of the files in --out-dir [default: the suite's; quick with --quick]
     #[arg(long)]
     name: Option<String>,
 
@@ -112,7 +118,7 @@ impl RunArgs {
         }
         let size_mib = self.size_mib.unwrap_or(match suite {
             Suite::Physical => 3500,
-            Suite::Logical => 1500,
+            Suite::Logical | Suite::Repository => 1500,
         });
         let name = if self.quick { "quick" } else { suite.name() };
         Ok(Options {

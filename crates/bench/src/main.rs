@@ -13,6 +13,7 @@ mod page_cache;
 mod pages;
 mod process;
 mod progress;
+mod put;
 mod report;
 mod results;
 mod run;
@@ -36,6 +37,8 @@ fn main() -> ExitCode {
     let result: Result<bool> = match Cli::parse().command {
         Command::Physical(args) => args.resolve(Suite::Physical).and_then(run::measure),
         Command::Logical(args) => args.resolve(Suite::Logical).and_then(run::measure),
+        Command::Repository(args) => args.resolve(Suite::Repository).and_then(run::measure),
+        Command::Put(args) => put::run(&args).map(|()| true),
         Command::Drain(args) => drain::run(&args).map(|()| true),
         Command::Report { file } => report::again(&file).map(|()| true),
     };

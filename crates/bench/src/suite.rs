@@ -1,8 +1,8 @@
-//! The two sets of questions: one for each way to back up.
+//! The sets of questions: one for each way to back up, and one for where backups are kept.
 
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::{Scenario, logical, physical};
+use crate::scenario::{Scenario, logical, physical, repository};
 
 /// What is measured together, and reported on one page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +13,8 @@ pub(crate) enum Suite {
     Physical,
     /// Rows and statements.
     Logical,
+    /// Repositories.
+    Repository,
 }
 
 impl Suite {
@@ -21,6 +23,7 @@ impl Suite {
         match self {
             Suite::Physical => "physical",
             Suite::Logical => "logical",
+            Suite::Repository => "repository",
         }
     }
 
@@ -29,6 +32,7 @@ impl Suite {
         match self {
             Suite::Physical => physical(),
             Suite::Logical => logical(),
+            Suite::Repository => repository(),
         }
     }
 

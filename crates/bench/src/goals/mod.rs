@@ -5,6 +5,7 @@
 
 mod logical;
 mod physical;
+mod repository;
 
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,7 @@ pub(crate) enum Outcome {
 const MARIADB: &str = "mariadb-10.11";
 const MYSQL: &str = "mysql-9.7";
 const WALL: fn(&Sample) -> Option<f64> = |sample| Some(sample.wall_s);
+const CPU: fn(&Sample) -> Option<f64> = |sample| Some(sample.cpu_s());
 const STORED: fn(&Sample) -> Option<f64> = |sample| sample.stored_bytes.map(|bytes| bytes as f64);
 
 /// Holds the results against all goals.
@@ -41,6 +43,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
     let mut verdicts = match results.suite {
         Suite::Physical => physical::verdicts(results),
         Suite::Logical => logical::verdicts(results),
+        Suite::Repository => repository::verdicts(results),
     };
     // Servers that were not asked for have no goals.
     verdicts.retain(|verdict| results.data.iter().any(|data| data.server == verdict.server));

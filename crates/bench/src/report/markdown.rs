@@ -36,6 +36,13 @@ times, unless it says plain.
 and tool share them.
 ";
 
+/// The same of repositories.
+const REPOSITORY_CAVEATS: &str = "\
+- restic keeps files: what it copies from a running server cannot be restored. The server is idle here, and its files complete.
+- restic's `auto` is zstd at its library's default level, which is that of level 3.
+- Object storage runs on the same machine and the same disk: its processor time is in the column of the rest of the machine.
+";
+
 /// The whole page.
 pub(crate) fn page(results: &Results) -> String {
     let mut page = String::new();
@@ -51,6 +58,7 @@ pub(crate) fn page(results: &Results) -> String {
     let caveats = match results.suite {
         Suite::Physical => CAVEATS,
         Suite::Logical => LOGICAL_CAVEATS,
+        Suite::Repository => REPOSITORY_CAVEATS,
     };
     writeln!(page, "\n## What is unfair about this\n\n{caveats}").ok();
     page.push_str(&commands(results));

@@ -95,7 +95,7 @@ fn draw_panel(svg: &mut String, results: &Results, panel: &Panel, top: f64) -> f
 fn draw_bar(svg: &mut String, series: &Series, values: Spread, scale: f64, y: f64) {
     let fill = match series.contestant.as_str() {
         id if id.starts_with("holdfast") => OURS,
-        "floor" | "read-once" | "nothing" | "drain" => FLOOR,
+        "floor" | "read-once" | "nothing" | "drain" | "put" => FLOOR,
         _ => PEERS,
     };
     let (end, low, high) = (values.median * scale, LEFT + values.min * scale, LEFT + values.max * scale);

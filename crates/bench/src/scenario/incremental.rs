@@ -16,7 +16,7 @@ use crate::pages::{self, PAGE_BYTES, PageHashes};
 use crate::results::{Cache, Group, Load, Unit};
 use crate::run::{Bench, Turn, order};
 use crate::source::Source;
-use crate::tool::{Holdfast, MariadbBackup, Output, Placing, ReadOnce, Tool, Verb};
+use crate::tool::{Holdfast, MariadbBackup, Output, Placing, ReadOnce, Restic, Tool, Verb};
 
 /// One changed page in so many.
 const PAGES_PER_CHANGE: u64 = 100;
@@ -29,9 +29,24 @@ pub(super) const CHANGES: [(&str, &str); 3] = [
     ("events", "kind = REVERSE(kind)"),
 ];
 
-pub(crate) struct Incremental;
+pub(crate) struct Incremental {
+    name: &'static str,
+    tools: fn(&Options, ServerKind) -> Vec<Box<dyn Tool>>,
+}
 
-fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
+impl Incremental {
+    /// Beside the server's own tool, and reading all pages.
+    pub(crate) fn pages() -> Incremental {
+        Incremental { name: "incremental", tools: beside_server_tools }
+    }
+
+    /// Beside another repository.
+    pub(crate) fn repositories() -> Incremental {
+        Incremental { name: "again", tools: beside_repositories }
+    }
+}
+
+fn beside_server_tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> =
         vec![Box::new(ReadOnce), Box::new(Holdfast::defaults(&options.holdfast))];
     if kind.is_mariadb() {
@@ -40,9 +55,13 @@ fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
     tools
 }
 
+fn beside_repositories(options: &Options, _kind: ServerKind) -> Vec<Box<dyn Tool>> {
+    vec![Box::new(Holdfast::defaults(&options.holdfast)), Box::new(Restic)]
+}
+
 impl Scenario for Incremental {
     fn name(&self) -> &'static str {
-        "incremental"
+        self.name
     }
 
     fn about(&self) -> &'static str {
@@ -50,9 +69,9 @@ impl Scenario for Incremental {
     }
 
     fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
-        let tools = tools(options, kind);
+        let tools = (self.tools)(options, kind);
         let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
-        let bases: f64 = tools[1..].iter().map(|tool| tool.expected_s_per_gb(Verb::Backup)).sum();
+        let bases: f64 = tools.iter().map(|tool| tool.expected_s_per_gb(Verb::Backup)).sum();
         const RESTART_S: f64 = 6.0;
         const TWO_SCANS_S_PER_GB: f64 = 4.0;
         expected_s(&tools, Verb::Incremental, kind, Cache::Cold, options)
@@ -62,7 +81,7 @@ impl Scenario for Incremental {
 
     fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
         let group = group(self, source.kind(), Cache::Cold, Load::Idle);
-        let tools = tools(&bench.options, source.kind());
+        let tools = (self.tools)(&bench.options, source.kind());
         let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
         let tools = bench.present(&group, source.kind(), &tools);
 

@@ -1,6 +1,7 @@
 //! What is measured: one module for each question.
 
 mod amplification;
+mod archive;
 mod busy;
 mod codec;
 mod dump;
@@ -8,6 +9,7 @@ mod full;
 mod incremental;
 mod load;
 mod redump;
+mod remote;
 mod restore;
 mod sysbench;
 
@@ -45,7 +47,7 @@ pub(crate) fn physical() -> Vec<Box<dyn Scenario>> {
     vec![
         Box::new(codec::CodecSpeed),
         Box::new(full::Full),
-        Box::new(incremental::Incremental),
+        Box::new(incremental::Incremental::pages()),
         Box::new(busy::Busy),
         Box::new(restore::Restore),
         Box::new(sysbench::UnderSysbench),
@@ -56,6 +58,15 @@ pub(crate) fn physical() -> Vec<Box<dyn Scenario>> {
 /// Of logical ones.
 pub(crate) fn logical() -> Vec<Box<dyn Scenario>> {
     vec![Box::new(dump::Dump), Box::new(load::LoadRows), Box::new(redump::Redump)]
+}
+
+/// Of repositories.
+pub(crate) fn repository() -> Vec<Box<dyn Scenario>> {
+    vec![
+        Box::new(archive::Archive),
+        Box::new(remote::Remote),
+        Box::new(incremental::Incremental::repositories()),
+    ]
 }
 
 fn group(scenario: &dyn Scenario, kind: ServerKind, cache: Cache, load: Load) -> Group {

@@ -19,6 +19,8 @@ pub(crate) struct Holdfast {
     backup_options: &'static str,
     /// Of the data, for the forecast.
     expected_s_per_gb: f64,
+    /// Where the repository is, if not in the directory of the backup.
+    location: Option<String>,
 }
 
 impl Holdfast {
@@ -31,6 +33,7 @@ impl Holdfast {
             encrypted: true,
             backup_options: "",
             expected_s_per_gb: 2.4,
+            location: None,
         }
     }
 
@@ -57,6 +60,17 @@ impl Holdfast {
         }
     }
 
+    /// The level that other programs have by default.
+    pub(crate) fn level_3(program: &Path) -> Holdfast {
+        Holdfast {
+            id: "holdfast-zstd3",
+            label: "holdfast (zstd:3, encrypted)",
+            backup_options: " --compress zstd:3",
+            expected_s_per_gb: 4.0,
+            ..Holdfast::defaults(program)
+        }
+    }
+
     /// Rows and statements of one schema, stored as they come by default.
     pub(crate) fn logical(program: &Path) -> Holdfast {
         Holdfast {
@@ -79,6 +93,11 @@ impl Holdfast {
         Holdfast { id, label, ..self }
     }
 
+    /// The same with its repository elsewhere.
+    pub(crate) fn at(self, location: String) -> Holdfast {
+        Holdfast { location: Some(location), ..self }
+    }
+
     /// Where the repository is, for a backup into `dir`.
     pub(crate) fn repo(dir: &Path) -> PathBuf {
         dir.join("repo")
@@ -89,7 +108,10 @@ impl Holdfast {
         let password = if self.encrypted { " --password-file \"$PASSWORD_FILE\"" } else { "" };
         Script::new(format!("\"$HOLDFAST\" --repo \"$REPO\"{password} {words}"))
             .var("HOLDFAST", &self.program)
-            .var("REPO", Holdfast::repo(dir))
+            .var(
+                "REPO",
+                self.location.clone().map_or_else(|| Holdfast::repo(dir).into_os_string(), Into::into),
+            )
             .var("PASSWORD_FILE", dir.join("password"))
     }
 

@@ -9,6 +9,7 @@ mod floor;
 mod holdfast;
 mod mariadb_backup;
 mod mysql_tools;
+mod restic;
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,7 @@ pub(crate) use floor::{CopyDatadir, ReadOnce};
 pub(crate) use holdfast::Holdfast;
 pub(crate) use mariadb_backup::{MariadbBackup, Output, Placing};
 pub(crate) use mysql_tools::{CloneLocal, Dump};
+pub(crate) use restic::Restic;
 
 /// One command to be timed, and what belongs to it.
 #[derive(Clone, Debug)]

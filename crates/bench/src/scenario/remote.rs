@@ -1,0 +1,127 @@
+//! A first backup into object storage of this host, beside one into a directory, and beside sending the same bytes.
+//!
+//! The storage keeps its objects on the filesystem of everything else, and shares the processors: what it takes is in the
+//! column for the rest of the machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use holdfast_testkit::ServerKind;
+use holdfast_testkit::object_storage::{BUCKET, ObjectStorage, ObjectStorageKind};
+
+use super::{Scenario, expected_s, group};
+use crate::args::Options;
+use crate::process::Script;
+use crate::results::{Cache, Load};
+use crate::run::{Bench, Turn, order};
+use crate::source::Source;
+use crate::tool::{Holdfast, Job, Tool, Verb};
+
+pub(crate) struct Remote;
+
+/// A tool's job, with a storage of its own that is empty.
+struct Bucket {
+    storage: ObjectStorage,
+}
+
+impl Bucket {
+    fn new() -> Result<Bucket> {
+        Ok(Bucket { storage: ObjectStorage::start(ObjectStorageKind::Versitygw)? })
+    }
+
+    fn location() -> String {
+        format!("s3://{BUCKET}/measured")
+    }
+
+    fn leads(&self, script: Script) -> Script {
+        self.storage.environment().into_iter().fold(script, |script, (name, value)| script.var(name, value))
+    }
+
+    fn stored_in(&self) -> Result<PathBuf> {
+        self.storage.bucket_dir().context("this storage keeps no files")
+    }
+}
+
+/// Sends the files of a repository, as they are.
+struct Put;
+
+impl Tool for Put {
+    fn id(&self) -> &'static str {
+        "put"
+    }
+
+    fn label(&self) -> &'static str {
+        "floor: PUT of the same bytes"
+    }
+
+    fn missing(&self, _kind: ServerKind) -> Option<String> {
+        None
+    }
+
+    fn expected_s_per_gb(&self, _verb: Verb) -> f64 {
+        1.0
+    }
+
+    fn backup(&self, _source: &Source, dir: &Path) -> Result<Job> {
+        let bench = std::env::current_exe().context("find this program")?;
+        let timed = Script::new("\"$HOLDFAST_BENCH\" put --from \"$FROM\" --to \"$TO\"")
+            .var("HOLDFAST_BENCH", bench)
+            .var("FROM", Holdfast::repo(dir))
+            .var("TO", Bucket::location());
+        Ok(Job { before: None, timed, stored_in: None })
+    }
+}
+
+impl Scenario for Remote {
+    fn name(&self) -> &'static str {
+        "remote"
+    }
+
+    fn about(&self) -> &'static str {
+        "first backup into object storage of this host, beside a directory"
+    }
+
+    fn applies(&self, kind: ServerKind) -> bool {
+        kind == ServerKind::MariaDb1011
+    }
+
+    fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
+        let holdfast = Holdfast::defaults(&options.holdfast);
+        expected_s(&[&holdfast, &holdfast, &Put], Verb::Backup, kind, Cache::Cold, options)
+    }
+
+    fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
+        let group = group(self, source.kind(), Cache::Cold, Load::Idle);
+        let directory = Holdfast::defaults(&bench.options.holdfast);
+        let remote = Holdfast::defaults(&bench.options.holdfast)
+            .named("holdfast-s3", "holdfast, to object storage")
+            .at(Bucket::location());
+        let tools: [&dyn Tool; 3] = [&directory, &remote, &Put];
+        let tools = bench.present(&group, source.kind(), &tools);
+        // What is sent.
+        let same = bench.scratch.dir("same-")?;
+        bench.untimed(&directory.backup(source, same.path())?)?;
+        for round in 0..bench.options.rounds {
+            for at in order(tools.len(), round) {
+                let tool = tools[at];
+                let dir = bench.scratch.dir("remote-")?;
+                let turn = Turn { group: &group, tool, round, load: None };
+                if tool.id() == directory.id() {
+                    bench.measure(source, &turn, tool.backup(source, dir.path()))?;
+                    continue;
+                }
+                let bucket = Bucket::new()?;
+                let from = if tool.id() == Put.id() { same.path() } else { dir.path() };
+                let job = tool.backup(source, from).and_then(|job| {
+                    Ok(Job {
+                        before: job.before.map(|before| bucket.leads(before)),
+                        timed: bucket.leads(job.timed),
+                        stored_in: Some(bucket.stored_in()?),
+                    })
+                });
+                bench.measure(source, &turn, job)?;
+            }
+        }
+        Ok(())
+    }
+}
