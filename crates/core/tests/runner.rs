@@ -5,6 +5,7 @@
 mod binlog;
 mod capture;
 mod fuzz_seeds;
+mod load;
 mod logical;
 mod physical;
 mod recovery;

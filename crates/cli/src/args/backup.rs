@@ -110,7 +110,7 @@ fn row_filter(text: &str) -> Result<RowFilter, String> {
     text.parse().map_err(words)
 }
 
-fn words(error: Error) -> String {
+pub(crate) fn words(error: Error) -> String {
     match error.hint() {
         Some(hint) => format!("{error}: {hint}"),
         None => error.to_string(),

@@ -21,6 +21,7 @@ pub(crate) mod hold;
 pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod key;
+pub(crate) mod load;
 pub(crate) mod moment;
 pub(crate) mod owner;
 pub(crate) mod prune;

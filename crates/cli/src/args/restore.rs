@@ -5,6 +5,7 @@ use clap::Args;
 use super::{
     backup_ref::BackupRef,
     inspect::NameArg,
+    load::LoadArgs,
     moment::MomentArgs,
     owner::Owner,
     resources::{memory, threads},
@@ -22,12 +23,14 @@ Examples:
   holdfast restore --at '2026-11-20 14:03:07' --target-dir /srv/db1     from the binlog archive
   holdfast restore --gtid 0-1-4710 --target-dir /srv/db1 --time-zone Europe/Berlin
   holdfast restore --before-gtid 0-1-4711 --target-dir /srv/db1 --dry-run
+  holdfast restore latest --to-server -h 127.0.0.1 -P 3307 -u root -p   a logical backup into a running server
+  holdfast restore 7 --to-server --table shop.orders --as shop.orders=shop.orders_old
 
-The server must not run on the target. The result can be started at once; holdfast-restore.json in it says the position, and the statement to replicate from there is printed.";
+The server must not run on a target directory. The result can be started at once; holdfast-restore.json in it says the position, and the statement to replicate from there is printed.";
 
-/// Restore a backup into a data directory that a server can start on.
+/// Restore a backup into a data directory that a server can start on, or a logical one into a running server.
 ///
-/// Writes the files, then lets the server's own program of the same series recover them to exactly the recorded position. With --at, --gtid or --before-gtid it goes on from there: the server replays what the binlog archive holds behind the backup, up to that transaction and no further. Can be run again after any interruption.
+/// Writes the files, then lets the server's own program of the same series recover them to exactly the recorded position. With --at, --gtid or --before-gtid it goes on from there: the server replays what the binlog archive holds behind the backup, up to that transaction and no further. With --to-server rows and statements are loaded over connections and compared with the backup in the end. Can be run again after any interruption.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
@@ -43,8 +46,8 @@ pub(crate) struct RestoreArgs {
     pub(crate) name: NameArg,
 
     /// Directory to restore into; must be empty or absent unless --delta
-    #[arg(long, value_name = "DIR")]
-    pub(crate) target_dir: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "to_server")]
+    pub(crate) target_dir: Option<PathBuf>,
 
     /// Reuse what is in the target: only pages that differ are written, files that do not belong are deleted
     #[arg(long)]
@@ -101,7 +104,7 @@ pub(crate) struct RestoreArgs {
     pub(crate) prepare_memory: Option<ByteSize>,
 
     /// Threads that fetch and write; that of the configuration file is for backups [default: two for each processor, at
-    /// most 8]
+    /// most 8; into a running server: one session for each processor, 2 to 8]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Resources")]
     pub(crate) parallel: Option<usize>,
 
@@ -109,4 +112,7 @@ pub(crate) struct RestoreArgs {
     /// [default: as in the configuration, else 256M]
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Resources")]
     pub(crate) memory: Option<ByteSize>,
+
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
 }

@@ -25,6 +25,7 @@ mod hold;
 mod init;
 mod key;
 mod list;
+mod load;
 mod log;
 mod ls;
 mod prune;

@@ -3,6 +3,7 @@
 use std::{
     fmt::{self, Write as _},
     io::{self, IsTerminal as _},
+    path::PathBuf,
     sync::{Arc, mpsc},
     thread,
     time::Duration,
@@ -18,7 +19,7 @@ use holdfast_core::{
 use holdfast_repo::{Act, Repo};
 use serde::Serialize;
 
-use super::{Context, report::position_facts, repository, select};
+use super::{Context, load, report::position_facts, repository, select};
 use crate::{
     args::{backup_ref::Which, owner::Owner, restore::RestoreArgs, units::ByteSize},
     exit::Exit,
@@ -175,6 +176,8 @@ impl Render for Restored {
 }
 
 pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
+    load::refuse_contradictions(&args.load)?;
+    let Some(target_dir) = args.target_dir.clone() else { return load::run(args, context) };
     let (dry_run, ask) = (args.dry_run, args.delta && !args.yes);
     if ask && !dry_run && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         let text = "--delta changes and deletes what is in the target, and there is no terminal to ask at";
@@ -182,7 +185,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     }
     let repo = Arc::new(repository::open_for(context, Act::Read, "a restore")?);
     let wanted = Wanted::choose(&args, context, &repo)?;
-    let options = options(args, context);
+    let options = options(args, target_dir, context);
     if dry_run || ask {
         let plan = wanted.plan(&repo, &options, context.cancel)?;
         if dry_run {
@@ -283,9 +286,9 @@ fn answer(cancel: &Cancel) -> Result<String> {
     }
 }
 
-fn options(args: RestoreArgs, context: &Context<'_>) -> RestoreOptions {
+fn options(args: RestoreArgs, target_dir: PathBuf, context: &Context<'_>) -> RestoreOptions {
     let memory = args.memory.or(context.config.resources.memory);
-    let chosen = RestoreOptions::new(args.target_dir);
+    let chosen = RestoreOptions::new(target_dir);
     RestoreOptions {
         delta: args.delta,
         prepare: !args.no_prepare,

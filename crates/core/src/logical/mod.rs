@@ -2,16 +2,19 @@
 //!
 //! [`run`] takes one: `view` makes one view for several connections, `objects`, `accounts` and `tables` read what there
 //! is and how it was made, `reading` brings the rows into the repository, in the order of their keys, as the server sends
-//! them. [`definition`] is what is stored of each object beside its rows. `script` makes SQL of a backup again.
+//! them. [`definition`] is what is stored of each object beside its rows. `script` makes SQL of a backup again, [`load`]
+//! brings one into a running server.
 //!
 //! Invariants: all rows are of one moment, or the table is named; what an account may not see fails the backup; a value
 //! is stored as the bytes that the server holds, never as something that it was converted to.
 
 mod accounts;
 mod charset;
+mod contents;
 pub mod definition;
 pub mod diff;
 mod key;
+pub mod load;
 mod members;
 mod objects;
 mod privileges;

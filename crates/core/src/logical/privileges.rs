@@ -78,6 +78,17 @@ impl Privileges {
         self.granted(privilege, |scope| *scope == Scope::All)
     }
 
+    /// The statements that grant what is missing of `privileges` on a whole schema; `*`: on everything.
+    pub(super) fn missing(&self, privileges: &[&str], schema: &str) -> Option<String> {
+        let is_missing = |privilege: &&&str| match schema {
+            "*" => !self.has(privilege),
+            schema => !self.has_in(privilege, schema),
+        };
+        let missing: Vec<&str> = privileges.iter().filter(is_missing).copied().collect();
+        let place = if schema == "*" { "*.*".to_owned() } else { format!("{}.*", quoted(schema)) };
+        (!missing.is_empty()).then(|| format!("GRANT {} ON {place} TO {};", missing.join(", "), self.account))
+    }
+
     /// On a whole schema.
     fn has_in(&self, privilege: &str, schema: &str) -> bool {
         let is_revoked = self.revoked.iter().any(|(names, name)| names.contains(privilege) && name == schema);

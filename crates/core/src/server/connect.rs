@@ -123,6 +123,8 @@ pub enum Purpose {
     TableLock,
     /// Holds a consistent view and reads rows of it.
     Rows,
+    /// Loads rows and makes what belongs to them.
+    Load,
     /// Ends another session of ours.
     Kill,
     /// Samples the server's load.
@@ -142,6 +144,7 @@ impl Purpose {
             Purpose::RedoConsumer => "redo-consumer",
             Purpose::TableLock => "table-lock",
             Purpose::Rows => "rows",
+            Purpose::Load => "load",
             Purpose::Kill => "kill",
             Purpose::Monitor => "monitor",
             Purpose::Binlog => "binlog",

@@ -8,6 +8,7 @@
 //! - What a server can do is probed, never concluded from its version number.
 //! - Passwords are [`Secret`]s: they appear in no error, no event and no `Debug` output.
 
+pub mod bulk;
 pub mod connect;
 pub mod facts;
 pub mod grants;

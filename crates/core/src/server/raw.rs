@@ -266,7 +266,7 @@ impl<'s> Answer<'s> {
 }
 
 /// An error as the server sends it, without its first byte: number, `#` and state, text.
-fn refusal(packet: &[u8]) -> SqlError {
+pub(super) fn refusal(packet: &[u8]) -> SqlError {
     let Some((number, rest)) = packet.split_first_chunk::<2>() else {
         return SqlError::unexpected("an error without a number");
     };

@@ -31,33 +31,33 @@ mod diff;
 mod disturbed;
 mod keys;
 mod privileges;
-mod round_trip;
+pub(crate) mod round_trip;
 
 /// A server and a repository for it.
-struct Stage {
-    source: Server,
-    repo: Arc<Repo>,
+pub(crate) struct Stage {
+    pub(crate) source: Server,
+    pub(crate) repo: Arc<Repo>,
     _dir: TempDir,
 }
 
-fn log() -> LogName {
+pub(crate) fn log() -> LogName {
     LogName { source: "db1".parse().unwrap(), kind: Kind::Logical }
 }
 
 /// A server that loads and runs what the tests need.
-fn start(kind: ServerKind) -> Server {
+pub(crate) fn start(kind: ServerKind) -> Server {
     let options =
         ServerOptions::default().arg("--log-bin-trust-function-creators=1").arg("--event-scheduler=OFF");
     Server::start(kind, options).unwrap()
 }
 
 impl Stage {
-    fn new(kind: ServerKind) -> Stage {
+    pub(crate) fn new(kind: ServerKind) -> Stage {
         let dir = tempfile::tempdir().unwrap();
         Stage { source: start(kind), repo: crate::physical::new_repo(&dir.path().join("repo")), _dir: dir }
     }
 
-    fn options(&self) -> BackupOptions {
+    pub(crate) fn options(&self) -> BackupOptions {
         BackupOptions {
             name: Some(log().source),
             parallel: 3,
@@ -65,11 +65,11 @@ impl Stage {
         }
     }
 
-    fn back_up(&self, options: &BackupOptions, selection: &Selection) -> Result<LogicalReport> {
+    pub(crate) fn back_up(&self, options: &BackupOptions, selection: &Selection) -> Result<LogicalReport> {
         logical::run(&self.repo, options, selection, &Told, &Cancel::default())
     }
 
-    fn script(&self, backup: u64, table: Option<&str>) -> Vec<u8> {
+    pub(crate) fn script(&self, backup: u64, table: Option<&str>) -> Vec<u8> {
         let history = History::read(&self.repo, &log()).unwrap();
         let backup = Backup::open(&self.repo, &history, RunNo(backup)).unwrap();
         let table = table.map(|table| table.parse().unwrap());
@@ -92,7 +92,7 @@ impl Stage {
 }
 
 /// Loads a script as a person would, without a trace in the binlog.
-fn load(server: &Server, script: &[u8]) {
+pub(crate) fn load(server: &Server, script: &[u8]) {
     let mut client = Command::new(server.kind().client_program().unwrap())
         .args(["--no-defaults", "--user=root", "--binary-mode", "--max-allowed-packet=64M"])
         .arg("--init-command=SET SESSION sql_log_bin = 0")
@@ -112,20 +112,20 @@ fn load(server: &Server, script: &[u8]) {
 }
 
 /// Loads a file beside this one.
-fn load_file(server: &Server, name: &str) {
+pub(crate) fn load_file(server: &Server, name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logical").join(name);
     load(server, &fs::read(path).unwrap());
 }
 
 /// Checksums of the tables that are not the server's own.
-fn user_checksums(server: &Server) -> Checksums {
+pub(crate) fn user_checksums(server: &Server) -> Checksums {
     let mut sums = checksums(server).unwrap();
     // MySQL's sum of a table with keys on expressions is another each time.
     sums.retain(|name, _| !name.starts_with("`mysql`.") && !name.ends_with("`expression_keys`"));
     sums
 }
 
-fn assert_same_rows(source: &Server, target: &Server) {
+pub(crate) fn assert_same_rows(source: &Server, target: &Server) {
     let (left, right) = (user_checksums(source), user_checksums(target));
     let differing = differences(&left, &right);
     assert!(differing.is_empty(), "{}: {}", source.kind(), differing.join("\n"));
@@ -133,7 +133,7 @@ fn assert_same_rows(source: &Server, target: &Server) {
 }
 
 /// Everything that a server says of each object that is not its own: what was asked, and the answer.
-fn described(server: &Server) -> BTreeMap<String, Vec<Vec<Option<Vec<u8>>>>> {
+pub(crate) fn described(server: &Server) -> BTreeMap<String, Vec<Vec<Option<Vec<u8>>>>> {
     let mut conn = server.conn().unwrap();
     conn.query_drop("SET NAMES utf8mb4").unwrap();
     conn.query_drop("SET SESSION group_concat_max_len = 1000000").unwrap();
@@ -189,7 +189,7 @@ fn described(server: &Server) -> BTreeMap<String, Vec<Vec<Option<Vec<u8>>>>> {
     answers
 }
 
-fn assert_same_objects(source: &Server, target: &Server) {
+pub(crate) fn assert_same_objects(source: &Server, target: &Server) {
     let (left, right) = (described(source), described(target));
     for (query, answer) in &left {
         let shown = |rows: Option<&Vec<Vec<Option<Vec<u8>>>>>| {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// What a table without transactions has of its past, and what `CHECKSUM TABLE` does not see.
-fn histories(server: &Server) -> Vec<(String, u64, Option<String>)> {
+pub(crate) fn histories(server: &Server) -> Vec<(String, u64, Option<String>)> {
     let tables: Vec<(String, String)> = server
         .query("SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'SYSTEM VERSIONED'")
         .unwrap();

@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::{
     error::{Error, ErrorKind, Result},
     logical::{
+        contents::definition,
         definition::{Context, Definition, Sql, TableDefinition},
-        script::definition,
         selection::TablePattern,
     },
 };

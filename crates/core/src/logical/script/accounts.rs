@@ -1,13 +1,12 @@
-//! Accounts and grants in a script.
+//! Accounts and grants as the statements that make them.
 //!
 //! An account that is there already keeps its password: whoever loads a script is one of them.
-
-use std::io::{self, Write};
 
 use crate::logical::{accounts::PUBLIC, definition::AccountDefinition};
 
 /// Makes accounts: those that others have as a role by default come before them.
-pub(super) fn create(out: &mut impl Write, accounts: &[AccountDefinition]) -> io::Result<()> {
+pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<Vec<u8>> {
+    let mut statements = Vec::new();
     let mut left: Vec<&AccountDefinition> = accounts.iter().filter(|account| !account.is_role).collect();
     while !left.is_empty() {
         let is_ready = |account: &&AccountDefinition| {
@@ -22,30 +21,25 @@ pub(super) fn create(out: &mut impl Write, accounts: &[AccountDefinition]) -> io
         for account in &ready {
             let Some(create) = &account.create else { continue };
             let rest = create.0.strip_prefix(b"CREATE USER ").unwrap_or(&create.0);
-            out.write_all(b"CREATE USER IF NOT EXISTS ")?;
-            out.write_all(rest)?;
-            out.write_all(b";\n")?;
+            statements.push([b"CREATE USER IF NOT EXISTS ", rest].concat());
         }
         left.retain(|account| !ready.iter().any(|done| done.account == account.account));
     }
     for role in accounts.iter().filter(|account| account.is_role && account.account != PUBLIC) {
-        write!(out, "CREATE ROLE IF NOT EXISTS {}", role.account)?;
+        let mut statement = format!("CREATE ROLE IF NOT EXISTS {}", role.account).into_bytes();
         for option in &role.options {
-            out.write_all(b" ")?;
-            out.write_all(&option.0)?;
+            statement.push(b' ');
+            statement.extend_from_slice(&option.0);
         }
-        out.write_all(b";\n")?;
+        statements.push(statement);
     }
-    Ok(())
+    statements
 }
 
 /// What accounts may do, and which roles they have.
-pub(super) fn grants(out: &mut impl Write, accounts: &[AccountDefinition]) -> io::Result<()> {
-    for grant in accounts.iter().flat_map(|account| &account.grants) {
-        out.write_all(&without_password(&grant.0))?;
-        out.write_all(b";\n")?;
-    }
-    Ok(())
+pub(in crate::logical) fn grants(accounts: &[AccountDefinition]) -> Vec<Vec<u8>> {
+    let grants = accounts.iter().flat_map(|account| &account.grants);
+    grants.map(|grant| without_password(&grant.0)).collect()
 }
 
 /// What stands behind `DEFAULT ROLE`.
@@ -104,11 +98,10 @@ mod tests {
             account("b", "CREATE USER `b`@`%`"),
             account("r", "CREATE USER `r`@`%`"),
         ];
-        let mut out = Vec::new();
-        create(&mut out, &accounts).unwrap();
-        let text = String::from_utf8(out).unwrap();
+        let statements = creations(&accounts);
+        let text = String::from_utf8(statements.join(&b'\n')).unwrap();
         let at = |name: &str| text.find(&format!("EXISTS `{name}`")).unwrap();
-        assert!(at("r") < at("a") && text.lines().count() == 3, "{text}");
+        assert!(at("r") < at("a") && statements.len() == 3, "{text}");
     }
 
     #[test]

@@ -6,29 +6,30 @@
 //!
 //! A client that does not read a script as bytes changes line ends within programs: `--binary-mode`.
 
-mod accounts;
+pub(super) mod accounts;
 pub(super) mod literal;
 
 use std::io::{self, Write};
 
 use holdfast_formats::Flavor;
 use holdfast_repo::{
-    item::{Item, ItemType},
+    item::Item,
     reader::{Backup, ReadRows, RowsRead},
     rows::{Piece, RowChunk},
 };
 
 use super::{
+    contents::{Contents, definition},
     definition::{
-        Context as MadeUnder, Definition, EventDefinition, ProgramDefinition, SchemaDefinition,
-        SequenceDefinition, ServerDefinition, Sql, TableDefinition, TriggerDefinition, ViewDefinition,
+        Context as MadeUnder, Definition, SchemaDefinition, SequenceDefinition, ServerDefinition, Sql,
+        TableDefinition, ViewDefinition,
     },
     key::Values,
     objects::{quoted, quoted_text},
-    selection::TablePattern,
+    selection::{Selection, TablePattern},
 };
 use crate::{
-    error::{Context, Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     event::Cancel,
 };
 
@@ -53,7 +54,11 @@ pub fn write(
     out: &mut dyn Write,
     cancel: &Cancel,
 ) -> Result<Scripted> {
-    let contents = Contents::read(backup, wanted, cancel)?;
+    let tables = wanted.cloned().into_iter().collect();
+    let mut contents = Contents::read(backup, &Selection { tables, ..Selection::default() }, cancel)?;
+    if wanted.is_some() {
+        contents.schemas.clear();
+    }
     if let Some(wanted) = wanted
         && contents.tables.is_empty()
         && contents.views.is_empty()
@@ -61,8 +66,12 @@ pub fn write(
     {
         return Err(Error::failed(format!("the backup holds no table {wanted}")));
     }
-    let mut script =
-        Script { out: io::BufWriter::with_capacity(1 << 20, out), schema: None, done: Scripted::default() };
+    let mut script = Script {
+        out: io::BufWriter::with_capacity(1 << 20, out),
+        is_partial: wanted.is_some(),
+        schema: None,
+        done: Scripted::default(),
+    };
     script.whole(backup, &contents, cancel)?;
     script.out.flush().map_err(write_failed)?;
     Ok(script.done)
@@ -72,84 +81,10 @@ fn write_failed(error: io::Error) -> Error {
     Error::failed("write the script").caused_by(error)
 }
 
-/// What a backup consists of; of tables only where they are.
-#[derive(Default)]
-struct Contents {
-    server: Option<ServerDefinition>,
-    /// Whether only some tables are wanted.
-    is_partial: bool,
-    accounts: Vec<super::definition::AccountDefinition>,
-    schemas: Vec<SchemaDefinition>,
-    sequences: Vec<SequenceDefinition>,
-    tables: Vec<Item>,
-    routines: Vec<ProgramDefinition>,
-    views: Vec<ViewDefinition>,
-    triggers: Vec<TriggerDefinition>,
-    events: Vec<EventDefinition>,
-}
-
-impl Contents {
-    fn read(backup: &Backup, wanted: Option<&TablePattern>, cancel: &Cancel) -> Result<Contents> {
-        let mut contents = Contents { is_partial: wanted.is_some(), ..Contents::default() };
-        let has = |schema: &str, table: &str| wanted.is_none_or(|wanted| wanted.matches(schema, table));
-        let all = wanted.is_none();
-        for item in backup.items() {
-            cancel.check()?;
-            let item = item?;
-            match item.item_type {
-                ItemType::Table => {
-                    let names = item
-                        .path
-                        .names()
-                        .context_kind(ErrorKind::Damaged, "understand the name of a table")?;
-                    let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-                    if let [schema, table] = names.as_slice()
-                        && has(schema, table)
-                    {
-                        contents.tables.push(item);
-                    }
-                }
-                ItemType::Definition => match definition(backup, &item)? {
-                    Definition::Server(it) => contents.server = Some(it),
-                    Definition::Account(it) if all => contents.accounts.push(it),
-                    Definition::Schema(it) if all => contents.schemas.push(it),
-                    Definition::Sequence(it) if has(&it.schema, &it.name) => contents.sequences.push(it),
-                    Definition::Routine(it) if all => contents.routines.push(it),
-                    Definition::View(it) if has(&it.schema, &it.name) => contents.views.push(it),
-                    Definition::Trigger(it) if has(&it.schema, &it.table) => contents.triggers.push(it),
-                    Definition::Event(it) if all => contents.events.push(it),
-                    _ => {}
-                },
-                _ => {
-                    return Err(Error::new(ErrorKind::Usage, "the backup is not a logical one")
-                        .hinted("only logical backups hold rows: backup --method logical"));
-                }
-            }
-        }
-        // Packages before their bodies: that is also the order of the words.
-        contents.routines.sort_by(|one, other| (&one.schema, &one.kind).cmp(&(&other.schema, &other.kind)));
-        contents.triggers.sort_by(|one, other| {
-            (&one.schema, &one.table, &one.when, one.order).cmp(&(
-                &other.schema,
-                &other.table,
-                &other.when,
-                other.order,
-            ))
-        });
-        Ok(contents)
-    }
-}
-
-/// What is stored of an object.
-pub fn definition(backup: &Backup, item: &Item) -> Result<Definition> {
-    let json = backup.definition(item)?;
-    let json = json.ok_or_else(|| Error::failed(format!("{} has no definition", item.path)))?;
-    serde_json::from_slice(&json)
-        .context_kind(ErrorKind::Damaged, format_args!("understand the definition of {}", item.path))
-}
-
 struct Script<W: Write> {
     out: W,
+    /// Whether only some tables are wanted.
+    is_partial: bool,
     /// The schema in use.
     schema: Option<String>,
     done: Scripted,
@@ -159,12 +94,14 @@ impl<W: Write> Script<W> {
     fn whole(&mut self, backup: &Backup, contents: &Contents, cancel: &Cancel) -> Result<()> {
         let server = contents.server.as_ref();
         self.head(server).map_err(write_failed)?;
-        accounts::create(&mut self.out, &contents.accounts).map_err(write_failed)?;
+        for statement in accounts::creations(&contents.accounts) {
+            self.statement(&Sql(statement)).map_err(write_failed)?;
+        }
         for schema in &contents.schemas {
             self.schema(schema).map_err(write_failed)?;
         }
         for sequence in &contents.sequences {
-            self.sequence(contents, sequence).map_err(write_failed)?;
+            self.sequence(sequence).map_err(write_failed)?;
         }
         for item in &contents.tables {
             let Definition::Table(table) = definition(backup, item)? else {
@@ -173,11 +110,13 @@ impl<W: Write> Script<W> {
                     format!("{} is defined as something else", item.path),
                 ));
             };
-            self.table(backup, contents, item, &table, cancel)
+            self.table(backup, item, &table, cancel)
                 .map_err(|error| error.context(format_args!("table {}.{}", table.schema, table.name)))?;
         }
         self.programs(contents).map_err(write_failed)?;
-        accounts::grants(&mut self.out, &contents.accounts).map_err(write_failed)?;
+        for statement in accounts::grants(&contents.accounts) {
+            self.statement(&Sql(statement)).map_err(write_failed)?;
+        }
         self.done.definitions += contents.accounts.len() as u64;
         self.foot().map_err(write_failed)
     }
@@ -213,8 +152,8 @@ impl<W: Write> Script<W> {
     }
 
     /// Makes a schema the one that names without one belong to. A script of single tables leaves that to the client.
-    fn enter(&mut self, contents: &Contents, schema: &str) -> io::Result<()> {
-        if !contents.is_partial && self.schema.as_deref() != Some(schema) {
+    fn enter(&mut self, schema: &str) -> io::Result<()> {
+        if !self.is_partial && self.schema.as_deref() != Some(schema) {
             writeln!(self.out, "USE {};", quoted(schema))?;
             self.schema = Some(schema.to_owned());
         }
@@ -230,9 +169,9 @@ impl<W: Write> Script<W> {
         self.out.write_all(b";\n")
     }
 
-    fn sequence(&mut self, contents: &Contents, sequence: &SequenceDefinition) -> io::Result<()> {
+    fn sequence(&mut self, sequence: &SequenceDefinition) -> io::Result<()> {
         self.done.definitions += 1;
-        self.enter(contents, &sequence.schema)?;
+        self.enter(&sequence.schema)?;
         self.statement(&sequence.create)?;
         writeln!(self.out, "INSERT INTO {} VALUES ({});", quoted(&sequence.name), sequence.state.join(", "))
     }
@@ -245,12 +184,11 @@ impl<W: Write> Script<W> {
     fn table(
         &mut self,
         backup: &Backup,
-        contents: &Contents,
         item: &Item,
         table: &TableDefinition,
         cancel: &Cancel,
     ) -> Result<()> {
-        self.enter(contents, &table.schema).map_err(write_failed)?;
+        self.enter(&table.schema).map_err(write_failed)?;
         self.statement(&table.create).map_err(write_failed)?;
         for (column, literal) in &table.defaults {
             let (name, column) = (quoted(&table.name), quoted(column));
@@ -298,29 +236,29 @@ impl<W: Write> Script<W> {
 
     fn programs(&mut self, contents: &Contents) -> io::Result<()> {
         for routine in &contents.routines {
-            self.enter(contents, &routine.schema)?;
+            self.enter(&routine.schema)?;
             let collation = contents.schemas.iter().find(|schema| schema.schema == routine.schema);
             let collation = collation.map(|schema| schema.collation.as_str());
             self.program(&routine.schema, collation, &routine.create, &routine.context)?;
         }
         // A view may need any other, which needs only its columns.
         for view in contents.views.iter().filter(|view| !view.columns.is_empty()) {
-            self.enter(contents, &view.schema)?;
+            self.enter(&view.schema)?;
             let columns: Vec<String> =
                 view.columns.iter().map(|name| format!("1 AS {}", quoted(name))).collect();
             writeln!(self.out, "CREATE VIEW {} AS SELECT {};", quoted(&view.name), columns.join(", "))?;
         }
         for view in &contents.views {
-            self.view(contents, view)?;
+            self.view(view)?;
         }
         for trigger in &contents.triggers {
-            self.enter(contents, &trigger.schema)?;
+            self.enter(&trigger.schema)?;
             let collation = contents.schemas.iter().find(|schema| schema.schema == trigger.schema);
             let collation = collation.map(|schema| schema.collation.as_str());
             self.program(&trigger.schema, collation, &trigger.create, &trigger.context)?;
         }
         for event in &contents.events {
-            self.enter(contents, &event.schema)?;
+            self.enter(&event.schema)?;
             let collation = contents.schemas.iter().find(|schema| schema.schema == event.schema);
             let collation = collation.map(|schema| schema.collation.as_str());
             writeln!(self.out, "SET SESSION time_zone = {};", quoted_text(&event.time_zone))?;
@@ -340,8 +278,8 @@ impl<W: Write> Script<W> {
         Ok(())
     }
 
-    fn view(&mut self, contents: &Contents, view: &ViewDefinition) -> io::Result<()> {
-        self.enter(contents, &view.schema)?;
+    fn view(&mut self, view: &ViewDefinition) -> io::Result<()> {
+        self.enter(&view.schema)?;
         self.done.definitions += 1;
         if view.columns.is_empty() {
             let name = format!("The view {} could not be used when it was saved:", quoted(&view.name));

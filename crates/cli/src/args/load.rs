@@ -1,0 +1,58 @@
+//! A logical backup into a running server.
+
+use clap::Args;
+use holdfast_core::logical::load::Rename;
+
+use super::{
+    backup::{SelectionArgs, words},
+    source::SourceArgs,
+};
+
+/// What is loaded, and how.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Into a running server")]
+pub(crate) struct LoadArgs {
+    /// Load a logical backup into the running server that the options of the server lead to, instead of a directory
+    ///
+    /// The server's options are typed, or in the option files of its clients; those of the configuration file are for backups and not used. Refuses to touch what is there. After any interruption the same command goes on. docs/load.md says more.
+    #[arg(
+        long,
+        conflicts_with_all = ["target_dir", "delta", "no_prepare", "map", "server_binary", "owner", "sparse",
+            "allow_version", "prepare_option", "keyring", "prepare_memory", "memory", "moment"]
+    )]
+    pub(crate) to_server: bool,
+
+    /// Another name for a database or a table there, like shop=shop_copy or shop.orders=shop.orders_old; can be repeated
+    #[arg(long = "as", value_name = "OLD=NEW", value_parser = rename, requires = "to_server")]
+    pub(crate) renames: Vec<Rename>,
+
+    /// Drop what is there under the same names, and load anew; without it, that is refused
+    #[arg(long, requires = "to_server")]
+    pub(crate) overwrite: bool,
+
+    /// Load without what cannot be on the target, and name it; without it, such a load is refused
+    #[arg(long, requires = "to_server")]
+    pub(crate) leave_out: bool,
+
+    /// Write nothing of the load into the target's binlog: its replicas do not get it
+    #[arg(long, requires = "to_server")]
+    pub(crate) without_binlog: bool,
+
+    /// MySQL: no redo log for the time of the load; if the server dies meanwhile, all it holds is lost
+    #[arg(long, requires = "to_server")]
+    pub(crate) disable_redo: bool,
+
+    /// Do not read the rows again in the end
+    #[arg(long, requires = "to_server")]
+    pub(crate) no_verify: bool,
+
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
+
+    #[command(flatten)]
+    pub(crate) server: SourceArgs,
+}
+
+fn rename(text: &str) -> Result<Rename, String> {
+    text.parse().map_err(words)
+}

@@ -1,0 +1,145 @@
+//! `restore --to-server`: a logical backup into a running server.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{
+    Error, ErrorKind, Result,
+    logical::load::{self, Adaptation, LoadOptions, LoadPlan, LoadReport, Renames},
+};
+use holdfast_repo::{Act, Kind};
+use serde::Serialize;
+
+use super::{Context, repository, select, source};
+use crate::{
+    args::{load::LoadArgs, restore::RestoreArgs, source::SourceArgs, units::ByteSize},
+    exit::Exit,
+    output::{Render, text},
+};
+
+/// So many adaptations are shown before "and N more"; `--json` has all.
+const SHOWN_MAX: usize = 40;
+
+/// What would be done.
+#[derive(Serialize)]
+struct Planned {
+    dry_run: bool,
+    plan: LoadPlan,
+}
+
+impl Render for Planned {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        show_plan(out, &self.plan)?;
+        writeln!(out, "nothing was changed (dry run)")
+    }
+}
+
+/// A loaded backup.
+#[derive(Serialize)]
+struct Loaded {
+    dry_run: bool,
+    report: LoadReport,
+}
+
+impl Render for Loaded {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let report = &self.report;
+        show_plan(out, &report.plan)?;
+        let how = if report.by_load_data { "LOAD DATA" } else { "INSERT" };
+        let (rows, bytes) = (text::count(report.rows_loaded, "row"), ByteSize(report.row_bytes_loaded));
+        text::fact(out, "loaded", format!("{rows}, {bytes}, by {how}"))?;
+        let phases: Vec<String> =
+            report.phases.iter().map(|phase| format!("{} {}", phase.name, text::millis(phase.ms))).collect();
+        text::fact(out, "time", phases.join(", "))?;
+        if report.tables_verified > 0 {
+            let tables = text::count(report.tables_verified, "table");
+            text::fact(out, "verified", format!("{tables}, by number and checksum of all rows"))?;
+        } else {
+            text::fact(out, "verified", "nothing")?;
+        }
+        writeln!(out, "restore {} to {} completed OK", report.plan.backup, report.plan.target_version)
+    }
+}
+
+fn show_plan(out: &mut String, plan: &LoadPlan) -> fmt::Result {
+    text::fact(out, "backup", &plan.backup)?;
+    text::fact(out, "of", &plan.source_version)?;
+    let goes_on = if plan.is_continued { " (an unfinished load goes on)" } else { "" };
+    text::fact(out, "into", format!("{}{goes_on}", plan.target_version))?;
+    let tables = text::count(plan.tables, "table");
+    let rows = text::count(plan.rows, "row");
+    text::fact(out, "tables", format!("{tables}, {rows}, {}", ByteSize(plan.row_bytes)))?;
+    text::fact(
+        out,
+        "other objects",
+        format!("{}, and {}", plan.objects, text::count(plan.accounts, "account")),
+    )?;
+    some(out, "DROP", plan.overwritten.iter())?;
+    some(out, "adapted", plan.adapted.iter().map(Adaptation::to_string))?;
+    some(out, "left out", plan.left_out.iter().map(Adaptation::to_string))
+}
+
+/// The first of many things.
+fn some(
+    out: &mut String,
+    what: &str,
+    things: impl ExactSizeIterator<Item = impl fmt::Display>,
+) -> fmt::Result {
+    let all = things.len();
+    let mut lines: Vec<String> = things.take(SHOWN_MAX).map(|thing| thing.to_string()).collect();
+    if all > lines.len() {
+        lines.push(format!("and {} more", all - lines.len()));
+    }
+    if lines.is_empty() { Ok(()) } else { text::fact(out, what, lines.join("\n")) }
+}
+
+/// What was typed for the other way to restore would be passed over in silence.
+pub(super) fn refuse_contradictions(args: &LoadArgs) -> Result<()> {
+    let wrong = |option: &str, hint: &str| {
+        Err(Error::new(ErrorKind::Usage, format!("{option} means nothing here")).hinted(hint.to_owned()))
+    };
+    if args.to_server {
+        return match &args.selection.filters[..] {
+            [] => Ok(()),
+            _ => wrong("--where", "rows are chosen when a backup is taken"),
+        };
+    }
+    if let Some(option) = args.selection.given() {
+        return wrong(option, "a directory is restored whole: add --to-server to load a logical backup");
+    }
+    if args.server != SourceArgs::default() {
+        return wrong("the server's address", "add --to-server to load a logical backup into it");
+    }
+    Ok(())
+}
+
+pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
+    let RestoreArgs { id, name, dry_run, parallel, load: args, .. } = args;
+    let mut id = id.ok_or_else(|| Error::new(ErrorKind::Usage, "no backup is named"))?;
+    id.kind.get_or_insert(Kind::Logical);
+    let chosen = LoadOptions::new(source::connect_options(&args.server, context)?);
+    let options = LoadOptions {
+        selection: args.selection.into(),
+        renames: Renames(args.renames),
+        overwrite: args.overwrite,
+        leave_out: args.leave_out,
+        without_binlog: args.without_binlog,
+        disable_redo: args.disable_redo,
+        verify: !args.no_verify,
+        parallel: parallel.unwrap_or(chosen.parallel),
+        ..chosen
+    };
+    let repo = Arc::new(repository::open_for(context, Act::Read, "a restore")?);
+    let chosen = select::backup(context, &repo, &id, name.name.as_ref())?;
+    let (log, run) = (chosen.log(), chosen.run);
+    if dry_run {
+        let plan = load::plan(&repo, log, run, &options, context.cancel)?;
+        context.output.result(Exit::Done, &Planned { dry_run, plan });
+        return Ok(Exit::Done);
+    }
+    let report = load::run(&repo, log, run, &options, &**context.output, context.cancel)?;
+    context.output.result(Exit::Done, &Loaded { dry_run, report });
+    Ok(Exit::Done)
+}

@@ -1,0 +1,102 @@
+//! What a logical backup consists of, as far as it is wanted.
+
+use std::collections::BTreeSet;
+
+use holdfast_repo::{
+    item::{Item, ItemType},
+    reader::Backup,
+};
+
+use super::{
+    definition::{
+        AccountDefinition, Definition, EventDefinition, ProgramDefinition, SchemaDefinition,
+        SequenceDefinition, ServerDefinition, TriggerDefinition, ViewDefinition,
+    },
+    selection::Selection,
+};
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    event::Cancel,
+};
+
+/// What a backup consists of; of tables only where they are.
+#[derive(Default)]
+pub(super) struct Contents {
+    pub(super) server: Option<ServerDefinition>,
+    pub(super) accounts: Vec<AccountDefinition>,
+    pub(super) schemas: Vec<SchemaDefinition>,
+    pub(super) sequences: Vec<SequenceDefinition>,
+    pub(super) tables: Vec<Item>,
+    pub(super) routines: Vec<ProgramDefinition>,
+    pub(super) views: Vec<ViewDefinition>,
+    pub(super) triggers: Vec<TriggerDefinition>,
+    pub(super) events: Vec<EventDefinition>,
+}
+
+impl Contents {
+    /// Reads what is selected. Schemas are there where anything of them is.
+    pub(super) fn read(backup: &Backup, selection: &Selection, cancel: &Cancel) -> Result<Contents> {
+        let mut contents = Contents::default();
+        let has = |schema: &str, table: &str| selection.has_table(schema, table);
+        let whole = |schema: &str| selection.has_whole(schema);
+        for item in backup.items() {
+            cancel.check()?;
+            let item = item?;
+            match item.item_type {
+                ItemType::Table => {
+                    if table_name(&item)?.is_some_and(|(schema, table)| has(&schema, &table)) {
+                        contents.tables.push(item);
+                    }
+                }
+                ItemType::Definition => match definition(backup, &item)? {
+                    Definition::Server(it) => contents.server = Some(it),
+                    Definition::Account(it) if selection.has_accounts() => contents.accounts.push(it),
+                    Definition::Schema(it) => contents.schemas.push(it),
+                    Definition::Sequence(it) if has(&it.schema, &it.name) => contents.sequences.push(it),
+                    Definition::Routine(it) if whole(&it.schema) => contents.routines.push(it),
+                    Definition::View(it) if has(&it.schema, &it.name) => contents.views.push(it),
+                    Definition::Trigger(it) if has(&it.schema, &it.table) => contents.triggers.push(it),
+                    Definition::Event(it) if whole(&it.schema) => contents.events.push(it),
+                    _ => {}
+                },
+                _ => {
+                    return Err(Error::new(ErrorKind::Usage, "the backup is not a logical one")
+                        .hinted("only logical backups hold rows: backup --method logical"));
+                }
+            }
+        }
+        let mut used = BTreeSet::new();
+        for item in &contents.tables {
+            used.extend(table_name(item)?.map(|(schema, _)| schema));
+        }
+        used.extend(contents.views.iter().map(|it| it.schema.clone()));
+        used.extend(contents.sequences.iter().map(|it| it.schema.clone()));
+        contents.schemas.retain(|it| whole(&it.schema) || used.contains(&it.schema));
+        // Packages before their bodies: that is also the order of the words.
+        contents.routines.sort_by(|one, other| (&one.schema, &one.kind).cmp(&(&other.schema, &other.kind)));
+        contents.triggers.sort_by(|one, other| {
+            (&one.schema, &one.table, &one.when, one.order).cmp(&(
+                &other.schema,
+                &other.table,
+                &other.when,
+                other.order,
+            ))
+        });
+        Ok(contents)
+    }
+}
+
+/// Schema and table, as the path of an item says.
+pub(super) fn table_name(item: &Item) -> Result<Option<(String, String)>> {
+    let names = item.path.names().context_kind(ErrorKind::Damaged, "understand the name of a table")?;
+    let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    Ok(<[String; 2]>::try_from(names).ok().map(|[schema, table]| (schema, table)))
+}
+
+/// What is stored of an object.
+pub(super) fn definition(backup: &Backup, item: &Item) -> Result<Definition> {
+    let json = backup.definition(item)?;
+    let json = json.ok_or_else(|| Error::failed(format!("{} has no definition", item.path)))?;
+    serde_json::from_slice(&json)
+        .context_kind(ErrorKind::Damaged, format_args!("understand the definition of {}", item.path))
+}

@@ -1,0 +1,330 @@
+//! What is changed so that another server takes it; and what cannot be, which is said by name.
+//!
+//! Rows are never changed. What is said of them is: collations, engines, options. An index is no data: one that the
+//! target cannot have is left out and named. What would mean something else there is refused.
+
+mod collations;
+mod to_mariadb;
+mod to_mysql;
+
+use holdfast_formats::Flavor;
+
+use super::{
+    names::Renames,
+    plan::{ObjectKind, Program},
+    target::Target,
+    tokens::{Element, ElementKind, Kind, TableSql, Token, tokens},
+};
+use crate::{
+    logical::{
+        definition::{SchemaDefinition, ServerDefinition, TableDefinition},
+        objects::quoted,
+    },
+    server::ServerVersion,
+};
+
+/// MariaDB: from this series on time stamps end in 2106, and with them the rows that are not past.
+const LONG_TIME_STAMPS: (u16, u16) = (11, 5);
+/// MariaDB: vectors.
+const VECTORS: (u16, u16) = (11, 7);
+/// Modes of MariaDB that make other statements of the same words.
+const MODES_OF_MEANING: [&str; 8] = [
+    "ORACLE",
+    "MSSQL",
+    "DB2",
+    "MAXDB",
+    "POSTGRESQL",
+    "SIMULTANEOUS_ASSIGNMENT",
+    "EMPTY_STRING_IS_NULL",
+    "TIME_ROUND_FRACTIONAL",
+];
+/// Modes that only one of the flavors knows, and that may be forgotten.
+const MODES_OF_MARIADB: [&str; 6] =
+    ["NO_AUTO_CREATE_USER", "NO_KEY_OPTIONS", "NO_FIELD_OPTIONS", "NO_TABLE_OPTIONS", "MYSQL323", "MYSQL40"];
+const MODES_OF_MYSQL: [&str; 1] = ["TIME_TRUNCATE_FRACTIONAL"];
+
+/// What became of a table.
+pub(super) struct Adapted {
+    /// Whether text has the order that it had on the source.
+    pub(super) keeps_order: bool,
+    pub(super) notes: Vec<String>,
+}
+
+/// Adapts to one target.
+pub(super) struct Adapter<'a> {
+    source: Option<ServerVersion>,
+    target: &'a Target,
+}
+
+impl<'a> Adapter<'a> {
+    pub(super) fn new(source: Option<&ServerDefinition>, target: &'a Target) -> Self {
+        let source = source.and_then(|source| {
+            let version = ServerVersion::parse(&source.version)?;
+            Some(ServerVersion { flavor: source.flavor, ..version })
+        });
+        Self { source, target }
+    }
+
+    fn changes_flavor(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.flavor != self.target.flavor)
+    }
+
+    /// Whether statements are just what the target itself would print.
+    fn is_same_series(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.same_series(&self.target.version))
+    }
+
+    /// What follows `CREATE DATABASE name`, the database's collation, and what was changed.
+    pub(super) fn schema(&self, schema: &SchemaDefinition) -> (Vec<u8>, String, Vec<String>) {
+        let (collation, notes) = match self.collation(&schema.collation) {
+            Some(other) => {
+                let note = format!("its default collation {} becomes {other}", schema.collation);
+                (other, vec![note])
+            }
+            None => (schema.collation.clone(), Vec::new()),
+        };
+        if !self.is_same_series() {
+            return (format!("COLLATE {collation}").into_bytes(), collation, notes);
+        }
+        let all = tokens(&schema.create.0);
+        let name = all.iter().position(|token| token.kind == Kind::Name);
+        (name.map(|at| joined(&all[at + 1..])).unwrap_or_default(), collation, notes)
+    }
+
+    /// Why there can be no sequences.
+    pub(super) fn refuses_sequences(&self) -> Option<String> {
+        (self.target.flavor == Flavor::MySql).then(|| "MySQL has no sequences".to_owned())
+    }
+
+    /// Why accounts cannot be taken over.
+    pub(super) fn refuses_accounts(&self, source: Option<&ServerDefinition>) -> Option<String> {
+        let flavor = source.map(|source| source.flavor).filter(|_| self.changes_flavor())?;
+        Some(format!("{flavor} and {} keep passwords, roles and privileges differently", self.target.flavor))
+    }
+
+    /// Makes a table one of the target, or says why it cannot be.
+    pub(super) fn table(
+        &self,
+        sql: &mut TableSql,
+        definition: &mut TableDefinition,
+    ) -> Result<Adapted, String> {
+        let mut notes = Vec::new();
+        let mut keeps_order = true;
+        if !self.is_same_series() {
+            for element in &mut sql.elements {
+                element.text = self.with_collations(&element.text, &mut notes)?;
+            }
+            sql.tail = self.with_collations(&sql.tail, &mut notes)?;
+            keeps_order = notes.is_empty();
+            self.refuse_history(definition)?;
+            if self.target.flavor == Flavor::MariaDb && self.target_series() < VECTORS {
+                refuse_vectors(sql)?;
+            }
+        }
+        if self.changes_flavor() {
+            match self.target.flavor {
+                Flavor::MariaDb => to_mariadb::table(sql, &mut notes)?,
+                Flavor::MySql => keeps_order &= to_mysql::table(sql, definition, &mut notes)?,
+            }
+        }
+        if !self.target.engines.contains(&definition.engine.to_uppercase()) {
+            return Err(format!("the target has no engine {}", definition.engine));
+        }
+        notes.sort();
+        notes.dedup();
+        Ok(Adapted { keeps_order, notes })
+    }
+
+    fn target_series(&self) -> (u16, u16) {
+        (self.target.version.major, self.target.version.minor)
+    }
+
+    fn refuse_history(&self, definition: &TableDefinition) -> Result<(), String> {
+        if !definition.has_history {
+            return Ok(());
+        }
+        let is_long = self.source.as_ref().map(|source| (source.major, source.minor) >= LONG_TIME_STAMPS);
+        if self.target.flavor == Flavor::MySql {
+            return Err("MySQL has no tables with history".to_owned());
+        }
+        if is_long != Some(self.target_series() >= LONG_TIME_STAMPS) {
+            return Err(
+                "rows that are not past end in another year on the target, so its history would be another"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// The collation of the target for one that it has not; `None` where it has.
+    fn collation(&self, name: &str) -> Option<String> {
+        if self.target.collations.contains(name) || name == "binary" {
+            return None;
+        }
+        collations::nearest(name, &self.target.collations)
+    }
+
+    /// A statement with collations that the target has.
+    fn with_collations(&self, sql: &[u8], notes: &mut Vec<String>) -> Result<Vec<u8>, String> {
+        let all = tokens(sql);
+        let mut out = Vec::with_capacity(sql.len());
+        let mut is_awaited = false;
+        for token in &all {
+            if is_awaited && token.kind == Kind::Word {
+                is_awaited = false;
+                let name = String::from_utf8_lossy(token.bytes).to_lowercase();
+                match self.collation(&name) {
+                    Some(other) => {
+                        notes.push(format!("collation {name} becomes {other}"));
+                        out.extend_from_slice(other.as_bytes());
+                        continue;
+                    }
+                    None if name != "binary" && !self.target.collations.contains(&name) => {
+                        return Err(format!("the target has nothing like the collation {name}"));
+                    }
+                    None => {}
+                }
+            } else if token.is_word("COLLATE") {
+                is_awaited = true;
+            }
+            out.extend_from_slice(token.bytes);
+        }
+        Ok(out)
+    }
+
+    /// The same for a program.
+    pub(super) fn program(&self, program: &mut Program, kind: ObjectKind) -> Result<Vec<String>, String> {
+        let mut notes = Vec::new();
+        if self.is_same_series() {
+            return Ok(notes);
+        }
+        // In the middle of a text in another character set nothing is understood.
+        if std::str::from_utf8(&program.create).is_ok() {
+            program.create = self.with_collations(&program.create, &mut notes)?;
+        }
+        for collation in [&mut program.context.collation, &mut program.context.schema_collation] {
+            if !collation.is_empty()
+                && let Some(other) = self.collation(collation)
+            {
+                notes.push(format!("collation {collation} becomes {other}"));
+                *collation = other;
+            }
+        }
+        if self.changes_flavor() {
+            let modes = program.context.sql_mode.take();
+            program.context.sql_mode = modes.map(|modes| self.modes(&modes, &mut notes)).transpose()?;
+            if self.target.flavor == Flavor::MySql {
+                to_mysql::program(program, kind)?;
+            }
+        }
+        notes.sort();
+        notes.dedup();
+        Ok(notes)
+    }
+
+    fn modes(&self, modes: &str, notes: &mut Vec<String>) -> Result<String, String> {
+        let unknown = match self.target.flavor {
+            Flavor::MySql => &MODES_OF_MARIADB[..],
+            Flavor::MariaDb => &MODES_OF_MYSQL[..],
+        };
+        let mut kept = Vec::new();
+        for mode in modes.split(',').filter(|mode| !mode.is_empty()) {
+            if self.target.flavor == Flavor::MySql && MODES_OF_MEANING.contains(&mode) {
+                return Err(format!(
+                    "it is to be understood under sql_mode {mode}, which MySQL does not have"
+                ));
+            }
+            if unknown.contains(&mode) {
+                notes.push(format!("sql_mode {mode} is forgotten"));
+            } else {
+                kept.push(mode);
+            }
+        }
+        Ok(kept.join(","))
+    }
+}
+
+fn refuse_vectors(sql: &TableSql) -> Result<(), String> {
+    let has = |element: &Element| {
+        element.kind == ElementKind::Vector
+            || element.kind == ElementKind::Column && type_word(&element.text).eq_ignore_ascii_case("vector")
+    };
+    match sql.elements.iter().find(|element| has(element)) {
+        Some(element) => {
+            let name = element.name.as_deref().unwrap_or_default();
+            Err(format!("{name} is of vectors, which the target does not have"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn joined(tokens: &[Token<'_>]) -> Vec<u8> {
+    tokens.iter().flat_map(|token| token.bytes).copied().collect()
+}
+
+/// The type of a column: the word behind its name.
+fn type_word(text: &[u8]) -> String {
+    let all = tokens(text);
+    let word = all.iter().find(|token| token.kind == Kind::Word);
+    word.map(|token| String::from_utf8_lossy(token.bytes).into_owned()).unwrap_or_default()
+}
+
+/// Takes options out of the end of a statement: `NAME=value`, whatever quotes the name has.
+fn drop_options(tail: &mut Vec<u8>, unwanted: &[&str], notes: &mut Vec<String>) {
+    let all = tokens(tail);
+    let mut out = Vec::with_capacity(tail.len());
+    let mut at = 0;
+    while at < all.len() {
+        let name = match all[at].kind {
+            Kind::Word => Some(String::from_utf8_lossy(all[at].bytes).to_uppercase()),
+            Kind::Name => all[at].name().map(|name| name.to_uppercase()),
+            _ => None,
+        };
+        let is_option = all.get(at + 1).is_some_and(|token| token.is_symbol(b'='));
+        match name.filter(|name| is_option && unwanted.contains(&name.as_str())) {
+            Some(name) => {
+                notes.push(format!("the option {name} is left out"));
+                at += 3;
+                while all.get(at).is_some_and(|token| token.kind == Kind::Space) {
+                    at += 1;
+                }
+            }
+            None => {
+                out.extend_from_slice(all[at].bytes);
+                at += 1;
+            }
+        }
+    }
+    *tail = out;
+}
+
+/// Takes the name off a constraint. Whether it had one.
+pub(super) fn drop_name(element: &mut Element) -> bool {
+    let all = tokens(&element.text);
+    if !all.first().is_some_and(|token| token.is_word("CONSTRAINT")) {
+        return false;
+    }
+    let Some(name) = all.iter().position(|token| token.kind == Kind::Name) else { return false };
+    element.text = joined(&all[name + 1..]).trim_ascii_start().to_vec();
+    element.name = None;
+    true
+}
+
+/// Says where a foreign key leads, whatever database the table is in: servers name only other databases than its own.
+pub(super) fn rename_reference(element: &mut Element, source: &str, target: &str, renames: &Renames) {
+    let all = tokens(&element.text);
+    let Some(word) = all.iter().position(|token| token.is_word("REFERENCES")) else { return };
+    let Some(at) = all[word..].iter().position(|token| token.kind == Kind::Name).map(|at| word + at) else {
+        return;
+    };
+    let is_qualified = all.get(at + 1).is_some_and(|token| token.is_symbol(b'.'));
+    let Some(table) = all[at].name().filter(|_| !is_qualified) else { return };
+    let (schema, table) = renames.table(source, &table);
+    let mut text = joined(&all[..at]);
+    if schema != target {
+        text.extend_from_slice(format!("{}.", quoted(&schema)).as_bytes());
+    }
+    text.extend_from_slice(quoted(&table).as_bytes());
+    text.extend_from_slice(&joined(&all[at + 1..]));
+    element.text = text;
+}

@@ -1,0 +1,87 @@
+//! Tables of MySQL for MariaDB.
+
+use super::{
+    super::tokens::{Element, ElementKind, Kind, TableSql, tokens},
+    drop_options, type_word,
+};
+
+/// Options that MariaDB does not know.
+const UNKNOWN: [&str; 7] = [
+    "COMPRESSION",
+    "ENCRYPTION",
+    "AUTOEXTEND_SIZE",
+    "SECONDARY_ENGINE",
+    "ENGINE_ATTRIBUTE",
+    "SECONDARY_ENGINE_ATTRIBUTE",
+    "TABLESPACE",
+];
+
+pub(super) fn table(sql: &mut TableSql, notes: &mut Vec<String>) -> Result<(), String> {
+    sql.elements.retain_mut(|element| {
+        let name = element.name.clone().unwrap_or_default();
+        let comments = comments(element);
+        let has = |words: &str| comments.iter().any(|comment| comment.contains(words));
+        match element.kind {
+            kind if kind.is_secondary() && has_expression(element) => {
+                notes.push(format!("index {name} is left out: MariaDB has none on expressions"));
+                return false;
+            }
+            ElementKind::Check if has("NOT ENFORCED") => {
+                notes.push(format!("constraint {name} is left out: MariaDB would enforce it"));
+                return false;
+            }
+            ElementKind::Column if type_word(&element.text).eq_ignore_ascii_case("json") => {
+                notes.push(format!("column {name} of JSON becomes LONGTEXT that is checked"));
+            }
+            _ => {}
+        }
+        if has("SRID") {
+            notes.push(format!("column {name} takes any spatial reference system"));
+        }
+        let word = match element.kind {
+            ElementKind::Column => "INVISIBLE",
+            _ => "IGNORED",
+        };
+        let all = tokens(&element.text);
+        let text: Vec<u8> = all
+            .iter()
+            .flat_map(|token| match token.kind {
+                Kind::Comment if is_of_mysql(token.bytes) => {
+                    let is_invisible = String::from_utf8_lossy(token.bytes).contains("INVISIBLE");
+                    if is_invisible { word.as_bytes() } else { &[][..] }
+                }
+                _ => token.bytes,
+            })
+            .copied()
+            .collect();
+        element.text = text.trim_ascii_end().to_vec();
+        true
+    });
+    let all = tokens(&sql.tail);
+    let kept = all.iter().filter(|token| !(token.kind == Kind::Comment && is_of_mysql(token.bytes)));
+    let mut tail: Vec<u8> = kept.flat_map(|token| token.bytes).copied().collect();
+    drop_options(&mut tail, &UNKNOWN, notes);
+    sql.tail = tail;
+    Ok(())
+}
+
+/// Whether MariaDB would pass it over: what MySQL executes from 5.7 on.
+fn is_of_mysql(comment: &[u8]) -> bool {
+    let digits = comment.strip_prefix(b"/*!").unwrap_or_default();
+    let digits: String =
+        digits.iter().take_while(|byte| byte.is_ascii_digit()).map(|byte| *byte as char).collect();
+    digits.parse::<u32>().is_ok_and(|version| version >= 50_700)
+}
+
+fn comments(element: &Element) -> Vec<String> {
+    let all = tokens(&element.text);
+    let comments = all.iter().filter(|token| token.kind == Kind::Comment && is_of_mysql(token.bytes));
+    comments.map(|token| String::from_utf8_lossy(token.bytes).into_owned()).collect()
+}
+
+/// Whether a part of an index is in parentheses of its own. Those behind a name say how much of a column is meant.
+fn has_expression(element: &Element) -> bool {
+    let all = tokens(&element.text);
+    let all: Vec<_> = all.iter().filter(|token| token.kind != Kind::Space).collect();
+    all.windows(2).any(|pair| pair[1].is_symbol(b'(') && (pair[0].is_symbol(b'(') || pair[0].is_symbol(b',')))
+}

@@ -1,0 +1,138 @@
+//! Our sessions on the target, and what is set in them. Nothing is set for anybody else.
+
+use std::time::Duration;
+
+use holdfast_formats::Flavor;
+
+use super::{LoadOptions, target::Target};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::{
+        Purpose, Session, SqlError,
+        bulk::{self, Done},
+    },
+};
+
+/// What holds for the whole load: whoever has this lock is the load.
+const LOCK: &str = "holdfast_load";
+/// Sessions of one load, at most.
+pub(super) const SESSIONS_MAX: usize = 256;
+/// An index of a large table is built in hours.
+const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// How long the server waits for rows that come slowly from the repository.
+const NET_TIMEOUT_S: u64 = 3_600;
+/// How long a definition waits for others who use the table.
+const LOCK_WAIT_S: u64 = 60;
+/// How long sessions of a load that died may take to go.
+const GONE_AFTER: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A session that changes the target.
+pub(super) struct Link {
+    pub(super) session: Session,
+    /// The database in use.
+    schema: Option<String>,
+}
+
+impl Link {
+    /// Connects, before anything is known of the target.
+    pub(super) fn first(options: &LoadOptions) -> Result<Link> {
+        let mut session = Session::open(&options.connect, Purpose::Load)?;
+        bulk::be_patient(&mut session, PATIENCE)?;
+        Ok(Link { session, schema: None })
+    }
+
+    /// Connects and sets what a load needs; `number` tells the sessions of a load from each other.
+    pub(super) fn open(options: &LoadOptions, target: &Target, number: usize) -> Result<Link> {
+        let mut session = Session::open_patiently(&options.connect, Purpose::Load)?;
+        bulk::be_patient(&mut session, PATIENCE)?;
+        let mut link = Link { session, schema: None };
+        link.settle(options, target)?;
+        // The session that had it before may still be on its way out.
+        let take = format!("SELECT GET_LOCK('{LOCK}.{number}', {LOCK_WAIT_S})");
+        if link.session.value(&take)?.as_deref() != Some("1") {
+            return Err(active());
+        }
+        Ok(link)
+    }
+
+    /// Sets what a load needs.
+    pub(super) fn settle(&mut self, options: &LoadOptions, target: &Target) -> Result<()> {
+        let mut settings = vec![
+            "sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'".to_owned(),
+            // MariaDB would fill an empty table in a way that shuts all other sessions out, and is no faster.
+            "foreign_key_checks = 0, unique_checks = 1".to_owned(),
+            format!("lock_wait_timeout = {LOCK_WAIT_S}, wait_timeout = 31536000"),
+            format!("net_read_timeout = {NET_TIMEOUT_S}, net_write_timeout = {NET_TIMEOUT_S}"),
+        ];
+        match target.flavor {
+            Flavor::MariaDb => {
+                settings.push("check_constraint_checks = 0, innodb_strict_mode = 0".to_owned());
+            }
+            Flavor::MySql => {
+                // What the statements of a backup do not say is not to be added.
+                for (variable, wanted, found) in &target.to_be_set {
+                    if wanted != found {
+                        settings.push(format!("{variable} = {wanted}"));
+                    }
+                }
+                settings.push("innodb_ddl_buffer_size = 67108864".to_owned());
+            }
+        }
+        self.session.exec(&format!("SET SESSION {}", settings.join(", ")))?;
+        if options.without_binlog {
+            self.session.exec("SET SESSION sql_log_bin = 0").map_err(|error| {
+                error
+                    .hinted("--without-binlog needs BINLOG ADMIN (MariaDB) or SYSTEM_VARIABLES_ADMIN (MySQL)")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Carries out a statement of any bytes.
+    pub(super) fn exec(&mut self, statement: &[u8]) -> Result<Done, SqlError> {
+        bulk::exec(&mut self.session, statement)
+    }
+
+    /// Makes a database the one that names without one belong to.
+    pub(super) fn enter(&mut self, schema: &str) -> Result<(), SqlError> {
+        if self.schema.as_deref() != Some(schema) {
+            self.session.exec(&format!("USE {}", crate::logical::objects::quoted(schema)))?;
+            self.schema = Some(schema.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Becomes the one load of the server, once all sessions of an earlier one are gone.
+    pub(super) fn become_the_load(&mut self) -> Result<()> {
+        if self.session.value(&format!("SELECT GET_LOCK('{LOCK}', 0)"))?.as_deref() != Some("1") {
+            return Err(active());
+        }
+        // Whoever held that lock is dead. What its sessions still do, like building an index, is not waited for.
+        let names: Vec<String> =
+            (0..SESSIONS_MAX).map(|number| format!("IS_USED_LOCK('{LOCK}.{number}')")).collect();
+        let query = format!("SELECT CONCAT_WS(',', {})", names.join(", "));
+        let mut waited = Duration::ZERO;
+        loop {
+            let left = self.session.value(&query)?.unwrap_or_default();
+            if left.is_empty() {
+                return Ok(());
+            }
+            if waited >= GONE_AFTER {
+                let text = format!("sessions of an earlier load are still there: {left}");
+                return Err(
+                    Error::new(ErrorKind::Active, text).hinted("end them with KILL, or wait for them")
+                );
+            }
+            for id in left.split(',').filter_map(|id| id.parse().ok()) {
+                self.session.kill(id)?;
+            }
+            std::thread::sleep(LOOK_EVERY);
+            waited += LOOK_EVERY;
+        }
+    }
+}
+
+fn active() -> Error {
+    Error::new(ErrorKind::Active, "another load into this server is running").hinted("wait for it to end")
+}

@@ -1,0 +1,281 @@
+//! Loading a logical backup into a running server.
+//!
+//! [`run`] is the outline: look at the target → decide what becomes of each object → databases and sequences → tables
+//! with their rows and indexes → foreign keys → routines, views, triggers → every row read again → events and grants.
+//!
+//! Invariants: nothing is touched before everything that can be refused is; what is there stays, unless it is to be
+//! overwritten; a load that was interrupted at any moment goes on by the same command, without a row too many or too few;
+//! what ends well was read again and is what the backup holds, or it is named.
+
+mod adapt;
+mod keys;
+mod link;
+mod names;
+mod plan;
+mod programs;
+mod progress;
+mod redo;
+mod report;
+mod rows;
+mod target;
+mod tokens;
+mod verify;
+
+use std::sync::Arc;
+
+use holdfast_repo::{LogName, Repo, RunNo, hex::to_hex, history::History, reader::Backup};
+
+pub use names::{Rename, Renames};
+pub use plan::Adaptation;
+pub use report::{LoadPlan, LoadReport};
+
+use link::Link;
+use plan::Plan;
+use programs::Programs;
+use progress::Progress;
+use target::Target;
+
+use super::selection::Selection;
+use crate::{
+    backup::{Watch, ms},
+    error::{Error, ErrorKind, Result},
+    event::{Cancel, Event, Listener},
+    points::point,
+    server::ConnectOptions,
+};
+
+/// How to load.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// The target.
+    pub connect: ConnectOptions,
+    /// What of the backup.
+    pub selection: Selection,
+    /// What gets another name.
+    pub renames: Renames,
+    /// Drops what is there under the same names.
+    pub overwrite: bool,
+    /// Loads without what cannot be on the target, instead of refusing.
+    pub leave_out: bool,
+    /// Writes nothing into the target's binlog.
+    pub without_binlog: bool,
+    /// MySQL: switches redo logging off for the time of the load. A crash of the server then costs the whole server.
+    pub disable_redo: bool,
+    /// Reads everything again in the end.
+    pub verify: bool,
+    /// Sessions that load.
+    pub parallel: usize,
+    /// Chunks of rows, of about 256 KiB each, that one transaction loads: what is done again after an interruption.
+    pub chunks_per_commit: u64,
+}
+
+impl LoadOptions {
+    /// As an expert would choose.
+    #[must_use]
+    pub fn new(connect: ConnectOptions) -> Self {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Self {
+            connect,
+            selection: Selection::default(),
+            renames: Renames::default(),
+            overwrite: false,
+            leave_out: false,
+            without_binlog: false,
+            disable_redo: false,
+            verify: true,
+            parallel: processors.clamp(2, 8),
+            chunks_per_commit: 64,
+        }
+    }
+}
+
+/// A load that was looked into, with nothing touched yet.
+struct Loading<'a> {
+    backup: Backup,
+    target: Target,
+    plan: Plan,
+    control: Link,
+    identity: String,
+    shown: LoadPlan,
+    options: &'a LoadOptions,
+}
+
+/// Says what a load would do, and refuses what it would refuse. Changes nothing.
+pub fn plan(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    run: RunNo,
+    options: &LoadOptions,
+    cancel: &Cancel,
+) -> Result<LoadPlan> {
+    Loading::look(repo, log, run, options, cancel)
+        .map(|loading| loading.shown)
+        .map_err(|error| error.at(repo))
+}
+
+/// Loads a backup.
+pub fn run(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    run: RunNo,
+    options: &LoadOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<LoadReport> {
+    let watch = Watch::new(listener);
+    watch.phase("look");
+    Loading::look(repo, log, run, options, cancel)
+        .and_then(|loading| loading.load(&watch, cancel))
+        .map_err(|error| error.at(repo))
+}
+
+impl<'a> Loading<'a> {
+    fn look(
+        repo: &Arc<Repo>,
+        log: &LogName,
+        run: RunNo,
+        options: &'a LoadOptions,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let history = History::read(repo, log)?;
+        let backup = Backup::open(repo, &history, run)?;
+        if backup.head().method != "logical" {
+            return Err(Error::new(ErrorKind::Usage, format!("{log}#{run} is not a logical backup"))
+                .hinted("a physical one is restored into a directory: --target-dir"));
+        }
+        let mut control = Link::first(options)?;
+        let target = Target::read(&mut control.session)?;
+        control.settle(options, &target)?;
+        let plan = Plan::make(&backup, &target, options, cancel)?;
+        let name = format!("{log}#{run}");
+        let asked = format!("{:?} {:?}", options.selection, options.renames);
+        let asked = to_hex(&blake3::hash(asked.as_bytes()).as_bytes()[..8]);
+        let identity = format!("{} {name} {asked}", repo.info().repository_id);
+        let is_continued = Progress::is_under_way(&mut control.session, &identity)?;
+        refuse_missing_privileges(&target, &plan)?;
+        let there = if is_continued { Vec::new() } else { plan.conflicts(&target) };
+        if !there.is_empty() && !options.overwrite {
+            let text = format!(
+                "{} there already: {}",
+                if there.len() == 1 { "is" } else { "are" },
+                plan::named(&there)
+            );
+            return Err(Error::new(ErrorKind::Usage, text).hinted(
+                "load under other names (--as), leave them out (--exclude-table), or drop them: --overwrite",
+            ));
+        }
+        let source_version = backup.head().server.get("version").and_then(|it| it.get("text"));
+        let shown = LoadPlan {
+            source_version: source_version.and_then(|it| it.as_str()).unwrap_or_default().to_owned(),
+            backup: name,
+            target_version: target.version.to_string(),
+            tables: plan.tables.len() as u64,
+            rows: plan.tables.iter().map(|table| table.totals.rows).sum(),
+            row_bytes: plan.tables.iter().map(|table| table.totals.bytes).sum(),
+            objects: (plan.objects.len() - plan.tables.len()) as u64,
+            accounts: plan.accounts.len() as u64,
+            overwritten: there,
+            is_continued,
+            adapted: plan.adapted.clone(),
+            left_out: plan.left_out.clone(),
+        };
+        Ok(Self { backup, target, plan, control, identity, shown, options })
+    }
+
+    fn load(mut self, watch: &Watch<'_>, cancel: &Cancel) -> Result<LoadReport> {
+        for adapted in self.shown.adapted.iter().chain(&self.shown.left_out) {
+            watch.event(Event::Note { text: adapted.to_string() });
+        }
+        self.control.become_the_load()?;
+        let progress = Progress::begin(&mut self.control, &self.identity, &self.shown.backup, &self.plan)?;
+        if progress.is_continued {
+            // What the load before has left is another thing than what was seen while it was still at it.
+            self.target = Target::read(&mut self.control.session)?;
+            watch.event(Event::Note { text: "an unfinished load goes on".to_owned() });
+        }
+        point("load.begun");
+        let redo = redo::switch_off(&mut self.control, &self.target, self.options)?;
+        let outcome = self.make(&progress, watch, cancel);
+        let on_again = redo.map_or(Ok(()), |redo| redo.switch_on(&mut self.control, self.options));
+        let (loaded, tables_verified) = outcome?;
+        on_again?;
+        watch.phase("finish");
+        let programs = Programs {
+            plan: &self.plan,
+            target: &self.target,
+            options: self.options,
+            progress: &progress,
+            cancel,
+        };
+        programs.at_the_end(&mut self.control)?;
+        point("load.ended");
+        progress.end(&mut self.control.session)?;
+        Ok(LoadReport {
+            plan: self.shown,
+            rows_loaded: loaded.rows,
+            row_bytes_loaded: loaded.bytes,
+            tables_verified,
+            by_load_data: loaded.is_bulk,
+            total_ms: ms(watch.elapsed()),
+            phases: watch.phases(),
+        })
+    }
+
+    fn make(
+        &mut self,
+        progress: &Progress,
+        watch: &Watch<'_>,
+        cancel: &Cancel,
+    ) -> Result<(rows::Loaded, u64)> {
+        let Self { backup, target, plan, control, options, .. } = self;
+        let programs = Programs { plan, target, options, progress, cancel };
+        watch.phase("create");
+        programs.before_tables(control)?;
+        watch.phase("rows");
+        let loaded = rows::load(backup, plan, target, options, progress, control, (watch, cancel))?;
+        point("load.rows.done");
+        watch.phase("keys");
+        keys::link(plan, progress, control, cancel)?;
+        watch.phase("programs");
+        programs.behind_tables(control)?;
+        point("load.programs.made");
+        let mut verified = 0;
+        if options.verify {
+            watch.phase("verify");
+            verified = verify::verify(backup, plan, target, options, watch, cancel)?;
+        }
+        Ok((loaded, verified))
+    }
+}
+
+/// What the account must be allowed, wherever something is made.
+const PRIVILEGES: [&str; 7] = ["CREATE", "DROP", "ALTER", "INDEX", "SELECT", "INSERT", "REFERENCES"];
+
+/// Fails with the grants that are missing.
+fn refuse_missing_privileges(target: &Target, plan: &Plan) -> Result<()> {
+    let mut wanted: Vec<&str> = PRIVILEGES.to_vec();
+    for (is_wanted, privileges) in [
+        (!plan.views.is_empty(), &["CREATE VIEW", "SHOW VIEW"][..]),
+        (!plan.routines.is_empty(), &["CREATE ROUTINE", "ALTER ROUTINE"][..]),
+        (!plan.triggers.is_empty(), &["TRIGGER"][..]),
+        (!plan.events.is_empty(), &["EVENT"][..]),
+    ] {
+        if is_wanted {
+            wanted.extend(privileges);
+        }
+    }
+    let mut statements = Vec::new();
+    for schema in plan.schemas.iter().map(|schema| schema.name.as_str()).chain([progress::SCHEMA]) {
+        let of_ours = ["CREATE", "DROP", "SELECT", "INSERT", "UPDATE", "DELETE"];
+        let wanted = if schema == progress::SCHEMA { &of_ours[..] } else { &wanted[..] };
+        statements.extend(target.privileges.missing(wanted, schema));
+    }
+    if !plan.accounts.is_empty() && !target.privileges.has("CREATE USER") {
+        statements.extend(target.privileges.missing(&["CREATE USER"], "*"));
+    }
+    if statements.is_empty() {
+        return Ok(());
+    }
+    let text = "the account lacks privileges on the target".to_owned();
+    Err(Error::new(ErrorKind::Server, text).hinted(statements.join("\n")))
+}

@@ -1,0 +1,184 @@
+//! What things are called on the target.
+
+use std::{fmt, str::FromStr};
+
+use super::tokens::{Kind, Token, tokens};
+use crate::{
+    error::{Error, ErrorKind},
+    logical::objects::quoted,
+};
+
+/// A database or a table under another name: `shop=shop_copy`, `shop.orders=shop.orders_old`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rename {
+    /// A database with all that is in it.
+    Schema {
+        /// As in the backup.
+        from: String,
+        /// As on the target.
+        to: String,
+    },
+    /// A table.
+    Table {
+        /// Database and table, as in the backup.
+        from: (String, String),
+        /// The same, as on the target.
+        to: (String, String),
+    },
+}
+
+impl fmt::Display for Rename {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Schema { from, to } => write!(f, "{from}={to}"),
+            Self::Table { from, to } => write!(f, "{}.{}={}.{}", from.0, from.1, to.0, to.1),
+        }
+    }
+}
+
+impl FromStr for Rename {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || {
+            Error::new(ErrorKind::Usage, format!("{text:?} gives nothing another name"))
+                .hinted("write shop=shop_copy, or shop.orders=shop.orders_old")
+        };
+        let (from, to) = text.split_once('=').ok_or_else(wrong)?;
+        let pair = |name: &str| name.split_once('.').map(|(one, two)| (one.to_owned(), two.to_owned()));
+        let is_whole = |(one, two): &(String, String)| !one.is_empty() && !two.is_empty();
+        match (pair(from), pair(to)) {
+            (Some(from), Some(to)) if is_whole(&from) && is_whole(&to) => Ok(Self::Table { from, to }),
+            (None, None) if !from.is_empty() && !to.is_empty() => {
+                Ok(Self::Schema { from: from.to_owned(), to: to.to_owned() })
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub struct Renames(pub Vec<Rename>);
+
+impl Renames {
+    /// Whether everything keeps its name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What a database is called on the target.
+    pub(super) fn schema<'a>(&'a self, schema: &'a str) -> &'a str {
+        let renamed = self.0.iter().find_map(|rename| match rename {
+            Rename::Schema { from, to } if from == schema => Some(to.as_str()),
+            _ => None,
+        });
+        renamed.unwrap_or(schema)
+    }
+
+    /// Whether this very table is given another name.
+    pub(super) fn has_table(&self, schema: &str, table: &str) -> bool {
+        self.0
+            .iter()
+            .any(|rename| matches!(rename, Rename::Table { from, .. } if from.0 == schema && from.1 == table))
+    }
+
+    /// What a table, sequence or view is called on the target.
+    pub(super) fn table(&self, schema: &str, table: &str) -> (String, String) {
+        let renamed = self.0.iter().find_map(|rename| match rename {
+            Rename::Table { from, to } if from.0 == schema && from.1 == table => Some(to.clone()),
+            _ => None,
+        });
+        renamed.unwrap_or_else(|| (self.schema(schema).to_owned(), table.to_owned()))
+    }
+
+    /// A statement in which every name that servers print with its database is that of the target.
+    pub(super) fn in_statement(&self, sql: &[u8]) -> Vec<u8> {
+        if self.is_empty() {
+            return sql.to_vec();
+        }
+        let all = tokens(sql);
+        let mut out = Vec::with_capacity(sql.len());
+        let mut at = 0;
+        while at < all.len() {
+            let pair = match &all[at..] {
+                [schema, point, table, ..] if point.is_symbol(b'.') => schema.name().zip(table.name()),
+                _ => None,
+            };
+            // `table`.`column` looks the same: only what is a database of the backup is one.
+            match pair {
+                Some((schema, table)) if self.concerns(&schema) => {
+                    let (schema, table) = self.table(&schema, &table);
+                    out.extend_from_slice(format!("{}.{}", quoted(&schema), quoted(&table)).as_bytes());
+                    at += 3;
+                }
+                _ => {
+                    out.extend_from_slice(all[at].bytes);
+                    at += 1;
+                }
+            }
+        }
+        out
+    }
+
+    /// Whether something of this database has another name.
+    pub(super) fn concerns(&self, schema: &str) -> bool {
+        self.0.iter().any(|rename| match rename {
+            Rename::Schema { from, .. } => from == schema,
+            Rename::Table { from, .. } => from.0 == schema,
+        })
+    }
+
+    /// Whether a text that its author wrote may mean something that has another name: it names its database.
+    pub(super) fn may_be_meant_in(&self, sql: &[u8]) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let all: Vec<Token<'_>> = tokens(sql)
+            .into_iter()
+            .filter(|token| !matches!(token.kind, Kind::Space | Kind::Comment))
+            .collect();
+        let named = |token: &Token<'_>| match token.kind {
+            Kind::Name => token.name(),
+            Kind::Word => Some(String::from_utf8_lossy(token.bytes).into_owned()),
+            // A name in double quotes, where a program was made under ANSI_QUOTES.
+            Kind::Text => Some(String::from_utf8_lossy(token.bytes).trim_matches('"').to_owned()),
+            _ => None,
+        };
+        all.windows(2).any(|pair| {
+            pair[1].is_symbol(b'.') && named(&pair[0]).is_some_and(|name| self.concerns_in_any_case(&name))
+        })
+    }
+
+    fn concerns_in_any_case(&self, schema: &str) -> bool {
+        self.0.iter().any(|rename| match rename {
+            Rename::Schema { from, .. } => from.eq_ignore_ascii_case(schema),
+            Rename::Table { from, .. } => from.0.eq_ignore_ascii_case(schema),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn renames() {
+        let renames = Renames(vec!["shop=copy".parse().unwrap(), "a.t=b.u".parse().unwrap()]);
+        assert_eq!(renames.schema("shop"), "copy");
+        assert_eq!(renames.table("a", "t"), ("b".to_owned(), "u".to_owned()));
+        assert_eq!(renames.table("a", "x"), ("a".to_owned(), "x".to_owned()));
+        let view = b"CREATE VIEW `shop`.`v` AS select `shop`.`t`.`id` AS `id`,'`shop`.`t`' from (`shop`.`t` join `a`.`t`)";
+        let expected =
+            b"CREATE VIEW `copy`.`v` AS select `copy`.`t`.`id` AS `id`,'`shop`.`t`' from (`copy`.`t` join `b`.`u`)";
+        assert_eq!(renames.in_statement(view), expected);
+        assert!(renames.may_be_meant_in(b"SELECT * FROM Shop . t"));
+        assert!(!renames.may_be_meant_in(b"SELECT shop, 'a' FROM t"));
+        for odd in ["shop", "a.b=c", "=x", "a.=b.c"] {
+            assert!(odd.parse::<Rename>().is_err(), "{odd}");
+        }
+    }
+}

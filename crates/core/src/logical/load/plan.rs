@@ -1,0 +1,584 @@
+//! What a load will make, under which names, and what of it is not as it was: decided before anything is touched.
+
+use std::collections::BTreeSet;
+
+use holdfast_repo::{item::Item, reader::Backup, rows::RowTotals};
+use serde::Serialize;
+
+use super::{
+    LoadOptions, adapt,
+    target::Target,
+    tokens::{ElementKind, TableSql},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::Cancel,
+    logical::{
+        contents::{Contents, definition},
+        definition::{
+            AccountDefinition, Context as MadeUnder, Definition, Rows, ServerDefinition, TableDefinition,
+        },
+        objects::quoted,
+    },
+    server::inventory::TableName,
+};
+
+/// A table with fewer bytes of rows has all of its indexes from the beginning: building them later takes longer.
+const DEFERRED_BYTES_MIN: u64 = 1 << 20;
+/// Things that are named in an error.
+const NAMED_MAX: usize = 10;
+
+/// Something that is not on the target as it was in the backup.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Adaptation {
+    /// What: `table shop.orders`.
+    pub object: String,
+    /// What became of it.
+    pub what: String,
+}
+
+impl std::fmt::Display for Adaptation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.object, self.what)
+    }
+}
+
+/// What kind of thing an object is; in the order in which they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ObjectKind {
+    Schema,
+    Sequence,
+    Table,
+    Routine,
+    View,
+    Trigger,
+    Event,
+}
+
+/// Something that is made, by its name on the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Object {
+    pub(super) kind: ObjectKind,
+    pub(super) schema: String,
+    pub(super) name: String,
+}
+
+/// A database.
+pub(super) struct PlannedSchema {
+    pub(super) object: usize,
+    pub(super) name: String,
+    pub(super) create: Vec<u8>,
+    pub(super) collation: String,
+    /// Whether its defaults may be changed while programs are made: it was not there, or is overwritten as it is.
+    pub(super) is_ours: bool,
+}
+
+/// A sequence.
+pub(super) struct PlannedSequence {
+    pub(super) object: usize,
+    pub(super) name: TableName,
+    pub(super) create: Vec<u8>,
+    pub(super) state: String,
+}
+
+/// A table.
+pub(super) struct PlannedTable {
+    pub(super) object: usize,
+    pub(super) item: Item,
+    /// With the names of the target, and no condition.
+    pub(super) definition: TableDefinition,
+    pub(super) name: TableName,
+    pub(super) sql: TableSql,
+    pub(super) totals: RowTotals,
+    pub(super) chunks: u64,
+    pub(super) is_transactional: bool,
+    /// Whether the target orders text as the source did.
+    pub(super) keeps_order: bool,
+    /// Which elements are added when the rows are in.
+    deferred: Vec<bool>,
+}
+
+impl PlannedTable {
+    /// Whether it has rows of its own: others are elsewhere.
+    pub(super) fn has_rows(&self) -> bool {
+        self.definition.rows != Rows::None
+    }
+
+    /// The statement that makes the table without what is added later.
+    pub(super) fn create(&self) -> Vec<u8> {
+        let later: BTreeSet<&[u8]> = self.later().map(|element| element.text.as_slice()).collect();
+        self.sql.create(&self.name.quoted(), |element| !later.contains(element.text.as_slice()))
+    }
+
+    fn later(&self) -> impl Iterator<Item = &super::tokens::Element> {
+        self.sql
+            .elements
+            .iter()
+            .zip(&self.deferred)
+            .filter(|(_, deferred)| **deferred)
+            .map(|(element, _)| element)
+    }
+
+    /// Indexes that are added when the rows are in.
+    pub(super) fn indexes(&self) -> impl Iterator<Item = &super::tokens::Element> {
+        self.later().filter(|element| element.kind.is_secondary())
+    }
+
+    /// Foreign keys, which are added when all tables are there.
+    pub(super) fn foreign_keys(&self) -> impl Iterator<Item = &super::tokens::Element> {
+        self.later().filter(|element| element.kind == ElementKind::ForeignKey)
+    }
+}
+
+/// A view, routine, trigger or event.
+pub(super) struct Program {
+    pub(super) object: usize,
+    /// As it stands in `DROP`.
+    pub(super) word: String,
+    pub(super) schema: String,
+    pub(super) name: String,
+    pub(super) create: Vec<u8>,
+    pub(super) context: MadeUnder,
+    /// Of views: their columns.
+    pub(super) columns: Vec<String>,
+    /// Of events.
+    pub(super) time_zone: Option<String>,
+}
+
+/// All of it.
+pub(super) struct Plan {
+    pub(super) objects: Vec<Object>,
+    pub(super) schemas: Vec<PlannedSchema>,
+    pub(super) sequences: Vec<PlannedSequence>,
+    pub(super) tables: Vec<PlannedTable>,
+    pub(super) routines: Vec<Program>,
+    pub(super) views: Vec<Program>,
+    pub(super) triggers: Vec<Program>,
+    pub(super) events: Vec<Program>,
+    pub(super) accounts: Vec<AccountDefinition>,
+    pub(super) adapted: Vec<Adaptation>,
+    pub(super) left_out: Vec<Adaptation>,
+}
+
+impl Plan {
+    /// Reads what is selected and makes it what it will be on the target.
+    pub(super) fn make(
+        backup: &Backup,
+        target: &Target,
+        options: &LoadOptions,
+        cancel: &Cancel,
+    ) -> Result<Plan> {
+        let mut contents = Contents::read(backup, &options.selection, cancel)?;
+        refuse_unknown(&contents, options)?;
+        let source = contents.server.take();
+        let mut maker = Maker {
+            plan: Plan {
+                objects: Vec::new(),
+                schemas: Vec::new(),
+                sequences: Vec::new(),
+                tables: Vec::new(),
+                routines: Vec::new(),
+                views: Vec::new(),
+                triggers: Vec::new(),
+                events: Vec::new(),
+                accounts: Vec::new(),
+                adapted: Vec::new(),
+                left_out: Vec::new(),
+            },
+            adapter: adapt::Adapter::new(source.as_ref(), target),
+            target,
+            options,
+        };
+        maker.schemas(&contents);
+        maker.sequences(&contents);
+        for item in std::mem::take(&mut contents.tables) {
+            cancel.check()?;
+            maker.table(backup, item)?;
+        }
+        maker.programs(contents, source.as_ref());
+        let mut plan = maker.plan;
+        plan.adapted.sort();
+        plan.left_out.sort();
+        plan.refuse_doubles(target)?;
+        if !plan.left_out.is_empty() && !options.leave_out {
+            let text = format!("this cannot be on the target: {}", named(&plan.left_out));
+            return Err(Error::new(ErrorKind::Usage, text)
+                .hinted("name what is wanted (--database, --table), leave it out by --exclude-table, or load without it: --leave-out"));
+        }
+        Ok(plan)
+    }
+
+    /// Two things of one name, after renaming or because the target does not tell cases apart.
+    fn refuse_doubles(&self, target: &Target) -> Result<()> {
+        let mut seen = BTreeSet::new();
+        for object in self.objects.iter().filter(|object| object.kind != ObjectKind::Schema) {
+            let is_table = matches!(object.kind, ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence);
+            let kind = if is_table { 0 } else { object.kind as u8 };
+            if !seen.insert((kind, target.folded(&object.schema), target.folded(&object.name))) {
+                let text = format!("two objects would be called {}.{}", object.schema, object.name);
+                return Err(Error::new(ErrorKind::Usage, text).hinted("give one another name by --as"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is there already and would be in the way.
+    pub(super) fn conflicts(&self, target: &Target) -> Vec<String> {
+        let mut found = Vec::new();
+        for Object { kind, schema, name } in &self.objects {
+            let is_there = match kind {
+                ObjectKind::Schema => false,
+                ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence => {
+                    target.existing(schema, name).is_some()
+                }
+                ObjectKind::Routine => {
+                    name.split_once(' ').is_some_and(|(kind, name)| target.has_program(kind, schema, name))
+                }
+                ObjectKind::Trigger => target.has_program("trigger", schema, name),
+                ObjectKind::Event => target.has_program("event", schema, name),
+            };
+            if is_there {
+                found.push(format!("{schema}.{name}"));
+            }
+        }
+        found
+    }
+}
+
+/// The first few of many names.
+pub(super) fn named<T: std::fmt::Display>(all: &[T]) -> String {
+    let mut text = all.iter().take(NAMED_MAX).map(T::to_string).collect::<Vec<_>>().join(", ");
+    if all.len() > NAMED_MAX {
+        text.push_str(&format!(", and {} more", all.len() - NAMED_MAX));
+    }
+    text
+}
+
+/// A name that is mistyped must not become a load without it.
+fn refuse_unknown(contents: &Contents, options: &LoadOptions) -> Result<()> {
+    let schemas: Vec<String> = contents.schemas.iter().map(|it| it.schema.clone()).collect();
+    let mut tables = Vec::new();
+    for item in &contents.tables {
+        tables.extend(crate::logical::contents::table_name(item)?);
+    }
+    tables.extend(contents.views.iter().map(|it| (it.schema.clone(), it.name.clone())));
+    tables.extend(contents.sequences.iter().map(|it| (it.schema.clone(), it.name.clone())));
+    options.selection.refuse_unknown(&schemas, &tables).map_err(|error| error.context("in the backup"))?;
+    for rename in &options.renames.0 {
+        let is_known = match rename {
+            super::Rename::Schema { from, .. } => schemas.contains(from),
+            super::Rename::Table { from, .. } => tables.contains(from),
+        };
+        if !is_known {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("the backup, as selected, has nothing for --as {rename}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+struct Maker<'a> {
+    plan: Plan,
+    adapter: adapt::Adapter<'a>,
+    target: &'a Target,
+    options: &'a LoadOptions,
+}
+
+impl Maker<'_> {
+    fn object(&mut self, kind: ObjectKind, schema: &str, name: &str) -> usize {
+        self.plan.objects.push(Object { kind, schema: schema.to_owned(), name: name.to_owned() });
+        self.plan.objects.len() - 1
+    }
+
+    fn adapted(&mut self, object: &str, what: Vec<String>) {
+        let all = what.into_iter().map(|what| Adaptation { object: object.to_owned(), what });
+        self.plan.adapted.extend(all);
+    }
+
+    fn leave_out(&mut self, object: &str, what: impl Into<String>) {
+        self.plan.left_out.push(Adaptation { object: object.to_owned(), what: what.into() });
+    }
+
+    fn schemas(&mut self, contents: &Contents) {
+        // Tables may go to databases that the backup does not have.
+        for schema in &contents.schemas {
+            let name = self.options.renames.schema(&schema.schema).to_owned();
+            let label = format!("database {name}");
+            let (options, collation, notes) = self.adapter.schema(schema);
+            self.adapted(&label, notes);
+            self.add_schema(name, &options, collation);
+        }
+        let targets: Vec<String> = self
+            .options
+            .renames
+            .0
+            .iter()
+            .filter_map(|rename| match rename {
+                super::Rename::Table { to, .. } => Some(to.0.clone()),
+                super::Rename::Schema { .. } => None,
+            })
+            .collect();
+        for name in targets {
+            if !self.plan.schemas.iter().any(|schema| schema.name == name) {
+                self.add_schema(name, b"", String::new());
+            }
+        }
+    }
+
+    fn add_schema(&mut self, name: String, options: &[u8], collation: String) {
+        let object = self.object(ObjectKind::Schema, &name, "");
+        let create =
+            [format!("CREATE DATABASE IF NOT EXISTS {} ", quoted(&name)).as_bytes(), options].concat();
+        let is_ours = match self.target.schemas.get(&self.target.folded(&name)) {
+            None => true,
+            Some(there) => self.options.overwrite && *there == collation,
+        };
+        self.plan.schemas.push(PlannedSchema { object, name, create, collation, is_ours });
+    }
+
+    fn sequences(&mut self, contents: &Contents) {
+        for sequence in &contents.sequences {
+            let (schema, name) = self.options.renames.table(&sequence.schema, &sequence.name);
+            let label = format!("sequence {schema}.{name}");
+            if let Some(why) = self.adapter.refuses_sequences() {
+                self.leave_out(&label, why);
+                continue;
+            }
+            let object = self.object(ObjectKind::Sequence, &schema, &name);
+            let name = TableName { schema, table: name };
+            let Some(create) = with_name(&sequence.create.0, &name) else {
+                self.leave_out(&label, "its definition is not understood");
+                continue;
+            };
+            let state = sequence.state.join(", ");
+            self.plan.sequences.push(PlannedSequence { object, name, create, state });
+        }
+    }
+
+    fn table(&mut self, backup: &Backup, item: Item) -> Result<()> {
+        let Definition::Table(mut definition) = definition(backup, &item)? else {
+            return Err(Error::new(
+                ErrorKind::Damaged,
+                format!("{} is defined as something else", item.path),
+            ));
+        };
+        let renames = &self.options.renames;
+        let (schema, name) = renames.table(&definition.schema, &definition.name);
+        let is_renamed = name != definition.name;
+        let label = format!("table {schema}.{name}");
+        let create = renames.in_statement(&definition.create.0);
+        let Some(mut sql) = TableSql::parse(&create) else {
+            self.leave_out(&label, "its definition is not understood");
+            return Ok(());
+        };
+        let mut notes = Vec::new();
+        if is_renamed {
+            // Such names are of the whole database.
+            for element in &mut sql.elements {
+                let is_named = matches!(element.kind, ElementKind::ForeignKey | ElementKind::Check);
+                if is_named && adapt::drop_name(element) {
+                    notes.push("constraints get names from the server".to_owned());
+                }
+            }
+            notes.dedup();
+        }
+        for element in sql.elements.iter_mut().filter(|element| element.kind == ElementKind::ForeignKey) {
+            adapt::rename_reference(element, &definition.schema, &schema, renames);
+        }
+        let keeps_order = match self.adapter.table(&mut sql, &mut definition) {
+            Ok(adapted) => {
+                notes.extend(adapted.notes);
+                adapted.keeps_order
+            }
+            Err(why) => {
+                self.leave_out(&label, why);
+                return Ok(());
+            }
+        };
+        self.adapted(&label, notes);
+        let object = self.object(ObjectKind::Table, &schema, &name);
+        let reader =
+            backup.table(&item).ok_or_else(|| Error::failed(format!("{} holds no rows", item.path)))?;
+        let (totals, chunks) = (reader.totals(), reader.chunk_count());
+        definition.schema.clone_from(&schema);
+        definition.name.clone_from(&name);
+        definition.condition = None;
+        let is_transactional = definition.engine.eq_ignore_ascii_case("InnoDB");
+        let deferred = deferred(&sql, &definition, is_transactional && totals.bytes >= DEFERRED_BYTES_MIN);
+        let name = TableName { schema, table: name };
+        self.plan.tables.push(PlannedTable {
+            object,
+            item,
+            definition,
+            name,
+            sql,
+            totals,
+            chunks,
+            is_transactional,
+            keeps_order,
+            deferred,
+        });
+        Ok(())
+    }
+
+    fn programs(&mut self, contents: Contents, source: Option<&ServerDefinition>) {
+        let renames = self.options.renames.clone();
+        for routine in contents.routines {
+            let schema = renames.schema(&routine.schema).to_owned();
+            let kind = Definition::Routine(routine.clone()).kind();
+            let program = Program {
+                object: 0,
+                word: routine.kind.clone(),
+                schema,
+                name: routine.name,
+                create: routine.create.0,
+                context: routine.context,
+                columns: Vec::new(),
+                time_zone: None,
+            };
+            let label = format!("{kind} {}", program.name);
+            if let Some(program) = self.program(program, ObjectKind::Routine, label) {
+                self.plan.routines.push(program);
+            }
+        }
+        for view in contents.views {
+            let (schema, name) = renames.table(&view.schema, &view.name);
+            if view.columns.is_empty() {
+                self.leave_out(&format!("view {schema}.{name}"), "it could not be used when it was saved");
+                continue;
+            }
+            let program = Program {
+                object: 0,
+                word: "VIEW".to_owned(),
+                create: renames.in_statement(&view.create.0),
+                context: view.context,
+                columns: view.columns,
+                time_zone: None,
+                schema,
+                name: name.clone(),
+            };
+            if let Some(program) = self.program(program, ObjectKind::View, name) {
+                self.plan.views.push(program);
+            }
+        }
+        for trigger in contents.triggers {
+            let (schema, table) = renames.table(&trigger.schema, &trigger.table);
+            let label = format!("trigger {schema}.{}", trigger.name);
+            if !self.plan.tables.iter().any(|it| it.name.schema == schema && it.name.table == table) {
+                self.leave_out(&label, "its table is not loaded");
+                continue;
+            }
+            if renames.has_table(&trigger.schema, &trigger.table) {
+                self.leave_out(&label, "its text names a table that has another name now");
+                continue;
+            }
+            let program = Program {
+                object: 0,
+                word: "TRIGGER".to_owned(),
+                schema,
+                name: trigger.name.clone(),
+                create: trigger.create.0,
+                context: trigger.context,
+                columns: Vec::new(),
+                time_zone: None,
+            };
+            if let Some(program) = self.program(program, ObjectKind::Trigger, trigger.name) {
+                self.plan.triggers.push(program);
+            }
+        }
+        for event in contents.events {
+            let schema = renames.schema(&event.schema).to_owned();
+            let program = Program {
+                object: 0,
+                word: "EVENT".to_owned(),
+                schema,
+                name: event.name.clone(),
+                create: event.create.0,
+                context: event.context,
+                columns: Vec::new(),
+                time_zone: Some(event.time_zone),
+            };
+            if let Some(program) = self.program(program, ObjectKind::Event, event.name) {
+                self.plan.events.push(program);
+            }
+        }
+        if !contents.accounts.is_empty() {
+            let why = if renames.is_empty() {
+                self.adapter.refuses_accounts(source)
+            } else {
+                Some("they name databases that have other names now".to_owned())
+            };
+            match why {
+                Some(why) => self.leave_out("accounts (--without-accounts)", why),
+                None => self.plan.accounts = contents.accounts,
+            }
+        }
+    }
+
+    fn program(&mut self, mut program: Program, kind: ObjectKind, name: String) -> Option<Program> {
+        let label = format!("{} {}.{}", program.word.to_lowercase(), program.schema, program.name);
+        if kind != ObjectKind::View && self.options.renames.may_be_meant_in(&program.create) {
+            self.leave_out(&label, "its text names a database in which something has another name now");
+            return None;
+        }
+        match self.adapter.program(&mut program, kind) {
+            Ok(notes) => self.adapted(&label, notes),
+            Err(why) => {
+                self.leave_out(&label, why);
+                return None;
+            }
+        }
+        program.object = self.object(kind, &program.schema, &name);
+        Some(program)
+    }
+}
+
+/// Which elements are added when the rows are in.
+fn deferred(sql: &TableSql, definition: &TableDefinition, is_large: bool) -> Vec<bool> {
+    let mut deferred: Vec<bool> =
+        sql.elements.iter().map(|element| element.kind == ElementKind::ForeignKey).collect();
+    // Past and periods have rules of their own for changes of the table.
+    if !is_large || definition.has_history || sql.has(ElementKind::Period) {
+        return deferred;
+    }
+    let counter = sql
+        .elements
+        .iter()
+        .find(|element| element.kind == ElementKind::Column && element.has_word("AUTO_INCREMENT"));
+    let counter = counter.and_then(|element| element.name.clone());
+    let is_needed = |element: &super::tokens::Element| {
+        let is_clustered =
+            definition.key.as_ref().is_some_and(|key| element.name.as_ref() == Some(&key.index));
+        is_clustered || counter.is_some() && element.first_column() == counter
+    };
+    // What is needed and what stands before it: their order is to stay what it is. A primary key is no secondary index.
+    let has_primary_counter = sql.elements.iter().any(|element| {
+        element.kind == ElementKind::Primary && (counter.is_none() || element.first_column() == counter)
+    });
+    let last_needed = sql
+        .elements
+        .iter()
+        .rposition(|element| element.kind.is_secondary() && is_needed(element) && !has_primary_counter);
+    for (position, element) in sql.elements.iter().enumerate() {
+        let is_behind = last_needed.is_none_or(|last| position > last);
+        // An index of full texts is built on its own terms, and adds a hidden column.
+        deferred[position] |=
+            element.kind.is_secondary() && element.kind != ElementKind::Fulltext && is_behind;
+    }
+    deferred
+}
+
+/// A statement that `SHOW CREATE` gave, with another name: the first in it.
+fn with_name(sql: &[u8], name: &TableName) -> Option<Vec<u8>> {
+    let all = super::tokens::tokens(sql);
+    let at = all.iter().position(|token| token.name().is_some())?;
+    let qualified =
+        matches!(&all[at..], [_, point, table, ..] if point.is_symbol(b'.') && table.name().is_some());
+    let rest = if qualified { at + 3 } else { at + 1 };
+    let mut out: Vec<u8> = all[..at].iter().flat_map(|token| token.bytes).copied().collect();
+    out.extend_from_slice(name.quoted().as_bytes());
+    out.extend(all[rest..].iter().flat_map(|token| token.bytes));
+    Some(out)
+}

@@ -1,0 +1,209 @@
+//! Everything that is neither a table nor its rows, made under the settings it was made under.
+
+use super::{
+    LoadOptions,
+    link::Link,
+    plan::{Plan, PlannedSchema, Program},
+    progress::{Progress, Stage},
+    target::Target,
+};
+use crate::{
+    error::{Error, Result},
+    event::Cancel,
+    logical::{
+        objects::{quoted, quoted_text},
+        script::accounts,
+    },
+    points::point,
+    server::SqlError,
+};
+
+/// MySQL and MariaDB: a function that is not said to be deterministic, while there is a binlog.
+const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
+
+pub(super) struct Programs<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) target: &'a Target,
+    pub(super) options: &'a LoadOptions,
+    pub(super) progress: &'a Progress,
+    pub(super) cancel: &'a Cancel,
+}
+
+impl Programs<'_> {
+    fn is_open(&self, object: usize) -> bool {
+        self.progress.stages[object] != Stage::Done
+    }
+
+    /// Databases, and sequences, from which tables may draw defaults.
+    pub(super) fn before_tables(&self, link: &mut Link) -> Result<()> {
+        for schema in &self.plan.schemas {
+            self.progress.fence(&mut link.session)?;
+            match self.progress.stages[schema.object] {
+                Stage::Done => {}
+                Stage::Planned => {
+                    link.exec(&schema.create)?;
+                    self.progress.note(&mut link.session, schema.object, Stage::Made)?;
+                }
+                // Whoever made a program and died may have left another default.
+                _ if schema.collation.is_empty() => {}
+                _ => link.session.exec(&format!(
+                    "ALTER DATABASE {} COLLATE {}",
+                    quoted(&schema.name),
+                    schema.collation
+                ))?,
+            }
+        }
+        point("load.schemas.made");
+        for sequence in self.plan.sequences.iter().filter(|sequence| self.is_open(sequence.object)) {
+            self.cancel.check()?;
+            self.progress.fence(&mut link.session)?;
+            let name = sequence.name.quoted();
+            self.clear(link, "TABLE", &sequence.name.schema, &sequence.name.table)?;
+            let doing =
+                |error: SqlError| Error::from(error).context(format_args!("make sequence {}", sequence.name));
+            link.enter(&sequence.name.schema).map_err(doing)?;
+            link.exec(&sequence.create).map_err(doing)?;
+            link.exec(format!("INSERT INTO {name} VALUES ({})", sequence.state).as_bytes()).map_err(doing)?;
+            self.progress.note(&mut link.session, sequence.object, Stage::Done)?;
+        }
+        // Those who own what follows.
+        for statement in accounts::creations(&self.plan.accounts) {
+            link.exec(&statement)?;
+        }
+        Ok(())
+    }
+
+    /// Drops what an earlier try has left, or what is to be overwritten.
+    fn clear(&self, link: &mut Link, word: &str, schema: &str, name: &str) -> Result<(), SqlError> {
+        if !self.progress.is_continued && !self.options.overwrite {
+            return Ok(());
+        }
+        let quoted_name = format!("{}.{}", quoted(schema), quoted(name));
+        let existing = self.target.existing(schema, name).map(super::target::Existing::word);
+        let words = match word {
+            "VIEW" | "TABLE" => {
+                // A stand-in, a table that is overwritten: what goes by the same names.
+                let mut words: Vec<&str> = existing.into_iter().collect();
+                words.push(if word == "VIEW" { "VIEW" } else { "TABLE" });
+                words.dedup();
+                words
+            }
+            word => vec![word],
+        };
+        for word in words {
+            link.session.exec(&format!("DROP {word} IF EXISTS {quoted_name}"))?;
+        }
+        Ok(())
+    }
+
+    /// Routines, views and triggers.
+    pub(super) fn behind_tables(&self, link: &mut Link) -> Result<()> {
+        for routine in &self.plan.routines {
+            self.program(link, routine)?;
+        }
+        point("load.routines.made");
+        // A view may need any other, which needs only its columns.
+        for view in self.plan.views.iter().filter(|view| self.is_open(view.object)) {
+            self.cancel.check()?;
+            self.clear(link, "VIEW", &view.schema, &view.name)?;
+            let columns: Vec<String> =
+                view.columns.iter().map(|name| format!("1 AS {}", quoted(name))).collect();
+            let (schema, name) = (quoted(&view.schema), quoted(&view.name));
+            link.exec(format!("CREATE VIEW {schema}.{name} AS SELECT {}", columns.join(", ")).as_bytes())?;
+        }
+        point("load.views.begun");
+        for view in self.plan.views.iter().filter(|view| self.is_open(view.object)) {
+            self.progress.fence(&mut link.session)?;
+            let doing = |error: SqlError| {
+                Error::from(error).context(format_args!("make view {}.{}", view.schema, view.name))
+            };
+            link.enter(&view.schema)?;
+            link.session.exec(&format!(
+                "SET SESSION character_set_client = {}, collation_connection = {}",
+                view.context.charset, view.context.collation
+            ))?;
+            let rest = view.create.strip_prefix(b"CREATE ").unwrap_or(&view.create);
+            link.exec(&[b"CREATE OR REPLACE ", rest].concat()).map_err(doing)?;
+            link.session.exec("SET NAMES utf8mb4")?;
+            self.progress.note(&mut link.session, view.object, Stage::Done)?;
+        }
+        for trigger in &self.plan.triggers {
+            self.program(link, trigger)?;
+        }
+        Ok(())
+    }
+
+    /// Events, which may run from now on, and what accounts may do.
+    pub(super) fn at_the_end(&self, link: &mut Link) -> Result<()> {
+        for event in &self.plan.events {
+            self.program(link, event)?;
+        }
+        for statement in accounts::grants(&self.plan.accounts) {
+            link.exec(&statement)?;
+        }
+        Ok(())
+    }
+
+    fn schema(&self, program: &Program) -> Option<&PlannedSchema> {
+        let is_its = |schema: &&PlannedSchema| {
+            let is_ours = self.progress.stages[schema.object] != Stage::Done;
+            schema.name == program.schema && is_ours && !schema.collation.is_empty()
+        };
+        self.plan.schemas.iter().find(is_its)
+    }
+
+    fn program(&self, link: &mut Link, program: &Program) -> Result<()> {
+        if !self.is_open(program.object) {
+            return Ok(());
+        }
+        self.cancel.check()?;
+        self.progress.fence(&mut link.session)?;
+        self.create(link, program).map_err(|error| {
+            let is_unsafe = error.code().is_some_and(|code| UNSAFE_FUNCTION.contains(&code));
+            let word = program.word.to_lowercase();
+            let error = Error::from(error).context(format_args!("make {word} {}.{}", program.schema, program.name));
+            if is_unsafe {
+                error.hinted(
+                    "SET GLOBAL log_bin_trust_function_creators = 1 for the time of the load, and go on by the same command",
+                )
+            } else {
+                error
+            }
+        })?;
+        self.progress.note(&mut link.session, program.object, Stage::Done)
+    }
+
+    fn create(&self, link: &mut Link, program: &Program) -> Result<(), SqlError> {
+        link.enter(&program.schema)?;
+        let context = &program.context;
+        let had = Some(context.schema_collation.as_str()).filter(|had| !had.is_empty());
+        let schema = self.schema(program);
+        let differs = schema.is_some_and(|schema| had.is_some_and(|had| had != schema.collation));
+        if let Some(had) = had.filter(|_| differs) {
+            link.session.exec(&format!("ALTER DATABASE {} COLLATE {had}", quoted(&program.schema)))?;
+        }
+        if let Some(time_zone) = &program.time_zone {
+            link.session.exec(&format!("SET SESSION time_zone = {}", quoted_text(time_zone)))?;
+        }
+        link.session.exec(&format!(
+            "SET SESSION sql_mode = {}, character_set_client = {}, collation_connection = {}",
+            quoted_text(context.sql_mode.as_deref().unwrap_or_default()),
+            context.charset,
+            context.collation
+        ))?;
+        // MariaDB knows packages only under the mode they were made under.
+        let made = self
+            .clear(link, &program.word, &program.schema, &program.name)
+            .and_then(|()| link.exec(&program.create));
+        link.session.exec("SET NAMES utf8mb4")?;
+        link.session.exec(
+            "SET SESSION time_zone = '+00:00', \
+             sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'",
+        )?;
+        if let Some(schema) = schema.filter(|_| differs) {
+            let (name, collation) = (quoted(&schema.name), &schema.collation);
+            link.session.exec(&format!("ALTER DATABASE {name} COLLATE {collation}"))?;
+        }
+        made.map(drop)
+    }
+}

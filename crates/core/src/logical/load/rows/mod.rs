@@ -1,0 +1,338 @@
+//! Tables with their rows and indexes, by several sessions.
+//!
+//! A table is made by whoever takes it, largest first. Its rows are loaded in units of some tens of chunks, each unit one
+//! transaction that notes itself; whoever has nothing to do takes half of what is left of another's stretch, so several
+//! sessions fill one table, each in the order of its key. When the last unit is in, its indexes are built at once.
+
+mod encode;
+mod queue;
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_repo::{
+    reader::{Backup, ReadRows, RowsRead},
+    rows::{Piece, RowChunk, RowTotals},
+};
+
+use super::{
+    LoadOptions,
+    link::Link,
+    plan::{Plan, PlannedTable},
+    progress::{Progress, Stage},
+    target::Target,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::{Cancel, Event, Listener},
+    logical::objects::quoted,
+    points::point,
+    server::bulk::{self, Feed},
+};
+
+use queue::{Job, Queue, Unit};
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+/// What a statement needs besides its rows, and more.
+const STATEMENT_SPARE_BYTES: usize = 1 << 10;
+/// A statement with rows is ended when it is so long.
+const STATEMENT_BYTES: usize = 1 << 20;
+
+/// What was loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Loaded {
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+    /// How rows went: by `LOAD DATA`, else by `INSERT`.
+    pub(super) is_bulk: bool,
+}
+
+struct Loading<'a> {
+    backup: &'a Backup,
+    plan: &'a Plan,
+    target: &'a Target,
+    options: &'a LoadOptions,
+    progress: &'a Progress,
+    queue: Queue,
+    listener: &'a dyn Listener,
+    cancel: &'a Cancel,
+    bytes_total: u64,
+    bytes_done: AtomicU64,
+    rows_done: AtomicU64,
+    told_at: Mutex<Instant>,
+}
+
+/// Makes and fills all tables of the plan that are not there yet.
+pub(super) fn load(
+    backup: &Backup,
+    plan: &Plan,
+    target: &Target,
+    options: &LoadOptions,
+    progress: &Progress,
+    control: &mut Link,
+    watch: (&dyn Listener, &Cancel),
+) -> Result<Loaded> {
+    let (listener, cancel) = watch;
+    let (queue, bytes_total) =
+        queue::Queue::new(plan, options.chunks_per_commit.max(1), progress, &mut control.session)?;
+    let loading = Loading {
+        backup,
+        plan,
+        target,
+        options,
+        progress,
+        queue,
+        listener,
+        cancel,
+        bytes_total,
+        bytes_done: AtomicU64::new(0),
+        rows_done: AtomicU64::new(0),
+        told_at: Mutex::new(Instant::now()),
+    };
+    let failure = Mutex::new(None::<Error>);
+    thread::scope(|scope| {
+        for number in 0..options.parallel.clamp(1, super::link::SESSIONS_MAX) {
+            let (loading, failure) = (&loading, &failure);
+            scope.spawn(move || {
+                let outcome =
+                    Link::open(options, target, number).and_then(|mut link| loading.work(&mut link, number));
+                if let Err(error) = outcome {
+                    loading.queue.fail();
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            });
+        }
+    });
+    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    Ok(Loaded {
+        rows: loading.rows_done.into_inner(),
+        bytes: loading.bytes_done.into_inner(),
+        is_bulk: target.has_local_infile,
+    })
+}
+
+impl Loading<'_> {
+    fn work(&self, link: &mut Link, worker: usize) -> Result<()> {
+        loop {
+            self.cancel.check()?;
+            let job = self.queue.next(worker);
+            let number = match &job {
+                Job::Make(table) | Job::Index(table) => *table,
+                Job::Fill(unit) => unit.table,
+                Job::Over => return Ok(()),
+            };
+            let table = &self.plan.tables[number];
+            let named = |error: Error| error.context(format_args!("load table {}", table.name));
+            match job {
+                Job::Make(_) => {
+                    self.make(link, table).map_err(named)?;
+                    self.queue.made(worker, number);
+                }
+                Job::Fill(unit) => {
+                    let totals = self.fill(link, table, &unit).map_err(named)?;
+                    self.rows_done.fetch_add(totals.rows, Relaxed);
+                    self.told(totals.bytes);
+                    self.queue.filled(worker, &unit);
+                }
+                Job::Index(_) => {
+                    self.index(link, table).map_err(named)?;
+                    self.queue.indexed(number);
+                }
+                Job::Over => return Ok(()),
+            }
+        }
+    }
+
+    /// Makes the table anew.
+    fn make(&self, link: &mut Link, table: &PlannedTable) -> Result<()> {
+        self.progress.fence(&mut link.session)?;
+        self.progress.forget_ranges(&mut link.session, table.object)?;
+        link.enter(&table.name.schema)?;
+        if self.progress.is_continued || self.options.overwrite {
+            let word = self.target.existing(&table.name.schema, &table.name.table);
+            let word = word.map_or("TABLE", super::target::Existing::word);
+            link.exec(format!("DROP {word} IF EXISTS {}", table.name.quoted()).as_bytes())?;
+            if word != "TABLE" {
+                link.exec(format!("DROP TABLE IF EXISTS {}", table.name.quoted()).as_bytes())?;
+            }
+        }
+        link.exec(&table.create())?;
+        let quoted_name = table.name.quoted();
+        for (column, literal) in &table.definition.defaults {
+            let column = quoted(column);
+            link.exec(
+                format!("ALTER TABLE {quoted_name} ALTER COLUMN {column} SET DEFAULT {literal}").as_bytes(),
+            )?;
+        }
+        point("load.table.made");
+        // A table that is filled at once needs no note of its own before.
+        if table.is_transactional && table.chunks > self.options.chunks_per_commit {
+            self.progress.note(&mut link.session, table.object, Stage::Made)?;
+        }
+        Ok(())
+    }
+
+    /// Loads the rows of some chunks.
+    fn fill(&self, link: &mut Link, table: &PlannedTable, unit: &Unit) -> Result<RowTotals> {
+        let keys_wait = matches!(table.definition.engine.to_uppercase().as_str(), "MYISAM" | "ARIA");
+        if keys_wait {
+            link.exec(format!("ALTER TABLE {} DISABLE KEYS", table.name.quoted()).as_bytes())?;
+        }
+        link.session.exec("START TRANSACTION")?;
+        if table.definition.has_history {
+            link.session.exec("SET SESSION system_versioning_insert_history = 1")?;
+        }
+        let totals = if unit.first == unit.end || !table.has_rows() {
+            RowTotals::default()
+        } else if self.target.has_local_infile && table.is_transactional && !table.definition.has_history {
+            self.fill_in_bulk(link, table, unit)?
+        } else {
+            self.fill_by_statements(link, table, unit)?
+        };
+        if table.definition.has_history {
+            link.session.exec("SET SESSION system_versioning_insert_history = 0")?;
+        }
+        point("load.rows.sent");
+        if unit.is_whole {
+            let stage = if table.indexes().next().is_some() { Stage::Filled } else { Stage::Indexed };
+            if keys_wait {
+                link.session.exec("COMMIT")?;
+                link.exec(format!("ALTER TABLE {} ENABLE KEYS", table.name.quoted()).as_bytes())?;
+            }
+            self.progress.note_in_transaction(&mut link.session, table.object, stage)?;
+        } else {
+            self.progress.note_range(&mut link.session, table.object, unit.first, unit.end)?;
+        }
+        point("load.rows.noted");
+        link.session.exec("COMMIT")?;
+        point("load.rows.committed");
+        Ok(totals)
+    }
+
+    fn read(
+        &self,
+        table: &PlannedTable,
+        unit: &Unit,
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<RowTotals> {
+        let reader = self.backup.table(&table.item).ok_or_else(|| Error::failed("it holds no rows"))?;
+        let mut long: Vec<u8> = Vec::new();
+        let mut sink = |read: RowsRead<'_>| -> Result<()> {
+            self.cancel.check()?;
+            if self.queue.has_failed() {
+                return Err(Error::failed("another session has failed"));
+            }
+            match read.rows {
+                RowChunk::Whole(rows) => rows.into_iter().try_for_each(&mut *each),
+                RowChunk::Piece(piece, bytes) => {
+                    long.extend_from_slice(bytes);
+                    if piece == Piece::Last {
+                        each(&std::mem::take(&mut long))?;
+                    }
+                    Ok(())
+                }
+            }
+        };
+        reader.read(unit.first..unit.end, ReadRows::default(), &mut sink)
+    }
+
+    fn fill_in_bulk(&self, link: &mut Link, table: &PlannedTable, unit: &Unit) -> Result<RowTotals> {
+        let columns = &table.definition.columns;
+        let statement = encode::load_data(&table.name, columns);
+        let mut totals = RowTotals::default();
+        let mut feed = |out: &mut Feed<'_>| -> Result<()> {
+            totals = self.read(table, unit, &mut |row| {
+                encode::line(out.buffer(), columns.len(), row)?;
+                Ok(out.flush_full()?)
+            })?;
+            Ok(())
+        };
+        let packet_bytes = self.target.max_packet_bytes / 2;
+        let done = bulk::load(&mut link.session, &statement, packet_bytes, &mut feed)?;
+        taken(done.rows, totals)?;
+        Ok(totals)
+    }
+
+    fn fill_by_statements(&self, link: &mut Link, table: &PlannedTable, unit: &Unit) -> Result<RowTotals> {
+        let begin = encode::insert(&table.name, &table.definition.columns);
+        let room = self.target.max_packet_bytes.saturating_sub(STATEMENT_SPARE_BYTES);
+        let mut statement: Vec<u8> = Vec::new();
+        let mut rows_taken = 0;
+        let mut values = Vec::new();
+        let mut send = |statement: &mut Vec<u8>| -> Result<()> {
+            rows_taken += link.exec(statement)?.rows;
+            statement.clear();
+            statement.shrink_to(2 * STATEMENT_BYTES);
+            Ok(())
+        };
+        let totals = self.read(table, unit, &mut |row| {
+            values.clear();
+            encode::values(&mut values, &table.definition.columns, row)?;
+            if begin.len() + values.len() > room {
+                let text = format!("a row takes {} bytes in a statement", values.len());
+                return Err(Error::new(ErrorKind::Server, text).hinted(
+                    "raise the target's max_allowed_packet, up to 1G, and go on by the same command",
+                ));
+            }
+            if !statement.is_empty() && statement.len() + values.len() + 2 > room.min(STATEMENT_BYTES) {
+                send(&mut statement)?;
+            }
+            statement.extend_from_slice(if statement.is_empty() { begin.as_bytes() } else { b",\n" });
+            statement.extend_from_slice(&values);
+            Ok(())
+        })?;
+        if !statement.is_empty() {
+            send(&mut statement)?;
+        }
+        taken(rows_taken, totals)?;
+        Ok(totals)
+    }
+
+    /// Builds the indexes that the table was made without.
+    fn index(&self, link: &mut Link, table: &PlannedTable) -> Result<()> {
+        self.progress.fence(&mut link.session)?;
+        let there = super::keys::index_names(&mut link.session, &table.name)?;
+        let missing: Vec<Vec<u8>> = table
+            .indexes()
+            .filter(|index| index.name.as_ref().is_none_or(|name| !there.contains(&name.to_lowercase())))
+            .map(|index| [b"ADD ", index.text.as_slice()].concat())
+            .collect();
+        if !missing.is_empty() {
+            link.enter(&table.name.schema)?;
+            let begin = format!("ALTER TABLE {} ", table.name.quoted());
+            link.exec(&[begin.as_bytes(), &missing.join(&b", "[..])].concat())?;
+        }
+        point("load.table.indexed");
+        self.progress.note(&mut link.session, table.object, Stage::Indexed)
+    }
+
+    fn told(&self, bytes: u64) {
+        let done = self.bytes_done.fetch_add(bytes, Relaxed) + bytes;
+        let mut told_at = self.told_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if told_at.elapsed() >= PROGRESS_INTERVAL {
+            *told_at = Instant::now();
+            drop(told_at);
+            self.listener
+                .event(Event::Progress { bytes_done: done, bytes_total: self.bytes_total.max(done) });
+        }
+    }
+}
+
+/// The server says how many rows it has taken: all of them.
+fn taken(rows: u64, sent: RowTotals) -> Result<()> {
+    if rows == sent.rows {
+        return Ok(());
+    }
+    Err(Error::failed(format!("the server has taken {rows} of {} rows", sent.rows)).hinted(
+        "rows are the same to one of its keys there: was it changed, or is its collation another one?",
+    ))
+}

@@ -1,0 +1,320 @@
+//! Who loads what: tables to be made, stretches of chunks, indexes to be built.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::super::{
+    plan::Plan,
+    progress::{Progress, Stage},
+};
+use crate::{error::Result, server::Session};
+
+/// Chunks of a table that are loaded in one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unit {
+    pub(super) table: usize,
+    pub(super) first: u64,
+    pub(super) end: u64,
+    /// Whether these are all of them.
+    pub(super) is_whole: bool,
+}
+
+/// What a session does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Job {
+    Make(usize),
+    Fill(Unit),
+    Index(usize),
+    Over,
+}
+
+/// Chunks that lie next to each other and are not loaded.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    table: usize,
+    next: u64,
+    end: u64,
+    /// Whether it is loaded in one transaction, however long it is.
+    is_one: bool,
+    is_whole: bool,
+}
+
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// The largest last.
+    to_make: Vec<usize>,
+    to_index: Vec<usize>,
+    waiting: Vec<Stretch>,
+    /// By worker.
+    running: Vec<Option<Stretch>>,
+    tables: Vec<TableState>,
+    /// Tables that are not done.
+    open: usize,
+    unit_chunks: u64,
+    has_failed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct TableState {
+    chunks: u64,
+    chunks_left: u64,
+    is_one: bool,
+    has_indexes: bool,
+}
+
+impl Queue {
+    /// What is left to do, and its bytes.
+    pub(super) fn new(
+        plan: &Plan,
+        unit_chunks: u64,
+        progress: &Progress,
+        session: &mut Session,
+    ) -> Result<(Queue, u64)> {
+        let mut state = State {
+            to_make: Vec::new(),
+            to_index: Vec::new(),
+            waiting: Vec::new(),
+            running: Vec::new(),
+            tables: Vec::with_capacity(plan.tables.len()),
+            open: 0,
+            unit_chunks,
+            has_failed: false,
+        };
+        let mut bytes_left = 0;
+        for (number, table) in plan.tables.iter().enumerate() {
+            let mut left = TableState {
+                chunks: table.chunks,
+                chunks_left: table.chunks,
+                is_one: !table.is_transactional || table.chunks <= unit_chunks,
+                has_indexes: table.indexes().next().is_some(),
+            };
+            state.open += 1;
+            match progress.stages[table.object] {
+                Stage::Planned => {
+                    bytes_left += table.totals.bytes;
+                    state.to_make.push(number);
+                }
+                Stage::Made => {
+                    let done = progress.ranges(session, table.object)?;
+                    let gaps = gaps(&done, table.chunks);
+                    left.chunks_left = gaps.iter().map(|(first, end)| end - first).sum();
+                    bytes_left += part(table.totals.bytes, left.chunks_left, table.chunks);
+                    let stretch =
+                        |(next, end)| Stretch { table: number, next, end, is_one: false, is_whole: false };
+                    state.waiting.extend(gaps.into_iter().map(stretch));
+                    if left.chunks_left == 0 {
+                        state.to_index.push(number);
+                    }
+                }
+                Stage::Filled => state.to_index.push(number),
+                Stage::Indexed | Stage::Done => state.open -= 1,
+            }
+            state.tables.push(left);
+        }
+        state.to_make.sort_by_key(|number| plan.tables[*number].totals.bytes);
+        Ok((Queue { state: Mutex::new(state), changed: Condvar::new() }, bytes_left))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn next(&self, worker: usize) -> Job {
+        let mut state = self.state();
+        loop {
+            if state.has_failed || state.open == 0 {
+                return Job::Over;
+            }
+            if let Some(job) = state.take(worker) {
+                return job;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A table is there: whoever made it begins to fill it.
+    pub(super) fn made(&self, worker: usize, table: usize) {
+        let mut state = self.state();
+        let TableState { chunks, is_one, .. } = state.tables[table];
+        let stretch = Stretch { table, next: 0, end: chunks, is_one, is_whole: is_one };
+        state.set_running(worker, Some(stretch));
+        self.changed.notify_all();
+    }
+
+    /// The rows of a unit are in.
+    pub(super) fn filled(&self, worker: usize, unit: &Unit) {
+        let mut state = self.state();
+        let table = &mut state.tables[unit.table];
+        table.chunks_left -= unit.end - unit.first;
+        let (is_full, has_indexes) = (table.chunks_left == 0, table.has_indexes);
+        if state.running.get(worker).copied().flatten().is_some_and(|it| it.next >= it.end) {
+            state.set_running(worker, None);
+        }
+        if is_full && unit.is_whole && !has_indexes {
+            state.open -= 1;
+        } else if is_full {
+            state.to_index.push(unit.table);
+        }
+        self.changed.notify_all();
+    }
+
+    pub(super) fn indexed(&self, _table: usize) {
+        self.state().open -= 1;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn fail(&self) {
+        self.state().has_failed = true;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.state().has_failed
+    }
+}
+
+impl State {
+    fn set_running(&mut self, worker: usize, stretch: Option<Stretch>) {
+        if self.running.len() <= worker {
+            self.running.resize(worker + 1, None);
+        }
+        self.running[worker] = stretch;
+    }
+
+    fn take(&mut self, worker: usize) -> Option<Job> {
+        if let Some(unit) = self.unit(worker) {
+            return Some(Job::Fill(unit));
+        }
+        if let Some(table) = self.to_index.pop() {
+            return Some(Job::Index(table));
+        }
+        if let Some(table) = self.to_make.pop() {
+            return Some(Job::Make(table));
+        }
+        let stretch = self.waiting.pop().or_else(|| self.half_of_another())?;
+        self.set_running(worker, Some(stretch));
+        self.unit(worker).map(Job::Fill)
+    }
+
+    /// The next unit of the worker's own stretch.
+    fn unit(&mut self, worker: usize) -> Option<Unit> {
+        let stretch = self.running.get_mut(worker)?.as_mut()?;
+        let first = stretch.next;
+        if first >= stretch.end && !(stretch.is_whole && stretch.end == 0) {
+            self.running[worker] = None;
+            return None;
+        }
+        let end = if stretch.is_one { stretch.end } else { stretch.end.min(first + self.unit_chunks) };
+        stretch.next = end;
+        let unit = Unit { table: stretch.table, first, end, is_whole: stretch.is_whole };
+        // An empty table is a unit once.
+        if stretch.end == 0 {
+            self.running[worker] = None;
+        }
+        Some(unit)
+    }
+
+    /// The second half of the longest stretch that somebody has before him.
+    fn half_of_another(&mut self) -> Option<Stretch> {
+        let running = self.running.iter_mut().flatten().filter(|stretch| !stretch.is_one);
+        let longest = running.max_by_key(|stretch| stretch.end.saturating_sub(stretch.next))?;
+        let units = longest.end.saturating_sub(longest.next).div_ceil(self.unit_chunks);
+        if units < 1 {
+            return None;
+        }
+        let middle = longest.next + units / 2 * self.unit_chunks;
+        let half = Stretch { next: middle, ..*longest };
+        longest.end = middle;
+        Some(half)
+    }
+}
+
+/// What is not covered of 0..`end`.
+fn gaps(done: &[(u64, u64)], end: u64) -> Vec<(u64, u64)> {
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    for (first, behind) in done {
+        if *first > next {
+            gaps.push((next, *first));
+        }
+        next = next.max(*behind);
+    }
+    if next < end {
+        gaps.push((next, end));
+    }
+    gaps
+}
+
+fn part(bytes: u64, chunks: u64, all: u64) -> u64 {
+    (u128::from(bytes) * u128::from(chunks) / u128::from(all.max(1))) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left() {
+        assert_eq!(gaps(&[], 5), [(0, 5)]);
+        assert_eq!(gaps(&[(0, 2), (3, 4)], 5), [(2, 3), (4, 5)]);
+        assert_eq!(gaps(&[(0, 2), (2, 5)], 5), []);
+    }
+
+    fn queue(chunks: u64, is_one: bool, has_indexes: bool) -> Queue {
+        let state = State {
+            to_make: vec![0],
+            to_index: Vec::new(),
+            waiting: Vec::new(),
+            running: Vec::new(),
+            tables: vec![TableState { chunks, chunks_left: chunks, is_one, has_indexes }],
+            open: 1,
+            unit_chunks: 64,
+            has_failed: false,
+        };
+        Queue { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// However many work, every chunk is loaded once, and the index is built behind the last.
+    #[test]
+    fn every_chunk_once() {
+        for chunks in [65, 200, 1_000, 6_400] {
+            let queue = queue(chunks, false, true);
+            assert_eq!(queue.next(0), Job::Make(0));
+            queue.made(0, 0);
+            let mut loaded = Vec::new();
+            for worker in [0, 1, 2, 0, 2].into_iter().cycle() {
+                if loaded.iter().map(|unit: &Unit| unit.end - unit.first).sum::<u64>() == chunks {
+                    break;
+                }
+                let Some(job) = queue.state().take(worker) else { continue };
+                let Job::Fill(unit) = job else { panic!("{job:?}") };
+                loaded.push(unit);
+                queue.filled(worker, &unit);
+            }
+            let mut ranges: Vec<_> = loaded.iter().map(|unit| (unit.first, unit.end)).collect();
+            ranges.sort_unstable();
+            assert_eq!(gaps(&ranges, chunks), []);
+            assert!(ranges.windows(2).all(|pair| pair[0].1 == pair[1].0));
+            assert_eq!(queue.next(1), Job::Index(0));
+            queue.indexed(0);
+            assert_eq!(queue.next(1), Job::Over);
+        }
+    }
+
+    /// A table that is filled at once is one unit, even if it is empty.
+    #[test]
+    fn one_unit() {
+        for chunks in [0, 3] {
+            let queue = queue(chunks, true, false);
+            assert_eq!(queue.next(0), Job::Make(0));
+            queue.made(0, 0);
+            let unit = Unit { table: 0, first: 0, end: chunks, is_whole: true };
+            assert_eq!(queue.next(0), Job::Fill(unit));
+            queue.filled(0, &unit);
+            assert_eq!(queue.next(0), Job::Over);
+        }
+    }
+}

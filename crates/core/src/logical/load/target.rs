@@ -1,0 +1,161 @@
+//! What the target is, and what is there: looked at before anything is touched.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_formats::Flavor;
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    logical::{privileges::Privileges, selection::SYSTEM_SCHEMAS},
+    server::{ServerVersion, Session, SqlError, inventory::TableName},
+};
+
+/// What a table's name belongs to already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Existing {
+    Table,
+    View,
+    Sequence,
+}
+
+impl Existing {
+    /// As it stands in `DROP`.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Table => "TABLE",
+            Self::View => "VIEW",
+            Self::Sequence => "SEQUENCE",
+        }
+    }
+}
+
+/// The server that is loaded into.
+pub(super) struct Target {
+    pub(super) flavor: Flavor,
+    pub(super) version: ServerVersion,
+    pub(super) max_packet_bytes: usize,
+    /// Whether it takes rows by `LOAD DATA LOCAL`.
+    pub(super) has_local_infile: bool,
+    pub(super) folds_names: bool,
+    /// MySQL: variables with the value that a load needs, and the one they have.
+    pub(super) to_be_set: Vec<(&'static str, &'static str, String)>,
+    /// With their default collations.
+    pub(super) schemas: BTreeMap<String, String>,
+    pub(super) tables: BTreeMap<TableName, Existing>,
+    /// Kind, schema, name.
+    pub(super) programs: BTreeSet<(String, String, String)>,
+    pub(super) collations: BTreeSet<String>,
+    pub(super) engines: BTreeSet<String>,
+    pub(super) privileges: Privileges,
+}
+
+impl Target {
+    pub(super) fn read(session: &mut Session) -> Result<Target> {
+        let flavor = session.flavor();
+        let number = |session: &mut Session, name: &str| -> Result<u64, SqlError> {
+            session.number(&format!("SELECT @@GLOBAL.{name}"))
+        };
+        for name in ["read_only", "super_read_only"] {
+            let value = session.variable(name)?;
+            if value.is_some_and(|value| !matches!(value.as_str(), "0" | "OFF" | "")) {
+                return Err(Error::new(ErrorKind::Server, format!("the server is read-only ({name})"))
+                    .hinted("load into a primary, or set it off"));
+            }
+        }
+        let mut to_be_set = Vec::new();
+        if flavor == Flavor::MySql {
+            for (name, wanted) in [
+                ("sql_require_primary_key", "0"),
+                ("sql_generate_invisible_primary_key", "0"),
+                ("explicit_defaults_for_timestamp", "1"),
+            ] {
+                let found = session.value(&format!("SELECT @@SESSION.{name}"))?.unwrap_or_default();
+                to_be_set.push((name, wanted, found));
+            }
+        }
+        Ok(Target {
+            flavor,
+            version: session.version().clone(),
+            max_packet_bytes: usize::try_from(number(session, "max_allowed_packet")?).unwrap_or(usize::MAX),
+            has_local_infile: number(session, "local_infile")? == 1,
+            folds_names: number(session, "lower_case_table_names")? != 0,
+            to_be_set,
+            schemas: schemas(session)?,
+            tables: tables(session)?,
+            programs: programs(session)?,
+            collations: set(
+                session,
+                match flavor {
+                    // What goes with every character set has a short name in the usual list.
+                    Flavor::MariaDb => {
+                        "SELECT full_collation_name FROM information_schema.collation_character_set_applicability"
+                    }
+                    Flavor::MySql => "SELECT collation_name FROM information_schema.collations",
+                },
+            )?,
+            engines: set(
+                session,
+                "SELECT UPPER(engine) FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')",
+            )?,
+            privileges: Privileges::read(session)?,
+        })
+    }
+
+    /// A name as the server compares names.
+    pub(super) fn folded(&self, name: &str) -> String {
+        if self.folds_names { name.to_lowercase() } else { name.to_owned() }
+    }
+
+    /// What is there under this name.
+    pub(super) fn existing(&self, schema: &str, table: &str) -> Option<Existing> {
+        let name = TableName { schema: self.folded(schema), table: self.folded(table) };
+        self.tables.get(&name).copied()
+    }
+
+    /// Whether there is such a program. Their names have no case.
+    pub(super) fn has_program(&self, kind: &str, schema: &str, name: &str) -> bool {
+        self.programs.contains(&(kind.to_owned(), self.folded(schema), name.to_lowercase()))
+    }
+}
+
+fn schemas(session: &mut Session) -> Result<BTreeMap<String, String>, SqlError> {
+    let rows = session
+        .rows("SELECT schema_name AS s, default_collation_name AS c FROM information_schema.schemata")?;
+    rows.iter().map(|row| Ok((row.text("s")?.to_owned(), row.text("c")?.to_owned()))).collect()
+}
+
+fn set(session: &mut Session, query: &str) -> Result<BTreeSet<String>, SqlError> {
+    let rows = session.rows(query)?;
+    Ok(rows.iter().filter_map(|row| row.values().first().cloned().flatten()).collect())
+}
+
+fn tables(session: &mut Session) -> Result<BTreeMap<TableName, Existing>, SqlError> {
+    let own = SYSTEM_SCHEMAS.map(|schema| format!("'{schema}'")).join(", ");
+    let rows = session.rows(&format!(
+        "SELECT table_schema AS s, table_name AS t, table_type AS k FROM information_schema.tables \
+         WHERE table_schema NOT IN ({own}) AND table_type NOT LIKE '%TEMPORARY'"
+    ))?;
+    let table = |row: &crate::server::session::Row| -> Result<_, SqlError> {
+        let kind = match row.text("k")? {
+            "VIEW" => Existing::View,
+            "SEQUENCE" => Existing::Sequence,
+            _ => Existing::Table,
+        };
+        Ok((TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() }, kind))
+    };
+    rows.iter().map(table).collect()
+}
+
+fn programs(session: &mut Session) -> Result<BTreeSet<(String, String, String)>, SqlError> {
+    let rows = session.rows(
+        "SELECT LOWER(routine_type) AS k, routine_schema AS s, LOWER(routine_name) AS n \
+         FROM information_schema.routines \
+         UNION ALL SELECT 'event', event_schema, LOWER(event_name) FROM information_schema.events \
+         UNION ALL SELECT 'trigger', trigger_schema, LOWER(trigger_name) FROM information_schema.triggers",
+    )?;
+    let program = |row: &crate::server::session::Row| -> Result<_, SqlError> {
+        let kind = row.text("k")?.replace(' ', "-");
+        Ok((kind, row.text("s")?.to_owned(), row.text("n")?.to_owned()))
+    };
+    rows.iter().map(program).collect()
+}

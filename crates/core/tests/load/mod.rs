@@ -1,0 +1,42 @@
+//! Logical backups loaded into running servers. The judges are the servers: what they say of each object, and sums of
+//! their rows.
+
+use holdfast_core::{
+    Cancel, Result,
+    logical::{
+        Selection,
+        load::{self, LoadOptions, LoadReport},
+    },
+};
+use holdfast_repo::RunNo;
+use holdfast_testkit::{Server, ServerKind};
+
+use crate::{
+    capture::Told,
+    logical::{Stage, assert_same_objects, assert_same_rows, load_file, log, round_trip::histories, start},
+};
+
+mod round_trip;
+
+/// A source with every type and kind of object, saved.
+fn saved(kind: ServerKind) -> (Stage, u64) {
+    let stage = Stage::new(kind);
+    load_file(&stage.source, "torture.sql");
+    load_file(&stage.source, if kind.is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
+    let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
+    (stage, report.backup)
+}
+
+fn options(target: &Server) -> LoadOptions {
+    LoadOptions { parallel: 3, ..LoadOptions::new(crate::server::options(target)) }
+}
+
+fn load(stage: &Stage, backup: u64, options: &LoadOptions) -> Result<LoadReport> {
+    load::run(&stage.repo, &log(), RunNo(backup), options, &Told, &Cancel::default())
+}
+
+/// Nothing of ours is left.
+fn assert_clean(target: &Server) {
+    let schemas: Vec<String> = target.query("SHOW DATABASES LIKE 'holdfast%'").unwrap();
+    assert!(schemas.is_empty(), "{schemas:?}");
+}
