@@ -1,6 +1,6 @@
 //! Verbs on backups of a server that never was: written by the library, looked at by the program.
 
-use std::sync::Arc;
+use std::{fs, sync::Arc};
 
 use holdfast_core::server::ServerVersion;
 use holdfast_formats::{PageSize, SpaceId};
@@ -432,4 +432,35 @@ fn a_damaged_outcome_stops_writers_with_7_and_advice() {
     };
     assert!(said.json().iter().any(is_told) && said.err.is_empty(), "{said:#?}");
     assert!(program.run(&["list", "-q"]).err.starts_with("warning: "));
+}
+
+#[test]
+fn repair_shows_what_it_would_do_and_does_it_when_told() {
+    let program = three();
+    let log = program.repository().join("sources/db1/physical");
+    let whole = program.run(&["repair"]).expect_code(0);
+    assert_eq!(whole.out, "nothing to repair\n");
+    fs::remove_file(log.join("refs/0000000002")).unwrap();
+    program.run(&["check"]).expect_code(3);
+    for words in [&["repair"][..], &["repair", "--dry-run"]] {
+        let planned = program.run(words).expect_code(3);
+        assert!(planned.out.contains("db1#2: made anew"), "{planned:#?}");
+        assert!(planned.out.contains("nothing was changed"), "{planned:#?}");
+    }
+    program.run(&["check"]).expect_code(3);
+    program.run(&["repair", "--yes"]).expect_code(0);
+    program.run(&["check", "--read-data"]).expect_code(0);
+    assert_eq!(ids(&program.run(&["list", "--json"]).expect_code(0).last()), ["db1#1", "db1#2", "db1#3"]);
+    assert_eq!(program.run(&["repair", "--yes"]).expect_code(0).out, "nothing to repair\n");
+
+    // What only the last backup has stored is gone: it is dropped, and its files are named.
+    let lost = fs::read_dir(log.join("packs")).unwrap().map(|entry| entry.unwrap().path());
+    let lost = lost.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("0000000003-"));
+    lost.for_each(|path| fs::remove_file(path).unwrap());
+    let done = program.run(&["repair", "--yes", "--json"]).expect_code(0).last();
+    let dropped = &done["data"]["logs"][0]["dropped"];
+    assert_eq!(dropped[0]["id"], "db1#3", "{done}");
+    assert!(!dropped[0]["lost"].as_array().unwrap().is_empty(), "{done}");
+    assert_eq!(ids(&program.run(&["list", "--json"]).expect_code(0).last()), ["db1#1", "db1#2"]);
+    program.run(&["check", "--read-data"]).expect_code(0);
 }

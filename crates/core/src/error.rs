@@ -34,12 +34,13 @@ pub enum ErrorKind {
 
 /// What to do where [`RepoError::History`] ends every run of a source.
 pub const HISTORY_HINT: &str = "\
-put the object back from a copy of the repository; without one, go on under another name (backup --name NEW):
-what stands under this one can still be listed, checked and restored. Give expire and prune --name NEW, too";
+put the object back from a copy of the repository; without one, \"holdfast repair\" says what can be made anew and what
+would be dropped. What stands can still be listed, checked and restored, and backups go on under another name (backup --name NEW)";
 
 /// What to do where an object is damaged or gone.
 const DAMAGE_HINT: &str = "\
-put the object back from a copy of the repository; other backups may be whole: \"holdfast check --read-data\" says which";
+put the object back from a copy of the repository; other backups may be whole: \"holdfast check --read-data\" says which,
+and \"holdfast repair\" what can be made anew";
 
 /// What to do where the key at hand is not for what was asked.
 const KEY_HINT: &str =

@@ -365,6 +365,8 @@ impl World {
             backups: Vec::new(),
             until: None,
             why: String::new(),
+            lost: Vec::new(),
+            rebuilt: Vec::new(),
             copy_of: None,
             taken: Vec::new(),
             tail: None,

@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt::Display,
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -15,9 +16,9 @@ use crate::{
     hold::Hold,
     names::{ChunkRef, Folder, Kind, LogName, PackId, RunNo},
     object::{ObjectKind, Place, sealed_limit_bytes},
-    outcome::{self, Intent, NO_OUTCOME, OUTCOME_BYTES_MAX, Outcome, OutcomeType, object_hash},
+    outcome::{self, Intent, NO_OUTCOME, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, object_hash},
     reader::catalog::is_of_the_object,
-    refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX},
+    refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
     repo::Repo,
     store::{ObjectInfo, read_all, read_listed},
 };
@@ -31,6 +32,12 @@ pub struct History {
     standing: BTreeSet<RunNo>,
     /// Of backups that stand, the last that was said; it may have ended by itself.
     holds: BTreeMap<RunNo, Hold>,
+    /// Outcomes that a repair has found lost, with what the next one names as the one before it.
+    lost: BTreeMap<RunNo, ObjectHash>,
+    /// Runs whose refs are in those of a later repair, which is named, and whether they are of a prune.
+    rebuilt: BTreeMap<RunNo, (RunNo, bool)>,
+    /// What a repair is about to make anew: for its own eyes.
+    planned: Arc<RepairRefs>,
     is_salvaged: bool,
 }
 
@@ -51,6 +58,9 @@ impl History {
             outcomes: Vec::new(),
             standing: BTreeSet::new(),
             holds: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            rebuilt: BTreeMap::new(),
+            planned: Arc::default(),
             is_salvaged: false,
         }
     }
@@ -67,20 +77,23 @@ impl History {
         each: &mut dyn FnMut(RunNo, RepoError),
     ) -> Result<Self, RepoError> {
         let mut history = Self { is_salvaged: true, ..Self::empty(log) };
-        let mut expected = history.next_run();
-        for ((run, _), info) in list_folder(repo, log, Folder::Outcomes)? {
+        let read = ReadOutcomes::read(repo, log, RunNo(1))?;
+        history.lost = read.lost();
+        let mut expected = RunNo(1);
+        for (run, outcome) in read.outcomes {
             while expected < run {
-                each(expected, RepoError::damaged(log.outcome(expected), Damage::Missing));
+                if !history.lost.contains_key(&expected) {
+                    each(expected, RepoError::damaged(log.outcome(expected), Damage::Missing));
+                }
                 expected = RunNo(expected.0 + 1);
             }
             expected = RunNo(run.0.saturating_add(1));
-            let appended = read_listed(&**repo.store(), &info, OUTCOME_BYTES_MAX)
-                .map_err(RepoError::from)
-                .and_then(|bytes| outcome::parse(repo, log, run, &bytes, info.created_at))
-                .and_then(|outcome| history.append(outcome));
-            match appended {
-                Err(error) if is_of_the_object(&error) => each(run, error),
-                appended => appended?,
+            // What a repair has found lost stays so, whatever is there now.
+            if history.lost.contains_key(&run) {
+                continue;
+            }
+            if let Err(error) = outcome.and_then(|outcome| history.append(outcome)) {
+                each(run, error);
             }
         }
         Ok(history)
@@ -102,25 +115,39 @@ impl History {
     }
 
     fn read_on(&mut self, repo: &Repo) -> Result<(), RepoError> {
-        for (run, info) in
-            list_folder(repo, &self.log, Folder::Outcomes)?.iter().map(|(key, info)| (key.0, info))
-        {
-            if run < self.next_run() {
-                continue;
+        let mut begin = self.next_run();
+        let mut read = ReadOutcomes::read(repo, &self.log, begin)?;
+        if read.mends_before(begin) {
+            // What was believed so far is lost by now.
+            *self = Self { is_salvaged: self.is_salvaged, ..Self::empty(&self.log) };
+            begin = RunNo(1);
+            read = ReadOutcomes::read(repo, &self.log, begin)?;
+        }
+        self.lost.extend(read.lost());
+        let mut expected = begin;
+        for (run, outcome) in read.outcomes {
+            while expected < run {
+                if !self.lost.contains_key(&expected) {
+                    return Err(RepoError::damaged(self.log.outcome(expected), Damage::Missing));
+                }
+                expected = RunNo(expected.0 + 1);
             }
-            if run != self.next_run() {
-                return Err(RepoError::damaged(self.log.outcome(self.next_run()), Damage::Missing));
+            expected = RunNo(run.0.saturating_add(1));
+            if !self.lost.contains_key(&run) {
+                self.append(outcome?)?;
             }
-            let bytes = read_listed(&**repo.store(), info, OUTCOME_BYTES_MAX)?;
-            let outcome = outcome::parse(repo, &self.log, run, &bytes, info.created_at)?;
-            self.append(outcome)?;
         }
         Ok(())
     }
 
     fn append(&mut self, outcome: Outcome) -> Result<(), RepoError> {
-        // Across a gap, which only a salvaged history has, there is nothing to compare with.
-        if outcome.run == self.next_run() && outcome.previous != self.last_hash() {
+        let before = RunNo(outcome.run.0.saturating_sub(1));
+        let expected = match self.lost.get(&before) {
+            Some(hash) => Some(*hash),
+            // Across a gap that only a salvaged history has, there is nothing to compare with.
+            None => (outcome.run == self.next_run()).then(|| self.last_hash()),
+        };
+        if expected.is_some_and(|expected| outcome.previous != expected) {
             return Err(RepoError::damaged(self.log.outcome(outcome.run), Damage::Chain));
         }
         if outcome.dropped.iter().any(|dropped| *dropped >= outcome.run) {
@@ -131,11 +158,13 @@ impl History {
         }
         match outcome.outcome_type {
             OutcomeType::Backup => drop(self.standing.insert(outcome.run)),
-            OutcomeType::Expire => {
+            OutcomeType::Expire | OutcomeType::Repair => {
                 for dropped in &outcome.dropped {
                     self.standing.remove(dropped);
                     self.holds.remove(dropped);
                 }
+                let rebuilt = outcome.rebuilt.iter();
+                self.rebuilt.extend(rebuilt.map(|it| (RunNo(it.run), (outcome.run, it.is_prune))));
             }
             OutcomeType::Hold => {
                 let hold = Hold { since: outcome.at, until: outcome.until, reason: outcome.why.clone() };
@@ -176,6 +205,28 @@ impl History {
     #[must_use]
     pub fn next_run(&self) -> RunNo {
         self.outcomes.last().map_or(RunNo(1), |last| RunNo(last.run.0.saturating_add(1)))
+    }
+
+    /// What the outcome after that of `run` names as the one before it.
+    pub(crate) fn hash_of(&self, run: RunNo) -> Option<ObjectHash> {
+        self.outcome(run).map(|outcome| outcome.hash).or_else(|| self.lost.get(&run).copied())
+    }
+
+    /// Whether a repair has found the outcome of `run` lost: the run had no effect, for good.
+    #[must_use]
+    pub fn is_lost(&self, run: RunNo) -> bool {
+        self.lost.contains_key(&run)
+    }
+
+    /// Whether the refs of `run` are in those of a later repair.
+    #[must_use]
+    pub fn is_rebuilt(&self, run: RunNo) -> bool {
+        self.rebuilt.contains_key(&run)
+    }
+
+    /// The same as it will be once a repair has made `planned` anew.
+    pub(crate) fn with_planned(&self, planned: RepairRefs) -> Self {
+        Self { planned: Arc::new(planned), ..self.clone() }
     }
 
     pub(crate) fn last_hash(&self) -> outcome::ObjectHash {
@@ -241,8 +292,49 @@ impl History {
 
     /// What a backup needs.
     pub fn backup_refs(&self, repo: &Repo, run: RunNo) -> Result<BackupRefs, RepoError> {
+        if let Some(refs) = self.rebuilt_refs(repo, run)? {
+            return match refs {
+                RebuiltRefs::Backup(refs) => Ok(refs),
+                RebuiltRefs::Prune(_) => Err(self.not_as_rebuilt(run)),
+            };
+        }
         let (path, bytes) = self.refs(repo, run)?;
         BackupRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
+    }
+
+    /// The refs of `run`, where a repair has made them anew, or is about to.
+    fn rebuilt_refs(&self, repo: &Repo, run: RunNo) -> Result<Option<RebuiltRefs>, RepoError> {
+        if let Some(refs) = self.planned.rebuilt.get(&run) {
+            return Ok(Some(refs.clone()));
+        }
+        let Some((repair, _)) = self.rebuilt.get(&run) else { return Ok(None) };
+        match self.repair_refs(repo, *repair)?.rebuilt.remove(&run) {
+            Some(refs) => Ok(Some(refs)),
+            None => Err(self.not_as_rebuilt(*repair)),
+        }
+    }
+
+    fn not_as_rebuilt(&self, run: RunNo) -> RepoError {
+        RepoError::malformed(self.log.refs(run), "it does not hold the refs that its repair made anew")
+    }
+
+    fn repair_refs(&self, repo: &Repo, repair: RunNo) -> Result<RepairRefs, RepoError> {
+        let (path, bytes) = self.refs(repo, repair)?;
+        RepairRefs::decode(repair, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
+    }
+
+    /// Index parts that count for nothing, since a repair has written others. Where what it recorded is damaged, they
+    /// count: readers pass over what they cannot read of an index.
+    pub(crate) fn void_index(&self, repo: &Repo) -> Result<BTreeSet<(RunNo, u32)>, RepoError> {
+        let mut void = BTreeSet::new();
+        for repair in self.outcomes.iter().filter(|outcome| outcome.outcome_type == OutcomeType::Repair) {
+            match self.repair_refs(repo, repair.run) {
+                Ok(refs) => void.extend(refs.void_index),
+                Err(error) if is_of_the_object(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(void)
     }
 
     fn refs(&self, repo: &Repo, run: RunNo) -> Result<(impl Display, Vec<u8>), RepoError> {
@@ -263,7 +355,7 @@ impl History {
     /// # Errors
     /// [`RepoError::History`] where what one declared is damaged or missing.
     pub fn prunes(&self, repo: &Repo) -> Result<Prunes, RepoError> {
-        self.prunes_or(repo, &mut |error| match self.is_salvaged {
+        self.prunes_or(repo, &mut |_, error| match self.is_salvaged {
             true => Ok(()),
             false => Err(error.of_history(&self.log)),
         })
@@ -273,25 +365,83 @@ impl History {
     pub(crate) fn prunes_or(
         &self,
         repo: &Repo,
-        on_damage: &mut dyn FnMut(RepoError) -> Result<(), RepoError>,
+        on_damage: &mut dyn FnMut(RunNo, RepoError) -> Result<(), RepoError>,
     ) -> Result<Prunes, RepoError> {
         let mut prunes = Prunes::default();
-        for outcome in self.outcomes.iter().filter(|outcome| outcome.outcome_type == OutcomeType::Prune) {
-            let added = self.prune_refs(repo, outcome.run).and_then(|refs| {
-                let added = prunes.add(outcome.created_at, refs);
-                added.map_err(|what| RepoError::malformed(self.log.refs(outcome.run), what))
+        let own = self.outcomes.iter().filter(|outcome| outcome.outcome_type == OutcomeType::Prune);
+        // A prune whose outcome is lost has declared what a repair has found of it.
+        let planned = self.planned.rebuilt.iter();
+        let planned = planned.filter(|(_, refs)| matches!(refs, RebuiltRefs::Prune(_))).map(|(run, _)| *run);
+        let rebuilt = self.rebuilt.iter().filter(|(_, (_, is_prune))| *is_prune).map(|(run, _)| *run);
+        let runs: BTreeSet<RunNo> = own.map(|outcome| outcome.run).chain(rebuilt).chain(planned).collect();
+        for run in runs {
+            let added = self.prune_refs(repo, run).and_then(|(at, refs)| {
+                let added = prunes.add(at, refs);
+                added.map_err(|what| RepoError::malformed(self.log.refs(run), what))
             });
             match added {
-                Err(error) if is_of_the_object(&error) => on_damage(error)?,
+                Err(error) if is_of_the_object(&error) => on_damage(run, error)?,
                 added => added?,
             }
         }
         Ok(prunes)
     }
 
-    fn prune_refs(&self, repo: &Repo, run: RunNo) -> Result<PruneRefs, RepoError> {
+    /// What a prune declared, and since when that holds.
+    fn prune_refs(&self, repo: &Repo, run: RunNo) -> Result<(SystemTime, PruneRefs), RepoError> {
+        let since = |run| self.outcome(run).map_or(SystemTime::UNIX_EPOCH, |outcome| outcome.created_at);
+        match self.rebuilt_refs(repo, run)? {
+            Some(RebuiltRefs::Prune(refs)) => {
+                let by = self.rebuilt.get(&run).map_or(run, |(repair, _)| *repair);
+                return Ok((since(by), refs));
+            }
+            Some(RebuiltRefs::Backup(_)) => return Err(self.not_as_rebuilt(run)),
+            None => {}
+        }
         let (path, bytes) = self.refs(repo, run)?;
-        PruneRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
+        let refs = PruneRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))?;
+        Ok((since(run), refs))
+    }
+}
+
+/// Outcomes as they are in the store, each by itself.
+struct ReadOutcomes {
+    outcomes: BTreeMap<RunNo, Result<Outcome, RepoError>>,
+}
+
+impl ReadOutcomes {
+    /// From `begin` on. Errors are those of the store; what is wrong with an outcome stands in its place.
+    fn read(repo: &Repo, log: &LogName, begin: RunNo) -> Result<Self, RepoError> {
+        let mut outcomes = BTreeMap::new();
+        for ((run, _), info) in list_folder(repo, log, Folder::Outcomes)? {
+            if run < begin {
+                continue;
+            }
+            let read = read_listed(&**repo.store(), &info, OUTCOME_BYTES_MAX)
+                .map_err(RepoError::from)
+                .and_then(|bytes| outcome::parse(repo, log, run, &bytes, info.created_at));
+            match read {
+                Err(error) if !is_of_the_object(&error) => return Err(error),
+                read => outcomes.insert(run, read),
+            };
+        }
+        Ok(Self { outcomes })
+    }
+
+    fn repairs(&self) -> impl Iterator<Item = &Outcome> {
+        let read = self.outcomes.values().filter_map(|outcome| outcome.as_ref().ok());
+        read.filter(|outcome| outcome.outcome_type == OutcomeType::Repair)
+    }
+
+    /// What repairs have found lost.
+    fn lost(&self) -> BTreeMap<RunNo, ObjectHash> {
+        let lost = self.repairs().flat_map(|repair| &repair.lost);
+        lost.map(|lost| (RunNo(lost.run), lost.hash)).collect()
+    }
+
+    /// Whether a repair has found an outcome before `begin` lost.
+    fn mends_before(&self, begin: RunNo) -> bool {
+        self.repairs().flat_map(|repair| &repair.lost).any(|lost| lost.run < begin.0)
     }
 }
 

@@ -32,6 +32,7 @@ pub mod page_map;
 pub mod prune;
 pub mod reader;
 pub mod refs;
+pub mod repair;
 pub mod repo;
 pub mod retention;
 pub mod rows;

@@ -69,7 +69,9 @@ impl Moves {
             Err(RepoError::Damaged { .. } | RepoError::History { .. }) => return Ok(false),
             Err(error) => return Err(error),
         };
-        let is_new = |outcome: &Outcome| outcome.run >= next && outcome.outcome_type == OutcomeType::Prune;
+        let is_new = |outcome: &Outcome| {
+            outcome.run >= next && matches!(outcome.outcome_type, OutcomeType::Prune | OutcomeType::Repair)
+        };
         let has_moved = renewed.outcomes().iter().any(is_new);
         *history = renewed;
         if has_moved {

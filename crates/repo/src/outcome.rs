@@ -30,6 +30,9 @@ const FIXED_BYTES: usize = 4 + 2 * 4 + 32 + 64;
 /// What [`Intent::Hold`] is about, in words.
 pub(crate) const HOLDING: &str = "holding backups and letting go of them";
 
+/// What [`Intent::Repair`] is about, in words.
+pub(crate) const REPAIRING: &str = "a repair";
+
 const MAGIC: &[u8; 4] = b"HFO1";
 const CONTEXT: &[u8] = b"holdfast outcome 1\0";
 
@@ -47,6 +50,8 @@ pub enum OutcomeType {
     Hold,
     /// Holds were ended.
     Release,
+    /// What was lost was made anew, and what is beyond help dropped.
+    Repair,
     /// Another run ended this one.
     Tombstone,
     /// The run ended itself, without effect.
@@ -63,6 +68,7 @@ impl OutcomeType {
             Self::Prune => "prune",
             Self::Hold => "hold",
             Self::Release => "release",
+            Self::Repair => "repair",
             Self::Tombstone => "tombstone",
             Self::Abandoned => "abandoned",
         }
@@ -76,6 +82,8 @@ impl OutcomeType {
             (Self::Backup, role) => role.may(Act::Backup),
             // Who may drop may hold: a hold that somebody else could end would hold nothing.
             (Self::Expire | Self::Prune | Self::Hold | Self::Release, role) => role.may(Act::Prune),
+            // What is beyond help is told by reading backups.
+            (Self::Repair, role) => role.may(Act::Prune) && role.may(Act::Read),
         }
     }
 }
@@ -92,6 +100,26 @@ pub enum Intent {
     Prune,
     /// Holding backups, or letting go of them.
     Hold,
+    /// Making anew what was lost.
+    Repair,
+}
+
+/// An outcome that is lost: its run counts as one without effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostOutcome {
+    /// Of which run.
+    pub run: u64,
+    /// What the outcome after it names as the one before it.
+    pub hash: ObjectHash,
+}
+
+/// A run whose refs were lost and made anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rebuilt {
+    /// Which.
+    pub run: u64,
+    /// Refs of a prune, not of a backup.
+    pub is_prune: bool,
 }
 
 /// BLAKE3 of an object's bytes.
@@ -152,6 +180,10 @@ pub(crate) struct PublicPart {
     pub(crate) until: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) why: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lost: Vec<LostOutcome>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rebuilt: Vec<Rebuilt>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) copy_of: Option<CopyOf>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -189,6 +221,10 @@ pub struct Outcome {
     pub until: Option<Timestamp>,
     /// For people; empty where nothing is to say.
     pub why: String,
+    /// Outcomes that a repair found lost.
+    pub lost: Vec<LostOutcome>,
+    /// Runs whose refs a repair has made anew; they are in its own.
+    pub rebuilt: Vec<Rebuilt>,
     /// What a backup is a copy of; `None` where it was taken into this repository.
     pub copy_of: Option<CopyOf>,
     /// Runs that ended without effect, and whose segments this one has taken over.
@@ -234,6 +270,7 @@ pub(crate) fn encode(
         let (act, doing) = match public.outcome_type {
             OutcomeType::Backup => (Act::Backup, "a backup"),
             OutcomeType::Hold | OutcomeType::Release => (Act::Prune, HOLDING),
+            OutcomeType::Repair => (Act::Read, REPAIRING),
             _ => (Act::Prune, "dropping and pruning"),
         };
         return Err(RepoError::not_allowed(role, act, doing));
@@ -360,9 +397,16 @@ pub(crate) fn parse(
     if (outcome_type == OutcomeType::Backup) == parts.head.is_empty() {
         return Err(RepoError::malformed(place, "a backup has a manifest head, and nothing else has one"));
     }
-    let has_refs = matches!(outcome_type, OutcomeType::Backup | OutcomeType::Prune);
+    let has_refs = matches!(outcome_type, OutcomeType::Backup | OutcomeType::Prune | OutcomeType::Repair);
     if has_refs != public.refs.is_some() {
-        return Err(RepoError::malformed(place, "backups and prunes have refs, and nothing else has them"));
+        let what = "backups, prunes and repairs have refs, and nothing else has them";
+        return Err(RepoError::malformed(place, what));
+    }
+    let is_earlier = |named: u64| (1..run.0).contains(&named);
+    let named = public.lost.iter().map(|lost| lost.run).chain(public.rebuilt.iter().map(|it| it.run));
+    let mends = !public.lost.is_empty() || !public.rebuilt.is_empty();
+    if (mends && outcome_type != OutcomeType::Repair) || !named.into_iter().all(is_earlier) {
+        return Err(RepoError::malformed(place, "it mends what no repair can have mended"));
     }
     let is_of_holds = matches!(outcome_type, OutcomeType::Hold | OutcomeType::Release);
     if is_of_holds == public.backups.is_empty() {
@@ -388,6 +432,8 @@ pub(crate) fn parse(
         backups: public.backups.into_iter().map(RunNo).collect(),
         until: public.until,
         why: public.why,
+        lost: public.lost,
+        rebuilt: public.rebuilt,
         copy_of: public.copy_of,
         taken: public.taken.into_iter().map(RunNo).collect(),
         tail: public.tail,
@@ -421,6 +467,16 @@ fn verify_as<'a>(
     let role = repo.role_of_signer(place.log, run, parts.signer, &message, &parts.signature)?;
     let role = role.map_err(|damage| RepoError::damaged(place, damage))?;
     Ok((parts, role))
+}
+
+/// Whether somebody who is believed has signed these bytes as the outcome of `run`, whatever is in them.
+pub(crate) fn is_signed(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) -> Result<bool, RepoError> {
+    let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
+    match verify(repo, &place, bytes) {
+        Ok(_) => Ok(true),
+        Err(RepoError::Damaged { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// What [`signed_bytes`] made: the two sealed parts, if the signature is believed, and the role of whose it is.

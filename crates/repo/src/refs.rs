@@ -2,6 +2,8 @@
 //!
 //! They are all that pruning reads: no manifest and no page map is opened to find what is garbage.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::{
     columns::CHUNKS_PER_PACK_MAX,
     names::{ChunkRef, PackId, RunNo},
@@ -13,6 +15,7 @@ pub const REFS_BYTES_MAX: u64 = 1 << 29;
 
 const BACKUP: u8 = 1;
 const PRUNE: u8 = 2;
+const REPAIR: u8 = 3;
 const PART_MAX: u32 = 999_999;
 const UNITS_MAX: u32 = 1 << 20;
 
@@ -50,6 +53,24 @@ pub struct Move {
     pub from: ChunkRef,
     /// Where the content is now.
     pub to: ChunkRef,
+}
+
+/// The refs of another run, made anew by a repair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RebuiltRefs {
+    /// Of a backup.
+    Backup(BackupRefs),
+    /// Of a prune.
+    Prune(PruneRefs),
+}
+
+/// What a repair made anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairRefs {
+    /// By the run whose refs they are.
+    pub rebuilt: BTreeMap<RunNo, RebuiltRefs>,
+    /// Index parts, by run and number, in the place of which others were written: they count for nothing.
+    pub void_index: BTreeSet<(RunNo, u32)>,
 }
 
 /// What a prune declared.
@@ -98,6 +119,14 @@ fn in_order<T: Ord>(field: &'static str, last: Option<&T>, next: &T) -> Result<(
 }
 
 impl BackupRefs {
+    /// The chunks that are needed, as named.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = ChunkRef> + '_ {
+        self.packs.iter().flat_map(|of| {
+            let needed = (0..).zip(&of.chunks).filter(|(_, chunk)| chunk.needed > 0);
+            needed.map(|(ordinal, _)| ChunkRef { pack: of.pack, ordinal })
+        })
+    }
+
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -160,6 +189,11 @@ impl PruneRefs {
     /// Reads the stored form of the refs of run `run`. What is dead or moved is of earlier runs, and moves lead into
     /// packs of this run: so following moves always ends.
     pub fn decode(run: RunNo, bytes: &[u8]) -> Result<Self, FormatError> {
+        Self::decode_within(run, run, bytes)
+    }
+
+    /// As [`decode`](Self::decode), with moves that lead into packs of any run from `run` to `last`.
+    fn decode_within(run: RunNo, last: RunNo, bytes: &[u8]) -> Result<Self, FormatError> {
         let mut decoder = begin(bytes, PRUNE)?;
         let count = decoder.count("dead count", usize::MAX, 2)?;
         let mut dead = Vec::with_capacity(count);
@@ -176,13 +210,64 @@ impl PruneRefs {
         for _ in 0..count {
             let next = Move { from: chunk(&mut decoder)?, to: chunk(&mut decoder)? };
             in_order("move", moves.last().map(|last| &last.from), &next.from)?;
-            if next.from.pack.run >= run || next.to.pack.run != run {
+            if next.from.pack.run >= run || !(run..=last).contains(&next.to.pack.run) {
                 return Err(FormatError::rule("move", "does not lead from an earlier run into this one"));
             }
             moves.push(next);
         }
         decoder.end("refs")?;
         Ok(Self { dead, moves })
+    }
+}
+
+impl RepairRefs {
+    /// The stored form.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![REPAIR];
+        put_varint(&mut out, self.rebuilt.len() as u64);
+        for (run, refs) in &self.rebuilt {
+            let bytes = match refs {
+                RebuiltRefs::Backup(refs) => refs.encode(),
+                RebuiltRefs::Prune(refs) => refs.encode(),
+            };
+            put_varint(&mut out, run.0);
+            put_varint(&mut out, bytes.len() as u64);
+            out.extend_from_slice(&bytes);
+        }
+        put_varint(&mut out, self.void_index.len() as u64);
+        for (run, part) in &self.void_index {
+            put_pack(&mut out, PackId { run: *run, part: *part });
+        }
+        out
+    }
+
+    /// Reads the stored form of the refs of the repair `run`. What it made anew knows where chunks have gone since, so
+    /// it may name packs of any run up to this one.
+    pub fn decode(run: RunNo, bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut decoder = begin(bytes, REPAIR)?;
+        let count = decoder.count("rebuilt count", usize::MAX, 3)?;
+        let mut rebuilt = BTreeMap::new();
+        for _ in 0..count {
+            let of = RunNo(decoder.between("run", 1, run.0.saturating_sub(1))?);
+            in_order("run", rebuilt.last_key_value().map(|(last, _)| last), &of)?;
+            let len = decoder.count("length", usize::MAX, 1)?;
+            let refs = decoder.bytes("refs", len)?;
+            let refs = match refs.first() {
+                Some(&PRUNE) => RebuiltRefs::Prune(PruneRefs::decode_within(of, run, refs)?),
+                _ => RebuiltRefs::Backup(BackupRefs::decode(run, refs)?),
+            };
+            rebuilt.insert(of, refs);
+        }
+        let count = decoder.count("void count", usize::MAX, 2)?;
+        let mut void_index = BTreeSet::new();
+        for _ in 0..count {
+            let PackId { run: of, part } = pack(&mut decoder)?;
+            in_order("index part", void_index.last(), &(of, part))?;
+            void_index.insert((of, part));
+        }
+        decoder.end("refs")?;
+        Ok(Self { rebuilt, void_index })
     }
 }
 
@@ -238,11 +323,24 @@ mod tests {
         }
 
         #[test]
-        fn random_bytes_never_panic(kind in 1..3_u8, rest in vec(any::<u8>(), 0..200)) {
+        fn refs_made_anew_come_back(backup in any_backup(), prune in any_prune(), void in btree_set((1..1_000_u64, 0..9_u32), 0..9)) {
+            let rebuilt = [(RunNo(7), RebuiltRefs::Backup(backup)), (RunNo(1_000), RebuiltRefs::Prune(prune))];
+            let void_index = void.into_iter().map(|(run, part)| (RunNo(run), part)).collect();
+            let refs = RepairRefs { rebuilt: rebuilt.into_iter().collect(), void_index };
+            let bytes = refs.encode();
+            prop_assert_eq!(RepairRefs::decode(RunNo(1_001), &bytes), Ok(refs));
+            for cut in 0..bytes.len() {
+                prop_assert!(RepairRefs::decode(RunNo(1_001), &bytes[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn random_bytes_never_panic(kind in 1..4_u8, rest in vec(any::<u8>(), 0..200)) {
             let mut bytes = vec![kind];
             bytes.extend(rest);
             let _ = BackupRefs::decode(RUN, &bytes);
             let _ = PruneRefs::decode(RUN, &bytes);
+            let _ = RepairRefs::decode(RUN, &bytes);
         }
     }
 

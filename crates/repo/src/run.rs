@@ -23,9 +23,10 @@ use crate::{
     names::{Folder, LogName, RunNo},
     object::{ObjectKind, Place, RunSecrets, seal_object},
     outcome::{
-        self, CopyOf, Intent, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PublicPart, object_hash,
+        self, CopyOf, Intent, LostOutcome, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PublicPart,
+        Rebuilt, object_hash,
     },
-    refs::{BackupRefs, PruneRefs},
+    refs::{BackupRefs, PruneRefs, RepairRefs},
     repo::Repo,
     store::read_listed,
 };
@@ -152,6 +153,17 @@ pub enum Ending {
         /// Why, for people.
         reason: String,
     },
+    /// By making anew what was lost.
+    Repair {
+        /// Outcomes that are lost.
+        lost: Vec<LostOutcome>,
+        /// Backups that are beyond help.
+        dropped: Vec<RunNo>,
+        /// Runs whose refs are in `refs`.
+        rebuilt: Vec<Rebuilt>,
+        /// As [`Run::write_repair_refs`] stored it.
+        refs: WrittenRefs,
+    },
     /// By ending the holds of backups.
     Release {
         /// Whose.
@@ -191,6 +203,8 @@ pub struct Run {
     thread: Option<RenewalThread>,
     /// What the backup is a copy of.
     copy_of: Option<CopyOf>,
+    /// What people are told of its end.
+    why: String,
     /// Outcomes that this run has tried to create: a reply may have got lost.
     attempts: Vec<ObjectHash>,
     ended: bool,
@@ -213,6 +227,7 @@ impl Run {
             Intent::Backup => repo.require(Act::Backup, "a backup")?,
             Intent::Expire | Intent::Prune => repo.require(Act::Prune, "dropping and pruning")?,
             Intent::Hold => repo.require(Act::Prune, outcome::HOLDING)?,
+            Intent::Repair => repo.require(Act::Read, outcome::REPAIRING)?,
         }
         repo.require_sound_keys()?;
         let mut history = None;
@@ -245,6 +260,48 @@ impl Run {
         Err(BeginError::Crowded { log: log.clone() })
     }
 
+    /// Begins a repair: on what is whole of the history, after all that anybody has stored. Runs that have died are ended
+    /// first, whatever is left of them.
+    pub(crate) fn begin_repair(
+        repo: &Arc<Repo>,
+        log: &LogName,
+        options: &RunOptions,
+    ) -> Result<Self, BeginError> {
+        repo.require(Act::Read, outcome::REPAIRING)?;
+        repo.require_sound_keys()?;
+        let token = Hex(random().map_err(RepoError::NoRandom)?);
+        let lease = LeaseObject { token, intent: Some(Intent::Repair), process: options.client.process };
+        for _ in 0..ATTEMPTS {
+            let highest = highest_run(repo, log)?.unwrap_or(RunNo(0));
+            let history = History::salvage(repo, log, &mut |_, _| {})?;
+            let there = list_folder(repo, log, Folder::Outcomes)?;
+            let without = (history.next_run().0..=highest.0).map(RunNo);
+            let without: Vec<RunNo> = without.filter(|run| !there.contains_key(&(*run, 0))).collect();
+            if let Some(run) = without.first().copied() {
+                let lease = look(repo, log, run)?;
+                if let Some(lease) = lease.as_ref().filter(|lease| lease.is_alive) {
+                    return Err(BeginError::Active(Box::new(ActiveRun {
+                        log: log.clone(),
+                        run,
+                        started_at: lease.started_at,
+                        renewed_at: lease.renewed_at,
+                        process: lease.process,
+                    })));
+                }
+                // As if it had been a backup: what is left of another may be swept at once, before anybody has looked
+                // whether a prune that had ended has moved something there.
+                entomb(repo, &history, run, Some(Intent::Backup), &options.client)?;
+                continue;
+            }
+            let next = RunNo(highest.0 + 1);
+            repo.require_believed(log, next)?;
+            if create_first_lease(repo, log, next, &lease)? {
+                return Self::start(Intent::Repair, repo, history, next, &lease, options);
+            }
+        }
+        Err(BeginError::Crowded { log: log.clone() })
+    }
+
     fn start(
         intent: Intent,
         repo: &Arc<Repo>,
@@ -264,6 +321,7 @@ impl Run {
             renewer,
             thread: None,
             copy_of: None,
+            why: String::new(),
             attempts: Vec::new(),
             ended: false,
         };
@@ -355,6 +413,11 @@ impl Run {
         self.write_refs(&refs.encode())
     }
 
+    /// Stores what the repair has made anew. Before the ending.
+    pub fn write_repair_refs(&self, refs: &RepairRefs) -> Result<WrittenRefs, RepoError> {
+        self.write_refs(&refs.encode())
+    }
+
     fn write_refs(&self, plain: &[u8]) -> Result<WrittenRefs, RepoError> {
         let place = self.place(ObjectKind::Refs);
         let object = seal_object(self.repo.keys(), &place, plain)?;
@@ -367,6 +430,11 @@ impl Run {
         self.repo.write_object(&self.place(ObjectKind::Report), json).map(|_| ())
     }
 
+    /// What people are told of how the run ends.
+    pub(crate) fn why(&mut self, why: String) {
+        self.why = why;
+    }
+
     /// The backup that this run ends as is a copy.
     pub fn is_copy_of(&mut self, origin: CopyOf) {
         self.copy_of = Some(origin);
@@ -374,7 +442,7 @@ impl Run {
 
     /// Ends the run: from here on its effect is there, for everybody and for good.
     pub fn finish(&mut self, ending: Ending) -> Result<Outcome, FinishError> {
-        let mut public = self.public_part(OutcomeType::Abandoned, String::new())?;
+        let mut public = self.public_part(OutcomeType::Abandoned, self.why.clone())?;
         let head = match ending {
             Ending::Backup { head, refs, parts } => {
                 public.outcome_type = OutcomeType::Backup;
@@ -405,6 +473,14 @@ impl Run {
                 public.why = reason;
                 None
             }
+            Ending::Repair { lost, dropped, rebuilt, refs } => {
+                public.outcome_type = OutcomeType::Repair;
+                public.lost = lost;
+                public.dropped = dropped.into_iter().map(|run| run.0).collect();
+                public.rebuilt = rebuilt;
+                public.refs = Some(refs.0);
+                None
+            }
             Ending::Release { backups } => {
                 public.outcome_type = OutcomeType::Release;
                 public.backups = backups.into_iter().map(|run| run.0).collect();
@@ -432,7 +508,7 @@ impl Run {
     }
 
     fn public_part(&self, outcome_type: OutcomeType, why: String) -> Result<PublicPart, RepoError> {
-        let public = public_part(&self.repo, &self.history, outcome_type, &self.host, why)?;
+        let public = public_part(&self.repo, &self.history, self.no, outcome_type, &self.host, why)?;
         Ok(PublicPart { intent: Some(self.intent), ..public })
     }
 
@@ -479,12 +555,13 @@ impl Drop for Run {
 fn public_part(
     repo: &Repo,
     history: &History,
+    run: RunNo,
     outcome_type: OutcomeType,
     host: &str,
     why: String,
 ) -> Result<PublicPart, RepoError> {
     Ok(PublicPart {
-        run: history.next_run().0,
+        run: run.0,
         outcome_type,
         intent: None,
         at: repo.now()?,
@@ -497,6 +574,8 @@ fn public_part(
         backups: Vec::new(),
         until: None,
         why,
+        lost: Vec::new(),
+        rebuilt: Vec::new(),
         copy_of: None,
         taken: Vec::new(),
         tail: None,
@@ -526,15 +605,46 @@ pub(crate) fn end_if_dead(
             Err(error) => Err(error.into()),
         };
     }
+    entomb(repo, history, run, lease.intent, client)?;
+    Ok(None)
+}
+
+/// Ends a run that is dead, if nobody else has.
+fn entomb(
+    repo: &Repo,
+    history: &History,
+    run: RunNo,
+    intent: Option<Intent>,
+    client: &Client,
+) -> Result<(), RepoError> {
+    let log = history.log();
     let why = "its lease was over".to_owned();
-    let public = public_part(repo, history, OutcomeType::Tombstone, &client.host, why)?;
-    let public = PublicPart { intent: lease.intent, ..public };
+    let public = public_part(repo, history, run, OutcomeType::Tombstone, &client.host, why)?;
+    let public = PublicPart { intent, ..public };
     let bytes = outcome::encode(repo, log, &public, None)?;
     match repo.store().create_if_absent(&log.outcome(run), &bytes) {
-        Ok(_) => Ok(None),
-        Err(error) if error.is_exists() => Ok(None),
+        Ok(_) => Ok(()),
+        Err(error) if error.is_exists() => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The highest run of which anything is stored.
+pub(crate) fn highest_run(repo: &Repo, log: &LogName) -> Result<Option<RunNo>, RepoError> {
+    let mut highest = None;
+    for folder in [
+        Folder::Runs,
+        Folder::Packs,
+        Folder::Index,
+        Folder::Refs,
+        Folder::Reports,
+        Folder::Outcomes,
+        Folder::Segments,
+    ] {
+        let last = list_folder(repo, log, folder)?.last_key_value().map(|((run, _), _)| *run);
+        highest = highest.max(last);
+    }
+    Ok(highest)
 }
 
 /// Whether run `run` is this one's now.

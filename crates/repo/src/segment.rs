@@ -125,8 +125,8 @@ impl SegmentReader {
     /// Of a run whose predecessors `history` knows.
     #[must_use]
     pub fn new(repo: &Arc<Repo>, history: &History, run: RunNo) -> Self {
-        let before = run.0.checked_sub(1).and_then(|before| history.outcome(RunNo(before)));
-        let previous = before.map_or(NO_OUTCOME, |outcome| outcome.hash);
+        let before = run.0.checked_sub(1).and_then(|before| history.hash_of(RunNo(before)));
+        let previous = before.unwrap_or(NO_OUTCOME);
         Self { repo: Arc::clone(repo), log: history.log().clone(), run, next: 0, previous }
     }
 

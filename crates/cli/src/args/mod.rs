@@ -27,6 +27,7 @@ pub(crate) mod owner;
 pub(crate) mod prune;
 #[cfg(test)]
 mod reference;
+pub(crate) mod repair;
 pub(crate) mod resources;
 pub(crate) mod restore;
 pub(crate) mod rows;
@@ -94,6 +95,7 @@ pub(crate) enum Verb {
     Report(inspect::ReportArgs),
     Restore(restore::RestoreArgs),
     Check(check::CheckArgs),
+    Repair(repair::RepairArgs),
     Copy(copy::CopyArgs),
     Expire(expire::ExpireArgs),
     Hold(hold::HoldArgs),
@@ -121,6 +123,7 @@ impl Verb {
             Self::Report(_) => "report",
             Self::Restore(_) => "restore",
             Self::Check(_) => "check",
+            Self::Repair(_) => "repair",
             Self::Copy(_) => "copy",
             Self::Expire(_) => "expire",
             Self::Hold(_) => "hold",

@@ -24,7 +24,9 @@ use crate::{
 /// What to do where data of backups is lost.
 const LOST_HINT: &str = "\
 later backups share what is lost until its pages change: take one that shares nothing (backup --full),
-check again, then drop the backups that are named here (expire ID)";
+check again, then drop the backups that are named here (expire ID, or \"holdfast repair\", which says what it is about to do)";
+/// What to do where nothing of a backup is lost.
+const REPAIR_HINT: &str = "\"holdfast repair\" says what it would make anew; no backup has lost anything";
 
 /// What is wrong with one object.
 #[derive(Serialize)]
@@ -97,6 +99,8 @@ impl Checked {
             self.hint = Some(HISTORY_HINT);
         } else if report.findings.iter().any(|finding| finding.severity == Severity::Lost) {
             self.hint.get_or_insert(LOST_HINT);
+        } else if !report.findings.is_empty() {
+            self.hint.get_or_insert(REPAIR_HINT);
         }
         self.findings.extend(report.findings.into_iter().map(|finding| Found::new(log, finding)));
         self.backups += report.backups;

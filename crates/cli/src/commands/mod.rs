@@ -29,6 +29,7 @@ mod load;
 mod log;
 mod ls;
 mod prune;
+mod repair;
 mod report;
 mod repository;
 mod restore;
@@ -71,6 +72,7 @@ pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exi
             | Verb::Binlog(_)
             | Verb::Restore(_)
             | Verb::Check(_)
+            | Verb::Repair(_)
             | Verb::Copy(_)
             | Verb::Expire(_)
             | Verb::Hold(_)
@@ -103,6 +105,7 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Key(args) => key::run(&args, context),
         Verb::Doctor(args) => doctor::run(args, context),
         Verb::Check(args) => check::run(&args, context),
+        Verb::Repair(args) => repair::run(&args, context),
         Verb::Copy(args) => copy::run(args, context),
         Verb::Expire(args) => expire::run(&args, context),
         Verb::Hold(args) => hold::run(&args, context),

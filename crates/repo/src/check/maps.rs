@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Check, Finding, Severity, rows::ProvenRows};
+use super::{Check, Finding, Remedy, Severity, rows::ProvenRows};
 use crate::{
     columns::{PageEntry, StoredPage},
     error::RepoError,
@@ -17,9 +17,6 @@ use crate::{
     refs::{ChunkNeed, NeededPack},
     units::Units,
 };
-
-/// Files that a finding names, at most.
-const FILES_NAMED: usize = 20;
 
 impl Check {
     /// Every backup opens; with `read_data` its page maps are read, compared with its refs and the directories.
@@ -163,7 +160,7 @@ impl Check {
         if finding.files.contains(&item.path) {
             return;
         }
-        if finding.files.len() < FILES_NAMED {
+        if finding.files.len() < self.options.files_named {
             finding.files.push(item.path.clone());
         } else {
             finding.files_more += 1;
@@ -210,7 +207,8 @@ impl Check {
 
     fn differs(&mut self, run: RunNo, chunk: ChunkRef, severity: Severity, problem: String) {
         let object = format!("{}, chunk {}", self.source.log().pack(chunk.pack), chunk.ordinal);
-        self.find(Finding { problem, backups: vec![run], ..Finding::of_object(object, severity) });
+        let finding = Finding::of_object(object, severity);
+        self.find(Finding { problem, remedy: Remedy::Refs, backups: vec![run], ..finding });
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
 use crate::{
     checked::{Checked, Unread},
     error::RepoError,
-    history::{History, list_folder},
+    history::{History, Prunes, list_folder},
     interrupt::Interrupt,
     item::ItemPath,
     lease::look,
@@ -43,6 +43,8 @@ mod sealed;
 
 use rows::ProvenRows;
 
+/// More fill a screen and help nobody.
+const FILES_NAMED: usize = 20;
 /// More would not make it quicker.
 const MAPS_BYTES_MAX: usize = 64 << 20;
 const DIRECTORIES_BYTES_MAX: usize = 32 << 20;
@@ -67,6 +69,8 @@ pub struct CheckOptions {
     /// Memory for buffers and caches. On top come 30 bytes for each MiB of the data,
     /// 20 for each chunk of rows, and 10 KiB for each backup.
     pub memory_bytes: usize,
+    /// Files that a finding names, at most.
+    pub files_named: usize,
     /// Ends it early, with [`RepoError::Interrupted`].
     pub interrupt: Interrupt,
     /// Hears how far it is.
@@ -84,6 +88,7 @@ impl Default for CheckOptions {
             time_max: None,
             threads,
             memory_bytes: 256 << 20,
+            files_named: FILES_NAMED,
             interrupt: Interrupt::default(),
             steps: Steps::default(),
         }
@@ -128,6 +133,22 @@ pub enum Severity {
     Lost,
 }
 
+/// What a repair can do about a finding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remedy {
+    /// It drops the backups that need what is lost; without any, nothing.
+    #[default]
+    Drop,
+    /// It makes the refs of these backups anew from their page maps.
+    Refs,
+    /// It makes the index of the run anew from its packs.
+    Index,
+    /// It deletes the object, which no restore needs.
+    Discard,
+    /// It says that the run came to nothing, or finds out what its prune did.
+    Outcome,
+}
+
 /// Something that is not as it should be.
 #[derive(Clone, Debug)]
 pub struct Finding {
@@ -137,6 +158,8 @@ pub struct Finding {
     pub object: String,
     /// What is wrong with it.
     pub problem: String,
+    /// What a repair can do about it.
+    pub remedy: Remedy,
     /// The backups that need it.
     pub backups: Vec<RunNo>,
     /// The files that need it, as far as page maps were read: the first few.
@@ -192,13 +215,13 @@ fn has_dropped_since(repo: &Repo, history: &History) -> Result<bool, RepoError> 
     let now = history.renewed(repo)?;
     Ok(now.outcomes().iter().any(|outcome| {
         outcome.run >= history.next_run()
-            && matches!(outcome.outcome_type, OutcomeType::Expire | OutcomeType::Prune)
+            && matches!(outcome.outcome_type, OutcomeType::Expire | OutcomeType::Prune | OutcomeType::Repair)
     }))
 }
 
 /// What was read and found right: it is not read again where others drop and prune beside a check.
 #[derive(Default)]
-struct Proven {
+pub(crate) struct Proven {
     /// Packs of which every byte was read, with their sizes.
     packs: HashMap<PackId, u64>,
     rows: ProvenRows,
@@ -215,14 +238,27 @@ fn check_once(
     let mut report = CheckReport::default();
     let history = History::salvage(repo, log, &mut |_, error| {
         report.stops_runs = true;
-        report.findings.push(Finding::of(&error, Severity::Lost));
+        report.findings.push(Finding { remedy: Remedy::Outcome, ..Finding::of(&error, Severity::Lost) });
     })?;
-    let prunes = history.prunes_or(repo, &mut |error| {
+    let prunes = history.prunes_or(repo, &mut |_, error| {
         let backups = history.standing().map(|outcome| outcome.run).collect();
         report.stops_runs = true;
-        report.findings.push(Finding { backups, ..Finding::of(&error, Severity::Lost) });
+        let finding = Finding::of(&error, Severity::Lost);
+        report.findings.push(Finding { backups, remedy: Remedy::Outcome, ..finding });
         Ok(())
     })?;
+    check_history(repo, history, prunes, report, options, whole)
+}
+
+/// What follows from `history`; `report` says what is wrong with that.
+pub(crate) fn check_history(
+    repo: &Arc<Repo>,
+    history: History,
+    prunes: Prunes,
+    report: CheckReport,
+    options: &CheckOptions,
+    whole: &mut Proven,
+) -> Result<(CheckReport, History), RepoError> {
     let source = ChunkSource::with_prunes(Arc::clone(repo), &history, prunes, options.budget().maps_bytes);
     let reads_data = options.read_data.is_some();
     let mut check = Check {
@@ -276,7 +312,7 @@ impl Finding {
             RepoError::Store(error) => (error.path.clone(), error.kind.to_string()),
             other => (String::new(), other.to_string()),
         };
-        Self { severity, object, problem, backups: Vec::new(), files: Vec::new(), files_more: 0 }
+        Self { problem, ..Self::of_object(object, severity) }
     }
 }
 
@@ -376,7 +412,11 @@ impl Check {
             self.report.stops_runs = true;
             let problem = format!("is missing: run {newest} began after it");
             let object = log.outcome(next).to_string();
-            self.find(Finding { problem, ..Finding::of_object(object, Severity::Lost) });
+            self.find(Finding {
+                problem,
+                remedy: Remedy::Outcome,
+                ..Finding::of_object(object, Severity::Lost)
+            });
         }
         let is_alive = look(&repo, &log, newest)?.is_some_and(|lease| lease.is_alive);
         if stored.contains(&newest) && !is_alive && !is_there(newest)? {
@@ -385,7 +425,11 @@ impl Check {
                  or its outcome was deleted, and what it recorded with it"
             );
             let object = log.outcome(newest).to_string();
-            self.find(Finding { problem, ..Finding::of_object(object, Severity::Lost) });
+            self.find(Finding {
+                problem,
+                remedy: Remedy::Outcome,
+                ..Finding::of_object(object, Severity::Lost)
+            });
         }
         Ok(())
     }
@@ -399,7 +443,8 @@ impl Check {
             let refs = match self.history.backup_refs(self.source.repo(), run) {
                 Ok(refs) => refs,
                 Err(error) => {
-                    self.finding(error, Severity::Lost, vec![run])?;
+                    let position = self.finding(error, Severity::Lost, vec![run])?;
+                    self.report.findings[position].remedy = Remedy::Refs;
                     continue;
                 }
             };
@@ -432,10 +477,17 @@ impl Check {
     /// The index of every run whose packs are needed: whole, and agreeing with the refs.
     fn index(&mut self) -> Result<(), RepoError> {
         let exist = list_index_parts(self.source.repo(), self.source.log())?;
+        let void = self.history.void_index(self.source.repo())?;
         let runs: BTreeSet<RunNo> = self.needed.keys().map(|pack| pack.run).collect();
         for run in runs {
             let recorded = self.history.outcome(run).map_or(0, |outcome| outcome.index_parts);
-            let parts: BTreeSet<u32> = exist.get(&run).into_iter().flatten().copied().collect();
+            let parts: BTreeSet<u32> = exist
+                .get(&run)
+                .into_iter()
+                .flatten()
+                .copied()
+                .filter(|part| !void.contains(&(run, *part)))
+                .collect();
             let mut listed: BTreeSet<PackId> = BTreeSet::new();
             for part in &parts {
                 self.options.interrupt.check()?;
@@ -448,7 +500,8 @@ impl Check {
                         }
                     }
                     Err(error) => {
-                        self.finding(error, Severity::Repairable, Vec::new())?;
+                        let position = self.finding(error, Severity::Repairable, Vec::new())?;
+                        self.report.findings[position].remedy = Remedy::Index;
                     }
                 }
             }
@@ -456,13 +509,20 @@ impl Check {
             let unlisted: Vec<PackId> =
                 unlisted.map(|(pack, _)| *pack).filter(|pack| !listed.contains(pack)).collect();
             for pack in unlisted {
-                self.bad_pack(pack, Severity::Repairable, "no index part lists it");
+                let object = self.source.log().pack(pack).to_string();
+                let problem = "no index part lists it".to_owned();
+                let finding = Finding::of_object(object, Severity::Repairable);
+                self.find(Finding { problem, remedy: Remedy::Index, ..finding });
             }
             // Parts all of whose packs are gone may be gone; that is seen by what they should list.
             if recorded > 0 && parts.is_empty() {
                 let object = self.source.log().index(run, 0).to_string();
                 let problem = format!("none of {recorded} index parts is there");
-                self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
+                self.find(Finding {
+                    problem,
+                    remedy: Remedy::Index,
+                    ..Finding::of_object(object, Severity::Repairable)
+                });
             }
         }
         Ok(())
@@ -507,7 +567,8 @@ impl Check {
         let mut damaged = Vec::new();
         self.report.unread = self.unread_now(&mut |error| damaged.push(error))?;
         for error in damaged {
-            self.find(Finding::of(&error, Severity::Repairable));
+            let finding = Finding::of(&error, Severity::Repairable);
+            self.find(Finding { remedy: Remedy::Discard, ..finding });
         }
         Ok(())
     }
@@ -556,7 +617,8 @@ impl Check {
             self.options.interrupt.check()?;
             let place = Place { log: &log, kind: ObjectKind::Report, run, part };
             if let Err(error) = repo.read_object(&place, REPORT_BYTES_MAX) {
-                self.finding(error, Severity::Repairable, Vec::new())?;
+                let position = self.finding(error, Severity::Repairable, Vec::new())?;
+                self.report.findings[position].remedy = Remedy::Discard;
             }
         }
         Ok(())
@@ -597,6 +659,7 @@ impl Finding {
             severity,
             object,
             problem: String::new(),
+            remedy: Remedy::default(),
             backups: Vec::new(),
             files: Vec::new(),
             files_more: 0,

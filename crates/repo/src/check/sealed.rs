@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Check, Finding, Severity};
+use super::{Check, Finding, Remedy, Severity};
 use crate::{
     error::{Damage, RepoError},
     names::{PackId, RunNo},
@@ -23,7 +23,11 @@ impl Check {
             if recorded > 0 && parts.is_empty() {
                 let object = self.source.log().index(run, 0).to_string();
                 let problem = Damage::Missing.to_string();
-                self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
+                self.find(Finding {
+                    problem,
+                    remedy: Remedy::Index,
+                    ..Finding::of_object(object, Severity::Repairable)
+                });
             }
         }
         Ok(())

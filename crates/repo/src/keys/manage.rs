@@ -132,7 +132,15 @@ pub fn list(repo: &Repo) -> Result<KeyList, KeyError> {
     for (object, damage) in repo.key_problems() {
         list.problems.push((object, damage.to_string()));
     }
-    for path in key_paths(repo)? {
+    let paths = key_paths(repo)?;
+    // Somebody is believed, and there is nothing that he could open.
+    for known in trust.all().filter(|known| !trust.is_removed(known.signer.key_id)) {
+        let path = key_path(known.signer.key_id);
+        if !paths.contains(&path) {
+            list.problems.push((path.to_string(), "is missing: its holder can open nothing".to_owned()));
+        }
+    }
+    for path in paths {
         match slot::read(&**repo.store(), &path) {
             Ok(object) => match described(repo, &trust, &object) {
                 Ok(key) => list.keys.push(key),

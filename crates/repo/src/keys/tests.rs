@@ -201,6 +201,8 @@ fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previo
         backups: Vec::new(),
         until: None,
         why: String::new(),
+        lost: Vec::new(),
+        rebuilt: Vec::new(),
         copy_of: None,
         taken: Vec::new(),
         tail: None,

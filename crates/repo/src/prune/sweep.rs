@@ -69,16 +69,22 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
         run >= history.next_run()
             || match folder {
                 Folder::Index => history.stands(run) || runs_with_packs.contains(&run),
-                Folder::Refs | Folder::Reports => keeps_records(history, run),
+                Folder::Refs => keeps_records(history, run) && !history.is_rebuilt(run),
+                Folder::Reports => keeps_records(history, run),
                 Folder::Segments => !is_superseded(history, run),
                 Folder::Runs => false,
-                Folder::Packs | Folder::Outcomes | Folder::Checks => true,
+                Folder::Outcomes => !history.is_lost(run),
+                Folder::Packs | Folder::Checks => true,
             }
     };
-    for folder in [Folder::Index, Folder::Refs, Folder::Reports, Folder::Segments, Folder::Runs] {
+    let void = history.void_index(repo)?;
+    let folders =
+        [Folder::Index, Folder::Refs, Folder::Reports, Folder::Segments, Folder::Runs, Folder::Outcomes];
+    for folder in folders {
+        let is_void = |key: &(RunNo, u32)| folder == Folder::Index && void.contains(key);
         let useless: Vec<ObjectPath> = list_folder(repo, log, folder)?
             .into_iter()
-            .filter(|((run, _), _)| !is_useful(folder, *run))
+            .filter(|(key, _)| !is_useful(folder, key.0) || is_void(key))
             .map(|(_, info)| info.path)
             .collect();
         delete(repo, &useless, interrupt)?;
@@ -96,7 +102,11 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
 fn is_for_nobody(history: &History, run: RunNo) -> bool {
     history.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
         OutcomeType::Backup => false,
-        OutcomeType::Prune | OutcomeType::Expire | OutcomeType::Hold | OutcomeType::Release => true,
+        OutcomeType::Prune
+        | OutcomeType::Expire
+        | OutcomeType::Hold
+        | OutcomeType::Release
+        | OutcomeType::Repair => true,
         OutcomeType::Tombstone | OutcomeType::Abandoned => outcome.intent != Some(Intent::Backup),
     })
 }
@@ -116,7 +126,11 @@ pub(super) fn discard(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), Repo
 fn keeps_records(history: &History, run: RunNo) -> bool {
     history.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
         OutcomeType::Backup => history.stands(run),
-        OutcomeType::Prune | OutcomeType::Expire | OutcomeType::Hold | OutcomeType::Release => true,
+        OutcomeType::Prune
+        | OutcomeType::Expire
+        | OutcomeType::Hold
+        | OutcomeType::Release
+        | OutcomeType::Repair => true,
         OutcomeType::Tombstone | OutcomeType::Abandoned => false,
     })
 }

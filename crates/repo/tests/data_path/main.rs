@@ -6,6 +6,7 @@ mod damage;
 mod incremental;
 mod interrupt;
 mod prune;
+mod repair;
 mod resume;
 mod round_trip;
 mod rows;

@@ -1,0 +1,246 @@
+//! `repair`: what was lost is made anew, and what is beyond help is dropped, by name.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{Error, ErrorKind, Result};
+use holdfast_repo::{
+    Act, LogName,
+    check::{CheckOptions, Finding},
+    keys::manage,
+    repair::{BeyondHelp, RepairError, RepairPlan, plan_repair, repair},
+    run::RunOptions,
+};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Context, list, repository};
+use crate::{
+    args::repair::RepairArgs,
+    exit::Exit,
+    output::{Render, text},
+};
+
+const HELD_HINT: &str = "\
+what is held is not dropped: restore what is whole of it, then \"holdfast release ID\" and repair again";
+const LEFT_HINT: &str = "\
+no backup needs what is damaged there; once less than half of the pack is needed, prune takes that out of it";
+const KEYS_HINT: &str = "\
+a key cannot be made anew from packs: add another (holdfast key add) and remove the one that is gone (holdfast key remove)";
+
+/// Something lost.
+#[derive(Serialize)]
+struct Lost {
+    object: String,
+    problem: String,
+    files: Vec<String>,
+    files_more: u64,
+}
+
+impl From<Finding> for Lost {
+    fn from(finding: Finding) -> Self {
+        Self {
+            object: finding.object,
+            problem: finding.problem,
+            files: finding.files.iter().map(ToString::to_string).collect(),
+            files_more: finding.files_more,
+        }
+    }
+}
+
+/// A backup that cannot be restored whole.
+#[derive(Serialize)]
+struct Backup {
+    id: String,
+    lost: Vec<Lost>,
+}
+
+/// A prune whose record is lost.
+#[derive(Serialize)]
+struct Prune {
+    id: String,
+    moves: u64,
+    dead_packs: u64,
+}
+
+/// What was done to one log, or would be.
+#[derive(Serialize)]
+struct Log {
+    source: String,
+    kind: String,
+    lost_outcomes: Vec<Lost>,
+    prunes_made_anew: Vec<Prune>,
+    refs_made_anew: Vec<String>,
+    indexes_made_anew: Vec<String>,
+    given_up: Vec<Lost>,
+    dropped: Vec<Backup>,
+    held: Vec<Backup>,
+    left: Vec<Lost>,
+}
+
+impl Log {
+    fn new(log: &LogName, plan: RepairPlan) -> Self {
+        let id = |run| list::id(log, run);
+        let lost = |findings: Vec<Finding>| findings.into_iter().map(Lost::from).collect();
+        let backups = |them: Vec<BeyondHelp>| {
+            them.into_iter().map(|it| Backup { id: id(it.run), lost: lost(it.findings) }).collect()
+        };
+        Self {
+            source: log.source.to_string(),
+            kind: log.kind.to_string(),
+            lost_outcomes: lost(plan.outcomes),
+            prunes_made_anew: plan
+                .prunes
+                .into_iter()
+                .map(|it| Prune { id: id(it.run), moves: it.moves, dead_packs: it.dead })
+                .collect(),
+            refs_made_anew: plan.refs.into_iter().map(id).collect(),
+            indexes_made_anew: plan.index.into_iter().map(id).collect(),
+            given_up: lost(plan.discarded),
+            dropped: backups(plan.dropped),
+            held: backups(plan.held),
+            left: lost(plan.left),
+        }
+    }
+
+    fn render(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "{}/{}", self.source, self.kind)?;
+        for it in &self.lost_outcomes {
+            let what =
+                format!("{}: {}; what its run came to is lost, and counts as nothing", it.object, it.problem);
+            text::fact(out, "  outcome", what)?;
+        }
+        for it in &self.prunes_made_anew {
+            let chunks = text::count(it.moves, "chunk");
+            let packs = text::count(it.dead_packs, "pack");
+            text::fact(
+                out,
+                "  prune",
+                format!("{}: {chunks} found where it moved them, {packs} unneeded", it.id),
+            )?;
+        }
+        for (name, ids) in [("  refs", &self.refs_made_anew), ("  index", &self.indexes_made_anew)] {
+            if !ids.is_empty() {
+                text::fact(out, name, format!("{}: made anew", ids.join(" ")))?;
+            }
+        }
+        for it in &self.given_up {
+            text::fact(out, "  given up", format!("{}: {}", it.object, it.problem))?;
+        }
+        for (name, backups) in [("  dropped", &self.dropped), ("  held", &self.held)] {
+            for it in backups {
+                text::fact(out, name, &it.id)?;
+                for lost in &it.lost {
+                    text::fact(out, "    lost", format!("{}: {}", lost.object, lost.problem))?;
+                    if !lost.files.is_empty() {
+                        let mut files = lost.files.join("\n");
+                        if lost.files_more > 0 {
+                            write!(files, "\nand {} more", lost.files_more)?;
+                        }
+                        text::fact(out, "    files", files)?;
+                    }
+                }
+            }
+        }
+        for it in &self.left {
+            text::fact(out, "  left", format!("{}: {}", it.object, it.problem))?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct Repaired {
+    dry_run: bool,
+    logs: Vec<Log>,
+    /// Objects of keys, which nothing can be made anew from.
+    keys: Vec<Lost>,
+    hints: Vec<&'static str>,
+}
+
+impl Render for Repaired {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        for log in &self.logs {
+            log.render(out)?;
+        }
+        for it in &self.keys {
+            text::fact(out, "key", format!("{}: {}", it.object, it.problem))?;
+        }
+        let is_any = self.logs.iter().any(|log| !log.dropped.is_empty());
+        match (self.logs.is_empty(), self.dry_run) {
+            (true, _) => writeln!(out, "nothing to repair")?,
+            (false, true) if is_any => {
+                writeln!(out, "nothing was changed: with --yes, the backups above are dropped for good")?;
+            }
+            (false, true) => writeln!(out, "nothing was changed: --yes does it")?,
+            (false, false) => writeln!(out, "done; \"holdfast check\" says whether all is well")?,
+        }
+        self.hints.iter().try_for_each(|hint| out.write_str(&text::hint(hint)))
+    }
+}
+
+pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
+    let repo = Arc::new(repository::open_for(context, Act::Read, "a repair")?);
+    let chosen = CheckOptions::default();
+    let memory = args.memory.bytes_or(&context.config.resources);
+    let options = CheckOptions {
+        memory_bytes: memory.unwrap_or(chosen.memory_bytes),
+        read_data: args.read_data.map(|percent| percent.fraction()),
+        seed: Timestamp::now().as_second().unsigned_abs(),
+        interrupt: context.cancel.interrupt(),
+        steps: context.output.steps(),
+        ..chosen
+    };
+    let mut names = repo.logs()?;
+    if let Some(name) = &args.name {
+        names.retain(|log| *name == log.source);
+        if names.is_empty() {
+            return Err(Error::failed(format!("the repository holds nothing of {name}")));
+        }
+    }
+    let keys = manage::list(&repo).map_err(repository::of_keys)?.problems.into_iter();
+    let keys =
+        keys.map(|(object, problem)| Lost { object, problem, files: Vec::new(), files_more: 0 }).collect();
+    let mut repaired = Repaired { dry_run: !args.yes, logs: Vec::new(), keys, hints: Vec::new() };
+    let mut is_mended = true;
+    for name in names {
+        context.cancel.check()?;
+        let plan = match args.yes {
+            // Asking the store's clock writes to it, which what only shows a plan does not.
+            false => plan_repair(&repo, &name, &options, Timestamp::now()),
+            true => repair(&repo, &name, &options, &mut |_| true, &RunOptions::of_this_process()),
+        };
+        let plan = plan.map_err(|error| of_repair(error).context(&name))?;
+        is_mended &= plan.held.is_empty() && plan.left.is_empty() && (args.yes || plan.is_empty());
+        if !plan.held.is_empty() {
+            repaired.hints.push(HELD_HINT);
+        }
+        if !plan.left.is_empty() {
+            repaired.hints.push(LEFT_HINT);
+        }
+        if !plan.is_empty() || !plan.held.is_empty() || !plan.left.is_empty() {
+            repaired.logs.push(Log::new(&name, plan));
+        }
+    }
+    if !repaired.keys.is_empty() {
+        repaired.hints.push(KEYS_HINT);
+    }
+    repaired.hints.dedup();
+    let exit = if is_mended && repaired.keys.is_empty() { Exit::Done } else { Exit::Finding };
+    context.output.result(exit, &repaired);
+    Ok(exit)
+}
+
+fn of_repair(error: RepairError) -> Error {
+    match error {
+        RepairError::Begin(error) => error.into(),
+        RepairError::Finish(error) => error.into(),
+        RepairError::Repo(error) => error.into(),
+        intact @ RepairError::Intact { .. } => {
+            let hint = "if a newer version has written here, repair with that; else put the objects back from a copy";
+            Error::new(ErrorKind::Damaged, intact.to_string()).hinted(hint)
+        }
+    }
+}

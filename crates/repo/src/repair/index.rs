@@ -1,0 +1,64 @@
+//! The index of a run, made anew from its packs.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    error::RepoError,
+    history::list_folder,
+    index::{IndexedPack, PACKS_PER_PART_MAX, encode},
+    names::{Folder, PackId, RunNo},
+    object::{ObjectKind, Place, RunSecrets},
+    reader::catalog::{is_of_the_object, read_directory, read_index_part},
+    run::Run,
+};
+
+/// Writes the index of run `of`: all packs that are there and tell what is in them. Returns the parts, by run and number,
+/// in whose place this is.
+///
+/// The parts bear numbers that nobody has given out before, so that nothing is written over, and a repair that dies
+/// leaves parts that say nothing wrong.
+pub(super) fn write(run: &Run, of: RunNo) -> Result<Vec<(RunNo, u32)>, RepoError> {
+    let (repo, log) = (run.repo(), run.log());
+    let there = list_folder(repo, log, Folder::Index)?;
+    let parts: Vec<u32> = there.into_keys().filter(|(run, _)| *run == of).map(|(_, part)| part).collect();
+    let recorded = run.history().outcome(of).map_or(0, |outcome| outcome.index_parts);
+    let void = run.history().void_index(repo)?;
+    let given_out = void.iter().filter(|(run, _)| *run == of).map(|(_, part)| part + 1).max();
+    let mut next = parts.last().map_or(0, |last| last + 1).max(recorded).max(given_out.unwrap_or(0));
+    let mut packs = BTreeMap::new();
+    for part in &parts {
+        match read_index_part(repo, log, of, *part) {
+            Ok(listed) => packs.extend(listed),
+            Err(error) if is_of_the_object(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut listed = Vec::new();
+    for ((run_of_pack, part), info) in list_folder(repo, log, Folder::Packs)? {
+        if run_of_pack != of {
+            continue;
+        }
+        let known = packs.remove(&part).filter(|rows| rows.size_bytes == info.size_bytes);
+        match known {
+            Some(rows) => {
+                let (size_bytes, rows) = (rows.size_bytes, rows.rows().to_vec());
+                listed.push(IndexedPack { part, size_bytes, rows });
+            }
+            None => match read_directory(repo, log, PackId { run: of, part }) {
+                Ok((size_bytes, directory)) => {
+                    listed.push(IndexedPack { part, size_bytes, rows: directory.rows });
+                }
+                // A pack that does not say what is in it is a finding of its own.
+                Err(error) if is_of_the_object(&error) => {}
+                Err(error) => return Err(error),
+            },
+        }
+    }
+    let secrets = RunSecrets::draw(repo.keys(), log, of)?;
+    for packs in listed.chunks(PACKS_PER_PART_MAX / 16) {
+        let object = secrets.seal_index(next, &encode(packs))?;
+        repo.put(&Place { log, kind: ObjectKind::Index, run: of, part: next }, &object)?;
+        next += 1;
+    }
+    Ok(parts.into_iter().map(|part| (of, part)).collect())
+}

@@ -1,0 +1,402 @@
+//! Repair: what was lost is made anew from what is there, and what is beyond help is dropped, by name
+//! (`docs/repository.md` section 14a).
+//!
+//! - A repair is a run. Only its outcome changes anything, so one that dies has done nothing, and two cannot undo each
+//!   other's work: nothing is written over, and what it deletes afterwards nobody needs any more, for good.
+//! - It deletes no pack and names none dead but in the place of a prune whose own word is lost.
+//! - What can be read is believed for what it is; what somebody has signed is never taken for damage.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::{
+    check::{CheckOptions, CheckReport, Finding, Proven, Remedy, Severity, check_history},
+    error::RepoError,
+    history::{History, list_folder},
+    names::{Folder, LogName, PackId, RunNo},
+    object::{ObjectKind, Place},
+    outcome::{self, LostOutcome, OUTCOME_BYTES_MAX, OutcomeType, Rebuilt},
+    reader::{ChunkSource, catalog::is_of_the_object},
+    refs::{PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
+    repo::Repo,
+    run::{BeginError, Ending, FinishError, Run, RunOptions},
+    store::{ObjectPath, read_all},
+};
+
+mod index;
+mod moves;
+mod walk;
+
+/// Caches of items and leaves for the walks of a repair.
+const CACHE_BYTES: usize = 64 << 20;
+/// Each round reads with what the one before has made anew; more than moves, refs, and a look at both come to nothing.
+const ROUNDS_MAX: u32 = 6;
+/// Deleted in batches of so many.
+const BATCH: usize = 1000;
+
+/// A backup that cannot be restored whole.
+#[derive(Clone, Debug)]
+pub struct BeyondHelp {
+    /// Which.
+    pub run: RunNo,
+    /// What of it is lost, with the files and tables that need it.
+    pub findings: Vec<Finding>,
+}
+
+/// A prune whose word is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RebuiltPrune {
+    /// Which.
+    pub run: RunNo,
+    /// Chunks that were found where it had moved them.
+    pub moves: u64,
+    /// Packs that nothing needs, which it may have named dead.
+    pub dead: u64,
+}
+
+/// What a repair is about to do.
+#[derive(Clone, Debug, Default)]
+pub struct RepairPlan {
+    /// Outcomes that are lost: their runs count as if they had come to nothing.
+    pub outcomes: Vec<Finding>,
+    /// Prunes whose word is lost.
+    pub prunes: Vec<RebuiltPrune>,
+    /// Backups whose refs are made anew.
+    pub refs: Vec<RunNo>,
+    /// Runs whose index is made anew.
+    pub index: Vec<RunNo>,
+    /// Objects that nobody needs, and are damaged.
+    pub discarded: Vec<Finding>,
+    /// Backups that are dropped.
+    pub dropped: Vec<BeyondHelp>,
+    /// Backups that would be dropped, and are held.
+    pub held: Vec<BeyondHelp>,
+    /// What stays as it is.
+    pub left: Vec<Finding>,
+    /// Outcomes as the repair's own will name them.
+    lost: Vec<LostOutcome>,
+    made: RepairRefs,
+}
+
+impl RepairPlan {
+    /// Whether there is nothing to be done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.outcomes.is_empty()
+            && self.lost.is_empty()
+            && self.made.rebuilt.is_empty()
+            && self.index.is_empty()
+            && self.discarded.is_empty()
+            && self.dropped.is_empty()
+    }
+
+    /// In one line, for the outcome.
+    fn summary(&self) -> String {
+        format!(
+            "outcomes lost: {}; prunes and refs made anew: {}; indexes made anew: {}; objects given up: {}; backups dropped: {}",
+            self.lost.len(),
+            self.made.rebuilt.len(),
+            self.index.len(),
+            self.discarded.len(),
+            self.dropped.len(),
+        )
+    }
+}
+
+/// Why nothing was repaired.
+#[derive(Debug, Error)]
+pub enum RepairError {
+    /// An object that somebody who may has signed, and that is not understood.
+    #[error(
+        "{object} is whole and signed, and not what this version can go on from ({problem}): nothing is repaired"
+    )]
+    Intact {
+        /// Which.
+        object: String,
+        /// What is the matter with it.
+        problem: String,
+    },
+    /// The run could not begin.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// The run could not end.
+    #[error(transparent)]
+    Finish(#[from] FinishError),
+    /// The repository failed.
+    #[error(transparent)]
+    Repo(#[from] RepoError),
+}
+
+/// What a repair of one log would do. `options` say how much is read: nothing, and only what is missing or does not
+/// open is found; all, and every damaged byte is. Writes nothing.
+pub fn plan_repair(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    options: &CheckOptions,
+    now: Timestamp,
+) -> Result<RepairPlan, RepairError> {
+    repo.require(crate::keys::Act::Read, outcome::REPAIRING)?;
+    Planning::begin(repo, log, options)?.finish(now)
+}
+
+/// Does what [`plan_repair`] says. A log that is whole is left as it is; what is lost may be more by now than a plan that
+/// was shown said, and `is_agreed` is asked about what is really done.
+pub fn repair(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    options: &CheckOptions,
+    is_agreed: &mut dyn FnMut(&RepairPlan) -> bool,
+    run_options: &RunOptions,
+) -> Result<RepairPlan, RepairError> {
+    let plan = plan_repair(repo, log, options, repo.now()?)?;
+    if plan.is_empty() || !is_agreed(&plan) {
+        return Ok(plan);
+    }
+    let mut run = Run::begin_repair(repo, log, run_options)?;
+    // Made within the run: no backup can appear now that counts.
+    let mut inside = plan_repair(repo, log, options, repo.now()?)?;
+    let is_more = inside.dropped.iter().any(|it| plan.dropped.iter().all(|known| known.run != it.run));
+    if is_more && !is_agreed(&inside) {
+        run.abandon("what was lost had become more")?;
+        return Ok(inside);
+    }
+    let written = inside.write(&run).map_err(|error| run.lost_or(error))?;
+    run.why(inside.summary());
+    run.finish(written)?;
+    inside.clean_up(repo, log)?;
+    // Runs that had ended without an outcome have one by now.
+    inside.outcomes = plan.outcomes;
+    Ok(inside)
+}
+
+impl RepairPlan {
+    /// Stores all that the outcome will stand for.
+    fn write(&mut self, run: &Run) -> Result<Ending, RepoError> {
+        for of in &self.index {
+            self.made.void_index.extend(index::write(run, *of)?);
+        }
+        let rebuilt = self.made.rebuilt.iter();
+        let rebuilt = rebuilt
+            .map(|(run, refs)| Rebuilt { run: run.0, is_prune: matches!(refs, RebuiltRefs::Prune(_)) });
+        Ok(Ending::Repair {
+            lost: self.lost.clone(),
+            dropped: self.dropped.iter().map(|it| it.run).collect(),
+            rebuilt: rebuilt.collect(),
+            refs: run.write_repair_refs(&self.made)?,
+        })
+    }
+
+    /// Deletes what the outcome has made useless for good. What is left of this the next prune deletes.
+    fn clean_up(&self, repo: &Repo, log: &LogName) -> Result<(), RepoError> {
+        let mut useless: Vec<ObjectPath> =
+            self.lost.iter().map(|lost| log.outcome(RunNo(lost.run))).collect();
+        useless.extend(self.made.rebuilt.keys().map(|run| log.refs(*run)));
+        useless.extend(self.made.void_index.iter().map(|(run, part)| log.index(*run, *part)));
+        useless.extend(self.discarded.iter().filter_map(|it| ObjectPath::new(it.object.clone())));
+        for batch in useless.chunks(BATCH) {
+            repo.store().delete(batch)?;
+        }
+        Ok(())
+    }
+}
+
+/// A plan in the making.
+struct Planning<'a> {
+    repo: &'a Arc<Repo>,
+    options: CheckOptions,
+    /// What is whole of it.
+    history: History,
+    lost: BTreeMap<RunNo, RepoError>,
+    lost_prunes: BTreeSet<RunNo>,
+    made: RepairRefs,
+}
+
+impl<'a> Planning<'a> {
+    fn begin(repo: &'a Arc<Repo>, log: &LogName, options: &CheckOptions) -> Result<Self, RepairError> {
+        let mut lost = BTreeMap::new();
+        let history = History::salvage(repo, log, &mut |run, error| drop(lost.insert(run, error)))?;
+        let mut lost_prunes = BTreeSet::new();
+        for (run, error) in &lost {
+            require_damaged(repo, log, *run, error)?;
+            if was_prune(repo, log, *run)? {
+                lost_prunes.insert(*run);
+            }
+        }
+        history.prunes_or(repo, &mut |run, _| {
+            lost_prunes.insert(run);
+            Ok(())
+        })?;
+        // Page maps are read in any case, packs as far as was asked.
+        let read_data = options.read_data.or(Some(0.0));
+        let options = CheckOptions { read_data, files_named: FILES_NAMED, ..options.clone() };
+        Ok(Self { repo, options, history, lost, lost_prunes, made: RepairRefs::default() })
+    }
+
+    fn finish(mut self, now: Timestamp) -> Result<RepairPlan, RepairError> {
+        let mut proven = Proven::default();
+        let mut report = self.look(&mut proven)?;
+        for round in 0..ROUNDS_MAX {
+            let is_new = (round == 0 && self.find_moves(&report)?) || self.rebuild_refs(&report)?;
+            if !is_new {
+                break;
+            }
+            report = self.look(&mut proven)?;
+        }
+        self.name_dead()?;
+        self.plan(report, now)
+    }
+
+    /// What is wrong, with what was made anew so far.
+    fn look(&self, proven: &mut Proven) -> Result<CheckReport, RepoError> {
+        let history = self.history.with_planned(self.made.clone());
+        let prunes = history.prunes_or(self.repo, &mut |_, _| Ok(()))?;
+        let (options, report) = (&self.options, CheckReport::default());
+        check_history(self.repo, history, prunes, report, options, proven).map(|(report, _)| report)
+    }
+
+    fn source(&self) -> Result<Arc<ChunkSource>, RepoError> {
+        let history = self.history.with_planned(self.made.clone());
+        let prunes = history.prunes_or(self.repo, &mut |_, _| Ok(()))?;
+        Ok(Arc::new(ChunkSource::with_prunes(Arc::clone(self.repo), &history, prunes, CACHE_BYTES)))
+    }
+
+    /// Refs of backups whose own are lost, or disagree with their page maps. Whether there are new ones.
+    fn rebuild_refs(&mut self, report: &CheckReport) -> Result<bool, RepoError> {
+        let wanted = report.findings.iter().filter(|it| it.remedy == Remedy::Refs);
+        let wanted: BTreeSet<RunNo> = wanted.flat_map(|it| it.backups.iter().copied()).collect();
+        let mut is_new = false;
+        for run in wanted {
+            let source = self.source()?;
+            if let Some(refs) = walk::refs(&source, &self.history, run, &self.options.interrupt)? {
+                let refs = RebuiltRefs::Backup(refs);
+                is_new |= self.made.rebuilt.insert(run, refs.clone()) != Some(refs);
+            }
+        }
+        Ok(is_new)
+    }
+
+    /// Packs that nothing needs may have been named dead by a prune whose word is lost: nothing may ever need them.
+    fn name_dead(&mut self) -> Result<(), RepoError> {
+        if self.lost_prunes.is_empty() {
+            return Ok(());
+        }
+        let history = self.history.with_planned(self.made.clone());
+        let prunes = history.prunes_or(self.repo, &mut |_, _| Ok(()))?;
+        let mut needed = BTreeSet::new();
+        for backup in history.standing() {
+            let refs = match history.backup_refs(self.repo, backup.run) {
+                // What it needs is not known, and nobody shall say that nothing does.
+                Err(error) if is_of_the_object(&error) => return Ok(()),
+                refs => refs?,
+            };
+            needed.extend(refs.chunks().map(|chunk| prunes.resolve(chunk).pack));
+        }
+        let there = list_folder(self.repo, history.log(), Folder::Packs)?;
+        let there: Vec<PackId> = there.into_keys().map(|(run, part)| PackId { run, part }).collect();
+        let unneeded = there.into_iter().filter(|pack| !needed.contains(pack) && !prunes.is_dead(*pack));
+        for pack in unneeded {
+            // The first that came after it says so for all.
+            let by = self.lost_prunes.iter().find(|run| **run > pack.run);
+            if let Some(RebuiltRefs::Prune(refs)) = by.and_then(|run| self.made.rebuilt.get_mut(run)) {
+                refs.dead.push(pack);
+            }
+        }
+        Ok(())
+    }
+
+    fn plan(self, report: CheckReport, now: Timestamp) -> Result<RepairPlan, RepairError> {
+        let mut plan = RepairPlan { made: self.made, ..RepairPlan::default() };
+        for (run, error) in &self.lost {
+            let next = self.history.outcome(RunNo(run.0 + 1)).map(|next| next.previous);
+            let hash = next.unwrap_or_else(|| self.history.last_hash());
+            plan.lost.push(LostOutcome { run: run.0, hash });
+            plan.outcomes.push(Finding { remedy: Remedy::Outcome, ..Finding::of(error, Severity::Lost) });
+        }
+        let mut beyond: BTreeMap<RunNo, Vec<Finding>> = BTreeMap::new();
+        let mut index = BTreeSet::new();
+        for finding in report.findings {
+            match finding.remedy {
+                Remedy::Outcome => plan.outcomes.push(finding),
+                Remedy::Index => index.extend(run_of(&finding.object)),
+                Remedy::Discard => plan.discarded.push(finding),
+                Remedy::Drop if finding.severity == Severity::Repairable || finding.backups.is_empty() => {
+                    plan.left.push(finding);
+                }
+                // What could not be made anew shows in what its page maps have lost.
+                Remedy::Drop | Remedy::Refs => {
+                    for run in &finding.backups {
+                        beyond.entry(*run).or_default().push(finding.clone());
+                    }
+                }
+            }
+        }
+        for (run, findings) in beyond {
+            let it = BeyondHelp { run, findings };
+            match self.history.hold(run, now) {
+                Some(_) => plan.held.push(it),
+                None => plan.dropped.push(it),
+            }
+            plan.made.rebuilt.retain(|of, refs| *of != run || matches!(refs, RebuiltRefs::Prune(_)));
+        }
+        plan.index = index.into_iter().collect();
+        for (run, refs) in &plan.made.rebuilt {
+            match refs {
+                RebuiltRefs::Backup(_) => plan.refs.push(*run),
+                RebuiltRefs::Prune(PruneRefs { dead, moves }) => {
+                    let (moves, dead) = (moves.len() as u64, dead.len() as u64);
+                    plan.prunes.push(RebuiltPrune { run: *run, moves, dead });
+                }
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// More than anybody reads; what is left out is counted.
+const FILES_NAMED: usize = 1000;
+
+/// That the outcome is damaged, and not only beyond this version, or beside a chain that somebody has altered.
+fn require_damaged(repo: &Repo, log: &LogName, run: RunNo, error: &RepoError) -> Result<(), RepairError> {
+    let path = log.outcome(run);
+    let bytes = match read_all(&**repo.store(), &path, OUTCOME_BYTES_MAX).map_err(RepoError::from) {
+        Err(error) if is_of_the_object(&error) => return Ok(()),
+        bytes => bytes?,
+    };
+    match outcome::is_signed(repo, log, run, &bytes)? {
+        false => Ok(()),
+        true => Err(RepairError::Intact { object: path.to_string(), problem: error.to_string() }),
+    }
+}
+
+/// Whether what is left of a run whose outcome is lost is that of a prune.
+fn was_prune(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
+    let place = Place { log, kind: ObjectKind::Refs, run, part: 0 };
+    match repo.read_object(&place, REFS_BYTES_MAX) {
+        Ok(plain) => Ok(PruneRefs::decode(run, &plain).is_ok()),
+        Err(error) if is_of_the_object(&error) => {
+            let lease = crate::lease::look(repo, log, run)?;
+            Ok(lease.is_some_and(|lease| lease.intent == Some(outcome::Intent::Prune)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The run of a pack or of an index part.
+fn run_of(object: &str) -> Option<RunNo> {
+    let name = object.rsplit('/').next()?;
+    Folder::Packs.parse(name).map(|(run, _)| run)
+}
+
+/// Whether packs of a run with this outcome may hold what a prune has moved there.
+fn may_hold_moved(history: &History, run: RunNo) -> bool {
+    history.outcome(run).is_none_or(|outcome| match outcome.outcome_type {
+        OutcomeType::Backup => false,
+        OutcomeType::Expire | OutcomeType::Hold | OutcomeType::Release | OutcomeType::Repair => false,
+        OutcomeType::Prune | OutcomeType::Tombstone | OutcomeType::Abandoned => true,
+    })
+}

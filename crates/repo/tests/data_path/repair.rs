@@ -1,0 +1,389 @@
+//! Damage, repair, and everything that could still be restored is restored; what is dropped is named.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use crossbeam_channel::bounded;
+
+use holdfast_pipe::Suite;
+use holdfast_repo::{
+    LogName, Repo, RunNo,
+    check::{CheckOptions, CheckReport, Severity, check},
+    expire::{ExpireRequest, expire},
+    hold::{HoldTerms, hold},
+    outcome::OutcomeType,
+    prune::{PruneOptions, prune},
+    repair::{RepairError, RepairPlan, plan_repair, repair},
+    run::RunOptions,
+    store::{
+        ObjectPath, Store,
+        faulty::{Call, Fault, FaultyStore},
+        mem::{ManualClock, MemStore},
+        read_all,
+    },
+    writer::{ChunkRewriter, WriterOptions},
+};
+
+use crate::{
+    damage::{copy, objects},
+    world::*,
+};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn run_options() -> RunOptions {
+    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
+}
+
+fn all() -> CheckOptions {
+    CheckOptions { read_data: Some(1.0), threads: 1, ..CheckOptions::default() }
+}
+
+fn findings(world: &World) -> CheckReport {
+    check(&world.repo, &world.log, all()).unwrap()
+}
+
+fn mend(world: &World) -> RepairPlan {
+    repair(&world.repo, &world.log, &all(), &mut |_| true, &run_options()).unwrap()
+}
+
+/// A history with everything in it: backups, an expiry, a hold, a prune that moved chunks and named packs dead, which
+/// are gone, and backups after it. With what each backup is of.
+fn world_of_all(suite: Suite) -> (World, Vec<(RunNo, Source)>) {
+    let clock = ManualClock::default();
+    let world = World::over(MemStore::with_clock(clock.clone()), suite);
+    let mut random = Random::new(5);
+    let mut source = Source::new();
+    source.insert("big".into(), SourceFile::random(&mut random, 1024, 2_600 * 1024));
+    source.insert("other".into(), SourceFile::random(&mut random, 4096, 300 * 4096));
+    source.insert("small".into(), SourceFile::random(&mut random, 16_384, 30_000));
+    let mut backups = Vec::new();
+    let mut take = |source: &Source| {
+        backups.push((world.backup(source, small_packs()).0, source.clone()));
+    };
+    take(&source);
+    for page in 0..2_048 {
+        source.get_mut("big").unwrap().change(&mut random, page);
+    }
+    take(&source);
+    source.get_mut("other").unwrap().change(&mut random, 7);
+    take(&source);
+    let dropped = backups.remove(0).0;
+    expire(&world.repo, &world.log, &ExpireRequest::Exactly(vec![dropped]), &run_options()).unwrap();
+    let terms = HoldTerms { until: None, reason: "test".into() };
+    hold(&world.repo, &world.log, &[backups[1].0], &terms, &run_options()).unwrap();
+    let now =
+        PruneOptions { grace: Duration::ZERO, resume_window: Duration::ZERO, ..PruneOptions::default() };
+    let prune_now = || {
+        let options = WriterOptions { pack_target_bytes: 1 << 20, ..WriterOptions::default() };
+        let mut rewriter = ChunkRewriter::open(&world.repo, &world.history(), options).unwrap();
+        prune(&world.repo, &world.log, &now, Some(&mut rewriter), &run_options()).unwrap()
+    };
+    let pruned = prune_now();
+    assert!(!pruned.declared.rewrite.is_empty(), "otherwise nothing moves");
+    clock.advance(DAY);
+    assert!(prune_now().swept.packs > 0);
+    source.get_mut("small").unwrap().change(&mut random, 1);
+    let (run, _) = world.backup(&source, small_packs());
+    backups.push((run, source.clone()));
+    clock.advance(DAY);
+    let whole = copy(&world, &objects(&world));
+    assert!(findings(&whole).findings.is_empty());
+    (whole, backups)
+}
+
+/// Every backup that stands is what it was, and those that do not stand are said to be dropped, with what was lost.
+fn assert_told(world: &World, backups: &[(RunNo, Source)], plan: &RepairPlan, what: &str) {
+    let history = world.history();
+    for (run, source) in backups {
+        if history.stands(*run) {
+            world.assert_is(*run, source);
+            continue;
+        }
+        let dropped = plan.dropped.iter().find(|it| it.run == *run);
+        let is_lost = plan.outcomes.iter().any(|it| it.object == world.log.outcome(*run).to_string());
+        assert!(is_lost || dropped.is_some(), "{what}: {run} is gone, and nobody said so: {plan:?}");
+        if let Some(dropped) = dropped {
+            assert!(!dropped.findings.is_empty(), "{what}: {run}");
+        }
+    }
+}
+
+/// Objects and their bytes, without signs of life and records of checks.
+fn bytes_of(world: &World) -> Vec<(ObjectPath, Vec<u8>)> {
+    let names = objects(world).into_iter().map(|(path, _)| path);
+    let kept = names.filter(|path| !path.as_str().contains("/checks/"));
+    kept.map(|path| (path.clone(), read_all(&world.store, &path, 1 << 30).unwrap())).collect()
+}
+
+/// The next backup takes nothing from what is gone, and the one after it is whole, too.
+fn assert_goes_on(world: &World, backups: &[(RunNo, Source)], what: &str) {
+    let source = &backups.last().unwrap().1;
+    let (run, _) = world
+        .try_backup(small_packs(), |writer| give_all(writer, source, 1))
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    world.assert_is(run, source);
+    let now =
+        PruneOptions { grace: Duration::ZERO, resume_window: Duration::ZERO, ..PruneOptions::default() };
+    for _ in 0..2 {
+        prune(&world.repo, &world.log, &now, None, &run_options())
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+    world.assert_is(run, source);
+    let left = findings(world).findings;
+    assert!(left.is_empty(), "{what}: {left:?}");
+}
+
+#[test]
+fn a_repository_that_is_whole_is_left_alone() {
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        let (world, _) = world_of_all(suite);
+        let before = bytes_of(&world);
+        let plan = mend(&world);
+        assert!(plan.is_empty() && plan.left.is_empty(), "{plan:?}");
+        assert!(bytes_of(&world) == before);
+    }
+}
+
+#[test]
+fn whatever_object_is_lost_or_damaged_all_that_can_be_restored_is() {
+    let (pristine, backups) = world_of_all(Suite::X25519Aes256Gcm);
+    let names = objects(&pristine);
+    let held = backups[1].0;
+    let mut outcomes = BTreeSet::new();
+    for (number, (path, size)) in (0..).zip(&names) {
+        let name = path.as_str();
+        if name.contains("/runs/") || name.contains("/checks/") {
+            continue;
+        }
+        for damage in 0..2 {
+            // Of packs, which take long and are much alike, each in one of the two ways.
+            if name.contains("/packs/") && damage != number % 2 {
+                continue;
+            }
+            let what = format!("{} {name}", ["lost", "damaged"][damage]);
+            let world = copy(&pristine, &names);
+            match damage {
+                0 => world.store.delete(std::slice::from_ref(path)).unwrap(),
+                _ => assert!(world.store.damage(path, |bytes| bytes[*size as usize / 2] ^= 8)),
+            }
+            let found = findings(&world);
+            if found.findings.is_empty() {
+                // A run that nothing can be built on: that its outcome is gone does not show.
+                assert!(name.contains("/outcomes/") || name.contains("/reports/"), "{what} was not found");
+                continue;
+            }
+            let planned = plan_repair(&world.repo, &world.log, &all(), jiff::Timestamp::now()).unwrap();
+            let plan = mend(&world);
+            assert!(!plan.is_empty() || !plan.held.is_empty() || !plan.left.is_empty(), "{what}");
+            assert_eq!(
+                planned.dropped.iter().map(|it| it.run).collect::<Vec<_>>(),
+                plan.dropped.iter().map(|it| it.run).collect::<Vec<_>>(),
+                "{what}: what was shown is what was done"
+            );
+            let mut told = plan;
+            if !told.held.is_empty() {
+                // What is held is dropped by nobody: its owner is told, and lets go.
+                assert!(world.history().stands(held), "{what}");
+                holdfast_repo::hold::release(&world.repo, &world.log, &[held], &run_options()).unwrap();
+                let mut more = mend(&world);
+                told.dropped.append(&mut more.dropped);
+            }
+            assert_told(&world, &backups, &told, &what);
+            if name.contains("/packs/") {
+                assert!(
+                    told.dropped.iter().all(|it| it.findings.iter().any(|f| f.severity == Severity::Lost))
+                );
+            } else {
+                let others = told.dropped.iter().filter(|it| backups.iter().any(|(run, _)| *run == it.run));
+                assert_eq!(others.count(), 0, "{what}: of all that stood, only what was lost itself is gone");
+            }
+            if !name.contains("/packs/") && !name.contains("/outcomes/") {
+                assert!(told.dropped.is_empty(), "{what}: nothing of a backup was lost: {:?}", told.dropped);
+            }
+            outcomes.insert(name.split('/').nth(3).unwrap().to_owned());
+            // A chunk that nobody needs any more, in a pack that others need, is told and stays.
+            let left = findings(&world).findings;
+            assert!(
+                left.iter().all(|it| it.severity == Severity::Repairable && it.object.contains("/packs/")),
+                "{what}: {left:?}"
+            );
+            if left.is_empty() {
+                let before = bytes_of(&world);
+                assert!(mend(&world).is_empty(), "{what}: once is enough");
+                assert!(bytes_of(&world) == before, "{what}");
+                assert_goes_on(&world, &backups, &what);
+            }
+        }
+    }
+    let seen: Vec<_> = outcomes.iter().map(String::as_str).collect();
+    assert_eq!(seen, ["index", "outcomes", "packs", "refs"]);
+}
+
+/// Of everything something: refs of a backup and of the prune, an index part, and an outcome that can be spared.
+fn damage_much(world: &World) {
+    let history = world.history();
+    let last = |wanted| {
+        let of_type = history.outcomes().iter().rev().find(|outcome| outcome.outcome_type == wanted);
+        of_type.unwrap().run
+    };
+    let backup = history.newest_backup().unwrap();
+    let first = history.standing().next().unwrap().run;
+    let prune = history.outcomes().iter().find(|outcome| outcome.outcome_type == OutcomeType::Prune).unwrap();
+    let lost = [
+        world.log.refs(backup),
+        world.log.refs(prune.run),
+        world.log.index(first, 0),
+        world.log.outcome(last(OutcomeType::Hold)),
+    ];
+    world.store.delete(&lost[..2]).unwrap();
+    for path in &lost[2..] {
+        assert!(world.store.damage(path, |bytes| bytes[150] ^= 1));
+    }
+}
+
+fn assert_mended(world: &World, backups: &[(RunNo, Source)], what: &str) {
+    let history = world.history();
+    for (run, source) in backups {
+        assert!(history.stands(*run), "{what}: {run} is gone");
+        world.assert_is(*run, source);
+    }
+    let left = findings(world).findings;
+    assert!(left.is_empty(), "{what}: {left:?}");
+}
+
+fn through(world: &World, decide: impl Fn(&Call<'_>) -> Option<Fault> + Send + Sync + 'static) -> Arc<Repo> {
+    let store = FaultyStore::new(Arc::new(world.store.clone()), decide);
+    Arc::new(open_repo(Arc::new(store), world.suite))
+}
+
+fn mend_as(repo: &Arc<Repo>, log: &LogName) -> Result<RepairPlan, RepairError> {
+    // No process of its own: whoever dies in a test leaves its lease behind.
+    let client = holdfast_repo::client::Client { host: "test".to_owned(), process: None };
+    let options = CheckOptions { read_data: Some(0.0), threads: 1, ..CheckOptions::default() };
+    repair(repo, log, &options, &mut |_| true, &RunOptions { client, renew_every: None })
+}
+
+/// The same world on a clock that can be moved.
+fn copy_with_clock(world: &World) -> (World, ManualClock) {
+    let clock = ManualClock::default();
+    let store = MemStore::with_clock(clock.clone());
+    for prefix in ["", "keys/", "sources/"] {
+        let mut names = Vec::new();
+        world
+            .store
+            .list(prefix, &mut |info| {
+                names.push(info.path);
+                true
+            })
+            .unwrap();
+        for path in names {
+            let bytes = read_all(&world.store, &path, 1 << 30).unwrap();
+            let _ = store.create_if_absent(&path, &bytes);
+        }
+    }
+    clock.advance(DAY);
+    let repo = Arc::new(open_repo(Arc::new(store.clone()), world.suite));
+    (World { repo, store, suite: world.suite, log: world.log.clone() }, clock)
+}
+
+#[test]
+fn a_repair_that_is_killed_at_any_point_has_done_no_harm_and_the_next_does_it_all() {
+    let (damaged, backups) = world_of_all(Suite::None);
+    damage_much(&damaged);
+    let changes = AtomicU64::new(0);
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        for nth in 1.. {
+            let (world, clock) = copy_with_clock(&damaged);
+            let seen = Arc::new(AtomicU64::new(0));
+            let repo = through(&world, {
+                let seen = Arc::clone(&seen);
+                move |call| {
+                    let counts = call.op.changes() && call.path.starts_with("sources/");
+                    let is_it = counts && seen.fetch_add(1, Ordering::SeqCst) + 1 == nth;
+                    is_it.then_some(fault)
+                }
+            });
+            let done = mend_as(&repo, &world.log);
+            let is_over = seen.load(Ordering::SeqCst) < nth;
+            changes.fetch_max(nth, Ordering::SeqCst);
+            assert!(done.is_ok() || !is_over, "{fault:?} {nth}: {done:?}");
+            clock.advance(Duration::from_secs(3600));
+            let what = format!("{fault:?} at change {nth}");
+            mend_as(&world.repo, &world.log).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_mended(&world, &backups, &what);
+            if is_over {
+                break;
+            }
+        }
+    }
+    assert!(changes.load(Ordering::SeqCst) > 6, "otherwise little was done");
+}
+
+#[test]
+fn a_repair_that_freezes_and_wakes_after_another_undoes_nothing() {
+    let (damaged, backups) = world_of_all(Suite::None);
+    damage_much(&damaged);
+    for nth in 1.. {
+        let (world, clock) = copy_with_clock(&damaged);
+        let (frozen, is_frozen) = bounded::<()>(0);
+        let (wake, woken) = bounded::<()>(0);
+        let seen = AtomicU64::new(0);
+        let repo = through(&world, move |call| {
+            let counts = call.op.changes() && call.path.starts_with("sources/");
+            if counts && seen.fetch_add(1, Ordering::SeqCst) + 1 == nth {
+                let _ = frozen.send(());
+                let _ = woken.recv();
+            }
+            None
+        });
+        let log = world.log.clone();
+        let sleeper = thread::spawn(move || {
+            let done = mend_as(&repo, &log);
+            drop(repo);
+            done
+        });
+        let froze = is_frozen.recv().is_ok();
+        if froze {
+            clock.advance(Duration::from_secs(3600));
+            mend_as(&world.repo, &world.log).unwrap();
+            assert_mended(&world, &backups, &format!("frozen at change {nth}, before it wakes"));
+            let _ = wake.send(());
+        }
+        let done = sleeper.join().unwrap();
+        assert!(froze || done.is_ok(), "{done:?}");
+        assert_mended(&world, &backups, &format!("frozen at change {nth}"));
+        if !froze {
+            break;
+        }
+    }
+}
+
+#[test]
+fn what_somebody_has_signed_is_no_damage() {
+    let (world, _) = world_of_all(Suite::X25519Aes256Gcm);
+    let other = copy(&world, &objects(&world));
+    let newest = world.history().newest_backup().unwrap();
+    let next = world.history().next_run();
+    for (world, reason) in [(&world, "one"), (&other, "two")] {
+        let terms = HoldTerms { until: None, reason: reason.into() };
+        hold(&world.repo, &world.log, &[newest], &terms, &run_options()).unwrap();
+    }
+    let terms = HoldTerms { until: None, reason: "three".into() };
+    hold(&world.repo, &world.log, &[newest], &terms, &run_options()).unwrap();
+    let path = world.log.outcome(next);
+    let exchanged = read_all(&other.store, &path, 1 << 20).unwrap();
+    assert!(world.store.damage(&path, |bytes| *bytes = exchanged));
+    let before = bytes_of(&world);
+    let error = repair(&world.repo, &world.log, &all(), &mut |_| true, &run_options()).unwrap_err();
+    let is_it = matches!(&error, RepairError::Intact { object, .. } if *object == world.log.outcome(RunNo(next.0 + 1)).to_string());
+    assert!(is_it, "{error}");
+    assert!(bytes_of(&world) == before);
+}
