@@ -8,7 +8,7 @@ use std::{
 use holdfast_core::{Error, ErrorKind, Result};
 use holdfast_repo::{
     Act, LogName,
-    check::{CheckOptions, Finding},
+    check::{CheckOptions, Finding, Severity},
     keys::manage,
     repair::{BeyondHelp, RepairError, RepairPlan, plan_repair, repair},
     run::RunOptions,
@@ -27,6 +27,7 @@ const HELD_HINT: &str = "\
 what is held is not dropped: restore what is whole of it, then \"holdfast release ID\" and repair again";
 const LEFT_HINT: &str = "\
 no backup needs what is damaged there; once less than half of the pack is needed, prune takes that out of it";
+const LOST_HINT: &str = "nothing tells what was in it: put the object back from a copy of the repository";
 const KEYS_HINT: &str = "\
 a key cannot be made anew from packs: add another (holdfast key add) and remove the one that is gone (holdfast key remove)";
 
@@ -217,9 +218,11 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
         if !plan.held.is_empty() {
             repaired.hints.push(HELD_HINT);
         }
-        if !plan.left.is_empty() {
-            repaired.hints.push(LEFT_HINT);
-        }
+        let hint_of = |finding: &Finding| match finding.severity {
+            Severity::Repairable => LEFT_HINT,
+            Severity::Lost => LOST_HINT,
+        };
+        repaired.hints.extend(plan.left.iter().map(hint_of));
         if !plan.is_empty() || !plan.held.is_empty() || !plan.left.is_empty() {
             repaired.logs.push(Log::new(&name, plan));
         }
@@ -227,6 +230,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
     if !repaired.keys.is_empty() {
         repaired.hints.push(KEYS_HINT);
     }
+    repaired.hints.sort_unstable();
     repaired.hints.dedup();
     let exit = if is_mended && repaired.keys.is_empty() { Exit::Done } else { Exit::Finding };
     context.output.result(exit, &repaired);

@@ -15,3 +15,4 @@ mod space;
 mod unread;
 mod world;
 mod writer_role;
+mod years;
