@@ -61,7 +61,7 @@ impl Exit {
             Self::Failed => "failed; nothing was published",
             Self::Usage => "the command line or the configuration is wrong",
             Self::Finding => {
-                "done, with a finding to look at (check), or not in every repository (backup --also-to); they differ (diff)"
+                "done, with a finding (check) or a difference (diff), or not in every repository (backup --also-to)"
             }
             Self::Server => "the server could not be reached, or refused",
             Self::Store => "the repository could not be reached",

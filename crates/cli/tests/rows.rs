@@ -99,3 +99,68 @@ fn differences_and_history() {
     let log = program.run(&["log", "--table", "shop.orders"]).expect_code(0);
     assert_eq!(lines(&log).len(), 4, "{log:#?}");
 }
+
+/// Rows as text; which table must be said.
+#[test]
+fn rows_as_text() {
+    let server = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    let program = Program::with_repository();
+    server
+        .exec_all([
+            "SET NAMES utf8mb4",
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, name VARCHAR(20) CHARACTER SET latin1)",
+            "INSERT INTO shop.orders VALUES (5, 'Müsli \"fein\"'), (7, NULL)",
+        ])
+        .unwrap();
+    back_up(&program, &server);
+    let cat =
+        |format: &str| program.run(&["cat", "latest", "--name", "db1", "shop.orders", "--format", format]);
+    assert_eq!(cat("csv").expect_code(0).out, "\"id\",\"name\"\r\n5,\"Müsli \"\"fein\"\"\"\r\n7,NULL\r\n");
+    assert_eq!(
+        cat("jsonl").expect_code(0).out,
+        "{\"id\":5,\"name\":\"Müsli \\\"fein\\\"\"}\n{\"id\":7,\"name\":null}\n"
+    );
+    program.run(&["cat", "latest", "--name", "db1", "--format", "csv"]).expect_code(2);
+    program.run(&["cat", "latest", "--name", "db1", "shop.*s", "--format", "csv"]).expect_code(0);
+    program.run(&["cat", "latest", "--name", "db1", "shop.no", "--format", "csv"]).expect_code(1);
+}
+
+/// Files for other programs; nothing is overwritten.
+#[test]
+fn export_to_files() {
+    let server = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    let program = Program::with_repository();
+    server
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY)",
+            "INSERT INTO shop.orders VALUES (5), (7)",
+        ])
+        .unwrap();
+    back_up(&program, &server);
+    let export = |format: &str| {
+        program.run(&[
+            "export",
+            "latest",
+            "--name",
+            "db1",
+            "--target-dir",
+            "dump",
+            "--format",
+            format,
+            "--compress",
+            "gzip",
+            "--json",
+        ])
+    };
+    let done = export("mydumper").expect_code(0).last();
+    assert_eq!(
+        (&done["data"]["rows"], &done["data"]["tables"], &done["data"]["id"]),
+        (&json!(2), &json!(1), &json!("db1/logical#1"))
+    );
+    assert!(
+        program.path("dump/shop.orders.00000.sql.gz").is_file() && program.path("dump/metadata").is_file()
+    );
+    assert!(export("csv").expect_code(2).err.contains("is there already"));
+}

@@ -114,7 +114,9 @@ pub(crate) struct ReportArgs {
 const CAT_EXAMPLES: &str = "\
 Examples:
   holdfast cat latest --name db1 | mysql --binary-mode
-  holdfast cat db1/logical#42 shop.orders --format sql > orders.sql";
+  holdfast cat db1/logical#42 shop.orders --format sql > orders.sql
+  holdfast cat latest shop.orders --name db1 --format csv > orders.csv
+  holdfast cat latest shop.orders --name db1 --format jsonl | jq -c 'select(.total == null)'";
 
 /// How rows are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -122,11 +124,17 @@ pub(crate) enum CatFormat {
     /// A script that the servers' own clients load
     #[default]
     Sql,
+    /// Comma-separated values with a line of names, of one table
+    Csv,
+    /// An object of JSON for each row, of one table
+    Jsonl,
 }
 
 /// Write what a logical backup holds to standard output.
 ///
 /// As SQL: statements that make everything again bit for bit, in an order in which each finds what it needs; a script of single tables holds them and their triggers. It is complete only with its last line, which says so, and with the exit code 0.
+///
+/// As CSV or lines of JSON: the rows of one table, text in UTF-8, bytes in hex (docs/rows.md). Complete only with the exit code 0.
 #[derive(Args, Debug)]
 #[command(after_long_help = CAT_EXAMPLES)]
 pub(crate) struct CatArgs {

@@ -16,6 +16,7 @@ pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod doctor;
 pub(crate) mod expire;
+pub(crate) mod export;
 pub(crate) mod global;
 pub(crate) mod hold;
 pub(crate) mod init;
@@ -90,6 +91,7 @@ pub(crate) enum Verb {
     Show(inspect::ShowArgs),
     Ls(inspect::LsArgs),
     Cat(inspect::CatArgs),
+    Export(export::ExportArgs),
     Diff(rows::DiffArgs),
     Log(rows::LogArgs),
     Report(inspect::ReportArgs),
@@ -118,6 +120,7 @@ impl Verb {
             Self::Show(_) => "show",
             Self::Ls(_) => "ls",
             Self::Cat(_) => "cat",
+            Self::Export(_) => "export",
             Self::Diff(_) => "diff",
             Self::Log(_) => "log",
             Self::Report(_) => "report",

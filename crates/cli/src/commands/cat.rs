@@ -1,8 +1,14 @@
-//! `cat`: the rows and statements of a logical backup, as a script on standard output.
+//! `cat`: the rows and statements of a logical backup on standard output.
 
 use std::{io, sync::Arc};
 
-use holdfast_core::{Error, ErrorKind, Result, logical::script};
+use holdfast_core::{
+    Error, ErrorKind, Result,
+    logical::{
+        delimited::{self, RowFormat},
+        script,
+    },
+};
 use holdfast_repo::{Act, Kind, reader::Backup};
 
 use super::{Context, repository, select};
@@ -15,7 +21,7 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     if context.global.json {
         return Err(Error::new(
             ErrorKind::Usage,
-            "cat writes the script itself to standard output, not JSON",
+            "cat writes rows and statements themselves to standard output, not JSON",
         ));
     }
     let repo = Arc::new(repository::open_for(context, Act::Read, "to read rows")?);
@@ -23,10 +29,22 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     id.kind.get_or_insert(Kind::Logical);
     let chosen = select::backup(context, &repo, &id, args.name.name.as_ref())?;
     let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
-    match args.format {
+    let mut out = io::stdout().lock();
+    let rows = |format| {
+        let table = args.table.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::Usage, "rows of which table?")
+                .hinted("write \"holdfast cat ID shop.orders\", or all tables with \"holdfast export\"")
+        })?;
+        Ok::<_, Error>((table, format))
+    };
+    let (table, format) = match args.format {
         CatFormat::Sql => {
-            script::write(&backup, args.table.as_ref(), &mut io::stdout().lock(), context.cancel)?;
+            script::write(&backup, args.table.as_ref(), &mut out, context.cancel)?;
+            return Ok(Exit::Done);
         }
-    }
+        CatFormat::Csv => rows(RowFormat::Csv)?,
+        CatFormat::Jsonl => rows(RowFormat::JsonLines)?,
+    };
+    delimited::write(&backup, table, format, &mut out, context.cancel)?;
     Ok(Exit::Done)
 }

@@ -20,6 +20,7 @@ mod copy;
 mod diff;
 mod doctor;
 mod expire;
+mod export;
 mod head;
 mod hold;
 mod init;
@@ -75,6 +76,7 @@ pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exi
             | Verb::Repair(_)
             | Verb::Copy(_)
             | Verb::Expire(_)
+            | Verb::Export(_)
             | Verb::Hold(_)
             | Verb::Release(_)
             | Verb::Prune(_)
@@ -99,6 +101,7 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Show(args) => show::run(&args, context),
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Cat(args) => cat::run(&args, context),
+        Verb::Export(args) => export::run(&args, context),
         Verb::Diff(args) => diff::run(&args, context),
         Verb::Log(args) => log::run(&args, context),
         Verb::Report(args) => report::run(&args, context),

@@ -27,8 +27,10 @@ use crate::capture::Told;
 
 mod charsets;
 mod consistency;
+mod delimited;
 mod diff;
 mod disturbed;
+mod export;
 mod keys;
 mod privileges;
 pub(crate) mod round_trip;
@@ -46,15 +48,29 @@ pub(crate) fn log() -> LogName {
 
 /// A server that loads and runs what the tests need.
 pub(crate) fn start(kind: ServerKind) -> Server {
+    start_with(kind, &[])
+}
+
+fn start_with(kind: ServerKind, args: &[&str]) -> Server {
     let options =
         ServerOptions::default().arg("--log-bin-trust-function-creators=1").arg("--event-scheduler=OFF");
+    let options = args.iter().fold(options, |options, arg| options.arg(*arg));
     Server::start(kind, options).unwrap()
 }
 
 impl Stage {
     pub(crate) fn new(kind: ServerKind) -> Stage {
+        Stage::with(kind, &[])
+    }
+
+    /// With options for the server.
+    fn with(kind: ServerKind, args: &[&str]) -> Stage {
         let dir = tempfile::tempdir().unwrap();
-        Stage { source: start(kind), repo: crate::physical::new_repo(&dir.path().join("repo")), _dir: dir }
+        Stage {
+            source: start_with(kind, args),
+            repo: crate::physical::new_repo(&dir.path().join("repo")),
+            _dir: dir,
+        }
     }
 
     pub(crate) fn options(&self) -> BackupOptions {

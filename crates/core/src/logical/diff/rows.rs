@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use holdfast_repo::{
-    reader::{ReadRows, RowsRead, TableReader},
-    rows::{Piece, RowChunk, RowsChecksum},
+    reader::{ReadRows, TableReader},
+    rows::RowsChecksum,
 };
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     event::Cancel,
+    logical::rows::each_row,
 };
 
 /// What a row takes in memory besides its bytes.
@@ -198,26 +199,11 @@ impl Rows<'_> {
     }
 
     fn each_row(&self, side: Side, spans: &[Span], each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let mut long: Vec<u8> = Vec::new();
-        let mut sink = |read: RowsRead<'_>| -> Result<()> {
-            self.cancel.check()?;
-            match read.rows {
-                RowChunk::Whole(rows) => rows.into_iter().try_for_each(&mut *each),
-                RowChunk::Piece(piece, bytes) => {
-                    long.extend_from_slice(bytes);
-                    if piece == Piece::Last {
-                        each(&long)?;
-                        long = Vec::new();
-                    }
-                    Ok(())
-                }
-            }
-        };
         for span in spans {
             let count = span.chunks.end - span.chunks.start;
             let threads = usize::from(count >= READ_AHEAD_FROM);
             let options = ReadRows { threads, ..ReadRows::default() };
-            self.table(side).read(span.chunks.clone(), options, &mut sink)?;
+            each_row(self.table(side), span.chunks.clone(), options, self.cancel, each)?;
         }
         Ok(())
     }

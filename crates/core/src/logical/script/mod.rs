@@ -12,11 +12,7 @@ pub(super) mod literal;
 use std::io::{self, Write};
 
 use holdfast_formats::Flavor;
-use holdfast_repo::{
-    item::Item,
-    reader::{Backup, ReadRows, RowsRead},
-    rows::{Piece, RowChunk},
-};
+use holdfast_repo::{item::Item, reader::Backup};
 
 use super::{
     contents::{Contents, definition},
@@ -26,6 +22,7 @@ use super::{
     },
     key::Values,
     objects::{quoted, quoted_text},
+    rows::all_rows,
     selection::{Selection, TablePattern},
 };
 use crate::{
@@ -54,35 +51,32 @@ pub fn write(
     out: &mut dyn Write,
     cancel: &Cancel,
 ) -> Result<Scripted> {
-    let tables = wanted.cloned().into_iter().collect();
-    let mut contents = Contents::read(backup, &Selection { tables, ..Selection::default() }, cancel)?;
-    if wanted.is_some() {
-        contents.schemas.clear();
-    }
-    if let Some(wanted) = wanted
-        && contents.tables.is_empty()
-        && contents.views.is_empty()
-        && contents.sequences.is_empty()
-    {
-        return Err(Error::failed(format!("the backup holds no table {wanted}")));
-    }
-    let mut script = Script {
-        out: io::BufWriter::with_capacity(1 << 20, out),
-        is_partial: wanted.is_some(),
-        schema: None,
-        done: Scripted::default(),
-    };
+    let contents = contents(backup, wanted, cancel)?;
+    let mut script = Script::new(io::BufWriter::with_capacity(1 << 20, out), wanted.is_some());
     script.whole(backup, &contents, cancel)?;
     script.out.flush().map_err(write_failed)?;
     Ok(script.done)
 }
 
-fn write_failed(error: io::Error) -> Error {
+/// What a script holds: of tables that are `wanted`, at least of one, no schema.
+pub(super) fn contents(backup: &Backup, wanted: Option<&TablePattern>, cancel: &Cancel) -> Result<Contents> {
+    let tables = wanted.cloned().into_iter().collect();
+    let mut contents = Contents::read(backup, &Selection { tables, ..Selection::default() }, cancel)?;
+    let Some(wanted) = wanted else { return Ok(contents) };
+    contents.schemas.clear();
+    if contents.tables.is_empty() && contents.views.is_empty() && contents.sequences.is_empty() {
+        return Err(Error::failed(format!("the backup holds no table {wanted}")));
+    }
+    Ok(contents)
+}
+
+pub(super) fn write_failed(error: io::Error) -> Error {
     Error::failed("write the script").caused_by(error)
 }
 
-struct Script<W: Write> {
-    out: W,
+/// A script in the making.
+pub(super) struct Script<W: Write> {
+    pub(super) out: W,
     /// Whether only some tables are wanted.
     is_partial: bool,
     /// The schema in use.
@@ -91,18 +85,13 @@ struct Script<W: Write> {
 }
 
 impl<W: Write> Script<W> {
+    /// One of only some tables, if `is_partial`.
+    pub(super) fn new(out: W, is_partial: bool) -> Self {
+        Self { out, is_partial, schema: None, done: Scripted::default() }
+    }
+
     fn whole(&mut self, backup: &Backup, contents: &Contents, cancel: &Cancel) -> Result<()> {
-        let server = contents.server.as_ref();
-        self.head(server).map_err(write_failed)?;
-        for statement in accounts::creations(&contents.accounts) {
-            self.statement(&Sql(statement)).map_err(write_failed)?;
-        }
-        for schema in &contents.schemas {
-            self.schema(schema).map_err(write_failed)?;
-        }
-        for sequence in &contents.sequences {
-            self.sequence(sequence).map_err(write_failed)?;
-        }
+        self.before_rows(contents).map_err(write_failed)?;
         for item in &contents.tables {
             let Definition::Table(table) = definition(backup, item)? else {
                 return Err(Error::new(
@@ -113,15 +102,26 @@ impl<W: Write> Script<W> {
             self.table(backup, item, &table, cancel)
                 .map_err(|error| error.context(format_args!("table {}.{}", table.schema, table.name)))?;
         }
-        self.programs(contents).map_err(write_failed)?;
-        for statement in accounts::grants(&contents.accounts) {
-            self.statement(&Sql(statement)).map_err(write_failed)?;
-        }
-        self.done.definitions += contents.accounts.len() as u64;
+        self.after_rows(contents).map_err(write_failed)?;
         self.foot().map_err(write_failed)
     }
 
-    fn head(&mut self, server: Option<&ServerDefinition>) -> io::Result<()> {
+    /// What comes before the tables.
+    pub(super) fn before_rows(&mut self, contents: &Contents) -> io::Result<()> {
+        self.head(contents.server.as_ref())?;
+        self.done.definitions += contents.accounts.len() as u64;
+        accounts::creations(&contents.accounts).into_iter().try_for_each(|it| self.statement(&Sql(it)))?;
+        contents.schemas.iter().try_for_each(|schema| self.schema(schema))?;
+        contents.sequences.iter().try_for_each(|sequence| self.sequence(sequence))
+    }
+
+    /// What comes behind the rows.
+    pub(super) fn after_rows(&mut self, contents: &Contents) -> io::Result<()> {
+        self.programs(contents)?;
+        accounts::grants(&contents.accounts).into_iter().try_for_each(|it| self.statement(&Sql(it)))
+    }
+
+    pub(super) fn head(&mut self, server: Option<&ServerDefinition>) -> io::Result<()> {
         let version = server.map_or("an unknown server", |server| server.version.as_str());
         let of = format!("A logical backup of {version}, by Holdfast {}.", env!("CARGO_PKG_VERSION"));
         self.comment(of.as_bytes())?;
@@ -141,7 +141,7 @@ impl<W: Write> Script<W> {
         Ok(())
     }
 
-    fn foot(&mut self) -> io::Result<()> {
+    pub(super) fn foot(&mut self) -> io::Result<()> {
         self.out.write_all(
             b"SET SESSION sql_mode = @holdfast_sql_mode, time_zone = @holdfast_time_zone,\n  \
               foreign_key_checks = @holdfast_foreign_keys, unique_checks = @holdfast_unique,\n  \
@@ -152,7 +152,7 @@ impl<W: Write> Script<W> {
     }
 
     /// Makes a schema the one that names without one belong to. A script of single tables leaves that to the client.
-    fn enter(&mut self, schema: &str) -> io::Result<()> {
+    pub(super) fn enter(&mut self, schema: &str) -> io::Result<()> {
         if !self.is_partial && self.schema.as_deref() != Some(schema) {
             writeln!(self.out, "USE {};", quoted(schema))?;
             self.schema = Some(schema.to_owned());
@@ -176,9 +176,20 @@ impl<W: Write> Script<W> {
         writeln!(self.out, "INSERT INTO {} VALUES ({});", quoted(&sequence.name), sequence.state.join(", "))
     }
 
-    fn statement(&mut self, sql: &Sql) -> io::Result<()> {
+    pub(super) fn statement(&mut self, sql: &Sql) -> io::Result<()> {
         self.out.write_all(&sql.0)?;
         self.out.write_all(b";\n")
+    }
+
+    /// A table without its rows.
+    pub(super) fn definition_of(&mut self, table: &TableDefinition) -> io::Result<()> {
+        self.enter(&table.schema)?;
+        self.statement(&table.create)?;
+        for (column, literal) in &table.defaults {
+            let (name, column) = (quoted(&table.name), quoted(column));
+            writeln!(self.out, "ALTER TABLE {name} ALTER COLUMN {column} SET DEFAULT {literal};")?;
+        }
+        Ok(())
     }
 
     fn table(
@@ -188,13 +199,7 @@ impl<W: Write> Script<W> {
         table: &TableDefinition,
         cancel: &Cancel,
     ) -> Result<()> {
-        self.enter(&table.schema).map_err(write_failed)?;
-        self.statement(&table.create).map_err(write_failed)?;
-        for (column, literal) in &table.defaults {
-            let (name, column) = (quoted(&table.name), quoted(column));
-            writeln!(self.out, "ALTER TABLE {name} ALTER COLUMN {column} SET DEFAULT {literal};")
-                .map_err(write_failed)?;
-        }
+        self.definition_of(table).map_err(write_failed)?;
         if table.has_history {
             self.out
                 .write_all(b"SET SESSION system_versioning_insert_history = 1;\n")
@@ -202,28 +207,8 @@ impl<W: Write> Script<W> {
         }
         let reader = backup.table(item).ok_or_else(|| Error::failed("it holds no rows"))?;
         let mut inserts = Inserts::new(&mut self.out, table);
-        let mut long: Vec<u8> = Vec::new();
-        let mut sink = |read: RowsRead<'_>| -> Result<()> {
-            cancel.check()?;
-            match read.rows {
-                RowChunk::Whole(rows) => rows.into_iter().try_for_each(|row| inserts.row(row)),
-                RowChunk::Piece(piece, bytes) => {
-                    long.extend_from_slice(bytes);
-                    if piece == Piece::Last {
-                        inserts.row(&long)?;
-                        long = Vec::new();
-                    }
-                    Ok(())
-                }
-            }
-        };
-        let read = reader.read(0..reader.chunk_count(), ReadRows::default(), &mut sink)?;
+        let read = all_rows(&reader, cancel, &mut |row| inserts.row(row))?;
         inserts.end().map_err(write_failed)?;
-        let stored = reader.totals();
-        if (read.rows, read.bytes) != (stored.rows, stored.bytes) {
-            let text = format!("{} rows were read where {} were stored", read.rows, stored.rows);
-            return Err(Error::new(ErrorKind::Damaged, text));
-        }
         self.done.tables += 1;
         self.done.rows += read.rows;
         if table.has_history {
@@ -344,7 +329,7 @@ fn delimiter(statement: &[u8]) -> String {
 }
 
 /// Rows of one table as statements of a bounded length.
-struct Inserts<'a, W: Write> {
+pub(super) struct Inserts<'a, W: Write> {
     out: &'a mut W,
     table: &'a TableDefinition,
     /// `INSERT INTO .. VALUES`.
@@ -353,13 +338,13 @@ struct Inserts<'a, W: Write> {
 }
 
 impl<'a, W: Write> Inserts<'a, W> {
-    fn new(out: &'a mut W, table: &'a TableDefinition) -> Self {
+    pub(super) fn new(out: &'a mut W, table: &'a TableDefinition) -> Self {
         let columns: Vec<String> = table.columns.iter().map(|column| quoted(&column.name)).collect();
         let begin = format!("INSERT INTO {} ({}) VALUES\n", quoted(&table.name), columns.join(", "));
         Self { out, table, begin, statement: Vec::new() }
     }
 
-    fn row(&mut self, row: &[u8]) -> Result<()> {
+    pub(super) fn row(&mut self, row: &[u8]) -> Result<()> {
         let wrong = || Error::new(ErrorKind::Damaged, "a row is not one of its table");
         if self.statement.is_empty() {
             self.statement.extend_from_slice(self.begin.as_bytes());
@@ -385,7 +370,7 @@ impl<'a, W: Write> Inserts<'a, W> {
         Ok(())
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    pub(super) fn end(&mut self) -> io::Result<()> {
         if !self.statement.is_empty() {
             self.statement.extend_from_slice(b";\n");
             self.out.write_all(&self.statement)?;

@@ -1,0 +1,106 @@
+//! `export`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use holdfast_core::logical::{
+    export::{ExportFormat, Packing},
+    selection::TablePattern,
+};
+
+use super::{
+    backup::table_pattern, backup_ref::BackupRef, inspect::NameArg, resources::threads, units::ByteSize,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast export latest --name db1 --target-dir /srv/dump
+  holdfast export db1/logical#42 --target-dir /srv/dump --format mydumper --compress zstd --parallel 4
+  holdfast export latest --name db1 --target-dir /srv/orders --format csv --table 'shop.orders*'
+
+A directory of --format mydumper is loaded by myloader --directory; one of --format csv from within it, by
+  mariadb --binary-mode < 1-schema.sql
+  mariadb --local-infile=1 < 2-load.sql
+  mariadb --binary-mode < 3-programs.sql";
+
+/// What files are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// One script, backup.sql, as cat writes it
+    #[default]
+    Sql,
+    /// A directory as mydumper makes them, for myloader
+    Mydumper,
+    /// Comma-separated values, and scripts that load them
+    Csv,
+}
+
+impl From<Format> for ExportFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Sql => Self::Sql,
+            Format::Mydumper => Self::MyDumper,
+            Format::Csv => Self::Csv,
+        }
+    }
+}
+
+/// How files are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compress {
+    /// Not at all
+    #[default]
+    None,
+    /// As gzip does it
+    Gzip,
+    /// As zstd does it
+    Zstd,
+}
+
+impl From<Compress> for Packing {
+    fn from(compress: Compress) -> Self {
+        match compress {
+            Compress::None => Self::None,
+            Compress::Gzip => Self::Gzip,
+            Compress::Zstd => Self::Zstd,
+        }
+    }
+}
+
+/// Write a logical backup as plain files that the usual programs load.
+///
+/// The directory is made under a name that ends in .partial and is named at the end, when all of it is on disk; one that is there already is refused. Files can be read by their owner only.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct ExportArgs {
+    /// The backup: latest, 42, db1#42 or db1/logical#42
+    #[arg(value_name = "ID")]
+    pub(crate) id: BackupRef,
+
+    /// The directory to make
+    #[arg(long, value_name = "DIR")]
+    pub(crate) target_dir: PathBuf,
+
+    /// What files are made
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) format: Format,
+
+    /// Only this table, sequence or view; * and ? stand for other characters
+    #[arg(long, value_name = "DATABASE.TABLE", value_parser = table_pattern)]
+    pub(crate) table: Option<TablePattern>,
+
+    /// How files with rows are compressed
+    #[arg(long, value_enum, value_name = "CODEC", default_value_t)]
+    pub(crate) compress: Compress,
+
+    /// Rows in a file of a directory, about
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    pub(crate) file_size: ByteSize,
+
+    /// Threads that write files [default: one for each processor, at most 4]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub(crate) parallel: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) name: NameArg,
+}

@@ -1,0 +1,141 @@
+//! A logical backup as plain files that the usual programs load.
+//!
+//! [`export`] is the outline: make a directory beside the target (`place`), write what is defined, write the rows in
+//! files of several chunks each, many at once (`parts`), and only then give the directory its name. `mydumper` and `csv`
+//! know what files of their kind hold and are called.
+
+mod csv;
+mod mydumper;
+mod parts;
+mod place;
+
+use std::path::PathBuf;
+
+use holdfast_repo::{item::Item, reader::Backup};
+use serde::Serialize;
+
+pub use self::place::Packing;
+use self::{parts::Progress, place::Place};
+use super::{
+    contents::definition,
+    definition::{Definition, TableDefinition},
+    script,
+    selection::TablePattern,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::{Cancel, Event, Listener},
+};
+
+/// What files are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// One script.
+    Sql,
+    /// A directory as mydumper makes them.
+    MyDumper,
+    /// Files of comma-separated values, and scripts that load them.
+    Csv,
+}
+
+/// What to export, and how.
+#[derive(Clone, Debug)]
+pub struct ExportOptions {
+    /// The directory that is made.
+    pub target: PathBuf,
+    /// What files are in it.
+    pub format: ExportFormat,
+    /// How those with rows are compressed.
+    pub packing: Packing,
+    /// Threads that write.
+    pub parallel: usize,
+    /// Bytes of rows in a file, about; a script is one file.
+    pub file_bytes: u64,
+    /// Only these tables, sequences and views, with the triggers of tables.
+    pub tables: Option<TablePattern>,
+}
+
+/// What was exported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Exported {
+    /// Tables.
+    pub tables: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Files.
+    pub files: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+}
+
+impl Exported {
+    /// A file is written.
+    fn add_file(&mut self, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// A table that is exported.
+struct Table {
+    item: Item,
+    definition: TableDefinition,
+}
+
+impl Table {
+    fn named(&self, error: Error) -> Error {
+        error.context(format_args!("table {}.{}", self.definition.schema, self.definition.name))
+    }
+}
+
+/// Makes the files.
+pub fn export(
+    backup: &Backup,
+    options: &ExportOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<Exported> {
+    let contents = script::contents(backup, options.tables.as_ref(), cancel)?;
+    let tables = contents.tables.iter().map(|item| table(backup, item)).collect::<Result<Vec<_>>>()?;
+    let place = || Place::create(&options.target, options.packing);
+    listener.event(Event::Phase { name: "export" });
+    let progress = Progress::new(listener, &tables);
+    let mut done = Exported { tables: tables.len() as u64, ..Exported::default() };
+    match options.format {
+        ExportFormat::Sql => {
+            let place = place()?;
+            let mut file = place.rows_file("backup.sql")?;
+            done.rows = script::write(backup, options.tables.as_ref(), &mut file, cancel)?.rows;
+            done.add_file(file.finish()?);
+            place.finish(&[])?;
+        }
+        ExportFormat::MyDumper => {
+            let layout = mydumper::Layout::new(backup, &contents, &tables)?;
+            let place = place()?;
+            layout.definitions(&place, &mut done)?;
+            parts::write_all((backup, &tables, options), &layout, &place, &progress, &mut done, cancel)?;
+            layout.metadata(&place, &mut done)?;
+            place.finish(&[])?;
+        }
+        ExportFormat::Csv => {
+            let layout = csv::Layout::new(&contents, &tables, options.tables.is_some())?;
+            let place = place()?;
+            layout.definitions(&place, &mut done)?;
+            let files =
+                parts::write_all((backup, &tables, options), &layout, &place, &progress, &mut done, cancel)?;
+            layout.load(&place, &files, &mut done)?;
+            place.finish(&layout.directories())?;
+        }
+    }
+    Ok(done)
+}
+
+fn table(backup: &Backup, item: &Item) -> Result<Table> {
+    match definition(backup, item)? {
+        Definition::Table(definition) => Ok(Table { item: item.clone(), definition }),
+        _ => {
+            let text = format!("{} is defined as something else", item.path);
+            Err(Error::new(ErrorKind::Damaged, text))
+        }
+    }
+}

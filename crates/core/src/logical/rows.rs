@@ -1,0 +1,60 @@
+//! All rows of some chunks of a table, one after the other.
+
+use std::ops::Range;
+
+use holdfast_repo::{
+    reader::{ReadRows, RowsRead, TableReader},
+    rows::{Piece, RowChunk, RowTotals},
+};
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::Cancel,
+};
+
+/// Calls `each` with the rows that begin in these chunks. Returns what they come to, without a checksum.
+pub(super) fn each_row(
+    table: &TableReader<'_>,
+    chunks: Range<u64>,
+    options: ReadRows,
+    cancel: &Cancel,
+    each: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<RowTotals> {
+    // Of a row that takes several chunks.
+    let mut long: Vec<u8> = Vec::new();
+    let mut sink = |read: RowsRead<'_>| -> Result<()> {
+        cancel.check()?;
+        match read.rows {
+            RowChunk::Whole(rows) => rows.into_iter().try_for_each(&mut *each),
+            RowChunk::Piece(piece, bytes) => {
+                long.extend_from_slice(bytes);
+                if piece == Piece::Last {
+                    each(&long)?;
+                    long = Vec::new();
+                }
+                Ok(())
+            }
+        }
+    };
+    table.read(chunks, options, &mut sink)
+}
+
+/// The same of a whole table, which must have as many as it had when it was saved.
+pub(super) fn all_rows(
+    table: &TableReader<'_>,
+    cancel: &Cancel,
+    each: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<RowTotals> {
+    let read = each_row(table, 0..table.chunk_count(), ReadRows::default(), cancel, each)?;
+    as_stored(table, read)
+}
+
+/// That rows which were read are as many as were saved.
+pub(super) fn as_stored(table: &TableReader<'_>, read: RowTotals) -> Result<RowTotals> {
+    let stored = table.totals();
+    if (read.rows, read.bytes) == (stored.rows, stored.bytes) {
+        return Ok(read);
+    }
+    let text = format!("{} rows were read where {} were stored", read.rows, stored.rows);
+    Err(Error::new(ErrorKind::Damaged, text))
+}

@@ -1,0 +1,168 @@
+//! Files of an export are what the usual programs load: the servers' own clients, and `myloader` where there is one.
+
+use std::{collections::BTreeSet, io::Read as _};
+
+use holdfast_core::{
+    ErrorKind,
+    logical::export::{ExportFormat, ExportOptions, Exported, Packing, export},
+};
+
+use super::*;
+
+fn options(target: &Path, format: ExportFormat) -> ExportOptions {
+    ExportOptions {
+        target: target.to_owned(),
+        format,
+        packing: Packing::None,
+        parallel: 3,
+        file_bytes: 300 << 10,
+        tables: None,
+    }
+}
+
+fn run(backup: &Backup, options: &ExportOptions) -> Result<Exported> {
+    export(backup, options, &Told, &Cancel::default())
+}
+
+/// Feeds a client files from within a directory.
+fn feed(server: &Server, directory: &Path, args: &[&str], script: &[u8]) {
+    let mut client = Command::new(server.kind().client_program().unwrap())
+        .args(["--no-defaults", "--user=root", "--max-allowed-packet=64M"])
+        .arg(format!("--socket={}", server.socket().display()))
+        .args(args)
+        .current_dir(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let fed = client.stdin.take().unwrap().write_all(script);
+    let output = client.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}: {}", server.kind(), String::from_utf8_lossy(&output.stderr));
+    fed.unwrap();
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    entries.map(|name| name.into_string().unwrap()).collect()
+}
+
+fn files_load(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    load_file(&stage.source, "torture.sql");
+    stage
+        .source
+        .exec_all([
+            // What CSV cannot say.
+            "ALTER TABLE torture.texts DROP COLUMN sj, DROP COLUMN sw",
+            "DELETE FROM torture.members WHERE id IN (6, 7)",
+            "UPDATE torture.members SET s = 1 WHERE s = 4",
+            "UPDATE torture.members SET e = 1 WHERE e = 4",
+        ])
+        .unwrap();
+    let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
+    let history = History::read(&stage.repo, &log()).unwrap();
+    let backup = Backup::open(&stage.repo, &history, RunNo(report.backup)).unwrap();
+    let place = |name: &str| stage._dir.path().join(name);
+
+    // CSV with its scripts is everything.
+    let done = run(&backup, &options(&place("csv"), ExportFormat::Csv)).unwrap();
+    assert_eq!((done.rows, done.tables), (report.read.rows, report.read.tables));
+    let target = start_with(kind, &["--local-infile=1"]);
+    let script = |name: &str| fs::read(place("csv").join(name)).unwrap();
+    feed(&target, &place("csv"), &["--binary-mode"], &script("1-schema.sql"));
+    feed(&target, &place("csv"), &["--local-infile=1"], &script("2-load.sql"));
+    feed(&target, &place("csv"), &["--binary-mode"], &script("3-programs.sql"));
+    assert_same_rows(&stage.source, &target);
+    assert_same_objects(&stage.source, &target);
+    // A large table is several files.
+    assert!(place("csv/torture/texts.csv").is_file() && place("csv/torture/texts.00001.csv").is_file());
+
+    // What is there is left alone; what fails leaves nothing.
+    let error = run(&backup, &options(&place("csv"), ExportFormat::Sql)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    let cancel = Cancel::default();
+    cancel.cancel();
+    let stopped = options(&place("stopped"), ExportFormat::MyDumper);
+    assert!(export(&backup, &stopped, &Told, &cancel).is_err());
+    assert_eq!(names(stage._dir.path()), BTreeSet::from(["csv".to_owned(), "repo".to_owned()]));
+
+    // One script, compressed, is what `cat` writes.
+    let packed = ExportOptions { packing: Packing::Zstd, ..options(&place("sql"), ExportFormat::Sql) };
+    run(&backup, &packed).unwrap();
+    let file = fs::File::open(place("sql/backup.sql.zst")).unwrap();
+    let mut unpacked = Vec::new();
+    zstd::stream::read::Decoder::new(file).unwrap().read_to_end(&mut unpacked).unwrap();
+    assert!(unpacked == stage.script(report.backup, None));
+
+    // mydumper's files: tables by a client, everything by myloader, but for names that it cannot read itself.
+    let readable = Selection {
+        schemas: vec!["torture".parse().unwrap(), "größe".parse().unwrap()],
+        ..Selection::default()
+    };
+    let odd = "DROP DATABASE `odd ``name.with/all%#`";
+    stage.source.exec(odd).unwrap();
+    stage.source.exec("DROP TABLE torture.`a ``very`` odd.table/%#`").unwrap();
+    let report = stage.back_up(&stage.options(), &readable).unwrap();
+    let history = History::read(&stage.repo, &log()).unwrap();
+    let backup = Backup::open(&stage.repo, &history, RunNo(report.backup)).unwrap();
+    run(&backup, &options(&place("dump"), ExportFormat::MyDumper)).unwrap();
+    target.exec_all([odd, "DROP DATABASE torture", "DROP DATABASE `größe`"]).unwrap();
+    let read = |name: &str| fs::read(place("dump").join(name)).unwrap();
+    feed(&target, &place("dump"), &[], &read("torture-schema-create.sql"));
+    let all = names(&place("dump"));
+    let is_table = |name: &str| all.contains(&name.replace("-schema.sql", "-schema-view.sql"));
+    for name in all.iter().filter(|name| name.starts_with("torture.") && name.ends_with("-schema.sql")) {
+        if !is_table(name) {
+            feed(&target, &place("dump"), &["--database=torture"], &read(name));
+        }
+    }
+    let is_data = |name: &str| name.starts_with("torture.") && !name.contains("-schema");
+    for name in all.iter().filter(|name| is_data(name)) {
+        feed(&target, &place("dump"), &["--binary-mode", "--database=torture"], &read(name));
+    }
+    let of_torture = |server: &Server| {
+        let mut sums = user_checksums(server);
+        sums.retain(|name, _| name.starts_with("`torture`."));
+        sums
+    };
+    let differing = differences(&of_torture(&stage.source), &of_torture(&target));
+    assert!(differing.is_empty() && all.contains("metadata"), "{kind}: {}", differing.join("\n"));
+    if let Some(myloader) = myloader() {
+        target.exec("DROP DATABASE torture").unwrap();
+        let mut command = Command::new(myloader);
+        command.args(["--user=root", "--directory"]).arg(place("dump"));
+        let output = command.arg("--socket").arg(target.socket()).output().unwrap();
+        assert!(output.status.success(), "{kind}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_same_rows(&stage.source, &target);
+        assert_eq!(programs(&stage.source), programs(&target), "{kind}");
+    }
+}
+
+/// Names of what is run.
+fn programs(server: &Server) -> Vec<String> {
+    let lists = [
+        "SELECT CONCAT(routine_type, routine_name) FROM information_schema.routines WHERE routine_schema",
+        "SELECT CONCAT('trigger ', trigger_name) FROM information_schema.triggers WHERE trigger_schema",
+        "SELECT CONCAT('event ', event_name) FROM information_schema.events WHERE event_schema",
+        "SELECT CONCAT('view ', table_name) FROM information_schema.views WHERE table_name <> 'broken' AND table_schema",
+    ];
+    let names = |list: &str| server.query::<String>(format!("{list} = 'torture' ORDER BY 1")).unwrap();
+    lists.into_iter().flat_map(names).collect()
+}
+
+/// `myloader`, if it is installed.
+fn myloader() -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join("myloader")).find(|program| program.is_file())
+}
+
+#[test]
+fn files_load_into_mariadb() {
+    files_load(ServerKind::MariaDb118);
+}
+
+#[test]
+fn files_load_into_mysql() {
+    files_load(ServerKind::MySql97);
+}
