@@ -14,7 +14,7 @@ use holdfast_repo::{
     hold::{HoldError, HoldTerms, Until, hold, release},
     moves::Moves,
     outcome::{Outcome, OutcomeType},
-    prune::{PruneError, PruneOptions, prune},
+    prune::{PruneError, PruneOptions, Rewrite, prune},
     refs::{BackupRefs, ChunkNeed, NeededPack},
     retention::RetentionPolicy,
     run::{BeginError, Ending, FinishError, Run, RunOptions},
@@ -26,6 +26,7 @@ use super::{
     Mutation,
     chunks::{Content, ModelRewrite, PACK_CHUNKS, Writer, indexed_chunks, read_pack},
     random::Random,
+    weather::SKEW_MAX,
 };
 
 pub(crate) const GRACE: Duration = Duration::from_secs(24 * 3600);
@@ -76,6 +77,7 @@ pub(crate) enum Report {
     Pruned {
         moved: bool,
         swept: bool,
+        by_keeper: bool,
         /// What it wrote anew, and then declared the rest without it.
         took_back: bool,
     },
@@ -90,6 +92,8 @@ pub(crate) enum Report {
     Idle,
     /// The store failed, by injection.
     Failed,
+    /// Something is not there.
+    Missing(String),
     /// What must not happen.
     Violation(String),
 }
@@ -98,6 +102,7 @@ impl From<RepoError> for Report {
     fn from(error: RepoError) -> Self {
         match &error {
             RepoError::Store(_) => Self::Failed,
+            missing if missing.is_missing() => Self::Missing(missing.to_string()),
             other => Self::Violation(other.to_string()),
         }
     }
@@ -137,6 +142,8 @@ pub(crate) struct Actor {
     /// The database: what its pages hold now.
     pub(crate) database: Arc<Mutex<Vec<Content>>>,
     pub(crate) mutation: Mutation,
+    /// What it lists may be behind: then what it misses there may be there.
+    pub(crate) is_behind: bool,
 }
 
 pub(crate) fn options() -> RunOptions {
@@ -152,7 +159,12 @@ impl Actor {
             Task::Prune => self.prune(),
             Task::Restore => self.restore(),
         };
-        done.unwrap_or_else(|report| report)
+        match done.unwrap_or_else(|report| report) {
+            // It says so and does nothing, which is all that can be asked.
+            Report::Missing(_) if self.is_behind => Report::Failed,
+            Report::Missing(what) => Report::Violation(what),
+            report => report,
+        }
     }
 
     fn backup(&mut self) -> Result<Report, Report> {
@@ -306,14 +318,19 @@ impl Actor {
         }
         let room_chunks = if self.random.permille(500) { self.random.below(2) } else { u64::MAX };
         let mut rewrite = ModelRewrite { repo: &self.repo, log: &self.log, room_chunks };
-        match prune(&self.repo, &self.log, &options_of_prune, Some(&mut rewrite), &options()) {
+        // A keeper cannot read what it would have to write anew.
+        let rewrite: Option<&mut dyn Rewrite> =
+            if self.random.permille(300) { None } else { Some(&mut rewrite) };
+        let by_keeper = rewrite.is_none();
+        match prune(&self.repo, &self.log, &options_of_prune, rewrite, &options()) {
             Ok(pruned) => Ok(Report::Pruned {
                 moved: !pruned.declared.rewrite.is_empty(),
                 swept: pruned.swept.packs > 0,
+                by_keeper,
                 took_back: false,
             }),
             Err(PruneError::NotRewritten { .. }) => {
-                Ok(Report::Pruned { moved: false, swept: false, took_back: true })
+                Ok(Report::Pruned { moved: false, swept: false, by_keeper, took_back: true })
             }
             Err(PruneError::Begin(error)) => Err(error.into()),
             Err(PruneError::Finish(error)) => Err(error.into()),
@@ -361,7 +378,8 @@ impl Actor {
                 Err(RepoError::Store(error)) if !error.is_not_found() => return Err(Report::Failed),
                 // A backup that was dropped can be read within the grace, and one that stands for good.
                 other => {
-                    let within_grace = self.clock.now().duration_since(started_at).unwrap() < GRACE;
+                    let within_grace =
+                        self.clock.now().duration_since(started_at).unwrap() < GRACE - 2 * SKEW_MAX;
                     if within_grace || History::read(&self.repo, &self.log)?.stands(backup) {
                         let what = format!("a restore of {backup} found {other:?} for {content}");
                         return Err(Report::Violation(what));

@@ -1,5 +1,6 @@
 //! The log of runs against a model: backups, expiry, prunes and restores of several clients, interleaved call by call,
-//! with crashes, failing calls, clients that freeze for days and wake, and a clock that jumps.
+//! with crashes, failing calls, clients that freeze for days and wake, clocks that jump and differ, listings that are
+//! behind, keepers who cannot read, and two sources.
 //!
 //! Runs, outcomes, refs, expiry and pruning are the real code on a store in memory. Only what is in a pack is
 //! abstract: a chunk is one number. After every outcome and every deletion, an oracle that sees the whole store checks
@@ -12,6 +13,7 @@ mod chunks;
 mod oracle;
 mod random;
 mod schedule;
+mod weather;
 
 use schedule::{Stats, try_seed};
 
@@ -64,17 +66,19 @@ fn no_interleaving_loses_what_a_standing_backup_needs() {
 
 #[test]
 fn every_deliberate_defect_is_found() {
-    for mutation in [
-        Mutation::ReferencesIgnorePrunes,
-        Mutation::OutcomesAreReplaced,
-        Mutation::SweepsUndeclared,
-        Mutation::NoGrace,
-        Mutation::AdoptsFromPrunes,
-        Mutation::ExpireDecidesBeforeItsRun,
-        Mutation::MovesAreIgnored,
-        Mutation::NeverLooksAgain,
+    // With the seed that found it when this was written: it comes first, since it need not be looked for.
+    for (mutation, first) in [
+        (Mutation::ReferencesIgnorePrunes, 7),
+        (Mutation::OutcomesAreReplaced, 1),
+        (Mutation::SweepsUndeclared, 1),
+        (Mutation::NoGrace, 12),
+        (Mutation::AdoptsFromPrunes, 26),
+        (Mutation::ExpireDecidesBeforeItsRun, 57),
+        (Mutation::MovesAreIgnored, 12),
+        (Mutation::NeverLooksAgain, 112),
     ] {
-        let found = (1..=400).find_map(|seed| Some((seed, try_seed(seed, mutation).err()?)));
+        let mut seeds = std::iter::once(first).chain(1..=400);
+        let found = seeds.find_map(|seed| Some((seed, try_seed(seed, mutation).err()?)));
         let (seed, violation) = found.unwrap_or_else(|| panic!("{mutation:?} was not found"));
         println!("{mutation:?}: seed {seed}: {violation}");
     }

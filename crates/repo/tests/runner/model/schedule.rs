@@ -30,6 +30,7 @@ use super::{
     chunks::ModelRewrite,
     oracle::Oracle,
     random::Random,
+    weather::{SKEW_MAX, Ticks, Weather},
 };
 
 const STEPS: u32 = 800;
@@ -57,6 +58,11 @@ pub(crate) struct Stats {
     failed: u64,
     crashes: u64,
     frozen: u64,
+    by_keeper: u64,
+    behind: u64,
+    skewed: u64,
+    /// Of the store, by all clients.
+    pub(crate) calls: u64,
     fingerprint: u64,
 }
 
@@ -79,6 +85,10 @@ impl AddAssign for Stats {
         self.failed += other.failed;
         self.crashes += other.crashes;
         self.frozen += other.frozen;
+        self.by_keeper += other.by_keeper;
+        self.behind += other.behind;
+        self.skewed += other.skewed;
+        self.calls += other.calls;
         self.fingerprint ^= other.fingerprint;
     }
 }
@@ -104,6 +114,9 @@ impl Stats {
             self.failed,
             self.crashes,
             self.frozen,
+            self.by_keeper,
+            self.behind,
+            self.skewed,
         ];
         assert!(counts.iter().all(|count| *count >= 10), "{self:?}");
     }
@@ -119,7 +132,8 @@ impl Stats {
             Report::Held { is_release: false, .. } => self.holds += 1,
             Report::Held { is_release: true, .. } => self.releases += 1,
             Report::RefusedByHold => self.refused_by_hold += 1,
-            Report::Pruned { moved, swept, took_back } => {
+            Report::Pruned { moved, swept, by_keeper, took_back } => {
+                self.by_keeper += u64::from(*by_keeper);
                 self.prunes += 1;
                 self.moves += u64::from(*moved);
                 self.sweeps += u64::from(*swept);
@@ -129,7 +143,7 @@ impl Stats {
             Report::Refused => self.refused += 1,
             Report::Lost { .. } => self.lost += 1,
             Report::Failed => self.failed += 1,
-            Report::Idle | Report::Violation(_) => {}
+            Report::Idle | Report::Missing(_) | Report::Violation(_) => {}
         }
     }
 }
@@ -164,18 +178,26 @@ struct Running {
     grant: Sender<Option<Fault>>,
     events: Receiver<Event>,
     task: Task,
+    /// Whose log.
+    source: usize,
     thread: JoinHandle<()>,
     next_call: Weight,
     frozen_until: u32,
 }
 
+/// A server, and what is known of its backups.
+struct ModelSource {
+    log: LogName,
+    oracle: Oracle,
+    database: Arc<Mutex<Vec<u64>>>,
+}
+
 struct Model {
     memory: MemStore,
     clock: ManualClock,
-    log: LogName,
-    oracle: Oracle,
+    sources: Vec<ModelSource>,
     random: Random,
-    database: Arc<Mutex<Vec<u64>>>,
+    ticks: Ticks,
     running: Vec<Running>,
     mutation: Mutation,
     stats: Stats,
@@ -186,22 +208,31 @@ pub(crate) fn try_seed(seed: u64, mutation: Mutation) -> Result<Stats, String> {
     let mut model = Model::new(seed, mutation);
     let done = model.run().and_then(|()| model.settle());
     model.kill_all();
-    done.map(|()| Stats { fingerprint: model.oracle.fingerprint(), ..model.stats })
+    let fingerprints = model.sources.iter().map(|source| source.oracle.fingerprint());
+    let fingerprint = fingerprints.fold(0, |all, next| all ^ next);
+    done.map(|()| Stats { fingerprint, calls: model.ticks.now(), ..model.stats })
 }
 
 impl Model {
     fn new(seed: u64, mutation: Mutation) -> Self {
         let clock = ManualClock::default();
         let memory = MemStore::with_clock(clock.clone());
-        let repo = Repo::init(Arc::new(memory.clone()), &Protection::None).unwrap();
-        let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
+        Repo::init(Arc::new(memory.clone()), &Protection::None).unwrap();
+        let source = |name: &str| {
+            let repo = Repo::open(Arc::new(memory.clone()), None).unwrap();
+            let log = LogName { source: name.parse().unwrap(), kind: Kind::Physical };
+            ModelSource {
+                oracle: Oracle::new(repo, log.clone()),
+                log,
+                database: Arc::new(Mutex::new((0..PAGES).map(|page| page * 1000).collect())),
+            }
+        };
         Self {
+            sources: vec![source("db1"), source("db2")],
             memory,
             clock,
-            oracle: Oracle::new(repo, log.clone()),
-            log,
             random: Random(seed),
-            database: Arc::new(Mutex::new((0..PAGES).map(|page| page * 1000).collect())),
+            ticks: Ticks::default(),
             running: Vec::new(),
             mutation,
             stats: Stats::default(),
@@ -255,8 +286,9 @@ impl Model {
             64..83 => Task::Prune,
             _ => Task::Restore,
         };
+        let which = usize::from(self.random.permille(150));
         if task == Task::Backup {
-            let mut database = self.database.lock().unwrap();
+            let mut database = self.sources[which].database.lock().unwrap();
             for page in 0..PAGES {
                 if self.random.permille(250) {
                     database[usize::try_from(page).unwrap()] += 1;
@@ -270,6 +302,14 @@ impl Model {
             Mutation::OutcomesAreReplaced => Arc::new(ReplacingStore(self.memory.clone())),
             _ => Arc::new(self.memory.clone()),
         };
+        // Most see the store as it is.
+        let lag = if self.random.permille(200) { 1 + self.random.below(60) } else { 0 };
+        let skew_s = SKEW_MAX.as_secs();
+        let skew_s = if self.random.permille(300) { self.random.below(2 * skew_s) } else { skew_s };
+        self.stats.behind += u64::from(lag > 0);
+        self.stats.skewed += u64::from(skew_s != SKEW_MAX.as_secs());
+        let (ticks, skew) = (self.ticks.clone(), Duration::from_secs(skew_s));
+        let store: Arc<dyn Store> = Arc::new(Weather { store, ticks, lag, skew });
         let gate = {
             let (armed, event) = (Arc::clone(&armed), event.clone());
             FaultyStore::new(store, move |call| {
@@ -291,17 +331,26 @@ impl Model {
         armed.store(true, Ordering::SeqCst);
         let actor = Actor {
             repo,
-            log: self.log.clone(),
+            log: self.sources[which].log.clone(),
             random: Random(self.random.next()),
             clock: self.clock.clone(),
-            database: Arc::clone(&self.database),
+            database: Arc::clone(&self.sources[which].database),
             mutation: self.mutation,
+            is_behind: lag > 0,
         };
         let thread = std::thread::spawn(move || {
             let report = actor.act(task);
             let _ = event.send(Event::Ended(report));
         });
-        self.running.push(Running { grant, events, task, thread, next_call: Weight::Reads, frozen_until: 0 });
+        self.running.push(Running {
+            grant,
+            events,
+            task,
+            source: which,
+            thread,
+            next_call: Weight::Reads,
+            frozen_until: 0,
+        });
         self.await_event(self.running.len() - 1).unwrap();
     }
 
@@ -319,9 +368,11 @@ impl Model {
             self.stats.crashes += 1;
         }
         let decides = self.running[at].next_call == Weight::Decides;
+        let source = self.running[at].source;
+        self.ticks.advance();
         self.running[at].grant.send(fault).unwrap();
         self.await_event(at)?;
-        if decides { self.oracle.check() } else { Ok(()) }
+        if decides { self.sources[source].oracle.check() } else { Ok(()) }
     }
 
     fn await_event(&mut self, at: usize) -> Result<(), String> {
@@ -331,10 +382,12 @@ impl Model {
                 Ok(())
             }
             Event::Ended(report) => {
-                self.running.swap_remove(at).thread.join().unwrap();
+                let ended = self.running.swap_remove(at);
+                ended.thread.join().unwrap();
                 self.stats.count(&report);
-                self.oracle.tell(&report)?;
-                self.oracle.check()
+                let oracle = &mut self.sources[ended.source].oracle;
+                oracle.tell(&report)?;
+                oracle.check()
             }
         }
     }
@@ -351,17 +404,20 @@ impl Model {
         }
         self.clock.advance(HOUR);
         let repo = Arc::new(Repo::open(Arc::new(self.memory.clone()), None).unwrap());
-        let policy = RetentionPolicy { last: 2, ..RetentionPolicy::default() };
-        let request = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
-        expire(&repo, &self.log, &request, &options()).map_err(|e| e.to_string())?;
-        for _ in 0..4 {
-            self.clock.advance(HOUR * 24 * 8);
-            let mut rewrite = ModelRewrite { repo: &repo, log: &self.log, room_chunks: u64::MAX };
-            prune(&repo, &self.log, &prune_options(), Some(&mut rewrite), &options())
-                .map_err(|e| e.to_string())?;
-            self.oracle.check()?;
+        for source in &mut self.sources {
+            let policy = RetentionPolicy { last: 2, ..RetentionPolicy::default() };
+            let request = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
+            expire(&repo, &source.log, &request, &options()).map_err(|e| e.to_string())?;
+            for _ in 0..4 {
+                self.clock.advance(HOUR * 24 * 8);
+                let mut rewrite = ModelRewrite { repo: &repo, log: &source.log, room_chunks: u64::MAX };
+                prune(&repo, &source.log, &prune_options(), Some(&mut rewrite), &options())
+                    .map_err(|e| e.to_string())?;
+                source.oracle.check()?;
+            }
+            source.oracle.check_no_garbage()?;
         }
-        self.oracle.check_no_garbage()
+        Ok(())
     }
 
     fn kill(&mut self, at: usize) {
