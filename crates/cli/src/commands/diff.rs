@@ -18,7 +18,10 @@ use holdfast_core::{
 use holdfast_repo::{Act, Kind, Repo, reader::Backup};
 use serde::Serialize;
 
-use super::{Context, list, repository, select};
+use super::{
+    Context, list, repository,
+    select::{self, Chosen},
+};
 use crate::{
     args::{backup_ref::BackupRef, inspect::NameArg, rows::DiffArgs},
     exit::Exit,
@@ -32,8 +35,16 @@ const VALUE_CHARS: usize = 120;
 
 pub(super) fn run(args: &DiffArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Read, "to compare rows")?);
-    let (before, of_before) = open(context, &repo, &args.before, &args.name)?;
-    let (after, of_after) = open(context, &repo, &args.after, &args.name)?;
+    let before = choose(context, &repo, &args.before, &args.name)?;
+    let after = choose(context, &repo, &args.after, &args.name)?;
+    let (of_before, of_after) = (list::id(before.log(), before.run), list::id(after.log(), after.run));
+    let is_one_log = before.log() == after.log();
+    let before = Backup::open(&repo, &before.history, before.run)?;
+    let after = if is_one_log {
+        before.beside(&after.history, after.run)?
+    } else {
+        Backup::open(&repo, &after.history, after.run)?
+    };
     let rows_max = args.rows.unwrap_or(if context.global.json { u64::MAX } else { ROWS_SHOWN });
     let mut shown = Shown { output: context.output, rows_max, rows_shown: 0 };
     let options = DiffOptions { tables: args.table.clone(), ..DiffOptions::default() };
@@ -43,13 +54,11 @@ pub(super) fn run(args: &DiffArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(exit)
 }
 
-/// A logical backup, and what it is called.
-fn open(context: &Context<'_>, repo: &Arc<Repo>, id: &BackupRef, name: &NameArg) -> Result<(Backup, String)> {
+/// A logical backup.
+fn choose(context: &Context<'_>, repo: &Arc<Repo>, id: &BackupRef, name: &NameArg) -> Result<Chosen> {
     let mut id = id.clone();
     id.kind.get_or_insert(Kind::Logical);
-    let chosen = select::backup(context, repo, &id, name.name.as_ref())?;
-    let backup = Backup::open(repo, &chosen.history, chosen.run)?;
-    Ok((backup, list::id(chosen.log(), chosen.run)))
+    select::backup(context, repo, &id, name.name.as_ref())
 }
 
 /// Shows differences as they come.

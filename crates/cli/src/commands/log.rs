@@ -110,7 +110,10 @@ pub(super) fn run(args: &LogArgs, context: &Context<'_>) -> Result<Exit> {
     let mut before: Option<Backup> = None;
     for outcome in history.standing() {
         context.cancel.check()?;
-        let backup = Backup::open(&repo, &history, outcome.run)?;
+        let backup = match &before {
+            None => Backup::open(&repo, &history, outcome.run)?,
+            Some(before) => before.beside(&history, outcome.run)?,
+        };
         let tables = match &before {
             None => first(&backup, args)?,
             Some(before) => changes(before, &backup, args, context)?,

@@ -78,6 +78,11 @@ impl Backup {
         Ok(Self { source, run, head, roots, items: Mutex::new(Cache::new(ITEM_CACHE_BYTES)) })
     }
 
+    /// Opens another backup, of the same log, to be read side by side with this one: what both have is at hand for either.
+    pub fn beside(&self, history: &History, run: RunNo) -> Result<Self, RepoError> {
+        Self::open_with(Arc::clone(&self.source), history, run)
+    }
+
     /// The run that made it.
     #[must_use]
     pub fn run(&self) -> RunNo {

@@ -284,6 +284,12 @@ impl TableReader<'_> {
     }
 
     fn fetch(&self, number: u64, entry: &RowEntry) -> Fetched {
+        // Whoever reads two backups side by side has just read it to make a chunk of the other from it.
+        if let Some(plain) = self.source.known_prefix(entry.chunk)
+            && self.source.is_page(&plain, entry.hash)?
+        {
+            return Ok(plain.to_vec());
+        }
         verified(self.source, entry.chunk, entry.hash).map_err(|error| self.of_rows(number, error))
     }
 

@@ -203,6 +203,11 @@ impl ChunkSource {
         Ok(plain)
     }
 
+    /// Plain bytes of a chunk that another was a patch on not long ago.
+    pub(crate) fn known_prefix(&self, chunk: ChunkRef) -> Option<Arc<Vec<u8>>> {
+        lock(&self.prefixes).get(&self.resolve(chunk))
+    }
+
     /// That the pages of a plain chunk are those that the directory of its pack names.
     pub(crate) fn compare_pages(
         &self,

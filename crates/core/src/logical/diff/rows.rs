@@ -1,7 +1,7 @@
 //! The rows of windows, matched.
 //!
-//! The smaller side of what is compared is held in memory, the other streams past it. Where even the smaller one is too
-//! large, both are read several times, and each time rows with other hashes are compared: nothing is written anywhere.
+//! One side of what is compared is held in memory, not the much larger one, and the other streams past it. Where even
+//! that is too large, both are read several times, and each time rows with other hashes are compared: nothing is written anywhere.
 
 use std::collections::HashMap;
 
@@ -134,7 +134,9 @@ impl Rows<'_> {
             spans.iter().map(of).fold(0, u64::saturating_add)
         };
         let (held, cost) = match (cost(before), cost(after)) {
-            (before, after) if before <= after => (Side::Before, before),
+            // The later is read first where it makes little difference: its chunks may be patches on those of the other,
+            // which are then at hand.
+            (before, after) if before < after / 2 => (Side::Before, before),
             (_, after) => (Side::After, after),
         };
         let (own, other) = if held == Side::Before { (before, after) } else { (after, before) };
