@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_testkit::{Server, ServerKind, ServerOptions, rng::Rng, sshd::Sshd};
+use holdfast_testkit::{Server, ServerKind, ServerOptions, replica, rng::Rng, sshd::Sshd};
 use mysql::prelude::Queryable as _;
 use serde_json::{Value, json};
 
@@ -21,7 +21,11 @@ struct Scene {
 
 impl Scene {
     fn new(kind: ServerKind) -> Self {
-        let server = Server::start(kind, ServerOptions::default()).unwrap();
+        Self::with(kind, ServerOptions::default())
+    }
+
+    fn with(kind: ServerKind, options: ServerOptions) -> Self {
+        let server = Server::start(kind, options).unwrap();
         server
             .exec_all([
                 "CREATE DATABASE d",
@@ -88,11 +92,27 @@ impl Drop for Killed {
 /// Killed at random moments and begun again, an archiver leaves no gap and stores nothing twice; what it stored before it was
 /// killed is taken over. What comes out is what the server's own program reads.
 fn killed(kind: ServerKind, seed: u64) {
+    killed_at(&Scene::new(kind), seed, 6, Scene::compare_files);
+}
+
+/// Where the binlogs are encrypted, too: their files say nothing of what is in them.
+#[test]
+fn mariadb_11_8_archiver_of_encrypted_binlogs_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    fs::write(&keys, format!("1;{}\n", "0123456789abcdef".repeat(4))).unwrap();
+    let options = ServerOptions::default()
+        .init_arg("--plugin-load-add=file_key_management")
+        .init_arg(format!("--file-key-management-filename={}", keys.display()))
+        .init_arg("--encrypt-binlog=ON");
+    killed_at(&Scene::with(ServerKind::MariaDb118, options), seed(), 3, |_| {});
+}
+
+fn killed_at(scene: &Scene, seed: u64, rounds: u32, compare_files: fn(&Scene)) {
     let mut rng = Rng::new(seed);
-    let scene = Scene::new(kind);
     let mut conn = scene.server.conn().unwrap();
     let mut row = 0_u64;
-    for round in 0..6 {
+    for round in 0..rounds {
         let mut command = scene.archive(&["--segment-age", "50ms", "--run-size", "300K", "--run-age", "3s"]);
         let log = fs::File::create(scene.program.path("archive.log")).unwrap();
         let mut child = Killed(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
@@ -117,7 +137,7 @@ fn killed(kind: ServerKind, seed: u64) {
     let last = run(&mut scene.archive(&["--once", "--json"])).expect_code(0).last();
     assert_eq!(last["data"]["report"]["gaps"], json!([]), "seed {seed}: {last:#}");
     assert!(scene.is_archived(), "seed {seed}");
-    scene.compare_files();
+    compare_files(scene);
     let found = scene.list(&["--grep", "d.t"]).expect_code(0);
     let inserts = found.json().iter().filter(|line| line["data"]["tables"] == json!(["d.t"])).count();
     assert_eq!(inserts as u64, row, "seed {seed}");
@@ -255,4 +275,89 @@ fn through_a_tunnel() {
     wait(1);
     drop(child);
     wait(0);
+}
+
+/// Two archivers of one archive, at a primary and at its replica: the one that stands by takes the place of the other when
+/// it is killed, and where `back` says so the other way round when it is stopped. Every commit is there, once, and there is no gap.
+fn standby(kind: ServerKind, seed: u64, back: bool) {
+    let mut rng = Rng::new(seed);
+    let scene = Scene::new(kind);
+    let options = match kind.is_mariadb() {
+        true => ServerOptions::default(),
+        false => ServerOptions::default().arg("--log-replica-updates=ON"),
+    };
+    let second = Server::start(kind, options).unwrap();
+    let limit = Duration::from_secs(60);
+    replica::catch_up(&scene.server, &second, &replica::Position::Gtid(String::new()), limit).unwrap();
+    let start = |server: &Server, log: &str, more: &[&str]| {
+        let words = ["binlog", "archive", "--name", "db1", "--no-defaults", "--segment-age", "100ms"];
+        let mut command = scene.program.command(&words);
+        command.args(["--run-age", "3s", "--user", "root", "--socket"]).arg(server.socket()).args(more);
+        let log = fs::File::create(scene.program.path(log)).unwrap();
+        Killed(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
+    };
+    let mut conn = scene.server.conn().unwrap();
+    let mut row = 0_u64;
+    let mut write = |time: Duration| {
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            row += 1;
+            let len = row * 37 % 3000;
+            conn.query_drop(format!("INSERT INTO d.t VALUES ({row}, REPEAT('x', {len}))")).unwrap();
+        }
+        row
+    };
+    // Names of the transactions that wrote rows.
+    let archived = || -> Vec<String> {
+        let list = scene.list(&["--grep", "d.t"]);
+        if list.code != 0 {
+            return Vec::new();
+        }
+        let lines = list.json().into_iter().filter(|line| line["data"]["tables"] == json!(["d.t"]));
+        lines.map(|line| line["data"]["gtid"].as_str().unwrap().to_owned()).collect()
+    };
+    let said = |log: &str| fs::read_to_string(scene.program.path(log)).unwrap();
+    let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !is_so() {
+            let logs = ["one", "two", "three"]
+                .map(|log| fs::read_to_string(scene.program.path(log)).unwrap_or_default());
+            assert!(begin.elapsed() < limit, "seed {seed}: not {what}: {logs:#?} {:#?}", scene.list(&[]).out);
+            sleep(Duration::from_millis(100));
+        }
+    };
+    let one = start(&scene.server, "one", &[]);
+    wait("begun", &|| scene.is_archived());
+    let two = start(&second, "two", &["--standby"]);
+    wait("told", &|| said("two").contains("standing by"));
+    write(Duration::from_millis(500 + rng.below(2000)));
+    drop(one);
+    let mut rows = write(Duration::from_millis(500));
+    wait("taken over", &|| archived().len() as u64 >= rows);
+
+    if back {
+        let mut three = start(&scene.server, "three", &["--standby"]);
+        wait("told", &|| said("three").contains("standing by"));
+        let pid = rustix::process::Pid::from_raw(two.0.id().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        rows = write(Duration::from_millis(300));
+        wait("given back", &|| archived().len() as u64 >= rows);
+        assert!(three.0.try_wait().unwrap().is_none(), "seed {seed}: {}", said("three"));
+    }
+    let mut names = archived();
+    names.sort();
+    names.dedup();
+    assert_eq!((names.len() as u64, archived().len() as u64), (rows, rows), "seed {seed}");
+    let list = scene.list(&[]).expect_code(0).last();
+    assert_eq!(list["data"]["gaps"], json!([]), "seed {seed}: {list:#}");
+}
+
+#[test]
+fn mariadb_10_11_standby() {
+    standby(ServerKind::MariaDb1011, seed(), true);
+}
+
+#[test]
+fn mysql_9_7_standby() {
+    standby(ServerKind::MySql97, seed(), false);
 }

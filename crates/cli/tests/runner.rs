@@ -10,7 +10,6 @@ mod json;
 mod keys;
 mod licences;
 mod program;
-mod reader;
 mod repository;
 mod rows;
 mod servers;

@@ -214,7 +214,7 @@ impl From<BeginError> for Error {
     fn from(error: BeginError) -> Self {
         match error {
             BeginError::Active(_) | BeginError::Crowded { .. } => Self::new(ErrorKind::Active, error.to_string())
-                .hinted("wait for it; if it died on another host, it is passed over 15 minutes after its last sign of life"),
+                .hinted("wait for it; if it died on another host, it is passed over 15 minutes after its last sign of life, an archiver of binlogs after one"),
             BeginError::Thread(_) => Self::failed(error.to_string()),
             BeginError::Repo(error) => error.into(),
         }

@@ -27,6 +27,8 @@ use crate::{
 
 /// A run without a renewal for this long, by the store's clock, may be ended by another.
 pub const LEASE: Duration = Duration::from_secs(15 * 60);
+/// The least that a run may choose instead.
+pub const LEASE_MIN: Duration = Duration::from_secs(30);
 /// How often a run renews.
 pub const RENEWAL: Duration = Duration::from_secs(60);
 
@@ -44,9 +46,16 @@ pub(crate) struct LeaseObject {
     pub(crate) intent: Option<Intent>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) process: Option<ProcessId>,
+    /// Seconds without a renewal after which the run may be ended; absent: [`LEASE`], which is also the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) patience_s: Option<u64>,
 }
 
 impl LeaseObject {
+    fn lease(&self) -> Duration {
+        self.patience_s.map_or(LEASE, |seconds| Duration::from_secs(seconds).clamp(LEASE_MIN, LEASE))
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         match serde_json::to_vec(self) {
             Ok(bytes) => bytes,
@@ -89,12 +98,13 @@ pub(crate) fn look(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<Leas
         Err(error) if error.is_not_found() => None,
         object => object?,
     };
+    let lease = object.as_ref().map_or(LEASE, LeaseObject::lease);
     let intent = object.as_ref().and_then(|object| object.intent);
     let is_given_up = object.as_ref().is_some_and(|object| lock(&GIVEN_UP).contains(&object.token));
     let process = object.and_then(|object| object.process);
     // A renewal from the future is a clock that was set back: as good as new.
     let age = repo.store().now()?.duration_since(newest.created_at).unwrap_or_default();
-    let is_alive = age < LEASE && !is_given_up && !process.is_some_and(|process| process.is_gone());
+    let is_alive = age < lease && !is_given_up && !process.is_some_and(|process| process.is_gone());
     Ok(Some(LeaseState { started_at, renewed_at: newest.created_at, intent, process, is_alive }))
 }
 
@@ -171,6 +181,30 @@ impl Drop for RenewalThread {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// A run may be passed over sooner than usual where it says so, but never so soon that a slow renewal costs it its life,
+    /// nor later than who does not know of this waits.
+    #[test]
+    fn patience_is_bounded() {
+        let token = "00112233445566778899aabbccddeeff";
+        for (field, seconds) in [
+            ("", 900),
+            (r#","patience_s":60"#, 60),
+            (r#","patience_s":1"#, 30),
+            (r#","patience_s":86400"#, 900),
+        ] {
+            let object: LeaseObject =
+                serde_json::from_str(&format!(r#"{{"token":"{token}"{field}}}"#)).unwrap();
+            assert_eq!(object.lease(), Duration::from_secs(seconds), "{field}");
         }
     }
 }

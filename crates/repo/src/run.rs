@@ -44,13 +44,15 @@ pub struct RunOptions {
     pub client: Client,
     /// How often a thread of its own renews the lease; `None`: the caller calls [`Run::renew`].
     pub renew_every: Option<Duration>,
+    /// After so long without a renewal another may end the run; `None`: after the usual 15 minutes, which is also the most.
+    pub patience: Option<Duration>,
 }
 
 impl RunOptions {
     /// This process, renewing as specified.
     #[must_use]
     pub fn of_this_process() -> Self {
-        Self { client: Client::this_process(), renew_every: Some(RENEWAL) }
+        Self { client: Client::this_process(), renew_every: Some(RENEWAL), patience: None }
     }
 }
 
@@ -67,6 +69,32 @@ pub struct ActiveRun {
     pub renewed_at: SystemTime,
     /// Its process, where it told.
     pub process: Option<ProcessId>,
+}
+
+/// What a log is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its last run has ended, or there was none.
+    Idle,
+    /// A run is under way.
+    Alive,
+    /// A run has begun and not ended, and its lease is over: the next to begin takes its place.
+    Dead,
+}
+
+/// Looks what a log is doing, and changes nothing.
+pub fn standing(repo: &Repo, log: &LogName) -> Result<Standing, RepoError> {
+    let newest = |folder| -> Result<Option<RunNo>, RepoError> {
+        Ok(list_folder(repo, log, folder)?.last_key_value().map(|(key, _)| key.0))
+    };
+    // Leases first: a run that ends between the two lists is not taken for one that goes on.
+    let (begun, ended) = (newest(Folder::Runs)?, newest(Folder::Outcomes)?);
+    let Some(run) = begun.filter(|_| begun > ended) else { return Ok(Standing::Idle) };
+    Ok(match look(repo, log, run)? {
+        Some(lease) if lease.is_alive => Standing::Alive,
+        Some(_) => Standing::Dead,
+        None => Standing::Idle,
+    })
 }
 
 /// Why a run could not begin.
@@ -232,7 +260,12 @@ impl Run {
         repo.require_sound_keys()?;
         let mut history = None;
         let token = Hex(random().map_err(RepoError::NoRandom)?);
-        let lease = LeaseObject { token, intent: Some(intent), process: options.client.process };
+        let lease = LeaseObject {
+            token,
+            intent: Some(intent),
+            process: options.client.process,
+            patience_s: options.patience.map(|patience| patience.as_secs()),
+        };
         for _ in 0..ATTEMPTS {
             // Leases first: a run that begins and ends between the two lists must not look like a gap.
             let newest_lease = list_folder(repo, log, Folder::Runs)?.last_key_value().map(|(key, _)| key.0);
@@ -270,7 +303,12 @@ impl Run {
         repo.require(Act::Read, outcome::REPAIRING)?;
         repo.require_sound_keys()?;
         let token = Hex(random().map_err(RepoError::NoRandom)?);
-        let lease = LeaseObject { token, intent: Some(Intent::Repair), process: options.client.process };
+        let lease = LeaseObject {
+            token,
+            intent: Some(Intent::Repair),
+            process: options.client.process,
+            patience_s: options.patience.map(|patience| patience.as_secs()),
+        };
         for _ in 0..ATTEMPTS {
             let highest = highest_run(repo, log)?.unwrap_or(RunNo(0));
             let history = History::salvage(repo, log, &mut |_, _| {})?;

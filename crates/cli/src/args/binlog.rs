@@ -25,6 +25,7 @@ Examples:
   holdfast binlog archive --name db1 --ssh-tunnel backup@bastion -h db1.internal -u archiver -p
   holdfast binlog archive --name db1 --once
   holdfast binlog archive --name db1 --semi-sync
+  holdfast binlog archive --name db1 --standby -h replica2  on a second host, beside one at the primary
   holdfast binlog archive --name db1 --new-identity         once, where another server took its place and GTIDs do not tell
 
 The account needs REPLICATION SLAVE, and BINLOG MONITOR (MariaDB) or REPLICATION CLIENT (MySQL). A signal ends it in good order, with exit code 0, or 3 where a gap was found.";
@@ -93,6 +94,12 @@ pub(crate) struct ArchiveArgs {
     /// Takes a server on which semi-synchronous replication is enabled as a source.
     #[arg(long, conflicts_with = "once")]
     pub(crate) semi_sync: bool,
+
+    /// Wait while another archives under this name, and take its place when it is gone
+    ///
+    /// For archivers on several hosts, each at a server of its own (a primary and its replicas, with GTIDs and binlogs of what they replicate): one archives, the others stand by, and what one leaves the next goes on with, without a gap and without anything twice. One that dies is missed after a minute, on this host at once; one whose server is away for half a minute makes room.
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) standby: bool,
 
     /// This server has taken the place of the one that was archived under this name so far
     ///

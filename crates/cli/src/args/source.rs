@@ -76,7 +76,7 @@ pub(crate) struct SourceArgs {
 
     /// Reach the server through this host, by the system's ssh: host, port and socket are then as seen from there
     ///
-    /// What ssh is configured to do counts: keys, agents, jump hosts, aliases (--ssh, --ssh-config). It may ask for nothing. Without --host and --socket the server is 127.0.0.1 there. For logical backups, the binlog archive and doctor: a physical backup reads files of this host.
+    /// What ssh is configured to do counts: keys, agents, jump hosts, aliases (--ssh, --ssh-config). It may ask for nothing. Without --host and --socket the server is 127.0.0.1 there. For logical backups, loads into running servers, the binlog archive and doctor: a physical backup reads files of this host.
     #[arg(long, value_name = "[USER@]HOST[:PORT]")]
     #[serde(deserialize_with = "ssh_host")]
     pub(crate) ssh_tunnel: Option<SshHost>,

@@ -90,6 +90,7 @@ fn run_archive(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
         run_bytes: args.run_size.0,
         run_age: args.run_age.0,
         semi_sync: args.semi_sync,
+        standby: args.standby,
         new_identity: args.new_identity,
         compression: resources.compress.unwrap_or(chosen.compression),
         compress_threads: resources.compress_threads.unwrap_or(chosen.compress_threads),

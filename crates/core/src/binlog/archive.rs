@@ -18,6 +18,7 @@ use super::{
     resume::{self, Binlog, READING_FAILED, Refused, Start},
     run::{ArchiveRun, Ended},
     segments::Segments,
+    standby,
     stream::{From, Next, Stream, StreamOptions},
     stretch::{Gap, GapKind, Place},
 };
@@ -34,6 +35,9 @@ const POLL: Duration = Duration::from_millis(50);
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
+/// Another may take an archiver's place after so long without a sign of life, of which there is one as often as that.
+const PATIENCE: Duration = Duration::from_secs(60);
+const RENEWAL: Duration = Duration::from_secs(15);
 /// Who asks to end waits so long for the end of the transaction that is under way.
 const END_OF_TRANSACTION_MAX: Duration = Duration::from_secs(10);
 /// So far behind the server a run stores no segments: it ends as soon as it has caught up.
@@ -56,6 +60,9 @@ pub struct ArchiveOptions {
     pub run_age: Duration,
     /// The server's commits wait until they are durable.
     pub semi_sync: bool,
+    /// Waits while another archives, and takes its place when it is gone, from this server. Gives the place up when the
+    /// server is away.
+    pub standby: bool,
     /// The server may be another than the one that was archived.
     pub new_identity: bool,
     /// How chunks are made smaller.
@@ -80,11 +87,16 @@ impl ArchiveOptions {
             run_bytes: 1 << 30,
             run_age: Duration::from_secs(3600),
             semi_sync: false,
+            standby: false,
             new_identity: false,
             compression: Compression::default(),
             compress_threads: 1,
             memory_bytes: 64 << 20,
-            run: RunOptions::of_this_process(),
+            run: RunOptions {
+                renew_every: Some(RENEWAL),
+                patience: Some(PATIENCE),
+                ..RunOptions::of_this_process()
+            },
         }
     }
 }
@@ -135,12 +147,12 @@ pub fn archive(
     Ok(archiver.report)
 }
 
-struct Archiver<'a> {
-    repo: &'a Arc<Repo>,
-    log: LogName,
-    options: &'a ArchiveOptions,
+pub(super) struct Archiver<'a> {
+    pub(super) repo: &'a Arc<Repo>,
+    pub(super) log: LogName,
+    pub(super) options: &'a ArchiveOptions,
     listener: &'a dyn Listener,
-    cancel: &'a Cancel,
+    pub(super) cancel: &'a Cancel,
     stream_options: StreamOptions,
     lag_sum: Duration,
     is_store_failing: bool,
@@ -168,6 +180,10 @@ impl<'a> Archiver<'a> {
         let binlog = Binlog::read(&mut session)?;
         let name = match &options.name {
             Some(name) => name.clone(),
+            None if options.standby => {
+                let error = Error::new(ErrorKind::Usage, "the archivers of several servers share one name");
+                return Err(error.hinted("give it by --name"));
+            }
             None => {
                 let good = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
                 let host: String = binlog.server.hostname.chars().filter(good).collect();
@@ -202,21 +218,30 @@ impl<'a> Archiver<'a> {
         })
     }
 
-    fn note(&self, text: impl Into<String>) {
+    pub(super) fn note(&self, text: impl Into<String>) {
         self.listener.event(Event::Note { text: text.into() });
     }
 
-    fn warn(&self, text: impl Into<String>) {
+    pub(super) fn warn(&self, text: impl Into<String>) {
         self.listener.event(Event::Warning { text: text.into() });
     }
 
     /// Run after run.
     fn work(&mut self) -> Result<()> {
         let mut wait = RETRY_FIRST;
+        let mut is_waiting = self.options.standby;
         loop {
+            if is_waiting && !self.stand_by()? {
+                return Ok(());
+            }
+            is_waiting = false;
             match self.one_run() {
                 Ok(Left::Done) => return Ok(()),
                 Ok(Left::Due) => wait = RETRY_FIRST,
+                Err(error) if self.options.standby && standby::is_for_another(&error) => {
+                    self.note(format!("{error}: standing by"));
+                    is_waiting = true;
+                }
                 // What is in segments the next run takes over; the server has the rest.
                 // A repository that fails at once is more likely named wrongly than away.
                 Err(error)
@@ -318,6 +343,7 @@ impl<'a> Archiver<'a> {
         let mut refused = Refused::No;
         let mut wait = RETRY_FIRST;
         let mut is_first = true;
+        let mut lost_at = Instant::now();
         // Where the server was when the run began, if that is far.
         let mut target: Option<Place> = None;
         loop {
@@ -328,6 +354,9 @@ impl<'a> Archiver<'a> {
             let (stream, binlog) = match connected {
                 Ok(connected) => connected,
                 Err(error) if is_first || self.options.once || !is_passing(&error) => return Err(error),
+                Err(error) if self.options.standby && lost_at.elapsed() > standby::YIELD_AFTER => {
+                    return Err(standby::yields(&error));
+                }
                 Err(_) => {
                     self.pause(wait);
                     wait = (wait * 2).min(RECONNECT_MAX);
@@ -356,6 +385,7 @@ impl<'a> Archiver<'a> {
                 segments.acknowledge_by(None);
             }
             drop(stream);
+            lost_at = Instant::now();
             match streamed {
                 Ok(left) => return Ok(left),
                 Err(Broken::Fatal(error)) => return Err(error),
@@ -376,7 +406,7 @@ impl<'a> Archiver<'a> {
         }
     }
 
-    fn pause(&self, wait: Duration) {
+    pub(super) fn pause(&self, wait: Duration) {
         let until = Instant::now() + wait;
         while Instant::now() < until && !self.cancel.is_cancelled() {
             thread::sleep(POLL);
@@ -389,6 +419,13 @@ impl<'a> Archiver<'a> {
         let binlog = Binlog::read(&mut session)?;
         drop(session);
         let tail = slot.as_ref().and_then(Recorder::tail);
+        if self.options.standby
+            && !self.options.new_identity
+            && let Some(tail) = &tail
+            && resume::is_behind(&binlog, tail)?
+        {
+            return Err(standby::behind(&tail.place));
+        }
         let start = match &tail {
             Some(tail) => resume::next(
                 &binlog,

@@ -16,6 +16,7 @@ mod recorder;
 mod resume;
 mod run;
 mod segments;
+mod standby;
 mod stream;
 mod stretch;
 mod wire;

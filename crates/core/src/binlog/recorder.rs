@@ -20,6 +20,33 @@ use crate::error::{Error, ErrorKind, Result};
 /// Where the first event of a file begins.
 pub(super) const FILE_BEGIN: u64 = 4;
 
+/// Where the events that are stored of a file stand in it: one behind another, but for what MariaDB puts behind the first
+/// event of a file that it encrypts, and which is not stored.
+pub(super) struct Offsets {
+    next: u64,
+    is_behind_first: bool,
+}
+
+impl Offsets {
+    /// Of events that begin there.
+    pub(super) fn at(begin: u64) -> Self {
+        Self { next: begin, is_behind_first: false }
+    }
+
+    /// Where the next event begins.
+    pub(super) fn take(&mut self, header: &Header) -> u64 {
+        let begin = if self.is_behind_first { behind_first(self.next, header) } else { self.next };
+        self.is_behind_first = begin == FILE_BEGIN;
+        self.next = begin + u64::from(header.len);
+        begin
+    }
+}
+
+/// Where the second event of a file begins, that stands at `next` or behind it.
+fn behind_first(next: u64, header: &Header) -> u64 {
+    next.max(u64::from(header.end.saturating_sub(header.len)))
+}
+
 /// What a recorder does with what it accepts.
 pub(super) trait Sink {
     /// A stretch begins: all that comes belongs to it.
@@ -228,6 +255,9 @@ impl Recorder {
     pub(super) fn stored(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> Result<()> {
         let event = Event::parse(bytes, self.checksum);
         let event = event.map_err(|error| RecordError::Event { at: self.place.clone(), error })?;
+        if self.last.as_ref().is_some_and(|last| last.begin == FILE_BEGIN) {
+            self.place.position = behind_first(self.place.position, &event.header);
+        }
         self.record(bytes, &event, sink).map_err(|error| match error {
             RecordError::Sink(error) => error,
             other => Error::new(ErrorKind::Damaged, other.to_string()),
@@ -247,8 +277,13 @@ impl Recorder {
             return Ok(false);
         }
         if header.kind == EventKind::START_ENCRYPTION {
-            // In the file only, and of no use to who gets the events as they were before.
-            self.place.position += u64::from(header.len);
+            // In the file only, and of no use to who gets the events as they were before. It stands behind the first event,
+            // but is sent to who begins anywhere.
+            let is_behind_first = self.continues.as_ref() == Some(&self.place)
+                && self.last.as_ref().is_some_and(|last| last.begin == FILE_BEGIN);
+            if is_behind_first {
+                self.place.position += u64::from(header.len);
+            }
             return Ok(false);
         }
         let event = Event::parse(bytes, self.checksum).map_err(|error| failed(self, error))?;

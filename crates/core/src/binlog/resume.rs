@@ -19,10 +19,13 @@ use crate::{
 };
 use serde::Deserialize;
 
+/// What stands before an encrypted binlog of MySQL.
+const ENCRYPTION_HEADER_BYTES: u64 = 512;
+
 /// A server's binlog as it is now.
 pub(super) struct Binlog {
     pub(super) server: BinlogServer,
-    /// Files with their sizes, oldest first.
+    /// Files with where they end, oldest first.
     pub(super) files: Vec<(String, u64)>,
     /// All transactions, where the server names them.
     pub(super) gtids: Option<Gtids>,
@@ -56,7 +59,11 @@ impl Binlog {
         let gtids = parse_gtids(server.flavor(), &gtids)?;
         let mut files = Vec::new();
         for row in session.rows("SHOW BINARY LOGS")? {
-            files.push((row.text("Log_name")?.to_owned(), row.number("File_size")?));
+            let size: u64 = row.number("File_size")?;
+            let is_encrypted = row.has("Encrypted") && row.text("Encrypted")? == "Yes";
+            // Offsets in a file do not count what says how MySQL has encrypted it.
+            let hidden = if is_encrypted { ENCRYPTION_HEADER_BYTES } else { 0 };
+            files.push((row.text("Log_name")?.to_owned(), size.saturating_sub(hidden)));
         }
         Ok(Self { server, files, gtids: (!gtids.is_empty()).then_some(gtids) })
     }
@@ -230,6 +237,17 @@ pub(super) fn next(
     };
     let text = format!("{what} {}; its oldest is {}", tail.place, oldest.file);
     Ok(Start { place: oldest, known: None, gap: Some(Gap { kind, text }) })
+}
+
+/// Whether this is another server than the one that was archived last, and has not yet all that is archived.
+pub(super) fn is_behind(binlog: &Binlog, tail: &Tail) -> Result<bool> {
+    let archived = tail.gtids()?.filter(|gtids| !gtids.is_empty());
+    Ok(match (archived, &binlog.gtids) {
+        (Some(archived), Some(executed)) => {
+            !binlog.server.is_same(&tail.server) && !has_all(executed, &archived)
+        }
+        (archived, _) => archived.is_some() && !binlog.server.is_same(&tail.server),
+    })
 }
 
 fn has_all(executed: &Gtids, archived: &Gtids) -> bool {

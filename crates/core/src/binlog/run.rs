@@ -12,7 +12,7 @@ use holdfast_repo::{
     item::{FileRole, ItemPath, ItemType},
     manifest::{HEAD_SCHEMA, Head},
     outcome::{Intent, OutcomeType},
-    run::{Ending, Run, RunOptions},
+    run::{Ending, FinishError, Run, RunOptions},
     segment::{SegmentReader, discard_segments, is_superseded, list_segments},
     writer::{BackupWriter, FileId, FileSpec, Foundation, WriteError, WriterOptions},
 };
@@ -214,7 +214,10 @@ impl ArchiveRun {
             taken: self.taken.clone(),
         };
         let repo = Arc::clone(self.run.repo());
-        let outcome = self.run.finish(ending)?;
+        let outcome = self.run.finish(ending).map_err(|error| match error {
+            FinishError::Lost { .. } => Error::new(ErrorKind::Active, error.to_string()),
+            error => error.into(),
+        })?;
         point("binlog.published");
         // What is left lying a later sweep takes.
         if let Ok(history) = holdfast_repo::history::History::read(&repo, &log) {

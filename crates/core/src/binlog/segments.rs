@@ -283,7 +283,7 @@ fn store(writer: &SegmentWriter, sealed: &SealedSegment, shared: &Shared) -> Res
                 return Ok(());
             }
             Err(error) if error.is_exists() => {
-                return Err(Error::failed("another process has stored a segment in this run's place")
+                return Err(Error::new(ErrorKind::Active, "another process has stored a segment in this run's place")
                     .hinted("this process was frozen, or cut off from the repository, for longer than its lease: run it again"));
             }
             Err(error @ RepoError::Store(_)) => {

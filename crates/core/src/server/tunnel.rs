@@ -29,6 +29,7 @@ use super::{
     relay::private_dir,
     sql_error::{SqlCause, SqlError},
 };
+use crate::error::{Error, ErrorKind, Result};
 
 /// Longest time until a tunnel stands, with all hosts on the way.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -146,7 +147,7 @@ impl Tunnel {
     }
 
     /// Checks what can be checked before anything is started: characters that ssh would understand otherwise.
-    pub(super) fn validate(&self, server: &Endpoint) -> Result<(), SqlError> {
+    pub(super) fn validate(&self, server: &Endpoint) -> Result<()> {
         let text = match server {
             Endpoint::Socket(path) => path.to_string_lossy().into_owned(),
             Endpoint::Tcp { host, .. } => host.replace(':', ""),
@@ -155,7 +156,7 @@ impl Tunnel {
             return Ok(());
         }
         let message = format!("{server} has characters that ssh cannot forward to");
-        Err(SqlError::new(SqlCause::Misuse, message).hinted("Use letters, digits, and ./_-+,= only."))
+        Err(Error::new(ErrorKind::Usage, message).hinted("use letters, digits, and ./_-+,= only"))
     }
 
     /// A connection to the server, by a tunnel that stands or is made. What fails in passing is tried again: nothing has

@@ -195,7 +195,9 @@ pub(crate) fn wait_archived_by(stage: &Stage, archiver: &mut Archiver) {
 }
 
 fn wait_while(stage: &Stage, check: &mut dyn FnMut()) {
-    let rows: Vec<mysql::Row> = stage.server.query("SHOW BINARY LOGS").unwrap();
+    let status =
+        if stage.server.kind().is_mariadb() { "SHOW MASTER STATUS" } else { "SHOW BINARY LOG STATUS" };
+    let rows: Vec<mysql::Row> = stage.server.query(status).unwrap();
     let last = rows.last().unwrap();
     let (file, size): (String, u64) = (last.get(0).unwrap(), last.get(1).unwrap());
     let begin = Instant::now();

@@ -13,7 +13,7 @@ use holdfast_repo::{
 };
 
 use super::{
-    recorder::{Recorder, Sink},
+    recorder::{Offsets, Recorder, Sink},
     run::{Noted, replay, stretches_of},
     stretch::{Gap, GapKind, Place, Stretch, Tail},
 };
@@ -195,7 +195,7 @@ impl Archive {
                     archive: self,
                     next: first,
                     wanted: at..end,
-                    place: 0,
+                    offsets: Offsets::at(0),
                     each,
                     flow: ControlFlow::Continue(()),
                 };
@@ -228,14 +228,15 @@ impl Archive {
         let backup = self.backups.get(&archived.run).ok_or_else(missing)?;
         let path = ItemPath::new(stretch.item_path()).context("name a file of the archive")?;
         let item = backup.find(&path)?.ok_or_else(missing)?;
-        let mut position = stretch.begin;
+        let mut offsets = Offsets::at(stretch.begin);
         let mut rest: Vec<u8> = Vec::new();
         let mut flow = ControlFlow::Continue(());
         let read = backup.read_file::<Stop>(&item, &mut |bytes| {
             rest.extend_from_slice(bytes);
             let mut done = 0;
-            while let Some(len) = whole_event(&rest[done..]) {
+            while let Some((header, len)) = whole_event(&rest[done..]) {
                 let event = &rest[done..done + len];
+                let position = offsets.take(&header);
                 if position >= archived.end {
                     return Err(Stop::Enough);
                 }
@@ -243,7 +244,6 @@ impl Archive {
                 if flow.is_break() {
                     return Err(Stop::Enough);
                 }
-                position += len as u64;
                 done += len;
             }
             rest.drain(..done);
@@ -259,13 +259,14 @@ impl Archive {
 /// Takes an event: number of its stretch, its offset in the server's file, its bytes.
 pub type EachEvent<'a> = dyn FnMut(usize, u64, &[u8]) -> Result<ControlFlow<()>> + 'a;
 
-/// The length of the event that the bytes begin with, if it is all there.
-fn whole_event(bytes: &[u8]) -> Option<usize> {
+/// The event that the bytes begin with, and its length, if it is all there.
+fn whole_event(bytes: &[u8]) -> Option<(Header, usize)> {
     if bytes.len() < HEADER_BYTES {
         return None;
     }
-    let len = Header::parse(bytes).ok()?.len as usize;
-    (bytes.len() >= len).then_some(len)
+    let header = Header::parse(bytes).ok()?;
+    let len = header.len as usize;
+    (bytes.len() >= len).then_some((header, len))
 }
 
 enum Stop {
@@ -291,7 +292,7 @@ struct Live<'a, 'b> {
     /// The stretch that comes next.
     next: usize,
     wanted: std::ops::Range<usize>,
-    place: u64,
+    offsets: Offsets,
     each: &'a mut EachEvent<'b>,
     flow: ControlFlow<()>,
 }
@@ -299,14 +300,15 @@ struct Live<'a, 'b> {
 impl Sink for Live<'_, '_> {
     fn stretch(&mut self, stretch: &Stretch) -> Result<()> {
         self.next += 1;
-        self.place = stretch.begin;
+        self.offsets = Offsets::at(stretch.begin);
         Ok(())
     }
 
     fn event(&mut self, bytes: &[u8]) -> Result<()> {
         let at = self.next - 1;
-        let begin = self.place;
-        self.place += bytes.len() as u64;
+        let header =
+            Header::parse(bytes).map_err(|error| Error::new(ErrorKind::Damaged, error.to_string()))?;
+        let begin = self.offsets.take(&header);
         let is_wanted = self.wanted.contains(&at)
             && self.flow.is_continue()
             && self.archive.stretches.get(at).is_some_and(|archived| begin < archived.end);

@@ -147,7 +147,11 @@ pub(crate) struct Actor {
 }
 
 pub(crate) fn options() -> RunOptions {
-    RunOptions { client: Client { host: "model".to_owned(), process: None }, renew_every: None }
+    RunOptions {
+        client: Client { host: "model".to_owned(), process: None },
+        renew_every: None,
+        patience: None,
+    }
 }
 
 impl Actor {
