@@ -30,6 +30,16 @@ fn log(source: &str) -> LogName {
     LogName { source: source.parse().unwrap(), kind: Kind::Physical }
 }
 
+/// So many pages of a table, the `turn`-th version of each fourth.
+pub(crate) fn content(turn: u8, pages: usize) -> Vec<u8> {
+    let page = |page: usize| {
+        let mut bytes: Vec<u8> = (0..PAGE_BYTES).map(|i| (i * (page + 3) % 251) as u8).collect();
+        bytes[0] = if page % 4 == 0 { turn } else { 0 };
+        bytes
+    };
+    (0..pages).flat_map(page).collect()
+}
+
 /// Backs up one table of so many pages, the `turn`-th version of each fourth.
 pub(crate) fn take(program: &Program, source: &str, turn: u8, pages: usize) {
     take_flagged(program, source, turn, pages, &[]);
@@ -52,11 +62,8 @@ fn take_flagged(program: &Program, source: &str, turn: u8, pages: usize, flags: 
         outside: None,
     };
     let file = writer.begin_file(spec).unwrap();
-    for page in 0..pages {
-        let version = if page % 4 == 0 { turn } else { 0 };
-        let mut bytes: Vec<u8> = (0..PAGE_BYTES).map(|i| (i * (page + 3) % 251) as u8).collect();
-        bytes[0] = version;
-        writer.pages(file, page as u64, &bytes).unwrap();
+    for (page, bytes) in (0..).zip(content(turn, pages).chunks_exact(PAGE_BYTES)) {
+        writer.pages(file, page, bytes).unwrap();
     }
     writer.end_file(file, (pages * PAGE_BYTES) as u64).unwrap();
     let finished = writer.finish(&run).unwrap();

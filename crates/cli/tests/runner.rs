@@ -10,6 +10,7 @@ mod json;
 mod keys;
 mod licences;
 mod program;
+mod reader;
 mod repository;
 mod rows;
 mod servers;
