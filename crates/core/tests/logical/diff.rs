@@ -346,13 +346,12 @@ fn equal_chunks_are_not_read() {
 
     let reads = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&reads);
-    let store =
-        FaultyStore::new(Arc::new(FsStore::open(stage._dir.path().join("repo")).unwrap()), move |call| {
-            if call.op == Op::Read && call.path.contains("/packs/") {
-                counted.fetch_add(1, Ordering::SeqCst);
-            }
-            None
-        });
+    let store = FaultyStore::new(Arc::new(FsStore::open(stage.repo_dir()).unwrap()), move |call| {
+        if call.op == Op::Read && call.path.contains("/packs/") {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        None
+    });
     let password = crate::physical::password();
     let repo = Arc::new(Repo::open(Arc::new(store), Some(&password)).unwrap());
     let one = open(&repo, before);

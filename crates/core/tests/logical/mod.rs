@@ -39,7 +39,7 @@ pub(crate) mod round_trip;
 pub(crate) struct Stage {
     pub(crate) source: Server,
     pub(crate) repo: Arc<Repo>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 pub(crate) fn log() -> LogName {
@@ -69,7 +69,7 @@ impl Stage {
         Stage {
             source: start_with(kind, args),
             repo: crate::physical::new_repo(&dir.path().join("repo")),
-            _dir: dir,
+            dir,
         }
     }
 
@@ -99,6 +99,11 @@ impl Stage {
         let target = start(self.source.kind());
         load(&target, &self.script(backup, None));
         target
+    }
+
+    /// Where the repository is.
+    pub(crate) fn repo_dir(&self) -> std::path::PathBuf {
+        self.dir.path().join("repo")
     }
 
     /// Whether nothing stands that was not finished.

@@ -16,9 +16,11 @@ use crate::{
     logical::{
         contents::{Contents, definition},
         definition::{
-            AccountDefinition, Context as MadeUnder, Definition, Rows, ServerDefinition, TableDefinition,
+            AccountDefinition, Context as MadeUnder, Definition, Form, Rows, ServerDefinition,
+            TableDefinition,
         },
         objects::quoted,
+        tables::Table,
     },
     server::inventory::TableName,
 };
@@ -94,6 +96,8 @@ pub(super) struct PlannedTable {
     pub(super) is_transactional: bool,
     /// Whether the target orders text as the source did.
     pub(super) keeps_order: bool,
+    /// Whether the target may print a zero below zero otherwise than the source did.
+    pub(super) prints_zeros_otherwise: bool,
     /// Which elements are added when the rows are in.
     deferred: Vec<bool>,
 }
@@ -102,6 +106,16 @@ impl PlannedTable {
     /// Whether it has rows of its own: others are elsewhere.
     pub(super) fn has_rows(&self) -> bool {
         self.definition.rows != Rows::None
+    }
+
+    /// As a backup reads it.
+    pub(super) fn as_read(&self) -> Table {
+        Table {
+            definition: self.definition.clone(),
+            name: self.name.clone(),
+            bytes_estimated: self.totals.bytes,
+            rows_estimated: self.totals.rows,
+        }
     }
 
     /// The statement that makes the table without what is added later.
@@ -408,6 +422,8 @@ impl Maker<'_> {
         let is_transactional = definition.engine.eq_ignore_ascii_case("InnoDB");
         let deferred = deferred(&sql, &definition, is_transactional && totals.bytes >= DEFERRED_BYTES_MIN);
         let name = TableName { schema, table: name };
+        let prints_zeros_otherwise = !self.adapter.is_same_series()
+            && definition.columns.iter().any(|column| column.form == Form::Float);
         self.plan.tables.push(PlannedTable {
             object,
             item,
@@ -418,6 +434,7 @@ impl Maker<'_> {
             chunks,
             is_transactional,
             keeps_order,
+            prints_zeros_otherwise,
             deferred,
         });
         Ok(())

@@ -70,7 +70,7 @@ impl<'a> Adapter<'a> {
     }
 
     /// Whether statements are just what the target itself would print.
-    fn is_same_series(&self) -> bool {
+    pub(super) fn is_same_series(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.same_series(&self.target.version))
     }
 
@@ -211,11 +211,11 @@ impl<'a> Adapter<'a> {
             }
         }
         if self.changes_flavor() {
-            let modes = program.context.sql_mode.take();
-            program.context.sql_mode = modes.map(|modes| self.modes(&modes, &mut notes)).transpose()?;
             if self.target.flavor == Flavor::MySql {
                 to_mysql::program(program, kind)?;
             }
+            let modes = program.context.sql_mode.take();
+            program.context.sql_mode = modes.map(|modes| self.modes(&modes, &mut notes)).transpose()?;
         }
         notes.sort();
         notes.dedup();

@@ -50,6 +50,8 @@ pub(super) fn table(sql: &mut TableSql, notes: &mut Vec<String>) -> Result<(), S
                     let is_invisible = String::from_utf8_lossy(token.bytes).contains("INVISIBLE");
                     if is_invisible { word.as_bytes() } else { &[][..] }
                 }
+                // The same type, by the name that both know.
+                Kind::Word if token.is_word("geomcollection") => b"geometrycollection",
                 _ => token.bytes,
             })
             .copied()

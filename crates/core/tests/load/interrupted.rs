@@ -1,0 +1,289 @@
+//! A load that dies, whatever of it: the same command goes on, and in the end the target is what the source was.
+
+use std::{
+    fs::File,
+    io::Write,
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use holdfast_core::{Event, Listener, points::set_hook, server::ConnectOptions};
+use holdfast_repo::{Repo, store::fs::FsStore};
+use rustix::process::{Signal, getpid, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::physical::password;
+
+const ORDERS: &str = "HOLDFAST_TEST_LOAD_ORDERS";
+
+#[derive(Serialize, Deserialize)]
+struct Orders {
+    repo: PathBuf,
+    socket: PathBuf,
+    backup: u64,
+    /// Dies at this passing of this point.
+    point: Option<(String, u64)>,
+    /// Dies after so long.
+    after: Option<Duration>,
+    record: PathBuf,
+}
+
+impl Orders {
+    fn new(stage: &Stage, backup: u64, target: &Server) -> Orders {
+        Orders {
+            repo: stage.repo_dir(),
+            socket: target.socket().to_owned(),
+            backup,
+            point: None,
+            after: None,
+            record: target.socket().with_extension("points"),
+        }
+    }
+
+    /// Small units, so that there are many moments to die at.
+    fn options(&self) -> LoadOptions {
+        let connect = ConnectOptions {
+            socket: Some(self.socket.clone()),
+            user: Some("root".to_owned()),
+            ..ConnectOptions::default()
+        };
+        LoadOptions { parallel: 2, chunks_per_commit: 2, leave_out: true, ..LoadOptions::new(connect) }
+    }
+
+    /// Loads in a process of its own. The points it passed; whether it did its work.
+    fn carry_out(&self) -> (Vec<String>, bool) {
+        let output = Command::new("setpriv")
+            .args(["--pdeathsig", "SIGKILL", "--"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "load::interrupted::operation", "--ignored", "--nocapture"])
+            .env(ORDERS, serde_json::to_string(self).unwrap())
+            .output()
+            .unwrap();
+        let is_killed = output.status.signal() == Some(Signal::KILL.as_raw());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(is_killed || output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let points = std::fs::read_to_string(&self.record).unwrap_or_default();
+        (points.lines().map(str::to_owned).collect(), !is_killed)
+    }
+}
+
+/// Not a test by itself: loads, and dies where it is told.
+#[test]
+#[ignore = "a process for the tests of this module"]
+fn operation() {
+    let orders: Orders = serde_json::from_str(&std::env::var(ORDERS).unwrap()).unwrap();
+    let record = Mutex::new(File::create(&orders.record).unwrap());
+    let die = || {
+        kill_process(getpid(), Signal::KILL).unwrap();
+        sleep(Duration::from_secs(60));
+    };
+    if let Some(after) = orders.after {
+        std::thread::spawn(move || {
+            sleep(after);
+            die();
+        });
+    }
+    let (at, passings) = (orders.point.clone(), AtomicU64::new(0));
+    set_hook(move |name| {
+        writeln!(record.lock().unwrap(), "{name}").unwrap();
+        if let Some((point, nth)) = &at
+            && point == name
+            && passings.fetch_add(1, Ordering::SeqCst) + 1 == *nth
+        {
+            die();
+        }
+    });
+    let repo =
+        Arc::new(Repo::open(Arc::new(FsStore::open(&orders.repo).unwrap()), Some(&password())).unwrap());
+    load::run(&repo, &log(), RunNo(orders.backup), &orders.options(), &Told, &Cancel::default()).unwrap();
+}
+
+/// Tables of every kind that is resumed in its own way, of several units each; and what belongs to them.
+fn shop(kind: ServerKind) -> (Stage, u64) {
+    let stage = Stage::new(kind);
+    let rows = "SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS n FROM shop.ten a, shop.ten b, shop.ten c, shop.ten d";
+    let fill = |table: &str| {
+        format!("INSERT INTO shop.{table} SELECT n, n % 97, REPEAT(SHA2(n, 256), 3) FROM ({rows}) AS x")
+    };
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.ten (n INT PRIMARY KEY)",
+            "INSERT INTO shop.ten VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, customer INT, text VARCHAR(250), KEY (customer), UNIQUE KEY t (text, id))",
+            "CREATE TABLE shop.log (id INT, customer INT, text VARCHAR(250))",
+            "CREATE TABLE shop.old (id INT PRIMARY KEY, customer INT, text VARCHAR(250), KEY (customer)) ENGINE = MyISAM",
+            "CREATE TABLE shop.customers (id INT PRIMARY KEY)",
+            fill("orders").as_str(),
+            fill("log").as_str(),
+            fill("old").as_str(),
+            "INSERT INTO shop.customers SELECT DISTINCT customer FROM shop.orders",
+            "ALTER TABLE shop.orders ADD CONSTRAINT c FOREIGN KEY (customer) REFERENCES shop.customers (id)",
+            "CREATE VIEW shop.z_view AS SELECT COUNT(*) AS c FROM shop.log",
+            "CREATE VIEW shop.a_view AS SELECT c FROM shop.z_view",
+            "CREATE PROCEDURE shop.p () SELECT 1",
+            "CREATE TRIGGER shop.t BEFORE INSERT ON shop.customers FOR EACH ROW SET NEW.id = NEW.id",
+            "CREATE EVENT shop.e ON SCHEDULE EVERY 1 YEAR DO SELECT 1",
+        ])
+        .unwrap();
+    let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
+    (stage, report.backup)
+}
+
+fn assert_whole(stage: &Stage, target: &Server) {
+    assert_same_rows(&stage.source, target);
+    assert_same_objects(&stage.source, target);
+    assert_clean(target);
+}
+
+/// Dies once at each of its points, one after the other, in one load.
+fn killed_everywhere(kind: ServerKind) {
+    let (stage, backup) = shop(kind);
+    let target = start(kind);
+    let mut orders = Orders::new(&stage, backup, &target);
+    let points = [
+        ("load.begun", 1),
+        ("load.schemas.made", 1),
+        ("load.table.made", 1),
+        ("load.rows.sent", 1),
+        ("load.rows.noted", 2),
+        ("load.rows.committed", 2),
+        ("load.rows.committed", 1),
+        ("load.table.indexed", 1),
+        ("load.rows.done", 1),
+        ("load.table.linked", 1),
+        ("load.views.begun", 1),
+        ("load.programs.made", 1),
+        ("load.ended", 1),
+    ];
+    for point in points {
+        orders.point = Some((point.0.to_owned(), point.1));
+        let (passed, is_done) = orders.carry_out();
+        assert!(!is_done, "{point:?} was not passed: {passed:?}");
+    }
+    orders.point = None;
+    let (passed, is_done) = orders.carry_out();
+    assert!(is_done);
+    // All of that was done by those that died.
+    assert!(!passed.iter().any(|point| point == "load.rows.sent"), "{passed:?}");
+    assert_whole(&stage, &target);
+}
+
+#[test]
+fn a_load_that_dies_at_every_point_goes_on_into_mariadb() {
+    killed_everywhere(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn a_load_that_dies_at_every_point_goes_on_into_mysql() {
+    killed_everywhere(ServerKind::MySql97);
+}
+
+/// Dies at random moments, and sometimes the server does.
+#[test]
+fn a_load_goes_on_after_any_moment_of_its_death_and_the_servers() {
+    const TRIES: u32 = 12;
+    let seed = std::env::var("HOLDFAST_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed
+        .unwrap_or_else(|| Instant::now().elapsed().subsec_nanos() as u64 ^ u64::from(std::process::id()));
+    println!("HOLDFAST_SEED={seed}");
+    let (stage, backup) = shop(ServerKind::MariaDb1011);
+    let mut target = start(ServerKind::MariaDb1011);
+    let mut orders = Orders::new(&stage, backup, &target);
+    let mut random = seed | 1;
+    let mut deaths = 0;
+    for round in 0..TRIES {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        orders.after = Some(Duration::from_millis(100 + random % 1_500));
+        if orders.carry_out().1 {
+            break;
+        }
+        deaths += 1;
+        if round % 3 == 1 {
+            target.kill9().unwrap();
+            target.run().unwrap();
+        }
+    }
+    println!("died {deaths} times");
+    orders.after = None;
+    if deaths == TRIES {
+        assert!(orders.carry_out().1);
+    }
+    assert_whole(&stage, &target);
+}
+
+/// The server dies in the middle of the rows: the load fails, and goes on when the server is back.
+#[test]
+fn a_load_goes_on_when_its_server_is_back() {
+    /// Says when rows begin.
+    struct Rows(Mutex<mpsc::Sender<()>>);
+    impl Listener for Rows {
+        fn event(&self, event: Event) {
+            if matches!(event, Event::Phase { name: "rows" }) {
+                self.0.lock().unwrap().send(()).unwrap();
+            }
+        }
+    }
+    let (stage, backup) = shop(ServerKind::MySql97);
+    let mut target = start(ServerKind::MySql97);
+    let orders = Orders::new(&stage, backup, &target);
+    let run = |listener: &dyn Listener| {
+        load::run(&stage.repo, &log(), RunNo(backup), &orders.options(), listener, &Cancel::default())
+    };
+    let (begun, rows) = mpsc::channel();
+    let outcome = std::thread::scope(|scope| {
+        let target = &mut target;
+        scope.spawn(move || {
+            rows.recv().unwrap();
+            sleep(Duration::from_millis(200));
+            target.kill9().unwrap();
+        });
+        run(&Rows(Mutex::new(begun)))
+    });
+    target.run().unwrap();
+    let error = outcome.unwrap_err();
+    println!("it said: {error}");
+    let report = run(&Told).unwrap();
+    assert!(report.plan.is_continued, "{report:?}");
+    assert_whole(&stage, &target);
+}
+
+/// Another load is refused as long as one is unfinished, and so is a second process of the same.
+#[test]
+fn one_load_at_a_time() {
+    let (stage, backup) = shop(ServerKind::MariaDb1011);
+    let target = start(ServerKind::MariaDb1011);
+    let mut orders = Orders::new(&stage, backup, &target);
+    orders.point = Some(("load.rows.committed".to_owned(), 1));
+    assert!(!orders.carry_out().1);
+    let other = LoadOptions {
+        selection: Selection { tables: vec!["shop.ten".parse().unwrap()], ..Selection::default() },
+        ..orders.options()
+    };
+    let error = load(&stage, backup, &other).unwrap_err();
+    assert!(error.to_string().contains("unfinished load"), "{error}");
+    let mut other = target.conn().unwrap();
+    mysql::prelude::Queryable::query_drop(&mut other, "DO GET_LOCK('holdfast_load', 5)").unwrap();
+    let error = load(&stage, backup, &orders.options()).unwrap_err();
+    assert_eq!(error.kind(), holdfast_core::ErrorKind::Active, "{error}");
+    drop(other);
+    let until = Instant::now() + Duration::from_secs(30);
+    while target.query::<Option<u64>>("SELECT IS_USED_LOCK('holdfast_load')").unwrap() != [None] {
+        assert!(Instant::now() < until);
+        sleep(Duration::from_millis(10));
+    }
+    load(&stage, backup, &orders.options()).unwrap();
+    assert_whole(&stage, &target);
+}
