@@ -63,7 +63,7 @@ fn files_load(kind: ServerKind) {
     let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
     let history = History::read(&stage.repo, &log()).unwrap();
     let backup = Backup::open(&stage.repo, &history, RunNo(report.backup)).unwrap();
-    let place = |name: &str| stage._dir.path().join(name);
+    let place = |name: &str| stage.dir.path().join(name);
 
     // CSV with its scripts is everything.
     let done = run(&backup, &options(&place("csv"), ExportFormat::Csv)).unwrap();
@@ -85,7 +85,7 @@ fn files_load(kind: ServerKind) {
     cancel.cancel();
     let stopped = options(&place("stopped"), ExportFormat::MyDumper);
     assert!(export(&backup, &stopped, &Told, &cancel).is_err());
-    assert_eq!(names(stage._dir.path()), BTreeSet::from(["csv".to_owned(), "repo".to_owned()]));
+    assert_eq!(names(stage.dir.path()), BTreeSet::from(["csv".to_owned(), "repo".to_owned()]));
 
     // One script, compressed, is what `cat` writes.
     let packed = ExportOptions { packing: Packing::Zstd, ..options(&place("sql"), ExportFormat::Sql) };

@@ -104,6 +104,7 @@ fn parts(repo: &Arc<Repo>) -> Vec<Part> {
                     OutcomeType::Expire => "outcome: expiry",
                     OutcomeType::Prune => "outcome: prune",
                     OutcomeType::Hold | OutcomeType::Release => "outcome: hold",
+                    OutcomeType::Repair => "outcome: repair",
                     OutcomeType::Tombstone | OutcomeType::Abandoned => "outcome: ended run",
                 };
                 part(class, 0..size, true);
