@@ -34,7 +34,7 @@ fn log(source: &str) -> LogName {
 pub(crate) fn content(turn: u8, pages: usize) -> Vec<u8> {
     let page = |page: usize| {
         let mut bytes: Vec<u8> = (0..PAGE_BYTES).map(|i| (i * (page + 3) % 251) as u8).collect();
-        bytes[0] = if page % 4 == 0 { turn } else { 0 };
+        bytes[0] = if page.is_multiple_of(4) { turn } else { 0 };
         bytes
     };
     (0..pages).flat_map(page).collect()
