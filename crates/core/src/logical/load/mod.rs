@@ -24,6 +24,7 @@ mod verify;
 use std::sync::Arc;
 
 use holdfast_repo::{LogName, Repo, RunNo, hex::to_hex, history::History, reader::Backup};
+use serde::Deserialize;
 
 pub use names::{Rename, Renames};
 pub use plan::Adaptation;
@@ -41,7 +42,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     points::point,
-    server::ConnectOptions,
+    server::{ConnectOptions, ServerVersion},
 };
 
 /// How to load.
@@ -140,14 +141,14 @@ impl<'a> Loading<'a> {
         let history = History::read(repo, log)?;
         let backup = Backup::open(repo, &history, run)?;
         if backup.head().method != "logical" {
-            return Err(Error::new(ErrorKind::Usage, format!("{log}#{run} is not a logical backup"))
+            return Err(Error::new(ErrorKind::Usage, format!("{log} {run} is not a logical backup"))
                 .hinted("a physical one is restored into a directory: --target-dir"));
         }
         let mut control = Link::first(options)?;
         let target = Target::read(&mut control.session)?;
         control.settle(options, &target)?;
         let plan = Plan::make(&backup, &target, options, cancel)?;
-        let name = format!("{log}#{run}");
+        let name = format!("{log}{run}");
         let asked = format!("{:?} {:?}", options.selection, options.renames);
         let asked = to_hex(&blake3::hash(asked.as_bytes()).as_bytes()[..8]);
         let identity = format!("{} {name} {asked}", repo.info().repository_id);
@@ -164,9 +165,10 @@ impl<'a> Loading<'a> {
                 "load under other names (--as), leave them out (--exclude-table), or drop them: --overwrite",
             ));
         }
-        let source_version = backup.head().server.get("version").and_then(|it| it.get("text"));
+        let source_version = backup.head().server.get("version");
+        let source_version = source_version.and_then(|version| ServerVersion::deserialize(version).ok());
         let shown = LoadPlan {
-            source_version: source_version.and_then(|it| it.as_str()).unwrap_or_default().to_owned(),
+            source_version: source_version.map(|version| version.to_string()).unwrap_or_default(),
             backup: name,
             target_version: target.version.to_string(),
             tables: plan.tables.len() as u64,
