@@ -1,10 +1,9 @@
 //! What is measured: one module for each question.
 
 mod amplification;
-mod archive;
 mod busy;
 mod codec;
-mod dump;
+mod first;
 mod full;
 mod incremental;
 mod load;
@@ -57,13 +56,13 @@ pub(crate) fn physical() -> Vec<Box<dyn Scenario>> {
 
 /// Of logical ones.
 pub(crate) fn logical() -> Vec<Box<dyn Scenario>> {
-    vec![Box::new(dump::Dump), Box::new(load::LoadRows), Box::new(redump::Redump)]
+    vec![Box::new(first::First::rows()), Box::new(load::LoadRows), Box::new(redump::Redump)]
 }
 
 /// Of repositories.
 pub(crate) fn repository() -> Vec<Box<dyn Scenario>> {
     vec![
-        Box::new(archive::Archive),
+        Box::new(first::First::repository()),
         Box::new(remote::Remote),
         Box::new(incremental::Incremental::repositories()),
     ]

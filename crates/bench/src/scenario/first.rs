@@ -1,4 +1,4 @@
-//! All rows of an idle server, by rows and statements: how close to reading them and keeping none.
+//! A first backup of an idle server, by rows or into a repository, beside the programs that do the like.
 
 use anyhow::Result;
 use holdfast_testkit::ServerKind;
@@ -8,11 +8,31 @@ use crate::args::Options;
 use crate::results::{Cache, Load};
 use crate::run::{Bench, Turn, order};
 use crate::source::Source;
-use crate::tool::{ClientDump, Drain, Holdfast, Mydumper, Tool, Verb};
+use crate::tool::{ClientDump, Drain, Holdfast, Mydumper, Restic, Tool, Verb};
 
-pub(crate) struct Dump;
+pub(crate) struct First {
+    name: &'static str,
+    about: &'static str,
+    tools: fn(&Options) -> Vec<Box<dyn Tool>>,
+}
 
-fn tools(options: &Options) -> Vec<Box<dyn Tool>> {
+impl First {
+    /// All rows: how close to reading them and keeping none.
+    pub(crate) fn rows() -> First {
+        First { name: "dump", about: "first logical backup of an idle server", tools: of_rows }
+    }
+
+    /// Beside a program that keeps a repository of files.
+    pub(crate) fn repository() -> First {
+        First {
+            name: "archive",
+            about: "first backup of an idle server into a repository",
+            tools: of_repositories,
+        }
+    }
+}
+
+fn of_rows(options: &Options) -> Vec<Box<dyn Tool>> {
     vec![
         Box::new(Drain),
         Box::new(Holdfast::logical_plain(&options.holdfast)),
@@ -24,29 +44,37 @@ fn tools(options: &Options) -> Vec<Box<dyn Tool>> {
     ]
 }
 
-impl Scenario for Dump {
+fn of_repositories(options: &Options) -> Vec<Box<dyn Tool>> {
+    vec![
+        Box::new(Holdfast::defaults(&options.holdfast)),
+        Box::new(Holdfast::level_3(&options.holdfast)),
+        Box::new(Restic),
+    ]
+}
+
+impl Scenario for First {
     fn name(&self) -> &'static str {
-        "dump"
+        self.name
     }
 
     fn about(&self) -> &'static str {
-        "first logical backup of an idle server"
+        self.about
     }
 
     fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
-        let tools = tools(options);
+        let tools = (self.tools)(options);
         let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
         expected_s(&tools, Verb::Backup, kind, Cache::Cold, options)
     }
 
     fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
         let group = group(self, source.kind(), Cache::Cold, Load::Idle);
-        let tools = tools(&bench.options);
+        let tools = (self.tools)(&bench.options);
         let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
         let tools = bench.present(&group, source.kind(), &tools);
         for round in 0..bench.options.rounds {
             for at in order(tools.len(), round) {
-                let dir = bench.scratch.dir("dump-")?;
+                let dir = bench.scratch.dir("first-")?;
                 let turn = Turn { group: &group, tool: tools[at], round, load: None };
                 bench.measure(source, &turn, tools[at].backup(source, dir.path()))?;
             }
