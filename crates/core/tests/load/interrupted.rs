@@ -287,3 +287,49 @@ fn one_load_at_a_time() {
     load(&stage, backup, &orders.options()).unwrap();
     assert_whole(&stage, &target);
 }
+
+/// What others have made since a load was interrupted is theirs: it goes on when that is out of its way.
+#[test]
+fn what_others_made_meanwhile_is_not_dropped() {
+    let (stage, backup) = shop(ServerKind::MariaDb1011);
+    let target = start(ServerKind::MariaDb1011);
+    let mut orders = Orders::new(&stage, backup, &target);
+    orders.point = Some(("load.schemas.made".to_owned(), 1));
+    assert!(!orders.carry_out().1);
+    target
+        .exec_all([
+            "CREATE TABLE shop.customers (id INT PRIMARY KEY, name TEXT)",
+            "INSERT INTO shop.customers VALUES (1, 'theirs')",
+            "CREATE PROCEDURE shop.p () SELECT 'theirs'",
+        ])
+        .unwrap();
+    let error = load(&stage, backup, &orders.options()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("shop.customers") && text.contains("shop.procedure p"), "{text}");
+    // Consent that was not given for the first try is none of the second.
+    let error = load(&stage, backup, &LoadOptions { overwrite: true, ..orders.options() }).unwrap_err();
+    assert!(error.to_string().contains("unfinished load"), "{error}");
+    assert_eq!(target.query::<String>("SELECT name FROM shop.customers").unwrap(), ["theirs"]);
+    target.exec_all(["DROP TABLE shop.customers", "DROP PROCEDURE shop.p"]).unwrap();
+    // While it is at it, somebody makes what it has not come to.
+    struct Meddler(Mutex<mysql::Conn>);
+    impl Listener for Meddler {
+        fn event(&self, event: Event) {
+            if matches!(event, Event::Phase { name: "keys" }) {
+                let statement = "CREATE PROCEDURE shop.p () SELECT 'theirs'";
+                mysql::prelude::Queryable::query_drop(&mut *self.0.lock().unwrap(), statement).unwrap();
+            }
+        }
+    }
+    let meddler = Meddler(Mutex::new(target.conn().unwrap()));
+    let run = |listener: &dyn Listener| {
+        load::run(&stage.repo, &log(), RunNo(backup), &orders.options(), listener, &Cancel::default())
+    };
+    let error = run(&meddler).unwrap_err();
+    assert!(error.to_string().contains("procedure p is there by now"), "{error}");
+    let error = run(&Told).unwrap_err();
+    assert!(error.to_string().contains("shop.procedure p"), "{error}");
+    target.exec("DROP PROCEDURE shop.p").unwrap();
+    run(&Told).unwrap();
+    assert_whole(&stage, &target);
+}

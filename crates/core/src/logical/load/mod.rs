@@ -33,7 +33,7 @@ pub use report::{LoadPlan, LoadReport};
 use link::Link;
 use plan::Plan;
 use programs::Programs;
-use progress::Progress;
+use progress::{Progress, Stage};
 use target::Target;
 
 use super::selection::Selection;
@@ -149,22 +149,13 @@ impl<'a> Loading<'a> {
         control.settle(options, &target)?;
         let plan = Plan::make(&backup, &target, options, cancel)?;
         let name = format!("{log}{run}");
-        let asked = format!("{:?} {:?}", options.selection, options.renames);
+        let asked = format!("{:?} {:?} {}", options.selection, options.renames, options.overwrite);
         let asked = to_hex(&blake3::hash(asked.as_bytes()).as_bytes()[..8]);
         let identity = format!("{} {name} {asked}", repo.info().repository_id);
-        let is_continued = Progress::is_under_way(&mut control.session, &identity)?;
+        let stages = Progress::under_way(&mut control.session, &identity, &plan)?;
+        let is_continued = stages.is_some();
         refuse_missing_privileges(&target, &plan)?;
-        let there = if is_continued { Vec::new() } else { plan.conflicts(&target) };
-        if !there.is_empty() && !options.overwrite {
-            let text = format!(
-                "{} there already: {}",
-                if there.len() == 1 { "is" } else { "are" },
-                plan::named(&there)
-            );
-            return Err(Error::new(ErrorKind::Usage, text).hinted(
-                "load under other names (--as), leave them out (--exclude-table), or drop them: --overwrite",
-            ));
-        }
+        let there = in_the_way(&plan, &target, stages.as_deref(), options)?;
         let source_version = backup.head().server.get("version");
         let source_version = source_version.and_then(|version| ServerVersion::deserialize(version).ok());
         let shown = LoadPlan {
@@ -189,10 +180,13 @@ impl<'a> Loading<'a> {
             watch.event(Event::Note { text: adapted.to_string() });
         }
         self.control.become_the_load()?;
+        // Until now others could make things, and another process could take this load up, or end it.
+        self.target = Target::read(&mut self.control.session)?;
+        let stages = Progress::under_way(&mut self.control.session, &self.identity, &self.plan)?;
+        self.shown.is_continued = stages.is_some();
+        self.shown.overwritten = in_the_way(&self.plan, &self.target, stages.as_deref(), self.options)?;
         let progress = Progress::begin(&mut self.control, &self.identity, &self.shown.backup, &self.plan)?;
         if progress.is_continued {
-            // What the load before has left is another thing than what was seen while it was still at it.
-            self.target = Target::read(&mut self.control.session)?;
             watch.event(Event::Note { text: "an unfinished load goes on".to_owned() });
         }
         point("load.begun");
@@ -248,6 +242,27 @@ impl<'a> Loading<'a> {
         }
         Ok((loaded, verified))
     }
+}
+
+/// What of the load's names is somebody else's: nothing, unless it is to be overwritten.
+fn in_the_way(
+    plan: &Plan,
+    target: &Target,
+    stages: Option<&[Stage]>,
+    options: &LoadOptions,
+) -> Result<Vec<String>> {
+    let there = plan.conflicts(target, stages);
+    if there.is_empty() || options.overwrite {
+        return Ok(there);
+    }
+    let text =
+        format!("{} there already: {}", if there.len() == 1 { "is" } else { "are" }, plan::named(&there));
+    let hint = if stages.is_some() {
+        "the unfinished load has not made that: rename or drop it, if it is not needed, and go on by the same command"
+    } else {
+        "load under other names (--as), leave them out (--exclude-table), or drop them: --overwrite"
+    };
+    Err(Error::new(ErrorKind::Usage, text).hinted(hint))
 }
 
 /// What the account must be allowed, wherever something is made.

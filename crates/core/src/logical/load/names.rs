@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::tokens::{Kind, Token, tokens};
+use super::tokens::tokens;
 use crate::{
     error::{Error, ErrorKind},
     logical::objects::quoted,
@@ -130,33 +130,59 @@ impl Renames {
         })
     }
 
-    /// Whether a text that its author wrote may mean something that has another name: it names its database.
+    /// Whether a text that its author wrote may mean something that has another name: the old name occurs in it as a word,
+    /// wherever that is. Comments and strings are no exception: some are executed, and where they end depends on settings
+    /// and versions. Names that are put together at run time are not found.
     pub(super) fn may_be_meant_in(&self, sql: &[u8]) -> bool {
-        if self.is_empty() {
-            return false;
-        }
-        let all: Vec<Token<'_>> = tokens(sql)
-            .into_iter()
-            .filter(|token| !matches!(token.kind, Kind::Space | Kind::Comment))
-            .collect();
-        let named = |token: &Token<'_>| match token.kind {
-            Kind::Name => token.name(),
-            Kind::Word => Some(String::from_utf8_lossy(token.bytes).into_owned()),
-            // A name in double quotes, where a program was made under ANSI_QUOTES.
-            Kind::Text => Some(String::from_utf8_lossy(token.bytes).trim_matches('"').to_owned()),
-            _ => None,
-        };
-        all.windows(2).any(|pair| {
-            pair[1].is_symbol(b'.') && named(&pair[0]).is_some_and(|name| self.concerns_in_any_case(&name))
-        })
-    }
-
-    fn concerns_in_any_case(&self, schema: &str) -> bool {
+        let sql = without_definer(sql);
         self.0.iter().any(|rename| match rename {
-            Rename::Schema { from, .. } => from.eq_ignore_ascii_case(schema),
-            Rename::Table { from, .. } => from.0.eq_ignore_ascii_case(schema),
+            Rename::Schema { from, .. } => occurs(from, sql),
+            Rename::Table { from, .. } => occurs(&from.0, sql) || occurs(&from.1, sql),
         })
     }
+}
+
+/// What stands behind `CREATE DEFINER=..`: accounts are often called as their databases.
+fn without_definer(sql: &[u8]) -> &[u8] {
+    let all = tokens(sql);
+    match all.as_slice() {
+        [create, space, definer, is, user, at, host, ..]
+            if create.is_word("CREATE")
+                && space.bytes == b" "
+                && definer.is_word("DEFINER")
+                && is.is_symbol(b'=')
+                && user.name().is_some()
+                && at.is_symbol(b'@')
+                && host.name().is_some() =>
+        {
+            let header: usize = all[..7].iter().map(|token| token.bytes.len()).sum();
+            &sql[header..]
+        }
+        _ => sql,
+    }
+}
+
+/// Whether a name may stand in a text. Rather once too often than not.
+fn occurs(name: &str, sql: &[u8]) -> bool {
+    if !name.is_ascii() {
+        // Its bytes depend on the author's character set.
+        return !sql.is_ascii();
+    }
+    let is_at = |name: &[u8]| {
+        sql.windows(name.len().max(1)).enumerate().any(|(at, window)| {
+            let before = at.checked_sub(1).map_or(b' ', |at| sql[at]);
+            // In strings, `\n` ends a word before; in comments that are executed, a version's digits do.
+            let is_escaped = at.checked_sub(2).is_some_and(|at| sql[at] == b'\\');
+            let begins = is_escaped || !(before.is_ascii_alphabetic() || matches!(before, b'_' | b'$'));
+            let behind = sql.get(at + name.len()).copied().unwrap_or(b' ');
+            let ends = !(behind.is_ascii_alphanumeric() || matches!(behind, b'_' | b'$'));
+            window.eq_ignore_ascii_case(name) && begins && ends
+        })
+    };
+    is_at(name.as_bytes())
+        || [('`', "``"), ('"', "\"\""), ('\'', "\'\'"), ('\\', "\\\\")]
+            .iter()
+            .any(|(quote, doubled)| name.contains(*quote) && is_at(name.replace(*quote, doubled).as_bytes()))
 }
 
 #[cfg(test)]
@@ -176,7 +202,23 @@ mod tests {
             b"CREATE VIEW `copy`.`v` AS select `copy`.`t`.`id` AS `id`,'`shop`.`t`' from (`copy`.`t` join `b`.`u`)";
         assert_eq!(renames.in_statement(view), expected);
         assert!(renames.may_be_meant_in(b"SELECT * FROM Shop . t"));
-        assert!(!renames.may_be_meant_in(b"SELECT shop, 'a' FROM t"));
+        for meant in [
+            &b"BEGIN -- don't keep old ones\n DELETE FROM shop.log; END"[..],
+            b"BEGIN # don't\n DELETE FROM `Shop`.log; END",
+            b"EXECUTE IMMEDIATE 'DELETE FROM shop.log'",
+            b"EXECUTE IMMEDIATE 'DELETE FROM\\nshop.log'",
+            b"SELECT REPLACE(x, '\\', '/'), 'a' FROM shop.t",
+            b"SELECT * FROM /*!50000shop.t */",
+            b"SELECT shop, 'b' FROM x",
+            b"DELETE FROM t",
+        ] {
+            assert!(renames.may_be_meant_in(meant), "{}", String::from_utf8_lossy(meant));
+        }
+        assert!(!renames.may_be_meant_in(b"SELECT shops, workshop, shop_2, tt FROM orders"));
+        let by_its_account = b"CREATE DEFINER=`shop`@`%` PROCEDURE `p`() SELECT 1";
+        assert!(!renames.may_be_meant_in(by_its_account));
+        let large = Renames(vec!["gr\u{f6}\u{df}e=x".parse().unwrap()]);
+        assert!(large.may_be_meant_in(b"SELECT * FROM gr\xF6\xDFe.t") && !large.may_be_meant_in(b"SELECT 1"));
         for odd in ["shop", "a.b=c", "=x", "a.=b.c"] {
             assert!(odd.parse::<Rename>().is_err(), "{odd}");
         }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{
     LoadOptions, adapt,
+    progress::Stage,
     target::Target,
     tokens::{ElementKind, TableSql},
 };
@@ -236,10 +237,14 @@ impl Plan {
         Ok(())
     }
 
-    /// What is there already and would be in the way.
-    pub(super) fn conflicts(&self, target: &Target) -> Vec<String> {
+    /// What is there already and would be in the way. Of a load that goes on, only what it has not begun to make.
+    pub(super) fn conflicts(&self, target: &Target, stages: Option<&[Stage]>) -> Vec<String> {
         let mut found = Vec::new();
-        for Object { kind, schema, name } in &self.objects {
+        for (number, Object { kind, schema, name }) in self.objects.iter().enumerate() {
+            let stage = stages.and_then(|stages| stages.get(number));
+            if stage.is_some_and(|stage| *stage != Stage::Planned) {
+                continue;
+            }
             let is_there = match kind {
                 ObjectKind::Schema => false,
                 ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence => {

@@ -57,13 +57,16 @@ impl Programs<'_> {
         for sequence in self.plan.sequences.iter().filter(|sequence| self.is_open(sequence.object)) {
             self.cancel.check()?;
             self.progress.fence(&mut link.session)?;
-            let name = sequence.name.quoted();
-            self.clear(link, "TABLE", &sequence.name.schema, &sequence.name.table)?;
-            let doing =
-                |error: SqlError| Error::from(error).context(format_args!("make sequence {}", sequence.name));
-            link.enter(&sequence.name.schema).map_err(doing)?;
-            link.exec(&sequence.create).map_err(doing)?;
-            link.exec(format!("INSERT INTO {name} VALUES ({})", sequence.state).as_bytes()).map_err(doing)?;
+            let insert = format!("INSERT INTO {} VALUES ({})", sequence.name.quoted(), sequence.state);
+            self.make(link, sequence.object, |link, is_to_be_dropped| {
+                if is_to_be_dropped {
+                    self.clear(link, "TABLE", &sequence.name.schema, &sequence.name.table)?;
+                }
+                link.enter(&sequence.name.schema)?;
+                link.exec(&sequence.create)?;
+                link.exec(insert.as_bytes()).map(drop)
+            })
+            .map_err(|error| error.context(format_args!("make sequence {}", sequence.name)))?;
             self.progress.note(&mut link.session, sequence.object, Stage::Done)?;
         }
         // Those who own what follows.
@@ -73,11 +76,17 @@ impl Programs<'_> {
         Ok(())
     }
 
+    fn make(
+        &self,
+        link: &mut Link,
+        object: usize,
+        make: impl FnOnce(&mut Link, bool) -> Result<(), SqlError>,
+    ) -> Result<()> {
+        self.progress.make(link, (self.target, object), self.options.overwrite, self.plan, make)
+    }
+
     /// Drops what an earlier try has left, or what is to be overwritten.
     fn clear(&self, link: &mut Link, word: &str, schema: &str, name: &str) -> Result<(), SqlError> {
-        if !self.progress.is_continued && !self.options.overwrite {
-            return Ok(());
-        }
         let quoted_name = format!("{}.{}", quoted(schema), quoted(name));
         let existing = self.target.existing(schema, name).map(super::target::Existing::word);
         let words = match word {
@@ -105,11 +114,16 @@ impl Programs<'_> {
         // A view may need any other, which needs only its columns.
         for view in self.plan.views.iter().filter(|view| self.is_open(view.object)) {
             self.cancel.check()?;
-            self.clear(link, "VIEW", &view.schema, &view.name)?;
             let columns: Vec<String> =
                 view.columns.iter().map(|name| format!("1 AS {}", quoted(name))).collect();
             let (schema, name) = (quoted(&view.schema), quoted(&view.name));
-            link.exec(format!("CREATE VIEW {schema}.{name} AS SELECT {}", columns.join(", ")).as_bytes())?;
+            let create = format!("CREATE VIEW {schema}.{name} AS SELECT {}", columns.join(", "));
+            self.make(link, view.object, |link, is_to_be_dropped| {
+                if is_to_be_dropped {
+                    self.clear(link, "VIEW", &view.schema, &view.name)?;
+                }
+                link.exec(create.as_bytes()).map(drop)
+            })?;
         }
         point("load.views.begun");
         for view in self.plan.views.iter().filter(|view| self.is_open(view.object)) {
@@ -158,10 +172,16 @@ impl Programs<'_> {
         }
         self.cancel.check()?;
         self.progress.fence(&mut link.session)?;
-        self.create(link, program).map_err(|error| {
-            let is_unsafe = error.code().is_some_and(|code| UNSAFE_FUNCTION.contains(&code));
+        let mut is_unsafe = false;
+        let made = self.make(link, program.object, |link, is_to_be_dropped| {
+            let made = self.create(link, program, is_to_be_dropped);
+            let code = made.as_ref().err().and_then(SqlError::code);
+            is_unsafe = code.is_some_and(|code| UNSAFE_FUNCTION.contains(&code));
+            made
+        });
+        made.map_err(|error| {
             let word = program.word.to_lowercase();
-            let error = Error::from(error).context(format_args!("make {word} {}.{}", program.schema, program.name));
+            let error = error.context(format_args!("make {word} {}.{}", program.schema, program.name));
             if is_unsafe {
                 error.hinted(
                     "SET GLOBAL log_bin_trust_function_creators = 1 for the time of the load, and go on by the same command",
@@ -173,7 +193,7 @@ impl Programs<'_> {
         self.progress.note(&mut link.session, program.object, Stage::Done)
     }
 
-    fn create(&self, link: &mut Link, program: &Program) -> Result<(), SqlError> {
+    fn create(&self, link: &mut Link, program: &Program, is_to_be_dropped: bool) -> Result<(), SqlError> {
         link.enter(&program.schema)?;
         let context = &program.context;
         let had = Some(context.schema_collation.as_str()).filter(|had| !had.is_empty());
@@ -192,9 +212,12 @@ impl Programs<'_> {
             context.collation
         ))?;
         // MariaDB knows packages only under the mode they were made under.
-        let made = self
-            .clear(link, &program.word, &program.schema, &program.name)
-            .and_then(|()| link.exec(&program.create));
+        let cleared = if is_to_be_dropped {
+            self.clear(link, &program.word, &program.schema, &program.name)
+        } else {
+            Ok(())
+        };
+        let made = cleared.and_then(|()| link.exec(&program.create));
         link.session.exec("SET NAMES utf8mb4")?;
         link.session.exec(
             "SET SESSION time_zone = '+00:00', \

@@ -1,8 +1,8 @@
 //! How far a load is, kept in the target itself: whatever dies, what stands here is what was done.
 //!
 //! Rows of tables with transactions are committed together with the range of chunks they came from. Everything else is
-//! noted when it is done: what was begun and not noted is dropped and made again, which is safe because nothing of it was
-//! there when the load began.
+//! noted when it is about to be made, once nothing is in its place, and when it is done. Only what has such a note is
+//! dropped and made again: whatever stands in the place of anything else is somebody else's.
 //!
 //! Each load that takes an unfinished one up raises its epoch. A session commits rows only while the epoch is its own, so
 //! one that was believed dead changes nothing any more.
@@ -10,6 +10,7 @@
 use super::{
     link::Link,
     plan::{Object, ObjectKind, Plan},
+    target::Target,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -22,31 +23,42 @@ pub(super) const SCHEMA: &str = "holdfast_load";
 /// Objects in one statement.
 const OBJECTS_PER_STATEMENT: usize = 500;
 /// Version of the tables here.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// How far an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Stage {
-    /// It is not there, or not whole.
+    /// The load has made nothing of it: what is there is somebody else's.
     Planned = 0,
-    /// A table: it is there, without rows.
-    Made = 1,
+    /// It is about to be made: what is there is the load's, and not whole.
+    Begun = 1,
+    /// A table: it is there, without rows. A database: it is there.
+    Made = 2,
     /// A table: all of its rows are there.
-    Filled = 2,
+    Filled = 3,
     /// A table: with its indexes.
-    Indexed = 3,
-    /// There is nothing more to do. A database: it is others', too.
-    Done = 4,
+    Indexed = 4,
+    /// There is nothing more to do. A database, an account: it is others', too.
+    Done = 5,
 }
 
 impl Stage {
     fn read(number: u8) -> Result<Stage> {
-        [Self::Planned, Self::Made, Self::Filled, Self::Indexed, Self::Done]
+        [Self::Planned, Self::Begun, Self::Made, Self::Filled, Self::Indexed, Self::Done]
             .into_iter()
             .find(|stage| *stage as u8 == number)
             .ok_or_else(|| Error::failed(format!("{SCHEMA}.objects has a stage {number}")))
     }
+}
+
+/// What servers say where something of the same name is there: a table or view, routine, trigger, event.
+const EXISTS: [u16; 4] = [1050, 1304, 1359, 1537];
+
+/// Something of one of the load's names, which the load has not made.
+fn in_the_way(what: &str) -> Error {
+    Error::new(ErrorKind::Usage, format!("{what} is there by now, and was not made by this load"))
+        .hinted("rename or drop it, if it is not needed, and go on by the same command")
 }
 
 /// A load that is under way.
@@ -63,6 +75,19 @@ struct Unfinished {
     identity: String,
     what: String,
     epoch: u64,
+}
+
+impl Unfinished {
+    fn refuse_another(&self, identity: &str) -> Result<()> {
+        if self.identity == identity {
+            return Ok(());
+        }
+        let text = format!("an unfinished load is on this server: {}", self.what);
+        Err(Error::failed(text).hinted(format!(
+            "finish it by the same command; or drop what {SCHEMA}.objects lists with a stage above 0, \
+             as far as it is not needed, and then the database {SCHEMA}"
+        )))
+    }
 }
 
 impl Progress {
@@ -92,21 +117,25 @@ impl Progress {
         Ok(row.as_ref().map(read).transpose()?)
     }
 
-    /// Whether this load has begun and not ended. Another unfinished one is refused.
-    pub(super) fn is_under_way(session: &mut Session, identity: &str) -> Result<bool> {
+    /// How far the objects of this load are, if it has begun and not ended. Another unfinished one is refused.
+    pub(super) fn under_way(
+        session: &mut Session,
+        identity: &str,
+        plan: &Plan,
+    ) -> Result<Option<Vec<Stage>>> {
         match Self::unfinished(session)? {
-            None => Ok(false),
-            Some(found) if found.identity == identity => Ok(true),
-            Some(found) => Err(Error::failed(format!("an unfinished load is on this server: {}", found.what))
-                .hinted(format!(
-                    "finish it by the same command; or drop what {SCHEMA}.objects lists, and then the database {SCHEMA}"
-                ))),
+            None => Ok(None),
+            Some(found) => {
+                found.refuse_another(identity)?;
+                Self::stages(session, plan).map(Some)
+            }
         }
     }
 
     /// Begins a load, or goes on with it.
     pub(super) fn begin(link: &mut Link, identity: &str, what: &str, plan: &Plan) -> Result<Progress> {
         if let Some(found) = Self::unfinished(&mut link.session)? {
+            found.refuse_another(identity)?;
             return Self::go_on(link, &found, plan);
         }
         let session = &mut link.session;
@@ -161,6 +190,11 @@ impl Progress {
         let epoch = found.epoch + 1;
         // Waits for whoever is about to commit in the epoch before.
         session.exec(&format!("UPDATE {SCHEMA}.`load` SET epoch = {epoch}"))?;
+        Ok(Progress { epoch, stages: Self::stages(session, plan)?, is_continued: true })
+    }
+
+    /// How far the objects of an unfinished load are, which must be those of the plan.
+    fn stages(session: &mut Session, plan: &Plan) -> Result<Vec<Stage>> {
         let rows = session.rows(&format!(
             "SELECT kind AS k, place AS p, name AS n, stage AS s FROM {SCHEMA}.objects ORDER BY number"
         ))?;
@@ -181,7 +215,7 @@ impl Progress {
             return Err(Error::failed("the unfinished load was of other objects")
                 .hinted("finish it with the version of holdfast that has begun it"));
         }
-        Ok(Progress { epoch, stages, is_continued: true })
+        Ok(stages)
     }
 
     /// Notes how far an object is.
@@ -189,6 +223,35 @@ impl Progress {
         session.exec("START TRANSACTION")?;
         self.note_in_transaction(session, object, stage)?;
         Ok(session.exec("COMMIT")?)
+    }
+
+    /// Makes something, noted before. `make` is told whether it is to drop what is there: what an earlier try has left, or
+    /// what is to be overwritten. Anything else in its place is refused.
+    pub(super) fn make(
+        &self,
+        link: &mut Link,
+        (target, object): (&Target, usize),
+        overwrite: bool,
+        plan: &Plan,
+        make: impl FnOnce(&mut Link, bool) -> Result<(), SqlError>,
+    ) -> Result<()> {
+        let is_ours = self.stages[object] != Stage::Planned;
+        let Object { kind, schema, name } = &plan.objects[object];
+        if !is_ours && !overwrite && target.is_there_by_now(&mut link.session, *kind, schema, name)? {
+            return Err(in_the_way(&format!("{schema}.{name}")));
+        }
+        if !is_ours {
+            self.note(&mut link.session, object, Stage::Begun)?;
+        }
+        let made = make(link, is_ours || overwrite);
+        if let Err(error) = &made
+            && error.code().is_some_and(|code| EXISTS.contains(&code))
+        {
+            // Somebody was faster: that is not ours, and not for the next try to drop.
+            self.note(&mut link.session, object, Stage::Planned)?;
+            return Err(in_the_way(&format!("{schema}.{name}")));
+        }
+        Ok(made?)
     }
 
     /// The same in the transaction that is open.

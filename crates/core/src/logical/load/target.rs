@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_formats::Flavor;
 
+use super::plan::ObjectKind;
 use crate::{
     error::{Error, ErrorKind, Result},
-    logical::{privileges::Privileges, selection::SYSTEM_SCHEMAS},
+    logical::{objects::quoted_text, privileges::Privileges, selection::SYSTEM_SCHEMAS},
     server::{ServerVersion, Session, SqlError, inventory::TableName},
 };
 
@@ -110,6 +111,55 @@ impl Target {
     pub(super) fn existing(&self, schema: &str, table: &str) -> Option<Existing> {
         let name = TableName { schema: self.folded(schema), table: self.folded(table) };
         self.tables.get(&name).copied()
+    }
+
+    /// Whether something has come to be in the place of an object since this was read.
+    pub(super) fn is_there_by_now(
+        &self,
+        session: &mut Session,
+        kind: ObjectKind,
+        schema: &str,
+        name: &str,
+    ) -> Result<bool, SqlError> {
+        let in_schema = |table: &str, column: &str, name_column: &str| {
+            format!(
+                "SELECT {column} AS s, {name_column} AS n FROM information_schema.{table} WHERE {column} = {}",
+                quoted_text(schema)
+            )
+        };
+        let (query, wanted, ignores_case) = match kind {
+            ObjectKind::Schema => return Ok(false),
+            ObjectKind::Sequence | ObjectKind::Table | ObjectKind::View => {
+                let query = in_schema("tables", "table_schema", "table_name");
+                (format!("{query} AND table_name = {}", quoted_text(name)), name, self.folds_names)
+            }
+            ObjectKind::Routine => {
+                let (kind, name) = name.split_once(' ').unwrap_or(("", name));
+                let query = in_schema("routines", "routine_schema", "routine_name");
+                let kind = quoted_text(&kind.replace('-', " "));
+                let end =
+                    format!("AND LOWER(routine_type) = {kind} AND routine_name = {}", quoted_text(name));
+                (format!("{query} {end}"), name, true)
+            }
+            ObjectKind::Trigger => {
+                let query = in_schema("triggers", "trigger_schema", "trigger_name");
+                (format!("{query} AND trigger_name = {}", quoted_text(name)), name, true)
+            }
+            ObjectKind::Event => {
+                let query = in_schema("events", "event_schema", "event_name");
+                (format!("{query} AND event_name = {}", quoted_text(name)), name, true)
+            }
+        };
+        for row in session.rows(&query)? {
+            let is_its_schema = self.folded(row.text("s")?) == self.folded(schema);
+            let found = row.text("n")?;
+            let is_its_name =
+                if ignores_case { found.to_lowercase() == wanted.to_lowercase() } else { found == wanted };
+            if is_its_schema && is_its_name {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether there is such a program. Their names have no case.

@@ -156,16 +156,19 @@ impl Loading<'_> {
     fn make(&self, link: &mut Link, table: &PlannedTable) -> Result<()> {
         self.progress.fence(&mut link.session)?;
         self.progress.forget_ranges(&mut link.session, table.object)?;
-        link.enter(&table.name.schema)?;
-        if self.progress.is_continued || self.options.overwrite {
-            let word = self.target.existing(&table.name.schema, &table.name.table);
-            let word = word.map_or("TABLE", super::target::Existing::word);
-            link.exec(format!("DROP {word} IF EXISTS {}", table.name.quoted()).as_bytes())?;
-            if word != "TABLE" {
-                link.exec(format!("DROP TABLE IF EXISTS {}", table.name.quoted()).as_bytes())?;
+        let (place, overwrite) = ((self.target, table.object), self.options.overwrite);
+        self.progress.make(link, place, overwrite, self.plan, |link, is_to_be_dropped| {
+            link.enter(&table.name.schema)?;
+            if is_to_be_dropped {
+                let word = self.target.existing(&table.name.schema, &table.name.table);
+                let word = word.map_or("TABLE", super::target::Existing::word);
+                link.exec(format!("DROP {word} IF EXISTS {}", table.name.quoted()).as_bytes())?;
+                if word != "TABLE" {
+                    link.exec(format!("DROP TABLE IF EXISTS {}", table.name.quoted()).as_bytes())?;
+                }
             }
-        }
-        link.exec(&table.create())?;
+            link.exec(&table.create()).map(drop)
+        })?;
         let quoted_name = table.name.quoted();
         for (column, literal) in &table.definition.defaults {
             let column = quoted(column);

@@ -93,7 +93,7 @@ impl Queue {
             };
             state.open += 1;
             match progress.stages[table.object] {
-                Stage::Planned => {
+                Stage::Planned | Stage::Begun => {
                     bytes_left += table.totals.bytes;
                     state.to_make.push(number);
                 }
