@@ -40,6 +40,10 @@ struct ReadPack {
     at_s: u64,
 }
 
+/// For programs that know nothing of it: of no size that a pack has, and read at no time that counts.
+const FOUND_BAD: ReadPack = ReadPack { size_bytes: 0, at_s: NEVER };
+const NEVER: u64 = 0;
+
 /// When packs of a log were last read and found good.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
@@ -78,6 +82,9 @@ impl Checked {
     /// When the pack was last read, if that is known of the object that is there now.
     fn read_at(&self, pack: PackId, info: &ObjectInfo) -> Option<SystemTime> {
         let read = self.packs.get(&pack).filter(|read| read.size_bytes == info.size_bytes)?;
+        if read.at_s == NEVER {
+            return None;
+        }
         let at = UNIX_EPOCH.checked_add(Duration::from_secs(read.at_s))?;
         // Whole seconds are recorded, and an object that came after it was read is another.
         (at + Duration::from_secs(1) > info.created_at).then_some(at)
@@ -90,8 +97,12 @@ impl Checked {
     }
 
     /// For how long nobody has read it. What is said to be read in the future was read by nobody.
+    /// What was found bad the last time nobody has ever read good.
     #[must_use]
     pub fn unread_for(&self, pack: PackId, info: &ObjectInfo, now: SystemTime) -> Duration {
+        if self.packs.get(&pack) == Some(&FOUND_BAD) {
+            return Duration::MAX;
+        }
         now.duration_since(self.since(pack, info)).unwrap_or(Duration::MAX)
     }
 
@@ -167,18 +178,21 @@ fn read_record(repo: &Repo, log: &LogName, number: u64) -> Result<Checked, RepoE
     Checked::decode(&plain).map_err(|error| RepoError::damaged(place, Damage::Format(error)))
 }
 
-/// Records that `packs`, with their sizes, were read from `at` on and are good. Durable on return.
+/// Records that packs were read from `at` on: of those that are `good`, with their sizes, and that others are `bad`,
+/// whatever was found before. Durable on return.
 pub(crate) fn record(
     repo: &Repo,
     log: &LogName,
-    packs: &[(PackId, u64)],
+    good: &[(PackId, u64)],
+    bad: &[PackId],
     at: SystemTime,
 ) -> Result<(), RepoError> {
     let at_s = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let there = list_folder(repo, log, Folder::Packs)?;
     update(repo, log, &|checked| {
         checked.packs.retain(|pack, _| there.contains_key(&(pack.run, pack.part)));
-        for (pack, size_bytes) in packs {
+        checked.packs.extend(bad.iter().map(|pack| (*pack, FOUND_BAD)));
+        for (pack, size_bytes) in good {
             let read = checked.packs.entry(*pack).or_insert(ReadPack { size_bytes: *size_bytes, at_s });
             if read.size_bytes != *size_bytes || read.at_s < at_s {
                 *read = ReadPack { size_bytes: *size_bytes, at_s };

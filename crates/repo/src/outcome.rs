@@ -469,14 +469,30 @@ fn verify_as<'a>(
     Ok((parts, role))
 }
 
-/// Whether somebody who is believed has signed these bytes as the outcome of `run`, whatever is in them.
-pub(crate) fn is_signed(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) -> Result<bool, RepoError> {
+/// Whose signature an outcome bears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SignedBy {
+    /// Somebody who is believed.
+    Believed,
+    /// Somebody of whom it is not known that he was ever to be believed, nor that he is not any more.
+    Stranger,
+    /// Nobody, or a key that was removed before.
+    Nobody,
+}
+
+/// Who has signed these bytes as the outcome of `run`, whatever is in them.
+pub(crate) fn signed_by(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) -> Result<SignedBy, RepoError> {
     let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
-    match verify(repo, &place, bytes) {
-        Ok(_) => Ok(true),
-        Err(RepoError::Damaged { .. }) => Ok(false),
-        Err(error) => Err(error),
+    let Ok(parts) = split(MAGIC, bytes) else { return Ok(SignedBy::Nobody) };
+    let message = signed_message(repo, &place, CONTEXT, parts.before_signature);
+    if !Repo::is_signature(parts.signer, &message, &parts.signature) {
+        return Ok(SignedBy::Nobody);
     }
+    Ok(match repo.role_of_signer(log, run, parts.signer, &message, &parts.signature)? {
+        Ok(_) => SignedBy::Believed,
+        Err(Damage::SignerRemoved { .. }) => SignedBy::Nobody,
+        Err(_) => SignedBy::Stranger,
+    })
 }
 
 /// What [`signed_bytes`] made: the two sealed parts, if the signature is believed, and the role of whose it is.

@@ -129,6 +129,11 @@ impl Repo {
         }
     }
 
+    /// Whether the holder of `signer`, whoever that is, has signed `message`.
+    pub(crate) fn is_signature(signer: Hex<32>, message: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, signer.0).verify(message, signature).is_ok()
+    }
+
     /// The role in which the outcome of `run` was signed, if it is believed.
     pub(crate) fn role_of_signer(
         &self,
@@ -138,7 +143,7 @@ impl Repo {
         message: &[u8],
         signature: &[u8],
     ) -> Result<Result<Role, Damage>, RepoError> {
-        if UnparsedPublicKey::new(&ED25519, signer.0).verify(message, signature).is_err() {
+        if !Self::is_signature(signer, message, signature) {
             return Ok(Err(Damage::Signature));
         }
         let mut trust = Arc::clone(&lock(&self.trust));

@@ -5,6 +5,7 @@
 //! - Between the two, everything it stores bears its number, so nothing of it can be taken for another run's.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -28,7 +29,7 @@ use crate::{
     },
     refs::{BackupRefs, PruneRefs, RepairRefs},
     repo::Repo,
-    store::read_listed,
+    store::{ObjectInfo, read_listed},
 };
 
 /// How often a beginning run looks again after it lost a creation to another.
@@ -310,9 +311,10 @@ impl Run {
             patience_s: options.patience.map(|patience| patience.as_secs()),
         };
         for _ in 0..ATTEMPTS {
-            let highest = highest_run(repo, log)?.unwrap_or(RunNo(0));
-            let history = History::salvage(repo, log, &mut |_, _| {})?;
+            // Before anything is read: what ends meanwhile is among what has no outcome, and is looked at once more.
             let there = list_folder(repo, log, Folder::Outcomes)?;
+            let highest = highest_run(repo, log)?.unwrap_or(RunNo(0));
+            let Some(history) = salvage_twice(repo, log, &there)? else { continue };
             let without = (history.next_run().0..=highest.0).map(RunNo);
             let without: Vec<RunNo> = without.filter(|run| !there.contains_key(&(*run, 0))).collect();
             if let Some(run) = without.first().copied() {
@@ -332,6 +334,9 @@ impl Run {
                 continue;
             }
             let next = RunNo(highest.0 + 1);
+            if history.next_run() > next {
+                continue;
+            }
             repo.require_believed(log, next)?;
             if create_first_lease(repo, log, next, &lease)? {
                 return Self::start(Intent::Repair, repo, history, next, &lease, options);
@@ -540,6 +545,13 @@ impl Run {
         self.end_abandoned(why)
     }
 
+    /// Leaves the run without an outcome, for others to end.
+    pub(crate) fn leave(mut self) {
+        self.ended = true;
+        self.thread = None;
+        self.renewer.give_up();
+    }
+
     fn end_abandoned(&mut self, why: &str) -> Result<(), FinishError> {
         let public = self.public_part(OutcomeType::Abandoned, why.to_owned())?;
         self.end(&public, None).map(|_| ())
@@ -683,6 +695,32 @@ pub(crate) fn highest_run(repo: &Repo, log: &LogName) -> Result<Option<RunNo>, R
         highest = highest.max(last);
     }
     Ok(highest)
+}
+
+/// What is whole of the history; `None` where two looks differ, or one misses something that is `there` already. The
+/// outcome of a repair continues the chain by it, which nothing mends where that was read wrongly.
+fn salvage_twice(
+    repo: &Repo,
+    log: &LogName,
+    there: &BTreeMap<(RunNo, u32), ObjectInfo>,
+) -> Result<Option<History>, RepoError> {
+    let mut looks = Vec::with_capacity(2);
+    for _ in 0..2 {
+        let mut damaged = BTreeSet::new();
+        let history = History::salvage(repo, log, &mut |run, _| {
+            damaged.insert(run);
+        })?;
+        looks.push((history, damaged));
+    }
+    let hashes = |history: &History| -> Vec<_> {
+        history.outcomes().iter().map(|outcome| (outcome.run, outcome.hash)).collect()
+    };
+    let is_same = looks.windows(2).all(|two| hashes(&two[0].0) == hashes(&two[1].0) && two[0].1 == two[1].1);
+    let Some((history, damaged)) = looks.pop() else { return Ok(None) };
+    let is_known =
+        |run: &RunNo| history.outcome(*run).is_some() || history.is_lost(*run) || damaged.contains(run);
+    let is_whole = there.keys().all(|(run, _)| is_known(run));
+    Ok((is_same && is_whole).then_some(history))
 }
 
 /// Whether run `run` is this one's now.

@@ -31,6 +31,11 @@ const LOST_HINT: &str = "nothing tells what was in it: put the object back from 
 const KEYS_HINT: &str = "\
 a key cannot be made anew from packs: add another (holdfast key add) and remove the one that is gone (holdfast key remove)";
 
+const MOVED_HINT: &str = "put the outcome of that prune and its refs back from a copy of the repository";
+const SIGNERS_HINT: &str = "\
+put the records of keys (keys/, signers/, removals/) back from a copy of the repository, or remove the key that is gone \
+(holdfast key remove); holdfast key list tells of them";
+
 /// Something lost.
 #[derive(Serialize)]
 struct Lost {
@@ -242,6 +247,13 @@ fn of_repair(error: RepairError) -> Error {
         RepairError::Begin(error) => error.into(),
         RepairError::Finish(error) => error.into(),
         RepairError::Repo(error) => error.into(),
+        stranger @ (RepairError::Stranger { .. } | RepairError::Keys { .. }) => {
+            Error::new(ErrorKind::Damaged, stranger.to_string()).hinted(SIGNERS_HINT)
+        }
+        moved @ RepairError::Moved { .. } => {
+            Error::new(ErrorKind::Damaged, moved.to_string()).hinted(MOVED_HINT)
+        }
+        unsteady @ RepairError::Unsteady { .. } => Error::new(ErrorKind::Damaged, unsteady.to_string()),
         intact @ RepairError::Intact { .. } => {
             let hint = "if a newer version has written here, repair with that; else put the objects back from a copy";
             Error::new(ErrorKind::Damaged, intact.to_string()).hinted(hint)

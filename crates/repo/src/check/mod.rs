@@ -544,6 +544,17 @@ impl Check {
     fn packs(&mut self) -> Result<(), RepoError> {
         let there = list_folder(self.source.repo(), self.source.log(), Folder::Packs)?;
         self.there = there.into_iter().map(|((run, part), info)| (PackId { run, part }, info)).collect();
+        // A listing may be behind, or leave something out: only the object itself tells that it is gone.
+        let unlisted: Vec<PackId> =
+            self.needed.keys().copied().filter(|pack| !self.there.contains_key(pack)).collect();
+        for pack in unlisted {
+            self.options.interrupt.check()?;
+            match self.source.repo().store().head(&self.source.log().pack(pack)) {
+                Ok(info) => drop(self.there.insert(pack, info)),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         let mut bad = Vec::new();
         for (pack, needed) in &self.needed {
             let size = self.there.get(pack).map(|info| info.size_bytes);

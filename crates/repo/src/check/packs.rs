@@ -101,7 +101,7 @@ impl Check {
         Ok(due.into_iter().map(|(_, pack, _)| pack).collect())
     }
 
-    /// Reads some packs, and records which of them are good. With the error that ended it early.
+    /// Reads some packs, and records which of them are good, and which are not. With the error that ended it early.
     fn read_batch(
         &mut self,
         batch: &[PackId],
@@ -144,11 +144,13 @@ impl Check {
         results.sort_by_key(|(pack, _)| *pack);
         let good = results.iter().filter(|(_, read)| read.findings.is_empty());
         let good: Vec<_> = good.map(|(pack, read)| (*pack, read.bytes)).collect();
-        if !good.is_empty() {
+        let bad = results.iter().filter(|(_, read)| !read.findings.is_empty());
+        let bad: Vec<PackId> = bad.map(|(pack, _)| *pack).collect();
+        if !results.is_empty() {
             let (repo, log) = (self.source.repo(), self.source.log());
             let recorded = began_at.map_err(RepoError::from);
             // A store that can only be read can be checked all the same.
-            if let Err(error) = recorded.and_then(|at| checked::record(repo, log, &good, at)) {
+            if let Err(error) = recorded.and_then(|at| checked::record(repo, log, &good, &bad, at)) {
                 self.report.not_recorded.get_or_insert(error.to_string());
             }
         }

@@ -18,9 +18,10 @@ use crate::{
     check::{CheckOptions, CheckReport, Finding, Proven, Remedy, Severity, check_history},
     error::RepoError,
     history::{History, list_folder},
-    names::{Folder, LogName, PackId, RunNo},
+    keys::{KeyError, manage},
+    names::{Folder, Kind, LogName, PackId, RunNo},
     object::{ObjectKind, Place},
-    outcome::{self, LostOutcome, OUTCOME_BYTES_MAX, OutcomeType, Rebuilt},
+    outcome::{self, LostOutcome, OUTCOME_BYTES_MAX, ObjectHash, OutcomeType, Rebuilt, SignedBy},
     reader::{ChunkSource, catalog::is_of_the_object},
     refs::{PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
     repo::Repo,
@@ -81,6 +82,8 @@ pub struct RepairPlan {
     /// Outcomes as the repair's own will name them.
     lost: Vec<LostOutcome>,
     made: RepairRefs,
+    /// The history that it is made on: the number after its last outcome, and the hash of that.
+    after: Option<(RunNo, ObjectHash)>,
 }
 
 impl RepairPlan {
@@ -121,6 +124,41 @@ pub enum RepairError {
         /// What is the matter with it.
         problem: String,
     },
+    /// A whole outcome, signed with a key of which nothing is known.
+    #[error(
+        "{object} is whole, and signed with a key that nobody vouches for here: nothing is repaired before it is known \
+         whose it is"
+    )]
+    Stranger {
+        /// Which.
+        object: String,
+    },
+    /// Outcomes do not open, and something is wrong with what says whose signatures are believed.
+    #[error(
+        "{object}: {problem}: outcomes that seem lost may only be signed with a key that it tells of; nothing is repaired"
+    )]
+    Keys {
+        /// Which.
+        object: String,
+        /// What is the matter with it.
+        problem: String,
+    },
+    /// A logical backup seems beyond help, and may only lean on what a prune has moved.
+    #[error(
+        "what the prune of {object} moved is not known, and backup {backup} may only need that: nothing is dropped for it"
+    )]
+    Moved {
+        /// The outcome of the prune.
+        object: String,
+        /// The first such backup.
+        backup: RunNo,
+    },
+    /// Two looks at what everything builds on differ.
+    #[error("the outcomes of {log} do not read the same twice: nothing is repaired")]
+    Unsteady {
+        /// Whose.
+        log: LogName,
+    },
     /// The run could not begin.
     #[error(transparent)]
     Begin(#[from] BeginError),
@@ -160,7 +198,19 @@ pub fn repair(
     let mut run = Run::begin_repair(repo, log, run_options)?;
     // Made within the run: no backup can appear now that counts.
     let mut inside = plan_repair(repo, log, options, repo.now()?)?;
-    let is_more = inside.dropped.iter().any(|it| plan.dropped.iter().all(|known| known.run != it.run));
+    if inside.after != Some((run.history().next_run(), run.history().last_hash())) {
+        // What this run would say of its end would not continue the chain: whoever comes next ends it.
+        run.leave();
+        return Err(RepairError::Unsteady { log: log.clone() });
+    }
+    let is_dropped = |it: &BeyondHelp| plan.dropped.iter().any(|known| known.run == it.run);
+    let is_lost = |it: &LostOutcome| {
+        // That a run had died without one was no word of anybody's.
+        let name = log.outcome(RunNo(it.run)).to_string();
+        plan.lost.iter().any(|known| known.run == it.run)
+            || plan.outcomes.iter().any(|known| known.object == name)
+    };
+    let is_more = !inside.dropped.iter().all(is_dropped) || !inside.lost.iter().all(is_lost);
     if is_more && !is_agreed(&inside) {
         run.abandon("what was lost had become more")?;
         return Ok(inside);
@@ -170,7 +220,8 @@ pub fn repair(
     run.finish(written)?;
     inside.clean_up(repo, log)?;
     // Runs that had ended without an outcome have one by now.
-    inside.outcomes = plan.outcomes;
+    let known: BTreeSet<String> = inside.outcomes.iter().map(|it| it.object.clone()).collect();
+    inside.outcomes.extend(plan.outcomes.into_iter().filter(|it| !known.contains(&it.object)));
     Ok(inside)
 }
 
@@ -221,6 +272,9 @@ impl<'a> Planning<'a> {
         let mut lost = BTreeMap::new();
         let history = History::salvage(repo, log, &mut |run, error| drop(lost.insert(run, error)))?;
         let mut lost_prunes = BTreeSet::new();
+        if !lost.is_empty() {
+            require_known_keys(repo)?;
+        }
         for (run, error) in &lost {
             require_damaged(repo, log, *run, error)?;
             if was_prune(repo, log, *run)? {
@@ -310,7 +364,8 @@ impl<'a> Planning<'a> {
     }
 
     fn plan(self, report: CheckReport, now: Timestamp) -> Result<RepairPlan, RepairError> {
-        let mut plan = RepairPlan { made: self.made, ..RepairPlan::default() };
+        let after = (self.history.next_run(), self.history.last_hash());
+        let mut plan = RepairPlan { after: Some(after), made: self.made, ..RepairPlan::default() };
         for (run, error) in &self.lost {
             let next = self.history.outcome(RunNo(run.0 + 1)).map(|next| next.previous);
             let hash = next.unwrap_or_else(|| self.history.last_hash());
@@ -334,6 +389,14 @@ impl<'a> Planning<'a> {
                     }
                 }
             }
+        }
+        // Nothing tells what was in a chunk that others are patches on, so that it is not found where it was moved.
+        let of_rows = self.history.log().kind == Kind::Logical;
+        if let Some(run) = self.lost_prunes.first().filter(|_| of_rows)
+            && let Some((backup, _)) = beyond.first_key_value()
+        {
+            let object = self.history.log().outcome(*run).to_string();
+            return Err(RepairError::Moved { object, backup: *backup });
         }
         for (run, findings) in beyond {
             let it = BeyondHelp { run, findings };
@@ -367,9 +430,28 @@ fn require_damaged(repo: &Repo, log: &LogName, run: RunNo, error: &RepoError) ->
         Err(error) if is_of_the_object(&error) => return Ok(()),
         bytes => bytes?,
     };
-    match outcome::is_signed(repo, log, run, &bytes)? {
-        false => Ok(()),
-        true => Err(RepairError::Intact { object: path.to_string(), problem: error.to_string() }),
+    match outcome::signed_by(repo, log, run, &bytes)? {
+        SignedBy::Nobody => Ok(()),
+        SignedBy::Stranger => Err(RepairError::Stranger { object: path.to_string() }),
+        SignedBy::Believed => {
+            Err(RepairError::Intact { object: path.to_string(), problem: error.to_string() })
+        }
+    }
+}
+
+/// That it is known whose signatures are to be believed: what is lost with a record of a key would else be taken for
+/// damage, for good.
+fn require_known_keys(repo: &Repo) -> Result<(), RepairError> {
+    match manage::list(repo) {
+        Ok(keys) => match keys.problems.into_iter().next() {
+            Some((object, problem)) => Err(RepairError::Keys { object, problem }),
+            None => Ok(()),
+        },
+        Err(KeyError::Store(error)) => Err(RepoError::from(error).into()),
+        Err(error) => {
+            let object = "keys/".to_owned();
+            Err(RepairError::Keys { object, problem: error.to_string() })
+        }
     }
 }
 

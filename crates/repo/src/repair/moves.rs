@@ -16,7 +16,7 @@ use crate::{
     error::RepoError,
     history::list_folder,
     names::{ChunkRef, Folder, PackId, RunNo},
-    pack::ChunkKind,
+    pack::{ChunkKind, ChunkRow},
     reader::{ChunkSource, catalog::is_of_the_object},
     refs::{Move, PruneRefs, RebuiltRefs},
 };
@@ -156,10 +156,14 @@ impl Planning<'_> {
                     let hash = source.repo().hash_key()?.hash(&plain);
                     from.extend(wanted.plain.get(&hash).into_iter().flatten());
                 }
-                for from in from {
-                    if let Some(run) = self.moved_by(from, to, there.contains(&from.pack)) {
-                        found.push((run, Move { from, to }));
-                    }
+                let moved = from.into_iter().filter_map(|from| {
+                    let run = self.moved_by(from, to, there.contains(&from.pack))?;
+                    Some((run, Move { from, to }))
+                });
+                let moved: Vec<(RunNo, Move)> = moved.collect();
+                // A directory says only what should be there, and nothing may lean on what is not.
+                if !moved.is_empty() && holds(source, to, row, hashes)? {
+                    found.extend(moved);
                 }
             }
         }
@@ -177,6 +181,17 @@ impl Planning<'_> {
         lost.filter(|_| is_told || !is_there)
             .or_else(|| Some(to.pack.run).filter(|run| !is_there && !is_prune && between(run)))
     }
+}
+
+/// Whether the chunk can be read whole, and is what the directory of its pack says.
+fn holds(
+    source: &ChunkSource,
+    chunk: ChunkRef,
+    listed: &ChunkRow,
+    hashes: &[PageHash],
+) -> Result<bool, RepoError> {
+    let Some((row, plain)) = readable(source.read_chunk(chunk))? else { return Ok(false) };
+    Ok(row == *listed && readable(source.compare_pages(chunk, &row, &plain, hashes))?.is_some())
 }
 
 /// What was read, or `None` where it is damaged.

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -24,7 +24,7 @@ use holdfast_repo::{
     run::RunOptions,
     store::{
         ObjectPath, Store,
-        faulty::{Call, Fault, FaultyStore},
+        faulty::{Call, Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},
         read_all,
     },
@@ -386,4 +386,84 @@ fn what_somebody_has_signed_is_no_damage() {
     let is_it = matches!(&error, RepairError::Intact { object, .. } if *object == world.log.outcome(RunNo(next.0 + 1)).to_string());
     assert!(is_it, "{error}");
     assert!(bytes_of(&world) == before);
+}
+
+/// What the directory of a pack says is not what is in it: the data are damaged where a prune whose word is lost has
+/// moved them, and whole where they were.
+#[test]
+fn nothing_is_moved_to_where_it_cannot_be_read() {
+    let world = World::new(Suite::X25519Aes256Gcm);
+    let mut random = Random::new(5);
+    let mut source = Source::new();
+    source.insert("big".into(), SourceFile::random(&mut random, 1024, 2_600 * 1024));
+    let (first, _) = world.backup(&source, small_packs());
+    for page in 0..2_048 {
+        source.get_mut("big").unwrap().change(&mut random, page);
+    }
+    let (second, _) = world.backup(&source, small_packs());
+    expire(&world.repo, &world.log, &ExpireRequest::Exactly(vec![first]), &run_options()).unwrap();
+    let now =
+        PruneOptions { grace: Duration::ZERO, resume_window: Duration::ZERO, ..PruneOptions::default() };
+    let options = WriterOptions { pack_target_bytes: 1 << 20, ..WriterOptions::default() };
+    let mut rewriter = ChunkRewriter::open(&world.repo, &world.history(), options).unwrap();
+    let pruned = prune(&world.repo, &world.log, &now, Some(&mut rewriter), &run_options()).unwrap();
+    assert!(!pruned.declared.rewrite.is_empty(), "otherwise nothing moves");
+    let prune_run = world.history().outcomes().last().unwrap().run;
+    let mut harmed = 0;
+    for (path, size) in objects(&world) {
+        if path.as_str().contains(&format!("/packs/{:010}-", prune_run.0)) {
+            assert!(world.store.damage(&path, |bytes| bytes[size as usize / 3] ^= 1));
+            harmed += 1;
+        }
+    }
+    assert!(harmed > 0);
+    assert!(world.store.damage(&world.log.outcome(prune_run), |bytes| bytes[150] ^= 1));
+    let options = CheckOptions { threads: 1, ..CheckOptions::default() };
+    let plan = repair(&world.repo, &world.log, &options, &mut |_| true, &run_options()).unwrap();
+    assert!(plan.dropped.is_empty(), "{:?}", plan.dropped);
+    world.assert_is(second, &source);
+    for _ in 0..2 {
+        prune(&world.repo, &world.log, &now, None, &run_options()).unwrap();
+    }
+    world.assert_is(second, &source);
+}
+
+/// Whenever a run beside it ends, a repair leaves a chain that holds.
+#[test]
+fn a_run_that_ends_while_a_repair_begins_breaks_no_chain() {
+    let pristine = World::new(Suite::None);
+    let mut source = Source::new();
+    source.insert("a".into(), SourceFile::random(&mut Random::new(3), 4096, 20 * 4096));
+    let (first, _) = pristine.backup(&source, small_packs());
+    pristine.backup(&source, small_packs());
+    let names = objects(&pristine);
+    let mut mended = 0;
+    for nth in 1.. {
+        let world = copy(&pristine, &names);
+        world.store.delete(&[world.log.index(first, 0)]).unwrap();
+        let beside = Mutex::new(Some(world.begin()));
+        let seen = Arc::new(AtomicU64::new(0));
+        let repo = through(&world, {
+            let seen = Arc::clone(&seen);
+            move |call| {
+                let counts =
+                    matches!(call.op, Op::List | Op::Read | Op::Head) && call.path.contains("/outcomes/");
+                if counts && seen.fetch_add(1, Ordering::SeqCst) + 1 == nth {
+                    beside.lock().unwrap().take().unwrap().abandon("test").unwrap();
+                }
+                None
+            }
+        });
+        let done = mend_as(&repo, &world.log);
+        let is_over = seen.load(Ordering::SeqCst) < nth;
+        drop(repo);
+        mended += u32::from(done.is_ok());
+        let log = &world.log;
+        holdfast_repo::history::History::read(&world.repo, log)
+            .unwrap_or_else(|error| panic!("ended at call {nth}: {error}; {done:?}"));
+        if is_over {
+            break;
+        }
+    }
+    assert!(mended > 1);
 }

@@ -162,3 +162,31 @@ fn what_is_said_of_packs_that_are_gone_goes_with_them() {
     sweep(&world.repo, &world.log, &options).unwrap();
     assert!(records(&world).is_empty());
 }
+
+/// What was found damaged counts as never read, until it is read and good, whatever was read before.
+#[test]
+fn a_pack_that_was_found_damaged_is_read_again_until_it_is_good() {
+    let (world, clock, _) = world_of_packs(Suite::X25519Aes256Gcm);
+    clock.advance(DAY);
+    read(&world, CheckOptions::default());
+    let (pack, size) =
+        objects(&world).into_iter().find(|(path, _)| path.as_str().contains("/packs/")).unwrap();
+    let harm = || assert!(world.store.damage(&pack, |bytes| bytes[size as usize / 2] ^= 1));
+    harm();
+    let look = |options| {
+        let options = CheckOptions { read_data: Some(1.0), threads: 1, ..options };
+        check(&world.repo, &world.log, options).unwrap()
+    };
+    assert!(look(unread_for(30)).findings.is_empty(), "nobody has looked");
+    assert!(!look(CheckOptions::default()).findings.is_empty());
+    for _ in 0..3 {
+        clock.advance(DAY);
+        let report = look(unread_for(30));
+        assert_eq!((report.packs_read, report.unread.never_packs), (1, 1));
+        assert!(!report.findings.is_empty());
+    }
+    harm();
+    let mended = look(unread_for(30));
+    assert_eq!((mended.packs_read, mended.findings.len(), mended.unread.never_packs), (1, 0, 0));
+    assert_eq!(look(unread_for(30)).packs_read, 0);
+}

@@ -18,8 +18,9 @@ use holdfast_repo::{
     local_maps::LocalMaps,
     manifest::Totals,
     prune::{PruneOptions, prune},
+    repair::{RepairError, repair},
     run::RunOptions,
-    store::mem::MemStore,
+    store::{ObjectPath, Store, mem::MemStore},
     writer::{ChunkRewriter, Foundation, WriteError},
 };
 
@@ -256,4 +257,47 @@ fn a_writer_does_not_build_on_what_was_dropped_or_moved() {
     prune(repo, log, &options, None, &run_options).unwrap();
     roles.operator.assert_is(run, &source);
     roles.assert_whole();
+}
+
+/// The only word for a writer is lost: whether the object of his key is there, too, or not, nothing that he has signed
+/// is taken for damage.
+#[test]
+fn a_repair_touches_nothing_of_a_signer_whose_record_is_lost() {
+    let mut random = Random::new(11);
+    let roles = Roles::new();
+    let source = source(&mut random);
+    let (run, _) = roles.back_up(&source);
+    let mut records = Vec::new();
+    for prefix in ["signers/", "keys/"] {
+        roles
+            .operator
+            .store
+            .list(prefix, &mut |info| {
+                records.push(info.path);
+                true
+            })
+            .unwrap();
+    }
+    let signer = records.remove(0);
+    let key = ObjectPath::new(signer.as_str().replace("signers/", "keys/")).unwrap();
+    assert!(records.contains(&key));
+    let bytes = |path| holdfast_repo::store::read_all(&roles.operator.store, path, 1 << 30).unwrap();
+    let lost = [(signer.clone(), bytes(&signer)), (key.clone(), bytes(&key))];
+    for (path, _) in &lost {
+        roles.operator.store.delete(std::slice::from_ref(path)).unwrap();
+        let repo =
+            Arc::new(crate::world::open_repo(Arc::new(roles.operator.store.clone()), roles.operator.suite));
+        let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
+        let run_options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+        let done = repair(&repo, &roles.operator.log, &options, &mut |_| true, &run_options);
+        let is_refused = matches!(done, Err(RepairError::Keys { .. } | RepairError::Stranger { .. }));
+        assert!(is_refused, "{done:?}");
+    }
+    for (path, bytes) in &lost {
+        roles.operator.store.create_if_absent(path, bytes).unwrap();
+    }
+    let repo =
+        Arc::new(crate::world::open_repo(Arc::new(roles.operator.store.clone()), roles.operator.suite));
+    let (store, log) = (roles.operator.store.clone(), roles.operator.log.clone());
+    World { store, repo, log, suite: roles.operator.suite }.assert_is(run, &source);
 }
