@@ -97,6 +97,13 @@ pub(super) fn table_name(item: &Item) -> Result<Option<(String, String)>> {
 pub(super) fn definition(backup: &Backup, item: &Item) -> Result<Definition> {
     let json = backup.definition(item)?;
     let json = json.ok_or_else(|| Error::failed(format!("{} has no definition", item.path)))?;
-    serde_json::from_slice(&json)
-        .context_kind(ErrorKind::Damaged, format_args!("understand the definition of {}", item.path))
+    let definition: Definition = serde_json::from_slice(&json)
+        .context_kind(ErrorKind::Damaged, format_args!("understand the definition of {}", item.path))?;
+    // What was chosen by its path is nothing else by its definition.
+    let names = item.path.names().context_kind(ErrorKind::Damaged, "understand the name of an item")?;
+    if !names.iter().map(Vec::as_slice).eq(definition.names().iter().map(|name| name.as_bytes())) {
+        let text = format!("{} has the definition of {}", item.path, definition.names().join("/"));
+        return Err(Error::new(ErrorKind::Damaged, text));
+    }
+    Ok(definition)
 }

@@ -8,6 +8,15 @@ use crate::error::{Error, ErrorKind};
 /// the first, are saved as statements.
 pub const SYSTEM_SCHEMAS: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sys", "ndbinfo"];
 
+/// The database that a load keeps its progress in. It is of the server that is loaded into, and of no backup.
+pub(super) const LOAD_SCHEMA: &str = "holdfast_load";
+
+/// Whether a schema is the server's own, or a load's.
+pub(super) fn is_own_schema(schema: &str) -> bool {
+    let schema = schema.to_lowercase();
+    SYSTEM_SCHEMAS.contains(&schema.as_str()) || schema == LOAD_SCHEMA
+}
+
 /// A name with wildcards: `*` for any characters, `?` for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(Vec<char>);
@@ -161,7 +170,7 @@ impl Selection {
     pub fn needs_all_tables(&self, schema: &str) -> bool {
         let is_open = |it: &TablePattern| it.schema.matches(schema) && !it.table.is_name();
         self.has_whole(schema)
-            || !SYSTEM_SCHEMAS.contains(&schema.to_ascii_lowercase().as_str())
+            || !is_own_schema(schema)
                 && !self.schemas_excluded.iter().any(|pattern| pattern.matches(schema))
                 && self.tables.iter().any(is_open)
     }
@@ -175,7 +184,7 @@ impl Selection {
     /// Whether a schema is taken with its routines and events.
     #[must_use]
     pub fn has_whole(&self, schema: &str) -> bool {
-        !SYSTEM_SCHEMAS.contains(&schema.to_ascii_lowercase().as_str())
+        !is_own_schema(schema)
             && !self.schemas_excluded.iter().any(|pattern| pattern.matches(schema))
             && (self.is_of_all() || self.schemas.iter().any(|pattern| pattern.matches(schema)))
     }
@@ -184,7 +193,7 @@ impl Selection {
     #[must_use]
     pub fn has_table(&self, schema: &str, table: &str) -> bool {
         let is_named = || {
-            !SYSTEM_SCHEMAS.contains(&schema.to_ascii_lowercase().as_str())
+            !is_own_schema(schema)
                 && !self.schemas_excluded.iter().any(|pattern| pattern.matches(schema))
                 && self.tables.iter().any(|pattern| pattern.matches(schema, table))
         };
@@ -250,6 +259,7 @@ mod tests {
     fn selections() {
         let all = Selection::default();
         assert!(all.has_whole("shop") && all.has_table("shop", "t") && all.has_accounts());
+        assert!(!all.has_whole("holdfast_load") && !all.has_table("holdfast_load", "load"));
         assert!(!all.has_whole("mysql") && !all.has_table("performance_schema", "t"));
         let some = Selection {
             schemas: vec!["shop*".parse().unwrap()],

@@ -23,6 +23,10 @@ use crate::error::Result;
 const PACKET_FULL: usize = 0xFF_FFFF;
 const HEADER_BYTES: usize = 4;
 const COM_QUERY: u8 = 3;
+const COM_SET_OPTION: u8 = 27;
+/// What is set by it: a statement that is followed by another is refused.
+const MULTI_STATEMENTS_OFF: [u8; 2] = [1, 0];
+const END: u8 = 0xFE;
 const OK: u8 = 0x00;
 const LOCAL_FILE: u8 = 0xFB;
 const ERROR: u8 = 0xFF;
@@ -48,12 +52,32 @@ pub fn be_patient(session: &mut Session, patience: Duration) -> Result<(), SqlEr
     session.socket_mut().set_write_timeout(Some(patience)).map_err(|error| SqlError::from_io(&error))
 }
 
+/// Lets the server take one statement at a time from now on, as most clients never ask for anything else.
+pub fn one_statement_at_a_time(session: &mut Session) -> Result<(), SqlError> {
+    let doing = |error: SqlError| error.doing("switch several statements at once off");
+    let mut wire = Wire { socket: session.socket_mut(), sequence: 0 };
+    wire.send(COM_SET_OPTION, &MULTI_STATEMENTS_OFF).map_err(doing)?;
+    let answer = wire.receive().map_err(doing)?;
+    match answer.split_first() {
+        Some((&(OK | END), _)) => Ok(()),
+        Some((&ERROR, rest)) => Err(doing(refusal(rest))),
+        _ => Err(doing(SqlError::unexpected("an answer that makes no sense"))),
+    }
+}
+
 /// Carries out a statement without rows.
 pub fn exec(session: &mut Session, statement: &[u8]) -> Result<Done, SqlError> {
-    let doing = |error: SqlError| error.doing(shown(&String::from_utf8_lossy(statement)));
+    let doing = |error: SqlError| error.doing(shown(&String::from_utf8_lossy(without_secrets(statement))));
     let mut wire = Wire { socket: session.socket_mut(), sequence: 0 };
     wire.send(COM_QUERY, statement).map_err(doing)?;
     wire.done().map_err(doing)
+}
+
+/// What of a statement may stand in an error: no passwords, no rows.
+fn without_secrets(statement: &[u8]) -> &[u8] {
+    let begins = |rest: &[u8]| rest.starts_with(b" IDENTIFIED ") || rest.starts_with(b" VALUES");
+    let end = (0..statement.len()).find(|at| begins(&statement[*at..]));
+    &statement[..end.unwrap_or(statement.len())]
 }
 
 /// Carries out `LOAD DATA LOCAL`: `feed` gives the content of its file, in packets of at most `packet_bytes_max`. An error of
@@ -212,6 +236,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn secrets() {
+        let create = b"CREATE USER IF NOT EXISTS `app`@`%` IDENTIFIED BY PASSWORD '*0'";
+        assert_eq!(without_secrets(create), b"CREATE USER IF NOT EXISTS `app`@`%`");
+        assert_eq!(without_secrets(b"INSERT INTO t (a) VALUES ('x')"), b"INSERT INTO t (a)");
+        assert_eq!(without_secrets(b"DO 1"), b"DO 1");
+    }
 
     /// Answers say what they say, whatever lengths their numbers have; odd ones say nothing.
     #[test]

@@ -6,6 +6,8 @@ use super::{
     link::Link,
     plan::Plan,
     progress::{Progress, Stage},
+    target::Target,
+    tokens::{Element, ElementKind, Kind, tokens},
 };
 use crate::{
     error::Result,
@@ -45,8 +47,36 @@ fn names(session: &mut Session, query: &str) -> Result<BTreeSet<String>, SqlErro
     Ok(rows.iter().filter_map(|row| row.values().first().cloned().flatten()).collect())
 }
 
-/// Adds the foreign keys of all tables. Their rows are not compared: they are as they were, and verified by themselves.
-pub(super) fn link(plan: &Plan, progress: &Progress, link: &mut Link, cancel: &Cancel) -> Result<()> {
+/// Where a foreign key of a table of `schema` leads; `None` of other elements.
+pub(super) fn parent(element: &Element, schema: &str) -> Option<TableName> {
+    if element.kind != ElementKind::ForeignKey {
+        return None;
+    }
+    let all = tokens(&element.text);
+    let word = all.iter().position(|token| token.is_word("REFERENCES"))?;
+    let at = word + all[word..].iter().position(|token| token.kind == Kind::Name)?;
+    let first = all[at].name()?;
+    Some(match &all[at + 1..] {
+        [point, table, ..] if point.is_symbol(b'.') => TableName { schema: first, table: table.name()? },
+        _ => TableName { schema: schema.to_owned(), table: first },
+    })
+}
+
+/// A table's name as the target compares names.
+pub(super) fn folded(target: &Target, name: &TableName) -> TableName {
+    TableName { schema: target.folded(&name.schema), table: target.folded(&name.table) }
+}
+
+/// Adds the foreign keys of all tables. Rows are not compared where all tables are the load's: they are as they were, and
+/// verified by themselves. What leads to a table that the load has not made is compared by the server.
+pub(super) fn link(
+    plan: &Plan,
+    target: &Target,
+    progress: &Progress,
+    link: &mut Link,
+    cancel: &Cancel,
+) -> Result<()> {
+    let loaded: BTreeSet<TableName> = plan.tables.iter().map(|table| folded(target, &table.name)).collect();
     for table in &plan.tables {
         let has_keys = table.foreign_keys().next().is_some();
         // A note for each table is only worth it where there is something that must not be done twice.
@@ -71,7 +101,23 @@ pub(super) fn link(plan: &Plan, progress: &Progress, link: &mut Link, cancel: &C
         if !missing.is_empty() {
             link.enter(&table.name.schema).map_err(doing)?;
             let begin = format!("ALTER TABLE {} ", table.name.quoted());
-            link.exec(&[begin.as_bytes(), &missing.join(&b", "[..])].concat()).map_err(doing)?;
+            let others = table
+                .foreign_keys()
+                .filter_map(|key| parent(key, &table.name.schema))
+                .find(|parent| !loaded.contains(&folded(target, parent)));
+            if others.is_some() {
+                link.session.exec("SET SESSION foreign_key_checks = 1")?;
+            }
+            let added = link.exec(&[begin.as_bytes(), &missing.join(&b", "[..])].concat());
+            if others.is_some() {
+                link.session.exec("SET SESSION foreign_key_checks = 0")?;
+            }
+            added.map_err(|error| match &others {
+                Some(parent) => doing(error).hinted(format!(
+                    "they lead to {parent}, which was there: its rows must be those that are needed; mend them and go on by the same command"
+                )),
+                None => doing(error),
+            })?;
         }
         point("load.table.linked");
         progress.note(&mut link.session, table.object, Stage::Done)?;

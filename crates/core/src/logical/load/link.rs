@@ -58,6 +58,7 @@ impl Link {
 
     /// Sets what a load needs.
     pub(super) fn settle(&mut self, options: &LoadOptions, target: &Target) -> Result<()> {
+        bulk::one_statement_at_a_time(&mut self.session)?;
         let mut settings = vec![
             "sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'".to_owned(),
             // MariaDB would fill an empty table in a way that shuts all other sessions out, and is no faster.

@@ -7,6 +7,7 @@
 //! overwritten; a load that was interrupted at any moment goes on by the same command, without a row too many or too few;
 //! what ends well was read again and is what the backup holds, or it is named.
 
+mod accept;
 mod adapt;
 mod keys;
 mod link;
@@ -231,14 +232,20 @@ impl<'a> Loading<'a> {
         let loaded = rows::load(backup, plan, target, options, progress, control, (watch, cancel))?;
         point("load.rows.done");
         watch.phase("keys");
-        keys::link(plan, progress, control, cancel)?;
+        keys::link(plan, target, progress, control, cancel)?;
         watch.phase("programs");
         programs.behind_tables(control)?;
         point("load.programs.made");
         let mut verified = 0;
         if options.verify {
             watch.phase("verify");
-            verified = verify::verify(backup, plan, target, options, watch, cancel)?;
+            let verdict = verify::verify(backup, plan, target, options, watch, cancel)?;
+            if !verdict.differing.is_empty() {
+                let tables: Vec<usize> = verdict.differing.iter().map(|(table, _)| *table).collect();
+                progress.begin_tables_anew(&mut control.session, plan, &tables)?;
+                return Err(verdict.into_error());
+            }
+            verified = verdict.verified;
         }
         Ok((loaded, verified))
     }

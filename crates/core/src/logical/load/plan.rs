@@ -6,7 +6,7 @@ use holdfast_repo::{item::Item, reader::Backup, rows::RowTotals};
 use serde::Serialize;
 
 use super::{
-    LoadOptions, adapt,
+    LoadOptions, accept, adapt, keys,
     progress::Stage,
     target::Target,
     tokens::{ElementKind, TableSql},
@@ -21,6 +21,7 @@ use crate::{
             TableDefinition,
         },
         objects::quoted,
+        selection::is_own_schema,
         tables::Table,
     },
     server::inventory::TableName,
@@ -158,6 +159,8 @@ pub(super) struct Program {
     pub(super) columns: Vec<String>,
     /// Of events.
     pub(super) time_zone: Option<String>,
+    /// Of triggers.
+    pub(super) table: Option<TableName>,
 }
 
 /// All of it.
@@ -204,16 +207,19 @@ impl Plan {
             target,
             options,
         };
+        maker.plan.left_out = accept::sift(&mut contents);
         maker.schemas(&contents);
         maker.sequences(&contents);
         for item in std::mem::take(&mut contents.tables) {
             cancel.check()?;
             maker.table(backup, item)?;
         }
+        maker.foreign_keys();
         maker.programs(contents, source.as_ref());
         let mut plan = maker.plan;
         plan.adapted.sort();
         plan.left_out.sort();
+        plan.refuse_own_schemas()?;
         plan.refuse_doubles(target)?;
         if !plan.left_out.is_empty() && !options.leave_out {
             let text = format!("this cannot be on the target: {}", named(&plan.left_out));
@@ -221,6 +227,17 @@ impl Plan {
                 .hinted("name what is wanted (--database, --table), leave it out by --exclude-table, or load without it: --leave-out"));
         }
         Ok(plan)
+    }
+
+    /// Nothing is loaded into what is the server's own, or the load's.
+    fn refuse_own_schemas(&self) -> Result<()> {
+        match self.objects.iter().find(|object| is_own_schema(&object.schema)) {
+            Some(object) => Err(Error::new(
+                ErrorKind::Usage,
+                format!("nothing can be loaded into the database {}", object.schema),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Two things of one name, after renaming or because the target does not tell cases apart.
@@ -387,6 +404,16 @@ impl Maker<'_> {
         let (schema, name) = renames.table(&definition.schema, &definition.name);
         let is_renamed = name != definition.name;
         let label = format!("table {schema}.{name}");
+        if !accept::is_table(&definition) {
+            self.leave_out(&label, accept::STRANGE);
+            return Ok(());
+        }
+        if let Some(condition) = &definition.condition {
+            self.leave_out(
+                &format!("rows of {label}"),
+                format!("the backup holds only those for which {condition}"),
+            );
+        }
         let create = renames.in_statement(&definition.create.0);
         let Some(mut sql) = TableSql::parse(&create) else {
             self.leave_out(&label, "its definition is not understood");
@@ -445,6 +472,33 @@ impl Maker<'_> {
         Ok(())
     }
 
+    /// A key that leads to nothing is none: it would refuse all rows, or hold for none.
+    fn foreign_keys(&mut self) {
+        let loaded: BTreeSet<TableName> =
+            self.plan.tables.iter().map(|table| keys::folded(self.target, &table.name)).collect();
+        let target = self.target;
+        for table in &mut self.plan.tables {
+            let mut kept = Vec::with_capacity(table.sql.elements.len());
+            for (element, deferred) in
+                std::mem::take(&mut table.sql.elements).into_iter().zip(&table.deferred)
+            {
+                let parent = keys::parent(&element, &table.name.schema);
+                let is_there = parent.as_ref().is_none_or(|parent| {
+                    loaded.contains(&keys::folded(target, parent))
+                        || target.existing(&parent.schema, &parent.table).is_some()
+                });
+                if is_there {
+                    kept.push((element, *deferred));
+                } else if let Some(parent) = parent {
+                    let what = format!("it leads to {parent}, which is neither there nor loaded");
+                    let object = format!("a foreign key of table {}", table.name);
+                    self.plan.left_out.push(Adaptation { object, what });
+                }
+            }
+            (table.sql.elements, table.deferred) = kept.into_iter().unzip();
+        }
+    }
+
     fn programs(&mut self, contents: Contents, source: Option<&ServerDefinition>) {
         let renames = self.options.renames.clone();
         for routine in contents.routines {
@@ -459,6 +513,7 @@ impl Maker<'_> {
                 context: routine.context,
                 columns: Vec::new(),
                 time_zone: None,
+                table: None,
             };
             let label = format!("{kind} {}", program.name);
             if let Some(program) = self.program(program, ObjectKind::Routine, label) {
@@ -478,6 +533,7 @@ impl Maker<'_> {
                 context: view.context,
                 columns: view.columns,
                 time_zone: None,
+                table: None,
                 schema,
                 name: name.clone(),
             };
@@ -499,12 +555,13 @@ impl Maker<'_> {
             let program = Program {
                 object: 0,
                 word: "TRIGGER".to_owned(),
-                schema,
                 name: trigger.name.clone(),
                 create: trigger.create.0,
                 context: trigger.context,
                 columns: Vec::new(),
                 time_zone: None,
+                table: Some(TableName { schema: schema.clone(), table }),
+                schema,
             };
             if let Some(program) = self.program(program, ObjectKind::Trigger, trigger.name) {
                 self.plan.triggers.push(program);
@@ -521,6 +578,7 @@ impl Maker<'_> {
                 context: event.context,
                 columns: Vec::new(),
                 time_zone: Some(event.time_zone),
+                table: None,
             };
             if let Some(program) = self.program(program, ObjectKind::Event, event.name) {
                 self.plan.events.push(program);

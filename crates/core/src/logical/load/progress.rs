@@ -14,12 +14,15 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    logical::objects::{quoted, quoted_text},
+    logical::{
+        objects::{quoted, quoted_text},
+        selection::LOAD_SCHEMA,
+    },
     server::{Session, SqlError},
 };
 
 /// The database of a load, which is gone when it has ended.
-pub(super) const SCHEMA: &str = "holdfast_load";
+pub(super) const SCHEMA: &str = LOAD_SCHEMA;
 /// Objects in one statement.
 const OBJECTS_PER_STATEMENT: usize = 500;
 /// Version of the tables here.
@@ -301,6 +304,25 @@ impl Progress {
     /// Forgets what was said of a table's rows: it is begun anew.
     pub(super) fn forget_ranges(&self, session: &mut Session, object: usize) -> Result<()> {
         Ok(session.exec(&format!("DELETE FROM {SCHEMA}.ranges WHERE object = {object}"))?)
+    }
+
+    /// Lets tables be made anew, with the triggers that go with them.
+    pub(super) fn begin_tables_anew(
+        &self,
+        session: &mut Session,
+        plan: &Plan,
+        tables: &[usize],
+    ) -> Result<()> {
+        session.exec("START TRANSACTION")?;
+        for table in tables.iter().filter_map(|table| plan.tables.get(*table)) {
+            self.forget_ranges(session, table.object)?;
+            self.note_in_transaction(session, table.object, Stage::Begun)?;
+            for trigger in plan.triggers.iter().filter(|trigger| trigger.table.as_ref() == Some(&table.name))
+            {
+                self.note_in_transaction(session, trigger.object, Stage::Begun)?;
+            }
+        }
+        Ok(session.exec("COMMIT")?)
     }
 
     /// The load has ended.

@@ -61,7 +61,26 @@ struct Verifying<'a> {
     cancel: &'a Cancel,
 }
 
-/// Reads all tables again. Fails with the names of those that differ.
+/// What was found.
+pub(super) struct Verdict {
+    /// Tables that are what they were.
+    pub(super) verified: u64,
+    /// Numbers of the plan's tables that are not, and what is wrong.
+    pub(super) differing: Vec<(usize, String)>,
+}
+
+impl Verdict {
+    /// What differs.
+    pub(super) fn into_error(self) -> Error {
+        let differing: Vec<String> = self.differing.into_iter().map(|(_, what)| what).collect();
+        let text = format!("what was loaded is not what is in the backup: {}", named(&differing));
+        Error::failed(text).hinted(
+            "did somebody else write there? The same command drops these tables, makes them anew, and goes on",
+        )
+    }
+}
+
+/// Reads all tables again, and says which of them differ.
 pub(super) fn verify(
     backup: &Backup,
     plan: &Plan,
@@ -69,7 +88,7 @@ pub(super) fn verify(
     options: &LoadOptions,
     listener: &dyn Listener,
     cancel: &Cancel,
-) -> Result<u64> {
+) -> Result<Verdict> {
     let mut ranges = Vec::new();
     let mut tables = Vec::with_capacity(plan.tables.len());
     for (number, planned) in plan.tables.iter().enumerate() {
@@ -110,7 +129,7 @@ pub(super) fn verify(
     }
     let found = verifying.found.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut differing = Vec::new();
-    for (table, found) in plan.tables.iter().zip(found) {
+    for (number, (table, found)) in plan.tables.iter().zip(found).enumerate() {
         if !table.has_rows() || found == table.totals {
             continue;
         }
@@ -123,15 +142,11 @@ pub(super) fn verify(
             } else {
                 format!("{} rows instead of {}", found.rows, table.totals.rows)
             };
-            differing.push(format!("{} ({what})", table.name));
+            differing.push((number, format!("{} ({what})", table.name)));
         }
     }
-    if differing.is_empty() {
-        return Ok(plan.tables.iter().filter(|table| table.has_rows()).count() as u64);
-    }
-    let text = format!("what was loaded is not what is in the backup: {}", named(&differing));
-    Err(Error::failed(text)
-        .hinted("did somebody else write there? Load these tables anew: drop the database holdfast_load, then --table and --overwrite"))
+    let verified = plan.tables.iter().filter(|table| table.has_rows()).count() - differing.len();
+    Ok(Verdict { verified: verified as u64, differing })
 }
 
 /// Whether the rows are the same but for the signs of zeros.

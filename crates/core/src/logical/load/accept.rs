@@ -1,0 +1,224 @@
+//! What statements of a backup may say. A repository is not believed: whoever can write to it must not execute anything
+//! else with the account of the one who loads.
+//!
+//! Not understood is not accepted. Sessions take one statement at a time (see `Link::settle`), so it is enough that a
+//! statement begins with what it is to make.
+
+use super::{
+    plan::Adaptation,
+    tokens::{Kind, Token, tokens},
+};
+use crate::logical::{
+    contents::Contents,
+    definition::{AccountDefinition, Context, TableDefinition},
+};
+
+/// Words that may stand between `CREATE` and what is made.
+const BEFORE: [&str; 13] = [
+    "OR",
+    "REPLACE",
+    "ALGORITHM",
+    "UNDEFINED",
+    "MERGE",
+    "TEMPTABLE",
+    "DEFINER",
+    "INVOKER",
+    "SQL",
+    "SECURITY",
+    "AGGREGATE",
+    "CURRENT_USER",
+    "CURRENT_ROLE",
+];
+pub(super) const STRANGE: &str = "its definition says something else than it may";
+
+/// Takes out what says something else than it may, and names it.
+pub(super) fn sift(contents: &mut Contents) -> Vec<Adaptation> {
+    let mut strange = Vec::new();
+    let mut is_good = |is_good: bool, object: String| {
+        if !is_good {
+            strange.push(Adaptation { object, what: STRANGE.to_owned() });
+        }
+        is_good
+    };
+    contents.schemas.retain(|it| is_good(is_plain(&it.collation), format!("database {}", it.schema)));
+    contents.sequences.retain(|it| {
+        let is_number = |text: &String| text.bytes().all(|c| c.is_ascii_digit() || c == b'-');
+        let is_so = makes(&it.create.0, "SEQUENCE", &it.schema, &it.name) && it.state.iter().all(is_number);
+        is_good(is_so, format!("sequence {}.{}", it.schema, it.name))
+    });
+    contents.routines.retain(|it| {
+        let is_known = ["PROCEDURE", "FUNCTION", "PACKAGE", "PACKAGE BODY"].contains(&it.kind.as_str());
+        let is_so =
+            is_known && makes(&it.create.0, &it.kind, &it.schema, &it.name) && is_settled(&it.context);
+        is_good(is_so, format!("{} {}.{}", it.kind.to_lowercase(), it.schema, it.name))
+    });
+    contents.views.retain(|it| {
+        let is_so = makes(&it.create.0, "VIEW", &it.schema, &it.name) && is_settled(&it.context);
+        // What could not be used is named as such.
+        is_good(is_so || it.columns.is_empty(), format!("view {}.{}", it.schema, it.name))
+    });
+    contents.triggers.retain(|it| {
+        let is_so = makes(&it.create.0, "TRIGGER", &it.schema, &it.name) && is_settled(&it.context);
+        is_good(is_so, format!("trigger {}.{}", it.schema, it.name))
+    });
+    contents.events.retain(|it| {
+        let is_so = makes(&it.create.0, "EVENT", &it.schema, &it.name) && is_settled(&it.context);
+        is_good(is_so, format!("event {}.{}", it.schema, it.name))
+    });
+    contents.accounts.retain(|it| is_good(is_account(it), format!("account {}", it.account)));
+    strange
+}
+
+/// Whether what of a table's definition goes into statements beside its own is what it should be.
+pub(super) fn is_table(it: &TableDefinition) -> bool {
+    let is_literal = |text: &str| {
+        text.starts_with('_') && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"_ '".contains(&c))
+    };
+    makes(&it.create.0, "TABLE", &it.schema, &it.name)
+        && it.columns.iter().all(|column| column.charset.as_deref().is_none_or(is_plain))
+        && it.defaults.iter().all(|(_, literal)| is_literal(literal))
+}
+
+fn is_account(it: &AccountDefinition) -> bool {
+    let begins = |sql: &[u8], words: &[&str]| {
+        let all = tokens(sql);
+        let mut all = all.iter().filter(|token| token.kind != Kind::Space);
+        words.iter().all(|word| all.next().is_some_and(|token| token.is_word(word)))
+    };
+    it.create.as_ref().is_none_or(|create| begins(&create.0, &["CREATE", "USER"]))
+        && it.options.iter().all(|option| begins(&option.0, &["WITH", "ADMIN"]))
+        && it.grants.iter().all(|grant| {
+            let known = [&["GRANT"][..], &["REVOKE"], &["SET", "DEFAULT", "ROLE"]];
+            known.iter().any(|words| begins(&grant.0, words))
+        })
+}
+
+fn is_settled(context: &Context) -> bool {
+    is_plain(&context.charset)
+        && is_plain(&context.collation)
+        && (context.schema_collation.is_empty() || is_plain(&context.schema_collation))
+}
+
+/// A character set or collation.
+fn is_plain(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_')
+}
+
+/// Whether a statement makes something of this kind and name, in this database or in the one in use.
+fn makes(sql: &[u8], kind: &str, schema: &str, name: &str) -> bool {
+    let all = tokens(sql);
+    let is_executed = |token: &Token<'_>| {
+        token.kind == Kind::Comment && (token.bytes.starts_with(b"/*!") || token.bytes.starts_with(b"/*M!"))
+    };
+    let meaning: Vec<&Token<'_>> = all
+        .iter()
+        .filter(|token| is_executed(token) || !matches!(token.kind, Kind::Space | Kind::Comment))
+        .collect();
+    let mut rest = meaning.as_slice();
+    if !take_word(&mut rest, "CREATE") {
+        return false;
+    }
+    let (first_word, second_word) = kind.split_once(' ').unwrap_or((kind, ""));
+    while !take_word(&mut rest, first_word) {
+        let Some((token, after)) = rest.split_first() else { return false };
+        let may_be = match token.kind {
+            Kind::Word => BEFORE.iter().any(|word| token.is_word(word)),
+            Kind::Name | Kind::Text => true,
+            Kind::Symbol => token.is_symbol(b'=') || token.is_symbol(b'@'),
+            Kind::Space | Kind::Comment => false,
+        };
+        if !may_be {
+            return false;
+        }
+        rest = after;
+    }
+    if !second_word.is_empty() && !take_word(&mut rest, second_word) {
+        return false;
+    }
+    if take_word(&mut rest, "IF") && !(take_word(&mut rest, "NOT") && take_word(&mut rest, "EXISTS")) {
+        return false;
+    }
+    let named = match rest {
+        [database, point, named, after @ ..] if point.is_symbol(b'.') => {
+            rest = after;
+            if !is_called(database, schema) {
+                return false;
+            }
+            named
+        }
+        [named, after @ ..] => {
+            rest = after;
+            named
+        }
+        [] => return false,
+    };
+    // A function without parameters in parentheses is one of a library.
+    let has_parameters = !matches!(kind, "PROCEDURE" | "FUNCTION" | "TABLE")
+        || rest.first().is_some_and(|token| token.is_symbol(b'('));
+    is_called(named, name) && has_parameters
+}
+
+fn take_word(rest: &mut &[&Token<'_>], word: &str) -> bool {
+    match rest.split_first() {
+        Some((first, after)) if first.is_word(word) => {
+            *rest = after;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Whether a name is written there, with quotes or without. Bytes of another character set than ours are not compared.
+fn is_called(token: &Token<'_>, name: &str) -> bool {
+    let written = match token.kind {
+        Kind::Name => token.name(),
+        Kind::Word => Some(String::from_utf8_lossy(token.bytes).into_owned()),
+        Kind::Text => {
+            let inner = token.bytes.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+            inner.map(|inner| String::from_utf8_lossy(inner).replace("\"\"", "\""))
+        }
+        Kind::Space | Kind::Comment | Kind::Symbol => None,
+    };
+    written.is_some_and(|written| {
+        written.eq_ignore_ascii_case(name) || !token.bytes.is_ascii() || !name.is_ascii()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As servers print statements, and nothing else.
+    #[test]
+    fn statements() {
+        for (sql, kind) in [
+            ("CREATE TABLE `x` (\n  `a` int)", "TABLE"),
+            ("CREATE DEFINER=`root`@`localhost` PROCEDURE `x`() SELECT 1", "PROCEDURE"),
+            ("CREATE DEFINER=\"root\"@\"%\" PACKAGE BODY \"x\" AS", "PACKAGE BODY"),
+            ("CREATE DEFINER=`r`@`%` AGGREGATE FUNCTION `x`(a INT) RETURNS INT", "FUNCTION"),
+            (
+                "CREATE ALGORITHM=UNDEFINED DEFINER=`r`@`%` SQL SECURITY DEFINER VIEW `s`.`x` AS select 1",
+                "VIEW",
+            ),
+            ("CREATE DEFINER=`r`@`%` TRIGGER s.x BEFORE INSERT ON t FOR EACH ROW SET @a = 1", "TRIGGER"),
+            ("CREATE DEFINER=`r`@`%` EVENT IF NOT EXISTS `x` ON SCHEDULE EVERY 1 DAY DO SELECT 1", "EVENT"),
+            ("CREATE SEQUENCE `s`.`x` start with 1", "SEQUENCE"),
+        ] {
+            assert!(makes(sql.as_bytes(), kind, "s", "x"), "{sql}");
+            assert!(!makes(sql.as_bytes(), kind, "s", "y"), "{sql}");
+            assert!(!makes(sql.as_bytes(), "USER", "s", "x"), "{sql}");
+        }
+        for (sql, kind) in [
+            ("DROP DATABASE x", "TABLE"),
+            ("CREATE VIEW `mysql`.`x` AS SELECT 1", "VIEW"),
+            ("CREATE USER x EVENT x", "EVENT"),
+            ("CREATE /*!50000 USER u -- */ EVENT x", "EVENT"),
+            ("CREATE FUNCTION x RETURNS STRING SONAME 'x.so'", "FUNCTION"),
+            ("CREATE PROCEDURE", "PROCEDURE"),
+            ("", "PROCEDURE"),
+        ] {
+            assert!(!makes(sql.as_bytes(), kind, "s", "x"), "{sql}");
+        }
+        assert!(is_plain("utf8mb4_0900_ai_ci") && !is_plain("x; DROP") && !is_plain(""));
+    }
+}
