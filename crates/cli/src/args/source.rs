@@ -62,7 +62,7 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "MODE", ignore_case = true)]
     pub(crate) ssl_mode: Option<SslMode>,
 
-    /// Certificates of the authorities that are believed (PEM)
+    /// Certificates of the authorities that are believed, and no others (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) ssl_ca: Option<PathBuf>,
 
@@ -117,7 +117,7 @@ pub(crate) enum SslMode {
     Preferred,
     /// Encryption, without looking at the certificate
     Required,
-    /// Encryption, and a certificate that an authority signed
+    /// Encryption, and a certificate that an authority in --ssl-ca signed
     #[value(alias = "verify_ca")]
     VerifyCa,
     /// The same, and the certificate names the host

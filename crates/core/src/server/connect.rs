@@ -75,7 +75,7 @@ pub enum SslMode {
     Preferred,
     /// Always; the certificate is not looked at.
     Required,
-    /// Always, with a certificate that `ssl_ca`, or a public authority, vouches for.
+    /// Always, with a certificate that `ssl_ca` vouches for, which must be given.
     VerifyCa,
     /// The same, and the certificate names the host.
     VerifyIdentity,
@@ -327,6 +327,14 @@ impl ConnectOptions {
     pub fn validate(&self) -> Result<()> {
         if self.ssl_cert.is_some() != self.ssl_key.is_some() {
             return Err(Error::new(ErrorKind::Usage, "--ssl-cert and --ssl-key belong together"));
+        }
+        if self.effective_ssl_mode() == SslMode::VerifyCa && self.ssl_ca.is_none() {
+            // A public authority signs for everybody: without a name to compare that proves nothing.
+            return Err(Error::new(
+                ErrorKind::Usage,
+                "--ssl-mode verify-ca needs the authority's certificate",
+            )
+            .hinted("name it with --ssl-ca, or compare the server's name too: --ssl-mode verify-identity"));
         }
         for file in [&self.ssl_ca, &self.ssl_cert, &self.ssl_key].into_iter().flatten() {
             std::fs::File::open(file).map_err(|error| {

@@ -52,6 +52,18 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
+/// Who names authorities believes no others: of a public one anybody has a certificate, for a name of his own.
+fn roots(ssl_ca: Option<&Path>) -> io::Result<RootCertStore> {
+    let Some(path) = ssl_ca else {
+        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(invalid)?;
+    }
+    Ok(roots)
+}
+
 /// Looks at the certificate as far as the mode asks for it.
 #[derive(Debug)]
 struct Verifier {
@@ -61,14 +73,8 @@ struct Verifier {
 
 impl Verifier {
     fn new(options: &ConnectOptions, provider: &Arc<CryptoProvider>) -> io::Result<Self> {
-        let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-        if let Some(path) = &options.ssl_ca {
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(invalid)?;
-            }
-        }
-        let authorities =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
+        let roots = Arc::new(roots(options.ssl_ca.as_deref())?);
+        let authorities = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
         Ok(Self { mode: options.effective_ssl_mode(), authorities: authorities.map_err(invalid)? })
     }
 
@@ -137,5 +143,20 @@ impl ServerCertVerifier for Verifier {
             ]);
         }
         schemes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With authorities of one's own nobody else is believed; public ones are where none are named.
+    #[test]
+    fn own_authorities_alone() {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/tls/ca.pem");
+        let own = roots(Some(&own)).unwrap();
+        assert_eq!(own.len(), 1);
+        let public = roots(None).unwrap();
+        assert!(public.len() > 1 && !public.roots.contains(&own.roots[0]));
     }
 }

@@ -142,6 +142,50 @@ fn mysql_9_7_under_load() {
     under_load(ServerKind::MySql97);
 }
 
+/// Who has opened the archive while a run was under way reads all that it had then, though the run has ended since, and
+/// its segments are gone; also where another run has taken them over.
+#[test]
+fn a_run_that_ends_while_it_is_read() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    let options = ArchiveOptions { segment_age: Duration::from_millis(100), ..stage.options() };
+    let archiver = Archiver::start(&stage.repo, options);
+    let counter = Counter::start(&stage.server);
+    for _ in 0..3 {
+        sleep(Duration::from_millis(300));
+        flush(&stage.server);
+    }
+    let last = counter.stop();
+    wait_archived(&stage);
+    let early = stage.archive();
+    assert!(early.stretches().last().unwrap().is_live);
+    let log = LogName { source: source(), kind: holdfast_repo::Kind::Binlog };
+    let mut archiver = Some(archiver);
+    let mut places = Vec::new();
+    let mut read = |stop_at: usize| {
+        let mut inserts = 0;
+        early
+            .summaries(0, u64::MAX, &mut |summary| {
+                inserts += u64::from(summary.tables == ["c.t"]);
+                places.push(summary.place());
+                if places.len() == stop_at
+                    && let Some(archiver) = archiver.take()
+                {
+                    archiver.stop();
+                    assert_eq!(list_segments(&stage.repo, &log).unwrap().len(), 0);
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+            .unwrap();
+        inserts
+    };
+    // In the middle of it, and before the first event.
+    assert_eq!(read(5), last);
+    assert_eq!(read(0), last);
+    let (during, after) = places.split_at(places.len() / 2);
+    assert_eq!(during, after);
+    assert_eq!(compare_files(&early, &stage.server), 4);
+}
+
 /// A server that is shut down, and one that crashes, are waited for, and nothing is missed.
 fn server_comes_and_goes(kind: ServerKind) {
     let mut stage = Stage::new(kind);

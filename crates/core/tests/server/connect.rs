@@ -117,6 +117,8 @@ fn tls() {
             Err(error) => assert!(!offered && error.contains("offers no TLS"), "{error}"),
         }
         let error = cipher(SslMode::VerifyCa).unwrap_err();
+        assert!(error.contains("--ssl-ca") && error.contains("Usage"), "{error}");
+        let error = cipher(SslMode::VerifyIdentity).unwrap_err();
         assert!(error.contains(if offered { "--ssl-ca" } else { "offers no TLS" }), "{error}");
         if offered && server.kind() == ServerKind::MySql97 {
             let checked = ConnectOptions {

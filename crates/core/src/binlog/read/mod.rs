@@ -30,7 +30,9 @@ pub use search::TransactionSummary;
 pub use transactions::{ArchivedEvent, Behind};
 
 /// Attempts to read what is archived while runs end.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 20;
+/// Attempts where it cannot be read: what a run took along while it ended is not damaged.
+const FAILED_ATTEMPTS: u32 = 5;
 
 /// The archive of one source as it was when it was opened.
 pub struct Archive {
@@ -63,6 +65,17 @@ impl ArchivedStretch {
         Place { file: self.stretch.file.clone(), position: self.end }
     }
 
+    /// Whether all of `live`, which had not ended, is in it now that it has.
+    fn has(&self, live: &Self) -> bool {
+        let (own, other) = (&self.stretch, &live.stretch);
+        !self.is_live
+            && self.run >= live.run
+            && own.server.is_same(&other.server)
+            && own.begins_at() == other.begins_at()
+            && own.continues == other.continues
+            && own.end >= live.end
+    }
+
     /// Whether it goes on just behind `before`, in the same file or in the next.
     fn continues(&self, before: &Self) -> bool {
         self.gap.is_none() && self.stretch.continues.as_ref() == Some(&before.ends_at())
@@ -76,19 +89,21 @@ impl Archive {
         for attempt in 1.. {
             let archive = Self::open_now(repo, &log);
             // A run that ends meanwhile takes its segments along.
-            let has_changed = || -> Result<bool> {
-                let history = History::salvage(repo, &log, &mut |_, _| {})?;
-                Ok(match &archive {
-                    Ok(archive) => history.next_run() != archive.history.next_run(),
-                    Err(_) => true,
-                })
+            let is_final = match &archive {
+                Ok(archive) => {
+                    let history = History::salvage(repo, &log, &mut |_, _| {})?;
+                    history.next_run() == archive.history.next_run()
+                }
+                Err(_) => attempt >= FAILED_ATTEMPTS,
             };
-            match attempt < ATTEMPTS && has_changed()? {
-                true => {}
-                false => return archive,
+            if is_final {
+                return archive;
+            }
+            if attempt == ATTEMPTS {
+                break;
             }
         }
-        Err(Error::failed("runs kept ending"))
+        Err(Error::new(ErrorKind::Active, format!("runs of {log} kept ending while it was read")))
     }
 
     fn open_now(repo: &Arc<Repo>, log: &LogName) -> Result<Self> {
@@ -191,23 +206,12 @@ impl Archive {
                 let first = self.stretches.iter().position(|other| other.run == stretch.run).unwrap_or(at);
                 let count = self.stretches.iter().filter(|other| other.run == stretch.run).count();
                 let end = (first + count).min(range.end);
-                let mut live = Live {
-                    archive: self,
-                    next: first,
-                    wanted: at..end,
-                    offsets: Offsets::at(0),
-                    each,
-                    flow: ControlFlow::Continue(()),
-                };
-                let done = self.replay_live(stretch.run, &mut live);
-                let flow = live.flow;
+                let flow = self.live(first, at..end, each)?;
                 at = end;
-                if flow.is_continue() {
-                    done?;
-                }
                 flow
             } else {
-                let flow = self.packed(at, each)?;
+                let wanted = Wanted { number: at, from: stretch.stretch.begin, end: stretch.end };
+                let flow = self.packed(at, wanted, each)?;
                 at += 1;
                 flow
             };
@@ -218,7 +222,64 @@ impl Archive {
         Ok(())
     }
 
-    fn packed(&self, at: usize, each: &mut EachEvent<'_>) -> Result<ControlFlow<()>> {
+    /// Events of a run that had not ended when this was opened, and whose first stretch is `first`.
+    fn live(
+        &self,
+        first: usize,
+        wanted: std::ops::Range<usize>,
+        each: &mut EachEvent<'_>,
+    ) -> Result<ControlFlow<()>> {
+        let mut live = Live {
+            archive: self,
+            next: first,
+            wanted: wanted.clone(),
+            offsets: Offsets::at(0),
+            passed: BTreeMap::new(),
+            is_refused: false,
+            each: &mut *each,
+            flow: ControlFlow::Continue(()),
+        };
+        let done = self.replay_live(self.stretches[wanted.start].run, &mut live);
+        let Live { flow, passed, is_refused, .. } = live;
+        if flow.is_break() {
+            return Ok(flow);
+        }
+        if is_refused {
+            return done.map(|_| flow);
+        }
+        let rest = wanted.filter_map(|number| {
+            let archived = &self.stretches[number];
+            let from = passed.get(&number).copied().unwrap_or(archived.stretch.begin);
+            (from < archived.end).then_some(Wanted { number, from, end: archived.end })
+        });
+        let rest: Vec<Wanted> = rest.collect();
+        if rest.is_empty() {
+            return done.map(|_| flow);
+        }
+        // The run has ended since, or another has taken it over, and its segments are gone: the same is in packs.
+        let now = Self::open(&self.repo, &self.log.source)?;
+        for wanted in rest {
+            let archived = &self.stretches[wanted.number];
+            let Some(at) = now.stretches.iter().position(|other| other.has(archived)) else {
+                done?;
+                let text = format!(
+                    "{} {}: what it had from {} to {} is not in its segments any more, nor in a run that ended since",
+                    self.log,
+                    archived.run,
+                    Place { position: wanted.from, ..archived.stretch.begins_at() },
+                    archived.ends_at(),
+                );
+                return Err(Error::new(ErrorKind::Damaged, text));
+            };
+            let flow = now.packed(at, wanted, each)?;
+            if flow.is_break() {
+                return Ok(flow);
+            }
+        }
+        Ok(flow)
+    }
+
+    fn packed(&self, at: usize, wanted: Wanted, each: &mut EachEvent<'_>) -> Result<ControlFlow<()>> {
         let archived = &self.stretches[at];
         let stretch = &archived.stretch;
         let missing = || {
@@ -237,10 +298,12 @@ impl Archive {
             while let Some((header, len)) = whole_event(&rest[done..]) {
                 let event = &rest[done..done + len];
                 let position = offsets.take(&header);
-                if position >= archived.end {
+                if position >= wanted.end {
                     return Err(Stop::Enough);
                 }
-                flow = each(at, position, event)?;
+                if position >= wanted.from {
+                    flow = each(wanted.number, position, event)?;
+                }
                 if flow.is_break() {
                     return Err(Stop::Enough);
                 }
@@ -269,6 +332,14 @@ fn whole_event(bytes: &[u8]) -> Option<(Header, usize)> {
     (bytes.len() >= len).then_some((header, len))
 }
 
+/// What is wanted of the stretch of this number.
+#[derive(Clone, Copy)]
+struct Wanted {
+    number: usize,
+    from: u64,
+    end: u64,
+}
+
 enum Stop {
     Enough,
     Failed(Error),
@@ -293,6 +364,10 @@ struct Live<'a, 'b> {
     next: usize,
     wanted: std::ops::Range<usize>,
     offsets: Offsets,
+    /// Behind the last event that was passed on, by stretch.
+    passed: BTreeMap<usize, u64>,
+    /// Who takes the events has failed.
+    is_refused: bool,
     each: &'a mut EachEvent<'b>,
     flow: ControlFlow<()>,
 }
@@ -313,7 +388,8 @@ impl Sink for Live<'_, '_> {
             && self.flow.is_continue()
             && self.archive.stretches.get(at).is_some_and(|archived| begin < archived.end);
         if is_wanted {
-            self.flow = (self.each)(at, begin, bytes)?;
+            self.flow = (self.each)(at, begin, bytes).inspect_err(|_| self.is_refused = true)?;
+            self.passed.insert(at, begin + u64::from(header.len));
         }
         if self.flow.is_break() {
             // Ends the replay; who asked for it looks at the flow first.
