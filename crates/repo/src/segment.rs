@@ -94,6 +94,16 @@ impl SegmentWriter {
         self.repo.put(&place, &segment.object).map(|_| ())
     }
 
+    /// Whether the run has an outcome. While its own process has not ended it, that is another's, who has taken its place
+    /// and read its segments: what is stored later counts for nobody.
+    pub fn is_ended(&self) -> Result<bool, RepoError> {
+        match self.repo.store().head(&self.log.outcome(self.run)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// How many were sealed.
     #[must_use]
     pub fn count(&self) -> u32 {

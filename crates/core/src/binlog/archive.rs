@@ -17,7 +17,7 @@ use super::{
     recorder::{RecordError, Recorder},
     resume::{self, Binlog, READING_FAILED, Refused, Start},
     run::{ArchiveRun, Ended},
-    segments::Segments,
+    segments::{Segments, ousted},
     standby,
     stream::{From, Next, Stream, StreamOptions},
     stretch::{Gap, GapKind, Place},
@@ -156,6 +156,8 @@ pub(super) struct Archiver<'a> {
     stream_options: StreamOptions,
     lag_sum: Duration,
     is_store_failing: bool,
+    /// Since when this one would archive, nobody else does, and it cannot.
+    pub(super) in_vain_since: Option<Instant>,
     report: ArchiveReport,
 }
 
@@ -178,6 +180,9 @@ impl<'a> Archiver<'a> {
         let mut session = Session::open(&options.connect, Purpose::Control)?;
         check_binlog_grants(&mut session)?;
         let binlog = Binlog::read(&mut session)?;
+        if options.standby {
+            standby::require_replica_updates(&mut session)?;
+        }
         let name = match &options.name {
             Some(name) => name.clone(),
             None if options.standby => {
@@ -214,6 +219,7 @@ impl<'a> Archiver<'a> {
             stream_options,
             lag_sum: Duration::ZERO,
             is_store_failing: false,
+            in_vain_since: None,
             report,
         })
     }
@@ -237,9 +243,17 @@ impl<'a> Archiver<'a> {
             is_waiting = false;
             match self.one_run() {
                 Ok(Left::Done) => return Ok(()),
-                Ok(Left::Due) => wait = RETRY_FIRST,
+                Ok(Left::Due) => {
+                    wait = RETRY_FIRST;
+                    self.in_vain_since = None;
+                }
                 Err(error) if self.options.standby && standby::is_for_another(&error) => {
-                    self.note(format!("{error}: standing by"));
+                    if error.kind() == ErrorKind::Server {
+                        self.warn(format!("{error}: standing by"));
+                        self.in_vain(&error)?;
+                    } else {
+                        self.note(format!("{error}: standing by"));
+                    }
                     is_waiting = true;
                 }
                 // What is in segments the next run takes over; the server has the rest.
@@ -290,7 +304,9 @@ impl<'a> Archiver<'a> {
                 Ok(left)
             }
             // What came is worth keeping, whatever has gone wrong with the server.
-            (Err(error), Some(mut recorder)) if error.kind() != ErrorKind::Store && !run.is_empty() => {
+            (Err(error), Some(mut recorder))
+                if error.kind() != ErrorKind::Store && !run.is_empty() && !run.is_lost() =>
+            {
                 match run.finish(&mut recorder) {
                     Ok(Some(ended)) => self.ended(&ended),
                     Ok(None) => {}
@@ -349,6 +365,9 @@ impl<'a> Archiver<'a> {
         loop {
             if self.cancel.is_cancelled() {
                 return Ok(Left::Done);
+            }
+            if run.is_lost() {
+                return Err(ousted());
             }
             let connected = self.connect(slot, &refused);
             let (stream, binlog) = match connected {
@@ -471,6 +490,9 @@ impl<'a> Archiver<'a> {
         let mut is_anything_recorded = false;
         let mut cancelled = None;
         loop {
+            if run.is_lost() {
+                return Err(Broken::Fatal(ousted()));
+            }
             let due = run.segments.as_ref().and_then(|segments| segments.due_in(&run.batch, age));
             let wait = due.map_or(POLL, |due| due.min(POLL));
             match stream.next(wait) {

@@ -106,6 +106,8 @@ pub(super) struct Recorder {
     /// Where the next event begins; the file is empty before any.
     place: Place,
     format: String,
+    /// What the stream has sent last is the first event of a file.
+    is_behind_first: bool,
     /// The last event that is archived, which comes once more.
     known: Option<Known>,
     stretch: Option<Stretch>,
@@ -129,6 +131,7 @@ impl Recorder {
             gtids,
             place: Place { file: String::new(), position: 0 },
             format: String::new(),
+            is_behind_first: false,
             known: None,
             stretch: None,
             next_number: 0,
@@ -202,6 +205,7 @@ impl Recorder {
         }
         self.server = server;
         self.place = place;
+        self.is_behind_first = false;
         self.known = known;
     }
 
@@ -279,9 +283,7 @@ impl Recorder {
         if header.kind == EventKind::START_ENCRYPTION {
             // In the file only, and of no use to who gets the events as they were before. It stands behind the first event,
             // but is sent to who begins anywhere.
-            let is_behind_first = self.continues.as_ref() == Some(&self.place)
-                && self.last.as_ref().is_some_and(|last| last.begin == FILE_BEGIN);
-            if is_behind_first {
+            if std::mem::take(&mut self.is_behind_first) {
                 self.place.position += u64::from(header.len);
             }
             return Ok(false);
@@ -311,6 +313,8 @@ impl Recorder {
                 None => RecordError::Hole { file, from, to: begin },
             });
         }
+        self.is_behind_first =
+            header.kind == EventKind::FORMAT_DESCRIPTION && self.place.position == FILE_BEGIN;
         if let Some(known) = self.known.clone() {
             return self.compare(&known, bytes, len).map(|()| false);
         }
@@ -348,6 +352,7 @@ impl Recorder {
             }
             self.end_stretch(true, sink)?;
             self.place = Place { file, position };
+            self.is_behind_first = false;
             self.format.clear();
         } else if self.place.position == 0 {
             self.place.position = position;
@@ -530,4 +535,88 @@ pub(super) fn split_events<'a>(
             None => Some(Err(std::mem::take(&mut bytes))),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::server::ServerVersion;
+
+    #[derive(Default)]
+    struct Kept(Vec<Vec<u8>>);
+
+    impl Sink for Kept {
+        fn stretch(&mut self, _: &Stretch) -> Result<()> {
+            Ok(())
+        }
+
+        fn event(&mut self, bytes: &[u8]) -> Result<()> {
+            self.0.push(bytes.to_vec());
+            Ok(())
+        }
+
+        fn ended(&mut self, _: Stretch) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Without a checksum, at the end of `file`, which it is added to.
+    fn event(file: &mut u64, kind: EventKind, data: &[u8]) -> Vec<u8> {
+        let len = HEADER_BYTES + data.len();
+        *file += len as u64;
+        let mut bytes = 1_700_000_000_u32.to_le_bytes().to_vec();
+        bytes.push(kind.0);
+        for field in [7, u32::try_from(len).unwrap(), u32::try_from(*file).unwrap()] {
+            bytes.extend_from_slice(&u32::to_le_bytes(field));
+        }
+        bytes.extend_from_slice(&[0, 0]);
+        bytes.extend_from_slice(data);
+        bytes
+    }
+
+    /// In an encrypted file what is behind the first event is not stored. Who receives such a file once more from its
+    /// beginning, since the protocol has no number for where the archive ends, knows it again.
+    #[test]
+    fn an_encrypted_file_from_its_beginning() {
+        let mut end = FILE_BEGIN;
+        let mut format = 4_u16.to_le_bytes().to_vec();
+        format.extend_from_slice(b"10.11.6-MariaDB-log");
+        format.resize(2 + 50 + 4, 0);
+        format.push(19);
+        format.resize(format.len() + 171 + 4, 0);
+        let format = event(&mut end, EventKind::FORMAT_DESCRIPTION, &format);
+        let encryption = event(&mut end, EventKind::START_ENCRYPTION, &[1; 17]);
+        let mut more = || event(&mut end, EventKind::BINLOG_CHECKPOINT, &[0; 4]);
+        let (first, second, third) = (more(), more(), more());
+
+        let server = BinlogServer {
+            version: ServerVersion::parse("10.11.6-MariaDB-log").unwrap(),
+            uuid: None,
+            server_id: 7,
+            hostname: "h".to_owned(),
+            port: 1,
+        };
+        let begin = Place { file: "binlog.000001".to_owned(), position: FILE_BEGIN };
+        let mut recorder = Recorder::new(server.clone());
+        recorder.begin_stream(server.clone(), begin.clone(), None);
+        let mut kept = Kept::default();
+        for bytes in [&format, &encryption, &first, &second] {
+            recorder.received(bytes, &mut kept).unwrap();
+        }
+        assert_eq!(kept.0, [&format[..], &first, &second]);
+
+        let tail = recorder.tail().unwrap();
+        let mut recorder = Recorder::at(&tail).unwrap();
+        let known = Known { begin: tail.last.begin, end: tail.place.position, hash: tail.last.hash.clone() };
+        recorder.begin_stream(server, begin, Some(known));
+        let mut kept = Kept::default();
+        for bytes in [&format, &encryption, &first, &second] {
+            assert!(!recorder.received(bytes, &mut kept).unwrap());
+        }
+        assert!(recorder.is_confirmed());
+        assert!(recorder.received(&third, &mut kept).unwrap());
+        assert_eq!(kept.0, [&third[..]]);
+    }
 }

@@ -1,7 +1,7 @@
 //! One run of an archive: events go into segments at once and into the files of a backup at leisure.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,9 +9,10 @@ use std::{
 use holdfast_formats::PageSize;
 use holdfast_repo::{
     LogName, Repo, RunNo,
+    history::History,
     item::{FileRole, ItemPath, ItemType},
     manifest::{HEAD_SCHEMA, Head},
-    outcome::{Intent, OutcomeType},
+    outcome::{Intent, Outcome, OutcomeType},
     run::{Ending, FinishError, Run, RunOptions},
     segment::{SegmentReader, discard_segments, is_superseded, list_segments},
     writer::{BackupWriter, FileId, FileSpec, Foundation, WriteError, WriterOptions},
@@ -116,8 +117,7 @@ impl ArchiveRun {
     fn take_over(&mut self) -> Result<Option<Recorder>> {
         let history = self.run.history();
         let repo = Arc::clone(self.run.repo());
-        let last =
-            history.outcomes().iter().rev().find(|outcome| outcome.outcome_type == OutcomeType::Backup);
+        let last = last_archived(history);
         let mut recorder = match last.and_then(|outcome| outcome.tail.as_ref()) {
             Some(tail) => Some(Recorder::at(&Tail::from_map(tail)?)?),
             None => None,
@@ -150,6 +150,11 @@ impl ArchiveRun {
             recorder.end_stretch(false, self)?;
         }
         Ok(recorder)
+    }
+
+    /// Whether another has taken its place: nothing of it counts any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.run.is_lost() || self.segments.as_ref().is_some_and(Segments::is_ousted)
     }
 
     /// Whether it is long enough.
@@ -220,7 +225,7 @@ impl ArchiveRun {
         })?;
         point("binlog.published");
         // What is left lying a later sweep takes.
-        if let Ok(history) = holdfast_repo::history::History::read(&repo, &log) {
+        if let Ok(history) = History::read(&repo, &log) {
             for run in self.taken.iter().chain([&outcome.run]) {
                 let _left = discard_segments(&repo, &history, *run);
             }
@@ -245,6 +250,33 @@ impl ArchiveRun {
         let first = self.writer.as_ref().and_then(BackupWriter::failure);
         write_failed(first.unwrap_or(error))
     }
+}
+
+/// The outcome behind which an archive goes on: the last one that no repair has dropped. What such a one had the server may
+/// have still; what was dropped because it is old is not missed.
+pub(super) fn last_archived(history: &History) -> Option<&Outcome> {
+    let repairs = history.outcomes().iter().filter(|outcome| outcome.outcome_type == OutcomeType::Repair);
+    let lost: BTreeSet<RunNo> = repairs.flat_map(|repair| repair.dropped.iter().copied()).collect();
+    let mut backups =
+        history.outcomes().iter().rev().filter(|outcome| outcome.outcome_type == OutcomeType::Backup);
+    backups.find(|outcome| !lost.contains(&outcome.run))
+}
+
+/// Where the archive ends with what runs have left that died, and which the next one takes over. Every role can read it.
+pub(super) fn stored_tail(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Tail>> {
+    let history = History::read(repo, log)?;
+    let last = last_archived(&history);
+    let mut tail = last.and_then(|outcome| outcome.tail.as_ref()).map(Tail::from_map).transpose()?;
+    for run in list_segments(repo, log)?.into_keys() {
+        if last.is_some_and(|last| run <= last.run) || is_superseded(&history, run) {
+            continue;
+        }
+        let mut reader = SegmentReader::new(repo, &history, run);
+        while let Some(segment) = reader.read_next()? {
+            tail = Some(Tail::from_map(&segment.tail)?);
+        }
+    }
+    Ok(tail)
 }
 
 /// The field of a head that lists the stretches.

@@ -164,6 +164,7 @@ struct Shared {
     progress: Mutex<Progress>,
     acknowledger: Mutex<Option<Acknowledger>>,
     is_given_up: AtomicBool,
+    is_ousted: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -233,6 +234,11 @@ impl Segments {
         look(&mut lock(&self.shared.progress))
     }
 
+    /// Whether another has taken the run's place.
+    pub(super) fn is_ousted(&self) -> bool {
+        self.shared.is_ousted.load(Ordering::Acquire)
+    }
+
     /// Stores what is left, as far as the store takes it now.
     pub(super) fn end(&mut self) {
         self.shared.is_given_up.store(true, Ordering::Release);
@@ -255,7 +261,9 @@ fn store_all(mut writer: SegmentWriter, jobs: &Receiver<Job>, shared: &Shared) {
         let stored = tail
             .to_map()
             .and_then(|map| Ok(writer.seal(map, &batch.done)?))
-            .and_then(|sealed| store(&writer, &sealed, shared));
+            .and_then(|sealed| store(&writer, &sealed, shared))
+            // Who has taken the run's place has listed its segments behind its outcome: without one this one is among them.
+            .and_then(|()| if batch.ack.is_some() { require_own(&writer, shared) } else { Ok(()) });
         if let Err(error) = stored {
             lock(&shared.progress).failed = Some(error);
             return;
@@ -283,18 +291,46 @@ fn store(writer: &SegmentWriter, sealed: &SealedSegment, shared: &Shared) -> Res
                 return Ok(());
             }
             Err(error) if error.is_exists() => {
-                return Err(Error::new(ErrorKind::Active, "another process has stored a segment in this run's place")
-                    .hinted("this process was frozen, or cut off from the repository, for longer than its lease: run it again"));
+                shared.is_ousted.store(true, Ordering::Release);
+                return Err(ousted());
             }
-            Err(error @ RepoError::Store(_)) => {
-                if shared.is_given_up.load(Ordering::Acquire) {
-                    return Err(error.into());
-                }
-                lock(&shared.progress).failing = Some(error.to_string());
-                thread::sleep(wait);
-                wait = (wait * 2).min(RETRY_MAX);
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => pause_after(error, &mut wait, shared)?,
         }
     }
+}
+
+/// That nobody else has ended the run.
+fn require_own(writer: &SegmentWriter, shared: &Shared) -> Result<()> {
+    let mut wait = RETRY_FIRST;
+    loop {
+        match writer.is_ended() {
+            Ok(false) => {
+                lock(&shared.progress).failing = None;
+                return Ok(());
+            }
+            Ok(true) => {
+                shared.is_ousted.store(true, Ordering::Release);
+                return Err(ousted());
+            }
+            Err(error) => pause_after(error, &mut wait, shared)?,
+        }
+    }
+}
+
+/// Why a run whose place another has taken ends.
+pub(super) fn ousted() -> Error {
+    Error::new(ErrorKind::Active, "another process has taken this run's place").hinted(
+        "this process was frozen, or cut off from the repository, for longer than its lease: run it again",
+    )
+}
+
+/// Waits where the store may be back soon.
+fn pause_after(error: RepoError, wait: &mut Duration, shared: &Shared) -> Result<()> {
+    if !matches!(error, RepoError::Store(_)) || shared.is_given_up.load(Ordering::Acquire) {
+        return Err(error.into());
+    }
+    lock(&shared.progress).failing = Some(error.to_string());
+    thread::sleep(*wait);
+    *wait = (*wait * 2).min(RETRY_MAX);
+    Ok(())
 }

@@ -7,7 +7,12 @@ use std::time::{Duration, Instant};
 
 use holdfast_repo::run::{Standing, standing};
 
-use super::{archive::Archiver, stretch::Place};
+use super::{
+    archive::Archiver,
+    resume::{Binlog, is_behind},
+    run::stored_tail,
+    stretch::Place,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     server::{Purpose, Session},
@@ -19,11 +24,15 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const IDLE_MIN: Duration = Duration::from_secs(10);
 /// A server that is away for so long is left to those who reach another.
 pub(super) const YIELD_AFTER: Duration = Duration::from_secs(30);
+/// A server that is behind is asked again after so long more: what runs have left is read each time.
+const BEHIND: Duration = Duration::from_secs(10);
+/// Who would archive and cannot, while nobody else does, ends after so long.
+const IN_VAIN_MAX: Duration = Duration::from_secs(600);
 
 impl Archiver<'_> {
     /// Waits until nobody else archives, and the server can be reached. `false`: asked to end.
-    pub(super) fn stand_by(&self) -> Result<bool> {
-        let (mut idle_since, mut is_told, mut is_warned) = (None, false, false);
+    pub(super) fn stand_by(&mut self) -> Result<bool> {
+        let (mut idle_since, mut is_told, mut is_warned, mut is_behind) = (None, false, false, false);
         loop {
             if self.cancel.is_cancelled() {
                 return Ok(false);
@@ -33,6 +42,7 @@ impl Archiver<'_> {
                 Ok(Standing::Idle) => idle_since.get_or_insert_with(Instant::now).elapsed() >= IDLE_MIN,
                 Ok(Standing::Alive) => {
                     idle_since = None;
+                    self.in_vain_since = None;
                     if !is_told {
                         self.note(format!("another archives {}: standing by", self.log));
                         is_told = true;
@@ -47,11 +57,21 @@ impl Archiver<'_> {
                 }
             };
             if is_free {
-                match Session::open(&self.options.connect, Purpose::Control) {
-                    Ok(_) => return Ok(true),
+                // A run that begins in vain is in the repository for good: what can be known is known before.
+                match self.look() {
+                    Ok(None) => return Ok(true),
+                    Ok(Some(behind)) => {
+                        if !is_behind {
+                            self.warn(format!("nobody archives {}: {behind}", self.log));
+                            is_behind = true;
+                        }
+                        self.in_vain(&behind)?;
+                        self.pause(BEHIND);
+                    }
+                    Err(error) if error.kind() == ErrorKind::Usage => return Err(error),
                     Err(_) if is_warned => {}
                     Err(error) => {
-                        self.warn(format!("nobody archives, and the server cannot be reached: {error}"));
+                        self.warn(format!("nobody archives, and this one cannot take the place: {error}"));
                         is_warned = true;
                     }
                 }
@@ -59,6 +79,46 @@ impl Archiver<'_> {
             self.pause(LOOK_EVERY);
         }
     }
+
+    /// Whether the server could be archived now; if not, why not yet.
+    fn look(&self) -> Result<Option<Error>> {
+        let mut session = Session::open(&self.options.connect, Purpose::Control)?;
+        require_replica_updates(&mut session)?;
+        let binlog = Binlog::read(&mut session)?;
+        drop(session);
+        let tail = stored_tail(self.repo, &self.log)?.filter(|_| !self.options.new_identity);
+        Ok(match tail {
+            Some(tail) if is_behind(&binlog, &tail)? => Some(behind(&tail.place)),
+            _ => None,
+        })
+    }
+
+    /// It cannot archive, and nobody else does: that ends it, if it lasts.
+    pub(super) fn in_vain(&mut self, error: &Error) -> Result<()> {
+        let since = *self.in_vain_since.get_or_insert_with(Instant::now);
+        match since.elapsed() < IN_VAIN_MAX {
+            true => Ok(()),
+            false => Err(error.again()),
+        }
+    }
+}
+
+/// That what a server applies as a replica is in its binlog: where it is not, an archive would go on without it, and
+/// without a gap.
+pub(super) fn require_replica_updates(session: &mut Session) -> Result<()> {
+    for name in ["log_replica_updates", "log_slave_updates"] {
+        match session.variable(name)?.as_deref() {
+            None => {}
+            Some("0" | "OFF") => {
+                let text = format!("what this server replicates is not in its binlog: {name} is off");
+                return Err(Error::new(ErrorKind::Usage, text).hinted(format!(
+                    "an archiver that stands by needs it: set {name}=ON in the server's configuration, and start it anew"
+                )));
+            }
+            Some(_) => return Ok(()),
+        }
+    }
+    Ok(())
 }
 
 /// Whether what ended a run leaves it to another archiver, or to a later time.

@@ -207,3 +207,29 @@ fn refusals() {
     let error = archive(&plain.repo, &once, &Told, &Cancel::default()).unwrap_err();
     assert!(error.to_string().contains("no binlog"), "{error}");
 }
+
+/// A server that is behind what another's archive has begins no run, however long it waits.
+#[test]
+fn a_server_that_is_behind_begins_no_run() {
+    let stage = Stage::new(ServerKind::MySql97);
+    let second = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
+    write(&stage.server, 3);
+    stage.once();
+    let history = || {
+        let log = holdfast_repo::LogName { source: source(), kind: holdfast_repo::Kind::Binlog };
+        holdfast_repo::history::History::read(&stage.repo, &log).unwrap().next_run()
+    };
+    let before = history();
+    let mut archiver =
+        Archiver::start(&stage.repo, ArchiveOptions { standby: true, ..super::options(&second) });
+    sleep(Duration::from_secs(16));
+    archiver.check();
+    assert_eq!(history(), before);
+    archiver.stop();
+
+    let off = Server::start(ServerKind::MySql97, ServerOptions::default().arg("--log-replica-updates=OFF"))
+        .unwrap();
+    let options = ArchiveOptions { standby: true, ..super::options(&off) };
+    let error = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("log_replica_updates"), "{error}");
+}

@@ -5,9 +5,14 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use holdfast_core::server::{ConnectOptions, Secret, SslMode};
+use holdfast_core::{
+    ErrorKind,
+    server::{ConnectOptions, Secret, SslMode},
+};
 use holdfast_repo::{
     LogName,
+    lease::LEASE_MIN,
+    run::RunOptions,
     segment::list_segments,
     store::{
         Store,
@@ -184,6 +189,34 @@ fn a_run_that_ends_while_it_is_read() {
     let (during, after) = places.split_at(places.len() / 2);
     assert_eq!(during, after);
     assert_eq!(compare_files(&early, &stage.server), 4);
+}
+
+/// An archiver whose place another has taken, since it gave no sign of life, acknowledges nothing any more, and ends.
+#[test]
+fn an_ousted_archiver_acknowledges_nothing() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    enable_semi_sync(&stage.server);
+    let run = RunOptions { renew_every: None, patience: Some(LEASE_MIN), ..RunOptions::of_this_process() };
+    let options = ArchiveOptions { semi_sync: true, run, ..stage.options() };
+    let mut archiver = Archiver::start(&stage.repo, options);
+    wait_archived(&stage);
+    stage.server.exec_all(["CREATE DATABASE c", "CREATE TABLE c.t (id INT PRIMARY KEY)"]).unwrap();
+    let acknowledged = || -> u64 {
+        let row: Vec<(String, u64)> =
+            stage.server.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_master_yes_tx'").unwrap();
+        row[0].1
+    };
+    let before = acknowledged();
+    assert!(before > 0);
+    sleep(LEASE_MIN + Duration::from_secs(2));
+    let second = stage.once();
+    assert_eq!(second.runs.len(), 1, "{second:?}");
+    stage.server.exec("INSERT INTO c.t VALUES (1)").unwrap();
+    let error = archiver.thread.take().unwrap().join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Active, "{error}");
+    assert_eq!(acknowledged(), before);
+    stage.once();
+    stage.compare_files();
 }
 
 /// A server that is shut down, and one that crashes, are waited for, and nothing is missed.

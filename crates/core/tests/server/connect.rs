@@ -176,7 +176,7 @@ fn tls_only() {
             (SslMode::Disabled, "", "127.0.0.1", false),
             (SslMode::Preferred, "", "127.0.0.1", true),
             (SslMode::Required, "", "127.0.0.1", true),
-            (SslMode::VerifyCa, "", "127.0.0.1", false),
+            (SslMode::VerifyIdentity, "", "127.0.0.1", false),
             (SslMode::VerifyCa, "other-ca.pem", "127.0.0.1", false),
             (SslMode::VerifyIdentity, "other-ca.pem", "127.0.0.1", false),
             (SslMode::VerifyCa, "ca.pem", "127.0.0.1", true),

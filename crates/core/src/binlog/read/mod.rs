@@ -14,7 +14,7 @@ use holdfast_repo::{
 
 use super::{
     recorder::{Offsets, Recorder, Sink},
-    run::{Noted, replay, stretches_of},
+    run::{Noted, last_archived, replay, stretches_of},
     stretch::{Gap, GapKind, Place, Stretch, Tail},
 };
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -168,7 +168,7 @@ impl Archive {
     }
 
     fn replay_live(&self, run: RunNo, sink: &mut dyn Sink) -> Result<Option<Recorder>> {
-        let before = self.history.outcomes().iter().rev().find_map(|outcome| outcome.tail.as_ref());
+        let before = last_archived(&self.history).and_then(|outcome| outcome.tail.as_ref());
         let mut recorder = match before {
             Some(tail) => Some(Recorder::at(&Tail::from_map(tail)?)?),
             None => None,
