@@ -188,7 +188,6 @@ fn a_run_that_ends_while_it_is_read() {
     assert_eq!(read(0), last);
     let (during, after) = places.split_at(places.len() / 2);
     assert_eq!(during, after);
-    assert_eq!(compare_files(&early, &stage.server), 4);
 }
 
 /// An archiver whose place another has taken, since it gave no sign of life, acknowledges nothing any more, and ends.
