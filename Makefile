@@ -6,6 +6,8 @@ TARGET_DIR ?= $(or $(CARGO_TARGET_DIR),target)
 CARGO ?= cargo
 # A failed test shows its chain of causes; where each was passed on is noise.
 export RUST_LIB_BACKTRACE ?= 0
+# Tests wait for servers half of their time.
+export RUST_TEST_THREADS ?= $(shell expr $$(nproc) \* 2)
 
 .DEFAULT_GOAL := help
 .PHONY: help servers build check test demo bench soak fuzz seeds scale

@@ -10,6 +10,8 @@ use holdfast_testkit::{Server, ServerKind, ServerOptions};
 use crate::progress::Progress;
 use crate::scratch::Scratch;
 
+/// The tables of the schema `shop`.
+pub(crate) const TABLES: [&str; 3] = ["shop.customers", "shop.orders", "shop.events"];
 /// Raised when the data for the same options change.
 const LAYOUT: u32 = 3;
 const SEED: u64 = 1;
@@ -72,7 +74,7 @@ impl Dataset {
         let redo_size =
             if self.kind.is_mariadb() { "innodb_log_file_size" } else { "innodb_redo_log_capacity" };
         server.exec_all([
-            "ANALYZE TABLE shop.customers, shop.orders, shop.events".to_owned(),
+            format!("ANALYZE TABLE {}", TABLES.join(", ")),
             format!("SET GLOBAL {redo_size} = {}", u64::from(REDO_MIB) << 20),
             "SET GLOBAL innodb_fast_shutdown = 0".to_owned(),
         ])?;

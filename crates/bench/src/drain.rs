@@ -16,9 +16,10 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
+use crate::dataset::TABLES;
+
 /// Of each table, so that connections that are done early find more.
 const PIECES_PER_TABLE: u64 = 16;
-const TABLES: [&str; 3] = ["customers", "orders", "events"];
 
 /// Where, and by how many.
 #[derive(Args, Debug)]
@@ -51,14 +52,14 @@ fn queries(socket: &Path) -> Result<Vec<String>> {
     let mut queries = Vec::new();
     for table in TABLES {
         let mut rows = Vec::new();
-        client.query(&format!("SELECT MAX(id) FROM shop.{table}"), &mut |row| rows.push(row.to_vec()))?;
+        client.query(&format!("SELECT MAX(id) FROM {table}"), &mut |row| rows.push(row.to_vec()))?;
         // One column: its length, and digits.
         let digits = rows.first().and_then(|row| row.get(1..)).context("no row")?;
         let last: u64 = std::str::from_utf8(digits)?.parse()?;
         let step = last / PIECES_PER_TABLE + 1;
         queries.extend((0..PIECES_PER_TABLE).map(|piece| {
             let (first, end) = (piece * step, (piece + 1) * step);
-            format!("SELECT * FROM shop.{table} WHERE id >= {first} AND id < {end}")
+            format!("SELECT * FROM {table} WHERE id >= {first} AND id < {end}")
         }));
     }
     Ok(queries)

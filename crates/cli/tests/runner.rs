@@ -9,6 +9,7 @@ mod init;
 mod json;
 mod keys;
 mod licences;
+mod locks;
 mod program;
 mod reader;
 mod repository;

@@ -4,27 +4,31 @@ use std::{path::Path, process::Command};
 
 use holdfast_testkit::{
     Server, ServerKind, ServerOptions,
-    object_storage::{BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY},
+    object_storage::{BUCKET, Keeps, ObjectStorage, ObjectStorageKind, SECRET_KEY},
     sshd::Sshd,
 };
 use rustix::process::{getegid, geteuid};
 
 use crate::{
     backups::ids,
-    program::{Program, Run, run},
+    program::{PASSWORD, Program, Run, run},
 };
 
 /// The program with what leads to the repository.
-struct Scene {
-    program: Program,
+pub(crate) struct Scene {
+    pub(crate) program: Program,
     location: String,
     options: Vec<String>,
     environment: Vec<(&'static str, String)>,
-    server: Server,
+    pub(crate) server: Server,
 }
 
 impl Scene {
-    fn new(location: String, options: Vec<String>, environment: Vec<(&'static str, String)>) -> Self {
+    pub(crate) fn new(
+        location: String,
+        options: Vec<String>,
+        environment: Vec<(&'static str, String)>,
+    ) -> Self {
         let server = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
         let fill = "INSERT INTO d.t SELECT seq, SHA2(RAND(), 512) FROM seq_1_to_100000";
         server
@@ -46,14 +50,14 @@ impl Scene {
     }
 
     #[track_caller]
-    fn run(&self, words: &[&str]) -> Run {
+    pub(crate) fn run(&self, words: &[&str]) -> Run {
         let it = run(&mut self.command(words));
         assert!(!it.out.contains(SECRET_KEY) && !it.err.contains(SECRET_KEY), "{it:#?}");
         it
     }
 
     #[track_caller]
-    fn backup(&self, words: &[&str]) {
+    pub(crate) fn backup(&self, words: &[&str]) {
         let socket = self.server.socket().display().to_string();
         let mut all =
             vec!["backup", "--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket, "--json"];
@@ -61,18 +65,27 @@ impl Scene {
         self.run(&all).expect_code(0);
     }
 
-    fn rows(&self) -> Vec<(u32, String)> {
+    pub(crate) fn rows(&self) -> Vec<(u32, String)> {
         rows(&self.server)
     }
 
     #[track_caller]
-    fn restored(&self, id: &str, target: &Path) -> Vec<(u32, String)> {
+    pub(crate) fn restored(&self, id: &str, target: &Path) -> Vec<(u32, String)> {
+        self.restored_with(&[id], target)
+    }
+
+    #[track_caller]
+    fn restored_as_of(&self, id: &str, time: &str, target: &Path) -> Vec<(u32, String)> {
+        self.restored_with(&[id, "--as-of", time], target)
+    }
+
+    #[track_caller]
+    fn restored_with(&self, words: &[&str], target: &Path) -> Vec<(u32, String)> {
         let owner = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
         let program = self.server.kind().server_program().unwrap().display().to_string();
         let target_dir = target.display().to_string();
-        let words =
-            ["restore", id, "--owner", &owner, "--target-dir", &target_dir, "--server-binary", &program];
-        self.run(&words).expect_code(0);
+        let all = ["--owner", &owner, "--target-dir", &target_dir, "--server-binary", &program];
+        self.run(&[&["restore"], words, &all].concat()).expect_code(0);
         let mut server = Server::attach(self.server.kind(), target, ServerOptions::default()).unwrap();
         let rows = rows(&server);
         server.stop().unwrap();
@@ -135,6 +148,72 @@ fn a_bucket_serves_for_everything() {
     drop(storage);
     let gone = scene.run(&["list"]).expect_code(5);
     assert!(gone.err.contains("the store cannot be reached"), "{gone:#?}");
+}
+
+/// A time of the second that ends now, with nothing of what was done before in the next.
+pub(crate) fn a_moment() -> String {
+    let moment = jiff::Timestamp::now();
+    std::thread::sleep(std::time::Duration::from_millis(2_100));
+    (moment + jiff::SignedDuration::from_secs(1)).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// Whoever has the credentials deletes what is current, and writes over every third object.
+const ATTACK: &str = "\
+    n = 0\n\
+    for page in s3.get_paginator('list_objects_v2').paginate(Bucket=BUCKET):\n\
+    \x20   for it in page['Contents']:\n\
+    \x20       n += 1\n\
+    \x20       if n % 3 == 0:\n\
+    \x20           s3.put_object(Bucket=BUCKET, Key=it['Key'], Body=b'ransom')\n\
+    \x20       else:\n\
+    \x20           s3.delete_object(Bucket=BUCKET, Key=it['Key'])\n\
+    print(n)";
+
+#[test]
+fn after_an_attack_the_repository_is_read_as_it_was() {
+    let storage = ObjectStorage::start_keeping(ObjectStorageKind::Versitygw, Keeps::Versions).unwrap();
+    let location = format!("s3://{BUCKET}/backups/db");
+    let scene = Scene::new(location, Vec::new(), storage.environment().into());
+    scene.run(&["init"]).expect_code(0);
+    scene.backup(&[]);
+    let before = scene.rows();
+    scene.server.exec_all(["UPDATE d.t SET v = 'changed' WHERE id % 5000 = 0"]).unwrap();
+    scene.backup(&[]);
+    let after = scene.rows();
+    let list = |run: Run| {
+        let list = run.expect_code(0).last();
+        ids(&list).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let was = list(scene.run(&["list", "--json"]));
+    let time = a_moment();
+
+    let count: usize = storage.boto(ATTACK).unwrap().trim().parse().unwrap();
+    assert!(count > 10, "{count}");
+    let lost = scene.run(&["list"]);
+    assert!(lost.code == 5 && lost.err.contains("holds no repository"), "{lost:#?}");
+    assert!(lost.err.contains("hint: ") && lost.err.contains("--as-of"), "{lost:#?}");
+    assert_eq!(list(scene.run(&["list", "--as-of", &time, "--json"])), was);
+    let checked = scene.run(&["check", "--as-of", &time, "--read-data", "--json"]).expect_code(0).last();
+    assert_eq!(checked["data"]["backups"], 2);
+    assert!(scene.restored_as_of("db1#1", &time, &scene.program.path("first")) == before);
+    assert!(scene.restored_as_of("latest", &time, &scene.program.path("second")) == after);
+
+    // A copy of it is a repository again, in which nothing is of the past.
+    scene.program.run(&["init"]).expect_code(0);
+    let copy = scene.program.repository().display().to_string();
+    let password = scene.program.write("password", PASSWORD).display().to_string();
+    let to = ["--to", &copy, "--to-password-file", &password];
+    scene.run(&[&["copy", "--all", "--as-of", &time][..], &to].concat()).expect_code(0);
+    assert_eq!(list(scene.program.run(&["list", "--json"])), was);
+    let refused = scene.program.run(&["list", "--as-of", &time]).expect_code(2);
+    assert!(refused.err.contains("keeps no versions"), "{refused:#?}");
+    for verb in [&["prune"][..], &["expire", "--keep-last", "1"], &["init"], &["doctor"], &["key", "rotate"]]
+    {
+        let refused = scene.run(&[verb, &["--as-of", &time]].concat());
+        assert!(refused.code == 2 && refused.err.contains("--as-of is for reading"), "{refused:#?}");
+    }
+    let early = scene.run(&["list", "--as-of", "2020-01-01 00:00:00"]).expect_code(5);
+    assert!(early.err.contains("as of 2020-01-01T00:00:00Z"), "{early:#?}");
 }
 
 #[test]

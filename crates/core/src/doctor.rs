@@ -8,7 +8,11 @@ use std::{
 };
 
 use holdfast_pipe::Suite;
-use holdfast_repo::{Kind, LogName, Repo, Role, RunNo, history::History};
+use holdfast_repo::{
+    Kind, LogName, Repo, RepoError, Role, RunNo,
+    history::History,
+    store::locks::{LockMode, ObjectLock},
+};
 use serde::Serialize;
 
 use crate::{
@@ -215,11 +219,74 @@ pub fn repository(repo: &Arc<Repo>, cancel: &Cancel) -> Result<Vec<Finding>> {
         findings
             .add(Finding::notice(text, "\"holdfast key list\" shows the keys; find out who put it there"));
     }
+    match protection(repo) {
+        Ok(found) => found.into_iter().flatten().for_each(|finding| findings.add(finding)),
+        Err(error) => findings.add(error),
+    }
     for log in &logs {
         cancel.check()?;
         findings.check(source(repo, log, &findings));
     }
     Ok(findings.into_vec())
+}
+
+/// What the bucket of a repository does for objects that somebody deletes or overwrites; nothing where it is in none.
+pub fn protection(repo: &Repo) -> Result<Option<Vec<Finding>>> {
+    let Some(versioned) = repo.store().versioned() else { return Ok(None) };
+    let is = versioned.protection().map_err(RepoError::from)?;
+    let lock = repo.info().object_lock;
+    let mut found = Vec::new();
+    found.push(match (is.versions, lock) {
+        (None, _) => Finding::notice(
+            "whether the bucket keeps versions cannot be seen",
+            "allow s3:GetBucketVersioning to find out",
+        ),
+        (Some(true), None) => Finding::good(
+            "the bucket keeps versions: what is deleted or overwritten without s3:DeleteObjectVersion can be read with --as-of; a lifecycle rule has to free what prune deletes",
+        ),
+        (Some(true), Some(_)) => {
+            Finding::good("the bucket keeps versions: what is deleted or overwritten can be read with --as-of")
+        }
+        (Some(false), _) if is.suspended => Finding::notice(
+            "somebody has ended that the bucket keeps versions: whoever has this host's credentials can destroy what is stored since",
+            "let the bucket keep versions again (s3:PutBucketVersioning), find out who ended it, and give no host that permission",
+        ),
+        (Some(false), _) => Finding::notice(
+            "the bucket keeps no versions: whoever has this host's credentials can destroy all backups",
+            "let the bucket keep versions, and give no host s3:DeleteObjectVersion (docs/stores.md)",
+        ),
+    });
+    match (lock, is.locks) {
+        (Some(lock), Some(false)) => {
+            let text = format!("all that is written is to be locked for {}, and the bucket has no Object Lock", days(lock));
+            found.push(Error::failed(text).hinted("nothing can be stored; was the repository copied here?").into());
+        }
+        (Some(lock), _) => found.push(Finding::good(format!(
+            "what is stored is locked for {} ({}): nobody {}can delete it sooner; \"holdfast lock --extend\" makes the locks of what is needed longer",
+            days(lock),
+            lock.mode,
+            if lock.mode == LockMode::Governance { "without s3:BypassGovernanceRetention " } else { "" },
+        ))),
+        (None, Some(true)) => found.push(Finding::notice(
+            "the bucket has Object Lock, and the repository does not use it",
+            "a repository that is made with \"init --object-lock\" does; copy the backups into it",
+        )),
+        (None, Some(false) | None) => {}
+    }
+    if is.locks_by_default {
+        found.push(Finding::notice(
+            "the bucket locks every object by default, also leases and other objects that are deleted within hours",
+            "take the default retention away: what is to last is locked by Holdfast",
+        ));
+    }
+    Ok(Some(found))
+}
+
+fn days(lock: ObjectLock) -> String {
+    match lock.period().as_secs() {
+        s if s % 86_400 == 0 => format!("{} days", s / 86_400),
+        s => format!("{s} s"),
+    }
 }
 
 fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
@@ -228,7 +295,7 @@ fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
     })?;
     let mut damaged: Vec<RunNo> = Vec::new();
     let mut newest = None;
-    for outcome in history.standing() {
+    for outcome in history.standing().filter(|outcome| !outcome.imported) {
         if !repo.can_read() {
             newest = Some((outcome.run, outcome.taken_at()));
             continue;

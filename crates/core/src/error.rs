@@ -104,6 +104,11 @@ impl Error {
         }
     }
 
+    /// What has directly caused it, if that was of this type.
+    pub(crate) fn cause<T: StdError + 'static>(&self) -> Option<&T> {
+        self.source.as_ref()?.downcast_ref()
+    }
+
     /// Its class.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

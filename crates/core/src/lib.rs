@@ -9,6 +9,7 @@ pub mod copy;
 pub mod doctor;
 pub mod error;
 pub mod event;
+pub mod extract;
 mod key_files;
 pub mod logical;
 pub mod physical;

@@ -4,7 +4,9 @@
 
 mod binlog;
 mod capture;
+mod extract;
 mod fuzz_seeds;
+mod import;
 mod load;
 mod logical;
 mod physical;

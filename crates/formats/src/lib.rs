@@ -1,4 +1,4 @@
-//! Layouts other people own: InnoDB and Aria pages, redo logs, binlogs, GTIDs, file names.
+//! Layouts other people own: InnoDB and Aria pages, redo logs, binlogs, GTIDs, file names, dumps.
 //!
 //! Bytes in, values out. Nothing here reads a file, starts a thread or looks at a clock, and every parser is
 //! total: hostile bytes give an error or a negative verdict, never a panic and never an unbounded allocation.
@@ -11,6 +11,7 @@ pub mod aria;
 mod be;
 pub mod binlog;
 pub mod checksum;
+pub mod dump;
 mod flavor;
 pub mod gtid;
 mod ids;

@@ -226,11 +226,11 @@ pub(crate) fn sweep(
 fn update(repo: &Repo, log: &LogName, change: &dyn Fn(&mut Checked)) -> Result<(), RepoError> {
     let mut lost = None;
     for _ in 0..ATTEMPTS {
-        let taken = numbers(repo, log)?.last().copied();
-        let mut checked = Checked::read(repo, log, &mut |_| {})?;
+        // After the newest that is whole: a number that somebody has made up counts for nothing.
+        let (taken, mut checked) = newest(repo, log, &mut |_| {})?.unwrap_or_default();
         change(&mut checked);
-        // A listing may be behind what another has just created.
-        let number = taken.max(lost).unwrap_or(0) + 1;
+        // It may be another's since, or damaged.
+        let number = lost.max(Some(taken)).unwrap_or(0) + 1;
         let place = place(log, number);
         let sealed = seal_object(repo.keys(), &place, &checked.encode())?;
         let object = signed_bytes(repo, &place, MAGIC, CONTEXT, &[&sealed, &[]]);
@@ -238,7 +238,8 @@ fn update(repo: &Repo, log: &LogName, change: &dyn Fn(&mut Checked)) -> Result<(
             Ok(_) => {
                 let older = numbers(repo, log)?.into_iter().filter(|other| *other < number);
                 let older: Vec<ObjectPath> = older.map(|number| self::place(log, number).path()).collect();
-                return Ok(repo.store().delete(&older)?);
+                repo.discard(&older)?;
+                return Ok(());
             }
             Err(error) if error.is_exists() => lost = Some(number),
             Err(error) => return Err(error.into()),

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::{
     keys::{Act, KeyId, Role},
-    names::LogName,
+    names::{LogName, RunNo},
     store::StoreError,
     wire::FormatError,
 };
@@ -48,6 +48,22 @@ pub enum RepoError {
         doing: &'static str,
         /// Whose key it takes.
         needs: &'static str,
+    },
+    /// What is written here is to be locked, and that cannot be done.
+    #[error(
+        "{doing} writes, and everything in this repository is to be locked, which {location} does not do"
+    )]
+    NoLocks {
+        /// Where.
+        location: String,
+        /// What was tried.
+        doing: &'static str,
+    },
+    /// Nothing is locked here.
+    #[error("{location} was made without locks")]
+    NothingToLock {
+        /// Where.
+        location: String,
     },
     /// What the key at hand would sign is not believed (any more).
     #[error("nothing can be added to {log} with this key: what it signs {damage}")]
@@ -120,7 +136,7 @@ impl RepoError {
     #[must_use]
     pub fn is_missing(&self) -> bool {
         match self {
-            Self::Damaged { damage, .. } => *damage == Damage::Missing,
+            Self::Damaged { damage, .. } => matches!(damage, Damage::Missing | Damage::AllMissing { .. }),
             Self::History { damage, .. } => damage.is_missing(),
             _ => self.is_not_found(),
         }
@@ -169,6 +185,9 @@ pub enum Damage {
         /// What.
         what: String,
     },
+    /// It was deleted where versions are kept.
+    #[error("was deleted, and its bytes are still there")]
+    Hidden,
     /// Nobody who may have signed it.
     #[error("is signed by nobody known to this repository, or its signature is wrong")]
     Signature,
@@ -210,6 +229,12 @@ pub enum Damage {
     /// It should be there.
     #[error("is missing")]
     Missing,
+    /// It should be there, and so should those after it.
+    #[error("is missing, and so are all up to run {last}")]
+    AllMissing {
+        /// The last of them.
+        last: RunNo,
+    },
     /// The object is there, with other contents than the outcome says.
     #[error("is not what the outcome of its run recorded")]
     NotAsRecorded,

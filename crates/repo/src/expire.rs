@@ -1,7 +1,8 @@
 //! Expire: dropping backups, by rules or by name. What they alone needed is freed by later prunes.
 //!
 //! What is on hold is never dropped. By rules the newest backup stays, too, and, as far as the key reads manifests,
-//! the newest that is not damaged.
+//! the newest that is not damaged. Rules pass over what was imported: dozens of old dumps, imported in an hour, are neither
+//! the newest nor all of one day.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,7 +19,7 @@ use crate::{
     outcome::Intent,
     reader::catalog::is_of_the_object,
     repo::Repo,
-    retention::{Candidate, Reason, RetentionPolicy},
+    retention::{Candidate, Reason, RetentionPolicy, doubtful},
     run::{BeginError, Ending, FinishError, Run, RunOptions},
 };
 
@@ -104,6 +105,16 @@ pub enum ExpireError {
         /// Why and how long.
         hold: Box<Hold>,
     },
+    /// What is held is not known.
+    #[error(
+        "run {run} of {log} was to hold backups, and its outcome is gone, or never was: what is held is not known"
+    )]
+    MayBeHeld {
+        /// Whose log.
+        log: LogName,
+        /// The run.
+        run: RunNo,
+    },
     /// The run could not begin.
     #[error(transparent)]
     Begin(#[from] BeginError),
@@ -187,15 +198,27 @@ impl<'a> Planner<'a> {
             if history.hold(candidate.run, now).is_some() {
                 of_tags.push(Reason::Held);
             }
+            if history.outcome(candidate.run).is_some_and(|outcome| outcome.imported) {
+                of_tags.push(Reason::Imported);
+            }
             reasons.push(of_tags);
         }
-        let is_outside = |of: &[Reason]| of.contains(&Reason::OtherTag) || of.contains(&Reason::Unreadable);
+        let created = history.standing().map(|outcome| {
+            // A time that is none was before all others.
+            Timestamp::try_from(outcome.created_at).unwrap_or(Timestamp::MIN)
+        });
+        let is_doubtful = doubtful(candidates, &created.collect::<Vec<_>>(), now);
+        for (reasons, _) in reasons.iter_mut().zip(is_doubtful).filter(|(_, is_doubtful)| *is_doubtful) {
+            reasons.push(Reason::DoubtfulTime);
+        }
+        let outside = [Reason::OtherTag, Reason::Unreadable, Reason::DoubtfulTime, Reason::Imported];
+        let is_outside = |of: &[Reason]| outside.iter().any(|reason| of.contains(reason));
         let inside: Vec<usize> = (0..candidates.len()).filter(|at| !is_outside(&reasons[*at])).collect();
         let judged: Vec<Candidate> = inside.iter().map(|at| candidates[*at]).collect();
         for (at, by_age) in inside.into_iter().zip(rules.policy.judge(&judged, &rules.zone)) {
             reasons[at].splice(0..0, by_age);
         }
-        let newest = history.newest_backup();
+        let newest = history.newest_taken();
         let good = self.newest_good(history)?;
         let verdict = |(candidate, mut reasons): (&Candidate, Vec<Reason>)| {
             let is_newest = newest == Some(candidate.run);
@@ -204,7 +227,11 @@ impl<'a> Planner<'a> {
             }
             (is_newest || !reasons.is_empty()).then_some(reasons)
         };
-        Ok(candidates.iter().zip(reasons).map(verdict).collect())
+        let verdicts: Vec<_> = candidates.iter().zip(reasons).map(verdict).collect();
+        if let Some(run) = history.uncertain_hold().filter(|_| verdicts.contains(&None)) {
+            return Err(ExpireError::MayBeHeld { log: history.log().clone(), run });
+        }
+        Ok(verdicts)
     }
 
     fn reasons_of_tags(
@@ -225,7 +252,7 @@ impl<'a> Planner<'a> {
         if !self.repo.can_read() {
             return Ok(None);
         }
-        for backup in history.standing().rev() {
+        for backup in history.standing().rev().filter(|backup| !backup.imported) {
             if self.said(history, backup.run)?.is_some_and(|said| !said.is_damaged) {
                 return Ok(Some(backup.run));
             }

@@ -24,8 +24,8 @@ use crate::{
     refs::{BackupRefs, ChunkNeed, Move, NeededPack, PruneRefs},
     repo::Repo,
     rows::{
-        DefinitionMap, DefinitionText, RowChunk, RowEntry, RowLeafRef, TableMap, TableRows, begin_rows,
-        encode_leaf, put_entry, put_row, totals_of,
+        DefinitionMap, DefinitionText, RowChunk, RowEntry, RowHashKey, RowLeafRef, TableMap, TableRows,
+        begin_rows, encode_leaf, put_entry, put_row, totals_of,
     },
     store::{ObjectPath, mem::MemStore},
     writer::{chunk_context, directory_context},
@@ -310,6 +310,7 @@ impl World {
         [base, patch, leaf]: [ChunkRef; 3],
     ) -> Result<[Vec<u8>; 3], Box<dyn std::error::Error>> {
         let hash_key = self.repo.hash_key()?;
+        let row_key = RowHashKey::new(hash_key);
         let plain = |last: &[u8]| {
             let mut plain = Vec::new();
             begin_rows(&mut plain);
@@ -325,7 +326,7 @@ impl World {
         let patched = chosen(Piece::RowPatch, patched);
         let entry = |plain: &[u8], chunk, base| {
             let totals =
-                RowChunk::parse(plain).ok().and_then(|rows| Joints::default().next(&rows, true).ok());
+                RowChunk::parse(plain).ok().and_then(|rows| Joints::summed(row_key.clone()).next(&rows).ok());
             let key = Some(b"key".as_slice().into());
             RowEntry { totals: totals.unwrap_or_default(), hash: hash_key.hash(plain), chunk, base, key }
         };
@@ -368,6 +369,7 @@ impl World {
             lost: Vec::new(),
             rebuilt: Vec::new(),
             copy_of: None,
+            imported: false,
             taken: Vec::new(),
             tail: None,
         })

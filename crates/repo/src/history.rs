@@ -23,6 +23,9 @@ use crate::{
     store::{ObjectInfo, read_all, read_listed},
 };
 
+/// Of the outcomes of a log so many may be missing before it is not told any more how many runs there were.
+const MISSING_MAX: usize = 64;
+
 /// The outcomes of a log, and what follows from them.
 #[derive(Clone, Debug)]
 pub struct History {
@@ -38,7 +41,20 @@ pub struct History {
     rebuilt: BTreeMap<RunNo, (RunNo, bool)>,
     /// What a repair is about to make anew: for its own eyes.
     planned: Arc<RepairRefs>,
+    strangers: BTreeSet<RunNo>,
     is_salvaged: bool,
+}
+
+/// The stretches between `begin` and `end` of which nothing is known.
+fn gaps(begin: RunNo, end: RunNo, is_known: impl Fn(&RunNo) -> bool) -> Vec<(RunNo, RunNo)> {
+    let mut gaps: Vec<(RunNo, RunNo)> = Vec::new();
+    for run in (begin.0..end.0).map(RunNo).filter(|run| !is_known(run)) {
+        match gaps.last_mut() {
+            Some((_, last)) if last.0 + 1 == run.0 => *last = run,
+            _ => gaps.push((run, run)),
+        }
+    }
+    gaps
 }
 
 impl History {
@@ -61,6 +77,7 @@ impl History {
             lost: BTreeMap::new(),
             rebuilt: BTreeMap::new(),
             planned: Arc::default(),
+            strangers: BTreeSet::new(),
             is_salvaged: false,
         }
     }
@@ -79,24 +96,49 @@ impl History {
         let mut history = Self { is_salvaged: true, ..Self::empty(log) };
         let read = ReadOutcomes::read(repo, log, RunNo(1))?;
         history.lost = read.lost();
+        history.strangers.clone_from(&read.strangers);
         let mut expected = RunNo(1);
+        // Told since the last that is whole: behind them nothing tells of a run.
+        let mut told = BTreeSet::new();
         for (run, outcome) in read.outcomes {
-            while expected < run {
-                if !history.lost.contains_key(&expected) {
-                    each(expected, RepoError::damaged(log.outcome(expected), Damage::Missing));
-                }
-                expected = RunNo(expected.0 + 1);
-            }
-            expected = RunNo(run.0.saturating_add(1));
             // What a repair has found lost stays so, whatever is there now.
             if history.lost.contains_key(&run) {
                 continue;
             }
-            if let Err(error) = outcome.and_then(|outcome| history.append(outcome)) {
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    told.insert(run);
+                    each(run, error);
+                    continue;
+                }
+            };
+            let is_known = |run: &RunNo| told.contains(run) || history.lost.contains_key(run);
+            for (first, last) in gaps(expected, run, is_known) {
+                let damage = match first == last {
+                    true => Damage::Missing,
+                    false => Damage::AllMissing { last },
+                };
+                each(first, RepoError::damaged(log.outcome(first), damage));
+            }
+            told.clear();
+            expected = RunNo(run.0.saturating_add(1));
+            if let Err(error) = history.append(outcome) {
                 each(run, error);
             }
         }
         Ok(history)
+    }
+
+    /// Objects that bear the names of outcomes so far behind the runs that they count for nothing.
+    #[must_use]
+    pub fn strangers(&self) -> &BTreeSet<RunNo> {
+        &self.strangers
+    }
+
+    /// The last run of which something may be stored: whatever bears a higher number is of nobody's run.
+    pub(crate) fn last_foreseen(&self) -> RunNo {
+        RunNo(self.next_run().0.saturating_add(FORESEEN))
     }
 
     /// The same as it is now: salvaged, if it was.
@@ -124,6 +166,7 @@ impl History {
             read = ReadOutcomes::read(repo, &self.log, begin)?;
         }
         self.lost.extend(read.lost());
+        self.strangers.clone_from(&read.strangers);
         let mut expected = begin;
         for (run, outcome) in read.outcomes {
             while expected < run {
@@ -207,6 +250,22 @@ impl History {
         self.outcomes.last().map_or(RunNo(1), |last| RunNo(last.run.0.saturating_add(1)))
     }
 
+    /// The number after the last outcome that follows on the others, with few at most that are missing: one that somebody
+    /// has signed far beyond them says nothing of how many runs there were.
+    pub(crate) fn next_unforeseen(&self) -> RunNo {
+        let mut next = RunNo(1);
+        let mut missing = 0;
+        for run in self.outcomes.iter().map(|outcome| outcome.run) {
+            let gap = (next.0..run.0).take(MISSING_MAX + 1).filter(|run| !self.is_lost(RunNo(*run))).count();
+            missing += gap;
+            if missing > MISSING_MAX {
+                break;
+            }
+            next = RunNo(run.0.saturating_add(1));
+        }
+        next
+    }
+
     /// What the outcome after that of `run` names as the one before it.
     pub(crate) fn hash_of(&self, run: RunNo) -> Option<ObjectHash> {
         self.outcome(run).map(|outcome| outcome.hash).or_else(|| self.lost.get(&run).copied())
@@ -250,10 +309,28 @@ impl History {
         self.holds.get(&run).filter(|hold| hold.is_active(now))
     }
 
+    /// A run that was to hold backups, or to let go of them, and of which no outcome is left, if nothing was said of holds
+    /// since: it may have ended, and what it held is not known.
+    #[must_use]
+    pub fn uncertain_hold(&self) -> Option<RunNo> {
+        let of_holds = self.outcomes.iter().rev().find(|outcome| match outcome.outcome_type {
+            OutcomeType::Hold | OutcomeType::Release => true,
+            OutcomeType::Tombstone => outcome.intent == Some(Intent::Hold),
+            _ => false,
+        });
+        of_holds.filter(|outcome| outcome.outcome_type == OutcomeType::Tombstone).map(|outcome| outcome.run)
+    }
+
     /// The newest backup that stands.
     #[must_use]
     pub fn newest_backup(&self) -> Option<RunNo> {
         self.standing.last().copied()
+    }
+
+    /// The newest that was taken of a server. An import stands behind backups of later rows.
+    #[must_use]
+    pub fn newest_taken(&self) -> Option<RunNo> {
+        self.standing().rev().find(|outcome| !outcome.imported).map(|outcome| outcome.run)
     }
 
     /// Runs that were to become backups, and ended without effect after the newest that did: what they stored may be
@@ -404,9 +481,17 @@ impl History {
     }
 }
 
+/// How far behind the last outcome that is whole an object may be and still be of a run. Anybody who can write the store
+/// can make up names; at most so many runs are looked for because of them.
+const FORESEEN: u64 = 1_000;
+/// The same for an outcome that is whole itself: so many before it may have been lost together.
+const FORESEEN_WHOLE: u64 = 1_000_000;
+
 /// Outcomes as they are in the store, each by itself.
 struct ReadOutcomes {
     outcomes: BTreeMap<RunNo, Result<Outcome, RepoError>>,
+    /// With numbers that no run can have.
+    strangers: BTreeSet<RunNo>,
 }
 
 impl ReadOutcomes {
@@ -425,7 +510,19 @@ impl ReadOutcomes {
                 read => outcomes.insert(run, read),
             };
         }
-        Ok(Self { outcomes })
+        let mut last = begin.0.saturating_sub(1);
+        let mut strangers = BTreeSet::new();
+        outcomes.retain(|run, read| {
+            let within = if read.is_ok() { FORESEEN_WHOLE } else { FORESEEN };
+            let is_foreseen = run.0 <= last.saturating_add(within);
+            if !is_foreseen {
+                strangers.insert(*run);
+            } else if read.is_ok() {
+                last = run.0;
+            }
+            is_foreseen
+        });
+        Ok(Self { outcomes, strangers })
     }
 
     fn repairs(&self) -> impl Iterator<Item = &Outcome> {

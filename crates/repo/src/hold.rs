@@ -279,6 +279,28 @@ mod tests {
         assert!(world.history().hold(RunNo(3), Timestamp::now()).is_none(), "all or none");
     }
 
+    /// The newest outcome is lost, and it was a hold: its number is not given out again, and nothing is dropped before it
+    /// was said once more what is held.
+    #[test]
+    fn a_hold_that_may_be_lost_is_not_forgotten() {
+        let world = World::of(3);
+        world.hold(&[1], None).unwrap();
+        let pruning = crate::prune::PruneOptions::default();
+        crate::prune::sweep(&world.repo, &world.log, &pruning).unwrap();
+        world.repo.store().delete(&[world.log.outcome(RunNo(4))]).unwrap();
+        world.clock.advance(HOUR);
+        let policy = RetentionPolicy { last: 1, ..RetentionPolicy::default() };
+        let request = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
+        let by_rules = || expire(&world.repo, &world.log, &request, &options());
+        // Whoever comes next ends it, as what it was.
+        let run = Run::begin(&world.repo, &world.log, &options()).unwrap();
+        assert_eq!(run.no(), RunNo(5));
+        run.abandon("test").unwrap();
+        assert!(matches!(by_rules(), Err(ExpireError::MayBeHeld { run: RunNo(4), .. })));
+        world.hold(&[1], None).unwrap();
+        assert_eq!(by_rules().unwrap().dropped, [RunNo(2)]);
+    }
+
     #[test]
     fn a_hold_ends_by_the_clock_of_the_store_and_is_not_cut_short() {
         let world = World::of(2);

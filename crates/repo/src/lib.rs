@@ -2,6 +2,7 @@
 //!
 //! Everything stored is specified in `docs/repository.md`.
 
+pub mod beneath;
 pub mod check;
 pub mod checked;
 pub mod client;
@@ -22,6 +23,7 @@ pub mod keys;
 pub mod lease;
 pub mod local_maps;
 mod lock;
+pub mod locking;
 pub mod manifest;
 pub mod moves;
 pub mod names;

@@ -186,10 +186,17 @@ pub(crate) struct PublicPart {
     pub(crate) rebuilt: Vec<Rebuilt>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) copy_of: Option<CopyOf>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) imported: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) taken: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tail: Option<Map<String, Value>>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// What a run came to, verified.
@@ -227,6 +234,8 @@ pub struct Outcome {
     pub rebuilt: Vec<Rebuilt>,
     /// What a backup is a copy of; `None` where it was taken into this repository.
     pub copy_of: Option<CopyOf>,
+    /// Whether a backup was made of another tool's dump: of when its rows are, nobody knows for certain.
+    pub imported: bool,
     /// Runs that ended without effect, and whose segments this one has taken over.
     pub taken: Vec<RunNo>,
     /// Where what a binlog run archived ends.
@@ -415,6 +424,9 @@ pub(crate) fn parse(
     if public.until.is_some() && outcome_type != OutcomeType::Hold {
         return Err(RepoError::malformed(place, "it has an end, and is no hold"));
     }
+    if public.imported && outcome_type != OutcomeType::Backup {
+        return Err(RepoError::malformed(place, "it was imported, and is no backup"));
+    }
     if public.copy_of.is_some() && outcome_type != OutcomeType::Backup {
         return Err(RepoError::malformed(place, "it is a copy, and no backup"));
     }
@@ -435,6 +447,7 @@ pub(crate) fn parse(
         lost: public.lost,
         rebuilt: public.rebuilt,
         copy_of: public.copy_of,
+        imported: public.imported,
         taken: public.taken.into_iter().map(RunNo).collect(),
         tail: public.tail,
         previous: public.previous,

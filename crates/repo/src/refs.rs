@@ -10,8 +10,10 @@ use crate::{
     wire::{Decoder, FormatError, put_varint},
 };
 
-/// Bytes of refs before sealing, at most: some hundred times what 20 TB need.
-pub const REFS_BYTES_MAX: u64 = 1 << 29;
+/// Bytes of refs before sealing, at most: what some 500 TB need. In memory it may be four times that.
+pub const REFS_BYTES_MAX: u64 = 1 << 27;
+/// Packs that one backup can need, and packs or chunks that one prune can name: more than are in 200 TB.
+const COUNT_MAX: usize = 1 << 22;
 
 const BACKUP: u8 = 1;
 const PRUNE: u8 = 2;
@@ -147,7 +149,7 @@ impl BackupRefs {
     /// Reads the stored form of the refs of run `run`.
     pub fn decode(run: RunNo, bytes: &[u8]) -> Result<Self, FormatError> {
         let mut decoder = begin(bytes, BACKUP)?;
-        let count = decoder.count("pack count", usize::MAX, 4)?;
+        let count = decoder.count("pack count", COUNT_MAX, 4)?;
         let mut packs: Vec<NeededPack> = Vec::with_capacity(count);
         for _ in 0..count {
             let pack = pack(&mut decoder)?;
@@ -195,7 +197,7 @@ impl PruneRefs {
     /// As [`decode`](Self::decode), with moves that lead into packs of any run from `run` to `last`.
     fn decode_within(run: RunNo, last: RunNo, bytes: &[u8]) -> Result<Self, FormatError> {
         let mut decoder = begin(bytes, PRUNE)?;
-        let count = decoder.count("dead count", usize::MAX, 2)?;
+        let count = decoder.count("dead count", COUNT_MAX, 2)?;
         let mut dead = Vec::with_capacity(count);
         for _ in 0..count {
             let pack = pack(&mut decoder)?;

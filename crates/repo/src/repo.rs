@@ -23,7 +23,11 @@ use crate::{
         HEADER_BYTES, Place, RunSecrets, SecretKind, WrappedSecret, check_header, key_from_secret,
         open_frames, seal_object, sealed_limit_bytes,
     },
-    store::{ObjectInfo, Store, StoreError, read_all},
+    store::{
+        ObjectInfo, ObjectPath, Store, StoreError,
+        locks::{Kept, ObjectLock},
+        read_all,
+    },
 };
 
 /// A store and the keys to it. Shared between threads.
@@ -33,6 +37,8 @@ pub struct Repo {
     trust: Mutex<Arc<Trust>>,
     /// Signers that were not known even when the store was looked at again.
     strangers: Mutex<HashSet<Hex<32>>>,
+    /// Rotations that headers named before they were known, and that were looked for then.
+    missed: Mutex<HashSet<u8>>,
     /// Unwrapping is a public-key operation, and all packs of a run share one secret.
     unwrapped: Mutex<HashMap<WrappedSecret, Secret32>>,
 }
@@ -46,7 +52,16 @@ impl fmt::Debug for Repo {
 impl Repo {
     /// Makes a repository in an empty store.
     pub fn init(store: Arc<dyn Store>, protection: &Protection<'_>) -> Result<Self, KeyError> {
-        let (keys, trust) = keys::init(&*store, protection)?;
+        Self::init_locked(store, protection, None)
+    }
+
+    /// The same, of which everything that lasts is to be locked.
+    pub fn init_locked(
+        store: Arc<dyn Store>,
+        protection: &Protection<'_>,
+        object_lock: Option<ObjectLock>,
+    ) -> Result<Self, KeyError> {
+        let (keys, trust) = keys::init(&*store, protection, object_lock)?;
         Ok(Self::with_keys(store, keys, trust))
     }
 
@@ -66,15 +81,52 @@ impl Repo {
 
     fn with_keys(store: Arc<dyn Store>, keys: KeyMaterial, trust: Trust) -> Self {
         let trust = Mutex::new(Arc::new(trust));
-        Self { store, keys, trust, strangers: Mutex::default(), unwrapped: Mutex::default() }
+        let (strangers, missed, unwrapped) = Default::default();
+        Self { store, keys, trust, strangers, missed, unwrapped }
     }
 
     /// That the key at hand is enough for `act`; `doing` names it for the error: "a restore".
     pub fn require(&self, act: Act, doing: &'static str) -> Result<(), RepoError> {
-        match self.keys.role().may(act) {
-            true => Ok(()),
-            false => Err(RepoError::not_allowed(self.keys.role(), act, doing)),
+        if !self.keys.role().may(act) {
+            return Err(RepoError::not_allowed(self.keys.role(), act, doing));
         }
+        // A copy of the objects in another place can be read, but nothing there keeps what was promised.
+        if act != Act::Read && self.info().object_lock.is_some() && self.store.versioned().is_none() {
+            return Err(RepoError::NoLocks { location: self.store.location(), doing });
+        }
+        Ok(())
+    }
+
+    /// That the store can lock, where what is written is to be: the objects of a repository may have been copied to another.
+    pub(crate) fn require_locks(&self, doing: &'static str) -> Result<(), RepoError> {
+        if self.info().object_lock.is_none() {
+            return Ok(());
+        }
+        let can = match self.store.versioned() {
+            // Who may not ask is told by the first object.
+            Some(versioned) => versioned.protection()?.locks != Some(false),
+            None => false,
+        };
+        if can { Ok(()) } else { Err(RepoError::NoLocks { location: self.store.location(), doing }) }
+    }
+
+    /// Deletes what is garbage, for good. What is locked stays, and is told.
+    pub(crate) fn discard(&self, paths: &[ObjectPath]) -> Result<Vec<Kept>, StoreError> {
+        match self.store.versioned().filter(|_| self.info().object_lock.is_some()) {
+            Some(versioned) => versioned.delete_versions(paths),
+            None => self.store.delete(paths).map(|()| Vec::new()),
+        }
+    }
+
+    /// Whether nobody of ours ever hides an object of this name by a mark of deletion.
+    #[must_use]
+    pub fn is_never_hidden(&self, path: &ObjectPath) -> bool {
+        let trust = Arc::clone(&lock(&self.trust));
+        let is_other_key = path
+            .as_str()
+            .strip_prefix("keys/")
+            .is_some_and(|name| !name.parse().is_ok_and(|key_id| trust.stands(key_id)));
+        self.info().object_lock.is_some() && keys::lasts(path) && !is_other_key
     }
 
     /// Whether the key at hand reads what is in backups.
@@ -100,14 +152,13 @@ impl Repo {
     #[must_use]
     pub fn key_problems(&self) -> Vec<(String, Damage)> {
         let trust = Arc::clone(&lock(&self.trust));
-        let rotation = self.keys.rotation_problem().map(|(path, damage)| (path.to_string(), damage.clone()));
+        let rotation = self.keys.rotation_problem().map(|(path, damage)| (path.to_string(), damage));
         trust.problems().iter().cloned().chain(rotation).collect()
     }
 
     /// The first of them that keeps everybody from writing.
     pub(crate) fn blocking(&self, trust: &Trust) -> Option<(String, Damage)> {
-        let rotation =
-            || self.keys.rotation_problem().map(|(path, damage)| (path.to_string(), damage.clone()));
+        let rotation = || self.keys.rotation_problem().map(|(path, damage)| (path.to_string(), damage));
         trust.blocking().cloned().or_else(rotation)
     }
 
@@ -189,7 +240,16 @@ impl Repo {
 
     /// The key of the object at `place`, from the header that it begins with. Errors name the object.
     pub fn object_key(&self, place: &Place<'_>, header: &[u8; HEADER_BYTES]) -> Result<ObjectKey, RepoError> {
-        let wrapped = check_header(&self.keys, place, header)?;
+        let wrapped = match check_header(&self.keys, place, header) {
+            // Keys may have been rotated since the last look.
+            Err(RepoError::Damaged { damage: Damage::NewerKeys { rotation }, .. })
+                if lock(&self.missed).insert(rotation) =>
+            {
+                self.look_again()?;
+                check_header(&self.keys, place, header)?
+            }
+            wrapped => wrapped?,
+        };
         let secret = match self.info().suite {
             Suite::None => Secret32([0; 32]),
             Suite::X25519Aes256Gcm => self.unwrap(place, &wrapped)?,
@@ -259,10 +319,25 @@ impl Repo {
 
     /// All logs that have objects, in order. Strangers among the names are not seen.
     pub fn logs(&self) -> Result<Vec<LogName>, RepoError> {
+        self.logs_in(&|prefix| self.store.list_folders(prefix))
+    }
+
+    /// Also those of which everything was deleted, in a store that keeps versions.
+    pub(crate) fn logs_ever(
+        &self,
+        versioned: &dyn crate::store::locks::Versioned,
+    ) -> Result<Vec<LogName>, RepoError> {
+        self.logs_in(&|prefix| versioned.folders_ever(prefix))
+    }
+
+    fn logs_in(
+        &self,
+        folders: &dyn Fn(&str) -> Result<Vec<String>, StoreError>,
+    ) -> Result<Vec<LogName>, RepoError> {
         let mut logs = Vec::new();
-        for source in self.store.list_folders("sources/")? {
+        for source in folders("sources/")? {
             let Ok(source) = source.parse::<SourceName>() else { continue };
-            let kinds = self.store.list_folders(&format!("sources/{source}/"))?;
+            let kinds = folders(&format!("sources/{source}/"))?;
             let kinds = kinds.iter().filter_map(|kind| kind.parse::<Kind>().ok());
             logs.extend(kinds.map(|kind| LogName { source: source.clone(), kind }));
         }

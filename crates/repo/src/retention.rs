@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use crate::names::RunNo;
 
@@ -48,6 +48,10 @@ pub enum Reason {
     Held,
     /// The newest without damage, where newer ones have some.
     LastGood,
+    /// It says that it was taken at a time that cannot be: no rule goes for it, and it stands in nobody's place.
+    DoubtfulTime,
+    /// Made of another tool's dump: no rule goes for it, and it stands in nobody's place.
+    Imported,
 }
 
 impl fmt::Display for Reason {
@@ -64,6 +68,8 @@ impl fmt::Display for Reason {
             Self::Unreadable => "unreadable",
             Self::Held => "held",
             Self::LastGood => "last-good",
+            Self::DoubtfulTime => "doubtful-time",
+            Self::Imported => "imported",
         })
     }
 }
@@ -77,6 +83,29 @@ pub struct Candidate {
     pub at: Timestamp,
 }
 
+/// Clocks may differ by so much, and no more.
+const SLACK: SignedDuration = SignedDuration::from_hours(1);
+
+/// Which of `candidates`, oldest first, cannot have been taken when they say: in the future, after their own outcome was
+/// `created`, or long before a backup that was there already.
+///
+/// That time is the word of whoever signed a backup, and each rule keeps so many periods in which there is one: whoever
+/// could choose his periods would take the places of all others.
+#[must_use]
+pub fn doubtful(candidates: &[Candidate], created: &[Timestamp], now: Timestamp) -> Vec<bool> {
+    let mut newest: Option<Timestamp> = None;
+    let later = |than: Timestamp| than.saturating_add(SLACK).unwrap_or(Timestamp::MAX);
+    let judge = |(candidate, created): (&Candidate, &Timestamp)| {
+        let is_early = newest.is_some_and(|newest| later(candidate.at) < newest);
+        let is_doubtful = is_early || candidate.at > later(now.min(*created));
+        if !is_doubtful {
+            newest = newest.max(Some(candidate.at));
+        }
+        is_doubtful
+    };
+    candidates.iter().zip(created).map(judge).collect()
+}
+
 impl RetentionPolicy {
     /// Whether it keeps nothing.
     #[must_use]
@@ -86,6 +115,9 @@ impl RetentionPolicy {
 
     /// Why each of `candidates`, oldest first, is kept; no reason: it is to be dropped. Days and hours are those of
     /// `zone`.
+    ///
+    /// One that says it was taken before one that was there already counts as of the same time as that. So time goes one
+    /// way, and each period fills one place: clocks that differ, or whoever says so, do not fill two by going to and fro.
     #[must_use]
     pub fn judge(&self, candidates: &[Candidate], zone: &TimeZone) -> Vec<Vec<Reason>> {
         let mut rules = [
@@ -96,7 +128,13 @@ impl RetentionPolicy {
             Rule::new(Every::Month, self.monthly),
             Rule::new(Every::Year, self.yearly),
         ];
-        let mut verdicts: Vec<Vec<Reason>> = candidates
+        let mut newest = Timestamp::MIN;
+        let in_order = candidates.iter().map(|candidate| {
+            newest = newest.max(candidate.at);
+            Candidate { at: newest, ..*candidate }
+        });
+        let in_order: Vec<Candidate> = in_order.collect();
+        let mut verdicts: Vec<Vec<Reason>> = in_order
             .iter()
             .rev()
             .map(|candidate| {
@@ -207,6 +245,60 @@ mod tests {
         assert_eq!(kept(RetentionPolicy { monthly: 2, ..none }, &times), [2, 6]);
         assert_eq!(kept(RetentionPolicy { yearly: 9, ..none }, &times), [2, 6]);
         assert_eq!(kept(RetentionPolicy { last: 1, yearly: 2, ..none }, &times), [2, 6]);
+    }
+
+    /// Good backups of twelve months, and then those of somebody who says when they were taken as he likes.
+    #[test]
+    fn times_that_cannot_be_take_nobodys_place() {
+        let time = |text: &str| text.parse::<Timestamp>().unwrap();
+        let months = (1..=12).map(|month| time(&format!("2026-{month:02}-03T01:00:00Z")));
+        let mut times: Vec<(Timestamp, Timestamp)> = months.map(|at| (at, at)).collect();
+        let now = time("2026-12-03T09:00:00Z");
+        let forged = |year: i16| time(&format!("{year:04}-06-01T00:00:00Z"));
+        times.extend((1971..=2025).chain(2027..2080).map(|year| (forged(year), now)));
+        let at = |(run, (at, _)): (u64, &(Timestamp, Timestamp))| Candidate { run: RunNo(run), at: *at };
+        let candidates: Vec<Candidate> = (1..).zip(&times).map(at).collect();
+        let created: Vec<Timestamp> = times.iter().map(|(_, created)| *created).collect();
+        let verdicts = doubtful(&candidates, &created, now);
+        assert!(verdicts[..12].iter().all(|is| !is) && verdicts[12..].iter().all(|is| *is));
+        // A clock that was years ahead, and one that began anew: those after it are what they say.
+        let ahead =
+            [time("2026-01-01T00:00:00Z"), time("2031-01-01T00:00:00Z"), time("2026-01-02T00:00:00Z")];
+        let behind = [ahead[0], time("1970-01-01T00:01:00Z"), ahead[2]];
+        for times in [ahead, behind] {
+            let candidates: Vec<Candidate> =
+                (1..).zip(times).map(|(run, at)| Candidate { run: RunNo(run), at }).collect();
+            assert_eq!(doubtful(&candidates, &times, now), [false, true, false]);
+        }
+    }
+
+    /// Good backups, and then those of somebody who goes to and fro over the border of a day, week, month and year, within
+    /// what clocks may differ by.
+    #[test]
+    fn times_that_go_to_and_fro_fill_one_place_of_each_period() {
+        let mut times: Vec<String> = (1..=12).map(|month| format!("2025-{month:02}-03T01:00:00Z")).collect();
+        times.extend((25..=31).map(|day| format!("2025-12-{day}T01:00:00Z")));
+        let good = times.len() as u64;
+        for _ in 0..20 {
+            times.extend(["2025-12-31T23:45:00Z".to_owned(), "2026-01-01T00:15:00Z".to_owned()]);
+        }
+        let times: Vec<&str> = times.iter().map(String::as_str).collect();
+        let at: Vec<Timestamp> = times.iter().map(|time| time.parse().unwrap()).collect();
+        let candidates: Vec<Candidate> =
+            (1..).zip(&at).map(|(run, at)| Candidate { run: RunNo(run), at: *at }).collect();
+        let now = "2026-01-01T00:16:00Z".parse().unwrap();
+        assert!(doubtful(&candidates, &vec![now; at.len()], now).iter().all(|is| !is));
+        let none = RetentionPolicy::default();
+        let rules = [
+            (RetentionPolicy { hourly: 7, ..none }, 7),
+            (RetentionPolicy { daily: 7, ..none }, 7),
+            (RetentionPolicy { monthly: 12, ..none }, 12),
+        ];
+        for (policy, all) in rules {
+            let kept = kept(policy, &times);
+            assert_eq!(kept.len(), all, "{policy:?}: {kept:?}");
+            assert!(kept.iter().filter(|run| **run > good).count() <= 2, "{policy:?}: {kept:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,10 @@
 //!
 //! The repository never looks into a row: it is bytes, in an order that whoever gives them keeps.
 
+use std::hash::Hasher;
+
 use holdfast_pipe::{HashKey, PageHash};
+use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::{
     columns::{CHUNK_BYTES_MAX, get_chunk, put_chunk},
@@ -35,28 +38,72 @@ const MEAN_CHUNK_BYTES_LOG2: u32 = 18;
 const MEAN_LEAF_ENTRIES_LOG2: u32 = 10;
 /// Chunks of a definition: of the 4 GiB that a server can hold of one.
 const DEFINITION_CHUNKS_MAX: usize = 4_200;
+/// Of a table. 0 and 1 were those of rows with checksums of another kind.
+const FORM_INLINE: u8 = 2;
+const FORM_LEAVES: u8 = 3;
 const ENTRY_BYTES_MIN: usize = 2 + 16 + 16 + 3 + 1 + 1;
 const LEAF_REF_BYTES_MIN: usize = 3 + 16 + 3;
 
-/// What rows come to, in whatever order they are taken: the sum modulo 2^128 of the first 16 bytes of BLAKE3 of each.
+/// What hashes rows and their keys: SipHash-2-4 of 128 bits, with a key that follows from the repository's hash key.
+///
+/// Rows are short, and a hash for long messages would take more of a dump's time than everything else. The key is
+/// secret, since sums of hashes that anybody can compute are easily made to be equal.
+#[derive(Clone)]
+pub struct RowHashKey(SipHasher24);
+
+impl RowHashKey {
+    const CONTEXT: &str = "holdfast 2026-11 rows 1";
+
+    /// Of the repository that has this key.
+    #[must_use]
+    pub fn new(hash_key: &HashKey) -> Self {
+        let derived = blake3::derive_key(Self::CONTEXT, hash_key.expose());
+        let mut key = [0; 16];
+        key.copy_from_slice(&derived[..16]);
+        Self(SipHasher24::new_with_key(&key))
+    }
+
+    /// The checksum of one row.
+    #[must_use]
+    pub fn checksum(&self, row: &[u8]) -> RowsChecksum {
+        RowsChecksum(self.0.hash(row).into())
+    }
+
+    /// Begins the checksum of a row that comes piece by piece.
+    #[must_use]
+    pub fn begin(&self) -> RowHasher {
+        RowHasher(self.0)
+    }
+}
+
+impl std::fmt::Debug for RowHashKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RowHashKey(secret)")
+    }
+}
+
+/// Of a row on its way.
+#[derive(Clone)]
+pub struct RowHasher(SipHasher24);
+
+impl RowHasher {
+    /// The next bytes of the row.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    /// Of all of them.
+    #[must_use]
+    pub fn checksum(&self) -> RowsChecksum {
+        RowsChecksum(self.0.finish128().into())
+    }
+}
+
+/// What rows come to, in whatever order they are taken: the sum modulo 2^128 of the hashes of each ([`RowHashKey`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowsChecksum(pub u128);
 
 impl RowsChecksum {
-    /// Of one row.
-    #[must_use]
-    pub fn of(row: &[u8]) -> Self {
-        Self::of_hash(&blake3::hash(row))
-    }
-
-    /// Of one row whose bytes were hashed piece by piece.
-    #[must_use]
-    pub fn of_hash(hash: &blake3::Hash) -> Self {
-        let mut low = [0; 16];
-        low.copy_from_slice(&hash.as_bytes()[..16]);
-        Self(u128::from_le_bytes(low))
-    }
-
     /// Of both together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -109,11 +156,14 @@ impl Border {
     /// What ends after a row of `row_bytes` with this key: by the keyed hash of the key, so that it does not depend on
     /// what is around it, and as likely as the row is long, so that chunks are as long whatever rows are.
     #[must_use]
-    pub fn after(hash_key: &HashKey, key: &[u8], row_bytes: usize) -> Self {
-        let hash = hash_key.hash(key);
-        let mut first = [0; 8];
-        first.copy_from_slice(&hash.0[..8]);
-        let hash = u64::from_le_bytes(first);
+    pub fn after(hash_key: &RowHashKey, key: &[u8], row_bytes: usize) -> Self {
+        Self::by(hash_key.checksum(key), row_bytes)
+    }
+
+    /// What ends after a row of `row_bytes` whose key, which may be the row itself, has this hash.
+    #[must_use]
+    pub fn by(hash: RowsChecksum, row_bytes: usize) -> Self {
+        let hash = hash.0 as u64;
         let len_log2 = row_bytes.max(1).next_power_of_two().trailing_zeros();
         // Bits of the hash that must be 0 for a border.
         let chunk_bits = MEAN_CHUNK_BYTES_LOG2.saturating_sub(len_log2);
@@ -462,14 +512,14 @@ pub(crate) fn put_table(out: &mut Vec<u8>, table: &TableMap) {
     out.extend_from_slice(&table.totals.checksum.0.to_le_bytes());
     match &table.rows {
         TableRows::Inline(entries) => {
-            out.push(0);
+            out.push(FORM_INLINE);
             put_varint(out, entries.len() as u64);
             for entry in entries {
                 put_entry(out, entry);
             }
         }
         TableRows::Leaves(leaves) => {
-            out.push(1);
+            out.push(FORM_LEAVES);
             put_varint(out, leaves.len() as u64);
             for leaf in leaves {
                 put_chunk(out, leaf.chunk);
@@ -492,8 +542,11 @@ pub(crate) fn get_table(decoder: &mut Decoder<'_>, size_bytes: u64) -> Result<Ta
         checksum: RowsChecksum(u128::from_le_bytes(decoder.array("checksum of rows")?)),
     };
     let rows = match decoder.u8("form of a table")? {
-        0 => TableRows::Inline(get_entries(decoder, INLINE_ENTRIES_MAX)?),
-        1 => {
+        0 | 1 => {
+            return Err(FormatError::rule("form of a table", "is of a version that was never released"));
+        }
+        FORM_INLINE => TableRows::Inline(get_entries(decoder, INLINE_ENTRIES_MAX)?),
+        FORM_LEAVES => {
             let count = decoder.count("leaf count", CHUNK_BYTES_MAX, LEAF_REF_BYTES_MIN)?;
             let mut leaves = Vec::with_capacity(count);
             for _ in 0..count {
@@ -634,6 +687,17 @@ pub(crate) mod tests {
             prop_assert!(read.eq(rows.iter().map(Vec::as_slice)));
         }
 
+        /// However a row comes, and whatever comes of the key: the published function.
+        #[test]
+        fn a_row_in_pieces_has_the_same_checksum(row in vec(any::<u8>(), 0..80), cut in 0..80_usize) {
+            let key = RowHashKey::new(&HashKey::new([7; 32]));
+            let (first, last) = row.split_at(cut.min(row.len()));
+            let mut hasher = key.begin();
+            hasher.update(first);
+            hasher.update(last);
+            prop_assert_eq!(hasher.checksum(), key.checksum(&row));
+        }
+
         #[test]
         fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..300)) {
             let _ = decode_leaf(&bytes);
@@ -643,8 +707,9 @@ pub(crate) mod tests {
 
     #[test]
     fn the_checksum_does_not_depend_on_the_order_and_knows_how_often_a_row_is_there() {
+        let key = RowHashKey::new(&HashKey::new([7; 32]));
         let of = |rows: &[&str]| {
-            rows.iter().fold(RowsChecksum::default(), |sum, row| sum.and(RowsChecksum::of(row.as_bytes())))
+            rows.iter().fold(RowsChecksum::default(), |sum, row| sum.and(key.checksum(row.as_bytes())))
         };
         assert_eq!(of(&["a", "b", "c"]), of(&["c", "a", "b"]));
         assert_ne!(of(&["a", "b"]), of(&["a", "b", "b"]));
@@ -654,7 +719,7 @@ pub(crate) mod tests {
     /// Borders are as rare as rows are short, so that chunks are as long whatever rows are.
     #[test]
     fn borders_come_after_as_many_bytes_whatever_the_length_of_rows() {
-        let hash_key = HashKey::new([7; 32]);
+        let hash_key = RowHashKey::new(&HashKey::new([7; 32]));
         for len in [16_usize, 256, 4_096] {
             let count = (512 << 18) / len;
             let borders = (0..count as u64)

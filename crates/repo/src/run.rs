@@ -27,7 +27,7 @@ use crate::{
         self, CopyOf, Intent, LostOutcome, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PublicPart,
         Rebuilt, object_hash,
     },
-    refs::{BackupRefs, PruneRefs, RepairRefs},
+    refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RepairRefs},
     repo::Repo,
     store::{ObjectInfo, read_listed},
 };
@@ -232,6 +232,7 @@ pub struct Run {
     thread: Option<RenewalThread>,
     /// What the backup is a copy of.
     copy_of: Option<CopyOf>,
+    imported: bool,
     /// What people are told of its end.
     why: String,
     /// Outcomes that this run has tried to create: a reply may have got lost.
@@ -258,6 +259,9 @@ impl Run {
             Intent::Hold => repo.require(Act::Prune, outcome::HOLDING)?,
             Intent::Repair => repo.require(Act::Read, outcome::REPAIRING)?,
         }
+        repo.require_locks("writing")?;
+        // What was removed or rotated since the repository was opened is known from here on.
+        repo.look_again().map_err(RepoError::from)?;
         repo.require_sound_keys()?;
         let mut history = None;
         let token = Hex(random().map_err(RepoError::NoRandom)?);
@@ -269,7 +273,7 @@ impl Run {
         };
         for _ in 0..ATTEMPTS {
             // Leases first: a run that begins and ends between the two lists must not look like a gap.
-            let newest_lease = list_folder(repo, log, Folder::Runs)?.last_key_value().map(|(key, _)| key.0);
+            let leases = list_folder(repo, log, Folder::Runs)?;
             let known = match history.take() {
                 Some(mut known) => {
                     History::refresh(&mut known, repo)?;
@@ -278,6 +282,8 @@ impl Run {
                 None => History::read(repo, log)?,
             };
             let next = known.next_run();
+            let foreseen = known.last_foreseen();
+            let newest_lease = leases.into_keys().map(|(run, _)| run).filter(|run| *run <= foreseen).max();
             if newest_lease > Some(next) {
                 return Err(RepoError::damaged(log.outcome(next), Damage::Missing).of_history(log).into());
             }
@@ -302,6 +308,9 @@ impl Run {
         options: &RunOptions,
     ) -> Result<Self, BeginError> {
         repo.require(Act::Read, outcome::REPAIRING)?;
+        repo.require_locks(outcome::REPAIRING)?;
+        // What was removed or rotated since the repository was opened is known from here on.
+        repo.look_again().map_err(RepoError::from)?;
         repo.require_sound_keys()?;
         let token = Hex(random().map_err(RepoError::NoRandom)?);
         let lease = LeaseObject {
@@ -313,11 +322,13 @@ impl Run {
         for _ in 0..ATTEMPTS {
             // Before anything is read: what ends meanwhile is among what has no outcome, and is looked at once more.
             let there = list_folder(repo, log, Folder::Outcomes)?;
-            let highest = highest_run(repo, log)?.unwrap_or(RunNo(0));
-            let Some(history) = salvage_twice(repo, log, &there)? else { continue };
+            let begun = stored_runs(repo, log)?;
+            let Some(mut history) = salvage_twice(repo, log, &there)? else { continue };
+            let highest = begun.range(..=history.last_foreseen()).next_back().copied().unwrap_or(RunNo(0));
             let without = (history.next_run().0..=highest.0).map(RunNo);
             let without: Vec<RunNo> = without.filter(|run| !there.contains_key(&(*run, 0))).collect();
-            if let Some(run) = without.first().copied() {
+            let has_any = !without.is_empty();
+            for run in without {
                 let lease = look(repo, log, run)?;
                 if let Some(lease) = lease.as_ref().filter(|lease| lease.is_alive) {
                     return Err(BeginError::Active(Box::new(ActiveRun {
@@ -328,9 +339,16 @@ impl Run {
                         process: lease.process,
                     })));
                 }
-                // As if it had been a backup: what is left of another may be swept at once, before anybody has looked
-                // whether a prune that had ended has moved something there.
-                entomb(repo, &history, run, Some(Intent::Backup), &options.client)?;
+                // Where nothing tells what it was: as if it had been a backup, since what is left of another is swept at
+                // once, before anybody has looked whether a prune that had ended has moved something there.
+                let intent = lease.and_then(|lease| lease.intent).or(Some(Intent::Backup));
+                entomb(repo, &history, run, intent, &options.client)?;
+                if history.refresh(repo).is_err() || history.next_run() != RunNo(run.0 + 1) {
+                    // Something else is there, or what is damaged lies between: it is looked at anew.
+                    break;
+                }
+            }
+            if has_any {
                 continue;
             }
             let next = RunNo(highest.0 + 1);
@@ -364,6 +382,7 @@ impl Run {
             renewer,
             thread: None,
             copy_of: None,
+            imported: false,
             why: String::new(),
             attempts: Vec::new(),
             ended: false,
@@ -463,6 +482,16 @@ impl Run {
 
     fn write_refs(&self, plain: &[u8]) -> Result<WrittenRefs, RepoError> {
         let place = self.place(ObjectKind::Refs);
+        let size_bytes = plain.len() as u64;
+        if size_bytes > REFS_BYTES_MAX {
+            let object = place.to_string();
+            return Err(RepoError::TooLarge {
+                object,
+                what: "refs",
+                size_bytes,
+                limit_bytes: REFS_BYTES_MAX,
+            });
+        }
         let object = seal_object(self.repo.keys(), &place, plain)?;
         self.repo.put(&place, &object)?;
         Ok(WrittenRefs(object_hash(&object)))
@@ -483,6 +512,11 @@ impl Run {
         self.copy_of = Some(origin);
     }
 
+    /// The backup that this run ends as was made of another tool's dump.
+    pub fn is_imported(&mut self) {
+        self.imported = true;
+    }
+
     /// Ends the run: from here on its effect is there, for everybody and for good.
     pub fn finish(&mut self, ending: Ending) -> Result<Outcome, FinishError> {
         let mut public = self.public_part(OutcomeType::Abandoned, self.why.clone())?;
@@ -490,6 +524,7 @@ impl Run {
             Ending::Backup { head, refs, parts } => {
                 public.outcome_type = OutcomeType::Backup;
                 public.copy_of = self.copy_of.clone();
+                public.imported = self.imported;
                 public.refs = Some(refs.0);
                 public.index_parts = parts.index;
                 public.pack_parts = parts.pack;
@@ -581,12 +616,16 @@ impl Run {
         self.ended = true;
         self.thread = None;
         let outcome = outcome::parse(&self.repo, log, no, &bytes, created_at)?;
-        if self.attempts.contains(&outcome.hash) && outcome.outcome_type == public.outcome_type {
-            Ok(outcome)
-        } else {
-            let by = outcome.outcome_type.as_str();
-            Err(FinishError::Lost { log: log.clone(), run: no, by })
+        let lost = |by| Err(FinishError::Lost { log: log.clone(), run: no, by });
+        if !self.attempts.contains(&outcome.hash) || outcome.outcome_type != public.outcome_type {
+            return lost(outcome.outcome_type.as_str());
         }
+        // Whoever wakes late may end in the place of an outcome that a repair has named lost: then it counts for nothing.
+        let has_next = self.repo.store().head(&log.outcome(RunNo(no.0 + 1))).is_ok();
+        if has_next && History::salvage(&self.repo, log, &mut |_, _| {})?.is_lost(no) {
+            return lost(OutcomeType::Repair.as_str());
+        }
+        Ok(outcome)
     }
 }
 
@@ -627,6 +666,7 @@ fn public_part(
         lost: Vec::new(),
         rebuilt: Vec::new(),
         copy_of: None,
+        imported: false,
         taken: Vec::new(),
         tail: None,
     })
@@ -659,7 +699,8 @@ pub(crate) fn end_if_dead(
     Ok(None)
 }
 
-/// Ends a run that is dead, if nobody else has.
+/// Ends a run that is dead, if nobody else has. Of one that had stored its refs nothing is swept at once: it may be that
+/// it had ended and that its outcome is lost. A prune that has not may still take back what it has written.
 fn entomb(
     repo: &Repo,
     history: &History,
@@ -668,8 +709,16 @@ fn entomb(
     client: &Client,
 ) -> Result<(), RepoError> {
     let log = history.log();
-    let why = "its lease was over".to_owned();
-    let public = public_part(repo, history, run, OutcomeType::Tombstone, &client.host, why)?;
+    let has_refs = match repo.store().head(&log.refs(run)) {
+        Ok(_) => true,
+        Err(error) if error.is_not_found() => false,
+        Err(error) => return Err(error.into()),
+    };
+    let (why, intent) = match has_refs {
+        true => ("its lease was over; it had stored all that comes before its outcome", Some(Intent::Backup)),
+        false => ("its lease was over", intent),
+    };
+    let public = public_part(repo, history, run, OutcomeType::Tombstone, &client.host, why.to_owned())?;
     let public = PublicPart { intent, ..public };
     let bytes = outcome::encode(repo, log, &public, None)?;
     match repo.store().create_if_absent(&log.outcome(run), &bytes) {
@@ -679,9 +728,9 @@ fn entomb(
     }
 }
 
-/// The highest run of which anything is stored.
-pub(crate) fn highest_run(repo: &Repo, log: &LogName) -> Result<Option<RunNo>, RepoError> {
-    let mut highest = None;
+/// The runs of which anything is stored, by the names of objects.
+fn stored_runs(repo: &Repo, log: &LogName) -> Result<BTreeSet<RunNo>, RepoError> {
+    let mut runs = BTreeSet::new();
     for folder in [
         Folder::Runs,
         Folder::Packs,
@@ -691,10 +740,9 @@ pub(crate) fn highest_run(repo: &Repo, log: &LogName) -> Result<Option<RunNo>, R
         Folder::Outcomes,
         Folder::Segments,
     ] {
-        let last = list_folder(repo, log, folder)?.last_key_value().map(|((run, _), _)| *run);
-        highest = highest.max(last);
+        runs.extend(list_folder(repo, log, folder)?.into_keys().map(|(run, _)| run));
     }
-    Ok(highest)
+    Ok(runs)
 }
 
 /// What is whole of the history; `None` where two looks differ, or one misses something that is `there` already. The
@@ -717,8 +765,12 @@ fn salvage_twice(
     };
     let is_same = looks.windows(2).all(|two| hashes(&two[0].0) == hashes(&two[1].0) && two[0].1 == two[1].1);
     let Some((history, damaged)) = looks.pop() else { return Ok(None) };
-    let is_known =
-        |run: &RunNo| history.outcome(*run).is_some() || history.is_lost(*run) || damaged.contains(run);
+    let is_known = |run: &RunNo| {
+        history.outcome(*run).is_some()
+            || history.is_lost(*run)
+            || damaged.contains(run)
+            || history.strangers().contains(run)
+    };
     let is_whole = there.keys().all(|(run, _)| is_known(run));
     Ok((is_same && is_whole).then_some(history))
 }

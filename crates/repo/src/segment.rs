@@ -201,7 +201,8 @@ pub fn discard_segments(repo: &Repo, history: &History, run: RunNo) -> Result<()
     let own = list_folder(repo, log, Folder::Segments)?.into_iter().filter(|((of, _), _)| *of == run);
     let paths: Vec<_> = own.filter(|_| is_superseded(history, run)).map(|(_, info)| info.path).collect();
     for batch in paths.chunks(1000) {
-        repo.store().delete(batch)?;
+        // What is refused is for the next prune.
+        repo.discard(batch)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::store::{Creation, ObjectPath, Store, StoreError, StoreErrorKind, prob
 /// There in repositories for one writer.
 pub(crate) const ONE_WRITER: &str = "one-writer";
 /// Below it are the objects that a probe creates and deletes.
-pub(crate) const PROBES: &str = "probe/";
+pub const PROBES: &str = "probe/";
 
 /// What the object says: for people.
 #[derive(Serialize)]

@@ -4,7 +4,7 @@
 //! of its module, and in `docs/stores.md` for those who use it. Calls block; the one small runtime that moves bytes
 //! beneath them stays inside this crate.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use holdfast_repo::store::{Store, StoreError, fs::FsStore};
 use thiserror::Error;
@@ -30,6 +30,8 @@ pub struct StoreOptions {
     pub sftp: sftp::SftpOptions,
     /// Of all that are beyond a network.
     pub limits: limited::Limits,
+    /// The store as it was then, to be read only: of buckets that keep versions.
+    pub as_of: Option<SystemTime>,
 }
 
 /// Why a location did not become a store.
@@ -68,7 +70,17 @@ fn connect(
     options: &StoreOptions,
     missing: Missing,
 ) -> Result<Arc<dyn Store>, OpenStoreError> {
-    let store: Arc<dyn Store> = match Location::parse(location)? {
+    let place = Location::parse(location)?;
+    if let Some(time) = options.as_of {
+        let Location::Bucket { bucket, prefix } = place else {
+            let what =
+                format!("{location} keeps no versions of its objects: what it was before cannot be read");
+            return Err(OpenStoreError::BadOption(what));
+        };
+        let past = bucket::PastBucket::open(&bucket, &prefix, &options.bucket, time)?;
+        return Ok(limited::limited(Arc::new(past), options.limits));
+    }
+    let store: Arc<dyn Store> = match place {
         Location::Directory(path) => {
             return Ok(Arc::new(match missing {
                 Missing::IsAnError => FsStore::open(path)?,

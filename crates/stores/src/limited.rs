@@ -6,7 +6,7 @@ use std::{
 };
 
 use holdfast_pipe::throttle::Throttle;
-use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload};
+use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, locks::Versioned};
 
 /// What a store beyond a network may take of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,6 +138,11 @@ impl Store for LimitedStore {
 
     fn sweep_uploads(&self, min_age: Duration) -> Result<(), StoreError> {
         self.gate.pass(|| self.store.sweep_uploads(min_age))
+    }
+
+    /// Bounded where it is done.
+    fn versioned(&self) -> Option<&dyn Versioned> {
+        self.store.versioned()
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,10 +32,22 @@ pub enum ObjectStorageKind {
     Moto,
 }
 
+/// What the bucket keeps of objects that were deleted or overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    /// Nothing.
+    Nothing,
+    /// Their versions.
+    Versions,
+    /// Their versions, and whoever writes one can say how long it must stay.
+    Locks,
+}
+
 /// A server of object storage on this host. Dropping it kills it.
 #[derive(Debug)]
 pub struct ObjectStorage {
     kind: ObjectStorageKind,
+    keeps: Keeps,
     port: u16,
     process: Option<Child>,
     dir: TempDir,
@@ -44,18 +56,65 @@ pub struct ObjectStorage {
 impl ObjectStorage {
     /// Starts a server with an empty bucket.
     pub fn start(kind: ObjectStorageKind) -> Result<Self> {
+        Self::start_keeping(kind, Keeps::Nothing)
+    }
+
+    /// Starts a server with an empty bucket that keeps more than what is current.
+    pub fn start_keeping(kind: ObjectStorageKind, keeps: Keeps) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("objects-").tempdir()?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let mut it = Self { kind, port, process: None, dir };
+        let mut it = Self { kind, keeps, port, process: None, dir };
         if kind == ObjectStorageKind::Versitygw {
-            fs::create_dir_all(it.data().join(BUCKET))?;
+            fs::create_dir_all(it.data())?;
+            fs::create_dir_all(it.versions())?;
+            if keeps == Keeps::Nothing {
+                fs::create_dir(it.data().join(BUCKET))?;
+            }
         }
         it.start_again()?;
-        if kind == ObjectStorageKind::Moto {
-            let answer = it.ask(&format!("PUT /{BUCKET}"))?;
-            ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        match keeps {
+            Keeps::Nothing if kind == ObjectStorageKind::Moto => {
+                let answer = it.ask(&format!("PUT /{BUCKET}"))?;
+                ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            }
+            Keeps::Nothing => {}
+            Keeps::Versions => drop(it.boto(
+                "s3.create_bucket(Bucket=BUCKET)\n\
+                 s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={'Status': 'Enabled'})",
+            )?),
+            Keeps::Locks => {
+                it.boto("s3.create_bucket(Bucket=BUCKET, ObjectLockEnabledForBucket=True)")?;
+            }
         }
         Ok(it)
+    }
+
+    /// Runs a script with AWS' own client for Python as `s3`, and gives back what it prints: somebody else with the same
+    /// credentials.
+    pub fn boto(&self, script: &str) -> Result<String> {
+        let python = servers_dir()?.join("moto/bin/python");
+        ensure!(python.exists(), "{} is missing: run scripts/servers", python.display());
+        let script = format!(
+            "import boto3, datetime, json, sys\n\
+             from botocore.config import Config\n\
+             BUCKET = '{BUCKET}'\n\
+             s3 = boto3.client('s3', config=Config(s3={{'addressing_style': 'path'}}, retries={{'max_attempts': 1}}))\n\
+             {script}\n"
+        );
+        let output = Command::new(python)
+            .args(["-W", "ignore", "-c", &script])
+            .env_clear()
+            .envs(self.environment())
+            .env("AWS_DEFAULT_REGION", "us-east-1")
+            .stdin(Stdio::null())
+            .output()?;
+        let (out, err) = (output.stdout, String::from_utf8_lossy(&output.stderr).into_owned());
+        ensure!(output.status.success(), "{err}");
+        Ok(String::from_utf8(out)?)
+    }
+
+    fn versions(&self) -> PathBuf {
+        self.dir.path().join("versions")
     }
 
     fn data(&self) -> PathBuf {
@@ -77,14 +136,21 @@ impl ObjectStorage {
         let log_path = self.dir.path().join("log");
         let log = fs::OpenOptions::new().create(true).append(true).open(&log_path)?;
         let port = self.port.to_string();
-        let (kind, data) = (self.kind, self.data());
+        let (kind, keeps, data, versions) = (self.kind, self.keeps, self.data(), self.versions());
         let errors = log.try_clone()?;
         let process = spawn(&program, |command| {
             match kind {
-                ObjectStorageKind::Versitygw => command
-                    .args(["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--quiet"])
-                    .args(["--port", &format!("127.0.0.1:{port}"), "posix"])
-                    .arg(&data),
+                ObjectStorageKind::Versitygw => {
+                    command.args(["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--quiet"]).args([
+                        "--port",
+                        &format!("127.0.0.1:{port}"),
+                        "posix",
+                    ]);
+                    if keeps != Keeps::Nothing {
+                        command.arg("--versioning-dir").arg(&versions);
+                    }
+                    command.arg(&data)
+                }
                 ObjectStorageKind::Moto => {
                     command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port])
                 }

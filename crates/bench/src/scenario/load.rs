@@ -5,6 +5,7 @@ use holdfast_testkit::ServerKind;
 
 use super::{Scenario, expected_s, group};
 use crate::args::Options;
+use crate::dataset::TABLES;
 use crate::results::{Cache, Load};
 use crate::run::{Bench, Turn, order};
 use crate::source::Source;
@@ -75,5 +76,5 @@ impl Scenario for LoadRows {
 }
 
 fn checksums(source: &Source) -> Result<Vec<(String, Option<u64>)>> {
-    source.server.query("CHECKSUM TABLE shop.customers, shop.orders, shop.events")
+    source.server.query(format!("CHECKSUM TABLE {}", TABLES.join(", ")))
 }

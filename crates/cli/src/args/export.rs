@@ -9,7 +9,8 @@ use holdfast_core::logical::{
 };
 
 use super::{
-    backup::table_pattern, backup_ref::BackupRef, inspect::NameArg, resources::threads, units::ByteSize,
+    backup::table_pattern, backup_ref::BackupRef, extract::RecoveryArgs, inspect::NameArg,
+    moment::MomentArgs, resources::threads, units::ByteSize,
 };
 
 const EXAMPLES: &str = "\
@@ -17,6 +18,8 @@ Examples:
   holdfast export latest --name db1 --target-dir /srv/dump
   holdfast export db1/logical#42 --target-dir /srv/dump --format mydumper --compress zstd --parallel 4
   holdfast export latest --name db1 --target-dir /srv/orders --format csv --table 'shop.orders*'
+  holdfast export db1/physical#42 --target-dir /srv/orders --table shop.orders
+  holdfast export --at '2026-11-20 14:03:07' --name db1 --target-dir /srv/orders --table shop.orders --format csv
 
 A directory of --format mydumper is loaded by myloader --directory; one of --format csv from within it, by
   mariadb --binary-mode < 1-schema.sql
@@ -67,15 +70,19 @@ impl From<Compress> for Packing {
     }
 }
 
-/// Write a logical backup as plain files that the usual programs load.
+/// Write a logical backup, or tables of a physical one, as plain files that the usual programs load.
 ///
-/// The directory is made under a name that ends in .partial and is named at the end, when all of it is on disk; one that is there already is refused. Files can be read by their owner only.
+/// Of a physical backup, or of a moment behind one, a server of the same series on this host recovers the files that --table needs, and no more. /// The directory is made under a name that ends in .partial and is named at the end, when all of it is on disk; one that is there already is refused. Files can be read by their owner only.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ExportArgs {
-    /// The backup: latest, 42, db1#42 or db1/logical#42
-    #[arg(value_name = "ID")]
-    pub(crate) id: BackupRef,
+    /// The backup: latest, 42, db1#42, db1/logical#42 or db1/physical#42; a number without a kind is of a logical one, if
+    /// there is one of that number
+    #[arg(value_name = "ID", required_unless_present = "moment")]
+    pub(crate) id: Option<BackupRef>,
+
+    #[command(flatten)]
+    pub(crate) moment: MomentArgs,
 
     /// The directory to make
     #[arg(long, value_name = "DIR")]
@@ -103,4 +110,11 @@ pub(crate) struct ExportArgs {
 
     #[command(flatten)]
     pub(crate) name: NameArg,
+
+    /// Only show what would be done with a physical backup
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) recovery: RecoveryArgs,
 }

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use holdfast_repo::keys::KeyId;
+use jiff::Timestamp;
+
+use super::moment::At;
 
 /// Options of every verb.
 #[derive(Args, Clone, Debug)]
@@ -27,6 +30,12 @@ pub(crate) struct GlobalArgs {
     #[arg(long, global = true, value_name = "ID", env = "HOLDFAST_KEY", hide_env_values = true)]
     pub(crate) key: Option<KeyId>,
 
+    /// Read the repository as it was at this time, UTC unless it names a zone: of a bucket that keeps versions
+    ///
+    /// For verbs that only read, after somebody has deleted or overwritten objects (docs/stores.md). The time is that of the store's clock.
+    #[arg(long, global = true, value_name = "TIME", value_parser = as_of)]
+    pub(crate) as_of: Option<Timestamp>,
+
     /// Configuration file [default: ~/.config/holdfast/holdfast.toml or /etc/holdfast/holdfast.toml, where there is one]
     #[arg(long, global = true, value_name = "FILE", env = "HOLDFAST_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
@@ -42,4 +51,13 @@ pub(crate) struct GlobalArgs {
     /// Also how long each phase took, and each lock
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
+}
+
+fn as_of(text: &str) -> Result<Timestamp, String> {
+    match text.parse() {
+        Ok(At::Time(time)) => Ok(time),
+        Ok(At::Latest) | Err(_) => Err(format!(
+            "\"{text}\" is no time: write \"2026-11-20 14:03:07\" (UTC) or 2026-11-20T15:03:07+01:00"
+        )),
+    }
 }

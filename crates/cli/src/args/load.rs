@@ -1,10 +1,11 @@
-//! A logical backup into a running server.
+//! A logical backup, or tables of a physical one, into a running server.
 
 use clap::Args;
 use holdfast_core::logical::load::Rename;
 
 use super::{
     backup::{SelectionArgs, words},
+    extract::WorkArgs,
     source::SourceArgs,
 };
 
@@ -12,13 +13,13 @@ use super::{
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Into a running server")]
 pub(crate) struct LoadArgs {
-    /// Load a logical backup into the running server that the options of the server lead to, instead of a directory
+    /// Load into the running server that the options of the server lead to, instead of a directory: a logical backup, or tables
+    /// of a physical one
     ///
-    /// The server's options are typed, or in the option files of its clients; those of the configuration file are for backups and not used. Refuses to touch what is there. After any interruption the same command goes on. docs/load.md says more.
+    /// Of a physical backup, or of a moment behind one, only the files of the tables that are named with --table or --database are restored, with what recovery needs, and recovered by a server of the same series on this host. The server's options are typed, or in the option files of its clients; those of the configuration file are for backups and not used. Refuses to touch what is there. After any interruption the same command goes on. docs/load.md says more.
     #[arg(
         long,
-        conflicts_with_all = ["target_dir", "delta", "no_prepare", "map", "server_binary", "owner", "sparse",
-            "allow_version", "prepare_option", "keyring", "prepare_memory", "memory", "moment"]
+        conflicts_with_all = ["target_dir", "delta", "no_prepare", "map", "sparse"]
     )]
     pub(crate) to_server: bool,
 
@@ -48,6 +49,9 @@ pub(crate) struct LoadArgs {
 
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
 
     #[command(flatten)]
     pub(crate) server: SourceArgs,

@@ -17,12 +17,15 @@ pub(crate) mod copy;
 pub(crate) mod doctor;
 pub(crate) mod expire;
 pub(crate) mod export;
+pub(crate) mod extract;
 pub(crate) mod global;
 pub(crate) mod hold;
+pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod key;
 pub(crate) mod load;
+pub(crate) mod lock;
 pub(crate) mod moment;
 pub(crate) mod owner;
 pub(crate) mod prune;
@@ -54,6 +57,7 @@ Examples:
   holdfast --repo /backup/repo restore latest --target-dir /var/lib/mysql-new
   holdfast --repo /backup/repo expire --keep-daily 7 --keep-weekly 4
   holdfast --repo /backup/repo prune
+  holdfast --repo s3://bucket/prefix --as-of 2026-11-20T14:00:00Z restore latest --target-dir /var/lib/mysql-new
 
 Configuration file: repo, password-file, password-command, identity, key and name; in [source] and [resources] the options of backup under those headings (restore, check and prune take memory from there, too); in [retention] those of expire; in [store] those of repositories beyond a network; in each [[repository]] another repository (docs/copies.md).
 Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, HOLDFAST_IDENTITY, HOLDFAST_KEY; for verbs that are about one source HOLDFAST_NAME; for copy HOLDFAST_TO, HOLDFAST_TO_PASSWORD_FILE, HOLDFAST_TO_IDENTITY and HOLDFAST_TO_KEY, for it and backup --also-to HOLDFAST_TO_PASSWORD and HOLDFAST_TO_PASSWORD_COMMAND; for key add and change HOLDFAST_NEW_PASSWORD and HOLDFAST_NEW_PASSWORD_FILE. Of repositories at s3:// also what AWS' tools read: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and others (docs/stores.md).
@@ -92,6 +96,7 @@ pub(crate) enum Verb {
     Ls(inspect::LsArgs),
     Cat(inspect::CatArgs),
     Export(export::ExportArgs),
+    Import(import::ImportArgs),
     Diff(rows::DiffArgs),
     Log(rows::LogArgs),
     Report(inspect::ReportArgs),
@@ -103,12 +108,48 @@ pub(crate) enum Verb {
     Hold(hold::HoldArgs),
     Release(hold::ReleaseArgs),
     Prune(prune::PruneArgs),
+    Lock(lock::LockArgs),
     Key(key::KeyArgs),
     Doctor(doctor::DoctorArgs),
     Version(VersionArgs),
 }
 
 impl Verb {
+    /// Whether it changes nothing in the repository, so that it can be about one as it was.
+    pub(crate) fn only_reads(&self) -> bool {
+        match self {
+            Self::List(_)
+            | Self::Stats(_)
+            | Self::Show(_)
+            | Self::Ls(_)
+            | Self::Cat(_)
+            | Self::Export(_)
+            | Self::Diff(_)
+            | Self::Log(_)
+            | Self::Report(_)
+            | Self::Restore(_)
+            | Self::Check(_)
+            | Self::Copy(_)
+            | Self::Key(key::KeyArgs { action: key::KeyAction::List(_) })
+            | Self::Binlog(binlog::BinlogArgs {
+                action: binlog::BinlogAction::List(_) | binlog::BinlogAction::Cat(_),
+            }) => true,
+            Self::Init(_)
+            | Self::Backup(_)
+            | Self::Import(_)
+            | Self::Repair(_)
+            | Self::Expire(_)
+            | Self::Hold(_)
+            | Self::Release(_)
+            | Self::Prune(_)
+            | Self::Lock(_)
+            | Self::Key(_)
+            | Self::Binlog(_)
+            | Self::Doctor(_)
+            | Self::Version(_) => false,
+        }
+    }
+
     /// Its name on the command line.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -121,6 +162,7 @@ impl Verb {
             Self::Ls(_) => "ls",
             Self::Cat(_) => "cat",
             Self::Export(_) => "export",
+            Self::Import(_) => "import",
             Self::Diff(_) => "diff",
             Self::Log(_) => "log",
             Self::Report(_) => "report",
@@ -132,6 +174,7 @@ impl Verb {
             Self::Hold(_) => "hold",
             Self::Release(_) => "release",
             Self::Prune(_) => "prune",
+            Self::Lock(_) => "lock",
             Self::Key(_) => "key",
             Self::Doctor(_) => "doctor",
             Self::Version(_) => "version",

@@ -25,10 +25,15 @@ Examples:
   holdfast restore --before-gtid 0-1-4711 --target-dir /srv/db1 --dry-run
   holdfast restore latest --to-server -h 127.0.0.1 -P 3307 -u root -p   a logical backup into a running server
   holdfast restore 7 --to-server --table shop.orders --as shop.orders=shop.orders_old
+  holdfast restore db1/physical#42 --to-server --table shop.orders --as shop.orders=shop.orders_old
+  holdfast restore --at '2026-11-20 14:03:07' --to-server --table shop.orders --as shop.orders=shop.orders_old
+  holdfast restore 7 --to-server --overwrite --leave-out --dry-run        what would be dropped, and what cannot be loaded
+  holdfast restore 7 --to-server -S /run/new.sock --without-binlog --disable-redo   the first load of a new MySQL server
 
 The server must not run on a target directory. The result can be started at once; holdfast-restore.json in it says the position, and the statement to replicate from there is printed.";
 
-/// Restore a backup into a data directory that a server can start on, or a logical one into a running server.
+/// Restore a backup into a data directory that a server can start on, or a logical one, or single tables, into a running
+/// server.
 ///
 /// Writes the files, then lets the server's own program of the same series recover them to exactly the recorded position. With --at, --gtid or --before-gtid it goes on from there: the server replays what the binlog archive holds behind the backup, up to that transaction and no further. With --to-server rows and statements are loaded over connections and compared with the backup in the end. Can be run again after any interruption.
 #[derive(Args, Debug)]

@@ -115,7 +115,7 @@ impl StoreArgs {
             upload_bytes_per_s: rate(self.limit_upload, file.limit_upload),
             download_bytes_per_s: rate(self.limit_download, file.limit_download),
         };
-        StoreOptions { bucket, sftp, limits }
+        StoreOptions { bucket, sftp, limits, as_of: None }
     }
 }
 

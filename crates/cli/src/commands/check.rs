@@ -3,20 +3,30 @@
 use std::{
     fmt::{self, Write as _},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant, SystemTime},
 };
 
 use holdfast_core::{Error, HISTORY_HINT, Result};
 use holdfast_repo::{
-    Act, Damage, LogName, Role,
+    Act, Damage, LogName, Repo, RepoError, Role,
+    beneath::BeneathFinder,
     check::{CheckOptions, CheckReport, Finding, Severity, check},
+    locking::{ExtendOptions, extend},
+    store::{
+        RemoteCause, StoreError, StoreErrorKind,
+        locks::{Beneath, Extended, Overwritten},
+    },
+    writers::PROBES,
 };
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, list, repository};
+use super::{Context, list, repair::BENEATH_HINT, repository};
 use crate::{
-    args::{check::CheckArgs, units::ByteSize},
+    args::{
+        check::CheckArgs,
+        units::{ByteSize, Span},
+    },
     exit::Exit,
     output::{Render, text},
 };
@@ -27,6 +37,31 @@ later backups share what is lost until its pages change: take one that shares no
 check again, then drop the backups that are named here (expire ID, or \"holdfast repair\", which says what it is about to do)";
 /// What to do where nothing of a backup is lost.
 const REPAIR_HINT: &str = "\"holdfast repair\" says what it would make anew; no backup has lost anything";
+
+/// Objects that have several versions, of which each is told.
+const OVERWRITTEN_MAX: usize = 1_000;
+/// Of these, versions that are told.
+const VERSIONS_TOLD: usize = 4;
+/// Nothing need be lost.
+const SUSPICIOUS: &str = "suspicious";
+/// What to do where somebody was at work.
+const OVERWRITTEN_HINT: &str = "\
+somebody with access to the bucket has written over what is written once: find out who, and look with --as-of
+at the time before (docs/stores.md)";
+
+/// Locks have ended.
+const UNLOCKED: &str = "unlocked";
+/// What to do about it.
+const UNLOCKED_HINT: &str = "run \"holdfast lock --extend\", and have it run once a week";
+/// Locks that end sooner are told, while there is time.
+const LOCKS_END_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+/// What to do where it cannot be seen whether what is lost is only hidden.
+const UNSEEN_HINT: &str = "\
+somebody may only have hidden what is missing: before anything is dropped, allow s3:ListBucketVersions and
+s3:GetBucketVersioning, and check again (docs/stores.md)";
+
+/// Objects that seem lost of which it is asked whether they are only hidden.
+const ASKED_MAX: usize = 1_000;
 
 /// What is wrong with one object.
 #[derive(Serialize)]
@@ -52,6 +87,40 @@ impl Found {
             files: Vec::new(),
             files_more: 0,
         }
+    }
+
+    /// What the backups themselves do not suffer from.
+    fn suspicious(object: String, problem: String) -> Self {
+        Self { severity: SUSPICIOUS, object, problem, backups: Vec::new(), files: Vec::new(), files_more: 0 }
+    }
+
+    /// What somebody can delete who should not be able to.
+    fn unlocked(object: String, problem: String) -> Self {
+        Self { severity: UNLOCKED, ..Self::suspicious(object, problem) }
+    }
+
+    fn hidden(object: String, since: SystemTime) -> Self {
+        let since = Timestamp::try_from(since).unwrap_or(Timestamp::UNIX_EPOCH);
+        Self::suspicious(
+            object,
+            format!("was deleted at {since:.0}, by nobody of ours, and its bytes are still there"),
+        )
+    }
+
+    fn overwritten(object: String, versions: &[(SystemTime, Option<String>)]) -> Self {
+        let told = versions.iter().take(VERSIONS_TOLD).map(|(at, owner)| {
+            let at = Timestamp::try_from(*at).unwrap_or(Timestamp::UNIX_EPOCH);
+            // Whatever the store calls him, he stays in his line.
+            let owner = owner.as_deref().unwrap_or_default().chars().filter(|c| !c.is_control()).take(64);
+            let owner: String = owner.collect();
+            if owner.is_empty() { format!("{at:.0}") } else { format!("{at:.0} by {owner}") }
+        });
+        let told = told.collect::<Vec<_>>().join(", ");
+        let more = if versions.len() > VERSIONS_TOLD { " and before" } else { "" };
+        Self::suspicious(
+            object,
+            format!("has {} versions, and is written once: of {told}{more}", versions.len()),
+        )
     }
 
     fn new(log: &LogName, finding: Finding) -> Self {
@@ -94,8 +163,137 @@ struct Checked {
 }
 
 impl Checked {
-    fn add(&mut self, log: &LogName, report: CheckReport) {
-        if report.stops_runs {
+    /// Nothing of ours is ever written twice, so whatever has two versions in a bucket was written by somebody else.
+    fn look_for_overwritten(&mut self, repo: &Repo, context: &Context<'_>) -> Result<()> {
+        let Some(versioned) = repo.store().versioned() else { return Ok(()) };
+        let (mut told, mut more) = (Vec::new(), 0_u64);
+        let looked = versioned.overwritten(&mut |Overwritten { path, hidden_since, versions }| {
+            let hidden_since = hidden_since.filter(|_| repo.is_never_hidden(&path));
+            if path.as_str().starts_with(PROBES) || (hidden_since.is_none() && versions.len() < 2) {
+                // Where several may create one name, its probe has shown it. What may be deleted may be hidden.
+            } else if told.len() < OVERWRITTEN_MAX {
+                told.push(match hidden_since {
+                    Some(since) => Found::hidden(path.to_string(), since),
+                    None => Found::overwritten(path.to_string(), &versions),
+                });
+            } else {
+                more += 1;
+            }
+        });
+        match looked {
+            // Nothing that is told here is needed for anything else.
+            Err(StoreError { kind: StoreErrorKind::Remote(error), .. })
+                if matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit) =>
+            {
+                let text = format!(
+                    "whether objects were hidden or overwritten was not looked at (s3:ListBucketVersions): {error}"
+                );
+                context.output.warning(text);
+            }
+            looked => looked.map_err(repository::of_store)?,
+        }
+        if !told.is_empty() {
+            self.hint.get_or_insert(OVERWRITTEN_HINT);
+        }
+        self.findings.extend(told);
+        if more > 0 {
+            let problem =
+                format!("{} more have several versions, or are hidden", text::count(more, "object"));
+            self.findings.push(Found::suspicious(repo.store().location(), problem));
+        }
+        Ok(())
+    }
+
+    /// Whether what backups need is still locked, where it is to be.
+    fn look_at_locks(&mut self, repo: &Repo, context: &Context<'_>) -> Result<()> {
+        let (Some(lock), Some(_)) = (repo.info().object_lock, repo.store().versioned()) else {
+            return Ok(());
+        };
+        let margin = LOCKS_END_SOON.min(lock.period() / 4);
+        let options = ExtendOptions { margin, dry_run: true, interrupt: context.cancel.interrupt() };
+        let mut soon = 0;
+        let looked = extend(repo, &options, &mut |part| {
+            let Extended { extended, unlocked, refused, first_refusal, .. } = part.extended;
+            soon += extended - unlocked;
+            let object = part.log.map_or_else(|| "keys/".to_owned(), |log| format!("sources/{log}/"));
+            if unlocked > 0 {
+                let problem =
+                    format!("{} that backups need not locked any more", text::count(unlocked, "object"));
+                self.findings.push(Found::unlocked(object.clone(), problem));
+            }
+            if refused > 0 {
+                let why = first_refusal.unwrap_or_default();
+                let text = format!(
+                    "{object}: the locks of {} cannot be seen: {why}",
+                    text::count(refused, "version")
+                );
+                context.output.warning(text);
+            }
+        });
+        match looked {
+            Err(RepoError::Store(StoreError { kind: StoreErrorKind::Remote(error), .. }))
+                if matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit) =>
+            {
+                context.output.warning(format!("whether locks have ended was not looked at: {error}"));
+            }
+            looked => drop(looked?),
+        }
+        if soon > 0 {
+            let objects = text::count(soon, "object");
+            let text = format!(
+                "the locks of {objects} that backups need end within {}: \"holdfast lock --extend\" makes them longer",
+                Span(margin)
+            );
+            context.output.warning(text);
+        }
+        if self.findings.iter().any(|found| found.severity == UNLOCKED) {
+            self.hint.get_or_insert(UNLOCKED_HINT);
+        }
+        Ok(())
+    }
+
+    /// What seems lost, and is only hidden or covered, is not to be given up.
+    fn look_beneath(
+        repo: &Repo,
+        log: &LogName,
+        report: &mut CheckReport,
+        context: &Context<'_>,
+    ) -> Result<Option<&'static str>> {
+        let mut finder = BeneathFinder::new(repo, log);
+        let mut hint = None;
+        let lost = report.findings.iter_mut().filter(|finding| finding.severity == Severity::Lost);
+        for finding in lost.take(ASKED_MAX) {
+            context.cancel.check()?;
+            match finder.look(&finding.object) {
+                Ok(Some((_, Beneath { is_hidden, since }))) => {
+                    let since = Timestamp::try_from(since).unwrap_or(Timestamp::UNIX_EPOCH);
+                    let how = if is_hidden { "deleted" } else { "written over" };
+                    let problem = format!("; it was {how} at {since:.0}, and what it held is still there");
+                    finding.problem.push_str(&problem);
+                    hint = Some(BENEATH_HINT);
+                }
+                Ok(None) => {}
+                Err(RepoError::Store(StoreError { kind: StoreErrorKind::Remote(error), .. }))
+                    if matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit) =>
+                {
+                    context
+                        .output
+                        .warning(format!("whether what is lost is only hidden cannot be seen: {error}"));
+                    return Ok(hint.or(Some(UNSEEN_HINT)));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(hint)
+    }
+
+    fn add(&mut self, log: &LogName, report: CheckReport, beneath: Option<&'static str>) {
+        // That nothing need be lost comes before all that is told of what is.
+        let keep = [BENEATH_HINT, UNSEEN_HINT];
+        let said = self.hint.filter(|hint| keep.contains(hint));
+        if let Some(hint) = said.or(beneath) {
+            self.hint = Some(hint);
+        } else if report.stops_runs {
             self.hint = Some(HISTORY_HINT);
         } else if report.findings.iter().any(|finding| finding.severity == Severity::Lost) {
             self.hint.get_or_insert(LOST_HINT);
@@ -202,7 +400,13 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
         let bytes_max = options.bytes_max.map(|most| most.saturating_sub(checked.bytes_read));
         let time_max = options.time_max.map(|most| most.saturating_sub(began_at.elapsed()));
         let options = CheckOptions { bytes_max, time_max, ..options.clone() };
-        checked.add(&log, check(&repo, &log, options)?);
+        let mut report = check(&repo, &log, options)?;
+        let beneath = Checked::look_beneath(&repo, &log, &mut report, context)?;
+        checked.add(&log, report, beneath);
+    }
+    if args.name.is_none() {
+        checked.look_for_overwritten(&repo, context)?;
+        checked.look_at_locks(&repo, context)?;
     }
     // What was asked for and could not be done is a finding, too.
     let is_done = checked.findings.is_empty() && (repo.can_read() || args.read_data.is_none());

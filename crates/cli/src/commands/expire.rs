@@ -235,6 +235,9 @@ fn of_expire(error: ExpireError) -> Error {
             Error::failed(error.to_string())
                 .hinted(format!("\"holdfast list\" says why; \"holdfast release {id}\" ends the hold"))
         }
+        ExpireError::MayBeHeld { .. } => {
+            Error::failed(error.to_string()).hinted(super::repair::MAY_BE_HELD_HINT)
+        }
         ExpireError::Begin(error) => error.into(),
         ExpireError::Finish(error) => error.into(),
         ExpireError::Repo(error) => error.into(),

@@ -1,4 +1,4 @@
-//! `export`: a logical backup as plain files.
+//! `export`: a logical backup, or tables of a physical one, as plain files.
 
 use std::{
     fmt::{self, Write as _},
@@ -7,13 +7,21 @@ use std::{
 };
 
 use holdfast_core::{
-    Result,
-    logical::export::{self, ExportOptions, Exported},
+    Error, ErrorKind, Result,
+    extract::ExtractReport,
+    logical::{
+        Selection,
+        export::{self, ExportOptions, Exported},
+    },
 };
-use holdfast_repo::{Act, Kind, reader::Backup};
+use holdfast_repo::{Act, reader::Backup};
 use serde::Serialize;
 
-use super::{Context, list, repository, select};
+use super::{
+    Context,
+    extract::{self, Chosen},
+    list, repository,
+};
 use crate::{
     args::{export::ExportArgs, units::ByteSize},
     exit::Exit,
@@ -27,6 +35,9 @@ const THREADS_MAX: usize = 4;
 struct Done {
     id: String,
     target: String,
+    /// How tables came out of a physical backup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extracted: Option<ExtractReport>,
     #[serde(flatten)]
     exported: Exported,
 }
@@ -34,6 +45,9 @@ struct Done {
 impl Render for Done {
     fn render(&self, out: &mut String) -> fmt::Result {
         let Exported { tables, rows, files, bytes } = self.exported;
+        if let Some(extracted) = &self.extracted {
+            extract::show(out, extracted)?;
+        }
         writeln!(
             out,
             "{}: {} of {} in {}, {}, at {}",
@@ -47,12 +61,10 @@ impl Render for Done {
     }
 }
 
-pub(super) fn run(args: &ExportArgs, context: &Context<'_>) -> Result<Exit> {
+pub(super) fn run(args: ExportArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Read, "to read rows")?);
-    let mut id = args.id.clone();
-    id.kind.get_or_insert(Kind::Logical);
-    let chosen = select::backup(context, &repo, &id, args.name.name.as_ref())?;
-    let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
+    let chosen = Chosen::of(context, &repo, args.id.as_ref(), args.name.name.as_ref(), args.moment.until())?;
+    chosen.refuse_contradictions(&args.recovery)?;
     let processors = available_parallelism().map_or(1, usize::from);
     let options = ExportOptions {
         target: args.target_dir.clone(),
@@ -62,9 +74,32 @@ pub(super) fn run(args: &ExportArgs, context: &Context<'_>) -> Result<Exit> {
         file_bytes: args.file_size.0.max(1),
         tables: args.table.clone(),
     };
-    let exported = export::export(&backup, &options, &**context.output, context.cancel)?;
-    let id = list::id(chosen.log(), chosen.run);
     let target = args.target_dir.display().to_string();
-    context.output.result(Exit::Done, &Done { id, target, exported });
+    let done = match &chosen {
+        Chosen::Logical(_) if args.dry_run => {
+            let text = "--dry-run shows what is restored of a physical backup, and this is a logical one";
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
+        Chosen::Logical(chosen) => {
+            let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
+            let exported = export::export(&backup, &options, &**context.output, context.cancel)?;
+            Done { id: list::id(chosen.log(), chosen.run), target, extracted: None, exported }
+        }
+        Chosen::Physical(_) | Chosen::Moment(_) => {
+            let selection = Selection { tables: args.table.into_iter().collect(), ..Selection::default() };
+            let extraction = extract::options(selection, args.recovery, args.parallel, context);
+            if args.dry_run {
+                let extract = chosen.plan(&repo, &extraction, context)?;
+                context.output.result(Exit::Done, &extract::Planned { dry_run: true, extract });
+                return Ok(Exit::Done);
+            }
+            options.refuse_target()?;
+            let extracted = chosen.extract(&repo, &extraction, context)?;
+            let report = extracted.report.clone();
+            let exported = extracted.export(&options, &**context.output, context.cancel)?;
+            Done { id: report.backup.to_string(), target, extracted: Some(report), exported }
+        }
+    };
+    context.output.result(Exit::Done, &done);
     Ok(Exit::Done)
 }

@@ -1,7 +1,7 @@
 //! What the head of a backup says in words of the server. The repository keeps it without looking.
 
 use holdfast_core::{
-    logical::{ReadFacts, ViewFacts},
+    logical::{ReadFacts, ViewFacts, import::Origin},
     physical::Position,
     server::ServerVersion,
 };
@@ -22,6 +22,11 @@ pub(super) fn position(head: &Head) -> Option<Position> {
 /// The view that a logical backup is of; `None` of other backups.
 pub(super) fn view(head: &Head) -> Option<ViewFacts> {
     ViewFacts::deserialize(head.more.get("view")?).ok()
+}
+
+/// Where an imported backup comes from; `None` of others.
+pub(super) fn origin(head: &Head) -> Option<Origin> {
+    Origin::deserialize(head.more.get("import")?).ok()
 }
 
 /// What was read of a logical backup.

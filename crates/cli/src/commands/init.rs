@@ -2,8 +2,16 @@
 
 use std::fmt::{self, Write as _};
 
-use holdfast_core::Result;
-use holdfast_repo::{Protection, Repo, keys::KdfParams, store::Creation, writers};
+use holdfast_core::{
+    Error, ErrorKind, Result,
+    doctor::{self, Finding, Verdict},
+};
+use holdfast_repo::{
+    Protection, Repo,
+    keys::KdfParams,
+    store::{Creation, locks::ObjectLock},
+    writers,
+};
 use serde::Serialize;
 
 use super::{Context, repository};
@@ -21,6 +29,9 @@ struct Made {
     encrypted: bool,
     one_writer: bool,
     created_at: String,
+    object_lock: Option<ObjectLock>,
+    /// What the bucket does for objects that are deleted or overwritten; nothing where it is none.
+    protection: Option<Vec<Finding>>,
 }
 
 impl Render for Made {
@@ -28,6 +39,11 @@ impl Render for Made {
         let how = if self.encrypted { "encrypted" } else { "not encrypted" };
         writeln!(out, "made the repository {} ({how})", self.location)?;
         text::fact(out, "id", &self.repository_id)?;
+        for finding in self.protection.iter().flatten() {
+            let verdict = if finding.verdict == Verdict::Good { "" } else { "notice: " };
+            writeln!(out, "{verdict}{}", finding.text)?;
+            finding.hint.iter().try_for_each(|hint| out.write_str(&text::hint(hint)))?;
+        }
         if self.encrypted {
             writeln!(
                 out,
@@ -40,6 +56,16 @@ impl Render for Made {
 
 pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
     let location = repository::location(context)?;
+    let object_lock = match args.object_lock {
+        None => None,
+        Some(period) => match ObjectLock::new(args.object_lock_mode, period.0) {
+            Some(lock) => Some(lock),
+            None => {
+                let what = format!("--object-lock {period}: a lock lasts from a second to 100 years");
+                return Err(Error::new(ErrorKind::Usage, what));
+            }
+        },
+    };
     let password = if args.no_encryption {
         None
     } else {
@@ -56,7 +82,7 @@ pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
     };
     let store = repository::new_store(&location, context)?;
     let creation = writers::examine(&*store).map_err(repository::of_store)?;
-    let repo = Repo::init(store, &protection).map_err(repository::of_keys)?;
+    let repo = Repo::init_locked(store, &protection, object_lock).map_err(repository::of_keys)?;
     let info = repo.info();
     let made = Made {
         repository_id: info.repository_id.to_string(),
@@ -64,6 +90,9 @@ pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
         encrypted: password.is_some(),
         one_writer: creation == Creation::Shared,
         created_at: info.created_at.clone(),
+        object_lock,
+        // Whatever cannot be told, the repository is made.
+        protection: doctor::protection(&repo).unwrap_or_else(|error| Some(vec![error.into()])),
     };
     if made.one_writer {
         context.output.warning(repository::ONE_WRITER.to_owned());

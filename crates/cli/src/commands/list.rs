@@ -170,6 +170,7 @@ impl Render for List {
 
 pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open(context)?;
+    repository::warn_of_keys(context, &repo);
     match args.tag {
         Some(_) => repo.require(Act::Read, "finding backups by tag")?,
         None if !repo.can_read() => {

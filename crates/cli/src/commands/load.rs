@@ -1,4 +1,4 @@
-//! `restore --to-server`: a logical backup into a running server.
+//! `restore --to-server`: a logical backup, or tables of a physical one, into a running server.
 
 use std::{
     fmt::{self, Write as _},
@@ -7,14 +7,24 @@ use std::{
 
 use holdfast_core::{
     Error, ErrorKind, Result,
-    logical::load::{self, Adaptation, LoadOptions, LoadPlan, LoadReport, Renames},
+    extract::ExtractReport,
+    logical::{
+        import::Origin,
+        load::{self, Adaptation, LoadOptions, LoadPlan, LoadReport, Renames},
+    },
 };
-use holdfast_repo::{Act, Kind};
+use holdfast_repo::Act;
 use serde::Serialize;
 
-use super::{Context, repository, select, source};
+use super::{
+    Context,
+    extract::{self, Chosen},
+    repository, source,
+};
 use crate::{
-    args::{load::LoadArgs, restore::RestoreArgs, source::SourceArgs, units::ByteSize},
+    args::{
+        extract::RecoveryArgs, load::LoadArgs, restore::RestoreArgs, source::SourceArgs, units::ByteSize,
+    },
     exit::Exit,
     output::{Render, text},
 };
@@ -40,12 +50,18 @@ impl Render for Planned {
 #[derive(Serialize)]
 struct Loaded {
     dry_run: bool,
+    /// How tables came out of a physical backup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extracted: Option<ExtractReport>,
     report: LoadReport,
 }
 
 impl Render for Loaded {
     fn render(&self, out: &mut String) -> fmt::Result {
         let report = &self.report;
+        if let Some(extracted) = &self.extracted {
+            extract::show(out, extracted)?;
+        }
         show_plan(out, &report.plan)?;
         let how = if report.by_load_data { "LOAD DATA" } else { "INSERT" };
         let (rows, bytes) = (text::count(report.rows_loaded, "row"), ByteSize(report.row_bytes_loaded));
@@ -66,6 +82,9 @@ impl Render for Loaded {
 fn show_plan(out: &mut String, plan: &LoadPlan) -> fmt::Result {
     text::fact(out, "backup", &plan.backup)?;
     text::fact(out, "of", &plan.source_version)?;
+    for (name, value) in plan.import.iter().flat_map(Origin::facts) {
+        text::fact(out, name, value)?;
+    }
     let goes_on = if plan.is_continued { " (an unfinished load goes on)" } else { "" };
     text::fact(out, "into", format!("{}{goes_on}", plan.target_version))?;
     let tables = text::count(plan.tables, "table");
@@ -107,7 +126,11 @@ pub(super) fn refuse_contradictions(args: &LoadArgs) -> Result<()> {
         };
     }
     if let Some(option) = args.selection.given() {
-        return wrong(option, "a directory is restored whole: add --to-server to load a logical backup");
+        let hint = "a directory is restored whole: add --to-server to load tables into a running server";
+        return wrong(option, hint);
+    }
+    if args.work.work_dir.is_some() {
+        return wrong("--work-dir", "a directory is restored in place: add --to-server to load tables");
     }
     if args.server != SourceArgs::default() {
         return wrong("the server's address", "add --to-server to load a logical backup into it");
@@ -116,9 +139,34 @@ pub(super) fn refuse_contradictions(args: &LoadArgs) -> Result<()> {
 }
 
 pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
-    let RestoreArgs { id, name, dry_run, parallel, load: args, .. } = args;
-    let mut id = id.ok_or_else(|| Error::new(ErrorKind::Usage, "no backup is named"))?;
-    id.kind.get_or_insert(Kind::Logical);
+    let RestoreArgs {
+        id,
+        moment,
+        name,
+        dry_run,
+        parallel,
+        load: args,
+        server_binary,
+        owner,
+        allow_version,
+        prepare_option,
+        keyring,
+        time_zone,
+        prepare_memory,
+        memory,
+        ..
+    } = args;
+    let recovery = RecoveryArgs {
+        work: args.work,
+        server_binary,
+        owner,
+        allow_version,
+        prepare_option,
+        keyring,
+        time_zone,
+        prepare_memory,
+        memory,
+    };
     let chosen = LoadOptions::new(source::connect_options(&args.server, context)?);
     let options = LoadOptions {
         selection: args.selection.into(),
@@ -132,14 +180,31 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
         ..chosen
     };
     let repo = Arc::new(repository::open_for(context, Act::Read, "a restore")?);
-    let chosen = select::backup(context, &repo, &id, name.name.as_ref())?;
-    let (log, run) = (chosen.log(), chosen.run);
-    if dry_run {
-        let plan = load::plan(&repo, log, run, &options, context.cancel)?;
-        context.output.result(Exit::Done, &Planned { dry_run, plan });
-        return Ok(Exit::Done);
-    }
-    let report = load::run(&repo, log, run, &options, &**context.output, context.cancel)?;
-    context.output.result(Exit::Done, &Loaded { dry_run, report });
+    let chosen = Chosen::of(context, &repo, id.as_ref(), name.name.as_ref(), moment.until())?;
+    chosen.refuse_contradictions(&recovery)?;
+    let output = &**context.output;
+    let (extracted, report) = match &chosen {
+        Chosen::Logical(chosen) if dry_run => {
+            let plan = load::plan(&repo, chosen.log(), chosen.run, &options, context.cancel)?;
+            context.output.result(Exit::Done, &Planned { dry_run, plan });
+            return Ok(Exit::Done);
+        }
+        Chosen::Logical(chosen) => {
+            (None, load::run(&repo, chosen.log(), chosen.run, &options, output, context.cancel)?)
+        }
+        Chosen::Physical(_) | Chosen::Moment(_) => {
+            let mut extraction = extract::options(options.selection.clone(), recovery, None, context);
+            extraction.target = Some(holdfast_core::extract::look_at_target(&options)?);
+            if dry_run {
+                let extract = chosen.plan(&repo, &extraction, context)?;
+                context.output.result(Exit::Done, &extract::Planned { dry_run, extract });
+                return Ok(Exit::Done);
+            }
+            let extracted = chosen.extract(&repo, &extraction, context)?;
+            let report = extracted.report.clone();
+            (Some(report), extracted.load(&options, output, context.cancel)?)
+        }
+    };
+    context.output.result(Exit::Done, &Loaded { dry_run, extracted, report });
     Ok(Exit::Done)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_core::{Cancel, ErrorKind, Result};
+use holdfast_core::{Cancel, Error, ErrorKind, Result};
 
 use crate::{
     args::{Cli, Verb, global::GlobalArgs, store::StoreArgs},
@@ -21,12 +21,15 @@ mod diff;
 mod doctor;
 mod expire;
 mod export;
+mod extract;
 mod head;
 mod hold;
+mod import;
 mod init;
 mod key;
 mod list;
 mod load;
+mod lock;
 mod log;
 mod ls;
 mod prune;
@@ -66,6 +69,10 @@ impl Context<'_> {
 
 /// Runs the verb.
 pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exit> {
+    if cli.global.as_of.is_some() && !cli.verb.only_reads() {
+        let what = format!("--as-of is for reading: {} works on the repository as it is", cli.verb.name());
+        return Err(Error::new(ErrorKind::Usage, what));
+    }
     let config = Config::load(cli.global.config.as_deref())?;
     let ends_in_order = matches!(
         cli.verb,
@@ -77,9 +84,11 @@ pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exi
             | Verb::Copy(_)
             | Verb::Expire(_)
             | Verb::Export(_)
+            | Verb::Import(_)
             | Verb::Hold(_)
             | Verb::Release(_)
             | Verb::Prune(_)
+            | Verb::Lock(_)
     );
     let context = Context { global: cli.global, store: cli.store, config, output, cancel, ends_in_order };
     dispatch(cli.verb, &context).map_err(|error| match (error.kind(), error.hint()) {
@@ -101,7 +110,8 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Show(args) => show::run(&args, context),
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Cat(args) => cat::run(&args, context),
-        Verb::Export(args) => export::run(&args, context),
+        Verb::Export(args) => export::run(args, context),
+        Verb::Import(args) => import::run(args, context),
         Verb::Diff(args) => diff::run(&args, context),
         Verb::Log(args) => log::run(&args, context),
         Verb::Report(args) => report::run(&args, context),
@@ -114,6 +124,7 @@ fn dispatch(verb: Verb, context: &Context<'_>) -> Result<Exit> {
         Verb::Hold(args) => hold::run(&args, context),
         Verb::Release(args) => hold::run_release(&args, context),
         Verb::Prune(args) => prune::run(&args, context),
+        Verb::Lock(args) => lock::run(&args, context),
         Verb::Version(_) => version::run(context),
     }
 }

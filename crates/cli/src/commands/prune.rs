@@ -15,6 +15,7 @@ use holdfast_repo::{
     run::RunOptions,
     writer::{ChunkRewriter, WriterOptions},
 };
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{Context, repository};
@@ -61,6 +62,11 @@ struct Log {
     deleted_packs: u64,
     deleted_bytes: u64,
     deleted_others: u64,
+    /// To be deleted, and locked in the bucket.
+    locked_packs: u64,
+    locked_bytes: u64,
+    /// When the last of these locks ends; absent where the store does not tell.
+    locked_until: Option<Timestamp>,
     findings: Vec<Found>,
     /// Why not all of it was done.
     error: Option<String>,
@@ -113,6 +119,9 @@ impl Log {
         self.deleted_packs = swept.packs;
         self.deleted_bytes = swept.pack_bytes;
         self.deleted_others = swept.others;
+        self.locked_packs = swept.kept_packs;
+        self.locked_bytes = swept.kept_bytes;
+        self.locked_until = swept.kept_until.and_then(|until| Timestamp::try_from(until).ok());
     }
 
     fn declared(&mut self, plan: PrunePlan) {
@@ -143,6 +152,17 @@ impl Render for Pruned {
             let packs = |n, bytes| format!("{}, {}", text::count(n, "pack"), ByteSize(bytes));
             if !self.dry_run {
                 text::fact(out, "  deleted", packs(log.deleted_packs, log.deleted_bytes))?;
+            }
+            if log.locked_packs > 0 {
+                let until = match log.locked_until {
+                    Some(until) => format!("locked in the bucket until {until:.0} at the latest"),
+                    None => "the store keeps them from being deleted (s3:DeleteObjectVersion, s3:GetObjectRetention)".to_owned(),
+                };
+                text::fact(
+                    out,
+                    "  locked",
+                    format!("{}, {until}", packs(log.locked_packs, log.locked_bytes)),
+                )?;
             }
             if let Some(error) = &log.error {
                 text::fact(out, "  failed", error)?;

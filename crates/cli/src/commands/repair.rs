@@ -242,6 +242,14 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(exit)
 }
 
+/// What to do where somebody has hidden or covered what seems lost.
+pub(super) const BENEATH_HINT: &str = "\
+somebody with access to the bucket was at work: drop nothing; delete the mark of deletion, or the version that lies over it
+(aws s3api delete-object with its --version-id), or read with --as-of the time before (docs/stores.md)";
+
+/// What to do where a hold may be lost.
+pub(super) const MAY_BE_HELD_HINT: &str = "say once more what is to be held, by \"holdfast hold\"";
+
 fn of_repair(error: RepairError) -> Error {
     match error {
         RepairError::Begin(error) => error.into(),
@@ -253,6 +261,13 @@ fn of_repair(error: RepairError) -> Error {
         moved @ RepairError::Moved { .. } => {
             Error::new(ErrorKind::Damaged, moved.to_string()).hinted(MOVED_HINT)
         }
+        held @ RepairError::MayBeHeld { .. } => {
+            Error::new(ErrorKind::Damaged, held.to_string()).hinted(MAY_BE_HELD_HINT)
+        }
+        beneath @ RepairError::Beneath { .. } => {
+            Error::new(ErrorKind::Damaged, beneath.to_string()).hinted(BENEATH_HINT)
+        }
+        gap @ RepairError::Gap { .. } => Error::new(ErrorKind::Damaged, gap.to_string()),
         unsteady @ RepairError::Unsteady { .. } => Error::new(ErrorKind::Damaged, unsteady.to_string()),
         intact @ RepairError::Intact { .. } => {
             let hint = "if a newer version has written here, repair with that; else put the objects back from a copy";

@@ -39,7 +39,14 @@ pub(super) fn new_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn
     create_store(location, &options).map_err(|error| of_opening(error, "make the repository"))
 }
 
+/// How the repository that is worked on is reached.
 pub(super) fn options(context: &Context<'_>) -> StoreOptions {
+    let as_of = context.global.as_of.map(Into::into);
+    StoreOptions { as_of, ..reached(context) }
+}
+
+/// How repositories are reached that the configuration does not know.
+fn reached(context: &Context<'_>) -> StoreOptions {
     context.store.clone().options(context.config.store.clone())
 }
 
@@ -73,11 +80,19 @@ pub(super) fn open(context: &Context<'_>) -> Result<Repo> {
 /// The same, for `act`; `doing` names it where the key is not for that.
 pub(super) fn open_for(context: &Context<'_>, act: Act, doing: &'static str) -> Result<Repo> {
     let repo = open(context)?;
+    warn_of_keys(context, &repo);
     repo.require(act, doing)?;
     if act != Act::Read && writers::is_for_one(&**repo.store()).map_err(of_store)? {
         context.output.warning(ONE_WRITER.to_owned());
     }
     Ok(repo)
+}
+
+/// Says what is wrong with the records of keys: by them it is told whose backups are believed.
+pub(super) fn warn_of_keys(context: &Context<'_>, repo: &Repo) {
+    for (object, damage) in repo.key_problems() {
+        context.output.warning(format!("{object}: {damage}; see \"holdfast key list\""));
+    }
 }
 
 /// The same as [`open`], before other passwords are asked for.
@@ -105,6 +120,7 @@ pub(super) fn open_both(
     let both = unlock(context).and_then(|one| Ok((one, unlock_other(context, other)?)));
     context.watch_signals()?;
     let (one, two) = both?;
+    warn_of_keys(context, &one);
     one.require(from, doing)?;
     require_other(context, &two, to, doing_there)?;
     Ok((one, two))
@@ -173,7 +189,8 @@ fn unlock_other(context: &Context<'_>, typed: &OtherArgs) -> Result<Repo> {
     // What is typed of buckets and hosts is about both, unless the configuration knows the other one.
     let reached = match known {
         Some(known) => StoreArgs::default().options(known.store.clone()),
-        None => options(context),
+        // It is as it is now, whatever the first one is looked at as.
+        None => reached(context),
     };
     let at = |error: Error| error.context(format_args!("the repository {location}"));
     let store = existing_store(location, reached)?;
@@ -226,10 +243,22 @@ pub(super) fn of_store(error: StoreError) -> Error {
 pub(super) fn of_keys(error: KeyError) -> Error {
     let trust;
     let (kind, hint) = match &error {
+        KeyError::NotARepository { location } if location.starts_with("s3://") => (
+            ErrorKind::Store,
+            Some(
+                "\"holdfast init\" makes a new repository; one whose objects were deleted is read with --as-of, if the bucket keeps versions (docs/stores.md)",
+            ),
+        ),
         KeyError::NotARepository { .. } => {
             (ErrorKind::Store, Some("is the place mounted? \"holdfast init\" makes a new repository"))
         }
         KeyError::NotEmpty { .. } => (ErrorKind::Failed, Some("name an empty or a new directory")),
+        KeyError::NoLocks { .. } => (
+            ErrorKind::Failed,
+            Some(
+                "Object Lock is switched on when a bucket is made, or later by its owner: docs/stores.md says how; without --object-lock the repository is made without it",
+            ),
+        ),
         KeyError::NewerFormat { .. } => {
             (ErrorKind::Failed, Some("use the version of holdfast that wrote it, or a later one"))
         }

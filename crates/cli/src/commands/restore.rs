@@ -11,17 +11,22 @@ use std::{
 
 use holdfast_core::{
     Cancel, Context as _, Error, ErrorKind, Result,
-    recovery::{self, Recovery, RecoveryPlan},
+    recovery::{self, Recovery, RecoveryPlan, Until},
     restore::{
         self, LeftOut, PlannedOwner, Reached, RestoreMode, RestoreOptions, RestorePlan, RestoreReport,
     },
 };
-use holdfast_repo::{Act, Repo};
+use holdfast_repo::{Act, Repo, SourceName};
 use serde::Serialize;
 
 use super::{Context, load, report::position_facts, repository, select};
 use crate::{
-    args::{backup_ref::Which, owner::Owner, restore::RestoreArgs, units::ByteSize},
+    args::{
+        backup_ref::{BackupRef, Which},
+        owner::Owner,
+        restore::RestoreArgs,
+        units::ByteSize,
+    },
     exit::Exit,
     output::{Render, text},
 };
@@ -52,7 +57,7 @@ impl Render for Planned {
     }
 }
 
-fn show_reached(out: &mut String, label: &str, reached: &Reached, how: &str) -> fmt::Result {
+pub(super) fn show_reached(out: &mut String, label: &str, reached: &Reached, how: &str) -> fmt::Result {
     let mut said = text::count(reached.transactions, "transaction");
     if let Some(at) = reached.committed_at {
         write!(said, ", the last committed at {} UTC", text::instant(at))?;
@@ -113,7 +118,7 @@ fn left_out(out: &mut String, files: &[LeftOut]) -> fmt::Result {
 }
 
 /// The first few of many things.
-fn some(
+pub(super) fn some(
     out: &mut String,
     what: &str,
     things: impl ExactSizeIterator<Item = impl fmt::Display>,
@@ -199,6 +204,27 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// A moment behind the backup that is named, or behind the last before it.
+pub(super) fn recovery(
+    context: &Context<'_>,
+    repo: &Arc<Repo>,
+    id: Option<&BackupRef>,
+    name: Option<&SourceName>,
+    until: Until,
+) -> Result<Recovery> {
+    let (source, named) = match id {
+        Some(id) if id.which != Which::Latest => {
+            let chosen = select::backup(context, repo, id, name)?;
+            (chosen.log().source.clone(), Some(chosen.run))
+        }
+        id => {
+            let name = id.and_then(|id| id.source.as_ref()).or(name);
+            (select::log(context, repo, name, None)?.source, None)
+        }
+    };
+    recovery::choose(repo, &source, named, until)
+}
+
 /// What is restored.
 enum Wanted {
     Backup(select::Chosen),
@@ -212,17 +238,7 @@ impl Wanted {
             let id = args.id.as_ref().ok_or_else(|| Error::new(ErrorKind::Usage, "no backup is named"))?;
             return Ok(Self::Backup(select::backup(context, repo, id, name)?));
         };
-        let (source, named) = match &args.id {
-            Some(id) if id.which != Which::Latest => {
-                let chosen = select::backup(context, repo, id, name)?;
-                (chosen.log().source.clone(), Some(chosen.run))
-            }
-            id => {
-                let name = id.as_ref().and_then(|id| id.source.as_ref()).or(name);
-                (select::log(context, repo, name, None)?.source, None)
-            }
-        };
-        recovery::choose(repo, &source, named, until).map(Self::Moment)
+        recovery(context, repo, args.id.as_ref(), name, until).map(Self::Moment)
     }
 
     fn plan(&self, repo: &Arc<Repo>, options: &RestoreOptions, cancel: &Cancel) -> Result<Plan> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::{Error, ErrorKind, Result};
+use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result};
 use holdfast_repo::{
     Kind, LogName, Repo, RepoError, RunNo, SourceName, history::History, outcome::OutcomeType,
 };
@@ -105,7 +105,19 @@ pub(super) fn backup(
                     .context("find the latest backup")
                     .hinted("name a backup by its number: \"holdfast list\" shows those that can be read"));
             }
-            newest.ok_or_else(|| Error::failed(format!("no backup of {log} is kept")))?
+            let newest = newest.ok_or_else(|| Error::failed(format!("no backup of {log} is kept")))?;
+            // Of when a dump's rows are, nobody knows for certain.
+            let taken = history.newest_taken().ok_or_else(|| {
+                Error::failed(format!("all backups of {log} were imported: which is the latest is not known"))
+                    .hinted("name one by its number: \"holdfast list\" shows them, and \"holdfast show\" when each was dumped")
+            })?;
+            if taken != newest {
+                let text = format!(
+                    "the latest backup of {log} is {taken}: what was imported behind it is passed over"
+                );
+                context.output.event(Event::Note { text });
+            }
+            taken
         }
     };
     Ok(Chosen { history, run })

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use holdfast_core::{Result, physical::read_head};
+use holdfast_core::{Result, logical::import::Origin, physical::read_head};
 use holdfast_repo::{Act, RunNo, manifest::Head};
 use serde::Serialize;
 use serde_json::Value;
@@ -71,6 +71,9 @@ impl Render for Shown {
             if let Some(Value::Object(values)) = server.get(part) {
                 text::fact(out, part, head::short_values(values))?;
             }
+        }
+        for (name, value) in head::origin(&self.head).iter().flat_map(Origin::facts) {
+            text::fact(out, name, value)?;
         }
         if let Some(position) = head::position(&self.head) {
             position_facts(out, &position)?;

@@ -3,13 +3,14 @@
 //!
 //! This decides nothing about which pages are shared: they go by their hashes alone.
 
-use holdfast_repo::{LogName, Repo, history::History};
+use holdfast_repo::{LogName, Repo, history::History, manifest::Head};
 use serde::Deserialize;
 
 use super::{BackupOptions, kept};
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Event, Listener},
+    logical::import::IMPORT,
     server::facts::Identity,
 };
 
@@ -37,8 +38,7 @@ pub(crate) fn check(
         }
         return Ok(options.new_identity);
     };
-    let known = head.server.get("identity").and_then(|known| Identity::deserialize(known).ok());
-    let Some(known) = known.filter(|known| !is_same(known, found)) else { return Ok(false) };
+    let Some(known) = of_head(&head).filter(|known| !is_same(known, found)) else { return Ok(false) };
     let (was, is, name) = (described(&known), described(found), &log.source);
     if options.new_identity {
         let text = format!("{name} was {was} until backup {newest}, and from here on is {is}");
@@ -50,6 +50,20 @@ pub(crate) fn check(
         "give this server a name of its own (--name); or, if it has taken the other's place for good, \
          as after a restore or a failover, say so once by --new-identity",
     ))
+}
+
+/// The server that the newest backup of the name is of, as far as that is known.
+pub(crate) fn known(repo: &Repo, log: &LogName, options: &BackupOptions) -> Result<Option<Identity>> {
+    let history = History::read(repo, log)?;
+    let Some(newest) = history.newest_backup() else { return Ok(None) };
+    Ok(kept::head(repo, &history, newest, options)?.as_ref().and_then(of_head))
+}
+
+/// The server that a backup is of. An import, which proves nothing, hands on whose history it was.
+fn of_head(head: &Head) -> Option<Identity> {
+    let own = head.server.get("identity");
+    let handed_on = || head.more.get(IMPORT)?.get("identity_before");
+    Identity::deserialize(own.or_else(handed_on)?).ok()
 }
 
 /// MySQL makes itself a UUID and keeps it. MariaDB has two halves of one: the uuid of Aria's logs, which every copy of the

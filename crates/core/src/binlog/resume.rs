@@ -2,7 +2,7 @@
 //! be, behind a gap that has a name.
 
 use holdfast_formats::{
-    Flavor, Gtids,
+    Flavor, Gtid, Gtids,
     binlog::{Body, Checksum, Event, EventKind, FormatDescription},
 };
 use holdfast_repo::{Kind, LogName, Repo, history::History};
@@ -181,10 +181,17 @@ pub(super) fn next(
         );
         return Err(Error::new(ErrorKind::Usage, text).hinted("give this server a name of its own (--name)"));
     }
+    // Numbers of files and of transactions come again: the same server was reset if its oldest file begins with what is
+    // archived, for all that is archived was in files that are gone.
+    let is_gone = is_same && binlog.size(&tail.place.file).is_none();
+    let begins_anew = match &archived {
+        Some(archived) if is_gone => begins_with_any(binlog, archived, connect, options)?,
+        _ => false,
+    };
     // The archive ends with a file, and the server has the next one still.
     if *refused == Refused::No
-        && is_same
-        && binlog.size(&tail.place.file).is_none()
+        && is_gone
+        && !begins_anew
         && let (Some(next), Some((oldest, _))) = (&tail.last.next_file, binlog.files.first())
         && next == oldest
     {
@@ -196,12 +203,14 @@ pub(super) fn next(
     if let Some(archived) = &archived
         && let Some(executed) = &binlog.gtids
         && !has_lost
+        && !begins_anew
         && has_all(executed, archived)
         && let Some(place) = place_behind(archived, binlog, connect, options)?
     {
         return Ok(Start::at(place));
     }
     let kind = match (&archived, &binlog.gtids) {
+        _ if begins_anew => GapKind::Reset,
         (Some(archived), Some(executed)) if has_all(executed, archived) => match has_lost {
             true => GapKind::Diverged,
             false => GapKind::Purged,
@@ -279,6 +288,25 @@ fn is_after(file: &str, other: &str) -> bool {
     matches!((number(file), number(other)), (Some(file), Some(other)) if file > other)
 }
 
+/// Whether the first transaction that a server has in its binlogs is an archived one.
+fn begins_with_any(
+    binlog: &Binlog,
+    archived: &Gtids,
+    connect: &ConnectOptions,
+    options: StreamOptions,
+) -> Result<bool> {
+    let oldest = binlog.oldest()?;
+    match first_transaction(&From::Place(oldest.clone()), connect, options)? {
+        First::At { gtid, .. } => Ok(gtid.is_some_and(|gtid| archived.contains(&gtid))),
+        First::End => Ok(false),
+        First::Gone => {
+            let text = format!("the server does not send its oldest binlog file {}", oldest.file);
+            Err(Error::new(ErrorKind::Server, text)
+                .hinted("try again, if it was purged just now; PURGE BINARY LOGS takes a file off the list that is not there"))
+        }
+    }
+}
+
 /// Where the first transaction stands that is not archived, or the end where all are; `None` where the server does not
 /// have it any more.
 fn place_behind(
@@ -287,8 +315,28 @@ fn place_behind(
     connect: &ConnectOptions,
     options: StreamOptions,
 ) -> Result<Option<Place>> {
+    Ok(match first_transaction(&From::Gtids(archived.clone()), connect, options)? {
+        First::At { place, .. } => Some(place),
+        First::End => binlog.end(),
+        First::Gone => None,
+    })
+}
+
+/// The first transaction that a server sends.
+enum First {
+    At {
+        place: Place,
+        gtid: Option<Gtid>,
+    },
+    /// There is none.
+    End,
+    /// The server does not have what is asked for.
+    Gone,
+}
+
+fn first_transaction(from: &From, connect: &ConnectOptions, options: StreamOptions) -> Result<First> {
     let options = StreamOptions { non_blocking: true, semi_sync: false, ..options };
-    let stream = Stream::open(connect, &From::Gtids(archived.clone()), options)?;
+    let stream = Stream::open(connect, from, options)?;
     let mut checksum = Checksum::None;
     let mut file = String::new();
     loop {
@@ -307,15 +355,16 @@ fn place_behind(
                     (EventKind::ROTATE, Ok(Body::Rotate { file: next, .. })) => {
                         file = String::from_utf8_lossy(next).into_owned();
                     }
-                    (_, Ok(Body::Gtid(_))) if event.header.end > 0 => {
+                    (_, Ok(Body::Gtid(transaction))) if event.header.end > 0 => {
                         let position = u64::from(event.header.end.saturating_sub(event.header.len));
-                        return Ok(Some(Place { file, position }));
+                        let gtid = transaction.gtid;
+                        return Ok(First::At { place: Place { file, position }, gtid });
                     }
                     _ => {}
                 }
             }
-            Next::End => return Ok(binlog.end()),
-            Next::Failed(error) if error.code() == Some(READING_FAILED) => return Ok(None),
+            Next::End => return Ok(First::End),
+            Next::Failed(error) if error.code() == Some(READING_FAILED) => return Ok(First::Gone),
             Next::Failed(error) => return Err(error.into()),
             Next::Nothing => return Err(Error::new(ErrorKind::Server, "the server sends nothing")),
         }

@@ -1,9 +1,12 @@
 //! Accounts, roles and what they are granted.
 
+use std::collections::BTreeSet;
+
 use holdfast_formats::Flavor;
 
 use super::{
     definition::{AccountDefinition, Definition, Sql},
+    objects::quoted_text,
     privileges::account,
 };
 use crate::{
@@ -16,13 +19,31 @@ const INTERNAL: [&str; 4] = ["mysql.sys", "mysql.session", "mysql.infoschema", "
 /// MariaDB's role of everybody, which always exists.
 pub(super) const PUBLIC: &str = "PUBLIC";
 
-/// Reads all accounts but those of the server itself.
-pub(super) fn accounts(session: &mut Session) -> Result<Vec<Definition>> {
-    let query = match session.flavor() {
+fn query(flavor: Flavor) -> &'static str {
+    match flavor {
         Flavor::MariaDb => "SELECT user AS u, host AS h, is_role AS r FROM mysql.user ORDER BY 1, 2",
         Flavor::MySql => "SELECT user AS u, host AS h, 'N' AS r FROM mysql.user ORDER BY 1, 2",
-    };
-    let rows = session.byte_rows(query).map_err(denied)?;
+    }
+}
+
+/// All accounts and roles that there are, as they are written in statements.
+pub(super) fn names(session: &mut Session) -> Result<BTreeSet<String>, SqlError> {
+    let rows = session.byte_rows(query(session.flavor()))?;
+    rows.iter().map(|row| Ok(written(row.text("u")?, row.text("h")?, row.text("r")? == "Y"))).collect()
+}
+
+/// An account as it is written in statements.
+fn written(user: &str, host: &str, is_role: bool) -> String {
+    match (is_role, user) {
+        (true, PUBLIC) => PUBLIC.to_owned(),
+        (true, role) => quoted_text(role),
+        (false, user) => account(user, host),
+    }
+}
+
+/// Reads all accounts but those of the server itself.
+pub(super) fn accounts(session: &mut Session) -> Result<Vec<Definition>> {
+    let rows = session.byte_rows(query(session.flavor())).map_err(denied)?;
     let mut definitions = Vec::new();
     for row in &rows {
         let (user, host, is_role) = (row.text("u")?, row.text("h")?, row.text("r")? == "Y");
@@ -35,11 +56,7 @@ pub(super) fn accounts(session: &mut Session) -> Result<Vec<Definition>> {
 }
 
 fn definition(session: &mut Session, user: &str, host: &str, is_role: bool) -> Result<AccountDefinition> {
-    let name = match (is_role, user) {
-        (true, PUBLIC) => PUBLIC.to_owned(),
-        (true, role) => format!("'{}'", role.replace('\\', "\\\\").replace('\'', "''")),
-        (false, user) => account(user, host),
-    };
+    let name = written(user, host, is_role);
     let mut create = None;
     let mut options = Vec::new();
     if is_role {
@@ -57,7 +74,7 @@ fn role_admin(session: &mut Session, role: &str) -> Result<Option<Sql>> {
     let query = format!(
         "SELECT user AS u, host AS h FROM mysql.roles_mapping \
          WHERE role = {} AND admin_option = 'Y' ORDER BY host DESC, user LIMIT 1",
-        super::objects::quoted_text(role)
+        quoted_text(role)
     );
     let rows = session.byte_rows(&query).map_err(denied)?;
     let Some(row) = rows.first() else { return Ok(None) };

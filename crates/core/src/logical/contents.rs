@@ -13,6 +13,7 @@ use super::{
         SequenceDefinition, ServerDefinition, TriggerDefinition, ViewDefinition,
     },
     selection::Selection,
+    uses,
 };
 use crate::{
     error::{Context, Error, ErrorKind, Result},
@@ -74,6 +75,7 @@ impl Contents {
         contents.schemas.retain(|it| whole(&it.schema) || used.contains(&it.schema));
         // Packages before their bodies: that is also the order of the words.
         contents.routines.sort_by(|one, other| (&one.schema, &one.kind).cmp(&(&other.schema, &other.kind)));
+        uses::order(&mut contents.views);
         contents.triggers.sort_by(|one, other| {
             (&one.schema, &one.table, &one.when, one.order).cmp(&(
                 &other.schema,

@@ -113,20 +113,14 @@ pub(super) fn begin(out: &mut Vec<u8>, table: &TableDefinition, format: RowForma
 /// Appends a row.
 pub(super) fn row(out: &mut Vec<u8>, table: &TableDefinition, format: RowFormat, row: &[u8]) -> Result<()> {
     let values = values_of(&table.columns, row)?;
-    for (column, value) in table.columns.iter().zip(&values) {
-        if let Some(value) = value
-            && shown(column, value).is_none()
-        {
-            return Err(cannot_show(column, value));
-        }
-    }
+    let show = |column, value| shown(column, value).ok_or_else(|| cannot_show(column, value));
     match format {
         RowFormat::Csv => {
             for (place, (column, value)) in table.columns.iter().zip(&values).enumerate() {
                 if place > 0 {
                     out.push(b',');
                 }
-                match value.and_then(|value| shown(column, value)) {
+                match value.map(|value| show(column, value)).transpose()? {
                     None => out.extend_from_slice(b"NULL"),
                     Some(Shown::Number(text) | Shown::Word(text)) => out.extend_from_slice(text.as_bytes()),
                     Some(Shown::Hex(hex)) => out.extend_from_slice(hex.as_bytes()),
@@ -136,6 +130,9 @@ pub(super) fn row(out: &mut Vec<u8>, table: &TableDefinition, format: RowFormat,
             out.extend_from_slice(b"\r\n");
         }
         RowFormat::JsonLines => {
+            for (column, value) in table.columns.iter().zip(&values) {
+                value.map(|value| show(column, value)).transpose()?;
+            }
             let row = JsonRow::new(&table.columns, &values);
             serde_json::to_writer(&mut *out, &row)
                 .map_err(|error| Error::failed("write a row as JSON").caused_by(error))?;

@@ -3,7 +3,7 @@
 //! [`run`] takes one: `view` makes one view for several connections, `objects`, `accounts` and `tables` read what there
 //! is and how it was made, `reading` brings the rows into the repository, in the order of their keys, as the server sends
 //! them. [`definition`] is what is stored of each object beside its rows. `script` makes SQL of a backup again, [`load`]
-//! brings one into a running server.
+//! brings one into a running server, [`import`] makes one of another tool's dump.
 //!
 //! Invariants: all rows are of one moment, or the table is named; what an account may not see fails the backup; a value
 //! is stored as the bytes that the server holds, never as something that it was converted to.
@@ -15,6 +15,7 @@ pub mod definition;
 pub mod delimited;
 pub mod diff;
 pub mod export;
+pub mod import;
 mod key;
 pub mod load;
 mod members;
@@ -27,9 +28,11 @@ pub mod script;
 pub mod selection;
 mod tables;
 mod take;
+mod uses;
 pub mod values;
 mod view;
 
+pub(crate) use objects::quoted_text;
 pub use report::{LogicalReport, REPORT_SCHEMA, ReadFacts, TableFacts, ViewFacts};
 pub use selection::Selection;
 pub use take::run;

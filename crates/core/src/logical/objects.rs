@@ -104,7 +104,7 @@ impl Listing {
 }
 
 /// A text as it is written in a statement whose session has no `NO_BACKSLASH_ESCAPES`.
-pub(super) fn quoted_text(text: &str) -> String {
+pub(crate) fn quoted_text(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 

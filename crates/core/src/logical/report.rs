@@ -3,7 +3,7 @@
 use holdfast_repo::{manifest::Totals, rows::RowTotals};
 use serde::{Deserialize, Serialize};
 
-use super::view::Method;
+use super::{import::Origin, view::Method};
 use crate::{
     backup::{PhaseTime, StageTime},
     physical::Position,
@@ -94,6 +94,9 @@ pub struct LogicalReport {
     pub stages: Vec<StageTime>,
     /// The position of the view, where it is known.
     pub position: Option<Position>,
+    /// Where it comes from, if it was imported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub import: Option<Origin>,
     /// The view.
     pub view: ViewFacts,
     /// What was read.

@@ -12,18 +12,19 @@ use crate::{
     event::Cancel,
 };
 
-/// Calls `each` with the rows that begin in these chunks. Returns what they come to, without a checksum.
+/// Calls `each` with the rows that begin in these chunks, as long as `go_on`, which is asked for each chunk, does not fail.
+/// Returns what they come to, without a checksum.
 pub(super) fn each_row(
     table: &TableReader<'_>,
     chunks: Range<u64>,
     options: ReadRows,
-    cancel: &Cancel,
+    go_on: &dyn Fn() -> Result<()>,
     each: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<RowTotals> {
     // Of a row that takes several chunks.
     let mut long: Vec<u8> = Vec::new();
     let mut sink = |read: RowsRead<'_>| -> Result<()> {
-        cancel.check()?;
+        go_on()?;
         match read.rows {
             RowChunk::Whole(rows) => rows.into_iter().try_for_each(&mut *each),
             RowChunk::Piece(piece, bytes) => {
@@ -45,7 +46,7 @@ pub(super) fn all_rows(
     cancel: &Cancel,
     each: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<RowTotals> {
-    let read = each_row(table, 0..table.chunk_count(), ReadRows::default(), cancel, each)?;
+    let read = each_row(table, 0..table.chunk_count(), ReadRows::default(), &|| cancel.check(), each)?;
     as_stored(table, read)
 }
 

@@ -12,7 +12,7 @@ pub const SYSTEM_SCHEMAS: [&str; 5] = ["mysql", "information_schema", "performan
 pub(super) const LOAD_SCHEMA: &str = "holdfast_load";
 
 /// Whether a schema is the server's own, or a load's.
-pub(super) fn is_own_schema(schema: &str) -> bool {
+pub(crate) fn is_own_schema(schema: &str) -> bool {
     let schema = schema.to_lowercase();
     SYSTEM_SCHEMAS.contains(&schema.as_str()) || schema == LOAD_SCHEMA
 }
@@ -84,6 +84,12 @@ pub struct TablePattern {
 }
 
 impl TablePattern {
+    /// Schema and table, where it means one only.
+    pub(crate) fn name(&self) -> Option<(String, String)> {
+        let is_name = self.schema.is_name() && self.table.is_name();
+        is_name.then(|| (self.schema.to_string(), self.table.to_string()))
+    }
+
     /// Whether it means this table.
     #[must_use]
     pub fn matches(&self, schema: &str, table: &str) -> bool {
@@ -187,6 +193,16 @@ impl Selection {
         !is_own_schema(schema)
             && !self.schemas_excluded.iter().any(|pattern| pattern.matches(schema))
             && (self.is_of_all() || self.schemas.iter().any(|pattern| pattern.matches(schema)))
+    }
+
+    /// Whether tables may be taken that nobody has named.
+    pub(crate) fn has_wildcards(&self) -> bool {
+        self.is_of_all() || !self.schemas.is_empty() || self.tables.iter().any(|it| it.name().is_none())
+    }
+
+    /// Whether anything of a schema may be taken.
+    pub(crate) fn touches(&self, schema: &str) -> bool {
+        self.has_whole(schema) || self.tables.iter().any(|it| it.schema.matches(schema))
     }
 
     /// Whether a table, sequence or view is taken.

@@ -18,12 +18,13 @@ use serde_json::{Map, Value};
 
 use super::{
     definition::{Definition, Rows, ServerDefinition},
+    import::{IMPORT, Origin},
     objects::{self, Listed, TableKind},
     reading::{self, ReadTables},
     report::{LogicalReport, REPORT_SCHEMA, ReadFacts, TableFacts, ViewFacts},
     selection::Selection,
     tables::{self, Table},
-    view::{View, Wanted},
+    view::{Method, View, Wanted},
 };
 use crate::{
     backup::{
@@ -33,13 +34,15 @@ use crate::{
     error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
     points::point,
-    server::{LockLimits, LockRecord, Purpose, ServerFacts, Session, stale},
+    server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, stale},
 };
 
 /// So often the view is begun again because the way to the server broke.
 const WAYS_MAX: u32 = 3;
 /// Tables named in a report.
 const LARGEST_COUNT: usize = 20;
+/// Flag of a backup that was another tool's dump.
+const IMPORTED: &str = "imported";
 /// Tables named in a warning.
 const NAMES_SHOWN_MAX: usize = 5;
 
@@ -61,14 +64,27 @@ pub fn run(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<LogicalReport> {
-    let result = reach_and_run(repo, options, selection, listener, cancel);
+    let result = reach_and_run(repo, options, selection, None, listener, cancel);
     result.map_err(|error| options.connect.explain_loss(error).at(repo))
+}
+
+/// Takes what a dump has become on a private server: `options` lead there, and say whose history it belongs to.
+pub(super) fn of_import(
+    repo: &Arc<Repo>,
+    options: &BackupOptions,
+    selection: &Selection,
+    origin: &Origin,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<LogicalReport> {
+    reach_and_run(repo, options, selection, Some(origin), listener, cancel)
 }
 
 fn reach_and_run(
     repo: &Arc<Repo>,
     options: &BackupOptions,
     selection: &Selection,
+    origin: Option<&Origin>,
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<LogicalReport> {
@@ -85,13 +101,25 @@ fn reach_and_run(
         None => default_name(&facts)?,
     };
     let log = LogName { source: name, kind: Kind::Logical };
-    let is_another = identity::check(repo, &log, &facts.identity, options, &watch)?;
+    // A dump does not prove of which server it is. Its history stays that of the server that it was of.
+    let mut origin = origin.cloned();
+    let is_another = match &mut origin {
+        Some(origin) => {
+            origin.identity_before = identity::known(repo, &log, options)?;
+            false
+        }
+        None => identity::check(repo, &log, &facts.identity, options, &watch)?,
+    };
     let text = format!("{} at {}", facts.version, facts.identity.hostname);
     watch.event(Event::Note { text });
     let mut run = Run::begin(repo, &log, &options.run)?;
     point("logical.run.begun");
-    let flags = if is_another { vec![NEW_IDENTITY.to_owned()] } else { Vec::new() };
-    let taking = Taking { options, selection, watch: &watch, cancel };
+    if origin.is_some() {
+        run.is_imported();
+    }
+    let mut flags = if is_another { vec![NEW_IDENTITY.to_owned()] } else { Vec::new() };
+    flags.extend(origin.iter().map(|_| IMPORTED.to_owned()));
+    let taking = Taking { options, selection, origin: origin.as_ref(), watch: &watch, cancel };
     let result = taking.complete(&mut run, control, facts, flags);
     // What another has ended may miss its base by now: that is not what went wrong.
     let result = result.map_err(|error| run.lost().map_or(error, Error::from));
@@ -105,6 +133,8 @@ fn reach_and_run(
 struct Taking<'a> {
     options: &'a BackupOptions,
     selection: &'a Selection,
+    /// Of what is imported.
+    origin: Option<&'a Origin>,
     watch: &'a Watch<'a>,
     cancel: &'a Cancel,
 }
@@ -177,9 +207,14 @@ impl Taking<'_> {
         let read = reading::read(&tables, &mut readers, writer, &release, self.watch, self.cancel)?;
         let view = view.into_inner().unwrap_or_else(PoisonError::into_inner);
         let (position, readers_count) = (view.position.clone(), readers.len() as u64);
-        let locks = view.close(self.watch)?;
+        let mut locks = view.close(self.watch)?;
+        if self.origin.is_some() {
+            // Nobody waited for them.
+            locks.clear();
+        }
         Ok(Taken {
-            position,
+            // Of an imported dump, what it says stands with its origin.
+            position: position.filter(|_| self.origin.is_none()),
             view: facts_of_view,
             read: ReadFacts { definitions, readers: readers_count, ..read_facts(&read) },
             largest: largest(&tables, &read),
@@ -204,9 +239,11 @@ impl Taking<'_> {
 
     /// Says which tables are not what a reader would expect, in the events and in the backup.
     fn judge(&self, view: &View, tables: &mut [Table]) -> ViewFacts {
+        // What a private server shows is of one moment; whether the dump was, it does not say.
+        let method = if self.origin.is_some() { Method::Imported } else { view.method };
         let mut facts = ViewFacts {
-            method: view.method,
-            promise: view.method.promise().to_owned(),
+            method,
+            promise: method.promise().to_owned(),
             inconsistent: Vec::new(),
             without_rows: Vec::new(),
         };
@@ -250,7 +287,7 @@ impl Taking<'_> {
         };
         store(&Definition::Server(ServerDefinition {
             flavor: facts.flavor(),
-            version: facts.version.text.clone(),
+            version: self.version(facts),
             lower_case_table_names: facts.sql.lower_case_table_names,
         }))?;
         for definition in &view.programs {
@@ -260,6 +297,18 @@ impl Taking<'_> {
             store(&Definition::Sequence(objects::sequence(control, &listed.name)?))?;
         }
         Ok(count)
+    }
+
+    /// The server's version as it calls itself. Of an imported dump it is the dumped server's, if the private one is of the same:
+    /// they may tell more of themselves than that.
+    fn version(&self, facts: &ServerFacts) -> String {
+        let dumped = self.origin.and_then(|origin| origin.server_version.as_deref());
+        let is_same = |text: &&str| {
+            let dumped = ServerVersion::parse(text);
+            dumped
+                .is_some_and(|it| (it.flavor, it.number()) == (facts.version.flavor, facts.version.number()))
+        };
+        dumped.filter(is_same).map_or_else(|| facts.version.text.clone(), str::to_owned)
     }
 
     #[allow(clippy::too_many_arguments, reason = "each is a part of the backup")]
@@ -279,6 +328,13 @@ impl Taking<'_> {
         let mut more = Map::new();
         more.insert("view".to_owned(), Value::Object(object(&taken.view)?));
         more.insert("read".to_owned(), Value::Object(object(&taken.read)?));
+        let mut server = object(&taken.facts)?;
+        if let Some(origin) = self.origin {
+            more.insert(IMPORT.to_owned(), Value::Object(object(origin)?));
+            // The private server's, which is gone.
+            server.remove("identity");
+            server.remove("paths");
+        }
         let head = Head {
             schema: HEAD_SCHEMA,
             run: run.no().0,
@@ -288,7 +344,7 @@ impl Taking<'_> {
             started_at,
             finished_at,
             tags: self.options.tags.clone(),
-            server: object(&taken.facts)?,
+            server,
             redo: None,
             position: taken.position.as_ref().map(object).transpose()?,
             totals: finished.totals,
@@ -311,6 +367,7 @@ impl Taking<'_> {
             phases: self.watch.phases(),
             stages: stage_times(meters),
             position: taken.position,
+            import: self.origin.cloned(),
             view: taken.view,
             read: taken.read,
             largest: taken.largest,

@@ -60,6 +60,8 @@ pub enum Method {
     BinlogPosition,
     /// No lock; one reader.
     OneReader,
+    /// Another tool's dump.
+    Imported,
 }
 
 impl Method {
@@ -82,6 +84,10 @@ impl Method {
                 "all tables with transactions are of one moment, whose position is not known; tables without \
                  transactions are as they were when they were read"
             }
+            Self::Imported => {
+                "its tables are of one moment if the dump's were, which a dump does not say; the position is the one that it \
+                 names"
+            }
         }
     }
 
@@ -96,7 +102,7 @@ impl Method {
             Self::BackupStages | Self::ReadLock => Some(Self::TableLocks),
             Self::TableLocks if flavor == Flavor::MariaDb => Some(Self::BinlogPosition),
             Self::TableLocks | Self::BinlogPosition => Some(Self::OneReader),
-            Self::OneReader => None,
+            Self::OneReader | Self::Imported => None,
         }
     }
 }
@@ -234,7 +240,7 @@ impl View {
             Method::BackupStages => view.begin_in_stages(wanted)?,
             Method::ReadLock | Method::TableLocks => view.begin_locked(wanted)?,
             Method::BinlogPosition => view.begin_agreeing()?,
-            Method::OneReader => view.begin_alone()?,
+            Method::OneReader | Method::Imported => view.begin_alone()?,
         }
         let again = Listing::read_again(control, wanted.selection)?;
         if again != view.listing {

@@ -16,7 +16,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Listener},
     physical::read_head,
-    restore::{self, Reached, RestoreOptions, RestorePlan, RestoreReport},
+    restore::{self, Reached, RestoreOptions, RestorePlan, RestoreReport, Transactions},
 };
 
 pub use until::Until;
@@ -76,7 +76,17 @@ fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until:
         return Err(Error::failed(format!("{log} {base} was taken after {until}")));
     }
     let behind = archive.behind(&taken);
-    behind.ok_or_else(|| Error::failed(format!("the archive does not go on behind {log} {base}")))
+    let behind =
+        behind.ok_or_else(|| Error::failed(format!("the archive does not go on behind {log} {base}")))?;
+    if let Until::Time(time) = until
+        && archive.ends_later(&behind, u64::try_from(time.as_microsecond()).unwrap_or_default())?
+    {
+        // The host that took it may have another time than the server whose binlog this is.
+        return Err(Error::failed(format!(
+            "{log} {base} holds transactions that were committed after {until}"
+        )));
+    }
+    Ok(behind)
 }
 
 impl Recovery {
@@ -86,10 +96,25 @@ impl Recovery {
         (&self.log, self.base)
     }
 
+    /// To where.
+    pub(crate) fn until(&self) -> &Until {
+        &self.until
+    }
+
+    /// What is replayed behind the backup.
+    pub(crate) fn transactions(&self) -> impl Transactions + '_ {
+        Wanted::new(&self.archive, &self.behind, &self.until)
+    }
+
+    /// Where that ends. Reads all of it.
+    pub(crate) fn count(&self, cancel: &Cancel) -> Result<Reached> {
+        Wanted::new(&self.archive, &self.behind, &self.until).count(cancel)
+    }
+
     /// What would be done. Reads all that would be replayed.
     pub fn plan(&self, repo: &Arc<Repo>, options: &RestoreOptions, cancel: &Cancel) -> Result<RecoveryPlan> {
         let restore = restore::plan(repo, &self.log, self.base, options, cancel)?;
-        let replay = Wanted::new(&self.archive, &self.behind, &self.until).count(cancel)?;
+        let replay = self.count(cancel)?;
         Ok(RecoveryPlan { restore, replay })
     }
 

@@ -108,6 +108,7 @@ mod tests {
         assert!(!Until::End.is_before(now, None));
         let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
         for (held, gtid, is_before) in [
+            ("0-1-10".to_owned(), "0-1-9".to_owned(), true),
             ("0-1-10".to_owned(), "0-1-10".to_owned(), true),
             ("0-1-10".to_owned(), "0-1-11".to_owned(), false),
             (format!("{uuid}:1-10"), format!("{uuid}:9"), true),

@@ -75,7 +75,7 @@ impl Walk<'_> {
         take: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<ControlFlow<()>> {
         if let (Part::First, Some(transaction)) = (event.part, event.transaction) {
-            self.committed_us = committed_us(event, transaction);
+            self.committed_us = event.committed_us(transaction);
             if self.until.is_passed_by(transaction, self.committed_us) {
                 self.is_over = true;
                 return Ok(ControlFlow::Break(()));
@@ -110,11 +110,6 @@ impl Walk<'_> {
         self.end = Some((event.stretch, end));
         Ok(ControlFlow::Continue(()))
     }
-}
-
-/// MySQL says when; of MariaDB, whose binlog knows seconds, it is the time of the transaction's events.
-fn committed_us(event: &ArchivedEvent<'_>, transaction: &GtidEvent) -> u64 {
-    transaction.committed_us.unwrap_or(u64::from(event.event.header.timestamp) * 1_000_000)
 }
 
 /// What has been given so far.

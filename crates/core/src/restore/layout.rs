@@ -22,7 +22,7 @@ use std::{
 use holdfast_formats::{Flavor, SpaceId};
 use holdfast_repo::item::{FileRole, Item, ItemPath, ItemType};
 
-use super::{opened::Opened, target::LOST_AND_FOUND};
+use super::{opened::Opened, options::RestoreOptions, part::Part, target::LOST_AND_FOUND};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The file that says a restore is not complete.
@@ -47,7 +47,7 @@ const OUTSIDE: &[u8] = b"#outside/";
 const OUTSIDE_LAST: &[u8] = b"#outside0";
 
 /// MySQL: this tablespace may hold several tables (`FSP_FLAGS_POS_SHARED`).
-const FLAG_SHARED: u32 = 1 << 11;
+pub(super) const FLAG_SHARED: u32 = 1 << 11;
 
 /// One of the trees that a restore writes into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,6 +96,8 @@ pub(super) enum Decision {
     Mapped { place: Place, pointer: Pointer },
     /// Not restored, and why.
     Dropped(&'static str),
+    /// Not of the part that was asked for.
+    NotWanted,
     /// The captured redo, laid out on its own.
     Redo,
 }
@@ -105,6 +107,8 @@ pub(super) struct Layout<'a> {
     flavor: Flavor,
     redo_encrypted: bool,
     maps: &'a [(PathBuf, PathBuf)],
+    /// What of the backup is restored; `None`: all of it.
+    part: Option<&'a Part>,
     /// Names at the top of the target that several files of the backup would have.
     contested: HashSet<Vec<u8>>,
     taken: HashSet<Place>,
@@ -112,12 +116,13 @@ pub(super) struct Layout<'a> {
 
 impl<'a> Layout<'a> {
     pub(super) fn new(flavor: Flavor, redo_encrypted: bool, maps: &'a [(PathBuf, PathBuf)]) -> Self {
-        Self { flavor, redo_encrypted, maps, contested: HashSet::new(), taken: HashSet::new() }
+        Self { flavor, redo_encrypted, maps, part: None, contested: HashSet::new(), taken: HashSet::new() }
     }
 
     /// For the items of this backup.
-    pub(super) fn of(opened: &Opened, maps: &'a [(PathBuf, PathBuf)]) -> Result<Self> {
-        let mut layout = Self::new(opened.server.version.flavor, opened.redo_encrypted(), maps);
+    pub(super) fn of(opened: &Opened, options: &'a RestoreOptions) -> Result<Self> {
+        let mut layout = Self::new(opened.server.version.flavor, opened.redo_encrypted(), &options.maps);
+        layout.part = options.part.as_ref();
         let mut claims: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
         for item in opened.backup.items() {
             let item = item?;
@@ -162,6 +167,15 @@ impl<'a> Layout<'a> {
         if let Some(why) = never_restored(self.flavor, &item.path) {
             return Ok(Decision::Dropped(why));
         }
+        if let Some(part) = self.part {
+            let home = match &item.outside {
+                Some(outside) => self.home_path(item, outside)?,
+                None => item.path.clone(),
+            };
+            if !part.has(item, &home) {
+                return Ok(Decision::NotWanted);
+            }
+        }
         let decision = match &item.outside {
             None => Decision::File { place: Place::home(item.path.clone()), held: is_held(item) },
             Some(outside) => self.outside(item, outside)?,
@@ -174,7 +188,7 @@ impl<'a> Layout<'a> {
                     self.take(&Place::home(path.clone()), item)?;
                 }
             }
-            Decision::Directory(_) | Decision::Dropped(_) | Decision::Redo => {}
+            Decision::Directory(_) | Decision::Dropped(_) | Decision::NotWanted | Decision::Redo => {}
         }
         Ok(decision)
     }

@@ -13,6 +13,7 @@
 //! - A restore that ended anywhere can be run again and completes what is there.
 //! - Every page is verified by its hash, recovery by where it arrives ([`judge`]).
 
+mod account;
 mod assemble;
 mod claim;
 mod judge;
@@ -21,6 +22,7 @@ mod layout;
 mod opened;
 mod options;
 mod own_server;
+mod part;
 mod place;
 mod plan;
 mod pointers;
@@ -31,6 +33,7 @@ mod redo;
 mod replay;
 mod report;
 mod roots;
+mod serve;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -52,10 +55,14 @@ use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     key_files::KeyFiles,
+    physical::Position,
     points::point,
+    server::{ConnectOptions, inventory::TableName},
 };
 
 pub use options::RestoreOptions;
+pub use part::Part;
+pub(crate) use part::{MissingTablespaces, Named, named};
 pub use plan::{
     ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan,
 };
@@ -107,52 +114,9 @@ pub fn run_and_replay(
         replay::check_zone(&opened, options)?;
     }
     let plan = plan::make(&opened, options, cancel)?;
-    if options.owner.is_none() && plan.owner.is_some_and(|(uid, _)| uid == 0) {
-        let text = "everything restored will belong to root, and no server that runs as another user can be started on \
-                    it: name the server's user by --owner";
-        listener.event(Event::Warning { text: text.to_owned() });
-    }
-    if opened.has_damaged_pages() {
-        let text = "the backup has pages as they were found damaged on the source, and so will the restored server: \
-                    holdfast report names them; where the recovery fails on one, see --no-prepare";
-        listener.event(Event::Warning { text: text.to_owned() });
-    }
-    for key in KeyFiles::of(&opened.server).below() {
-        let place = plan.shown.target_dir.join(key);
-        if !place.exists() {
-            let text = format!(
-                "the source had {} in its data directory, and no backup has it, because it opens what is encrypted: the \
-                 restored server needs it there, or must be told of another place",
-                key.display()
-            );
-            listener.event(Event::Warning { text });
-        }
-    }
-    if opened.server.flavor() == Flavor::MySql
-        && let Some(first) = opened.position.replica_of.first()
-    {
-        let text = format!(
-            "the source was a replica, and MySQL keeps that in tables: start the restored server with --skip-replica-start, or \
-             it connects to {}:{} as the source would",
-            first.host, first.port
-        );
-        listener.event(Event::Warning { text });
-    }
+    warn(&opened, &plan, options, listener);
     point("restore.planned");
-
-    watch.phase("assemble");
-    let marker = Marker { backup: opened.id.clone(), mapped: plan.mapped.clone(), made: plan.made.clone() };
-    let mut claim = Claim::take(&options.target_dir, &marker, &plan.survey.found, &plan.held)?;
-    point("restore.claimed");
-    let roots = Roots::open(&plan, options)?;
-    claim.set_aside(&plan.held, &plan.redo.path)?;
-    point("restore.set.aside");
-    let written = assemble::run(&opened, &plan, &roots, options, listener, cancel)?;
-    point("restore.assembled");
-
-    watch.phase("place");
-    cancel.check()?;
-    place::settle(&opened, &plan, &roots, options)?;
+    let (claim, roots, written) = write(&opened, &plan, options, &mut watch, listener, cancel)?;
 
     let (mut prepared, mut replayed) = (None, None);
     if let Some(binary) = &plan.binary {
@@ -162,7 +126,7 @@ pub fn run_and_replay(
         prepared = Some(prepare::run(&ground, listener, cancel)?);
         if let Some(transactions) = transactions {
             watch.phase("replay");
-            replayed = Some(replay::run(&ground, transactions, listener, cancel)?);
+            replayed = Some(replay::run(&ground, transactions, None, listener, cancel)?);
         }
         ground.leave()?;
     }
@@ -197,6 +161,132 @@ pub fn run_and_replay(
     complete(claim, &plan, &roots, &report)?;
     report.phases = watch.phases();
     Ok(report)
+}
+
+/// What is done with restored files while only servers of ours find them.
+pub(crate) trait Errand {
+    /// They are recovered, and nothing is replayed yet. Says to which tables transactions are applied; `None`: to all.
+    fn recovered(&mut self, connect: &ConnectOptions) -> Result<Option<Vec<TableName>>>;
+
+    /// They are where they were to arrive.
+    fn arrived(&mut self, connect: &ConnectOptions) -> Result<()>;
+}
+
+/// What came of it.
+pub(crate) struct Apart {
+    pub(crate) server_version: String,
+    pub(crate) position: Position,
+    pub(crate) prepared: Prepared,
+    pub(crate) replayed: Option<Replayed>,
+    pub(crate) written: Written,
+    pub(crate) redo_bytes: u64,
+}
+
+/// Restores a backup, or a [`Part`] of it, for an errand. The target stays what no other server starts on, and is the caller's
+/// to remove.
+pub(crate) fn run_apart(
+    repo: &Arc<Repo>,
+    (log, which): (&LogName, RunNo),
+    options: &RestoreOptions,
+    transactions: Option<&mut dyn Transactions>,
+    errand: &mut dyn Errand,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<Apart> {
+    let mut watch = Watch::new(listener);
+    watch.phase("plan");
+    let opened = Opened::open(repo, log, which)?;
+    if transactions.is_some() {
+        replay::check_zone(&opened, options)?;
+    }
+    let plan = plan::make(&opened, options, cancel)?;
+    let Some(binary) = &plan.binary else {
+        return Err(Error::failed("no server program is to recover the files"));
+    };
+    let (_claim, roots, written) = write(&opened, &plan, options, &mut watch, listener, cancel)?;
+    watch.phase("prepare");
+    let ground = Ground::enter(&opened, &plan, &roots, binary, options)?;
+    let prepared = prepare::run(&ground, listener, cancel)?;
+    let mut replayed = None;
+    if let Some(transactions) = transactions {
+        let mut only = None;
+        serve::run(&ground, cancel, &mut |connect| {
+            only = errand.recovered(connect)?;
+            Ok(())
+        })?;
+        watch.phase("replay");
+        replayed = Some(replay::run(&ground, transactions, only.as_deref(), listener, cancel)?);
+    }
+    let position = report::position_after(&opened.position, replayed.as_ref());
+    serve::run(&ground, cancel, &mut |connect| errand.arrived(connect))?;
+    Ok(Apart {
+        server_version: opened.server.version.to_string(),
+        position,
+        prepared,
+        replayed,
+        written,
+        redo_bytes: plan.shown.redo_bytes,
+    })
+}
+
+/// Says what somebody should know before he uses the result.
+fn warn(opened: &Opened, plan: &Plan, options: &RestoreOptions, listener: &dyn Listener) {
+    if options.owner.is_none() && plan.owner.is_some_and(|(uid, _)| uid == 0) {
+        let text = "everything restored will belong to root, and no server that runs as another user can be started on \
+                    it: name the server's user by --owner";
+        listener.event(Event::Warning { text: text.to_owned() });
+    }
+    if opened.has_damaged_pages() {
+        let text = "the backup has pages as they were found damaged on the source, and so will the restored server: \
+                    holdfast report names them; where the recovery fails on one, see --no-prepare";
+        listener.event(Event::Warning { text: text.to_owned() });
+    }
+    for key in KeyFiles::of(&opened.server).below() {
+        let place = plan.shown.target_dir.join(key);
+        if !place.exists() {
+            let text = format!(
+                "the source had {} in its data directory, and no backup has it, because it opens what is encrypted: the \
+                 restored server needs it there, or must be told of another place",
+                key.display()
+            );
+            listener.event(Event::Warning { text });
+        }
+    }
+    if opened.server.flavor() == Flavor::MySql
+        && let Some(first) = opened.position.replica_of.first()
+    {
+        let text = format!(
+            "the source was a replica, and MySQL keeps that in tables: start the restored server with --skip-replica-start, or \
+             it connects to {}:{} as the source would",
+            first.host, first.port
+        );
+        listener.event(Event::Warning { text });
+    }
+}
+
+/// Writes all files, under names with which no server starts.
+fn write(
+    opened: &Opened,
+    plan: &Plan,
+    options: &RestoreOptions,
+    watch: &mut Watch<'_>,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<(Claim, Roots, Written)> {
+    watch.phase("assemble");
+    let marker = Marker { backup: opened.id.clone(), mapped: plan.mapped.clone(), made: plan.made.clone() };
+    let mut claim = Claim::take(&options.target_dir, &marker, &plan.survey.found, &plan.held)?;
+    point("restore.claimed");
+    let roots = Roots::open(plan, options)?;
+    claim.set_aside(&plan.held, &plan.redo.path)?;
+    point("restore.set.aside");
+    let written = assemble::run(opened, plan, &roots, options, listener, cancel)?;
+    point("restore.assembled");
+
+    watch.phase("place");
+    cancel.check()?;
+    place::settle(opened, plan, &roots, options)?;
+    Ok((claim, roots, written))
 }
 
 /// Says in the target what it is, and takes the marker away.

@@ -4,6 +4,8 @@ use std::{num::NonZero, path::PathBuf, thread};
 
 use holdfast_formats::redo::mysql::FILE_BYTES_MAX;
 
+use super::part::Part;
+
 /// Threads that fetch and write, unless told otherwise: one for each processor, at most this many.
 const PARALLEL_MAX: usize = 8;
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -47,6 +49,8 @@ pub struct RestoreOptions {
     pub time_zone: Option<String>,
     /// Make holes of all pages of zeros, not only of those that were holes.
     pub sparse: bool,
+    /// What of the backup is restored; `None`: all of it. A part is for a server of ours only ([`super::run_apart`]).
+    pub part: Option<Part>,
     /// MySQL: the largest file that the redo becomes.
     pub redo_file_bytes_max: u64,
 }
@@ -77,6 +81,7 @@ impl RestoreOptions {
             keyring: None,
             time_zone: None,
             sparse: false,
+            part: None,
             redo_file_bytes_max: FILE_BYTES_MAX,
         }
     }

@@ -62,7 +62,7 @@ fn give_all(opened: &Opened, roots: &Roots, options: &RestoreOptions, owner: (u3
     if options.maps.is_empty() {
         return Ok(());
     }
-    let mut layout = Layout::of(opened, &options.maps)?;
+    let mut layout = Layout::of(opened, options)?;
     for item in opened.backup.items() {
         if let Decision::Mapped { place, .. } = layout.decide(&item?)? {
             let tree = roots.tree(place.root)?;

@@ -337,7 +337,7 @@ impl<'a> Planner<'a> {
             options,
             survey,
             target: absolute(&options.target_dir).unwrap_or_else(|_| options.target_dir.clone()),
-            layout: Layout::of(opened, &options.maps)?,
+            layout: Layout::of(opened, options)?,
             files: 0,
             bytes: 0,
             growth: HashMap::new(),
@@ -356,9 +356,12 @@ impl<'a> Planner<'a> {
     }
 
     fn add(&mut self, item: &Item) -> Result<()> {
-        self.note_providers(item);
-        match self.layout.decide(item)? {
-            Decision::Redo => {}
+        let decision = self.layout.decide(item)?;
+        if decision != Decision::NotWanted {
+            self.note_providers(item);
+        }
+        match decision {
+            Decision::Redo | Decision::NotWanted => {}
             Decision::Dropped(why) => {
                 self.dropped.push(LeftOut { path: item.path.to_string(), why: why.to_owned() })
             }
@@ -594,7 +597,7 @@ impl<'a> Planner<'a> {
     }
 
     fn hole_bytes(&self, roots: &[Root], cancel: &Cancel) -> Result<u64> {
-        let mut layout = Layout::of(self.opened, &self.options.maps)?;
+        let mut layout = Layout::of(self.opened, self.options)?;
         let mut bytes = 0_u64;
         for item in self.opened.backup.items() {
             cancel.check()?;

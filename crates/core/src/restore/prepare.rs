@@ -19,6 +19,7 @@ use super::{
     opened::Opened,
     options::RestoreOptions,
     own_server::{Ground, is_of_replication, option_of, uses_gtids},
+    part::{MissingTablespaces, missing_tablespaces},
     report::{Prepared, set_gtids},
     roots::Roots,
     target::{Tree, io_failed},
@@ -109,6 +110,15 @@ pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel)
         exit.log.retain(|line| !is_of_replication(line));
     }
     ground.forget_absent(&mut exit.log);
+    if let Some(part) = &options.part {
+        let missing = missing_tablespaces(flavor, &exit.log);
+        if !missing.is_empty() {
+            let said = exit.success("recover the restored files", &|_| false).err();
+            let error = said.unwrap_or_else(|| Error::failed("recover the restored files"));
+            return Err(error.caused_by(MissingTablespaces(missing)));
+        }
+        part.forget_absent(&mut exit.log);
+    }
     let recovered = check(opened, &exit, ground.roots).map_err(|error| hinted(error, opened, options))?;
     if let Network::Shared(why) = &exit.network {
         let text =

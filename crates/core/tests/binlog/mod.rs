@@ -14,7 +14,7 @@ use holdfast_core::{
 };
 use holdfast_formats::binlog::{FILE_MAGIC, Part};
 use holdfast_repo::{Password, Protection, Repo, keys::KdfParams, store::fs::FsStore};
-use holdfast_testkit::{Server, ServerKind, ServerOptions};
+use holdfast_testkit::{Server, ServerKind, ServerOptions, replica};
 use mysql::prelude::Queryable;
 use tempfile::TempDir;
 
@@ -29,7 +29,7 @@ mod live;
 pub(crate) struct Stage {
     pub(crate) server: Server,
     pub(crate) repo: Arc<Repo>,
-    _dir: TempDir,
+    pub(crate) dir: TempDir,
 }
 
 impl Stage {
@@ -44,7 +44,7 @@ impl Stage {
         let password = Password::new("a password".to_owned()).unwrap();
         let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
         let repo = Arc::new(Repo::init(store, &protection).unwrap());
-        Self { server, repo, _dir: dir }
+        Self { server, repo, dir }
     }
 
     pub(crate) fn options(&self) -> ArchiveOptions {
@@ -52,8 +52,7 @@ impl Stage {
     }
 
     pub(crate) fn once(&self) -> ArchiveReport {
-        let options = ArchiveOptions { once: true, ..self.options() };
-        archive(&self.repo, &options, &Told, &Cancel::default()).unwrap()
+        once(&self.repo, &self.server)
     }
 
     /// An archiver that goes on.
@@ -77,6 +76,22 @@ pub(crate) fn source() -> holdfast_repo::SourceName {
 
 pub(crate) fn options(server: &Server) -> ArchiveOptions {
     ArchiveOptions { name: Some(source()), ..ArchiveOptions::new(super::server::options(server)) }
+}
+
+/// Archives what the server has by now.
+pub(crate) fn once(repo: &Arc<Repo>, server: &Server) -> ArchiveReport {
+    let options = ArchiveOptions { once: true, ..options(server) };
+    archive(repo, &options, &Told, &Cancel::default()).unwrap()
+}
+
+/// A replica that has all that its source has, in its own binlog, too.
+pub(crate) fn start_replica(source: &Server, options: ServerOptions) -> Server {
+    let is_mariadb = source.kind().is_mariadb();
+    let updates = if is_mariadb { "--log-slave-updates=ON" } else { "--log-replica-updates=ON" };
+    let replica = Server::start(source.kind(), options.arg(updates)).unwrap();
+    let position = replica::Position::Gtid(String::new());
+    replica::catch_up(source, &replica, &position, Duration::from_secs(60)).unwrap();
+    replica
 }
 
 /// An archiver on a thread of its own.

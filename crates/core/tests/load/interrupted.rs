@@ -333,3 +333,35 @@ fn what_others_made_meanwhile_is_not_dropped() {
     run(&Told).unwrap();
     assert_whole(&stage, &target);
 }
+
+/// What a server loses when it is started anew is loaded anew, or missed.
+#[test]
+fn tables_that_a_restart_empties() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.quick (id INT PRIMARY KEY) ENGINE = MEMORY",
+            "INSERT INTO shop.quick VALUES (1), (2)",
+            "CREATE TRIGGER shop.t BEFORE INSERT ON shop.quick FOR EACH ROW SET NEW.id = NEW.id",
+        ])
+        .unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let mut target = start(ServerKind::MariaDb1011);
+    let mut orders = Orders::new(&stage, backup, &target);
+    for point in ["load.programs.made", "load.verified"] {
+        orders.point = Some((point.to_owned(), 1));
+        assert!(!orders.carry_out().1);
+        target.restart().unwrap();
+    }
+    let triggers = "SELECT trigger_name FROM information_schema.triggers WHERE event_object_table = 'quick'";
+    assert_eq!(target.query::<String>(triggers).unwrap(), ["t"]);
+    let error = load(&stage, backup, &orders.options()).unwrap_err();
+    assert!(error.to_string().contains("shop.quick (0 rows instead of 2)"), "{error}");
+    target.exec("DROP TABLE shop.quick").unwrap();
+    load(&stage, backup, &orders.options()).unwrap();
+    assert_eq!(target.query::<i32>("SELECT id FROM shop.quick ORDER BY id").unwrap(), [1, 2]);
+    assert_eq!(target.query::<String>(triggers).unwrap(), ["t"]);
+    assert_clean(&target);
+}

@@ -3,8 +3,9 @@
 use std::sync::Mutex;
 
 use holdfast_core::{Event, Listener};
+use holdfast_testkit::ServerOptions;
 
-use super::*;
+use super::{other_servers::said, *};
 
 fn renames(all: &[&str]) -> Renames {
     Renames(all.iter().map(|text| text.parse().unwrap()).collect())
@@ -106,10 +107,21 @@ fn what_is_not_as_it_was_is_found_out() {
     let run = || load::run(&stage.repo, &log(), RunNo(backup), &chosen, &meddler, &Cancel::default());
     let error = run().unwrap_err();
     assert!(error.to_string().contains("shop.orders (other bytes in its rows)"), "{error}");
-    // It is not taken for good later, either: that table is made anew, with its trigger, and the rest is done.
-    target.exec("DELETE FROM shop.orders WHERE id = 11").unwrap();
+    // It is not taken for good later, either; and it is not dropped by itself, for it is somebody else's now.
+    target.exec("INSERT INTO shop.orders VALUES (12, 1)").unwrap();
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    assert!(error.to_string().contains("are there already: shop.orders, shop.tr"), "{error}");
+    assert_eq!(target.query::<i32>("SELECT id FROM shop.orders WHERE id = 12").unwrap(), [12]);
+    // A key that has gone with it when it got another name does not stay there.
+    target.exec_all(["DROP TRIGGER shop.tr", "RENAME TABLE shop.orders TO shop.away"]).unwrap();
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    assert!(error.to_string().contains("key o of table other.bills leads to shop.away by now"), "{error}");
+    target.exec_all(["ALTER TABLE other.bills DROP FOREIGN KEY o", "DROP TABLE shop.away"]).unwrap();
+    // Once it is gone, it is made anew with its trigger, and the rest is not looked at again: it may be in use.
+    target.exec("INSERT INTO shop.customers VALUES (3)").unwrap();
     let report = load(&stage, backup, &chosen).unwrap();
-    assert!(report.plan.is_continued && report.rows_loaded == 2, "{report:?}");
+    target.exec("DELETE FROM shop.customers WHERE id = 3").unwrap();
+    assert!(report.plan.is_continued && report.rows_loaded == 0, "{report:?}");
     assert_same_rows(&stage.source, &target);
     assert_same_objects(&stage.source, &target);
     assert_clean(&target);
@@ -171,8 +183,30 @@ fn parts_and_strange_places_are_named() {
     let only = LoadOptions { selection: only, ..chosen };
     let error = load(&stage, backup, &only).unwrap_err();
     assert!(error.to_string().contains("it leads to shop.customers"), "{error}");
-    load(&stage, part, &LoadOptions { leave_out: true, ..only }).unwrap();
+    load(&stage, part, &LoadOptions { leave_out: true, ..only.clone() }).unwrap();
     target.exec("INSERT INTO shop.orders VALUES (12, 99)").unwrap();
+
+    // Nor is a key believed that leads to a part of a table, or from a table that is there to what is loaded in its place.
+    let parents =
+        Selection { filters: vec!["shop.customers=id > 1".parse().unwrap()], ..Selection::default() };
+    let part = stage.back_up(&stage.options(), &parents).unwrap().backup;
+    let again =
+        LoadOptions { leave_out: true, overwrite: true, selection: Selection::default(), ..only.clone() };
+    let report = load(&stage, part, &again).unwrap();
+    let named = "a foreign key of table shop.orders: rows lead to some of shop.customers";
+    assert!(said(&report.plan.left_out).contains(named), "{report:?}");
+    let keys = "SELECT COUNT(*) FROM information_schema.referential_constraints WHERE constraint_name = 'c'";
+    assert_eq!(target.query::<u64>(keys).unwrap(), [0]);
+    load(&stage, backup, &again).unwrap();
+    assert_eq!(target.query::<u64>(keys).unwrap(), [1]);
+    let customers = Selection {
+        tables: vec!["shop.customers".parse().unwrap(), "shop.numbers".parse().unwrap()],
+        ..Selection::default()
+    };
+    let error =
+        load(&stage, backup, &LoadOptions { overwrite: true, selection: customers, ..only }).unwrap_err();
+    let named = "a foreign key of table shop.orders, which is not loaded: it leads to shop.customers";
+    assert!(error.to_string().contains(named), "{error}");
 }
 
 /// Rows that lead to what is there are compared with it.
@@ -199,4 +233,144 @@ fn keys_that_lead_to_what_is_there_hold() {
     load(&stage, backup, &chosen).unwrap();
     source.exec("INSERT INTO shop.orders_old VALUES (12, 99)").unwrap_err();
     assert_clean(source);
+}
+
+/// What is done is not done again where the end fails: rows that somebody has written since are his. And what the server
+/// refuses to make is not the load's: what is made in its place stays.
+#[test]
+fn what_is_in_use_by_now_stays() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, placed_at TIMESTAMP NOT NULL, t TIMESTAMP NOT NULL)",
+            "INSERT INTO shop.orders VALUES (1, '2020-01-01', '2020-01-01')",
+            "CREATE EVENT shop.e ON SCHEDULE EVERY 1 YEAR DO SELECT 1",
+            "CREATE USER theirs@localhost",
+            "GRANT SELECT ON *.* TO theirs@localhost",
+            "CREATE USER ours@localhost IDENTIFIED BY 'secret'",
+            "GRANT SELECT ON shop.* TO ours@localhost",
+            "INSERT INTO mysql.time_zone VALUES (1, 'N')",
+            "INSERT INTO mysql.time_zone_name VALUES ('Some/Where', 1)",
+            "INSERT INTO mysql.time_zone_transition_type VALUES (1, 0, 3600, 0, 'SOME')",
+            "SET time_zone = 'Some/Where'",
+            "CREATE EVENT shop.elsewhere ON SCHEDULE EVERY 1 YEAR DO SELECT 1",
+            "CREATE TABLE shop.other (id INT PRIMARY KEY)",
+        ])
+        .unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    // Of a server that has another idea of time stamps, and takes no updates without keys.
+    let target = Server::start(
+        ServerKind::MariaDb1011,
+        ServerOptions::default().arg("--explicit-defaults-for-timestamp=OFF"),
+    )
+    .unwrap();
+    target.exec_all(["SET GLOBAL sql_safe_updates = ON", "CREATE USER theirs@localhost"]).unwrap();
+    struct Meddler(Mutex<mysql::Conn>, &'static str, &'static str);
+    impl Listener for Meddler {
+        fn event(&self, event: Event) {
+            if matches!(event, Event::Phase { name } if name == self.1) {
+                mysql::prelude::Queryable::query_drop(&mut *self.0.lock().unwrap(), self.2).unwrap();
+            }
+        }
+    }
+    let chosen = options(&target);
+    // What the end of the load would fail at is seen before it begins.
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    assert!(error.to_string().contains("event shop.elsewhere: the target does not know"), "{error}");
+    stage.source.exec("DROP EVENT shop.elsewhere").unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let run = |phase, statement| {
+        let meddler = Meddler(Mutex::new(target.conn().unwrap()), phase, statement);
+        load::run(&stage.repo, &log(), RunNo(backup), &chosen, &meddler, &Cancel::default())
+    };
+    // The database is gone when its tables are made: all of them are refused.
+    let error = run("rows", "DROP DATABASE shop").unwrap_err();
+    assert!(error.to_string().contains("shop"), "{error}");
+    target
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (theirs INT)",
+            "CREATE TABLE shop.other (theirs INT)",
+        ])
+        .unwrap();
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    assert!(error.to_string().contains("are there already: shop.orders, shop.other"), "{error}");
+    target.exec("DROP TABLE shop.orders, shop.other").unwrap();
+
+    // Somebody has an event of that name when the load comes to its end.
+    let error = run("finish", "CREATE EVENT shop.e ON SCHEDULE EVERY 2 YEAR DO SELECT 2").unwrap_err();
+    assert!(error.to_string().contains("shop.e is there by now"), "{error}");
+    target.exec_all(["INSERT INTO shop.orders VALUES (2, NOW(), NOW())", "DROP EVENT shop.e"]).unwrap();
+    let report = load(&stage, backup, &chosen).unwrap();
+    assert!(report.plan.is_continued && report.rows_loaded == 0, "{report:?}");
+    assert_eq!(target.query::<i32>("SELECT id FROM shop.orders ORDER BY id").unwrap(), [1, 2]);
+    // Nothing was given a time of its own.
+    target.exec("UPDATE shop.orders SET id = 3 WHERE id = 1").unwrap();
+    let years = "SELECT YEAR(placed_at) FROM shop.orders WHERE id = 3 AND placed_at = t";
+    assert_eq!(target.query::<i32>(years).unwrap(), [2020]);
+    // An account that was there may what it could, one that the load has made what it could on the source.
+    assert!(said(&report.plan.adapted).contains("account 'theirs'@'localhost': it is there"), "{report:?}");
+    let grants =
+        |account: &str| target.query::<String>(format!("SHOW GRANTS FOR {account}@localhost")).unwrap();
+    assert_eq!(grants("theirs"), ["GRANT USAGE ON *.* TO `theirs`@`localhost`"]);
+    assert!(grants("ours")[1].starts_with("GRANT SELECT ON `shop`.*"), "{:?}", grants("ours"));
+    target.exec("GRANT SELECT ON *.* TO theirs@localhost").unwrap();
+    assert_same_objects(&stage.source, &target);
+    assert_clean(&target);
+}
+
+/// Views over views can be written to as before. One over what is not loaded is named before anything is touched; where
+/// only the server can tell, the same command goes on without it.
+#[test]
+fn views_over_what_is_there_and_what_is_not() {
+    let (stage, _) = shop();
+    stage
+        .source
+        .exec_all([
+            "CREATE VIEW shop.z AS SELECT id, customer FROM shop.orders",
+            "CREATE VIEW shop.active AS SELECT * FROM shop.z WHERE id > 10 WITH CHECK OPTION",
+            "CREATE VIEW shop.bills AS SELECT b.id FROM other.bills b JOIN shop.v ON v.id = b.id",
+        ])
+        .unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let target = start(ServerKind::MariaDb118);
+    let shop = Selection { schemas: vec!["shop".parse().unwrap()], ..Selection::default() };
+    let without = Selection { tables_excluded: vec!["shop.customers".parse().unwrap()], ..shop.clone() };
+    let error = load(&stage, backup, &LoadOptions { selection: without, ..options(&target) }).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("view shop.v: it uses shop.customers, which is neither there nor loaded"),
+        "{text}"
+    );
+    assert!(target.query::<String>("SHOW DATABASES LIKE 'shop'").unwrap().is_empty());
+
+    let chosen = LoadOptions { selection: shop, ..options(&target) };
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    assert!(error.to_string().contains("make view shop.bills"), "{error}");
+    assert!(error.hint().unwrap_or_default().contains("--leave-out"), "{error:?}");
+    let report = load(&stage, backup, &LoadOptions { leave_out: true, ..chosen }).unwrap();
+    assert!(report.plan.is_continued, "{report:?}");
+    assert!(said(&report.plan.left_out).contains("view shop.bills: the target refuses it"), "{report:?}");
+    let views: Vec<String> = target
+        .query("SELECT table_name FROM information_schema.views WHERE table_schema = 'shop' ORDER BY 1")
+        .unwrap();
+    assert_eq!(views, ["active", "v", "z"]);
+    target.exec("UPDATE shop.active SET customer = 1").unwrap();
+    target.exec("UPDATE shop.active SET id = 1").unwrap_err();
+    assert_eq!(target.query::<i32>("SELECT customer FROM shop.orders ORDER BY id").unwrap(), [1, 1]);
+    // An alias that is called as the database: what is meant is not guessed.
+    stage.source.exec("CREATE VIEW shop.own AS SELECT shop.id FROM shop.orders shop").unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let tables = ["shop.orders", "shop.own"].map(|table| table.parse().unwrap()).to_vec();
+    let chosen = LoadOptions {
+        selection: Selection { tables, ..Selection::default() },
+        renames: renames(&["shop=copy"]),
+        leave_out: true,
+        ..options(&target)
+    };
+    let report = load(&stage, backup, &chosen).unwrap();
+    assert!(said(&report.plan.left_out).contains("view copy.own: something else"), "{report:?}");
+    assert_clean(&target);
 }

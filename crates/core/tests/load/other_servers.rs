@@ -4,7 +4,7 @@ use holdfast_core::logical::load::Adaptation;
 
 use super::*;
 
-fn said(all: &[Adaptation]) -> String {
+pub(super) fn said(all: &[Adaptation]) -> String {
     all.iter().map(|it| format!("{it}\n")).collect()
 }
 
@@ -84,8 +84,91 @@ fn from_mysql_into_mariadb() {
     across(ServerKind::MySql97, ServerKind::MariaDb1011, &adapted, &left_out);
 }
 
+/// Where a statement says a character set alone, its collation is what it was, and large tables are read in order.
+#[test]
+fn collations_that_are_not_said() {
+    let stage = Stage::new(ServerKind::MySql97);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE c",
+            "CREATE TABLE c.t (k VARCHAR(100) PRIMARY KEY, u VARCHAR(9) CHARACTER SET ucs2) CHARSET = utf8mb3",
+            // The same to the one collation, and not to the other.
+            "INSERT INTO c.t VALUES ('a', 'b'), (CONCAT('a', CONVERT(X'E2808B' USING utf8mb3)), 'c')",
+        ])
+        .unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let target = start(ServerKind::MariaDb118);
+    let report = load(&stage, backup, &LoadOptions { leave_out: true, ..options(&target) }).unwrap();
+    assert!(report.plan.adapted.iter().all(|it| !it.object.contains("c.t")), "{:?}", report.plan.adapted);
+    let collations =
+        "SELECT collation_name FROM information_schema.columns WHERE table_schema = 'c' ORDER BY 1";
+    let found = target.query::<String>(collations).unwrap();
+    assert_eq!(found, stage.source.query::<String>(collations).unwrap());
+    assert_eq!(found, ["ucs2_general_ci", "utf8mb3_general_ci"]);
+    assert_clean(&target);
+}
+
 #[test]
 fn from_mariadb_into_an_older_one() {
     let left_out = ["table torture.versioned: rows that are not past end in another year"];
     across(ServerKind::MariaDb118, ServerKind::MariaDb1011, &[], &left_out);
+}
+
+/// Keys may lead to what is not unique, and tables are where the server puts them.
+#[test]
+fn keys_and_directories_of_other_servers() {
+    let stage = Stage::new(ServerKind::MariaDb118);
+    let outside = tempfile::tempdir_in(stage.source.datadir().parent().unwrap()).unwrap();
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE c".to_owned(),
+            "CREATE TABLE c.p (id INT, KEY (id))".to_owned(),
+            "CREATE TABLE c.c (id INT, CONSTRAINT f FOREIGN KEY (id) REFERENCES c.p (id))".to_owned(),
+            format!(
+                "CREATE TABLE c.far (id INT PRIMARY KEY) DATA DIRECTORY = '{}'",
+                outside.path().display()
+            ),
+            "INSERT INTO c.far VALUES (1)".to_owned(),
+        ])
+        .unwrap();
+    let selection = Selection { without_accounts: true, ..Selection::default() };
+    let backup = stage.back_up(&stage.options(), &selection).unwrap().backup;
+    for kind in [ServerKind::MySql97, ServerKind::MariaDb118] {
+        let target = start(kind);
+        let files = std::fs::read_dir(outside.path().join("c")).unwrap().count();
+        let report = load(&stage, backup, &options(&target)).unwrap();
+        assert_eq!(std::fs::read_dir(outside.path().join("c")).unwrap().count(), files);
+        assert!(said(&report.plan.adapted).contains("c.far: its files are in no directory"), "{report:?}");
+        assert!(target.datadir().join("c/far.ibd").exists());
+        target.exec("INSERT INTO c.c VALUES (1)").unwrap_err();
+    }
+}
+
+/// What does not fit is found out, also where rows are not read again.
+#[test]
+fn values_that_the_target_does_not_hold() {
+    let stage = Stage::new(ServerKind::MariaDb118);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE c",
+            "CREATE TABLE c.t (id INT PRIMARY KEY, at TIMESTAMP NULL, e ENUM ('a'))",
+            "SET sql_mode = ''",
+            "INSERT INTO c.t VALUES (1, '2030-01-01', 'none')",
+        ])
+        .unwrap();
+    let whole = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    stage.source.exec("INSERT INTO c.t VALUES (2, '2100-01-01', 'a')").unwrap();
+    let late = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    for has_infile in ["ON", "OFF"] {
+        let target = start(ServerKind::MariaDb1011);
+        target.exec(format!("SET GLOBAL local_infile = {has_infile}")).unwrap();
+        let chosen = LoadOptions { verify: false, ..options(&target) };
+        load(&stage, whole, &chosen).unwrap();
+        let error = load(&stage, late, &LoadOptions { overwrite: true, ..chosen }).unwrap_err();
+        assert!(error.to_string().contains("the server has changed a value for column"), "{error}");
+        assert!(!error.to_string().contains("2100"), "{error}");
+    }
 }

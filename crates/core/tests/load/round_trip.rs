@@ -1,5 +1,7 @@
 //! Everything comes back, under its own name or another one; what is there stays.
 
+use holdfast_core::logical::load::Adaptation;
+
 use super::*;
 
 /// Rows, past, definitions, programs, accounts: all of it is what it was.
@@ -11,7 +13,8 @@ fn round_trip(kind: ServerKind) {
     // The one view that could not be used on the source either.
     let left_out: Vec<_> = report.plan.left_out.iter().map(|it| it.object.as_str()).collect();
     assert_eq!(left_out, ["view torture.broken"]);
-    assert!(report.plan.adapted.is_empty(), "{:?}", report.plan.adapted);
+    let is_account = |it: &Adaptation| it.object.starts_with("account 'root'@");
+    assert!(report.plan.adapted.iter().all(is_account), "{:?}", report.plan.adapted);
     assert!(report.tables_verified > 30);
     assert_same_rows(&stage.source, &target);
     assert_same_objects(&stage.source, &target);

@@ -50,16 +50,7 @@ fn names(directory: &Path) -> BTreeSet<String> {
 fn files_load(kind: ServerKind) {
     let stage = Stage::new(kind);
     load_file(&stage.source, "torture.sql");
-    stage
-        .source
-        .exec_all([
-            // What CSV cannot say.
-            "ALTER TABLE torture.texts DROP COLUMN sj, DROP COLUMN sw",
-            "DELETE FROM torture.members WHERE id IN (6, 7)",
-            "UPDATE torture.members SET s = 1 WHERE s = 4",
-            "UPDATE torture.members SET e = 1 WHERE e = 4",
-        ])
-        .unwrap();
+    stage.source.exec_all(WITHOUT_WHAT_CSV_CANNOT_SAY).unwrap();
     let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
     let history = History::read(&stage.repo, &log()).unwrap();
     let backup = Backup::open(&stage.repo, &history, RunNo(report.backup)).unwrap();

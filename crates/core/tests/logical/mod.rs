@@ -132,6 +132,16 @@ pub(crate) fn load(server: &Server, script: &[u8]) {
     fed.unwrap();
 }
 
+/// Takes out of the torture schema what CSV cannot say.
+pub(crate) const WITHOUT_WHAT_CSV_CANNOT_SAY: [&str; 4] = [
+    "ALTER TABLE torture.texts DROP COLUMN sj, DROP COLUMN sw",
+    // Members of errors have no name, and a set's without one says nothing.
+    "DELETE FROM torture.members WHERE id IN (6, 7)",
+    "UPDATE torture.members SET s = 1 WHERE s = 4",
+    // The server takes the first member that its collation finds equal.
+    "UPDATE torture.members SET e = 1 WHERE e = 4",
+];
+
 /// Loads a file beside this one.
 pub(crate) fn load_file(server: &Server, name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logical").join(name);

@@ -2,10 +2,11 @@
 
 use std::fs::OpenOptions;
 
-use holdfast_core::binlog::{ArchiveOptions, GapKind};
+use holdfast_core::binlog::GapKind;
 use holdfast_testkit::replica;
 
 use super::*;
+use crate::binlog::{once, start_replica};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -45,12 +46,8 @@ fn recovered(stage: &Stage, dir: &Path, until: Until) -> Vec<u32> {
 /// A replica takes the place of its primary: transactions of both, with both servers' numbers, come after one backup.
 fn failover(kind: ServerKind) {
     let (stage, dir) = stage(kind, &[]);
-    let updates = if kind.is_mariadb() { "--log-slave-updates=ON" } else { "--log-replica-updates=ON" };
-    let second = ServerOptions::default().arg("--server-id=2").arg(updates);
-    let second = Server::start(kind, second).unwrap();
     insert(&stage.server, 0..5);
-    let position = replica::Position::Gtid(String::new());
-    replica::catch_up(&stage.server, &second, &position, DEADLINE).unwrap();
+    let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
     stage.once();
     back_up(&stage, dir.path());
     insert(&stage.server, 5..10);
@@ -58,9 +55,7 @@ fn failover(kind: ServerKind) {
     replica::wait(&stage.server, &second, DEADLINE).unwrap();
     replica::detach(&second).unwrap();
     insert(&second, 10..20);
-    let from_second = ArchiveOptions { once: true, ..crate::binlog::options(&second) };
-    let report =
-        holdfast_core::binlog::archive(&stage.repo, &from_second, &Told, &Cancel::default()).unwrap();
+    let report = once(&stage.repo, &second);
     assert!(report.gaps.is_empty(), "{report:?}");
     assert_eq!(recovered(&stage, dir.path(), Until::End), (0..20).collect::<Vec<_>>());
 }
@@ -108,8 +103,7 @@ fn mariadb_10_11_a_replica_has_another_order() {
             (0, 2, 3, "INSERT INTO a.t VALUES (4)"),
         ],
     );
-    let from_second = ArchiveOptions { once: true, ..crate::binlog::options(&second) };
-    holdfast_core::binlog::archive(&stage.repo, &from_second, &Told, &Cancel::default()).unwrap();
+    once(&stage.repo, &second);
     assert_eq!(recovered(&stage, dir.path(), Until::End), [1, 2, 3, 4]);
 }
 
@@ -168,6 +162,27 @@ fn mysql_9_7_reset_between() {
 #[test]
 fn mysql_9_7_reset_between_without_gtids() {
     reset_between(ServerKind::MySql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]);
+}
+
+/// A backup that holds what was committed behind the moment is no base for it, whatever the time was on the host that
+/// took it.
+#[test]
+fn mariadb_10_11_a_backup_by_a_clock_that_is_late() {
+    let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
+    let at = |hours: i64| Timestamp::now() + jiff::SignedDuration::from_hours(hours);
+    let insert_at = |time: Timestamp, id: u32| {
+        let set = format!("SET SESSION timestamp = {}", time.as_second());
+        stage.server.exec_all([set, format!("INSERT INTO a.t VALUES ({id})")]).unwrap();
+    };
+    stage.once();
+    insert(&stage.server, 0..2);
+    back_up(&stage, dir.path());
+    insert_at(at(1), 2);
+    back_up(&stage, dir.path());
+    insert_at(at(4), 3);
+    stage.once();
+    assert_eq!(recovered(&stage, dir.path(), Until::Time(at(2))), [0, 1, 2]);
+    assert_eq!(recovered(&stage, dir.path(), Until::Time(at(0))), [0, 1]);
 }
 
 /// Files end and begin behind the last wanted transaction, with events of their own.

@@ -145,7 +145,7 @@ fn back_up(stage: &Stage, dir: &Path) {
 }
 
 /// A stop between two transactions that nobody commits meanwhile; MariaDB's binlog knows seconds.
-fn pause() -> Timestamp {
+pub(crate) fn pause() -> Timestamp {
     sleep(Duration::from_millis(1_100));
     let now = Timestamp::now();
     sleep(Duration::from_millis(1_100));

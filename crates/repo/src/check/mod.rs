@@ -29,6 +29,7 @@ use crate::{
         ChunkSource, ITEM_CACHE_BYTES,
         catalog::{self, is_of_the_object, list_index_parts, read_index_part},
     },
+    refs::NeededPack,
     repo::Repo,
     run::REPORT_BYTES_MAX,
     segment::{SegmentReader, is_superseded, list_segments},
@@ -225,6 +226,8 @@ pub(crate) struct Proven {
     /// Packs of which every byte was read, with their sizes.
     packs: HashMap<PackId, u64>,
     rows: ProvenRows,
+    /// Packs of which the index said something else when they were read.
+    misled: BTreeSet<PackId>,
 }
 
 /// `whole`: what was found right by a check before.
@@ -290,8 +293,8 @@ pub(crate) fn check_history(
         check.attribute()?;
         return Ok((check.report, check.history));
     }
-    check.index()?;
     check.packs()?;
+    check.index()?;
     check.unread()?;
     if reads_data {
         check.options.steps.phase("data");
@@ -301,6 +304,7 @@ pub(crate) fn check_history(
         check.options.steps.phase("maps");
     }
     check.backups(&whole.rows)?;
+    check.misled(&mut whole.misled)?;
     check.attribute()?;
     Ok((check.report, check.history))
 }
@@ -316,14 +320,40 @@ impl Finding {
     }
 }
 
-/// What all backups together need of a pack, and what its size should be.
+/// What all backups together need of a pack, and what is in it.
 #[derive(Debug, Default)]
 struct Needed {
-    size_bytes: Option<u64>,
-    /// Units of each chunk, as refs have them; 0 where no refs do.
-    units: Vec<u32>,
+    /// As the first refs have it that name the pack; of a pack that was asked, what it says itself.
+    shape: Option<Shape>,
+    /// Whether some refs, the index or the store have another size or other chunks.
+    is_disputed: bool,
     /// Of each chunk up to the last needed one, whether it is.
     chunks: Vec<bool>,
+}
+
+/// Size and chunks of a pack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shape {
+    size_bytes: u64,
+    /// Units of each chunk; `None` where the key at hand cannot tell.
+    units: Option<Vec<u32>>,
+}
+
+impl Shape {
+    fn of_refs(pack: &NeededPack) -> Self {
+        let units = pack.chunks.iter().map(|chunk| chunk.units).collect();
+        Self { size_bytes: pack.size_bytes, units: Some(units) }
+    }
+
+    fn of_rows(rows: &PackRows) -> Self {
+        let units = rows.rows().iter().map(|row| row.unit_count).collect();
+        Self { size_bytes: rows.size_bytes, units: Some(units) }
+    }
+
+    fn fits(&self, other: &Self) -> bool {
+        let units = self.units.as_ref().zip(other.units.as_ref());
+        self.size_bytes == other.size_bytes && units.is_none_or(|(one, other)| one == other)
+    }
 }
 
 impl Needed {
@@ -389,15 +419,33 @@ impl Check {
     fn endings(&mut self) -> Result<(), RepoError> {
         let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
         let next = self.history.next_run();
+        let foreseen = self.history.last_foreseen();
+        let mut strangers = self.history.strangers().first().map(|run| log.outcome(*run).to_string());
         let mut begun = Vec::new();
         let mut stored = Vec::new();
         for folder in [Folder::Runs, Folder::Refs, Folder::Reports] {
             let runs = list_folder(&repo, &log, folder)?.into_keys().map(|(run, _)| run);
-            let runs: Vec<RunNo> = runs.filter(|run| *run >= next).collect();
+            let mut runs: Vec<RunNo> = runs.filter(|run| *run >= next).collect();
+            if let Some(far) = runs.iter().find(|run| **run > foreseen) {
+                strangers.get_or_insert_with(|| format!("{}{:010}", log.folder(folder), far.0));
+            }
+            runs.retain(|run| *run <= foreseen);
             if folder == Folder::Refs {
                 stored.clone_from(&runs);
             }
             begun.extend(runs);
+        }
+        if let Some(object) = strangers {
+            let problem =
+                "bears the number of a run that is not to be for long: it counts for nothing".to_owned();
+            self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
+        }
+        if let Some(run) = self.history.uncertain_hold() {
+            let problem = "was to hold backups, or to let go of them, and its outcome is gone, or never was: say once more \
+                           what is held"
+                .to_owned();
+            let object = log.outcome(run).to_string();
+            self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
         }
         let Some(newest) = begun.into_iter().max() else { return Ok(()) };
         // It may have come since the history was read.
@@ -449,17 +497,17 @@ impl Check {
                 }
             };
             for pack in refs.packs {
+                let mut is_compared = false;
                 for (ordinal, need) in pack.chunks.iter().enumerate() {
                     let stored = ChunkRef { pack: pack.pack, ordinal: ordinal as u32 };
                     let chunk = self.source.resolve(stored);
                     if need.needed > 0 {
                         let needed = self.needed.entry(chunk.pack).or_default();
                         needed.need(chunk.ordinal);
-                        if chunk == stored {
-                            needed.size_bytes = Some(pack.size_bytes);
-                            if needed.units.len() < pack.chunks.len() {
-                                needed.units = pack.chunks.iter().map(|chunk| chunk.units).collect();
-                            }
+                        if chunk == stored && !is_compared {
+                            is_compared = true;
+                            let shape = Shape::of_refs(&pack);
+                            needed.is_disputed |= *needed.shape.get_or_insert_with(|| shape.clone()) != shape;
                         }
                     }
                 }
@@ -474,10 +522,94 @@ impl Check {
         Ok(())
     }
 
-    /// The index of every run whose packs are needed: whole, and agreeing with the refs.
+    /// Packs of which refs or the store say different things: what a pack says of itself decides, and refs that say
+    /// something else are to be made anew. Nobody can harm one backup by what he says of its packs in another.
+    fn disputes(&mut self) -> Result<(), RepoError> {
+        let disputed = self.needed.iter().filter(|(_, needed)| needed.is_disputed);
+        let disputed: Vec<PackId> = disputed.map(|(pack, _)| *pack).collect();
+        for pack in &disputed {
+            self.ask(*pack)?;
+        }
+        self.disputed_refs(&disputed.into_iter().collect())
+    }
+
+    /// Asks a pack itself what is in it. Without a key for that its size is all that can be told.
+    fn ask(&mut self, pack: PackId) -> Result<(), RepoError> {
+        self.options.interrupt.check()?;
+        let Some(size_bytes) = self.there.get(&pack).map(|info| info.size_bytes) else { return Ok(()) };
+        let own = match self.source.repo().can_read() {
+            true => self.source.confirmed_pack(pack).map(|rows| Shape::of_rows(&rows)),
+            false => Ok(Shape { size_bytes, units: None }),
+        };
+        let needed = self.needed.entry(pack).or_default();
+        needed.is_disputed = true;
+        match own {
+            Ok(own) => needed.shape = Some(own),
+            Err(error) if is_of_the_object(&error) => {
+                let recorded = needed.shape.as_ref().map(|shape| shape.size_bytes);
+                let problem = match recorded.filter(|recorded| *recorded != size_bytes) {
+                    Some(recorded) => format!("is {size_bytes} bytes, recorded are {recorded}"),
+                    None => Finding::of(&error, Severity::Lost).problem,
+                };
+                self.bad_pack(pack, Severity::Lost, problem);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Finds the refs that say something else of `packs` than these do. If all that name one do, it may be another pack
+    /// than they mean: their page maps tell.
+    fn disputed_refs(&mut self, packs: &BTreeSet<PackId>) -> Result<(), RepoError> {
+        let asked = packs.iter().filter(|pack| !self.bad_packs.contains_key(pack));
+        let asked: BTreeSet<PackId> = asked.copied().collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let mut agreed = BTreeSet::new();
+        let mut wrong: Vec<(RunNo, PackId)> = Vec::new();
+        let standing: Vec<RunNo> = self.history.standing().map(|outcome| outcome.run).collect();
+        for run in standing {
+            self.options.interrupt.check()?;
+            let Ok(refs) = self.history.backup_refs(self.source.repo(), run) else { continue };
+            for pack in refs.packs.iter().filter(|pack| asked.contains(&pack.pack)) {
+                let said = Shape::of_refs(pack);
+                let own = self.needed.get(&pack.pack).and_then(|needed| needed.shape.as_ref());
+                match own.is_none_or(|own| own.fits(&said)) {
+                    true => drop(agreed.insert(pack.pack)),
+                    false => wrong.push((run, pack.pack)),
+                }
+            }
+        }
+        if !self.source.repo().can_read() {
+            // Whose word is right cannot be told; that nobody's is can.
+            for pack in asked.difference(&agreed) {
+                let size_bytes = self.there.get(pack).map_or(0, |info| info.size_bytes);
+                let problem = format!("is {size_bytes} bytes, and no backup that needs it says so");
+                self.bad_pack(*pack, Severity::Lost, problem);
+            }
+            wrong.retain(|(_, pack)| agreed.contains(pack));
+        }
+        for of_run in wrong.chunk_by(|one, next| one.0 == next.0) {
+            let run = of_run[0].0;
+            let is_alone = |(_, pack): &&(RunNo, PackId)| !agreed.contains(pack);
+            let alone = of_run.iter().find(is_alone);
+            let (severity, pack) =
+                alone.map_or((Severity::Repairable, of_run[0].1), |(_, pack)| (Severity::Lost, *pack));
+            let problem =
+                format!("say something else of the size or the chunks of pack {pack} than it does itself");
+            let object = self.source.log().refs(run).to_string();
+            let finding = Finding::of_object(object, severity);
+            self.find(Finding { problem, remedy: Remedy::Refs, backups: vec![run], ..finding });
+        }
+        Ok(())
+    }
+
+    /// The index of every run whose packs are needed: whole, and agreeing with the packs.
     fn index(&mut self) -> Result<(), RepoError> {
         let exist = list_index_parts(self.source.repo(), self.source.log())?;
         let void = self.history.void_index(self.source.repo())?;
+        let mut asked = BTreeSet::new();
         let runs: BTreeSet<RunNo> = self.needed.keys().map(|pack| pack.run).collect();
         for run in runs {
             let recorded = self.history.outcome(run).map_or(0, |outcome| outcome.index_parts);
@@ -493,10 +625,20 @@ impl Check {
                 self.options.interrupt.check()?;
                 match read_index_part(self.source.repo(), self.source.log(), run, *part) {
                     Ok(packs) => {
+                        let mut wrong = None;
                         for (part, rows) in packs {
                             let pack = PackId { run, part };
                             listed.insert(pack);
-                            self.compare_rows(pack, &rows, "the index");
+                            if !self.is_as_listed(pack, &rows, &mut asked)? {
+                                wrong.get_or_insert(pack);
+                            }
+                        }
+                        if let Some(pack) = wrong {
+                            let object = self.source.log().index(run, *part).to_string();
+                            let problem =
+                                format!("says something else of the size or the chunks of pack {pack}");
+                            let finding = Finding::of_object(object, Severity::Repairable);
+                            self.find(Finding { problem, remedy: Remedy::Index, ..finding });
                         }
                     }
                     Err(error) => {
@@ -525,22 +667,32 @@ impl Check {
                 });
             }
         }
-        Ok(())
+        self.disputed_refs(&asked)
     }
 
-    /// Size and units of a pack as `whose` has them, against those of the refs.
-    fn compare_rows(&mut self, pack: PackId, rows: &PackRows, whose: &str) {
-        let Some(needed) = self.needed.get_mut(&pack) else { return };
-        let size = *needed.size_bytes.get_or_insert(rows.size_bytes);
-        let units: Vec<u32> = rows.rows().iter().map(|row| row.unit_count).collect();
-        let beyond = needed.chunks.len() > units.len();
-        if size != rows.size_bytes || beyond || (!needed.units.is_empty() && needed.units != units) {
-            let problem = format!("{whose} and the refs disagree about its size or its chunks");
-            self.bad_pack(pack, Severity::Lost, problem);
+    /// Whether a pack that is needed is what the index says, as far as backups and the pack itself tell.
+    /// Packs that were asked for this are added to `asked`.
+    fn is_as_listed(
+        &mut self,
+        pack: PackId,
+        rows: &PackRows,
+        asked: &mut BTreeSet<PackId>,
+    ) -> Result<bool, RepoError> {
+        let listed = Shape::of_rows(rows);
+        let Some(needed) = self.needed.get(&pack) else { return Ok(true) };
+        let fits = |needed: &Needed| needed.shape.as_ref().is_none_or(|shape| shape.fits(&listed));
+        let is_short = needed.chunks.len() > rows.rows().len();
+        if (fits(needed) && !is_short) || !self.there.contains_key(&pack) {
+            return Ok(true);
         }
+        if !needed.is_disputed {
+            self.ask(pack)?;
+            asked.insert(pack);
+        }
+        Ok(self.bad_packs.contains_key(&pack) || self.needed.get(&pack).is_none_or(fits))
     }
 
-    /// Every needed pack is there, with the size that was recorded.
+    /// Every needed pack is there, and what refs say of it.
     fn packs(&mut self) -> Result<(), RepoError> {
         let there = list_folder(self.source.repo(), self.source.log(), Folder::Packs)?;
         self.there = there.into_iter().map(|((run, part), info)| (PackId { run, part }, info)).collect();
@@ -555,21 +707,19 @@ impl Check {
                 Err(error) => return Err(error.into()),
             }
         }
-        let mut bad = Vec::new();
-        for (pack, needed) in &self.needed {
-            let size = self.there.get(pack).map(|info| info.size_bytes);
-            match (size, needed.size_bytes) {
-                (None, _) => bad.push((*pack, "is missing".to_owned())),
-                (Some(size), Some(recorded)) if size != recorded => {
-                    bad.push((*pack, format!("is {size} bytes, recorded are {recorded}")));
+        let mut missing = Vec::new();
+        for (pack, needed) in &mut self.needed {
+            match self.there.get(pack).map(|info| info.size_bytes) {
+                None => missing.push(*pack),
+                Some(size) => {
+                    needed.is_disputed |= needed.shape.as_ref().is_some_and(|shape| shape.size_bytes != size);
                 }
-                _ => {}
             }
         }
-        for (pack, problem) in bad {
-            self.bad_pack(pack, Severity::Lost, problem);
+        for pack in missing {
+            self.bad_pack(pack, Severity::Lost, "is missing");
         }
-        Ok(())
+        self.disputes()
     }
 
     /// For how long what backups need was not read. A record that cannot be believed is found, if no check has written
@@ -631,6 +781,34 @@ impl Check {
                 let position = self.finding(error, Severity::Repairable, Vec::new())?;
                 self.report.findings[position].remedy = Remedy::Discard;
             }
+        }
+        Ok(())
+    }
+
+    /// Packs of which the index was found wrong on the way; those that were read `before` are compared once more.
+    fn misled(&mut self, before: &mut BTreeSet<PackId>) -> Result<(), RepoError> {
+        for pack in before.iter().filter(|pack| self.needed.contains_key(pack)) {
+            match self.source.confirmed_pack(*pack) {
+                Err(error) if !is_of_the_object(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        before.extend(self.source.misled());
+        let told: BTreeSet<String> = self
+            .report
+            .findings
+            .iter()
+            .filter(|it| it.remedy == Remedy::Index)
+            .filter_map(|it| it.object.rsplit('/').next()?.split_once('-').map(|(run, _)| run.to_owned()))
+            .collect();
+        for pack in self.source.misled() {
+            if told.contains(&format!("{:010}", pack.run.0)) {
+                continue;
+            }
+            let object = self.source.log().pack(pack).to_string();
+            let problem = "its directory and the index disagree: the directory counts".to_owned();
+            let finding = Finding::of_object(object, Severity::Repairable);
+            self.find(Finding { problem, remedy: Remedy::Index, ..finding });
         }
         Ok(())
     }

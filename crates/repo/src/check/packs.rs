@@ -32,7 +32,7 @@ impl Check {
     /// Reads needed packs: every chunk opens, decompresses, and its pages have the hashes of the directory. Those that
     /// are `proven` have been read already. What is good is recorded as it goes.
     pub(super) fn read_packs(&mut self, proven: &mut Proven) -> Result<(), RepoError> {
-        let Proven { packs: whole, rows } = proven;
+        let Proven { packs: whole, rows, .. } = proven;
         let known: Vec<(PackId, u64)> = whole.iter().map(|(pack, bytes)| (*pack, *bytes)).collect();
         for (pack, bytes) in known {
             if self.needed.contains_key(&pack) && !self.bad_packs.contains_key(&pack) {
@@ -238,13 +238,8 @@ fn read_pack(source: &ChunkSource, rows_proven: &ProvenRows, pack: PackId) -> Re
             return Ok(read);
         }
     };
-    match source.pack(pack) {
-        Ok(indexed) if indexed.rows() != rows.rows() => {
-            note(None, RepoError::malformed(&path, "its directory and the index disagree"))?;
-        }
-        Ok(_) => {}
-        Err(error) => note(None, error)?,
-    }
+    // What the index says of it instead is found once all are read.
+    source.take_own(pack, rows.clone())?;
     let key = match source.key(pack) {
         Ok(key) => key,
         Err(error) => {

@@ -24,7 +24,7 @@ use crate::{
         catalog::is_of_the_object,
         rows::{Joints, verified},
     },
-    rows::{DefinitionText, RowChunk, RowEntry, RowTotals, TableRows},
+    rows::{DefinitionText, RowChunk, RowEntry, RowHashKey, RowTotals, TableRows},
 };
 
 /// What was found of chunks of whole rows.
@@ -47,9 +47,10 @@ impl ProvenRows {
         if let RowChunk::Piece(..) = rows {
             return Ok(());
         }
-        let totals = Joints::default().next(&rows, true);
+        let hash_key = source.repo().hash_key()?;
+        let totals = Joints::summed(RowHashKey::new(hash_key)).next(&rows);
         let totals = totals.map_err(|what| damaged(Damage::Malformed { what }))?;
-        let hash = source.repo().hash_key()?.hash(plain);
+        let hash = hash_key.hash(plain);
         lock(&self.known).insert(self.fingerprint(chunk, hash, totals));
         Ok(())
     }
@@ -60,13 +61,21 @@ impl ProvenRows {
 }
 
 /// How far the rows of a table are.
-#[derive(Default)]
 struct Progress {
     /// Of the next entry.
     number: u64,
     joints: Joints,
     /// The row that goes on was not read from its beginning on.
     is_partial: bool,
+}
+
+impl Progress {
+    /// Goes on behind entries that cannot be read.
+    fn skip_to(&mut self, number: u64) {
+        self.number = number;
+        self.is_partial = true;
+        self.joints.forget();
+    }
 }
 
 impl Check {
@@ -93,7 +102,8 @@ impl Check {
             }
         }
         let ItemMap::Table(table) = &item.map else { return Ok(true) };
-        let mut progress = Progress::default();
+        let joints = Joints::summed(RowHashKey::new(self.source.repo().hash_key()?));
+        let mut progress = Progress { number: 0, joints, is_partial: false };
         let mut whole = true;
         match &table.rows {
             TableRows::Inline(entries) => {
@@ -142,7 +152,7 @@ impl Check {
                 is_read &= self.need_rows(backup, item, mapped, base);
             }
             if !is_read {
-                *progress = Progress { number: number + 1, is_partial: true, ..Progress::default() };
+                progress.skip_to(number + 1);
                 continue;
             }
             let is_whole = !progress.joints.is_open() && proven.knows(entry);
@@ -155,7 +165,7 @@ impl Check {
             };
             let result = result.and_then(|()| self.compare_base(entry));
             if let Err(error) = result {
-                *progress = Progress { number: number + 1, is_partial: true, ..Progress::default() };
+                progress.skip_to(number + 1);
                 let error = match error {
                     RepoError::Damaged { object, damage } => RepoError::Damaged {
                         object: format!("{} rows {number} ({object})", item.path),
@@ -179,7 +189,7 @@ impl Check {
             return Ok(());
         }
         progress.is_partial = false;
-        let totals = progress.joints.next(&rows, true);
+        let totals = progress.joints.next(&rows);
         let totals = totals.map_err(|what| damaged(Damage::Malformed { what }))?;
         match totals == entry.totals {
             true => Ok(()),

@@ -344,6 +344,9 @@ impl<'a> Copier<'a> {
         };
         let head = head.encode().map_err(|_| self.not_json(backup, "manifest head"))?;
         to.is_copy_of(origin);
+        if backup.imported {
+            to.is_imported();
+        }
         let ending = Ending::Backup { head: head.clone(), refs: data.refs, parts: data.parts };
         let outcome = to.finish(ending).map_err(CopyError::Finish)?;
         if let Some(local) = local {
@@ -405,10 +408,11 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Whether the backup `origin` was taken before `other`.
+/// Whether the backup `origin` was taken before `other`. A repository that was set back to an old state gives out numbers
+/// again: then it is told by the time alone.
 fn is_older(origin: &CopyOf, other: &CopyOf) -> bool {
     match (origin.repository, &origin.source) == (other.repository, &other.source) {
-        true => origin.run < other.run,
+        true => origin.run < other.run && origin.at <= other.at,
         false => origin.at < other.at,
     }
 }

@@ -28,7 +28,7 @@ impl Files<'_> {
             self.interrupt.check()?;
             self.bytes_read.add_many(read.entry.totals.rows, read.plain.len() as u64);
             let key = read.entry.key.as_deref();
-            Ok::<_, CopyError>(range.chunk(read.plain, read.entry.totals, key, read.ends_leaf)?)
+            Ok::<_, CopyError>(range.chunk(&read.rows, read.plain, key, read.ends_leaf)?)
         })?;
         range.finish()?;
         self.writer.end_table(id, &definition)?;

@@ -24,6 +24,14 @@ pub enum KeyError {
         /// What was found first.
         object: String,
     },
+    /// Locks were asked for.
+    #[error("{location} cannot lock objects: {why}")]
+    NoLocks {
+        /// Where.
+        location: String,
+        /// Why.
+        why: &'static str,
+    },
     /// Written by a later version.
     #[error("{location} has format {format}, and this version knows formats up to {FORMAT}")]
     NewerFormat {

@@ -17,13 +17,7 @@ use super::{
     slot::{self, Described, KeyObject, Slot, to_json},
     trust::{Removal, Trust, Voucher, signer_path},
 };
-use crate::{
-    error::RepoError,
-    history::list_folder,
-    names::{Folder, SourceName},
-    repo::Repo,
-    store::ObjectPath,
-};
+use crate::{error::RepoError, history::History, lease, names::SourceName, repo::Repo, store::ObjectPath};
 
 /// Bytes of a label, at most.
 pub const LABEL_BYTES_MAX: usize = 128;
@@ -331,19 +325,17 @@ fn removal(repo: &Repo, trust: &Trust, signer: &Signer) -> Result<Removal, KeyEr
         at: rfc3339(repo.store().now()?),
         runs: newest_runs(repo).map_err(of_listing)?,
         kept,
-        rotations: rotation::count(&**repo.store())?,
+        rotations: rotation::count(&**repo.store(), trust, repo.keys())?,
     })
 }
 
-/// The newest run of each log: one that has begun may still end.
+/// The newest run of each log: one that has begun may still end. Names that anybody can create say nothing of it.
 fn newest_runs(repo: &Repo) -> Result<BTreeMap<String, u64>, RepoError> {
     let mut runs = BTreeMap::new();
     for log in repo.logs()? {
-        for folder in [Folder::Runs, Folder::Outcomes] {
-            let newest = list_folder(repo, &log, folder)?.into_keys().map(|(run, _)| run.0).max();
-            let known = runs.entry(log.to_string()).or_insert(0);
-            *known = newest.unwrap_or(0).max(*known);
-        }
+        let next = History::salvage(repo, &log, &mut |_, _| {})?.next_unforeseen();
+        let is_alive = lease::look(repo, &log, next)?.is_some_and(|lease| lease.is_alive);
+        runs.insert(log.to_string(), if is_alive { next.0 } else { next.0 - 1 });
     }
     Ok(runs)
 }

@@ -1,6 +1,9 @@
 //! The keys that an opened key object gives.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Mutex, OnceLock},
+};
 
 use holdfast_pipe::HashKey;
 use ring::signature::{Ed25519KeyPair, KeyPair};
@@ -10,6 +13,7 @@ use super::{Act, KeyError, KeyId, RepositoryInfo, Role, Signer, random, wrap};
 use crate::{
     error::Damage,
     hex::{Hex, Secret32},
+    lock::lock,
     store::ObjectPath,
 };
 
@@ -113,13 +117,38 @@ fn public_half(pair: &Ed25519KeyPair) -> Hex<32> {
     Hex(public)
 }
 
+/// Key pairs by number of the rotation, the time before any at 0. Only ever grows: what runs for long takes up rotations
+/// as they come.
+struct SealKeyRing(Box<[OnceLock<SealKeys>]>);
+
+impl SealKeyRing {
+    fn new(known: impl IntoIterator<Item = SealKeys>) -> Self {
+        let ring = Self((0..=u8::MAX).map(|_| OnceLock::new()).collect());
+        for (place, keys) in ring.0.iter().zip(known) {
+            let _ = place.set(keys);
+        }
+        ring
+    }
+
+    fn get(&self, rotation: u8) -> Option<&SealKeys> {
+        self.0.get(usize::from(rotation))?.get()
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().take_while(|keys| keys.get().is_some()).count()
+    }
+
+    fn last(&self) -> Option<&SealKeys> {
+        self.0.get(self.len().checked_sub(1)?)?.get()
+    }
+}
+
 /// The keys that an opened key object gives.
 pub struct KeyMaterial {
     pub(super) payload: Payload,
-    /// By number of the rotation, the time before any at 0.
-    pub(super) seal_keys: Vec<SealKeys>,
+    seal_keys: SealKeyRing,
     /// The first rotation that could not be taken up, and why.
-    pub(super) rotation_problem: Option<(ObjectPath, Damage)>,
+    rotation_problem: Mutex<Option<(ObjectPath, Damage)>>,
     key_id: KeyId,
     role: Role,
     signing: Ed25519KeyPair,
@@ -169,13 +198,25 @@ impl KeyMaterial {
     }
 
     /// The first rotation that could not be taken up, and why.
-    pub(crate) fn rotation_problem(&self) -> Option<&(ObjectPath, Damage)> {
-        self.rotation_problem.as_ref()
+    pub(crate) fn rotation_problem(&self) -> Option<(ObjectPath, Damage)> {
+        lock(&self.rotation_problem).clone()
+    }
+
+    /// Takes down what keeps a rotation from being taken up; `None`: nothing does.
+    pub(super) fn set_rotation_problem(&self, problem: Option<(ObjectPath, Damage)>) {
+        *lock(&self.rotation_problem) = problem;
+    }
+
+    /// Takes up the key pairs of the next rotation: what is sealed from now on is sealed for them.
+    pub(super) fn take_up(&self, rotation: u8, keys: SealKeys) {
+        if let Some(place) = self.seal_keys.0.get(usize::from(rotation)) {
+            let _ = place.set(keys);
+        }
     }
 
     /// Key pairs by number of the rotation.
     pub(super) fn seal_keys(&self, rotation: u8) -> Option<&SealKeys> {
-        self.seal_keys.get(usize::from(rotation))
+        self.seal_keys.get(rotation)
     }
 
     pub(crate) fn read_public(&self) -> Hex<32> {
@@ -232,6 +273,7 @@ impl KeyMaterial {
             return Err("keys contradict the role");
         }
         let hash_key = payload.hash_key.as_ref().map(|key| HashKey::new(key.0));
-        Ok(Self { payload, seal_keys, rotation_problem: None, key_id, role, signing, hash_key })
+        let (seal_keys, rotation_problem) = (SealKeyRing::new(seal_keys), Mutex::default());
+        Ok(Self { payload, seal_keys, rotation_problem, key_id, role, signing, hash_key })
     }
 }

@@ -35,7 +35,8 @@ use trust::{Trust, signer_path};
 use crate::{
     error::Damage,
     hex::{Hex, Secret32},
-    store::{ObjectPath, Store, StoreError, read_all},
+    names::Folder,
+    store::{ObjectPath, Store, StoreError, locks::ObjectLock, read_all},
     writers,
 };
 
@@ -72,6 +73,30 @@ pub struct RepositoryInfo {
     pub suite: Suite,
     /// RFC 3339, UTC, by the store's clock.
     pub created_at: String,
+    /// What whoever writes here asks of the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_lock: Option<ObjectLock>,
+}
+
+impl RepositoryInfo {
+    /// From now on what is written and lasts is locked, if this is to be. Whoever only reads needs no lock.
+    pub(crate) fn apply_lock(&self, store: &dyn Store) {
+        if let (Some(lock), Some(versioned)) = (self.object_lock, store.versioned()) {
+            versioned.lock_new(lock, lasts);
+        }
+    }
+}
+
+/// Whether an object is there for as long as a backup may need it. Others are replaced, or deleted when a run ends:
+/// leases, segments, records of checks, and what the store itself is tried with.
+pub(crate) fn lasts(path: &ObjectPath) -> bool {
+    const SHORT: [Folder; 3] = [Folder::Runs, Folder::Segments, Folder::Checks];
+    let mut parts = path.as_str().split('/');
+    match (parts.next(), parts.nth(2)) {
+        (Some("sources"), Some(folder)) => SHORT.iter().all(|short| short.as_str() != folder),
+        (Some(first), _) => first != writers::PROBES.trim_end_matches('/') && !first.starts_with('.'),
+        (None, _) => false,
+    }
 }
 
 mod suite_name {
@@ -143,7 +168,11 @@ fn info_path() -> ObjectPath {
 }
 
 /// Makes a repository: its keys, then `holdfast.json`, whose creation decides between two who try at once.
-pub(crate) fn init(store: &dyn Store, protection: &Protection<'_>) -> Result<(KeyMaterial, Trust), KeyError> {
+pub(crate) fn init(
+    store: &dyn Store,
+    protection: &Protection<'_>,
+    object_lock: Option<ObjectLock>,
+) -> Result<(KeyMaterial, Trust), KeyError> {
     let mut found = None;
     store.list("", &mut |info| {
         // A key whose init died before the end opens nothing: it is bound to a repository that never came to be.
@@ -155,7 +184,11 @@ pub(crate) fn init(store: &dyn Store, protection: &Protection<'_>) -> Result<(Ke
     if let Some(object) = found {
         return Err(KeyError::NotEmpty { location: store.location(), object: object.to_string() });
     }
-    let material = new_material(store, protection)?;
+    if object_lock.is_some() {
+        require_locks(store)?;
+    }
+    let material = new_material(store, protection, object_lock)?;
+    material.repository().apply_lock(store);
     let key_path = object_path(&format!("keys/{}", material.key_id()));
     let slot = match *protection {
         Protection::Password { password, kdf } => Some(NewSlot::Password { password, kdf }),
@@ -165,6 +198,7 @@ pub(crate) fn init(store: &dyn Store, protection: &Protection<'_>) -> Result<(Ke
     let described = Described { label: String::new(), created_at };
     let key_object = slot::seal(&material, slot, described, &material)?;
     store.create_if_absent(&key_path, &to_json(&key_object))?;
+    require_locked(store, object_lock, &key_path)?;
     match store.create_if_absent(&info_path(), &to_json(material.repository())) {
         Ok(_) => {
             let trust = Trust::of_anchors(&material.payload.signers);
@@ -178,7 +212,35 @@ pub(crate) fn init(store: &dyn Store, protection: &Protection<'_>) -> Result<(Ke
     }
 }
 
-fn new_material(store: &dyn Store, protection: &Protection<'_>) -> Result<KeyMaterial, KeyError> {
+/// That the store can lock, before anything is asked of it.
+fn require_locks(store: &dyn Store) -> Result<(), KeyError> {
+    let refused = |why| Err(KeyError::NoLocks { location: store.location(), why });
+    let Some(versioned) = store.versioned() else { return refused("such a place has none") };
+    match versioned.protection()?.locks {
+        Some(false) => refused("the bucket was made without"),
+        // Who may not ask is told by the first object.
+        Some(true) | None => Ok(()),
+    }
+}
+
+/// That it does what it was asked to.
+fn require_locked(store: &dyn Store, lock: Option<ObjectLock>, path: &ObjectPath) -> Result<(), KeyError> {
+    let (Some(_), Some(versioned)) = (lock, store.versioned()) else { return Ok(()) };
+    match versioned.locked_until(path)? {
+        Some(_) => Ok(()),
+        None => {
+            let why =
+                "the first object was taken without one, or the lock may not be seen (s3:GetObjectRetention)";
+            Err(KeyError::NoLocks { location: store.location(), why })
+        }
+    }
+}
+
+fn new_material(
+    store: &dyn Store,
+    protection: &Protection<'_>,
+    object_lock: Option<ObjectLock>,
+) -> Result<KeyMaterial, KeyError> {
     let created_at = rfc3339(store.now()?);
     let own = OwnKeys::generate()?;
     let signer = own.signer(Role::Operator, Vec::new());
@@ -189,7 +251,7 @@ fn new_material(store: &dyn Store, protection: &Protection<'_>) -> Result<KeyMat
     };
     let repository_id = RepositoryId(Hex(random().map_err(KeyError::NoRandom)?));
     let payload = Payload {
-        repository: RepositoryInfo { format: FORMAT, repository_id, suite, created_at },
+        repository: RepositoryInfo { format: FORMAT, repository_id, suite, created_at, object_lock },
         read_public,
         read_private,
         refs_public,
@@ -222,8 +284,10 @@ pub(crate) fn open(
         }
         _ => {}
     }
-    let mut material = open_any(store, &info, unlock, only)?;
-    let trust = read_trust(store, &mut material)?;
+    let material = open_any(store, &info, unlock, only)?;
+    // Only what the key says is believed.
+    material.repository().apply_lock(store);
+    let trust = look(store, &material)?;
     if trust.is_removed(material.key_id()) {
         return Err(KeyError::Removed { key_id: material.key_id() });
     }
@@ -267,17 +331,7 @@ fn open_any(
     }))
 }
 
-/// Whom to believe, beginning with those that the key object lists, and the key pairs of rotations since.
-fn read_trust(store: &dyn Store, material: &mut KeyMaterial) -> Result<Trust, StoreError> {
-    let trust = look(store, material)?;
-    if material.repository().suite == Suite::None {
-        return Ok(trust);
-    }
-    rotation::read(store, &trust, material)?;
-    Ok(trust)
-}
-
-/// Whom to believe, beginning with those that the key object lists.
+/// Whom to believe, beginning with those that the key object lists. Takes up the key pairs of rotations since.
 pub(crate) fn look(store: &dyn Store, material: &KeyMaterial) -> Result<Trust, StoreError> {
     if material.repository().suite == Suite::None {
         // There is one key, and everybody has it.
@@ -290,6 +344,7 @@ pub(crate) fn look(store: &dyn Store, material: &KeyMaterial) -> Result<Trust, S
         // Nobody else would believe what it signs.
         trust.block(&signer_path(material.key_id()), Damage::Missing);
     }
+    rotation::read(store, &trust, material)?;
     Ok(trust)
 }
 

@@ -13,7 +13,7 @@ use super::{
     object_path, rfc3339,
     signed::{self, Sort},
     slot::to_json,
-    trust::{Trust, records},
+    trust::{Trust, is_number, listed, record},
     wrap::{Purpose, open_sealed, seal_for},
 };
 use crate::{
@@ -60,26 +60,31 @@ fn associated_data(number: u8, key_id: KeyId, role: Role) -> Vec<u8> {
     data
 }
 
-/// Takes up the rotations that were made since the key was, as far as they can be believed. Returns the hash of the last.
-pub(super) fn read(store: &dyn Store, trust: &Trust, keys: &mut KeyMaterial) -> Result<Hex<32>, StoreError> {
+/// Takes up the rotations that were made since the key was, or since they were last looked for, as far as they can be
+/// believed. Returns the hash of the last.
+pub(super) fn read(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<Hex<32>, StoreError> {
     let repository = keys.repository().repository_id;
     let mut previous = NO_OUTCOME;
-    for ((found, bytes), number) in records(store, "rotations/")?.into_iter().zip(1..=u8::MAX) {
+    let mut problem = None;
+    let listed = listed(store, "rotations/", &|name| is_number(name, 3))?;
+    for (found, number) in listed.paths.into_iter().zip(1..=u8::MAX) {
         if found != path(number) {
-            keys.rotation_problem = Some((path(number), Damage::Missing));
+            problem = Some((path(number), Damage::Missing));
             break;
         }
+        let bytes = record(store, &found)?;
         match read_one(repository, trust, keys, number, previous, &bytes) {
-            // Of the time before this key was made: it has them.
+            // Of the time before this key was made, or taken up before: it has them.
             Ok(_) if number <= keys.rotations() => {}
-            Ok(share) => keys.seal_keys.push(share),
+            Ok(share) => keys.take_up(number, share),
             Err(what) => {
-                keys.rotation_problem = Some((found, Damage::Malformed { what }));
+                problem = Some((found, Damage::Malformed { what }));
                 break;
             }
         }
         previous = object_hash(&bytes);
     }
+    keys.set_rotation_problem(problem);
     Ok(previous)
 }
 
@@ -113,21 +118,27 @@ fn read_one(
     if seal_keys.fit(role) { Ok(seal_keys) } else { Err("the share for this key contradicts its role") }
 }
 
-/// How many there are by now, whoever knows of them.
-pub(super) fn count(store: &dyn Store) -> Result<u8, StoreError> {
-    Ok(u8::try_from(records(store, "rotations/")?.len()).unwrap_or(u8::MAX))
+/// The keys at hand with all rotations that there are by now, and the hash of the last.
+fn latest(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<(KeyMaterial, Hex<32>), KeyError> {
+    let latest = KeyMaterial::from_payload(keys.payload.clone(), keys.key_id(), keys.role())
+        .map_err(|what| damaged(format!("keys/{}", keys.key_id()), what))?;
+    let last = read(store, trust, &latest)?;
+    match latest.rotation_problem() {
+        Some((object, what)) => Err(damaged(object, what)),
+        None => Ok((latest, last)),
+    }
+}
+
+/// How many there are by now that can be believed: nobody else's word tells up to which a key may have made them.
+pub(super) fn count(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<u8, KeyError> {
+    Ok(latest(store, trust, keys)?.0.rotations())
 }
 
 /// Makes new key pairs for what is sealed from now on, for every key that is not removed.
 pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
     let (keys, trust) = manage::as_operator(repo, "rotate keys")?;
     // Those that are known now may be more than when the repository was opened.
-    let mut latest = KeyMaterial::from_payload(keys.payload.clone(), keys.key_id(), keys.role())
-        .map_err(|what| damaged(format!("keys/{}", keys.key_id()), what))?;
-    let previous = read(&**repo.store(), &trust, &mut latest)?;
-    if let Some((object, what)) = latest.rotation_problem {
-        return Err(damaged(object, what));
-    }
+    let (latest, previous) = latest(&**repo.store(), &trust, keys)?;
     let Some(number) = latest.rotations().checked_add(1) else {
         return Err(KeyError::RotatedOut { count: usize::from(latest.rotations()) });
     };

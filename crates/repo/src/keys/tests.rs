@@ -1,6 +1,7 @@
 use std::{
-    sync::{Arc, Barrier},
+    sync::{Arc, Barrier, Mutex},
     thread,
+    time::{Duration, SystemTime},
 };
 
 use super::{
@@ -9,6 +10,7 @@ use super::{
 };
 use crate::{
     error::RepoError,
+    expire::ExpireRequest,
     hex::to_hex,
     history::History,
     hold::HoldTerms,
@@ -18,7 +20,11 @@ use crate::{
     refs::BackupRefs,
     repo::Repo,
     run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions},
-    store::mem::MemStore,
+    store::{
+        ObjectInfo, Upload,
+        locks::{self, Beneath, Extend, Extended, Kept, LockMode, Overwritten, Versioned},
+        mem::MemStore,
+    },
 };
 
 fn password(text: &str) -> Password {
@@ -28,7 +34,7 @@ fn password(text: &str) -> Password {
 fn new_repository(text: &str) -> (MemStore, KeyMaterial) {
     let store = MemStore::new();
     let protection = Protection::Password { password: &password(text), kdf: KdfParams::MINIMUM };
-    let material = init(&store, &protection).unwrap().0;
+    let material = init(&store, &protection, None).unwrap().0;
     (store, material)
 }
 
@@ -65,7 +71,7 @@ fn keys_come_back_with_the_password_and_not_without() {
 #[test]
 fn a_repository_without_encryption_is_never_taken_for_an_encrypted_one() {
     let store = MemStore::new();
-    init(&store, &Protection::None).unwrap();
+    init(&store, &Protection::None, None).unwrap();
     assert_eq!(open(&store, None).unwrap().repository().suite, Suite::None);
     assert!(matches!(open(&store, Some(&password("x"))), Err(KeyError::NotEncrypted { .. })));
 }
@@ -73,13 +79,13 @@ fn a_repository_without_encryption_is_never_taken_for_an_encrypted_one() {
 #[test]
 fn init_takes_empty_places_only() {
     let (store, _) = new_repository("x");
-    assert!(matches!(init(&store, &Protection::None), Err(KeyError::NotEmpty { .. })));
+    assert!(matches!(init(&store, &Protection::None, None), Err(KeyError::NotEmpty { .. })));
     let store = MemStore::new();
     store.create_if_absent(&object_path("sources/db1/physical/outcomes/1"), b"").unwrap();
-    assert!(matches!(init(&store, &Protection::None), Err(KeyError::NotEmpty { .. })));
+    assert!(matches!(init(&store, &Protection::None, None), Err(KeyError::NotEmpty { .. })));
     let store = MemStore::new();
     store.create_if_absent(&object_path("keys/0011223344556677"), b"died young").unwrap();
-    init(&store, &Protection::None).unwrap();
+    init(&store, &Protection::None, None).unwrap();
     open(&store, None).unwrap();
 }
 
@@ -128,6 +134,164 @@ fn what_is_readable_without_a_key_cannot_be_altered_unnoticed() {
         open(&store, Some(&password("x"))),
         Err(KeyError::Kdf { source: KdfError::Weak { .. }, .. })
     ));
+}
+
+type NewLocks = (ObjectLock, fn(&ObjectPath) -> bool);
+
+/// A store that says that it locks, and lets the memory behind it be tampered with.
+struct Vault {
+    memory: MemStore,
+    new: Mutex<Option<NewLocks>>,
+}
+
+impl Vault {
+    fn new(memory: MemStore) -> Self {
+        Self { memory, new: Mutex::new(None) }
+    }
+}
+
+impl Store for Vault {
+    fn location(&self) -> String {
+        self.memory.location()
+    }
+
+    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
+        self.memory.put(path)
+    }
+
+    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
+        self.memory.create_if_absent(path, bytes)
+    }
+
+    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        self.memory.read_exact_at(path, offset, buffer)
+    }
+
+    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
+        self.memory.head(path)
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
+        self.memory.list(prefix, each)
+    }
+
+    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        self.memory.list_folders(prefix)
+    }
+
+    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
+        self.memory.delete(paths)
+    }
+
+    fn now(&self) -> Result<SystemTime, StoreError> {
+        Store::now(&self.memory)
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        self.memory.free_bytes()
+    }
+
+    fn versioned(&self) -> Option<&dyn Versioned> {
+        Some(self)
+    }
+}
+
+impl Versioned for Vault {
+    fn protection(&self) -> Result<locks::Protection, StoreError> {
+        Ok(locks::Protection {
+            versions: Some(true),
+            suspended: false,
+            locks: Some(true),
+            locks_by_default: false,
+        })
+    }
+
+    fn lock_new(&self, lock: ObjectLock, lasts: fn(&ObjectPath) -> bool) {
+        *self.new.lock().unwrap() = Some((lock, lasts));
+    }
+
+    fn locked_until(&self, path: &ObjectPath) -> Result<Option<SystemTime>, StoreError> {
+        let new = self.new.lock().unwrap().filter(|(_, lasts)| lasts(path));
+        new.map(|(lock, _)| self.now().map(|now| now + lock.period())).transpose()
+    }
+
+    fn extend(&self, _: &str, _: &Extend<'_>) -> Result<Extended, StoreError> {
+        Ok(Extended::default())
+    }
+
+    fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<Kept>, StoreError> {
+        self.memory.delete(paths).map(|()| Vec::new())
+    }
+
+    fn beneath(&self, _: &ObjectPath) -> Result<Option<Beneath>, StoreError> {
+        Ok(None)
+    }
+
+    fn folders_ever(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        self.memory.list_folders(prefix)
+    }
+
+    fn hidden(&self, _: &str, _: &mut dyn FnMut(ObjectPath)) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn overwritten(&self, _: &mut dyn FnMut(Overwritten)) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn nobody_who_has_no_key_makes_locks_shorter() {
+    let lock = ObjectLock::new(LockMode::Compliance, Duration::from_secs(30 * 86_400)).unwrap();
+    let memory = MemStore::new();
+    let password = password("x");
+    let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
+    let made = Repo::init_locked(Arc::new(Vault::new(memory.clone())), &protection, Some(lock)).unwrap();
+    assert_eq!(made.info().object_lock, Some(lock));
+
+    // Whoever opens it locks what lasts, and nothing else.
+    let vault = Arc::new(Vault::new(memory.clone()));
+    let opened = Repo::open(Arc::clone(&vault) as Arc<dyn Store>, Some(&password)).unwrap();
+    opened.require(Act::Backup, "a backup").unwrap();
+    let (found, lasts) = vault.new.lock().unwrap().unwrap();
+    assert_eq!(found, lock);
+    for (name, is_lasting) in [
+        ("holdfast.json", true),
+        ("keys/0123456789abcdef", true),
+        ("removals/0000000001", true),
+        ("sources/db1/physical/packs/0000000001-000000", true),
+        ("sources/db1/physical/outcomes/0000000001", true),
+        ("sources/runs/physical/packs/0000000001-000000", true),
+        ("sources/db1/physical/runs/0000000001/000000", false),
+        ("sources/db1/binlog/segments/0000000001-000000", false),
+        ("sources/db1/physical/checks/0000000001", false),
+        ("probe/x", false),
+        (".tmp/x", false),
+    ] {
+        assert_eq!(lasts(&object_path(name)), is_lasting, "{name}");
+    }
+
+    // A copy in a place without locks is read, and not written.
+    let copy = Repo::open(Arc::new(memory.clone()), Some(&password)).unwrap();
+    copy.require(Act::Read, "a restore").unwrap();
+    assert!(matches!(copy.require(Act::Backup, "a backup"), Err(RepoError::NoLocks { .. })));
+    let plain = Repo::init_locked(Arc::new(MemStore::new()), &protection, Some(lock));
+    assert!(matches!(plain, Err(KeyError::NoLocks { .. })));
+
+    let told = "\"object_lock\":{\"mode\":\"compliance\",\"period_s\":2592000}";
+    for shorter in [
+        "\"object_lock\":{\"mode\":\"compliance\",\"period_s\":1}",
+        "\"object_lock\":{\"mode\":\"governance\",\"period_s\":2592000}",
+        "\"object_lock\":{\"mode\":\"compliance\",\"period_s\":0}",
+        "\"object_lock\":{\"mode\":\"compliance\",\"period_s\":18446744073709551615}",
+        "\"object_lock\":{\"mode\":\"none\",\"period_s\":2592000}",
+        "\"object_lock\":null",
+    ] {
+        edit(&memory, &info_path(), told, shorter);
+        let refused = Repo::open(Arc::new(memory.clone()), Some(&password)).map(|_| ());
+        assert!(matches!(refused, Err(KeyError::Damaged { .. })), "{shorter}: {refused:?}");
+        edit(&memory, &info_path(), shorter, told);
+    }
 }
 
 const SLOW_ENOUGH: KdfParams = KdfParams::MINIMUM;
@@ -204,6 +368,7 @@ fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previo
         lost: Vec::new(),
         rebuilt: Vec::new(),
         copy_of: None,
+        imported: false,
         taken: Vec::new(),
         tail: None,
     };
@@ -464,6 +629,67 @@ fn records_of_keys_that_were_tampered_with_count_for_nothing() {
     begin(&by_password(&store, "root").unwrap(), &log).unwrap();
 }
 
+/// Whoever can only create objects makes nobody believe a key that was removed, nor hides one that was added.
+#[test]
+fn objects_without_a_signature_change_nobodys_mind() {
+    let (store, root) = new_repo();
+    let log = log("db1");
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    let stolen = added(&store, &root, &key(Role::Writer, &[]), "stolen");
+    backup(&writer, &log).unwrap();
+    backup(&stolen, &log).unwrap();
+    // While it is still his, he takes numbers far ahead: they are not for later.
+    let far = [object_path("sources/db1/physical/runs/9999999998/000000"), log.outcome(RunNo(9_999_999_998))];
+    let signed = forge(&stolen, &log, 9_999_999_998, OutcomeType::Abandoned, Hex([1; 32]));
+    store.create_if_absent(&far[0], b"{}").unwrap();
+    store.create_if_absent(&far[1], &signed).unwrap();
+    remove(&root, stolen.keys().key_id()).unwrap();
+    store.delete(&far).unwrap();
+    let last = History::read(&root, &log).unwrap().last_hash();
+    let forged = forge(&stolen, &log, 3, OutcomeType::Abandoned, last);
+    let third = log.outcome(RunNo(3));
+    store.create_if_absent(&third, &forged).unwrap();
+    let assert_removed = |what: &str| {
+        let again = by_password(&store, "root").unwrap();
+        let removed = Damage::SignerRemoved { key_id: stolen.keys().key_id() };
+        assert_eq!(refused(&again, &log), (third.to_string(), removed), "{what}");
+        let mut whole = 0;
+        History::salvage(&again, &log, &mut |_, _| whole += 1).unwrap();
+        assert_eq!(whole, 1, "{what}: the others are believed");
+    };
+    assert_removed("as it is");
+    let voucher = read_all(&store, &signer_path(writer.keys().key_id()), 1 << 20).unwrap();
+    for name in ["removals/0", "removals/0000000000", "removals/x", "signers/0", "signers/zz", "rotations/0"]
+    {
+        store.create_if_absent(&object_path(name), b"{}").unwrap();
+        assert_removed(name);
+        let again = by_password(&store, "root").unwrap();
+        let is_told = again.key_problems().iter().any(|(object, _)| object == name);
+        assert!(is_told || name.starts_with("rotations/"), "{name} is told");
+        // It keeps nobody from work.
+        begin(&again, &LogName { source: "other".parse().unwrap(), ..log.clone() }).unwrap();
+        store.delete(&[object_path(name)]).unwrap();
+    }
+    for number in 0..300 {
+        store.create_if_absent(&object_path(&format!("signers/{number:016x}")), &voucher).unwrap();
+    }
+    assert_removed("many");
+    // These are for operators to look at, and writers wait.
+    for name in ["removals/0000000002", "removals/0000000007", "rotations/001"] {
+        store.create_if_absent(&object_path(name), b"{}").unwrap();
+        assert_removed(name);
+        store.delete(&[object_path(name)]).unwrap();
+    }
+    // Even where the first is gone, what operators have signed behind it counts against whom it names.
+    let more = added(&store, &root, &key(Role::Writer, &[]), "more");
+    remove(&root, more.keys().key_id()).unwrap();
+    let first = object_path("removals/0000000001");
+    let bytes = read_all(&store, &first, 1 << 20).unwrap();
+    store.delete(std::slice::from_ref(&first)).unwrap();
+    store.create_if_absent(&object_path("removals/0000000003"), &bytes).unwrap();
+    assert_removed("moved");
+}
+
 #[test]
 fn a_key_pair_opens_what_an_operator_it_trusts_sealed_for_it() {
     let (store, root) = new_repo();
@@ -507,6 +733,19 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     assert_eq!(rotate(&root).unwrap(), Rotated { number: 1, keys: 2 });
     assert!(matches!(rotate(&leaving), Err(KeyError::Removed { .. })));
 
+    // What has run since before seals for the new keys with its next run, and reads what others have sealed for them.
+    let run = backup(&writer, &log).unwrap();
+    for path in [log.report(run), log.outcome(run)] {
+        let bytes = read_all(&store, &path, 1 << 20).unwrap();
+        let header = if path == log.report(run) { 0 } else { 8 };
+        assert_eq!(bytes[header + 7], 1, "{path}");
+    }
+    assert_eq!(root.keys().rotations(), 0);
+    assert_eq!(History::read(&root, &log).unwrap().head(&root, run).unwrap(), b"{}");
+    let expire = ExpireRequest::Exactly(vec![run]);
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    crate::expire::expire(&root, &log, &expire, &options).unwrap();
+
     // With new keys, on the same pages.
     let writer = by_password(&store, "writer").unwrap();
     assert_eq!(writer.keys().rotations(), 1);
@@ -515,7 +754,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     let late = added(&store, &root, &key(Role::Operator, &[]), "late");
     for repo in [&root, &late] {
         let history = History::read(repo, &log).unwrap();
-        for run in [RunNo(1), RunNo(2)] {
+        for run in [RunNo(1), RunNo(4)] {
             assert_eq!(history.head(repo, run).unwrap(), b"{}");
         }
     }
@@ -523,7 +762,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     // What had been copied opens what was there, and nothing since.
     let report = |run| Place { log: &log, kind: ObjectKind::Report, run, part: 0 };
     leaving.read_object(&report(RunNo(1)), 100).unwrap();
-    let error = leaving.read_object(&report(RunNo(2)), 100).unwrap_err();
+    let error = leaving.read_object(&report(RunNo(4)), 100).unwrap_err();
     assert!(matches!(error, RepoError::Damaged { damage: Damage::NewerKeys { rotation: 1 }, .. }), "{error}");
 
     assert_eq!(rotate(&late).unwrap(), Rotated { number: 2, keys: 3 });

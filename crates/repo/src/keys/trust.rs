@@ -7,9 +7,12 @@
 //! Invariants:
 //! - Nobody is believed but through a chain of operators that begins in the key object that was opened.
 //! - What a key signed before it was removed stays believed: history does not change.
-//! - A record that cannot be believed counts for nothing, is told, and keeps everybody from writing.
+//! - A record that cannot be believed counts for nothing, is told, and keeps everybody from writing. What has not the
+//!   name of a record is none.
+//! - Nothing that somebody without a key can add makes anybody believed who was removed: behind a gap in the log of
+//!   removals, those that an operator has signed still count against whom they name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +29,12 @@ use crate::{
 };
 
 const RECORD_BYTES_MAX: u64 = 1 << 20;
-/// More are not looked at.
-const RECORDS_MAX: usize = 4096;
+/// More are not looked at, and that is told.
+const RECORDS_MAX: usize = 65_536;
+/// Vouchers of operators; far more than there are keys.
+const VOUCHERS_MAX: usize = 4096;
+/// More problems say nothing more.
+const PROBLEMS_MAX: usize = 256;
 
 /// An operator's word for a signer, as stored below `signers/`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -68,6 +75,8 @@ pub(super) struct Believed {
 pub(crate) struct Trust {
     believed: HashMap<Hex<32>, Believed>,
     removals: Vec<Removal>,
+    /// Removals behind a gap, or behind one that is damaged: they count for those who read, against whom they name.
+    unchained: Vec<Removal>,
     /// Hash of the last removal.
     last_removal: Hex<32>,
     /// Records that count for nothing.
@@ -81,6 +90,7 @@ impl Default for Trust {
         Self {
             believed: HashMap::new(),
             removals: Vec::new(),
+            unchained: Vec::new(),
             last_removal: NO_OUTCOME,
             problems: Vec::new(),
             blocking: None,
@@ -101,33 +111,32 @@ impl Trust {
         anchors: &[Signer],
     ) -> Result<Self, StoreError> {
         let mut trust = Self::default();
-        let mut vouchers = Vec::new();
-        for (path, bytes) in records(store, "signers/")? {
-            match read_voucher(repository, &path, &bytes) {
-                Ok(voucher) => vouchers.push(voucher),
-                Err(what) => trust.tell(&path, Damage::Malformed { what }),
-            }
-        }
-        for (path, bytes) in records(store, "removals/")? {
+        let vouchers = trust.read_vouchers(store, repository, anchors)?;
+        let removals = trust.listed(store, "removals/", &|name| is_number(name, 10))?;
+        let mut is_chained = true;
+        for path in removals {
+            let bytes = record(store, &path)?;
+            let believed = believed(anchors, &vouchers, &trust.all_removals());
             let expected = removal_path(trust.next_removal());
-            if path != expected {
-                trust.block(&expected, Damage::Missing);
-                break;
-            }
-            let believed = believed(anchors, &vouchers, &trust.removals);
-            match trust.read_removal(repository, &believed, &bytes) {
-                Ok(removal) => {
-                    trust.last_removal = object_hash(&bytes);
-                    trust.removals.push(removal);
-                }
-                Err(what) => {
+            if is_chained && path == expected {
+                match trust.read_removal(repository, &believed, &bytes) {
+                    Ok(removal) => {
+                        trust.last_removal = object_hash(&bytes);
+                        trust.removals.push(removal);
+                        continue;
+                    }
                     // What follows builds on it.
-                    trust.block(&path, Damage::Malformed { what });
-                    break;
+                    Err(what) => trust.block(&path, Damage::Malformed { what }),
                 }
+            } else if is_chained {
+                trust.block(&expected, Damage::Missing);
+            }
+            is_chained = false;
+            if let Ok(removal) = trust.read_signed_removal(repository, &believed, &bytes) {
+                trust.unchained.push(removal);
             }
         }
-        trust.believed = believed(anchors, &vouchers, &trust.removals);
+        trust.believed = believed(anchors, &vouchers, &trust.all_removals());
         for (voucher, _) in &vouchers {
             if !trust.believed.contains_key(&voucher.signer.public) {
                 let what = "no operator of this repository signed it";
@@ -137,9 +146,82 @@ impl Trust {
         Ok(trust)
     }
 
+    /// What operators have signed of signers, whether or not they may still: of others nothing is kept.
+    fn read_vouchers(
+        &mut self,
+        store: &dyn Store,
+        repository: RepositoryId,
+        anchors: &[Signer],
+    ) -> Result<Vec<(Voucher, Hex<32>)>, StoreError> {
+        let operators = anchors.iter().filter(|signer| signer.role == Role::Operator);
+        let mut operators: HashSet<Hex<32>> = operators.map(|signer| signer.public).collect();
+        let mut vouchers: Vec<(Voucher, Hex<32>)> = Vec::new();
+        let mut left: Vec<(ObjectPath, Option<Hex<32>>)> =
+            self.listed(store, "signers/", &is_key_id)?.into_iter().map(|path| (path, None)).collect();
+        // Somebody is vouched for by whoever is himself, in whatever order they are listed.
+        loop {
+            let mut others = Vec::new();
+            let known = vouchers.len();
+            for (path, signed_by) in left {
+                // Anybody who can write makes as many as he likes, signed by himself: none is read twice for that.
+                if signed_by.is_some_and(|by| !operators.contains(&by)) {
+                    others.push((path, signed_by));
+                    continue;
+                }
+                let bytes = record(store, &path)?;
+                match read_voucher(repository, &path, &bytes) {
+                    Ok((voucher, by)) if operators.contains(&by) => {
+                        if vouchers.len() >= VOUCHERS_MAX {
+                            self.block(&path, Damage::Malformed { what: "there are too many of them" });
+                            return Ok(vouchers);
+                        }
+                        if voucher.signer.role == Role::Operator {
+                            operators.insert(voucher.signer.public);
+                        }
+                        vouchers.push((voucher, by));
+                    }
+                    Ok((_, by)) => others.push((path, Some(by))),
+                    Err(what) => self.tell(&path, Damage::Malformed { what }),
+                }
+            }
+            if others.is_empty() || vouchers.len() == known {
+                let what = "no operator of this repository signed it";
+                others.iter().for_each(|(path, _)| self.tell(path, Damage::Malformed { what }));
+                return Ok(vouchers);
+            }
+            left = others;
+        }
+    }
+
+    /// The objects below a prefix that bear the name of a record, in order. Others are told, and count for nothing.
+    fn listed(
+        &mut self,
+        store: &dyn Store,
+        prefix: &str,
+        is_name: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<ObjectPath>, StoreError> {
+        let Listed { paths, stranger, is_cut } = listed(store, prefix, is_name)?;
+        if let Some(stranger) = stranger {
+            self.tell(&stranger, Damage::Malformed { what: "it bears no name that a record has" });
+        }
+        if let Some(last) = paths.last().filter(|_| is_cut) {
+            self.block(
+                last,
+                Damage::Malformed { what: "there are too many of them: what follows is not looked at" },
+            );
+        }
+        Ok(paths)
+    }
+
+    fn all_removals(&self) -> Vec<Removal> {
+        self.removals.iter().chain(&self.unchained).cloned().collect()
+    }
+
     /// Takes down a record that counts for nothing.
     fn tell(&mut self, path: &ObjectPath, damage: Damage) {
-        self.problems.push((path.to_string(), damage));
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push((path.to_string(), damage));
+        }
     }
 
     /// The same, of one that whoever writes would have to go by.
@@ -154,17 +236,28 @@ impl Trust {
         believed: &HashMap<Hex<32>, Believed>,
         bytes: &[u8],
     ) -> Result<Removal, &'static str> {
+        let removal = self.read_signed_removal(repository, believed, bytes)?;
+        if removal.number != self.next_removal() || removal.previous != self.last_removal {
+            return Err("it does not continue the removals before it");
+        }
+        Ok(removal)
+    }
+
+    /// A removal that an operator has signed, wherever it is.
+    fn read_signed_removal(
+        &self,
+        repository: RepositoryId,
+        believed: &HashMap<Hex<32>, Believed>,
+        bytes: &[u8],
+    ) -> Result<Removal, &'static str> {
         let (removal, by): (Removal, _) = signed::read(repository, Sort::Removal, bytes)?;
         let by = believed.get(&by).map(|by| &by.signer);
         let is_operator = by.is_some_and(|by| by.role == Role::Operator && !self.is_removed(by.key_id));
         if !is_operator {
             return Err("no operator of this repository signed it");
         }
-        if removal.format != FORMAT
-            || removal.number != self.next_removal()
-            || removal.previous != self.last_removal
-        {
-            return Err("it does not continue the removals before it");
+        if removal.format != FORMAT {
+            return Err("it is of another format");
         }
         Ok(removal)
     }
@@ -185,12 +278,18 @@ impl Trust {
     }
 
     /// Whether the key was removed.
-    pub(super) fn is_removed(&self, key_id: KeyId) -> bool {
+    pub(crate) fn is_removed(&self, key_id: KeyId) -> bool {
         self.removal_of(key_id).is_some()
     }
 
     fn removal_of(&self, key_id: KeyId) -> Option<&Removal> {
-        self.removals.iter().find(|removal| removal.key_id == key_id)
+        let mut all = self.removals.iter().chain(&self.unchained);
+        all.find(|removal| removal.key_id == key_id)
+    }
+
+    /// Whether a key is one that somebody vouches for, and was not removed.
+    pub(crate) fn stands(&self, key_id: KeyId) -> bool {
+        self.all().any(|known| known.signer.key_id == key_id) && !self.is_removed(key_id)
     }
 
     /// Everybody who is or was believed.
@@ -249,29 +348,52 @@ fn removal_path(number: u64) -> ObjectPath {
     object_path(&format!("removals/{number:010}"))
 }
 
-/// The records below a prefix, in name order. What is too large is no record.
-pub(super) fn records(store: &dyn Store, prefix: &str) -> Result<Vec<(ObjectPath, Vec<u8>)>, StoreError> {
-    let mut paths = Vec::new();
+/// What is below a prefix.
+pub(super) struct Listed {
+    /// With the name of a record, in order: the first [`RECORDS_MAX`].
+    pub(super) paths: Vec<ObjectPath>,
+    /// The first with another name.
+    pub(super) stranger: Option<ObjectPath>,
+    is_cut: bool,
+}
+
+/// The objects below a prefix whose names are those of records.
+pub(super) fn listed(
+    store: &dyn Store,
+    prefix: &str,
+    is_name: &dyn Fn(&str) -> bool,
+) -> Result<Listed, StoreError> {
+    let mut found = Listed { paths: Vec::new(), stranger: None, is_cut: false };
     store.list(prefix, &mut |object| {
-        paths.push(object.path);
-        paths.len() < RECORDS_MAX
-    })?;
-    let mut records = Vec::with_capacity(paths.len());
-    for path in paths {
-        match read_all(store, &path, RECORD_BYTES_MAX) {
-            Ok(bytes) => records.push((path, bytes)),
-            Err(error)
-                if matches!(
-                    error.kind,
-                    StoreErrorKind::TooLarge { .. } | StoreErrorKind::ShortRead { .. }
-                ) =>
-            {
-                records.push((path, Vec::new()));
-            }
-            Err(error) => return Err(error),
+        if !object.path.as_str().strip_prefix(prefix).is_some_and(is_name) {
+            found.stranger.get_or_insert(object.path);
+        } else if found.paths.len() < RECORDS_MAX {
+            found.paths.push(object.path);
+        } else {
+            found.is_cut = true;
         }
+        !found.is_cut
+    })?;
+    Ok(found)
+}
+
+/// Whether `name` is a number from 1 in so many digits.
+pub(super) fn is_number(name: &str, digits: usize) -> bool {
+    name.len() == digits && name.bytes().all(|b| b.is_ascii_digit()) && name.bytes().any(|b| b != b'0')
+}
+
+fn is_key_id(name: &str) -> bool {
+    name.len() == 16 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The bytes of a record. What is too large is none.
+pub(super) fn record(store: &dyn Store, path: &ObjectPath) -> Result<Vec<u8>, StoreError> {
+    match read_all(store, path, RECORD_BYTES_MAX) {
+        Err(StoreError {
+            kind: StoreErrorKind::TooLarge { .. } | StoreErrorKind::ShortRead { .. }, ..
+        }) => Ok(Vec::new()),
+        read => read,
     }
-    Ok(records)
 }
 
 fn read_voucher(

@@ -17,7 +17,9 @@ use thiserror::Error;
 mod plan;
 mod sweep;
 
+pub(crate) use plan::needed_packs;
 pub use plan::{PrunePlan, RewritePack, UnreadablePack};
+pub(crate) use sweep::keeps_records;
 pub use sweep::{Swept, sweep};
 
 use crate::{

@@ -231,6 +231,16 @@ fn bytes_within(packs: &[RewritePack], mut budget: u64) -> u64 {
     fitting.sum()
 }
 
+/// The packs that standing backups need.
+pub(crate) fn needed_packs(
+    repo: &Repo,
+    history: &History,
+    interrupt: &Interrupt,
+) -> Result<HashSet<PackId>, RepoError> {
+    let prunes = history.prunes(repo)?;
+    Ok(needed(repo, history, &prunes, interrupt)?.into_keys().collect())
+}
+
 /// The chunks that standing backups need, where they are now.
 fn needed(
     repo: &Repo,

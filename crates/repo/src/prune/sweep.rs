@@ -4,8 +4,8 @@
 //! a process that was frozen since it looked.
 
 use std::{
-    collections::{BTreeSet, HashSet},
-    time::Duration,
+    collections::{BTreeMap, BTreeSet, HashSet},
+    time::{Duration, SystemTime},
 };
 
 use super::PruneOptions;
@@ -18,7 +18,7 @@ use crate::{
     outcome::{Intent, OutcomeType},
     repo::Repo,
     segment::is_superseded,
-    store::ObjectPath,
+    store::{ObjectPath, locks::Kept},
 };
 
 /// Objects are deleted in batches of so many.
@@ -35,6 +35,12 @@ pub struct Swept {
     pub pack_bytes: u64,
     /// Other objects.
     pub others: u64,
+    /// Packs that nothing needs, and that stay because the store keeps them from being deleted.
+    pub kept_packs: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// When the last of their locks ends, as far as the store tells.
+    pub kept_until: Option<SystemTime>,
 }
 
 /// Deletes what earlier prunes declared dead, after the grace, in the order in which things depend on each other:
@@ -52,18 +58,27 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
     };
     let mut runs_with_packs = BTreeSet::new();
     let mut stay = HashSet::new();
-    let mut due = Vec::new();
+    let mut due = BTreeMap::new();
     for ((run, part), info) in list_folder(repo, log, Folder::Packs)? {
-        if is_due(PackId { run, part }) {
-            swept.packs += 1;
-            swept.pack_bytes += info.size_bytes;
-            due.push(info.path);
+        let pack = PackId { run, part };
+        if is_due(pack) {
+            due.insert(info.path, (pack, info.size_bytes));
         } else {
             runs_with_packs.insert(run);
-            stay.insert(PackId { run, part });
+            stay.insert(pack);
         }
     }
-    delete(repo, &due, interrupt)?;
+    let paths: Vec<ObjectPath> = due.keys().cloned().collect();
+    for kept in delete(repo, &paths, interrupt)? {
+        let Some((pack, size_bytes)) = due.remove(&kept.path) else { continue };
+        swept.kept_packs += 1;
+        swept.kept_bytes += size_bytes;
+        swept.kept_until = swept.kept_until.max(kept.until);
+        runs_with_packs.insert(pack.run);
+        stay.insert(pack);
+    }
+    swept.packs = due.len() as u64;
+    swept.pack_bytes = due.values().map(|(_, size_bytes)| size_bytes).sum();
 
     let is_useful = |folder, run| {
         run >= history.next_run()
@@ -72,7 +87,8 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
                 Folder::Refs => keeps_records(history, run) && !history.is_rebuilt(run),
                 Folder::Reports => keeps_records(history, run),
                 Folder::Segments => !is_superseded(history, run),
-                Folder::Runs => false,
+                // By the newest its number is known to be taken, also where its outcome is lost.
+                Folder::Runs => run.0 + 1 >= history.next_run().0,
                 Folder::Outcomes => !history.is_lost(run),
                 Folder::Packs | Folder::Checks => true,
             }
@@ -87,12 +103,10 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
             .filter(|(key, _)| !is_useful(folder, key.0) || is_void(key))
             .map(|(_, info)| info.path)
             .collect();
-        delete(repo, &useless, interrupt)?;
-        swept.others += useless.len() as u64;
+        swept.others += deleted(repo, &useless, interrupt)?;
     }
     let records = checked::sweep(repo, log, &|pack| stay.contains(&pack))?;
-    delete(repo, &records, interrupt)?;
-    swept.others += records.len() as u64;
+    swept.others += deleted(repo, &records, interrupt)?;
     repo.store().sweep_uploads(UPLOAD_AGE)?;
     Ok(swept)
 }
@@ -112,8 +126,13 @@ fn is_for_nobody(history: &History, run: RunNo) -> bool {
 }
 
 /// Deletes all packs of a prune that has not ended, and their index: nothing references them before its outcome does,
-/// and nobody takes over what a prune leaves, even where another has ended it.
+/// and nobody takes over what a prune leaves that has stored no refs.
 pub(super) fn discard(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), RepoError> {
+    // Whoever has ended it may have found in its packs what is lost elsewhere.
+    match repo.store().head(&log.outcome(run)) {
+        Err(error) if error.is_not_found() => {}
+        ended => return ended.map(|_| ()).map_err(RepoError::from),
+    }
     for folder in [Folder::Packs, Folder::Index] {
         let own = list_folder(repo, log, folder)?.into_iter().filter(|((of, _), _)| *of == run);
         let own: Vec<ObjectPath> = own.map(|(_, info)| info.path).collect();
@@ -123,7 +142,7 @@ pub(super) fn discard(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), Repo
 }
 
 /// Refs and reports are of use as long as a backup stands; those of prunes for good, since moves are.
-fn keeps_records(history: &History, run: RunNo) -> bool {
+pub(crate) fn keeps_records(history: &History, run: RunNo) -> bool {
     history.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
         OutcomeType::Backup => history.stands(run),
         OutcomeType::Prune
@@ -135,10 +154,18 @@ fn keeps_records(history: &History, run: RunNo) -> bool {
     })
 }
 
-fn delete(repo: &Repo, paths: &[ObjectPath], interrupt: &Interrupt) -> Result<(), RepoError> {
+/// How many of them are gone.
+fn deleted(repo: &Repo, paths: &[ObjectPath], interrupt: &Interrupt) -> Result<u64, RepoError> {
+    let kept = delete(repo, paths, interrupt)?.len();
+    Ok(paths.len().saturating_sub(kept) as u64)
+}
+
+/// What of them stays because it is locked.
+fn delete(repo: &Repo, paths: &[ObjectPath], interrupt: &Interrupt) -> Result<Vec<Kept>, RepoError> {
+    let mut kept = Vec::new();
     for batch in paths.chunks(BATCH) {
         interrupt.check()?;
-        repo.store().delete(batch)?;
+        kept.extend(repo.discard(batch)?);
     }
-    Ok(())
+    Ok(kept)
 }

@@ -1,7 +1,10 @@
 //! Finds the rows of a pack: in the index of its run or, where that is missing or damaged, in the pack itself.
+//!
+//! An index part is sealed for a public key and signed by nobody, so it only says where to look: what the pack says of
+//! itself decides wherever the two differ.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, OnceLock},
 };
 
@@ -33,11 +36,13 @@ struct State {
     rows: Cache<PackId, PackRows>,
     /// First and last pack part of the index parts that have been read; `None` where reading failed.
     ranges: BTreeMap<(RunNo, u32), Option<(u32, u32)>>,
+    /// Packs that were asked themselves, so that the index is not any more; and whether it had said something else.
+    asked: BTreeMap<PackId, bool>,
 }
 
 impl Catalog {
     pub(crate) fn new() -> Self {
-        let state = State { rows: Cache::new(CACHE_BYTES), ranges: BTreeMap::new() };
+        let state = State { rows: Cache::new(CACHE_BYTES), ranges: BTreeMap::new(), asked: BTreeMap::new() };
         Self { parts: OnceLock::new(), state: Mutex::new(state) }
     }
 
@@ -46,15 +51,50 @@ impl Catalog {
         if let Some(rows) = lock(&self.state).rows.get(&pack) {
             return Ok(rows);
         }
-        if let Some(rows) = self.rows_of_index(repo, log, pack)? {
+        let is_asked = lock(&self.state).asked.contains_key(&pack);
+        if !is_asked && let Some(rows) = self.rows_of_index(repo, log, pack)? {
             return Ok(rows);
         }
-        let (size_bytes, directory) = read_directory(repo, log, pack)?;
-        let rows = PackRows::new(size_bytes, directory.rows)
-            .map_err(|error| RepoError::damaged(log.pack(pack), Damage::Format(error)))?;
-        let rows = Arc::new(rows);
+        let rows = Arc::new(own_rows(repo, log, pack)?);
         self.keep(pack, &rows);
         Ok(rows)
+    }
+
+    /// The rows as the pack itself has them, which from now on are those of [`rows`](Self::rows).
+    pub(crate) fn confirm(
+        &self,
+        repo: &Repo,
+        log: &LogName,
+        pack: PackId,
+    ) -> Result<Arc<PackRows>, RepoError> {
+        if lock(&self.state).asked.contains_key(&pack) {
+            return self.rows(repo, log, pack);
+        }
+        let own = Arc::new(own_rows(repo, log, pack)?);
+        let is_misled = self.rows(repo, log, pack)? != own;
+        lock(&self.state).asked.entry(pack).or_insert(is_misled);
+        self.keep(pack, &own);
+        Ok(own)
+    }
+
+    /// Takes what a pack says of itself, where that is not what is known of it.
+    pub(crate) fn take_own(
+        &self,
+        repo: &Repo,
+        log: &LogName,
+        pack: PackId,
+        own: PackRows,
+    ) -> Result<(), RepoError> {
+        if *self.rows(repo, log, pack)? != own {
+            lock(&self.state).asked.insert(pack, true);
+            self.keep(pack, &Arc::new(own));
+        }
+        Ok(())
+    }
+
+    /// Packs of which the index was found to say something else than they do.
+    pub(crate) fn misled(&self) -> BTreeSet<PackId> {
+        lock(&self.state).asked.iter().filter(|(_, is_misled)| **is_misled).map(|(pack, _)| *pack).collect()
     }
 
     fn keep(&self, pack: PackId, rows: &Arc<PackRows>) {
@@ -90,8 +130,12 @@ impl Catalog {
                     lock(&self.state).ranges.insert(key, range);
                     let mut found = None;
                     for (part, rows) in packs {
+                        let listed = PackId { run: pack.run, part };
+                        if lock(&self.state).asked.contains_key(&listed) {
+                            continue;
+                        }
                         let rows = Arc::new(rows);
-                        self.keep(PackId { run: pack.run, part }, &rows);
+                        self.keep(listed, &rows);
                         if part == pack.part {
                             found = Some(rows);
                         }
@@ -177,6 +221,13 @@ pub(crate) fn read_index_part(
         .into_iter()
         .map(|pack| Ok((pack.part, PackRows::new(pack.size_bytes, pack.rows).map_err(damaged)?)))
         .collect()
+}
+
+/// The rows of a pack, from the pack itself.
+fn own_rows(repo: &Repo, log: &LogName, pack: PackId) -> Result<PackRows, RepoError> {
+    let (size_bytes, directory) = read_directory(repo, log, pack)?;
+    PackRows::new(size_bytes, directory.rows)
+        .map_err(|error| RepoError::damaged(log.pack(pack), Damage::Format(error)))
 }
 
 /// The directory of a pack, from the pack itself, and the size of the pack.

@@ -45,11 +45,15 @@ impl Backup {
                         plain = match kept.get(&stored.chunk) {
                             Some(plain) => Arc::clone(plain),
                             None => {
-                                let (row, plain) = self.source().follow_chunk(stored.chunk)?;
-                                if row.kind != ChunkKind::Pages(item.page_size) {
-                                    let what = "its chunk holds no pages of its size";
-                                    return Err(damaged(Damage::Malformed { what }).into());
-                                }
+                                let pack = self.source().resolve(stored.chunk).pack;
+                                let plain = self.source().past_the_index(pack, &mut || {
+                                    let (row, plain) = self.source().follow_chunk(stored.chunk)?;
+                                    if row.kind != ChunkKind::Pages(item.page_size) {
+                                        let what = "its chunk holds no pages of its size";
+                                        return Err(damaged(Damage::Malformed { what }));
+                                    }
+                                    Ok(plain)
+                                })?;
                                 if kept.len() >= CHUNKS_KEPT {
                                     kept.clear();
                                 }

@@ -17,7 +17,7 @@ use std::{
 use holdfast_formats::PageSize;
 use holdfast_pipe::{Codec, ObjectKey, PageHash, TAG_BYTES};
 
-use super::source::ChunkSource;
+use super::{catalog::is_of_the_object, source::ChunkSource};
 use crate::{
     error::{Damage, RepoError},
     lock::lock,
@@ -178,7 +178,8 @@ impl ChunkSource {
         let mut at = 0;
         for wants_of_chunk in wants.chunk_by(|a, b| a.chunk == b.chunk) {
             let chunk = wants_of_chunk[0].chunk;
-            let (row, begin) = self.row(&*self.pack(chunk.pack)?, chunk)?;
+            let (row, begin) =
+                self.past_the_index(chunk.pack, &mut || self.row(&*self.pack(chunk.pack)?, chunk))?;
             let end = begin + u64::from(row.sealed_len);
             let wants = at..at + wants_of_chunk.len();
             at = wants.end;
@@ -209,25 +210,40 @@ impl ChunkSource {
         each: &(dyn Fn(ChunkPages<'_>) -> Result<(), E> + Sync),
     ) -> Result<(), E> {
         let known = self.prunes();
-        match self.read_group(wants, &mut buffers.0) {
-            Ok(group) => self.give_group(wants, &group, buffers, name, each),
-            Err(error) if error.is_missing() && self.moves().look_again(self.repo(), &known)? => {
-                let (wants, groups) = self.located(wants)?;
-                groups
-                    .iter()
-                    .try_for_each(|group| self.fetch_group(&wants[group.wants.clone()], buffers, name, each))
-            }
-            Err(error) => Err(error.into()),
+        let Some(pack) = wants.first().map(|want| want.chunk.pack) else { return Ok(()) };
+        let mut given = 0;
+        let mut said = None;
+        let error = match self.read_group(wants, &mut buffers.0, &mut said) {
+            Ok(group) => match self.give_group(wants, &group, buffers, name, each, &mut given)? {
+                None => return Ok(()),
+                Some(error) => error,
+            },
+            Err(error) => error,
+        };
+        let is_elsewhere = match (error.is_missing(), said) {
+            (true, _) => self.moves().look_again(self.repo(), &known)?,
+            (false, Some(said)) => is_of_the_object(&error) && self.was_misled(pack, &said)?,
+            (false, None) => false,
+        };
+        if !is_elsewhere {
+            return Err(error.into());
         }
+        let (wants, groups) = self.located(&wants[given..])?;
+        groups.iter().try_for_each(|group| self.fetch_group(&wants[group.wants.clone()], buffers, name, each))
     }
 
-    /// Reads all chunks of one group.
-    fn read_group(&self, wants: &[PageWant], sealed: &mut Vec<u8>) -> Result<SealedGroup, RepoError> {
+    /// Reads all chunks of one group, by what is `said` of their pack.
+    fn read_group(
+        &self,
+        wants: &[PageWant],
+        sealed: &mut Vec<u8>,
+        said: &mut Option<Arc<PackRows>>,
+    ) -> Result<SealedGroup, RepoError> {
         let (Some(first), Some(last)) = (wants.first(), wants.last()) else {
             unreachable!("groups are cut where there is something wanted");
         };
         let pack = first.chunk.pack;
-        let rows = self.pack(pack)?;
+        let rows = Arc::clone(said.insert(self.pack(pack)?));
         let (_, begin) = self.row(&rows, first.chunk)?;
         let (last_row, last_begin) = self.row(&rows, last.chunk)?;
         let len = last_begin + u64::from(last_row.sealed_len) - begin;
@@ -237,6 +253,8 @@ impl ChunkSource {
         Ok(SealedGroup { rows, key: self.key(pack)?, begin })
     }
 
+    /// Gives the chunks of a group, and counts the wants that were `given`, until one is not what it must be: then says
+    /// so. What comes of the caller fails it.
     fn give_group<E: From<RepoError>>(
         &self,
         wants: &[PageWant],
@@ -244,31 +262,41 @@ impl ChunkSource {
         (sealed, plain): &mut GroupBuffers,
         name: &(dyn Fn(u64) -> String + Sync),
         each: &(dyn Fn(ChunkPages<'_>) -> Result<(), E> + Sync),
-    ) -> Result<(), E> {
+        given: &mut usize,
+    ) -> Result<Option<RepoError>, E> {
         for wants in wants.chunk_by(|a, b| a.chunk == b.chunk) {
-            let chunk = wants[0].chunk;
-            let (row, offset) = self.row(rows, chunk)?;
-            let from = usize::try_from(offset - begin).unwrap_or(usize::MAX);
-            let bytes = &mut sealed[from..from + row.sealed_len as usize];
-            self.open_chunk(chunk, &row, key, bytes, plain)?;
-            let ChunkKind::Pages(page_size) = row.kind else {
-                return Err(self.page_error(&wants[0], name, "its chunk holds no pages").into());
+            let mut open = || {
+                let chunk = wants[0].chunk;
+                let (row, offset) = self.row(rows, chunk)?;
+                let from = usize::try_from(offset - begin).unwrap_or(usize::MAX);
+                let bytes = &mut sealed[from..from + row.sealed_len as usize];
+                self.open_chunk(chunk, &row, key, bytes, plain)?;
+                let ChunkKind::Pages(page_size) = row.kind else {
+                    return Err(self.page_error(&wants[0], name, "its chunk holds no pages"));
+                };
+                Ok((row, page_size, from))
+            };
+            let (row, page_size, from) = match open() {
+                Ok(opened) => opened,
+                Err(error) => return Ok(Some(error)),
             };
             // Opened in place; what is left of the seal is its tag.
-            let compressed = row.base.is_none().then(|| &bytes[..bytes.len().saturating_sub(TAG_BYTES)]);
+            let bytes = &sealed[from..from + (row.sealed_len as usize).saturating_sub(TAG_BYTES)];
+            let compressed = row.base.is_none().then_some(bytes);
             let pages = ChunkPages { wants, page_size, plain, codec: row.codec, compressed };
             for (position, want) in wants.iter().enumerate() {
                 let page = pages.page(position);
                 if page.is_empty() {
-                    return Err(self.page_error(want, name, "its chunk has fewer pages").into());
+                    return Ok(Some(self.page_error(want, name, "its chunk has fewer pages")));
                 }
                 if !self.is_page(page, want.hash)? {
-                    return Err(self.page_error(want, name, "its hash is not the recorded one").into());
+                    return Ok(Some(self.page_error(want, name, "its hash is not the recorded one")));
                 }
             }
             each(pages)?;
+            *given += wants.len();
         }
-        Ok(())
+        Ok(None)
     }
 
     fn page_error(

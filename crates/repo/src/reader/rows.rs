@@ -8,13 +8,16 @@ use std::{collections::VecDeque, ops::Range, sync::Arc, thread};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use holdfast_pipe::PageHash;
 
-use super::{Backup, ChunkSource, pages::GAP_BYTES_MAX};
+use super::{Backup, ChunkSource, catalog::is_of_the_object, pages::GAP_BYTES_MAX};
 use crate::{
     error::{Damage, RepoError},
     item::{Item, ItemMap, ItemPath},
     names::ChunkRef,
     pack::{ChunkKind, ChunkRow},
-    rows::{DefinitionText, Piece, RowChunk, RowEntry, RowLeafRef, RowTotals, RowsChecksum, TableRows},
+    rows::{
+        DefinitionText, Piece, RowChunk, RowEntry, RowHashKey, RowHasher, RowLeafRef, RowTotals,
+        RowsChecksum, TableRows,
+    },
 };
 
 /// How to read rows.
@@ -62,7 +65,16 @@ pub struct TableReader<'b> {
     count: u64,
 }
 
+fn row_key_of(source: &ChunkSource) -> Result<RowHashKey, RepoError> {
+    Ok(RowHashKey::new(source.repo().hash_key()?))
+}
+
 impl Backup {
+    /// What its rows are hashed with.
+    pub fn row_key(&self) -> Result<RowHashKey, RepoError> {
+        row_key_of(self.source())
+    }
+
     /// The rows of a table; `None` where the item is none.
     #[must_use]
     pub fn table(&self, item: &Item) -> Option<TableReader<'_>> {
@@ -128,8 +140,15 @@ impl Backup {
 
 /// The plain bytes of a chunk of rows that has this hash, wherever it is now.
 pub(crate) fn verified(source: &ChunkSource, chunk: ChunkRef, hash: PageHash) -> Result<Vec<u8>, RepoError> {
-    let read = source.follow_chunk(chunk)?;
-    verify(source, chunk, hash, read)
+    let read = || verify(source, chunk, hash, source.follow_chunk(chunk)?);
+    match read() {
+        // What it is a patch on is told by no seal.
+        Err(error) if is_of_the_object(&error) && !error.is_missing() => {
+            let pack = source.resolve(chunk).pack;
+            source.past_the_index(pack, &mut || read())
+        }
+        done => done,
+    }
 }
 
 fn verify(
@@ -157,13 +176,25 @@ fn of_item(path: &ItemPath, what: &str, error: RepoError) -> RepoError {
 /// Puts pieces together: sees to it that each is where it belongs, and sums up the rows that end.
 #[derive(Default)]
 pub(crate) struct Joints {
+    /// None: without checksums.
+    key: Option<RowHashKey>,
     /// Of the row that has begun and not ended.
-    open: Option<(blake3::Hasher, u64)>,
+    open: Option<(Option<RowHasher>, u64)>,
 }
 
 impl Joints {
+    /// With checksums.
+    pub(crate) fn summed(key: RowHashKey) -> Self {
+        Self { key: Some(key), open: None }
+    }
+
+    /// Forgets the row that has begun.
+    pub(crate) fn forget(&mut self) {
+        self.open = None;
+    }
+
     /// What the rows that end in the next chunk come to, if it fits what was before it.
-    pub(crate) fn next(&mut self, rows: &RowChunk<'_>, checksum: bool) -> Result<RowTotals, &'static str> {
+    pub(crate) fn next(&mut self, rows: &RowChunk<'_>) -> Result<RowTotals, &'static str> {
         const OUT_OF_PLACE: &str = "it is a part of a row that is out of place";
         let mut totals = RowTotals::default();
         match rows {
@@ -171,27 +202,20 @@ impl Joints {
                 return Err(OUT_OF_PLACE);
             }
             RowChunk::Whole(rows) => {
-                for row in rows.clone() {
-                    let sum = if checksum { RowsChecksum::of(row) } else { RowsChecksum::default() };
-                    totals.add_row(row.len() as u64, sum);
-                }
+                let sum = |row| self.key.as_ref().map_or(RowsChecksum::default(), |key| key.checksum(row));
+                rows.clone().for_each(|row| totals.add_row(row.len() as u64, sum(row)));
             }
             RowChunk::Piece(piece, bytes) => {
                 let (mut hasher, len) = match piece {
-                    Piece::First => (blake3::Hasher::new(), 0),
+                    Piece::First => (self.key.as_ref().map(RowHashKey::begin), 0),
                     Piece::Middle | Piece::Last => self.open.take().ok_or(OUT_OF_PLACE)?,
                 };
-                if checksum {
+                if let Some(hasher) = &mut hasher {
                     hasher.update(bytes);
                 }
                 let len = len + bytes.len() as u64;
                 if *piece == Piece::Last {
-                    let sum = if checksum {
-                        RowsChecksum::of_hash(&hasher.finalize())
-                    } else {
-                        RowsChecksum::default()
-                    };
-                    totals.add_row(len, sum);
+                    totals.add_row(len, hasher.map_or(RowsChecksum::default(), |hasher| hasher.checksum()));
                 } else {
                     self.open = Some((hasher, len));
                 }
@@ -309,7 +333,7 @@ impl TableReader<'_> {
             Ok(read) => {
                 let read = group.iter().zip(read).map(|((number, entry), read)| {
                     let verified = verify(self.source, entry.chunk, entry.hash, read);
-                    verified.map_err(|error| self.of_rows(*number, error))
+                    verified.or_else(|_| self.fetch(*number, entry))
                 });
                 read.collect()
             }
@@ -330,8 +354,9 @@ impl TableReader<'_> {
         let mut entries = self.chunks(range.start..self.count).peekable();
         // Number of the next entry.
         let (mut next, end) = (range.start, range.end);
-        let mut reading =
-            Reading { table: self, end, options, joints: Joints::default(), totals: RowTotals::default() };
+        let joints =
+            if options.checksum { Joints::summed(row_key_of(self.source)?) } else { Joints::default() };
+        let mut reading = Reading { table: self, end, options, joints, totals: RowTotals::default() };
         if options.threads == 0 {
             while !reading.is_past(next)
                 && let Some(entry) = entries.next()
@@ -426,7 +451,7 @@ impl Reading<'_, '_> {
         if goes_on && !self.joints.is_open() && self.totals.rows == 0 && number > 0 {
             return Ok(());
         }
-        let totals = self.joints.next(&rows, self.options.checksum);
+        let totals = self.joints.next(&rows);
         let totals = totals.map_err(|what| damaged(Damage::Malformed { what }))?;
         let recorded = entry.totals;
         if (totals.rows, totals.bytes) != (recorded.rows, recorded.bytes)

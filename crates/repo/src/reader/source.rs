@@ -4,7 +4,7 @@
 //! only reads ([`Moves`]), and missed by whoever writes, who must plan anew.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex},
 };
 
@@ -13,7 +13,10 @@ use holdfast_pipe::{
     codec::{decompress, decompress_patch},
 };
 
-use super::{cache::Cache, catalog::Catalog};
+use super::{
+    cache::Cache,
+    catalog::{Catalog, is_of_the_object},
+};
 use crate::{
     columns::PageEntry,
     error::{Damage, RepoError},
@@ -135,6 +138,51 @@ impl ChunkSource {
         self.catalog.rows(&self.repo, &self.log, pack)
     }
 
+    /// Size and chunks of a pack as it has them itself. What the index says of it does not count from now on.
+    pub(crate) fn confirmed_pack(&self, pack: PackId) -> Result<Arc<PackRows>, RepoError> {
+        self.catalog.confirm(&self.repo, &self.log, pack)
+    }
+
+    /// Takes what a pack says of itself, for whoever has read it.
+    pub(crate) fn take_own(&self, pack: PackId, own: PackRows) -> Result<(), RepoError> {
+        self.catalog.take_own(&self.repo, &self.log, pack, own)
+    }
+
+    /// Packs of which the index was found to say something else than they do.
+    pub(crate) fn misled(&self) -> BTreeSet<PackId> {
+        self.catalog.misled()
+    }
+
+    /// Whether `said`, by which `pack` was read, is not what the pack itself says: then it is worth another attempt.
+    pub(super) fn was_misled(&self, pack: PackId, said: &PackRows) -> Result<bool, RepoError> {
+        match self.confirmed_pack(pack) {
+            Ok(own) => Ok(*own != *said),
+            Err(error) if is_of_the_object(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Calls `read`, and where it fails for what is in `pack`, once more, if the index was wrong about that.
+    pub(super) fn past_the_index<T>(
+        &self,
+        pack: PackId,
+        read: &mut dyn FnMut() -> Result<T, RepoError>,
+    ) -> Result<T, RepoError> {
+        // It may be gone: then it is for `read` to look elsewhere.
+        let said = match self.pack(pack) {
+            Err(error) if is_of_the_object(&error) => None,
+            said => Some(said?),
+        };
+        match (read(), said) {
+            (Err(error), Some(said))
+                if is_of_the_object(&error) && !error.is_missing() && self.was_misled(pack, &said)? =>
+            {
+                read()
+            }
+            (done, _) => done,
+        }
+    }
+
     /// Size and directory of a pack, from the pack itself.
     pub fn directory(&self, pack: PackId) -> Result<(u64, Directory), RepoError> {
         super::catalog::read_directory(&self.repo, &self.log, pack)
@@ -187,16 +235,18 @@ impl ChunkSource {
         if let Some(plain) = known {
             return Ok(plain);
         }
-        let read = &mut |base| {
-            let (row, mut sealed) = self.read_sealed(base)?;
-            // Before anything is opened: a patch on a patch could go on for ever.
-            if row.base.is_some() || row.kind != ChunkKind::Rows {
-                let what = "it is a patch on what is no full chunk of rows";
-                return Err(self.damaged(chunk, Damage::Malformed { what }));
-            }
-            let mut plain = Vec::new();
-            self.open_chunk(base, &row, &*self.key(base.pack)?, &mut sealed, &mut plain)?;
-            Ok(plain)
+        let read = &mut |base: ChunkRef| {
+            self.past_the_index(base.pack, &mut || {
+                let (row, mut sealed) = self.read_sealed(base)?;
+                // Before anything is opened: a patch on a patch could go on for ever.
+                if row.base.is_some() || row.kind != ChunkKind::Rows {
+                    let what = "it is a patch on what is no full chunk of rows";
+                    return Err(self.damaged(chunk, Damage::Malformed { what }));
+                }
+                let mut plain = Vec::new();
+                self.open_chunk(base, &row, &*self.key(base.pack)?, &mut sealed, &mut plain)?;
+                Ok(plain)
+            })
         };
         let plain = Arc::new(self.moves.follow(&self.repo, base, read)?);
         lock(&self.prefixes).insert(self.resolve(base), Arc::clone(&plain), plain.len());
@@ -249,10 +299,12 @@ impl ChunkSource {
 
     /// One chunk where it is now, without the cache.
     pub(crate) fn read_chunk(&self, chunk: ChunkRef) -> Result<(ChunkRow, Vec<u8>), RepoError> {
-        let (row, mut sealed) = self.read_sealed(chunk)?;
-        let mut plain = Vec::new();
-        self.open_chunk(chunk, &row, &*self.key(chunk.pack)?, &mut sealed, &mut plain)?;
-        Ok((row, plain))
+        self.past_the_index(chunk.pack, &mut || {
+            let (row, mut sealed) = self.read_sealed(chunk)?;
+            let mut plain = Vec::new();
+            self.open_chunk(chunk, &row, &*self.key(chunk.pack)?, &mut sealed, &mut plain)?;
+            Ok((row, plain))
+        })
     }
 
     /// Chunks of one pack where they are now, in the order in which they lie there, in one read.
@@ -284,12 +336,13 @@ impl ChunkSource {
         self.moves.follow(&self.repo, chunk, &mut |chunk| self.read_chunk(chunk))
     }
 
-    /// One chunk where it is now, opened: as its codec made it, and `plain`.
+    /// One chunk where it is now, opened: as its codec made it, and `plain`. What the pack itself says of it counts.
     pub(crate) fn read_compressed(
         &self,
         chunk: ChunkRef,
         plain: &mut Vec<u8>,
     ) -> Result<(ChunkRow, Vec<u8>), RepoError> {
+        self.confirmed_pack(chunk.pack)?;
         let (row, mut bytes) = self.read_sealed(chunk)?;
         self.open_chunk(chunk, &row, &*self.key(chunk.pack)?, &mut bytes, plain)?;
         // Opened in place; what is left of the seal is its tag.

@@ -1,14 +1,12 @@
 //! The index of a run, made anew from its packs.
 
-use std::collections::BTreeMap;
-
 use crate::{
     error::RepoError,
     history::list_folder,
     index::{IndexedPack, PACKS_PER_PART_MAX, encode},
     names::{Folder, PackId, RunNo},
     object::{ObjectKind, Place, RunSecrets},
-    reader::catalog::{is_of_the_object, read_directory, read_index_part},
+    reader::catalog::{is_of_the_object, read_directory},
     run::Run,
 };
 
@@ -25,33 +23,17 @@ pub(super) fn write(run: &Run, of: RunNo) -> Result<Vec<(RunNo, u32)>, RepoError
     let void = run.history().void_index(repo)?;
     let given_out = void.iter().filter(|(run, _)| *run == of).map(|(_, part)| part + 1).max();
     let mut next = parts.last().map_or(0, |last| last + 1).max(recorded).max(given_out.unwrap_or(0));
-    let mut packs = BTreeMap::new();
-    for part in &parts {
-        match read_index_part(repo, log, of, *part) {
-            Ok(listed) => packs.extend(listed),
+    let mut listed = Vec::new();
+    let packs = list_folder(repo, log, Folder::Packs)?.into_keys().filter(|(run, _)| *run == of);
+    for (_, part) in packs {
+        // Nobody has signed the parts that are there: only the packs themselves tell what is in them.
+        match read_directory(repo, log, PackId { run: of, part }) {
+            Ok((size_bytes, directory)) => {
+                listed.push(IndexedPack { part, size_bytes, rows: directory.rows });
+            }
+            // A pack that does not say what is in it is a finding of its own.
             Err(error) if is_of_the_object(&error) => {}
             Err(error) => return Err(error),
-        }
-    }
-    let mut listed = Vec::new();
-    for ((run_of_pack, part), info) in list_folder(repo, log, Folder::Packs)? {
-        if run_of_pack != of {
-            continue;
-        }
-        let known = packs.remove(&part).filter(|rows| rows.size_bytes == info.size_bytes);
-        match known {
-            Some(rows) => {
-                let (size_bytes, rows) = (rows.size_bytes, rows.rows().to_vec());
-                listed.push(IndexedPack { part, size_bytes, rows });
-            }
-            None => match read_directory(repo, log, PackId { run: of, part }) {
-                Ok((size_bytes, directory)) => {
-                    listed.push(IndexedPack { part, size_bytes, rows: directory.rows });
-                }
-                // A pack that does not say what is in it is a finding of its own.
-                Err(error) if is_of_the_object(&error) => {}
-                Err(error) => return Err(error),
-            },
         }
     }
     let secrets = RunSecrets::draw(repo.keys(), log, of)?;

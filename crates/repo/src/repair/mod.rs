@@ -9,14 +9,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::SystemTime,
 };
 
 use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::{
+    beneath::{BeneathFinder, hidden_outcome},
     check::{CheckOptions, CheckReport, Finding, Proven, Remedy, Severity, check_history},
-    error::RepoError,
+    error::{Damage, RepoError},
     history::{History, list_folder},
     keys::{KeyError, manage},
     names::{Folder, Kind, LogName, PackId, RunNo},
@@ -26,7 +28,7 @@ use crate::{
     refs::{PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
     repo::Repo,
     run::{BeginError, Ending, FinishError, Run, RunOptions},
-    store::{ObjectPath, read_all},
+    store::{ObjectPath, locks::Beneath, read_all},
 };
 
 mod index;
@@ -37,6 +39,8 @@ mod walk;
 const CACHE_BYTES: usize = 64 << 20;
 /// Each round reads with what the one before has made anew; more than moves, refs, and a look at both come to nothing.
 const ROUNDS_MAX: u32 = 6;
+/// Outcomes that one can name lost: what fits into its own.
+const LOST_MAX: u64 = 10_000;
 /// Deleted in batches of so many.
 const BATCH: usize = 1000;
 
@@ -153,8 +157,46 @@ pub enum RepairError {
         /// The first such backup.
         backup: RunNo,
     },
-    /// Two looks at what everything builds on differ.
-    #[error("the outcomes of {log} do not read the same twice: nothing is repaired")]
+    /// A backup is beyond help, and what is held is not known.
+    #[error(
+        "backup {backup} of {log} is beyond help, and may be held: run {run} was to hold backups, and its outcome is gone, \
+         or never was: nothing is repaired"
+    )]
+    MayBeHeld {
+        /// Whose log.
+        log: LogName,
+        /// The run.
+        run: RunNo,
+        /// The first such backup.
+        backup: RunNo,
+    },
+    /// More outcomes are missing than one outcome can name.
+    #[error(
+        "{count} outcomes are missing before {object}, more than a repair can name: nothing is repaired; if that object is \
+         nobody's whom you trust, delete it"
+    )]
+    Gap {
+        /// The outcome behind them.
+        object: String,
+        /// How many.
+        count: u64,
+    },
+    /// What seems lost is there.
+    #[error(
+        "{object} {} {}, and what it held is still there: nothing is repaired, since nothing need be lost",
+        if *.is_hidden { "was deleted" } else { "was written over" },
+        told_since(*.since)
+    )]
+    Beneath {
+        /// Which.
+        object: String,
+        /// Whether it was deleted.
+        is_hidden: bool,
+        /// When, where that is known.
+        since: Option<SystemTime>,
+    },
+    /// Two looks at what everything builds on, or at what is to be dropped, differ.
+    #[error("what is lost of {log} does not read the same twice: nothing is repaired; try again")]
     Unsteady {
         /// Whose.
         log: LogName,
@@ -168,6 +210,11 @@ pub enum RepairError {
     /// The repository failed.
     #[error(transparent)]
     Repo(#[from] RepoError),
+}
+
+fn told_since(time: Option<SystemTime>) -> String {
+    let time = time.and_then(|time| Timestamp::try_from(time).ok());
+    time.map_or_else(|| "once".to_owned(), |time| format!("at {time:.0}"))
 }
 
 /// What a repair of one log would do. `options` say how much is read: nothing, and only what is missing or does not
@@ -210,7 +257,12 @@ pub fn repair(
         plan.lost.iter().any(|known| known.run == it.run)
             || plan.outcomes.iter().any(|known| known.object == name)
     };
-    let is_more = !inside.dropped.iter().all(is_dropped) || !inside.lost.iter().all(is_lost);
+    if !inside.dropped.iter().all(is_dropped) {
+        // One look is not enough to give up a backup: something may have been read wrongly once.
+        run.abandon("what was lost did not read the same twice")?;
+        return Err(RepairError::Unsteady { log: log.clone() });
+    }
+    let is_more = !inside.lost.iter().all(is_lost);
     if is_more && !is_agreed(&inside) {
         run.abandon("what was lost had become more")?;
         return Ok(inside);
@@ -250,7 +302,7 @@ impl RepairPlan {
         useless.extend(self.made.void_index.iter().map(|(run, part)| log.index(*run, *part)));
         useless.extend(self.discarded.iter().filter_map(|it| ObjectPath::new(it.object.clone())));
         for batch in useless.chunks(BATCH) {
-            repo.store().delete(batch)?;
+            repo.discard(batch)?;
         }
         Ok(())
     }
@@ -270,7 +322,24 @@ struct Planning<'a> {
 impl<'a> Planning<'a> {
     fn begin(repo: &'a Arc<Repo>, log: &LogName, options: &CheckOptions) -> Result<Self, RepairError> {
         let mut lost = BTreeMap::new();
-        let history = History::salvage(repo, log, &mut |run, error| drop(lost.insert(run, error)))?;
+        let mut told = Vec::new();
+        let history = History::salvage(repo, log, &mut |run, error| told.push((run, error)))?;
+        for (run, error) in told {
+            let RepoError::Damaged { damage: Damage::AllMissing { last }, .. } = error else {
+                lost.insert(run, error);
+                continue;
+            };
+            let count = last.0 - run.0 + 1 + lost.len() as u64;
+            if count > LOST_MAX {
+                let object = log.outcome(RunNo(last.0 + 1)).to_string();
+                return Err(RepairError::Gap { object, count });
+            }
+            lost.extend(
+                (run.0..=last.0)
+                    .map(RunNo)
+                    .map(|run| (run, RepoError::damaged(log.outcome(run), Damage::Missing))),
+            );
+        }
         let mut lost_prunes = BTreeSet::new();
         if !lost.is_empty() {
             require_known_keys(repo)?;
@@ -363,7 +432,36 @@ impl<'a> Planning<'a> {
         Ok(())
     }
 
+    /// That nothing of what would be given up is only hidden or covered in a store that keeps versions.
+    fn require_nothing_beneath(&self, report: &CheckReport) -> Result<(), RepairError> {
+        let log = self.history.log();
+        let is_acted_on = |it: &&Finding| {
+            it.remedy != Remedy::Drop || (it.severity == Severity::Lost && !it.backups.is_empty())
+        };
+        let found = report.findings.iter().filter(is_acted_on).map(|it| it.object.clone());
+        let outcomes = self.lost.keys().map(|run| log.outcome(*run).to_string());
+        let refs = self.made.rebuilt.keys().map(|run| log.refs(*run).to_string());
+        let objects: Vec<String> = found.chain(outcomes).chain(refs).collect();
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let next = self.history.next_run();
+        if let Some(object) = hidden_outcome(self.repo, log, &|run| run >= next)? {
+            return Err(RepairError::Beneath { object: object.to_string(), is_hidden: true, since: None });
+        }
+        let mut finder = BeneathFinder::new(self.repo, log);
+        for object in objects {
+            self.options.interrupt.check()?;
+            if let Some((object, Beneath { is_hidden, since })) = finder.look(&object)? {
+                let object = object.to_string();
+                return Err(RepairError::Beneath { object, is_hidden, since: Some(since) });
+            }
+        }
+        Ok(())
+    }
+
     fn plan(self, report: CheckReport, now: Timestamp) -> Result<RepairPlan, RepairError> {
+        self.require_nothing_beneath(&report)?;
         let after = (self.history.next_run(), self.history.last_hash());
         let mut plan = RepairPlan { after: Some(after), made: self.made, ..RepairPlan::default() };
         for (run, error) in &self.lost {
@@ -379,7 +477,7 @@ impl<'a> Planning<'a> {
                 Remedy::Outcome => plan.outcomes.push(finding),
                 Remedy::Index => index.extend(run_of(&finding.object)),
                 Remedy::Discard => plan.discarded.push(finding),
-                Remedy::Drop if finding.severity == Severity::Repairable || finding.backups.is_empty() => {
+                _ if finding.severity == Severity::Repairable || finding.backups.is_empty() => {
                     plan.left.push(finding);
                 }
                 // What could not be made anew shows in what its page maps have lost.
@@ -405,6 +503,10 @@ impl<'a> Planning<'a> {
                 None => plan.dropped.push(it),
             }
             plan.made.rebuilt.retain(|of, refs| *of != run || matches!(refs, RebuiltRefs::Prune(_)));
+        }
+        if let (Some(run), Some(dropped)) = (self.history.uncertain_hold(), plan.dropped.first()) {
+            let log = self.history.log().clone();
+            return Err(RepairError::MayBeHeld { log, run, backup: dropped.run });
         }
         plan.index = index.into_iter().collect();
         for (run, refs) in &plan.made.rebuilt {
@@ -479,6 +581,8 @@ fn may_hold_moved(history: &History, run: RunNo) -> bool {
     history.outcome(run).is_none_or(|outcome| match outcome.outcome_type {
         OutcomeType::Backup => false,
         OutcomeType::Expire | OutcomeType::Hold | OutcomeType::Release | OutcomeType::Repair => false,
-        OutcomeType::Prune | OutcomeType::Tombstone | OutcomeType::Abandoned => true,
+        OutcomeType::Prune => true,
+        // Of others everything may be deleted at any time: by a sweep, or by a prune that wakes.
+        OutcomeType::Tombstone | OutcomeType::Abandoned => outcome.intent == Some(outcome::Intent::Backup),
     })
 }

@@ -190,7 +190,10 @@ fn holds(
     listed: &ChunkRow,
     hashes: &[PageHash],
 ) -> Result<bool, RepoError> {
-    let Some((row, plain)) = readable(source.read_chunk(chunk))? else { return Ok(false) };
+    let is_asked = readable(source.confirmed_pack(chunk.pack))?.is_some();
+    let Some((row, plain)) = readable(source.read_chunk(chunk))?.filter(|_| is_asked) else {
+        return Ok(false);
+    };
     Ok(row == *listed && readable(source.compare_pages(chunk, &row, &plain, hashes))?.is_some())
 }
 

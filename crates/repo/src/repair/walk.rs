@@ -195,7 +195,7 @@ pub(super) fn refs(
     }
     let mut refs = BackupRefs::default();
     for (pack, ordinals) in chunks {
-        let rows = match source.pack(pack) {
+        let rows = match source.confirmed_pack(pack) {
             Err(error) if is_of_the_object(&error) => return Ok(None),
             rows => rows?,
         };

@@ -17,6 +17,7 @@ use thiserror::Error;
 pub mod conformance;
 pub mod faulty;
 pub mod fs;
+pub mod locks;
 pub mod mem;
 pub mod probe;
 mod remote;
@@ -117,6 +118,11 @@ pub trait Store: Send + Sync {
         let _ = min_age;
         Ok(())
     }
+
+    /// What it can do with versions, where it keeps them or could.
+    fn versioned(&self) -> Option<&dyn locks::Versioned> {
+        None
+    }
 }
 
 /// A whole small object; larger than `limit_bytes` is an error before anything is allocated.
@@ -191,6 +197,9 @@ pub enum StoreErrorKind {
         /// The bound.
         limit_bytes: u64,
     },
+    /// It is a store as it was, which takes no change.
+    #[error("is of the past, where nothing can be changed")]
+    ReadOnly,
     /// The store or the way to it failed.
     #[error("{0}")]
     Io(#[source] std::io::Error),

@@ -384,7 +384,8 @@ impl BackupWriter {
         if let Some(known) = self.base.as_ref().and_then(|base| base.pack(pack)) {
             return Ok((known.size_bytes, known.chunks.iter().map(|chunk| chunk.units).collect()));
         }
-        let rows = self.source.pack(pack)?;
+        // What an index says is nobody's word: what is recorded here must not be.
+        let rows = self.source.confirmed_pack(pack)?;
         Ok((rows.size_bytes, rows.rows().iter().map(|row| row.unit_count).collect()))
     }
 }

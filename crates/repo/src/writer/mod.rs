@@ -31,6 +31,7 @@ use crate::{
     names::RunNo,
     object::RunSecrets,
     reader::{ChunkSource, catalog::is_of_the_object},
+    rows::RowHashKey,
     run::Run,
 };
 
@@ -133,6 +134,7 @@ pub struct WriterMeters {
 pub struct BackupWriter {
     run: RunNo,
     hash_key: HashKey,
+    row_key: RowHashKey,
     options: WriterOptions,
     budget: Budget,
     source: Arc<ChunkSource>,
@@ -191,6 +193,7 @@ impl BackupWriter {
         let mut writer = Self {
             run: run.no(),
             hash_key: repo.hash_key()?.clone(),
+            row_key: RowHashKey::new(repo.hash_key()?),
             budget,
             source,
             secrets: Arc::clone(run.secrets()),

@@ -17,14 +17,18 @@ use holdfast_repo::{
     retention::RetentionPolicy,
     run::{BeginError, FinishError, RunOptions},
     store::{
-        Store,
+        ObjectPath, Store,
         faulty::{Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},
     },
     writer::WriterOptions,
 };
 
-use crate::{prune::prune_all, world::*};
+use crate::{
+    damage::{copy as snapshot, objects},
+    prune::prune_all,
+    world::*,
+};
 
 const MINUTES_16: Duration = Duration::from_secs(16 * 60);
 
@@ -466,4 +470,34 @@ fn logical_backups_are_copied_with_every_row() {
         assert!(round == 1 || report.totals.bytes_stored < 20_000, "{:?}", report.totals);
         crate::rows::edit(&mut random, tables.get_mut("db/t").unwrap(), 3);
     }
+}
+
+/// The storage of the source is set back to an old state, and numbers are given out again: new backups are copied all
+/// the same.
+#[test]
+fn a_source_that_was_set_back_is_copied_on() {
+    let from = World::over(MemStore::with_clock(ManualClock::default()), Suite::None);
+    let mut random = Random::new(43);
+    let mut source = Source::new();
+    source.insert("small".into(), SourceFile::random(&mut random, 16_384, 30_000));
+    let to = World::new(Suite::None);
+    for run in 1..=4 {
+        from.backup(&source, small_packs());
+        source.get_mut("small").unwrap().change(&mut random, 1);
+        copied(&from, &to, run);
+    }
+    let old: Vec<_> = objects(&from).into_iter().filter(|(path, _)| !is_of_run(path, 2)).collect();
+    // An hour later, by its clock.
+    let back = snapshot(&from, &old);
+    assert_eq!(back.history().next_run(), RunNo(2));
+    back.backup(&source, small_packs());
+    assert_eq!(plan(&back, &to), [(1, Verdict::IsThere(RunNo(1))), (2, Verdict::Copy)]);
+    copied(&back, &to, 2);
+    to.assert_is(RunNo(5), &source);
+}
+
+/// Whether the object is of this run or of a later one.
+fn is_of_run(path: &ObjectPath, least: u64) -> bool {
+    let name = path.as_str().split('/').nth(4).unwrap_or_default();
+    name.split('-').next().and_then(|run| run.parse::<u64>().ok()).is_some_and(|run| run >= least)
 }

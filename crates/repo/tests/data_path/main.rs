@@ -3,6 +3,7 @@
 
 mod copies;
 mod damage;
+mod forgeries;
 mod incremental;
 mod interrupt;
 mod prune;

@@ -57,6 +57,12 @@ impl Roles {
         Self { operator, writer, cache: tempfile::tempdir().unwrap() }
     }
 
+    /// The writer, in a copy of the world.
+    pub(crate) fn writer_of(&self, world: &World) -> World {
+        let repo = opened(&world.store, "writer");
+        World { store: world.store.clone(), repo, log: world.log.clone(), suite: world.suite }
+    }
+
     fn local(&self) -> Arc<LocalMaps> {
         Arc::new(LocalMaps::open(self.cache.path(), &self.writer.repo, &self.writer.log).unwrap())
     }

@@ -12,6 +12,7 @@ use rustls::crypto::ring;
 
 use super::{
     BucketOptions,
+    locked::LockingConnector,
     profile::{Profile, ProfileCredentials, Settings},
 };
 use crate::{OpenStoreError, pause::Retries};
@@ -22,6 +23,8 @@ pub(super) struct Clients {
     pub(super) repeating: AmazonS3,
     /// For requests that create something. Sends each once: whoever repeats one must know that it did.
     pub(super) creating: AmazonS3,
+    /// For uploads in parts, which can be begun again. As `creating`, it locks what is to be locked.
+    pub(super) beginning: AmazonS3,
     /// As `creating`, and every request has the condition that the name is free.
     pub(super) if_absent: AmazonS3,
     /// For what the library has no call for.
@@ -34,7 +37,8 @@ impl Clients {
         let _ = ring::default_provider().install_default();
         let profile = Profile::find(options.profile.as_deref(), &options.environment);
         let settings = profile.read().map_err(bad_option)?;
-        let (builder, client_options) = builder(bucket, options, &settings)?;
+        let region = region(options, &settings);
+        let (builder, client_options) = builder(bucket, &region, options, &settings)?;
         let bad = |error: object_store::Error| bad_option(error);
         let repeating = with_credentials(builder.clone(), options, profile)?
             .with_client_options(client_options.clone())
@@ -42,15 +46,22 @@ impl Clients {
             .build()
             .map_err(bad)?;
         let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let builder = builder.with_credentials(Arc::clone(repeating.credentials())).with_retry(once);
-        let creating = builder.clone().with_client_options(client_options.clone()).build().map_err(bad)?;
+        let builder = builder.with_credentials(Arc::clone(repeating.credentials()));
+        let locking = || {
+            let credentials = Arc::clone(repeating.credentials());
+            let connector = LockingConnector { credentials, region: region.clone() };
+            builder.clone().with_http_connector(connector).with_client_options(client_options.clone())
+        };
+        let beginning = locking().with_retry(repeated(options.retries)).build().map_err(bad)?;
+        let creating = locking().with_retry(once.clone()).build().map_err(bad)?;
+        let builder = builder.with_retry(once);
         let condition = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
         let if_absent = builder
             .with_client_options(client_options.clone().with_default_headers(condition))
             .build()
             .map_err(bad)?;
         let http = ReqwestConnector::default().connect(&client_options).map_err(bad)?;
-        Ok(Self { repeating, creating, if_absent, http })
+        Ok(Self { repeating, creating, beginning, if_absent, http })
     }
 }
 
@@ -66,9 +77,18 @@ fn repeated(retries: Retries) -> RetryConfig {
     }
 }
 
+fn region(options: &BucketOptions, settings: &Settings) -> String {
+    let variable = |name: &str| options.environment.get(name).filter(|value| !value.is_empty()).cloned();
+    let setting = || settings.get("region").filter(|value| !value.is_empty()).cloned();
+    let region = options.region.clone().or_else(|| variable("AWS_REGION"));
+    let region = region.or_else(|| variable("AWS_DEFAULT_REGION")).or_else(setting);
+    region.unwrap_or_else(|| "us-east-1".to_owned())
+}
+
 /// What the variables say, over which what was typed counts, and below which a profile does.
 fn builder(
     bucket: &str,
+    region: &str,
     options: &BucketOptions,
     settings: &Settings,
 ) -> Result<(AmazonS3Builder, ClientOptions), OpenStoreError> {
@@ -80,13 +100,6 @@ fn builder(
         .or_else(|| variable("AWS_ENDPOINT_URL_S3"))
         .or_else(|| variable("AWS_ENDPOINT_URL"))
         .or_else(|| setting("endpoint_url"));
-    let region = options
-        .region
-        .clone()
-        .or_else(|| variable("AWS_REGION"))
-        .or_else(|| variable("AWS_DEFAULT_REGION"))
-        .or_else(|| setting("region"))
-        .unwrap_or_else(|| "us-east-1".to_owned());
     let ca_file = options
         .ca_file
         .clone()

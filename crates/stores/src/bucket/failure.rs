@@ -103,7 +103,11 @@ impl Failure {
 
     fn of_code(code: &str) -> Option<Self> {
         Some(match code {
-            "NoSuchKey" | "NoSuchUpload" => Self::NotFound,
+            "NoSuchKey"
+            | "NoSuchUpload"
+            | "NoSuchVersion"
+            | "NoSuchObjectLockConfiguration"
+            | "ObjectLockConfigurationNotFoundError" => Self::NotFound,
             "PreconditionFailed" => Self::Taken,
             "ConditionalRequestConflict" | "OperationAborted" => Self::Conflict,
             "InvalidRange" => Self::Range,

@@ -13,13 +13,16 @@
 
 use std::{
     io,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use holdfast_repo::store::{ObjectInfo, ObjectPath, RemoteCause, Store, StoreError, StoreErrorKind, Upload};
+use holdfast_repo::store::{
+    ObjectInfo, ObjectPath, RemoteCause, Store, StoreError, StoreErrorKind, Upload,
+    locks::{ObjectLock, Versioned},
+};
 use object_store::{
     Attribute, Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
     PutOptions, PutPayload, path::Path,
@@ -29,18 +32,25 @@ use tokio::{runtime::Runtime, sync::Semaphore};
 use self::{
     connect::Clients,
     failure::{Failure, remote},
+    locked::extensions,
+    locks::{NewLocks, Way},
     upload::BucketUpload,
 };
 use crate::{OpenStoreError, pause::Pauses, runtime::runtime};
 
 mod connect;
 mod failure;
+mod locked;
+mod locks;
 mod options;
+mod past;
 mod profile;
+mod requests;
 mod stale;
 mod upload;
+mod versions;
 
-pub use self::options::BucketOptions;
+pub use self::{options::BucketOptions, past::PastBucket};
 pub use crate::pause::Retries;
 
 /// Folder of objects that no listing shows.
@@ -62,11 +72,21 @@ struct Inner {
     options: BucketOptions,
     /// One for each part on its way.
     parts: Arc<Semaphore>,
+    /// What is locked as it is created, once a repository has said so.
+    locks: OnceLock<NewLocks>,
 }
 
 impl BucketStore {
     /// Connects to a bucket that exists; `prefix` is empty or ends in `/`.
     pub fn open(bucket: &str, prefix: &str, options: &BucketOptions) -> Result<Self, OpenStoreError> {
+        let store = Self::connect(bucket, prefix, options)?;
+        // Where address, credentials or bucket are wrong, it is said here and once.
+        store.list("", &mut |_| false)?;
+        Ok(store)
+    }
+
+    /// The same, without a first request.
+    fn connect(bucket: &str, prefix: &str, options: &BucketOptions) -> Result<Self, OpenStoreError> {
         let place = format!("s3://{bucket}");
         let failed = |error: io::Error| StoreError::new(&place, StoreErrorKind::Io(error));
         let inner = Inner {
@@ -76,11 +96,9 @@ impl BucketStore {
             prefix: prefix.to_owned(),
             options: options.clone(),
             parts: Arc::new(Semaphore::new(options.parts_at_once.max(1))),
+            locks: OnceLock::new(),
         };
-        let store = Self { inner: Arc::new(inner) };
-        // Where address, credentials or bucket are wrong, it is said here and once.
-        store.list("", &mut |_| false)?;
-        Ok(store)
+        Ok(Self { inner: Arc::new(inner) })
     }
 }
 
@@ -143,6 +161,11 @@ impl Inner {
         detail: impl Into<String>,
     ) -> StoreError {
         StoreError::new(path, remote(&self.place(), cause, detail))
+    }
+
+    /// The lock that a new object gets.
+    fn lock_of(&self, path: &ObjectPath) -> Option<ObjectLock> {
+        self.locks.get().filter(|new| (new.lasts)(path)).map(|new| new.lock)
     }
 
     async fn look(&self, path: &ObjectPath) -> Result<Seen, StoreError> {
@@ -225,12 +248,20 @@ impl Inner {
         // Whether an earlier request may have been carried out.
         let mut is_open = false;
         loop {
-            let options =
-                PutOptions { mode: PutMode::Create, attributes: mark.attributes(), ..PutOptions::default() };
+            let options = PutOptions {
+                mode: PutMode::Create,
+                attributes: mark.attributes(),
+                extensions: extensions(self.lock_of(path)),
+                ..PutOptions::default()
+            };
             let payload = PutPayload::from(bytes.clone());
             let put = self.fresh(|| self.clients.creating.put_opts(&key, payload.clone(), options.clone()));
             let error = match put.await {
-                Ok(_) => return self.confirm(path, &mark, size_bytes).await,
+                Ok(_) => {
+                    let created = self.confirm(path, &mark, size_bytes).await?;
+                    self.confirm_lock(path, Way::Whole).await?;
+                    return Ok(created);
+                }
                 Err(error) => error,
             };
             let failure = Failure::of(&error);
@@ -262,14 +293,25 @@ impl Inner {
         }
     }
 
-    async fn read(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+    /// Reads of one version, or of the current one.
+    async fn read(
+        &self,
+        path: &ObjectPath,
+        version: Option<&str>,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), StoreError> {
         let end = offset.saturating_add(buffer.len() as u64);
         let short = || StoreError::new(path, StoreErrorKind::ShortRead { end });
         if offset.checked_add(buffer.len() as u64).is_none() {
             return Err(short());
         }
         let key = self.key(path)?;
-        let options = GetOptions { range: Some(GetRange::Bounded(offset..end)), ..GetOptions::default() };
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(offset..end)),
+            version: version.map(str::to_owned),
+            ..GetOptions::default()
+        };
         let got = match self.fresh(|| self.clients.repeating.get_opts(&key, options.clone())).await {
             Ok(got) => got,
             Err(error) => {
@@ -324,7 +366,7 @@ impl Store for BucketStore {
         if buffer.is_empty() {
             return self.head(path).map(|_| ());
         }
-        self.inner.runtime.block_on(self.inner.read(path, offset, buffer))
+        self.inner.runtime.block_on(self.inner.read(path, None, offset, buffer))
     }
 
     fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
@@ -413,5 +455,9 @@ impl Store for BucketStore {
     fn sweep_uploads(&self, min_age: Duration) -> Result<(), StoreError> {
         let now = self.now()?;
         self.inner.runtime.block_on(self.inner.sweep(now, min_age))
+    }
+
+    fn versioned(&self) -> Option<&dyn Versioned> {
+        Some(self)
     }
 }

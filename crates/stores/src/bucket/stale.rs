@@ -4,23 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::TryStreamExt;
 use holdfast_repo::store::{RemoteCause, StoreError};
-use http::Method;
 use jiff::Timestamp;
-use object_store::{
-    ObjectStore, ObjectStoreExt,
-    client::{HttpRequest, HttpRequestBody},
-    multipart::MultipartStore,
-    path::Path,
-    signer::{SignedUrlOptions, Signer},
-};
+use object_store::{ObjectStore, ObjectStoreExt, multipart::MultipartStore, path::Path};
 use serde::Deserialize;
 
-use super::{Inner, TEMPORARY, failure::Failure};
-
-/// How long the request for one page of the list can be used.
-const SIGNED_FOR: Duration = Duration::from_secs(300);
-/// More than a page of 1,000 uploads has.
-const PAGE_BYTES_MAX: usize = 8 << 20;
+use super::{Inner, TEMPORARY, failure::Failure, requests::Request};
 
 /// A page of the list of uploads.
 #[derive(Deserialize)]
@@ -82,7 +70,11 @@ impl Inner {
             }
             after = next;
         }
-        self.sweep_temporary(now, min_age).await
+        // Where what is deleted is only hidden, it is deleted once more.
+        match self.locks.get() {
+            Some(_) => self.sweep_temporary_versions(now, min_age).await,
+            None => self.sweep_temporary(now, min_age).await,
+        }
     }
 
     async fn sweep_temporary(&self, now: SystemTime, min_age: Duration) -> Result<(), StoreError> {
@@ -98,44 +90,20 @@ impl Inner {
         Ok(())
     }
 
-    /// One page of the uploads below the prefix. The library has no call for it; it signs the request.
+    /// One page of the uploads below the prefix.
     async fn uploads(&self, after: &[(&'static str, String)]) -> Result<Page, StoreError> {
-        let what = format!("{}(uploads)", self.prefix);
         let mut query = vec![("uploads", String::new()), ("prefix", self.prefix.clone())];
         query.extend(after.iter().cloned());
-        let options = SignedUrlOptions::default().with_query(query);
-        let signed =
-            self.clients.repeating.signed_url_opts(Method::GET, &Path::default(), SIGNED_FOR, &options).await;
-        let url = signed.map_err(|error| self.error(&error, &what))?;
-        // The address holds a signature: no error below may repeat it.
-        let mut request = HttpRequest::new(HttpRequestBody::empty());
-        *request.uri_mut() = url
-            .as_str()
-            .parse()
-            .map_err(|_| self.remote(&what, RemoteCause::Other, "its address is none"))?;
-        let unreachable = |error: object_store::client::HttpError| {
-            self.remote(&what, RemoteCause::Unreachable, format!("{:?}", error.kind()))
-        };
-        let response = self.clients.http.execute(request).await.map_err(unreachable)?;
-        let status = response.status();
-        let body = response.into_body().bytes().await.map_err(unreachable)?;
-        let text = std::str::from_utf8(&body).ok().filter(|text| text.len() <= PAGE_BYTES_MAX);
-        if !status.is_success() {
-            let answer = format!("status code: {}: {}", status.as_u16(), text.unwrap_or_default());
-            let error = object_store::Error::Generic { store: "S3", source: answer.into() };
-            return match Failure::of(&error) {
-                // It has no such list: its owner has to clear away what is left (docs/stores.md).
-                Failure::Remote(RemoteCause::Unfit) => Ok(Page {
-                    uploads: Vec::new(),
-                    is_truncated: false,
-                    next_key_marker: None,
-                    next_upload_id_marker: None,
-                }),
-                _ => Err(self.error(&error, &what)),
-            };
+        match self.ask_for(&Request::of_bucket(query, format!("{}(uploads)", self.prefix))).await {
+            // It has no such list: its owner has to clear away what is left (docs/stores.md).
+            Err(refused) if refused.failure == Failure::Remote(RemoteCause::Unfit) => Ok(Page {
+                uploads: Vec::new(),
+                is_truncated: false,
+                next_key_marker: None,
+                next_upload_id_marker: None,
+            }),
+            page => Ok(page?),
         }
-        text.and_then(|text| quick_xml::de::from_str(text).ok())
-            .ok_or_else(|| self.remote(&what, RemoteCause::Other, "its list of uploads makes no sense"))
     }
 }
 

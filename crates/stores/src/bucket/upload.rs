@@ -15,7 +15,7 @@ use object_store::{
 };
 use tokio::task::JoinSet;
 
-use super::{Inner, Mark, failure::Failure, io_failed};
+use super::{Inner, Mark, failure::Failure, io_failed, locked::extensions, locks::Way};
 use crate::pause::Pauses;
 
 /// How long giving up an upload may hold up whoever does.
@@ -62,9 +62,12 @@ impl BucketUpload {
     }
 
     async fn begin(&self) -> Result<Parts, StoreError> {
-        let client = &self.store.clients.repeating;
-        let options =
-            || PutMultipartOptions { attributes: self.mark.attributes(), ..PutMultipartOptions::default() };
+        let client = &self.store.clients.beginning;
+        let options = || PutMultipartOptions {
+            attributes: self.mark.attributes(),
+            extensions: extensions(self.store.lock_of(&self.path)),
+            ..PutMultipartOptions::default()
+        };
         let id = self.store.fresh(|| client.create_multipart_opts(&self.key, options())).await;
         let id = id.map_err(|error| self.store.error(&error, &self.path))?;
         Ok(Parts { id, begun: 0, on_their_way: JoinSet::new(), arrived: Vec::new() })
@@ -148,7 +151,11 @@ impl BucketUpload {
             let client = &store.clients.if_absent;
             let completed = store.fresh(|| client.complete_multipart(&self.key, id, ids.clone())).await;
             let error = match completed {
-                Ok(_) => return store.confirm(path, mark, size).await,
+                Ok(_) => {
+                    let created = store.confirm(path, mark, size).await?;
+                    store.confirm_lock(path, Way::InParts).await?;
+                    return Ok(created);
+                }
                 Err(error) => error,
             };
             match Failure::of(&error) {

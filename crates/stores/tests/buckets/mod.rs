@@ -17,6 +17,7 @@ use holdfast_stores::{
 use holdfast_testkit::object_storage::{ACCESS_KEY, BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY};
 
 mod faults;
+mod past;
 mod proxy;
 
 /// Small parts, so that many are made of little; services that insist on 5 MiB get them.

@@ -53,7 +53,54 @@ pub struct ArchivedEvent<'a> {
     pub transaction: Option<&'a GtidEvent>,
 }
 
+impl ArchivedEvent<'_> {
+    /// When the transaction was committed whose first event this is. MySQL says when; of MariaDB, whose binlog knows seconds,
+    /// it is the time of its events.
+    pub(crate) fn committed_us(&self, transaction: &GtidEvent) -> u64 {
+        transaction.committed_us.unwrap_or(u64::from(self.event.header.timestamp) * 1_000_000)
+    }
+}
+
 impl Archive {
+    /// Whether the last transaction before a position was committed after a time, as far as it is there.
+    pub(crate) fn ends_later(&self, behind: &Behind, time_us: u64) -> Result<bool> {
+        let (first, position, gtids) = self.locate(behind)?;
+        if position.is_some() && self.stretches[first].stretch.last_at.is_some_and(|at| at <= time_us) {
+            return Ok(false);
+        }
+        let end = if position.is_some() { first + 1 } else { self.stretches.len() };
+        let (mut open, mut last) = (None, None);
+        self.all_transactions(first..end, &mut |event| {
+            if position.is_some_and(|position| event.begin >= position) {
+                return Ok(ControlFlow::Break(()));
+            }
+            match (event.part, event.transaction) {
+                (Part::First, Some(transaction)) => {
+                    let is_behind = position.is_none()
+                        && transaction
+                            .gtid
+                            .as_ref()
+                            .zip(gtids.as_ref())
+                            .is_none_or(|(gtid, held)| !held.contains(gtid));
+                    if is_behind {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    open = Some(event.committed_us(transaction));
+                }
+                (Part::Last, _) => last = open.take().or(last),
+                _ => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        // It may be in an earlier one, as far as there is no gap between.
+        let mut at = first;
+        while last.is_none() && at > 0 && self.stretches[at].gap.is_none() {
+            at -= 1;
+            last = self.stretches[at].stretch.last_at;
+        }
+        Ok(last.is_some_and(|last| last > time_us))
+    }
+
     /// Where to begin with what comes behind a position: a stretch, and what is to be passed over in it.
     pub fn locate(&self, behind: &Behind) -> Result<(usize, Option<u64>, Option<Gtids>)> {
         let not_here = |what: String| {

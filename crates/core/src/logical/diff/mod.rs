@@ -197,6 +197,7 @@ fn of_rows(
     cancel: &Cancel,
 ) -> Result<Counts> {
     let none = || Error::failed("it holds no rows");
+    let row_key = before.row_key()?;
     let before = before.table(item_before).ok_or_else(none)?;
     let after = after.table(item_after).ok_or_else(none)?;
     if pair.is_same_layout() && before.totals() == after.totals() {
@@ -204,7 +205,7 @@ fn of_rows(
     }
     let rows = Rows { pair, before: &before, after: &after, memory_bytes: options.memory_bytes, cancel };
     let mut sink = |change: RowChange<'_>| sink.row(pair, change);
-    let mut told = Told { counts: Counts::default(), checksum: 0, sink: &mut sink };
+    let mut told = Told { counts: Counts::default(), row_key, checksum: 0, sink: &mut sink };
     let alike = Alike { rows: pair.is_same_layout(), order: pair.is_same_order() };
     if alike.order {
         windows(&before, &after, alike, cancel, &mut |window| {

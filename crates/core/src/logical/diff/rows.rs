@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use holdfast_repo::{
     reader::{ReadRows, TableReader},
-    rows::RowsChecksum,
+    rows::RowHashKey,
 };
 
 use super::{
@@ -39,6 +39,7 @@ pub(super) struct Rows<'a> {
 /// What was found, as it is told; adds up to what the tables hold.
 pub(super) struct Told<'s> {
     pub(super) counts: Counts,
+    pub(super) row_key: RowHashKey,
     /// Checksum of the rows after less that of the rows before.
     pub(super) checksum: u128,
     pub(super) sink: &'s mut dyn FnMut(RowChange<'_>) -> Result<()>,
@@ -61,10 +62,10 @@ impl Told<'_> {
             }
         };
         if let Some(row) = removed {
-            self.checksum = self.checksum.wrapping_sub(RowsChecksum::of(row).0);
+            self.checksum = self.checksum.wrapping_sub(self.row_key.checksum(row).0);
         }
         if let Some(row) = added {
-            self.checksum = self.checksum.wrapping_add(RowsChecksum::of(row).0);
+            self.checksum = self.checksum.wrapping_add(self.row_key.checksum(row).0);
         }
         (self.sink)(change)
     }
@@ -182,7 +183,7 @@ impl Rows<'_> {
             let own = held.row(number);
             if pair.content(side, own)? == pair.content(side.other(), row)? {
                 // Told by other bytes, perhaps.
-                let sum = RowsChecksum::of(row).0.wrapping_sub(RowsChecksum::of(own).0);
+                let sum = told.row_key.checksum(row).0.wrapping_sub(told.row_key.checksum(own).0);
                 told.checksum = match side {
                     Side::Before => told.checksum.wrapping_add(sum),
                     Side::After => told.checksum.wrapping_sub(sum),
@@ -205,7 +206,7 @@ impl Rows<'_> {
             let count = span.chunks.end - span.chunks.start;
             let threads = usize::from(count >= READ_AHEAD_FROM);
             let options = ReadRows { threads, ..ReadRows::default() };
-            each_row(self.table(side), span.chunks.clone(), options, self.cancel, each)?;
+            each_row(self.table(side), span.chunks.clone(), options, &|| self.cancel.check(), each)?;
         }
         Ok(())
     }

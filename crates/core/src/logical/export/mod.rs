@@ -55,6 +55,13 @@ pub struct ExportOptions {
     pub tables: Option<TablePattern>,
 }
 
+impl ExportOptions {
+    /// Fails where the export would be refused in the end because something is there already.
+    pub fn refuse_target(&self) -> Result<()> {
+        place::refuse_existing(&self.target)
+    }
+}
+
 /// What was exported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Exported {

@@ -38,7 +38,7 @@ impl Part<'_> {
         cancel: &Cancel,
         each: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<RowTotals> {
-        each_row(self.reader, self.chunks.clone(), ReadRows::default(), cancel, each)
+        each_row(self.reader, self.chunks.clone(), ReadRows::default(), &|| cancel.check(), each)
     }
 }
 

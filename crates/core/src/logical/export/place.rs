@@ -36,6 +36,11 @@ impl Packing {
     }
 }
 
+/// Fails where something is at `target`.
+pub(super) fn refuse_existing(target: &Path) -> Result<()> {
+    if fs::symlink_metadata(target).is_ok() { Err(there_already(target)) } else { Ok(()) }
+}
+
 /// A directory in the making. Unless it is finished, nothing is left of it.
 pub(super) struct Place {
     target: PathBuf,
@@ -47,9 +52,7 @@ pub(super) struct Place {
 impl Place {
     /// Makes a directory beside `target`, which must not exist.
     pub(super) fn create(target: &Path, packing: Packing) -> Result<Self> {
-        if fs::symlink_metadata(target).is_ok() {
-            return Err(there_already(target));
-        }
+        refuse_existing(target)?;
         let Some(name) = target.file_name() else {
             let text = format!("{} names no directory", target.display());
             return Err(Error::new(ErrorKind::Usage, text));

@@ -6,11 +6,12 @@
 
 use super::{
     plan::Adaptation,
-    tokens::{Kind, Token, tokens},
+    tokens::{Kind, TableSql, Token, tokens},
 };
 use crate::logical::{
     contents::Contents,
-    definition::{AccountDefinition, Context, TableDefinition},
+    definition::{AccountDefinition, Context, Rows, TableDefinition},
+    tables::EngineKind,
 };
 
 /// Words that may stand between `CREATE` and what is made.
@@ -75,8 +76,61 @@ pub(super) fn is_table(it: &TableDefinition) -> bool {
         text.starts_with('_') && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"_ '".contains(&c))
     };
     makes(&it.create.0, "TABLE", &it.schema, &it.name)
+        && is_of_engine(&it.create.0, &it.engine)
+        && (it.rows == Rows::None || EngineKind::of(&it.engine) != EngineKind::NoRows)
         && it.columns.iter().all(|column| column.charset.as_deref().is_none_or(is_plain))
         && it.defaults.iter().all(|(_, literal)| is_literal(literal))
+}
+
+/// Whether what follows the columns of a table says its engine and no other, and fills it with nothing: rows go where the
+/// engine puts them, which may be another server or any file.
+fn is_of_engine(sql: &[u8], engine: &str) -> bool {
+    let sql = executed(sql);
+    let all = tokens(&sql);
+    // Servers print no comments but those that they execute; what is one to them, and a string to us, hides something.
+    let begins_comment = |at: usize| {
+        let is = |at: usize, symbol| all.get(at).is_some_and(|token| token.is_symbol(symbol));
+        let is_space = all.get(at + 2).is_none_or(|token| token.kind == Kind::Space);
+        all[at].kind == Kind::Comment || is(at, b'#') || is(at, b'-') && is(at + 1, b'-') && is_space
+    };
+    if (0..all.len()).any(begins_comment) {
+        return false;
+    }
+    let Some(table) = TableSql::parse(&sql) else { return false };
+    let all: Vec<Token<'_>> = tokens(&table.tail).into_iter().filter(|it| it.kind != Kind::Space).collect();
+    let mut is_said = false;
+    for (at, token) in all.iter().enumerate() {
+        if ["SELECT", "TABLE", "LIKE"].iter().any(|word| token.is_word(word)) {
+            return false;
+        }
+        if token.is_word("ENGINE") {
+            let mut said = all[at + 1..].iter().skip_while(|token| token.is_symbol(b'='));
+            if !said.next().is_some_and(|token| token.is_word(engine)) {
+                return false;
+            }
+            is_said = true;
+        }
+    }
+    is_said
+}
+
+/// A text in which comments that servers execute are no comments.
+pub(super) fn executed(sql: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(sql.len());
+    for token in tokens(sql) {
+        let inner = token.bytes.strip_prefix(b"/*!").or_else(|| token.bytes.strip_prefix(b"/*M!"));
+        match inner.filter(|_| token.kind == Kind::Comment) {
+            Some(inner) => {
+                let inner = inner.strip_suffix(b"*/").unwrap_or(inner);
+                let digits = inner.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                out.push(b' ');
+                out.extend_from_slice(&inner[digits..]);
+                out.push(b' ');
+            }
+            None => out.extend_from_slice(token.bytes),
+        }
+    }
+    out
 }
 
 fn is_account(it: &AccountDefinition) -> bool {
@@ -187,6 +241,31 @@ fn is_called(token: &Token<'_>, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A table is of the engine that it is said to be of, wherever that is said.
+    #[test]
+    fn engines() {
+        for (tail, is_good) in [
+            ("ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='ENGINE=CONNECT'", true),
+            (
+                "ENGINE=InnoDB\n/*!50100 PARTITION BY RANGE (`a`)\n(PARTITION p VALUES LESS THAN (1) ENGINE = InnoDB) */",
+                true,
+            ),
+            ("/*!50100 TABLESPACE `t` */ ENGINE=innodb", true),
+            ("ENGINE=CONNECT FILE_NAME='/tmp/x'", false),
+            ("ENGINE=InnoDB ENGINE=CONNECT", false),
+            ("ENGINE=InnoDB /*!50000 ENGINE CONNECT */", false),
+            ("ENGINE=InnoDB /*M!100000 ENGINE='CONNECT'*/", false),
+            ("ENGINE=InnoDB /*!50000 /*!50000 ENGINE=CONNECT */ */", false),
+            ("ENGINE=InnoDB #'\n ENGINE=CONNECT #'", false),
+            ("ENGINE=InnoDB -- '\n ENGINE=CONNECT -- '", false),
+            ("ENGINE=InnoDB AS SELECT * FROM mysql.user", false),
+            ("DEFAULT CHARSET=utf8mb4", false),
+        ] {
+            let sql = format!("CREATE TABLE `x` (\n  `a` int(11)\n) {tail}");
+            assert_eq!(is_of_engine(sql.as_bytes(), "InnoDB"), is_good, "{tail}");
+        }
+    }
 
     /// As servers print statements, and nothing else.
     #[test]

@@ -1,21 +1,26 @@
 //! Foreign keys, once every table they could lead to is there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     link::Link,
-    plan::Plan,
+    plan::{Adaptation, Plan},
     progress::{Progress, Stage},
     target::Target,
     tokens::{Element, ElementKind, Kind, tokens},
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     event::Cancel,
     logical::objects::quoted_text,
     points::point,
     server::{Session, SqlError, inventory::TableName},
 };
+
+/// Rows of a table lead to none.
+const NO_PARENT: [u16; 2] = [1216, 1452];
+/// MySQL: a key leads to columns that are not unique.
+const NOT_UNIQUE: u16 = 6125;
 
 /// Indexes of a table, in lower case.
 pub(super) fn index_names(session: &mut Session, table: &TableName) -> Result<BTreeSet<String>, SqlError> {
@@ -30,16 +35,22 @@ pub(super) fn index_names(session: &mut Session, table: &TableName) -> Result<BT
     )
 }
 
-fn foreign_key_names(session: &mut Session, table: &TableName) -> Result<BTreeSet<String>, SqlError> {
-    names(
-        session,
-        &format!(
-            "SELECT LOWER(constraint_name) FROM information_schema.table_constraints \
-             WHERE table_schema = {} AND table_name = {} AND constraint_type = 'FOREIGN KEY'",
-            quoted_text(&table.schema),
-            quoted_text(&table.table)
-        ),
-    )
+/// Foreign keys of a table, in lower case, and where each leads.
+fn foreign_keys_there(
+    session: &mut Session,
+    table: &TableName,
+) -> Result<BTreeMap<String, TableName>, SqlError> {
+    let rows = session.rows(&format!(
+        "SELECT LOWER(constraint_name) AS n, unique_constraint_schema AS s, referenced_table_name AS t \
+         FROM information_schema.referential_constraints WHERE constraint_schema = {} AND table_name = {}",
+        quoted_text(&table.schema),
+        quoted_text(&table.table)
+    ))?;
+    let key = |row: &crate::server::session::Row| -> Result<_, SqlError> {
+        let parent = TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() };
+        Ok((row.text("n")?.to_owned(), parent))
+    };
+    rows.iter().map(key).collect()
 }
 
 fn names(session: &mut Session, query: &str) -> Result<BTreeSet<String>, SqlError> {
@@ -68,19 +79,37 @@ pub(super) fn folded(target: &Target, name: &TableName) -> TableName {
 }
 
 /// Adds the foreign keys of all tables. Rows are not compared where all tables are the load's: they are as they were, and
-/// verified by themselves. What leads to a table that the load has not made is compared by the server.
+/// verified by themselves. What leads to a table that the load has not made, or only a part of, is compared by the server.
+/// Keys that a part does not do for are left out, which is wanted where there are parts.
 pub(super) fn link(
     plan: &Plan,
     target: &Target,
     progress: &Progress,
     link: &mut Link,
     cancel: &Cancel,
-) -> Result<()> {
-    let loaded: BTreeSet<TableName> = plan.tables.iter().map(|table| folded(target, &table.name)).collect();
+) -> Result<Vec<Adaptation>> {
+    let names = |is_partial: bool| -> BTreeSet<TableName> {
+        let tables = plan.tables.iter().filter(|table| table.is_partial == is_partial);
+        tables.map(|table| folded(target, &table.name)).collect()
+    };
+    let (loaded, in_part) = (names(false), names(true));
+    // What may be made anew, because it was not what it should be: keys that led there may be gone, or lead elsewhere.
+    let open: BTreeSet<TableName> = plan
+        .tables
+        .iter()
+        .filter(|table| !matches!(progress.stages[table.object], Stage::Done | Stage::Verified))
+        .map(|table| folded(target, &table.name))
+        .collect();
+    let mut left_out = Vec::new();
     for table in &plan.tables {
         let has_keys = table.foreign_keys().next().is_some();
+        let leads_to = |key: &Element| parent(key, &table.name.schema).map(|parent| folded(target, &parent));
+        let leads_into = |key: &Element, tables: &BTreeSet<TableName>| {
+            leads_to(key).is_some_and(|parent| tables.contains(&parent))
+        };
+        let is_done = matches!(progress.stages[table.object], Stage::Done | Stage::Verified);
         // A note for each table is only worth it where there is something that must not be done twice.
-        if !has_keys || progress.stages[table.object] == Stage::Done {
+        if !has_keys || is_done && !table.foreign_keys().any(|key| leads_into(key, &open)) {
             continue;
         }
         cancel.check()?;
@@ -88,23 +117,34 @@ pub(super) fn link(
             crate::Error::from(error).context(format_args!("add the foreign keys of table {}", table.name))
         };
         progress.fence(&mut link.session)?;
-        let there = foreign_key_names(&mut link.session, &table.name).map_err(doing)?;
-        // Those without names come all at once or not at all.
-        let missing: Vec<Vec<u8>> = table
-            .foreign_keys()
-            .filter(|key| match &key.name {
-                Some(name) => !there.contains(&name.to_lowercase()),
-                None => there.is_empty(),
-            })
-            .map(|key| [b"ADD ", key.text.as_slice()].concat())
-            .collect();
+        let there = foreign_keys_there(&mut link.session, &table.name).map_err(doing)?;
+        for key in table.foreign_keys() {
+            let Some(name) = &key.name else { continue };
+            let elsewhere =
+                there.get(&name.to_lowercase()).filter(|it| Some(folded(target, it)) != leads_to(key));
+            if let Some(elsewhere) = elsewhere {
+                let text =
+                    format!("the foreign key {name} of table {} leads to {elsewhere} by now", table.name);
+                return Err(
+                    Error::failed(text).hinted("drop it, and go on by the same command, which makes it anew")
+                );
+            }
+        }
+        // Those without names and with one parent come all at once or not at all.
+        let is_missing = |key: &&Element| match &key.name {
+            Some(name) => !there.contains_key(&name.to_lowercase()),
+            None => !there.values().any(|it| Some(folded(target, it)) == leads_to(key)),
+        };
+        let (in_doubt, missing): (Vec<&Element>, Vec<&Element>) =
+            table.foreign_keys().filter(is_missing).partition(|key| leads_into(key, &in_part));
+        link.enter(&table.name.schema).map_err(doing)?;
+        let begin = format!("ALTER TABLE {} ", table.name.quoted());
+        let add = |key: &Element| [b"ADD ", key.text.as_slice()].concat();
         if !missing.is_empty() {
-            link.enter(&table.name.schema).map_err(doing)?;
-            let begin = format!("ALTER TABLE {} ", table.name.quoted());
-            let others = table
-                .foreign_keys()
-                .filter_map(|key| parent(key, &table.name.schema))
-                .find(|parent| !loaded.contains(&folded(target, parent)));
+            // Of a table that may be in use nothing is believed, either.
+            let is_other = |parent: &TableName| is_done || !loaded.contains(parent);
+            let others = missing.iter().filter_map(|key| leads_to(key)).find(is_other);
+            let missing: Vec<Vec<u8>> = missing.iter().map(|key| add(key)).collect();
             if others.is_some() {
                 link.session.exec("SET SESSION foreign_key_checks = 1")?;
             }
@@ -116,11 +156,38 @@ pub(super) fn link(
                 Some(parent) => doing(error).hinted(format!(
                     "they lead to {parent}, which was there: its rows must be those that are needed; mend them and go on by the same command"
                 )),
+                None if error.code() == Some(NOT_UNIQUE) => doing(error).hinted(
+                    "let the account set restrict_fk_on_non_standard_key (SESSION_VARIABLES_ADMIN), or set it OFF for the \
+                     time of the load, and go on by the same command",
+                ),
                 None => doing(error),
             })?;
         }
+        let mut is_whole = true;
+        let mut by_parent: BTreeMap<Option<TableName>, Vec<Vec<u8>>> = BTreeMap::new();
+        for key in in_doubt {
+            by_parent.entry(leads_to(key)).or_default().push(add(key));
+        }
+        for (parent, keys) in by_parent {
+            link.session.exec("SET SESSION foreign_key_checks = 1")?;
+            let added = link.exec(&[begin.as_bytes(), &keys.join(&b", "[..])].concat());
+            link.session.exec("SET SESSION foreign_key_checks = 0")?;
+            match added {
+                Err(error) if error.code().is_some_and(|code| NO_PARENT.contains(&code)) => {
+                    let parent = parent.map(|parent| parent.to_string()).unwrap_or_default();
+                    left_out.push(Adaptation {
+                        object: format!("a foreign key of table {}", table.name),
+                        what: format!("rows lead to some of {parent} that the backup does not hold"),
+                    });
+                    is_whole = false;
+                }
+                added => drop(added.map_err(doing)?),
+            }
+        }
         point("load.table.linked");
-        progress.note(&mut link.session, table.object, Stage::Done)?;
+        if is_whole && !is_done {
+            progress.note(&mut link.session, table.object, Stage::Done)?;
+        }
     }
-    Ok(())
+    Ok(left_out)
 }

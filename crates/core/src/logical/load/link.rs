@@ -15,6 +15,10 @@ use crate::{
 
 /// What holds for the whole load: whoever has this lock is the load.
 const LOCK: &str = "holdfast_load";
+/// Under which statements of a load are carried out. Directories that they name are the source's; on the target, files
+/// are where the server puts them.
+pub(super) const SQL_MODE: &str =
+    "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION,NO_DIR_IN_CREATE";
 /// Sessions of one load, at most.
 pub(super) const SESSIONS_MAX: usize = 256;
 /// An index of a large table is built in hours.
@@ -60,27 +64,35 @@ impl Link {
     pub(super) fn settle(&mut self, options: &LoadOptions, target: &Target) -> Result<()> {
         bulk::one_statement_at_a_time(&mut self.session)?;
         let mut settings = vec![
-            "sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'".to_owned(),
+            format!("sql_mode = '{SQL_MODE}'"),
             // MariaDB would fill an empty table in a way that shuts all other sessions out, and is no faster.
             "foreign_key_checks = 0, unique_checks = 1".to_owned(),
             format!("lock_wait_timeout = {LOCK_WAIT_S}, wait_timeout = 31536000"),
             format!("net_read_timeout = {NET_TIMEOUT_S}, net_write_timeout = {NET_TIMEOUT_S}"),
         ];
-        match target.flavor {
-            Flavor::MariaDb => {
-                settings.push("check_constraint_checks = 0, innodb_strict_mode = 0".to_owned());
-            }
-            Flavor::MySql => {
-                // What the statements of a backup do not say is not to be added.
-                for (variable, wanted, found) in &target.to_be_set {
-                    if wanted != found {
-                        settings.push(format!("{variable} = {wanted}"));
-                    }
-                }
-                settings.push("innodb_ddl_buffer_size = 67108864".to_owned());
+        settings.push(match target.flavor {
+            Flavor::MariaDb => "check_constraint_checks = 0, innodb_strict_mode = 0".to_owned(),
+            Flavor::MySql => "innodb_ddl_buffer_size = 67108864".to_owned(),
+        });
+        self.session.exec(&format!("SET SESSION {}", settings.join(", ")))?;
+        // What the statements of a backup do not say is not to be added.
+        for (variable, wanted, found) in &target.to_be_set {
+            if wanted != found {
+                self.session.exec(&format!("SET SESSION {variable} = {wanted}")).map_err(|error| {
+                    error.hinted(format!(
+                        "a load needs {variable} = {wanted}: let the account set it, or set it for the time of the load"
+                    ))
+                })?;
             }
         }
-        self.session.exec(&format!("SET SESSION {}", settings.join(", ")))?;
+        // MySQL 8.4 and later: keys may lead to columns that are not unique, as before. Who may not set that is told when there
+        // is such a key.
+        if self.session.variable("restrict_fk_on_non_standard_key")?.is_some() {
+            match self.session.exec("SET SESSION restrict_fk_on_non_standard_key = 0") {
+                Err(error) if !error.is_denied() => return Err(error.into()),
+                _ => {}
+            }
+        }
         if options.without_binlog {
             self.session.exec("SET SESSION sql_log_bin = 0").map_err(|error| {
                 error

@@ -19,7 +19,7 @@ mod redo;
 mod report;
 mod rows;
 mod target;
-mod tokens;
+pub(super) mod tokens;
 mod verify;
 
 use std::sync::Arc;
@@ -34,16 +34,20 @@ pub use report::{LoadPlan, LoadReport};
 use link::Link;
 use plan::Plan;
 use programs::Programs;
+pub(crate) use progress::Unfinished;
 use progress::{Progress, Stage};
 use target::Target;
 
-use super::selection::Selection;
+use super::{
+    import::{IMPORT, Origin},
+    selection::Selection,
+};
 use crate::{
     backup::{Watch, ms},
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     points::point,
-    server::{ConnectOptions, ServerVersion},
+    server::{ConnectOptions, ServerVersion, Session},
 };
 
 /// How to load.
@@ -53,6 +57,8 @@ pub struct LoadOptions {
     pub connect: ConnectOptions,
     /// What of the backup.
     pub selection: Selection,
+    /// What the backup is called, where that is not its own name.
+    pub called: Option<String>,
     /// What gets another name.
     pub renames: Renames,
     /// Drops what is there under the same names.
@@ -79,6 +85,7 @@ impl LoadOptions {
         Self {
             connect,
             selection: Selection::default(),
+            called: None,
             renames: Renames::default(),
             overwrite: false,
             leave_out: false,
@@ -89,6 +96,11 @@ impl LoadOptions {
             chunks_per_commit: 64,
         }
     }
+}
+
+/// The load that has not ended on a server, if there is one.
+pub(crate) fn unfinished(session: &mut Session) -> Result<Option<Unfinished>> {
+    Progress::unfinished(session)
 }
 
 /// A load that was looked into, with nothing touched yet.
@@ -148,29 +160,33 @@ impl<'a> Loading<'a> {
         let mut control = Link::first(options)?;
         let target = Target::read(&mut control.session)?;
         control.settle(options, &target)?;
-        let plan = Plan::make(&backup, &target, options, cancel)?;
-        let name = format!("{log}{run}");
+        let mut plan = Plan::make(&backup, &target, &mut control.session, options, cancel)?;
+        let name = options.called.clone().unwrap_or_else(|| format!("{log}{run}"));
         let asked = format!("{:?} {:?} {}", options.selection, options.renames, options.overwrite);
         let asked = to_hex(&blake3::hash(asked.as_bytes()).as_bytes()[..8]);
+        // The repository is the first word: see `Unfinished::repository`.
         let identity = format!("{} {name} {asked}", repo.info().repository_id);
         let stages = Progress::under_way(&mut control.session, &identity, &plan)?;
         let is_continued = stages.is_some();
+        plan.settle_accounts(&mut control.session, options, stages.as_deref())?;
         refuse_missing_privileges(&target, &plan)?;
         let there = in_the_way(&plan, &target, stages.as_deref(), options)?;
         let source_version = backup.head().server.get("version");
         let source_version = source_version.and_then(|version| ServerVersion::deserialize(version).ok());
+        let import = backup.head().more.get(IMPORT);
         let shown = LoadPlan {
+            import: import.and_then(|import| Origin::deserialize(import).ok()),
             source_version: source_version.map(|version| version.to_string()).unwrap_or_default(),
             backup: name,
             target_version: target.version.to_string(),
             tables: plan.tables.len() as u64,
             rows: plan.tables.iter().map(|table| table.totals.rows).sum(),
             row_bytes: plan.tables.iter().map(|table| table.totals.bytes).sum(),
-            objects: (plan.objects.len() - plan.tables.len()) as u64,
+            objects: (plan.objects.len() - plan.tables.len() - plan.accounts.len()) as u64,
             accounts: plan.accounts.len() as u64,
             overwritten: there,
             is_continued,
-            adapted: plan.adapted.clone(),
+            adapted: plan.adapted(),
             left_out: plan.left_out.clone(),
         };
         Ok(Self { backup, target, plan, control, identity, shown, options })
@@ -185,8 +201,14 @@ impl<'a> Loading<'a> {
         self.target = Target::read(&mut self.control.session)?;
         let stages = Progress::under_way(&mut self.control.session, &self.identity, &self.plan)?;
         self.shown.is_continued = stages.is_some();
+        self.plan.settle_accounts(&mut self.control.session, self.options, stages.as_deref())?;
+        self.shown.adapted = self.plan.adapted();
         self.shown.overwritten = in_the_way(&self.plan, &self.target, stages.as_deref(), self.options)?;
-        let progress = Progress::begin(&mut self.control, &self.identity, &self.shown.backup, &self.plan)?;
+        // From here on the target is changed.
+        watch.phase("create");
+        let verify = self.options.verify;
+        let progress =
+            Progress::begin(&mut self.control, &self.identity, &self.shown.backup, &self.plan, verify)?;
         if progress.is_continued {
             watch.event(Event::Note { text: "an unfinished load goes on".to_owned() });
         }
@@ -204,7 +226,8 @@ impl<'a> Loading<'a> {
             progress: &progress,
             cancel,
         };
-        programs.at_the_end(&mut self.control)?;
+        let refused = programs.at_the_end(&mut self.control)?;
+        self.shown.name_refused(refused, watch);
         point("load.ended");
         progress.end(&mut self.control.session)?;
         Ok(LoadReport {
@@ -224,30 +247,46 @@ impl<'a> Loading<'a> {
         watch: &Watch<'_>,
         cancel: &Cancel,
     ) -> Result<(rows::Loaded, u64)> {
-        let Self { backup, target, plan, control, options, .. } = self;
+        let Self { backup, target, plan, control, options, shown, .. } = self;
         let programs = Programs { plan, target, options, progress, cancel };
-        watch.phase("create");
         programs.before_tables(control)?;
         watch.phase("rows");
-        let loaded = rows::load(backup, plan, target, options, progress, control, (watch, cancel))?;
+        let mut loaded = rows::load(backup, plan, target, options, progress, control, (watch, cancel))?;
+        for adapted in std::mem::take(&mut loaded.adapted) {
+            watch.event(Event::Note { text: adapted.to_string() });
+            shown.adapted.push(adapted);
+        }
         point("load.rows.done");
         watch.phase("keys");
-        keys::link(plan, target, progress, control, cancel)?;
+        shown.name_refused(keys::link(plan, target, progress, control, cancel)?, watch);
         watch.phase("programs");
-        programs.behind_tables(control)?;
+        shown.name_refused(programs.behind_tables(control)?, watch);
         point("load.programs.made");
         let mut verified = 0;
         if options.verify {
             watch.phase("verify");
-            let verdict = verify::verify(backup, plan, target, options, watch, cancel)?;
-            if !verdict.differing.is_empty() {
-                let tables: Vec<usize> = verdict.differing.iter().map(|(table, _)| *table).collect();
-                progress.begin_tables_anew(&mut control.session, plan, &tables)?;
-                return Err(verdict.into_error());
+            let verdict = verify::verify(backup, plan, target, options, progress, (watch, cancel))?;
+            let differing: Vec<usize> = verdict.differing.iter().map(|(table, _)| *table).collect();
+            progress.note_verified(&mut control.session, plan, &differing)?;
+            point("load.verified");
+            if !differing.is_empty() {
+                return Err(verdict.into_error(options.overwrite));
             }
             verified = verdict.verified;
+        } else {
+            progress.note_done(&mut control.session, plan)?;
         }
         Ok((loaded, verified))
+    }
+}
+
+impl LoadPlan {
+    /// Names what has turned out to be impossible on the target.
+    fn name_refused(&mut self, refused: Vec<Adaptation>, watch: &Watch<'_>) {
+        for refused in refused {
+            watch.event(Event::Note { text: refused.to_string() });
+            self.left_out.push(refused);
+        }
     }
 }
 

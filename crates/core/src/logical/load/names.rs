@@ -85,7 +85,7 @@ impl Renames {
     }
 
     /// What a table, sequence or view is called on the target.
-    pub(super) fn table(&self, schema: &str, table: &str) -> (String, String) {
+    pub(crate) fn table(&self, schema: &str, table: &str) -> (String, String) {
         let renamed = self.0.iter().find_map(|rename| match rename {
             Rename::Table { from, to } if from.0 == schema && from.1 == table => Some(to.clone()),
             _ => None,

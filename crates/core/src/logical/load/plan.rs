@@ -9,22 +9,24 @@ use super::{
     LoadOptions, accept, adapt, keys,
     progress::Stage,
     target::Target,
-    tokens::{ElementKind, TableSql},
+    tokens::{ElementKind, TableSql, tokens},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     event::Cancel,
     logical::{
+        accounts,
         contents::{Contents, definition},
         definition::{
             AccountDefinition, Context as MadeUnder, Definition, Form, Rows, ServerDefinition,
-            TableDefinition,
+            TableDefinition, ViewDefinition,
         },
         objects::quoted,
         selection::is_own_schema,
         tables::Table,
+        uses::{self, Used},
     },
-    server::inventory::TableName,
+    server::{Session, inventory::TableName},
 };
 
 /// A table with fewer bytes of rows has all of its indexes from the beginning: building them later takes longer.
@@ -57,6 +59,7 @@ pub(super) enum ObjectKind {
     View,
     Trigger,
     Event,
+    Account,
 }
 
 /// Something that is made, by its name on the target.
@@ -96,6 +99,8 @@ pub(super) struct PlannedTable {
     pub(super) totals: RowTotals,
     pub(super) chunks: u64,
     pub(super) is_transactional: bool,
+    /// Whether the backup holds only some of its rows.
+    pub(super) is_partial: bool,
     /// Whether the target orders text as the source did.
     pub(super) keeps_order: bool,
     /// Whether the target may print a zero below zero otherwise than the source did.
@@ -120,9 +125,10 @@ impl PlannedTable {
         }
     }
 
-    /// The statement that makes the table without what is added later.
-    pub(super) fn create(&self) -> Vec<u8> {
-        let later: BTreeSet<&[u8]> = self.later().map(|element| element.text.as_slice()).collect();
+    /// The statement that makes the table without what is added later; its indexes may be wanted now.
+    pub(super) fn create(&self, with_indexes: bool) -> Vec<u8> {
+        let later = self.later().filter(|element| !with_indexes || element.kind == ElementKind::ForeignKey);
+        let later: BTreeSet<&[u8]> = later.map(|element| element.text.as_slice()).collect();
         self.sql.create(&self.name.quoted(), |element| !later.contains(element.text.as_slice()))
     }
 
@@ -163,6 +169,14 @@ pub(super) struct Program {
     pub(super) table: Option<TableName>,
 }
 
+/// An account or a role.
+pub(super) struct PlannedAccount {
+    pub(super) object: usize,
+    pub(super) definition: AccountDefinition,
+    /// Whether it is made, and gets what it had: what is there is somebody else's, and keeps what it may.
+    pub(super) is_ours: bool,
+}
+
 /// All of it.
 pub(super) struct Plan {
     pub(super) objects: Vec<Object>,
@@ -173,8 +187,8 @@ pub(super) struct Plan {
     pub(super) views: Vec<Program>,
     pub(super) triggers: Vec<Program>,
     pub(super) events: Vec<Program>,
-    pub(super) accounts: Vec<AccountDefinition>,
-    pub(super) adapted: Vec<Adaptation>,
+    pub(super) accounts: Vec<PlannedAccount>,
+    adapted: Vec<Adaptation>,
     pub(super) left_out: Vec<Adaptation>,
 }
 
@@ -183,6 +197,7 @@ impl Plan {
     pub(super) fn make(
         backup: &Backup,
         target: &Target,
+        session: &mut Session,
         options: &LoadOptions,
         cancel: &Cancel,
     ) -> Result<Plan> {
@@ -206,8 +221,14 @@ impl Plan {
             adapter: adapt::Adapter::new(source.as_ref(), target),
             target,
             options,
+            unknown_time_zones: BTreeSet::new(),
         };
         maker.plan.left_out = accept::sift(&mut contents);
+        for event in &contents.events {
+            if !Target::knows_time_zone(session, &event.time_zone)? {
+                maker.unknown_time_zones.insert(event.time_zone.clone());
+            }
+        }
         maker.schemas(&contents);
         maker.sequences(&contents);
         for item in std::mem::take(&mut contents.tables) {
@@ -243,7 +264,8 @@ impl Plan {
     /// Two things of one name, after renaming or because the target does not tell cases apart.
     fn refuse_doubles(&self, target: &Target) -> Result<()> {
         let mut seen = BTreeSet::new();
-        for object in self.objects.iter().filter(|object| object.kind != ObjectKind::Schema) {
+        let has_no_place = |kind| matches!(kind, ObjectKind::Schema | ObjectKind::Account);
+        for object in self.objects.iter().filter(|object| !has_no_place(object.kind)) {
             let is_table = matches!(object.kind, ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence);
             let kind = if is_table { 0 } else { object.kind as u8 };
             if !seen.insert((kind, target.folded(&object.schema), target.folded(&object.name))) {
@@ -252,6 +274,50 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// The triggers of a table, as objects.
+    pub(super) fn triggers_of(&self, table: &TableName) -> impl Iterator<Item = usize> {
+        let is_its = |trigger: &&Program| trigger.table.as_ref() == Some(table);
+        self.triggers.iter().filter(is_its).map(|trigger| trigger.object)
+    }
+
+    /// Tells accounts that are the load's from those that are there already.
+    pub(super) fn settle_accounts(
+        &mut self,
+        session: &mut Session,
+        options: &LoadOptions,
+        stages: Option<&[Stage]>,
+    ) -> Result<()> {
+        if self.accounts.is_empty() {
+            return Ok(());
+        }
+        let there = accounts::names(session).map_err(|error| {
+            let is_denied = error.is_denied();
+            let error = Error::from(error).context("see which accounts are there");
+            match is_denied {
+                true => error.hinted(
+                    "GRANT SELECT ON mysql.* TO the account; or leave accounts out: --without-accounts",
+                ),
+                false => error,
+            }
+        })?;
+        for account in &mut self.accounts {
+            let is_begun = stages.is_some_and(|stages| stages[account.object] != Stage::Planned);
+            account.is_ours = options.overwrite || is_begun || !there.contains(&account.definition.account);
+        }
+        Ok(())
+    }
+
+    /// What is not as it was in the backup, accounts that are there among it.
+    pub(super) fn adapted(&self) -> Vec<Adaptation> {
+        let there = self.accounts.iter().filter(|account| !account.is_ours).map(|account| Adaptation {
+            object: format!("account {}", account.definition.account),
+            what: "it is there, and keeps its password and what it may".to_owned(),
+        });
+        let mut adapted: Vec<Adaptation> = self.adapted.iter().cloned().chain(there).collect();
+        adapted.sort();
+        adapted
     }
 
     /// What is there already and would be in the way. Of a load that goes on, only what it has not begun to make.
@@ -263,7 +329,7 @@ impl Plan {
                 continue;
             }
             let is_there = match kind {
-                ObjectKind::Schema => false,
+                ObjectKind::Schema | ObjectKind::Account => false,
                 ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence => {
                     target.existing(schema, name).is_some()
                 }
@@ -320,6 +386,7 @@ struct Maker<'a> {
     adapter: adapt::Adapter<'a>,
     target: &'a Target,
     options: &'a LoadOptions,
+    unknown_time_zones: BTreeSet<String>,
 }
 
 impl Maker<'_> {
@@ -420,6 +487,9 @@ impl Maker<'_> {
             return Ok(());
         };
         let mut notes = Vec::new();
+        if names_directories(&sql.tail) {
+            notes.push("its files are in no directory of their own".to_owned());
+        }
         if is_renamed {
             // Such names are of the whole database.
             for element in &mut sql.elements {
@@ -450,7 +520,7 @@ impl Maker<'_> {
         let (totals, chunks) = (reader.totals(), reader.chunk_count());
         definition.schema.clone_from(&schema);
         definition.name.clone_from(&name);
-        definition.condition = None;
+        let is_partial = definition.condition.take().is_some();
         let is_transactional = definition.engine.eq_ignore_ascii_case("InnoDB");
         let deferred = deferred(&sql, &definition, is_transactional && totals.bytes >= DEFERRED_BYTES_MIN);
         let name = TableName { schema, table: name };
@@ -465,6 +535,7 @@ impl Maker<'_> {
             totals,
             chunks,
             is_transactional,
+            is_partial,
             keeps_order,
             prints_zeros_otherwise,
             deferred,
@@ -477,6 +548,16 @@ impl Maker<'_> {
         let loaded: BTreeSet<TableName> =
             self.plan.tables.iter().map(|table| keys::folded(self.target, &table.name)).collect();
         let target = self.target;
+        for (child, parent) in &target.references {
+            let is_loaded = |name| loaded.contains(&keys::folded(target, name));
+            // One that a load has made is not replaced by itself.
+            let is_replaced =
+                self.options.overwrite || target.existing(&parent.schema, &parent.table).is_none();
+            if is_replaced && is_loaded(parent) && !is_loaded(child) {
+                let what = format!("it leads to {parent}, whose rows will be others; nothing compares them");
+                self.leave_out(&format!("a foreign key of table {child}, which is not loaded"), what);
+            }
+        }
         for table in &mut self.plan.tables {
             let mut kept = Vec::with_capacity(table.sql.elements.len());
             for (element, deferred) in
@@ -520,12 +601,10 @@ impl Maker<'_> {
                 self.plan.routines.push(program);
             }
         }
-        for view in contents.views {
+        let mut views = contents.views;
+        self.sift_views(&mut views);
+        for view in views {
             let (schema, name) = renames.table(&view.schema, &view.name);
-            if view.columns.is_empty() {
-                self.leave_out(&format!("view {schema}.{name}"), "it could not be used when it was saved");
-                continue;
-            }
             let program = Program {
                 object: 0,
                 word: "VIEW".to_owned(),
@@ -569,6 +648,14 @@ impl Maker<'_> {
         }
         for event in contents.events {
             let schema = renames.schema(&event.schema).to_owned();
+            if self.unknown_time_zones.contains(&event.time_zone) {
+                let what = format!(
+                    "the target does not know its time zone {} (mysql_tzinfo_to_sql loads them)",
+                    event.time_zone
+                );
+                self.leave_out(&format!("event {schema}.{}", event.name), what);
+                continue;
+            }
             let program = Program {
                 object: 0,
                 word: "EVENT".to_owned(),
@@ -592,9 +679,85 @@ impl Maker<'_> {
             };
             match why {
                 Some(why) => self.leave_out("accounts (--without-accounts)", why),
-                None => self.plan.accounts = contents.accounts,
+                None => contents.accounts.into_iter().for_each(|account| self.account(account)),
             }
         }
+    }
+
+    fn account(&mut self, definition: AccountDefinition) {
+        let object = self.object(ObjectKind::Account, "", &definition.account);
+        self.plan.accounts.push(PlannedAccount { object, definition, is_ours: false });
+    }
+
+    /// Takes out views that could not be used here: over what could not be used on the source, or is neither there nor
+    /// loaded. Those that others use come before them.
+    fn sift_views(&mut self, views: &mut Vec<ViewDefinition>) {
+        let renames = self.options.renames.clone();
+        let target = self.target;
+        let folded = |schema: &str, name: &str| (target.folded(schema), target.folded(name));
+        let schemas: BTreeSet<String> =
+            self.plan.schemas.iter().map(|schema| target.folded(&schema.name)).collect();
+        let mut loaded: BTreeSet<(String, String)> = BTreeSet::new();
+        loaded.extend(self.plan.tables.iter().map(|it| folded(&it.name.schema, &it.name.table)));
+        loaded.extend(self.plan.sequences.iter().map(|it| folded(&it.name.schema, &it.name.table)));
+        let routines: BTreeSet<(String, String)> = self
+            .plan
+            .routines
+            .iter()
+            .map(|routine| (target.folded(&routine.schema), routine.name.to_lowercase()))
+            .collect();
+        views.retain(|view| {
+            let (schema, name) = renames.table(&view.schema, &view.name);
+            let label = format!("view {schema}.{name}");
+            if view.columns.is_empty() {
+                self.leave_out(&label, "it could not be used when it was saved");
+                return false;
+            }
+            let is_there = |used: &Used| {
+                let database = target.folded(&used.schema);
+                // Of the server's own databases, and of what may be no database, nothing is known.
+                if is_own_schema(&used.schema)
+                    || !schemas.contains(&database) && !target.schemas.contains_key(&database)
+                {
+                    return true;
+                }
+                let place = folded(&used.schema, &used.name);
+                place == folded(&schema, &name)
+                    || loaded.contains(&place)
+                    || routines.contains(&(database, used.name.to_lowercase()))
+                    || target.existing(&used.schema, &used.name).is_some()
+                    || ["function", "package"]
+                        .iter()
+                        .any(|kind| target.has_program(kind, &used.schema, &used.name))
+            };
+            if uses::aliases(&view.create.0).iter().any(|alias| renames.concerns(alias)) {
+                self.leave_out(
+                    &label,
+                    "something else in its text is called as a database that has another name now",
+                );
+                return false;
+            }
+            let create = renames.in_statement(&view.create.0);
+            if let Some(used) = uses::used(&create).iter().find(|used| !is_there(used)) {
+                let what =
+                    format!("it uses {}.{}, which is neither there nor loaded", used.schema, used.name);
+                self.leave_out(&label, what);
+                return false;
+            }
+            loaded.insert(folded(&schema, &name));
+            true
+        });
+    }
+
+    /// Programs are made under the default collation of their database; one that was there keeps its own.
+    fn other_collation(&self, program: &Program) -> Option<String> {
+        let schema = self.plan.schemas.iter().find(|schema| schema.name == program.schema)?;
+        let there = self.target.schemas.get(&self.target.folded(&schema.name))?;
+        let had = &program.context.schema_collation;
+        let is_other = !schema.is_ours && *there != schema.collation && !had.is_empty() && there != had;
+        is_other.then(|| {
+            format!("it is made under {there}, the default of the database that is there, not {had}")
+        })
     }
 
     fn program(&mut self, mut program: Program, kind: ObjectKind, name: String) -> Option<Program> {
@@ -604,7 +767,10 @@ impl Maker<'_> {
             return None;
         }
         match self.adapter.program(&mut program, kind) {
-            Ok(notes) => self.adapted(&label, notes),
+            Ok(mut notes) => {
+                notes.extend(self.other_collation(&program));
+                self.adapted(&label, notes);
+            }
             Err(why) => {
                 self.leave_out(&label, why);
                 return None;
@@ -613,6 +779,12 @@ impl Maker<'_> {
         program.object = self.object(kind, &program.schema, &name);
         Some(program)
     }
+}
+
+/// Whether a table, or a part of it, was in a directory of its own.
+fn names_directories(tail: &[u8]) -> bool {
+    let tail = accept::executed(tail);
+    tokens(&tail).iter().any(|token| token.is_word("DIRECTORY"))
 }
 
 /// Which elements are added when the rows are in.
@@ -652,7 +824,7 @@ fn deferred(sql: &TableSql, definition: &TableDefinition, is_large: bool) -> Vec
 
 /// A statement that `SHOW CREATE` gave, with another name: the first in it.
 fn with_name(sql: &[u8], name: &TableName) -> Option<Vec<u8>> {
-    let all = super::tokens::tokens(sql);
+    let all = tokens(sql);
     let at = all.iter().position(|token| token.name().is_some())?;
     let qualified =
         matches!(&all[at..], [_, point, table, ..] if point.is_symbol(b'.') && table.name().is_some());

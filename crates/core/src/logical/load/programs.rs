@@ -2,8 +2,8 @@
 
 use super::{
     LoadOptions,
-    link::Link,
-    plan::{Plan, PlannedSchema, Program},
+    link::{Link, SQL_MODE},
+    plan::{Adaptation, Plan, PlannedSchema, Program},
     progress::{Progress, Stage},
     target::Target,
 };
@@ -11,6 +11,7 @@ use crate::{
     error::{Error, Result},
     event::Cancel,
     logical::{
+        definition::AccountDefinition,
         objects::{quoted, quoted_text},
         script::accounts,
     },
@@ -18,6 +19,9 @@ use crate::{
     server::SqlError,
 };
 
+/// What servers say of a view, or a grant, over something that is not there, or cannot be used: a database, column, table,
+/// program, view.
+const NOT_THERE: [u16; 5] = [1049, 1054, 1146, 1305, 1356];
 /// MySQL and MariaDB: a function that is not said to be deterministic, while there is a binlog.
 const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
 
@@ -70,10 +74,22 @@ impl Programs<'_> {
             self.progress.note(&mut link.session, sequence.object, Stage::Done)?;
         }
         // Those who own what follows.
-        for statement in accounts::creations(&self.plan.accounts) {
+        let ours = self.accounts();
+        link.session.exec("START TRANSACTION")?;
+        for account in self.plan.accounts.iter().filter(|account| account.is_ours) {
+            self.progress.note_in_transaction(&mut link.session, account.object, Stage::Begun)?;
+        }
+        link.session.exec("COMMIT")?;
+        for statement in accounts::creations(&ours) {
             link.exec(&statement)?;
         }
         Ok(())
+    }
+
+    /// Accounts that the load makes.
+    fn accounts(&self) -> Vec<AccountDefinition> {
+        let ours = self.plan.accounts.iter().filter(|account| account.is_ours);
+        ours.map(|account| account.definition.clone()).collect()
     }
 
     fn make(
@@ -105,8 +121,24 @@ impl Programs<'_> {
         Ok(())
     }
 
-    /// Routines, views and triggers.
-    pub(super) fn behind_tables(&self, link: &mut Link) -> Result<()> {
+    /// What needs something that is not there is refused; or, if that is wanted, is left out, and named. That choice is no
+    /// part of a load's identity: the same command with it goes on.
+    fn left_out(&self, error: SqlError, object: String) -> Result<Adaptation> {
+        let is_not_there = error.code().is_some_and(|code| NOT_THERE.contains(&code));
+        if is_not_there && self.options.leave_out {
+            return Ok(Adaptation { object, what: format!("the target refuses it: {error}") });
+        }
+        let error = Error::from(error).context(format_args!("make {object}"));
+        Err(if is_not_there {
+            error.hinted("the same command with --leave-out goes on without it")
+        } else {
+            error
+        })
+    }
+
+    /// Routines, views and triggers. What was left out.
+    pub(super) fn behind_tables(&self, link: &mut Link) -> Result<Vec<Adaptation>> {
+        let mut left_out = Vec::new();
         for routine in &self.plan.routines {
             self.program(link, routine)?;
         }
@@ -128,34 +160,42 @@ impl Programs<'_> {
         point("load.views.begun");
         for view in self.plan.views.iter().filter(|view| self.is_open(view.object)) {
             self.progress.fence(&mut link.session)?;
-            let doing = |error: SqlError| {
-                Error::from(error).context(format_args!("make view {}.{}", view.schema, view.name))
-            };
             link.enter(&view.schema)?;
             link.session.exec(&format!(
                 "SET SESSION character_set_client = {}, collation_connection = {}",
                 view.context.charset, view.context.collation
             ))?;
             let rest = view.create.strip_prefix(b"CREATE ").unwrap_or(&view.create);
-            link.exec(&[b"CREATE OR REPLACE ", rest].concat()).map_err(doing)?;
+            let made = link.exec(&[b"CREATE OR REPLACE ", rest].concat());
             link.session.exec("SET NAMES utf8mb4")?;
+            if let Err(error) = made {
+                left_out.push(self.left_out(error, format!("view {}.{}", view.schema, view.name))?);
+                // A stand-in that stayed would answer with rows that never were.
+                let (schema, name) = (quoted(&view.schema), quoted(&view.name));
+                link.session.exec(&format!("DROP VIEW IF EXISTS {schema}.{name}"))?;
+                self.progress.note(&mut link.session, view.object, Stage::Planned)?;
+                continue;
+            }
             self.progress.note(&mut link.session, view.object, Stage::Done)?;
         }
         for trigger in &self.plan.triggers {
             self.program(link, trigger)?;
         }
-        Ok(())
+        Ok(left_out)
     }
 
-    /// Events, which may run from now on, and what accounts may do.
-    pub(super) fn at_the_end(&self, link: &mut Link) -> Result<()> {
+    /// Events, which may run from now on, and what accounts may do. What was left out.
+    pub(super) fn at_the_end(&self, link: &mut Link) -> Result<Vec<Adaptation>> {
         for event in &self.plan.events {
             self.program(link, event)?;
         }
-        for statement in accounts::grants(&self.plan.accounts) {
-            link.exec(&statement)?;
+        let mut left_out = Vec::new();
+        for statement in accounts::grants(&self.accounts()) {
+            if let Err(error) = link.exec(&statement) {
+                left_out.push(self.left_out(error, "a grant".to_owned())?);
+            }
         }
-        Ok(())
+        Ok(left_out)
     }
 
     fn schema(&self, program: &Program) -> Option<&PlannedSchema> {
@@ -219,10 +259,7 @@ impl Programs<'_> {
         };
         let made = cleared.and_then(|()| link.exec(&program.create));
         link.session.exec("SET NAMES utf8mb4")?;
-        link.session.exec(
-            "SET SESSION time_zone = '+00:00', \
-             sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'",
-        )?;
+        link.session.exec(&format!("SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"))?;
         if let Some(schema) = schema.filter(|_| differs) {
             let (name, collation) = (quoted(&schema.name), &schema.collation);
             link.session.exec(&format!("ALTER DATABASE {name} COLLATE {collation}"))?;

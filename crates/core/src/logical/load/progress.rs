@@ -26,7 +26,7 @@ pub(super) const SCHEMA: &str = LOAD_SCHEMA;
 /// Objects in one statement.
 const OBJECTS_PER_STATEMENT: usize = 500;
 /// Version of the tables here.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 4;
 
 /// How far an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,16 +42,42 @@ pub(super) enum Stage {
     Filled = 3,
     /// A table: with its indexes.
     Indexed = 4,
-    /// There is nothing more to do. A database, an account: it is others', too.
+    /// There is nothing more to do. A database: it is others', too.
     Done = 5,
+    /// A table: it was read again and is what was saved. What is in it may change from now on.
+    Verified = 6,
 }
 
 impl Stage {
     fn read(number: u8) -> Result<Stage> {
-        [Self::Planned, Self::Begun, Self::Made, Self::Filled, Self::Indexed, Self::Done]
+        [Self::Planned, Self::Begun, Self::Made, Self::Filled, Self::Indexed, Self::Done, Self::Verified]
             .into_iter()
             .find(|stage| *stage as u8 == number)
             .ok_or_else(|| Error::failed(format!("{SCHEMA}.objects has a stage {number}")))
+    }
+}
+
+/// What MySQL says of an engine that is switched off.
+const ENGINE_DISABLED: u16 = 3161;
+/// What a server says where there is no such table.
+const NO_TABLE: u16 = 1146;
+
+/// Notes that the server lives: in a table in memory, which is empty once it was started anew. Times of starts are told
+/// by the second, and servers start in less. Where tables in memory are forbidden, each try is one of another life.
+fn note_life(session: &mut Session) -> Result<(), SqlError> {
+    let create = format!("CREATE TABLE IF NOT EXISTS {SCHEMA}.life (one INT NOT NULL) ENGINE = MEMORY");
+    match session.exec(&create) {
+        Err(error) if error.code() == Some(ENGINE_DISABLED) => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => session.exec(&format!("INSERT INTO {SCHEMA}.life VALUES (1)")).map(drop),
+    }
+}
+
+/// Whether the server has not been started anew since [`note_life`].
+fn is_same_life(session: &mut Session) -> Result<bool, SqlError> {
+    match session.number::<u64>(&format!("SELECT COUNT(*) FROM {SCHEMA}.life")) {
+        Err(error) if error.code() == Some(NO_TABLE) => Ok(false),
+        counted => Ok(counted? > 0),
     }
 }
 
@@ -74,7 +100,8 @@ pub(super) struct Progress {
 }
 
 /// What is known of a load that has not ended.
-struct Unfinished {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unfinished {
     identity: String,
     what: String,
     epoch: u64,
@@ -82,31 +109,47 @@ struct Unfinished {
 
 impl Unfinished {
     fn refuse_another(&self, identity: &str) -> Result<()> {
-        if self.identity == identity {
-            return Ok(());
-        }
-        let text = format!("an unfinished load is on this server: {}", self.what);
-        Err(Error::failed(text).hinted(format!(
+        if self.identity == identity { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    /// The id of the repository that it loads from.
+    pub(crate) fn repository(&self) -> &str {
+        self.identity.split(' ').next().unwrap_or_default()
+    }
+
+    /// Why no other load can begin.
+    pub(crate) fn refusal(&self) -> Error {
+        Error::failed(format!("an unfinished load is on this server: {}", self.what)).hinted(format!(
             "finish it by the same command; or drop what {SCHEMA}.objects lists with a stage above 0, \
              as far as it is not needed, and then the database {SCHEMA}"
-        )))
+        ))
     }
 }
 
 impl Progress {
     /// What an unfinished load on this server is, if there is one.
-    fn unfinished(session: &mut Session) -> Result<Option<Unfinished>> {
+    pub(super) fn unfinished(session: &mut Session) -> Result<Option<Unfinished>> {
         let tables = session.rows(&format!(
             "SELECT table_name AS t FROM information_schema.tables WHERE table_schema = '{SCHEMA}'"
         ))?;
         let names: Vec<&str> = tables.iter().map(|row| row.text("t")).collect::<Result<_, _>>()?;
-        if let Some(other) = names.iter().find(|name| !["load", "objects", "ranges"].contains(name)) {
+        if let Some(other) = names.iter().find(|name| !["load", "objects", "ranges", "life"].contains(name)) {
             let text =
                 format!("there is a table {SCHEMA}.{other}: a database of this name is ours during a load");
             return Err(Error::failed(text).hinted(format!("give the database {SCHEMA} another name")));
         }
         if !names.contains(&"load") {
             return Ok(None);
+        }
+        let row = session.row(&format!("SELECT layout AS l, what AS w FROM {SCHEMA}.`load`"))?;
+        if let Some(row) = row
+            && row.number::<u32>("l")? != LAYOUT
+        {
+            let text =
+                format!("the unfinished load on this server, {}, is of another version", row.text("w")?);
+            return Err(
+                Error::failed(text).hinted("finish it with the version of holdfast that has begun it")
+            );
         }
         let row =
             session.row(&format!("SELECT identity AS i, what AS w, epoch AS e FROM {SCHEMA}.`load`"))?;
@@ -136,10 +179,16 @@ impl Progress {
     }
 
     /// Begins a load, or goes on with it.
-    pub(super) fn begin(link: &mut Link, identity: &str, what: &str, plan: &Plan) -> Result<Progress> {
+    pub(super) fn begin(
+        link: &mut Link,
+        identity: &str,
+        what: &str,
+        plan: &Plan,
+        verify: bool,
+    ) -> Result<Progress> {
         if let Some(found) = Self::unfinished(&mut link.session)? {
             found.refuse_another(identity)?;
-            return Self::go_on(link, &found, plan);
+            return Self::go_on(link, &found, plan, verify);
         }
         let session = &mut link.session;
         // What there is of it was made by one that died before it had changed anything.
@@ -151,12 +200,13 @@ impl Progress {
         ))?;
         session.exec(&format!(
             "CREATE TABLE {SCHEMA}.objects (number INT UNSIGNED NOT NULL PRIMARY KEY, kind VARCHAR(20) NOT NULL, \
-             place VARCHAR(64) NOT NULL, name VARCHAR(300) NOT NULL, stage TINYINT UNSIGNED NOT NULL) ENGINE = InnoDB"
+             place VARCHAR(64) NOT NULL, name VARCHAR(500) NOT NULL, stage TINYINT UNSIGNED NOT NULL) ENGINE = InnoDB"
         ))?;
         session.exec(&format!(
             "CREATE TABLE {SCHEMA}.ranges (object INT UNSIGNED NOT NULL, first_chunk BIGINT UNSIGNED NOT NULL, \
              end_chunk BIGINT UNSIGNED NOT NULL, PRIMARY KEY (object, first_chunk)) ENGINE = InnoDB"
         ))?;
+        note_life(session)?;
         let mut stages = vec![Stage::Planned; plan.objects.len()];
         for schema in plan.schemas.iter().filter(|schema| !schema.is_ours) {
             stages[schema.object] = Stage::Done;
@@ -188,12 +238,42 @@ impl Progress {
         Ok(Progress { epoch: 1, stages, is_continued: false })
     }
 
-    fn go_on(link: &mut Link, found: &Unfinished, plan: &Plan) -> Result<Progress> {
+    fn go_on(link: &mut Link, found: &Unfinished, plan: &Plan, verify: bool) -> Result<Progress> {
         let session = &mut link.session;
         let epoch = found.epoch + 1;
         // Waits for whoever is about to commit in the epoch before.
-        session.exec(&format!("UPDATE {SCHEMA}.`load` SET epoch = {epoch}"))?;
-        Ok(Progress { epoch, stages: Self::stages(session, plan)?, is_continued: true })
+        session.exec(&format!("UPDATE {SCHEMA}.`load` SET epoch = {epoch} WHERE one = 1"))?;
+        let mut progress = Progress { epoch, stages: Self::stages(session, plan)?, is_continued: true };
+        if !is_same_life(session)? {
+            progress.doubt(session, plan, verify)?;
+            note_life(session)?;
+        }
+        Ok(progress)
+    }
+
+    /// The server was started anew. What tables without transactions had, it may have lost: the load makes them anew; where
+    /// it was done with them they may be in use, and are read again, or left to whoever uses them.
+    fn doubt(&mut self, session: &mut Session, plan: &Plan, verify: bool) -> Result<()> {
+        session.exec("START TRANSACTION")?;
+        for table in plan.tables.iter().filter(|table| !table.is_transactional && table.has_rows()) {
+            let stage = match self.stages[table.object] {
+                Stage::Made | Stage::Filled | Stage::Indexed => Stage::Begun,
+                Stage::Done | Stage::Verified if verify => Stage::Done,
+                Stage::Done | Stage::Verified => Stage::Planned,
+                stage @ (Stage::Planned | Stage::Begun) => stage,
+            };
+            let mut changed = vec![(table.object, stage)];
+            // They go with the table.
+            if matches!(stage, Stage::Begun | Stage::Planned) {
+                let open = plan.triggers_of(&table.name).filter(|it| self.stages[*it] != Stage::Planned);
+                changed.extend(open.map(|trigger| (trigger, stage)));
+            }
+            for (object, stage) in changed {
+                self.note_in_transaction(session, object, stage)?;
+                self.stages[object] = stage;
+            }
+        }
+        Ok(session.exec("COMMIT")?)
     }
 
     /// How far the objects of an unfinished load are, which must be those of the plan.
@@ -254,6 +334,13 @@ impl Progress {
             self.note(&mut link.session, object, Stage::Planned)?;
             return Err(in_the_way(&format!("{schema}.{name}")));
         }
+        if let Err(error) = &made
+            && error.code().is_some()
+            && matches!(target.is_there_by_now(&mut link.session, *kind, schema, name), Ok(false))
+        {
+            // The server takes it in no form of ours: whatever is made in its place is somebody else's.
+            self.note(&mut link.session, object, Stage::Planned)?;
+        }
         Ok(made?)
     }
 
@@ -306,20 +393,33 @@ impl Progress {
         Ok(session.exec(&format!("DELETE FROM {SCHEMA}.ranges WHERE object = {object}"))?)
     }
 
-    /// Lets tables be made anew, with the triggers that go with them.
-    pub(super) fn begin_tables_anew(
+    /// Notes that the load is done with its tables, which nobody reads again.
+    pub(super) fn note_done(&self, session: &mut Session, plan: &Plan) -> Result<()> {
+        session.exec("START TRANSACTION")?;
+        for table in plan.tables.iter().filter(|table| self.stages[table.object] != Stage::Verified) {
+            self.note_in_transaction(session, table.object, Stage::Done)?;
+        }
+        Ok(session.exec("COMMIT")?)
+    }
+
+    /// Notes what was found when tables were read again: what differs is not the load's any more, nor are the triggers that
+    /// go with it.
+    pub(super) fn note_verified(
         &self,
         session: &mut Session,
         plan: &Plan,
-        tables: &[usize],
+        differing: &[usize],
     ) -> Result<()> {
         session.exec("START TRANSACTION")?;
-        for table in tables.iter().filter_map(|table| plan.tables.get(*table)) {
+        for (number, table) in plan.tables.iter().enumerate() {
+            if !differing.contains(&number) {
+                self.note_in_transaction(session, table.object, Stage::Verified)?;
+                continue;
+            }
             self.forget_ranges(session, table.object)?;
-            self.note_in_transaction(session, table.object, Stage::Begun)?;
-            for trigger in plan.triggers.iter().filter(|trigger| trigger.table.as_ref() == Some(&table.name))
-            {
-                self.note_in_transaction(session, trigger.object, Stage::Begun)?;
+            self.note_in_transaction(session, table.object, Stage::Planned)?;
+            for trigger in plan.triggers_of(&table.name) {
+                self.note_in_transaction(session, trigger, Stage::Planned)?;
             }
         }
         Ok(session.exec("COMMIT")?)
@@ -342,6 +442,7 @@ impl ObjectKind {
             Self::View => "view",
             Self::Trigger => "trigger",
             Self::Event => "event",
+            Self::Account => "account",
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::plan::Adaptation;
-use crate::backup::PhaseTime;
+use crate::{backup::PhaseTime, logical::import::Origin};
 
 /// What a load would do.
 #[derive(Clone, Debug, Serialize)]
@@ -12,6 +12,9 @@ pub struct LoadPlan {
     pub backup: String,
     /// Of which server.
     pub source_version: String,
+    /// Where the backup comes from, if it was imported: the position that it names is that of the dumped server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub import: Option<Origin>,
     /// Into which server.
     pub target_version: String,
     /// Tables that are loaded.

@@ -38,11 +38,13 @@ pub(super) struct Target {
     /// Whether it takes rows by `LOAD DATA LOCAL`.
     pub(super) has_local_infile: bool,
     pub(super) folds_names: bool,
-    /// MySQL: variables with the value that a load needs, and the one they have.
+    /// Variables with the value that a load needs, and the one they have.
     pub(super) to_be_set: Vec<(&'static str, &'static str, String)>,
     /// With their default collations.
     pub(super) schemas: BTreeMap<String, String>,
     pub(super) tables: BTreeMap<TableName, Existing>,
+    /// Foreign keys: the table that has one, and where it leads.
+    pub(super) references: Vec<(TableName, TableName)>,
     /// Kind, schema, name.
     pub(super) programs: BTreeSet<(String, String, String)>,
     pub(super) collations: BTreeSet<String>,
@@ -64,13 +66,16 @@ impl Target {
             }
         }
         let mut to_be_set = Vec::new();
-        if flavor == Flavor::MySql {
-            for (name, wanted) in [
-                ("sql_require_primary_key", "0"),
-                ("sql_generate_invisible_primary_key", "0"),
-                ("explicit_defaults_for_timestamp", "1"),
-            ] {
-                let found = session.value(&format!("SELECT @@SESSION.{name}"))?.unwrap_or_default();
+        for (name, wanted) in [
+            ("sql_require_primary_key", "0"),
+            ("sql_generate_invisible_primary_key", "0"),
+            ("explicit_defaults_for_timestamp", "1"),
+            // MariaDB: what a character set's collation is where none is named, which it is in statements of before.
+            ("character_set_collations", "''"),
+        ] {
+            // The server's own value is that of every session to come.
+            if let Some(found) = session.variable(name)? {
+                let found = if wanted.starts_with('\'') { quoted_text(&found) } else { found };
                 to_be_set.push((name, wanted, found));
             }
         }
@@ -83,6 +88,7 @@ impl Target {
             to_be_set,
             schemas: schemas(session)?,
             tables: tables(session)?,
+            references: references(session)?,
             programs: programs(session)?,
             collations: set(
                 session,
@@ -102,9 +108,25 @@ impl Target {
         })
     }
 
+    /// Whether a server can tell the time of a zone.
+    pub(super) fn knows_time_zone(session: &mut Session, zone: &str) -> Result<bool, SqlError> {
+        let query =
+            format!("SELECT CONVERT_TZ('2000-01-01 00:00:00', '+00:00', {}) IS NOT NULL", quoted_text(zone));
+        Ok(session.value(&query)?.as_deref() == Some("1"))
+    }
+
     /// A name as the server compares names.
     pub(super) fn folded(&self, name: &str) -> String {
         if self.folds_names { name.to_lowercase() } else { name.to_owned() }
+    }
+
+    /// Whether foreign keys of others lead to a table: their indexes must be there from the beginning.
+    pub(super) fn has_children(&self, table: &TableName) -> bool {
+        self.references.iter().any(|(child, parent)| {
+            child != parent
+                && self.folded(&parent.schema) == self.folded(&table.schema)
+                && self.folded(&parent.table) == self.folded(&table.table)
+        })
     }
 
     /// What is there under this name.
@@ -128,7 +150,7 @@ impl Target {
             )
         };
         let (query, wanted, ignores_case) = match kind {
-            ObjectKind::Schema => return Ok(false),
+            ObjectKind::Schema | ObjectKind::Account => return Ok(false),
             ObjectKind::Sequence | ObjectKind::Table | ObjectKind::View => {
                 let query = in_schema("tables", "table_schema", "table_name");
                 (format!("{query} AND table_name = {}", quoted_text(name)), name, self.folds_names)
@@ -194,6 +216,17 @@ fn tables(session: &mut Session) -> Result<BTreeMap<TableName, Existing>, SqlErr
         Ok((TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() }, kind))
     };
     rows.iter().map(table).collect()
+}
+
+fn references(session: &mut Session) -> Result<Vec<(TableName, TableName)>, SqlError> {
+    let rows = session.rows(
+        "SELECT constraint_schema AS s, table_name AS t, unique_constraint_schema AS u, referenced_table_name AS r \
+         FROM information_schema.referential_constraints",
+    )?;
+    let name = |row: &crate::server::session::Row, schema, table| -> Result<_, SqlError> {
+        Ok(TableName { schema: row.text(schema)?.to_owned(), table: row.text(table)?.to_owned() })
+    };
+    rows.iter().map(|row| Ok((name(row, "s", "t")?, name(row, "u", "r")?))).collect()
 }
 
 fn programs(session: &mut Session) -> Result<BTreeSet<(String, String, String)>, SqlError> {

@@ -5,7 +5,7 @@
 
 /// What a piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::logical) enum Kind {
     /// White space.
     Space,
     /// A keyword, a number, or a name without quotes.
@@ -22,24 +22,24 @@ pub(super) enum Kind {
 
 /// A piece of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Token<'a> {
-    pub(super) kind: Kind,
-    pub(super) bytes: &'a [u8],
+pub(in crate::logical) struct Token<'a> {
+    pub(in crate::logical) kind: Kind,
+    pub(in crate::logical) bytes: &'a [u8],
 }
 
 impl Token<'_> {
     /// Whether it is this keyword.
-    pub(super) fn is_word(&self, word: &str) -> bool {
+    pub(in crate::logical) fn is_word(&self, word: &str) -> bool {
         self.kind == Kind::Word && self.bytes.eq_ignore_ascii_case(word.as_bytes())
     }
 
     /// Whether it is this byte.
-    pub(super) fn is_symbol(&self, symbol: u8) -> bool {
+    pub(in crate::logical) fn is_symbol(&self, symbol: u8) -> bool {
         self.kind == Kind::Symbol && self.bytes == [symbol]
     }
 
     /// What a name in backquotes says.
-    pub(super) fn name(&self) -> Option<String> {
+    pub(in crate::logical) fn name(&self) -> Option<String> {
         let inner = (self.kind == Kind::Name).then_some(self.bytes)?;
         let inner = inner.strip_prefix(b"`").and_then(|rest| rest.strip_suffix(b"`"))?;
         Some(String::from_utf8_lossy(inner).replace("``", "`"))
@@ -47,7 +47,7 @@ impl Token<'_> {
 }
 
 /// The pieces of a statement that is written with backslashes in strings.
-pub(super) fn tokens(sql: &[u8]) -> Vec<Token<'_>> {
+pub(in crate::logical) fn tokens(sql: &[u8]) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut rest = sql;
     while let Some(first) = rest.first() {

@@ -14,14 +14,15 @@ use std::{
 };
 
 use holdfast_repo::{
-    reader::{Backup, ReadRows, RowsRead},
-    rows::{Piece, RowChunk, RowTotals, RowsChecksum},
+    reader::{Backup, ReadRows},
+    rows::{RowHashKey, RowHasher, RowTotals, RowsChecksum},
 };
 
 use super::{
     LoadOptions,
     link::Link,
     plan::{Plan, PlannedTable, named},
+    progress::{Progress, Stage},
     target::Target,
 };
 use crate::{
@@ -31,6 +32,7 @@ use crate::{
         definition::{ColumnDefinition, Form},
         key::{Place, Values},
         objects,
+        rows::each_row,
         tables::Table,
     },
     server::{
@@ -50,6 +52,7 @@ struct Range {
 }
 
 struct Verifying<'a> {
+    row_key: RowHashKey,
     tables: Vec<Table>,
     /// The first is last.
     ranges: Mutex<Vec<Range>>,
@@ -71,12 +74,15 @@ pub(super) struct Verdict {
 
 impl Verdict {
     /// What differs.
-    pub(super) fn into_error(self) -> Error {
+    pub(super) fn into_error(self, overwrite: bool) -> Error {
         let differing: Vec<String> = self.differing.into_iter().map(|(_, what)| what).collect();
         let text = format!("what was loaded is not what is in the backup: {}", named(&differing));
-        Error::failed(text).hinted(
-            "did somebody else write there? The same command drops these tables, makes them anew, and goes on",
-        )
+        Error::failed(text).hinted(if overwrite {
+            "did somebody else write there? The same command drops these tables (--overwrite), and makes them anew"
+        } else {
+            "did somebody else write there? Drop these tables, if what is in them is not needed, and go on by the same \
+             command: it makes them anew"
+        })
     }
 }
 
@@ -86,14 +92,16 @@ pub(super) fn verify(
     plan: &Plan,
     target: &Target,
     options: &LoadOptions,
-    listener: &dyn Listener,
-    cancel: &Cancel,
+    progress: &Progress,
+    (listener, cancel): (&dyn Listener, &Cancel),
 ) -> Result<Verdict> {
+    // What was found to be right once may have been written to since.
+    let is_open = |table: &PlannedTable| table.has_rows() && progress.stages[table.object] != Stage::Verified;
     let mut ranges = Vec::new();
     let mut tables = Vec::with_capacity(plan.tables.len());
     for (number, planned) in plan.tables.iter().enumerate() {
         let table = planned.as_read();
-        if planned.has_rows() {
+        if is_open(planned) {
             for condition in conditions(backup, planned, &table)? {
                 ranges.push(Range { table: number, condition });
             }
@@ -104,6 +112,7 @@ pub(super) fn verify(
     ranges.reverse();
     let verifying = Verifying {
         found: Mutex::new(vec![RowTotals::default(); tables.len()]),
+        row_key: backup.row_key()?,
         tables,
         ranges: Mutex::new(ranges),
         failure: Mutex::new(None),
@@ -130,7 +139,7 @@ pub(super) fn verify(
     let found = verifying.found.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut differing = Vec::new();
     for (number, (table, found)) in plan.tables.iter().zip(found).enumerate() {
-        if !table.has_rows() || found == table.totals {
+        if !is_open(table) || found == table.totals {
             continue;
         }
         let is_same = found.rows == table.totals.rows
@@ -159,23 +168,12 @@ fn is_same_but_for_zeros(
 ) -> Result<bool> {
     let columns = &planned.definition.columns;
     let reader = backup.table(&planned.item).ok_or_else(|| Error::failed("it holds no rows"))?;
+    let row_key = backup.row_key()?;
     let (mut stored, mut there) = (RowsChecksum::default(), RowsChecksum::default());
-    let mut long = Vec::new();
-    let mut sink = |read: RowsRead<'_>| -> Result<()> {
-        cancel.check()?;
-        let mut add = |row: &[u8]| stored = stored.and(without_signs(columns, row));
-        match read.rows {
-            RowChunk::Whole(rows) => rows.into_iter().for_each(&mut add),
-            RowChunk::Piece(piece, bytes) => {
-                long.extend_from_slice(bytes);
-                if piece == Piece::Last {
-                    add(&std::mem::take(&mut long));
-                }
-            }
-        }
+    each_row(&reader, 0..reader.chunk_count(), ReadRows::default(), &|| cancel.check(), &mut |row| {
+        stored = stored.and(without_signs(&row_key, columns, row));
         Ok(())
-    };
-    reader.read(0..reader.chunk_count(), ReadRows::default(), &mut sink)?;
+    })?;
     let mut link = Link::open(options, target, 0)?;
     objects::settle(&mut link.session)?;
     let mut raw = RawReader::default();
@@ -184,11 +182,11 @@ fn is_same_but_for_zeros(
     let mut long = Vec::new();
     while let Some(part) = answer.next()? {
         match part {
-            RowPart::Whole(row) => there = there.and(without_signs(columns, row)),
+            RowPart::Whole(row) => there = there.and(without_signs(&row_key, columns, row)),
             RowPart::First(piece) | RowPart::More(piece) => long.extend_from_slice(piece),
             RowPart::Last(piece) => {
                 long.extend_from_slice(piece);
-                there = there.and(without_signs(columns, &std::mem::take(&mut long)));
+                there = there.and(without_signs(&row_key, columns, &std::mem::take(&mut long)));
             }
         }
     }
@@ -196,8 +194,8 @@ fn is_same_but_for_zeros(
 }
 
 /// A sum of a row in which no zero has a sign.
-fn without_signs(columns: &[ColumnDefinition], row: &[u8]) -> RowsChecksum {
-    let mut hasher = blake3::Hasher::new();
+fn without_signs(key: &RowHashKey, columns: &[ColumnDefinition], row: &[u8]) -> RowsChecksum {
+    let mut hasher = key.begin();
     for (column, value) in columns.iter().zip(Values { bytes: row }) {
         let is_zero = |value: &[u8]| value.iter().all(|byte| matches!(byte, b'-' | b'0' | b'.'));
         let value = value.map(|value| match value.strip_prefix(b"-") {
@@ -207,7 +205,7 @@ fn without_signs(columns: &[ColumnDefinition], row: &[u8]) -> RowsChecksum {
         hasher.update(&value.map_or(u64::MAX, |value| value.len() as u64).to_le_bytes());
         hasher.update(value.unwrap_or_default());
     }
-    RowsChecksum::of_hash(&hasher.finalize())
+    hasher.checksum()
 }
 
 /// `WHERE` of each range of a table.
@@ -280,19 +278,19 @@ impl Verifying<'_> {
             return Err(SqlError::unexpected("another number of columns").into());
         }
         let mut totals = RowTotals::default();
-        let mut long: Option<(blake3::Hasher, u64)> = None;
+        let mut long: Option<(RowHasher, u64)> = None;
         while let Some(part) = answer.next()? {
             match part {
-                RowPart::Whole(row) => totals.add_row(row.len() as u64, RowsChecksum::of(row)),
+                RowPart::Whole(row) => totals.add_row(row.len() as u64, self.row_key.checksum(row)),
                 RowPart::First(piece) | RowPart::More(piece) => {
-                    let (hasher, length) = long.get_or_insert_with(|| (blake3::Hasher::new(), 0));
+                    let (hasher, length) = long.get_or_insert_with(|| (self.row_key.begin(), 0));
                     hasher.update(piece);
                     *length += piece.len() as u64;
                 }
                 RowPart::Last(piece) => {
-                    let (mut hasher, length) = long.take().unwrap_or_else(|| (blake3::Hasher::new(), 0));
+                    let (mut hasher, length) = long.take().unwrap_or_else(|| (self.row_key.begin(), 0));
                     hasher.update(piece);
-                    totals.add_row(length + piece.len() as u64, RowsChecksum::of_hash(&hasher.finalize()));
+                    totals.add_row(length + piece.len() as u64, hasher.checksum());
                 }
             }
             if totals.rows.is_multiple_of(ROWS_BETWEEN_CHECKS) {
@@ -317,6 +315,8 @@ impl Verifying<'_> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_pipe::HashKey;
+
     use super::*;
 
     /// A zero has no sign, anything else is what it is.
@@ -324,11 +324,13 @@ mod tests {
     fn zeros() {
         let column =
             |form| ColumnDefinition { name: "c".into(), column_type: "double".into(), form, charset: None };
+        let key = RowHashKey::new(&HashKey::new([7; 32]));
+        let of = |columns: &[ColumnDefinition], row: &[u8]| without_signs(&key, columns, row);
         let (float, text) = ([column(Form::Float)], [column(Form::Text)]);
-        assert_eq!(without_signs(&float, b"\x02-0"), without_signs(&float, b"\x010"));
-        assert_eq!(without_signs(&float, b"\x04-0.0"), without_signs(&float, b"\x030.0"));
-        assert_ne!(without_signs(&float, b"\x02-1"), without_signs(&float, b"\x011"));
-        assert_ne!(without_signs(&float, b"\xFB"), without_signs(&float, b"\x00"));
-        assert_ne!(without_signs(&text, b"\x02-0"), without_signs(&text, b"\x010"));
+        assert_eq!(of(&float, b"\x02-0"), of(&float, b"\x010"));
+        assert_eq!(of(&float, b"\x04-0.0"), of(&float, b"\x030.0"));
+        assert_ne!(of(&float, b"\x02-1"), of(&float, b"\x011"));
+        assert_ne!(of(&float, b"\xFB"), of(&float, b"\x00"));
+        assert_ne!(of(&text, b"\x02-0"), of(&text, b"\x010"));
     }
 }

@@ -42,8 +42,11 @@ impl Reading<'_> {
             return self.at_base_chunk(cut, table, chunks);
         }
         let place = match guess::place(session, table, cut)? {
-            Some(place) => Some(place),
-            None => counted(session, table, cut)?,
+            // Guesses can be far off.
+            Some(place) if is_within(session, table, &place, cut.position.as_ref(), cut.end.as_ref())? => {
+                Some(place)
+            }
+            _ => counted(session, table, cut)?,
         };
         Ok(place.map(|place| Begin { place, base_chunk: None }))
     }
@@ -66,17 +69,30 @@ impl Reading<'_> {
     }
 }
 
-/// How many rows the server believes to be between two places.
-pub(super) fn guessed(
+/// Whether rows are left between where a range is and a place, and between that and its end: then to the server, whose
+/// word counts, the place is in the range. Anywhere else the range would get another's rows.
+pub(super) fn is_within(
     session: &mut Session,
     table: &Table,
-    from: Option<&str>,
+    place: &Place,
+    position: Option<&Place>,
     end: Option<&Place>,
-) -> Result<u64, SqlError> {
-    let mut clauses: Vec<String> = from.map(str::to_owned).into_iter().collect();
-    clauses.extend(end.map(|end| end.before(table)));
-    let condition =
-        if clauses.is_empty() { String::new() } else { format!(" WHERE {}", clauses.join(" AND ")) };
+) -> Result<bool, SqlError> {
+    let key = quoted(&table.key_columns()[0].name);
+    // Whatever rows are asked for: few of them may be, and all would be read to find one.
+    let mut has_rows = |from: Option<String>, end: Option<&Place>| -> Result<bool, SqlError> {
+        let clauses: Vec<String> = from.into_iter().chain(end.map(|end| end.before(table))).collect();
+        let condition =
+            if clauses.is_empty() { String::new() } else { format!(" WHERE {}", clauses.join(" AND ")) };
+        let query = format!("SELECT HIGH_PRIORITY {key} FROM {}{condition} LIMIT 1", table.place());
+        Ok(!session.byte_rows(&query)?.is_empty())
+    };
+    Ok(has_rows(position.map(|position| position.behind(table, false)), Some(place))?
+        && has_rows(Some(place.behind(table, true)), end)?)
+}
+
+/// How many rows the server believes to be those of a `WHERE`.
+pub(super) fn guessed(session: &mut Session, table: &Table, condition: &str) -> Result<u64, SqlError> {
     let key = quoted(&table.key_columns()[0].name);
     let row =
         session.row(&format!("EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {}{condition}", table.place()))?;
@@ -85,17 +101,17 @@ pub(super) fn guessed(
 
 fn counted(session: &mut Session, table: &Table, cut: &Cut) -> Result<Option<Place>, SqlError> {
     let from = cut.position.as_ref().map(|place| place.behind(table, false));
-    let all = guessed(session, table, from.as_deref(), cut.end.as_ref())?;
+    let condition = condition(table, from.as_deref(), cut.end.as_ref());
+    let all = guessed(session, table, &condition)?;
     let rows = (all / 2).min(ROWS_COUNTED_MAX);
     if rows < ROWS_COUNTED_MIN {
         return Ok(None);
     }
     let columns: Vec<String> = table.key_columns().iter().map(|column| quoted(&column.name)).collect();
     let query = format!(
-        "SELECT HIGH_PRIORITY {} FROM {}{}{} LIMIT 1 OFFSET {rows}",
+        "SELECT HIGH_PRIORITY {} FROM {}{condition}{} LIMIT 1 OFFSET {rows}",
         columns.join(", "),
         table.place(),
-        condition(table, from.as_deref(), cut.end.as_ref()),
         order(table),
     );
     let rows = session.byte_rows(&query)?;

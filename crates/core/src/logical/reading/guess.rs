@@ -36,24 +36,24 @@ pub(super) fn place(session: &mut Session, table: &Table, cut: &Cut) -> Result<O
     if directions.get(same) != Some(&Direction::Ascending) {
         return Ok(None);
     }
+    let (Some(low), Some(high)) = (first.literals().get(same), last.literals().get(same)) else {
+        return Ok(None);
+    };
     let mut search = Search {
-        from: cut.position.as_ref().map(|place| place.behind(table, false)),
         session,
         table,
-        end: cut.end.as_ref(),
         prefix: first.literals()[..same].to_vec(),
+        column: quoted(&column.name),
+        low: low.clone(),
+        high: high.clone(),
         left: GUESSES_MAX,
     };
     let column_type = column.column_type.to_ascii_lowercase();
     match column.form {
-        Form::Number if column_type.contains("int") => {
-            let number =
-                |place: &Place| place.literals().get(same).and_then(|text| text.parse::<i128>().ok());
-            match (number(&first), number(&last)) {
-                (Some(low), Some(high)) => search.by_halves(low, high),
-                _ => Ok(None),
-            }
-        }
+        Form::Number if column_type.contains("int") => match (low.parse(), high.parse()) {
+            (Ok(low), Ok(high)) => search.by_halves(low, high),
+            _ => Ok(None),
+        },
         Form::Bytes => search.by_characters(&(0..=255).collect::<Vec<u8>>(), "x"),
         Form::Text => {
             let charset = column.charset.as_deref().unwrap_or_default();
@@ -91,10 +91,12 @@ fn edge(
 struct Search<'a> {
     session: &'a mut Session,
     table: &'a Table,
-    from: Option<String>,
-    end: Option<&'a Place>,
     /// Literals of the columns before the one that is searched.
     prefix: Vec<String>,
+    /// The one that is searched, and between what.
+    column: String,
+    low: String,
+    high: String,
     left: u32,
 }
 
@@ -108,18 +110,34 @@ enum Middle {
 }
 
 impl Search<'_> {
-    fn at(&self, literal: String) -> Place {
-        Place::of_literals(self.prefix.iter().cloned().chain([literal]).collect())
+    fn at(&self, literal: &str) -> Place {
+        Place::of_literals(self.prefix.iter().cloned().chain([literal.to_owned()]).collect())
     }
 
-    fn middle_from(&mut self, place: &Place) -> Result<Middle, SqlError> {
+    /// How many rows are guessed to be between two values of the column, or from its first or to its last one on. Of one
+    /// range of the index: what is guessed of several that `OR` joins can be anything.
+    fn between(&mut self, from: Option<&str>, before: Option<&str>) -> Result<u64, SqlError> {
+        let columns = self.table.key_columns();
+        let equal = self.prefix.iter().zip(columns);
+        let equal = equal.map(|(literal, column)| format!("{} = {literal}", quoted(&column.name)));
+        let column = &self.column;
+        let from = format!("{column} >= {}", from.unwrap_or(&self.low));
+        let before = match before {
+            Some(before) => format!("{column} < {before}"),
+            None => format!("{column} <= {}", self.high),
+        };
+        let all: Vec<String> = equal.chain([from, before]).collect();
+        guessed(self.session, self.table, &format!(" WHERE {}", all.join(" AND ")))
+    }
+
+    fn middle_from(&mut self, literal: &str) -> Result<Middle, SqlError> {
         if self.left == 0 {
             return Ok(Middle::Unknown);
         }
         self.left -= 1;
         // InnoDB doubles what it guesses of long ranges, up to all there is: only two guesses can be compared.
-        let before = guessed(self.session, self.table, self.from.as_deref(), Some(place))?;
-        let behind = guessed(self.session, self.table, Some(&place.behind(self.table, true)), self.end)?;
+        let before = self.between(None, Some(literal))?;
+        let behind = self.between(Some(literal), None)?;
         Ok(if before < behind / 2 {
             Middle::Behind
         } else if behind < before / 2 {
@@ -132,9 +150,9 @@ impl Search<'_> {
     fn by_halves(&mut self, mut low: i128, mut high: i128) -> Result<Option<Place>, SqlError> {
         while high - low >= 2 {
             let middle = low + (high - low) / 2;
-            let place = self.at(middle.to_string());
-            match self.middle_from(&place)? {
-                Middle::Here => return Ok(Some(place)),
+            let literal = middle.to_string();
+            match self.middle_from(&literal)? {
+                Middle::Here => return Ok(Some(self.at(&literal))),
                 Middle::Behind => low = middle,
                 Middle::Before => high = middle,
                 Middle::Unknown => break,
@@ -152,10 +170,10 @@ impl Search<'_> {
             while low < high {
                 let middle = low + (high - low) / 2;
                 text.push(characters[middle]);
-                let place = self.at(format!("{begin}'{}'", to_hex(&text)));
+                let literal = format!("{begin}'{}'", to_hex(&text));
                 text.pop();
-                match self.middle_from(&place)? {
-                    Middle::Here => return Ok(Some(place)),
+                match self.middle_from(&literal)? {
+                    Middle::Here => return Ok(Some(self.at(&literal))),
                     Middle::Behind => low = middle + 1,
                     Middle::Before => high = middle,
                     Middle::Unknown => return Ok(None),

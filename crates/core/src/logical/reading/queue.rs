@@ -1,6 +1,7 @@
 //! What is to be read, what is being read, and who may cut it.
 
 use std::{
+    collections::BTreeMap,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -46,6 +47,11 @@ pub(super) struct Range {
     pub(super) bytes_estimated: u64,
 }
 
+/// A range that is being read, by its number: never that of another, so what was found for one that has ended meanwhile
+/// is for nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RunningNo(u64);
+
 /// A range that is being read.
 struct Running {
     table: usize,
@@ -79,7 +85,7 @@ impl Running {
 #[derive(Debug)]
 pub(super) struct Cut {
     /// The range.
-    pub(super) running: usize,
+    pub(super) running: RunningNo,
     pub(super) table: usize,
     pub(super) id: TableId,
     pub(super) position: Option<Place>,
@@ -107,7 +113,7 @@ pub(super) struct Queue {
 struct State {
     /// What comes first is last.
     waiting: Vec<Range>,
-    running: Vec<Option<Running>>,
+    running: BTreeMap<RunningNo, Running>,
     /// Ranges that wait, or that somebody has in hand.
     open: usize,
     tables: Vec<TableState>,
@@ -159,7 +165,7 @@ impl Queue {
         let state = State {
             open: waiting.len(),
             waiting,
-            running: Vec::new(),
+            running: BTreeMap::new(),
             tables: states,
             locked_left: (locked > 0).then_some(locked),
             ranges: 0,
@@ -211,8 +217,8 @@ impl Queue {
         }
     }
 
-    /// A range is being read from now on. Returns its place among those that are.
-    pub(super) fn begun(&self, range: &Range, number: RangeNo, base_chunks: Option<(u64, u64)>) -> usize {
+    /// A range is being read from now on.
+    pub(super) fn begun(&self, range: &Range, number: RangeNo, base_chunks: Option<(u64, u64)>) -> RunningNo {
         let mut state = self.state();
         let can_be_cut = state.tables[range.table].can_be_cut;
         let running = Running {
@@ -225,21 +231,17 @@ impl Queue {
             bytes_done: 0,
             cutting: if can_be_cut { Cutting::Possible } else { Cutting::Impossible },
         };
+        let number = RunningNo(state.ranges);
         state.ranges += 1;
-        let free = state.running.iter().position(Option::is_none);
-        let place = free.unwrap_or(state.running.len());
-        match free {
-            Some(place) => state.running[place] = Some(running),
-            None => state.running.push(Some(running)),
-        }
+        state.running.insert(number, running);
         self.changed.notify_all();
-        place
+        number
     }
 
     /// A segment is read: notes how far the range is. Returns a place at which somebody would take it over.
-    pub(super) fn reached(&self, running: usize, position: &Place, bytes_done: u64) -> Option<Begin> {
+    pub(super) fn reached(&self, running: RunningNo, position: &Place, bytes_done: u64) -> Option<Begin> {
         let mut state = self.state();
-        let range = state.running.get_mut(running).and_then(Option::as_mut)?;
+        let range = state.running.get_mut(&running)?;
         range.position = Some(position.clone());
         range.bytes_done = bytes_done;
         let Cutting::Offered(begin) = &range.cutting else {
@@ -253,10 +255,10 @@ impl Queue {
         Some(begin)
     }
 
-    /// What is behind `begin`, which is ahead of the range, becomes a range of its own.
-    pub(super) fn cut(&self, running: usize, begin: Begin) {
+    /// What is behind `begin`, which is ahead of the range and before its end, becomes a range of its own.
+    pub(super) fn cut(&self, running: RunningNo, begin: Begin) {
         let mut state = self.state();
-        let Some(range) = state.running.get_mut(running).and_then(Option::as_mut) else { return };
+        let Some(range) = state.running.get_mut(&running) else { return };
         let half = range.bytes_left() / 2;
         let end = range.end.replace(begin.place.clone());
         let base_chunks = range.base_chunks.and_then(|(first, last)| {
@@ -280,14 +282,14 @@ impl Queue {
     }
 
     /// Where the range ends now.
-    pub(super) fn end_of(&self, running: usize) -> Option<Place> {
-        self.state().running.get(running).and_then(Option::as_ref).and_then(|range| range.end.clone())
+    pub(super) fn end_of(&self, running: RunningNo) -> Option<Place> {
+        self.state().running.get(&running).and_then(|range| range.end.clone())
     }
 
     /// Somebody has looked for a place to cut.
-    pub(super) fn offer(&self, running: usize, place: Option<Begin>) {
+    pub(super) fn offer(&self, running: RunningNo, place: Option<Begin>) {
         let mut state = self.state();
-        if let Some(range) = state.running.get_mut(running).and_then(Option::as_mut)
+        if let Some(range) = state.running.get_mut(&running)
             && matches!(range.cutting, Cutting::Sought)
         {
             range.cutting = place.map_or(Cutting::Impossible, Cutting::Offered);
@@ -295,9 +297,9 @@ impl Queue {
     }
 
     /// The range is read. Returns whether it was the table's last.
-    pub(super) fn done(&self, running: usize) -> bool {
+    pub(super) fn done(&self, running: RunningNo) -> bool {
         let mut state = self.state();
-        let Some(range) = state.running.get_mut(running).and_then(Option::take) else { return false };
+        let Some(range) = state.running.remove(&running) else { return false };
         state.open -= 1;
         let table = &mut state.tables[range.table];
         table.ranges_left -= 1;
@@ -348,18 +350,17 @@ impl Queue {
 impl State {
     /// The range that it is best to cut, if one is worth it.
     fn choose_cut(&mut self) -> Option<Cut> {
-        let candidates = self.running.iter().enumerate().filter_map(|(place, range)| {
-            let range = range.as_ref()?;
+        let candidates = self.running.iter().filter_map(|(number, range)| {
             let is_possible = matches!(range.cutting, Cutting::Possible);
-            (is_possible && range.bytes_left() >= CUT_BYTES_MIN).then_some((place, range.bytes_left()))
+            (is_possible && range.bytes_left() >= CUT_BYTES_MIN).then_some((*number, range.bytes_left()))
         });
-        let (place, left) = candidates.max_by_key(|(_, left)| *left)?;
-        let range = self.running[place].as_mut()?;
+        let (number, left) = candidates.max_by_key(|(_, left)| *left)?;
+        let range = self.running.get_mut(&number)?;
         range.cutting = Cutting::Sought;
         let id = self.tables[range.table].id?;
         let all = (range.bytes_done + left).max(1);
         Some(Cut {
-            running: place,
+            running: number,
             table: range.table,
             id,
             position: range.position.clone(),
@@ -382,4 +383,94 @@ pub(super) fn end_table(writer: &BackupWriter, id: TableId, table: &Table) -> Re
     let definition = Definition::Table(table.definition.clone());
     let definition = serde_json::to_vec(&definition).context("describe a table")?;
     writer.end_table(id, &definition).map_err(write_failed)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use std::sync::Arc;
+
+    use holdfast_repo::{
+        Kind, LogName, Protection, Repo,
+        run::{Run, RunOptions},
+        store::fs::FsStore,
+        writer::{Foundation, RangeStart, WriterOptions},
+    };
+
+    use super::*;
+    use crate::{
+        logical::definition::{ColumnDefinition, Direction, Form, KeyDefinition, Sql, TableDefinition},
+        server::inventory::TableName,
+    };
+
+    fn table(name: &str) -> Table {
+        let column = ColumnDefinition {
+            name: "k".into(),
+            column_type: "int".into(),
+            form: Form::Number,
+            charset: None,
+        };
+        let key = KeyDefinition {
+            index: "PRIMARY".into(),
+            directions: vec![Direction::Ascending],
+            is_comparable: true,
+        };
+        let definition = TableDefinition {
+            schema: "s".into(),
+            name: name.into(),
+            engine: "InnoDB".into(),
+            create: Sql::default(),
+            columns: vec![column],
+            key: Some(key),
+            rows: Rows::Consistent,
+            has_history: false,
+            condition: None,
+            defaults: Vec::new(),
+        };
+        let name = TableName { schema: "s".into(), table: name.into() };
+        Table { definition, name, bytes_estimated: 4 * CUT_BYTES_MIN, rows_estimated: 1_000 }
+    }
+
+    /// A place that was found for a range that has ended meanwhile is not taken for one of another range, which may be of
+    /// another table.
+    #[test]
+    fn a_place_comes_too_late() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FsStore::create(dir.path().join("repo")).unwrap();
+        let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
+        let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Logical };
+        let run = Run::begin(&repo, &log, &RunOptions::of_this_process()).unwrap();
+        let writer = BackupWriter::new(&run, &Foundation::default(), WriterOptions::default()).unwrap();
+        let tables = [table("a"), table("b")];
+        let queue = Queue::new(&tables, &writer).unwrap();
+        let read = || match queue.next(Duration::ZERO) {
+            Next::Read(range) => range,
+            _ => panic!("nothing to read"),
+        };
+        let cut = || match queue.next(Duration::ZERO) {
+            Next::Cut(cut) => cut,
+            _ => panic!("nothing to cut"),
+        };
+        let begin = |range: &Range| {
+            let id = queue.table_id(range.table, || begin_table(&writer, &tables[range.table])).unwrap();
+            let rows = writer.begin_range(id, RangeStart::default()).unwrap();
+            (queue.begun(range, rows.no(), None), rows)
+        };
+        let place = |number: &str| {
+            Some(Begin { place: Place::of_literals(vec![number.to_owned()]), base_chunk: None })
+        };
+        let (first, second) = (read(), read());
+        let (running, rows) = begin(&first);
+        let late = cut();
+        rows.finish().unwrap();
+        queue.done(running);
+        let (running, _rows) = begin(&second);
+        let sought = cut();
+        queue.offer(late.running, place("7"));
+        let position = Place::of_literals(vec!["1".to_owned()]);
+        assert!(queue.reached(running, &position, 1).is_none());
+        queue.offer(sought.running, place("8"));
+        assert_eq!(queue.reached(running, &position, 2).unwrap().place, place("8").unwrap().place);
+    }
 }

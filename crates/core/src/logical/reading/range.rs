@@ -6,7 +6,8 @@ use holdfast_repo::writer::{RangeStart, RowRange};
 
 use super::{
     Reading,
-    queue::{Begin, Range, begin_table, end_table},
+    cut::is_within,
+    queue::{Range, RunningNo, begin_table, end_table},
 };
 use crate::{
     backup::write_failed,
@@ -62,7 +63,7 @@ impl Reading<'_> {
         session: &mut Session,
         raw: &mut RawReader,
         range: &Range,
-        running: usize,
+        running: RunningNo,
         rows: &mut RowRange<'_>,
     ) -> Result<()> {
         let table = &self.tables[range.table];
@@ -85,7 +86,7 @@ impl Reading<'_> {
             }
             let position = Place::of_row(table, &segment.last)?;
             if let Some(begin) = self.queue.reached(running, &position, bytes_done)
-                && is_ahead(session, table, &position, &begin, end.as_ref())?
+                && is_within(session, table, &begin.place, Some(&position), end.as_ref())?
             {
                 self.queue.cut(running, begin);
             }
@@ -222,22 +223,6 @@ pub(super) fn order_of(table: &Table, is_reversed: bool) -> String {
         })
         .collect();
     format!(" ORDER BY {}", parts.join(", "))
-}
-
-/// Whether rows are left between where the range is and a place: then the place is ahead of it.
-fn is_ahead(
-    session: &mut Session,
-    table: &Table,
-    position: &Place,
-    begin: &Begin,
-    end: Option<&Place>,
-) -> Result<bool, SqlError> {
-    let key = quoted(&table.key_columns()[0].name);
-    let mut clauses = vec![position.behind(table, false), begin.place.before(table)];
-    clauses.extend(end.map(|end| end.before(table)));
-    let query =
-        format!("SELECT HIGH_PRIORITY {key} FROM {} WHERE {} LIMIT 1", table.place(), clauses.join(" AND "));
-    Ok(!session.byte_rows(&query)?.is_empty())
 }
 
 fn explained(error: SqlError) -> Error {

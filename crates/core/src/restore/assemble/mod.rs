@@ -65,13 +65,13 @@ pub(super) fn run(
         progress: &progress,
         written: Written { deleted: plan.delete.len() as u64, ..Written::default() },
     };
-    let mut layout = Layout::of(opened, &options.maps)?;
+    let mut layout = Layout::of(opened, options)?;
     for item in opened.backup.items() {
         let item = item?;
         match layout.decide(&item)? {
             Decision::File { place, held } => assembly.file(&item, &place, held)?,
             Decision::Mapped { place, .. } => assembly.file(&item, &place, false)?,
-            Decision::Directory(_) | Decision::Dropped(_) | Decision::Redo => {}
+            Decision::Directory(_) | Decision::Dropped(_) | Decision::NotWanted | Decision::Redo => {}
         }
     }
     let redo = assembly.redo(plan)?;

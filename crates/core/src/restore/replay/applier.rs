@@ -7,10 +7,12 @@ use std::{
 };
 
 use holdfast_formats::{Flavor, gtid::MariaDbGtidPos};
-use holdfast_repo::hex::to_hex;
 
 use super::{
-    super::report::{gtid_text, in_file_name},
+    super::{
+        account::Account,
+        report::{gtid_text, in_file_name},
+    },
     Reached,
     relay_logs::RelayLogs,
 };
@@ -18,45 +20,15 @@ use crate::{
     error::{Context, Error, Result},
     event::Cancel,
     physical::BinlogPosition,
-    server::{ConnectOptions, Purpose, Secret, Session, process::RunningServer, session::Row},
+    server::{Session, process::RunningServer, session::Row},
 };
 
 /// The replication channel, so that none of the source's own is touched. Part of file names.
 pub(super) const CHANNEL: &str = "holdfast_replay";
 
 const POLL: Duration = Duration::from_millis(50);
-/// A start needs no recovery any more.
-const START_LIMIT: Duration = Duration::from_secs(300);
 /// An applier that has read all, and does nothing for so long, is not where it should be.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-
-/// An account of our own on the server that replays.
-pub(super) struct Account {
-    name: String,
-    password: Secret,
-}
-
-impl Account {
-    /// One whose name and password nobody knows.
-    pub(super) fn random() -> Result<Account> {
-        let mut bytes = [0; 20];
-        getrandom::fill(&mut bytes).context("draw a random number")?;
-        let hex = to_hex(&bytes);
-        let (name, password) = hex.split_at(12);
-        // Of every kind of character, for policies that ask.
-        Ok(Account { name: format!("holdfast_{name}"), password: Secret::new(format!("{password}-X!")) })
-    }
-
-    /// Statements for the server's start, one in each line.
-    pub(super) fn creation(&self) -> String {
-        let Account { name, password } = self;
-        format!(
-            "SET SESSION sql_log_bin = 0;\nCREATE USER '{name}'@'localhost' IDENTIFIED BY '{}';\n\
-             GRANT ALL ON *.* TO '{name}'@'localhost' WITH GRANT OPTION;\n",
-            password.reveal()
-        )
-    }
-}
 
 /// Where the server must arrive.
 #[derive(Clone, Copy, Debug)]
@@ -97,24 +69,8 @@ impl Applier {
         flavor: Flavor,
         cancel: &Cancel,
     ) -> Result<Applier> {
-        let options = ConnectOptions {
-            socket: Some(server.socket()),
-            user: Some(account.name.clone()),
-            password: Some(account.password.clone()),
-            connect_timeout: Some(Duration::from_secs(5)),
-            ..ConnectOptions::default()
-        };
-        let began = Instant::now();
-        loop {
-            cancel.check()?;
-            match Session::open(&options, Purpose::Control) {
-                Ok(session) => return Ok(Applier { session, flavor }),
-                Err(error) if server.has_ended() || began.elapsed() > START_LIMIT => {
-                    return Err(server.explain(error, "start a server that replays transactions"));
-                }
-                Err(_) => thread::sleep(POLL),
-            }
-        }
+        let session = account.connect(server, "start a server that replays transactions", cancel)?;
+        Ok(Applier { session, flavor })
     }
 
     /// Events of the scheduler that only a source would run.
@@ -255,10 +211,7 @@ impl Applier {
         for statement in &statements {
             self.session.exec(statement)?;
         }
-        self.session.exec("SET SESSION sql_log_bin = 0")?;
-        self.session.exec(&format!("DROP USER '{}'@'localhost'", account.name))?;
-        self.session.exec("SHUTDOWN")?;
-        Ok(())
+        account.end(self.session)
     }
 }
 

@@ -18,18 +18,18 @@
 mod applier;
 mod relay_logs;
 
-use std::{ffi::OsString, io::Write, path::Path};
+use std::{ffi::OsString, path::Path};
 
 use holdfast_formats::Flavor;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use self::{
-    applier::{Account, Applier, Goal},
+    applier::{Applier, Goal},
     relay_logs::RelayLogs,
 };
 use super::{
-    layout::own_path,
+    account::Account,
     opened::Opened,
     options::RestoreOptions,
     own_server::{Ground, is_of_absent_plugin, is_of_replication, option_of, uses_gtids},
@@ -41,11 +41,8 @@ use crate::{
     event::{Cancel, Event, Listener},
     physical::BinlogPosition,
     points::point,
-    server::process::Network,
+    server::{inventory::TableName, process::Network},
 };
-
-/// What creates the account by which we talk to the server.
-const INIT_FILE: &str = "#holdfast-init.sql";
 
 /// Transactions in the order of their commits, the first right behind what the backup holds.
 pub trait Transactions {
@@ -108,6 +105,7 @@ pub struct Replayed {
 pub(super) fn run(
     ground: &Ground<'_>,
     transactions: &mut dyn Transactions,
+    only: Option<&[TableName]>,
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<Replayed> {
@@ -121,12 +119,7 @@ pub(super) fn run(
     };
 
     let account = Account::random()?;
-    let init = own_path(INIT_FILE)?;
-    let write = || {
-        tree.create_file(&init, 0o600)?.write_all(account.creation().as_bytes())?;
-        plan.owner.map_or(Ok(()), |owner| tree.give(&init, owner))
-    };
-    write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
+    let init = account.write_creation(ground)?;
     let mut orders = vec![
         option_of("--init-file=", &tree.path_of(&init)),
         option_of("--relay-log=", &logs.base(tree)),
@@ -138,6 +131,11 @@ pub(super) fn run(
         orders.push(option_of("--secure-file-priv=", &logs.directory(tree)));
     }
     orders.extend(ground.without_plugins());
+    orders.extend(
+        only.unwrap_or_default().iter().map(|TableName { schema, table }| {
+            OsString::from(format!("--replicate-do-table={schema}.{table}"))
+        }),
+    );
     let mut server =
         ground.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
     let goal = Goal {
@@ -164,6 +162,9 @@ pub(super) fn run(
     let mut exit = server.wait(cancel)?;
     exit.log.retain(|line| !is_of_replication(line) && !is_of_absent_plugin(line));
     ground.forget_absent(&mut exit.log);
+    if let Some(part) = &options.part {
+        part.forget_absent(&mut exit.log);
+    }
     exit.success("replay transactions on the restored files", &|_| false)?;
     point("restore.replayed");
     tree.remove(&init).map_err(|error| io_failed("remove", tree.path_of(&init), error))?;

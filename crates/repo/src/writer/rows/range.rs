@@ -11,8 +11,9 @@ use super::{
     table::Table,
 };
 use crate::{
+    reader::rows::Joints,
     rows::{
-        Border, KEY_BYTES_MAX, PIECE_BYTES, Piece, RowTotals, RowsChecksum, begin_piece, begin_rows,
+        Border, KEY_BYTES_MAX, PIECE_BYTES, Piece, RowChunk, RowHasher, RowTotals, begin_piece, begin_rows,
         has_room, put_row,
     },
     writer::chunk::Ticket,
@@ -34,6 +35,8 @@ pub struct RowRange<'w> {
     /// The key at which the base's next chunk begins: it had a border there, by content or because a range of it ended.
     next_key: Option<Box<[u8]>>,
     leaves: LeafMaker,
+    /// Of chunks that come whole.
+    joints: Joints,
     is_finished: bool,
 }
 
@@ -65,6 +68,7 @@ impl<'w> RowRange<'w> {
             cursor,
             next_key,
             leaves: LeafMaker::default(),
+            joints: Joints::summed(writer.row_key.clone()),
             is_finished: false,
         })
     }
@@ -94,45 +98,47 @@ impl<'w> RowRange<'w> {
                 return long.end(key);
             }
         }
-        let key = self.keep_key(key, row);
-        let border = Border::after(&self.writer.hash_key, key, row.len());
+        let checksum = self.writer.row_key.checksum(row);
+        let border = match self.table.spec.has_key {
+            true => Border::after(&self.writer.row_key, key, row.len()),
+            false => Border::by(checksum, row.len()),
+        };
+        self.keep_key(key);
         put_row(&mut self.plain, row);
-        let checksum = RowsChecksum::of(row);
         self.open.add_row(row.len() as u64, checksum);
         if border == Border::None { Ok(()) } else { self.end_chunk(border) }
     }
 
     /// Gives the next row piece by piece: however long it is, no more than a chunk of it is held.
     pub fn long_row(&mut self) -> LongRow<'_, 'w> {
-        LongRow { range: self, hasher: blake3::Hasher::new(), bytes: Vec::new(), len: 0, given: 0 }
+        let hasher = self.writer.row_key.begin();
+        LongRow { range: self, hasher, bytes: Vec::new(), len: 0, given: 0 }
     }
 
-    /// Gives a whole chunk, as it is in another repository: plain bytes of the kind that [`crate::rows`] says, what the
-    /// rows that end in it come to, the key of the first, and whether a leaf ends with it.
+    /// Gives a whole chunk, as it is in another repository: what it holds, its plain bytes, the key of the first row, and
+    /// whether a leaf ends with it.
     pub(crate) fn chunk(
         &mut self,
+        rows: &RowChunk<'_>,
         plain: &[u8],
-        totals: RowTotals,
         key: Option<&[u8]>,
         ends_leaf: bool,
     ) -> Result<(), WriteError> {
         self.end_chunk(Border::Chunk)?;
+        // Checksums are of this repository's key.
+        let totals = self.joints.next(rows).map_err(|_| WriteError::Lost)?;
         let mut own = self.writer.buffers.take();
         own.extend_from_slice(plain);
         let border = if ends_leaf { Border::Leaf } else { Border::Chunk };
         self.place(own, totals, key.map(<[u8]>::to_vec), border)
     }
 
-    /// The key of the next row, which is kept if it is the first of a chunk.
-    fn keep_key<'k>(&mut self, key: &'k [u8], row: &'k [u8]) -> &'k [u8] {
-        if !self.table.spec.has_key {
-            return row;
-        }
-        if self.open.rows == 0 {
+    /// Keeps the key of the next row if it is the first of a chunk.
+    fn keep_key(&mut self, key: &[u8]) {
+        if self.table.spec.has_key && self.open.rows == 0 {
             self.key.clear();
             self.key.extend_from_slice(key);
         }
-        key
     }
 
     /// Sends the rows that are gathered on their way.
@@ -209,7 +215,7 @@ impl Drop for RowRange<'_> {
 /// A row on its way, piece by piece.
 pub struct LongRow<'r, 'w> {
     range: &'r mut RowRange<'w>,
-    hasher: blake3::Hasher,
+    hasher: RowHasher,
     /// What has not been stored of it.
     bytes: Vec<u8>,
     len: u64,
@@ -249,7 +255,7 @@ impl LongRow<'_, '_> {
         self.hasher.update(&self.bytes);
         let len = self.len + self.bytes.len() as u64;
         let mut totals = RowTotals::default();
-        totals.add_row(len, RowsChecksum::of_hash(&self.hasher.finalize()));
+        totals.add_row(len, self.hasher.checksum());
         self.store_hashed(Piece::Last, totals)
     }
 

@@ -265,6 +265,8 @@ impl Actor {
             Ok(_) => Ok(Report::Expired),
             Err(ExpireError::NoSuchBackup { .. } | ExpireError::NoRules) => Ok(Report::Idle),
             Err(ExpireError::Held { .. }) => Ok(Report::RefusedByHold),
+            // A run that was to hold something died, and what it held is not known before somebody says so.
+            Err(ExpireError::MayBeHeld { .. }) => Ok(Report::Idle),
             Err(ExpireError::Begin(error)) => Err(error.into()),
             Err(ExpireError::Finish(error)) => Err(error.into()),
             Err(ExpireError::Repo(error)) => Err(error.into()),

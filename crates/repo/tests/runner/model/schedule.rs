@@ -13,7 +13,9 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use holdfast_repo::{
     Kind, LogName, Protection, Repo,
-    expire::{ExpireRequest, Rules, expire},
+    expire::{ExpireError, ExpireRequest, Rules, expire},
+    history::History,
+    hold::{HoldTerms, Until, hold},
     prune::prune,
     retention::RetentionPolicy,
     store::{
@@ -407,7 +409,15 @@ impl Model {
         for source in &mut self.sources {
             let policy = RetentionPolicy { last: 2, ..RetentionPolicy::default() };
             let request = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
-            expire(&repo, &source.log, &request, &options()).map_err(|e| e.to_string())?;
+            if let Err(error) = expire(&repo, &source.log, &request, &options()) {
+                // A run died that was to hold something: somebody says what is held.
+                let ExpireError::MayBeHeld { .. } = error else { return Err(error.to_string()) };
+                let history = History::read(&repo, &source.log).map_err(|e| e.to_string())?;
+                let newest: Vec<_> = history.newest_backup().into_iter().collect();
+                let terms = HoldTerms { until: Some(Until::For(HOUR)), reason: String::new() };
+                hold(&repo, &source.log, &newest, &terms, &options()).map_err(|e| e.to_string())?;
+                expire(&repo, &source.log, &request, &options()).map_err(|e| e.to_string())?;
+            }
             for _ in 0..4 {
                 self.clock.advance(HOUR * 24 * 8);
                 let mut rewrite = ModelRewrite { repo: &repo, log: &source.log, room_chunks: u64::MAX };

@@ -17,23 +17,26 @@ use std::{
 };
 
 use holdfast_repo::{
-    reader::{Backup, ReadRows, RowsRead},
-    rows::{Piece, RowChunk, RowTotals},
+    reader::{Backup, ReadRows},
+    rows::RowTotals,
 };
 
 use super::{
     LoadOptions,
     link::Link,
-    plan::{Plan, PlannedTable},
+    plan::{Adaptation, Plan, PlannedTable},
     progress::{Progress, Stage},
     target::Target,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
-    logical::objects::quoted,
+    logical::{definition::ColumnDefinition, objects::quoted, rows::each_row},
     points::point,
-    server::bulk::{self, Feed},
+    server::{
+        SqlError,
+        bulk::{self, Done, Feed},
+    },
 };
 
 use queue::{Job, Queue, Unit};
@@ -45,13 +48,27 @@ const STATEMENT_SPARE_BYTES: usize = 1 << 10;
 /// A statement with rows is ended when it is so long.
 const STATEMENT_BYTES: usize = 1 << 20;
 
+/// What servers warn of where they have changed a value: out of range, truncated, not of the type.
+const CHANGED: [u16; 6] = [1264, NOT_IN_LIST, 1292, 1366, 1411, 1406];
+/// The same where the value is none of an enumeration.
+const NOT_IN_LIST: u16 = 1265;
+
+/// What servers warn of where they make an index of the beginnings of values, or a text of a short string.
+const MADE_OTHERWISE: [u16; 2] = [1071, 1246];
+
+/// A lock was waited for too long, or would have been for ever.
+const WAITED_IN_VAIN: [u16; 2] = [1205, 1213];
+const DROP_TRIES: u32 = 3;
+
 /// What was loaded.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Loaded {
     pub(super) rows: u64,
     pub(super) bytes: u64,
     /// How rows went: by `LOAD DATA`, else by `INSERT`.
     pub(super) is_bulk: bool,
+    /// What the server has made otherwise than it was told, with a warning only.
+    pub(super) adapted: Vec<Adaptation>,
 }
 
 struct Loading<'a> {
@@ -67,6 +84,7 @@ struct Loading<'a> {
     bytes_done: AtomicU64,
     rows_done: AtomicU64,
     told_at: Mutex<Instant>,
+    adapted: Mutex<Vec<Adaptation>>,
 }
 
 /// Makes and fills all tables of the plan that are not there yet.
@@ -95,6 +113,7 @@ pub(super) fn load(
         bytes_done: AtomicU64::new(0),
         rows_done: AtomicU64::new(0),
         told_at: Mutex::new(Instant::now()),
+        adapted: Mutex::new(Vec::new()),
     };
     let failure = Mutex::new(None::<Error>);
     thread::scope(|scope| {
@@ -117,6 +136,7 @@ pub(super) fn load(
         rows: loading.rows_done.into_inner(),
         bytes: loading.bytes_done.into_inner(),
         is_bulk: target.has_local_infile,
+        adapted: loading.adapted.into_inner().unwrap_or_else(PoisonError::into_inner),
     })
 }
 
@@ -145,7 +165,7 @@ impl Loading<'_> {
                 }
                 Job::Index(_) => {
                     self.index(link, table).map_err(named)?;
-                    self.queue.indexed(number);
+                    self.queue.indexed();
                 }
                 Job::Over => return Ok(()),
             }
@@ -162,12 +182,13 @@ impl Loading<'_> {
             if is_to_be_dropped {
                 let word = self.target.existing(&table.name.schema, &table.name.table);
                 let word = word.map_or("TABLE", super::target::Existing::word);
-                link.exec(format!("DROP {word} IF EXISTS {}", table.name.quoted()).as_bytes())?;
+                drop_patiently(link, word, table)?;
                 if word != "TABLE" {
-                    link.exec(format!("DROP TABLE IF EXISTS {}", table.name.quoted()).as_bytes())?;
+                    drop_patiently(link, "TABLE", table)?;
                 }
             }
-            link.exec(&table.create()).map(drop)
+            let done = link.exec(&table.create(self.target.has_children(&table.name)))?;
+            self.name_changes(link, table, done)
         })?;
         let quoted_name = table.name.quoted();
         for (column, literal) in &table.definition.defaults {
@@ -228,24 +249,14 @@ impl Loading<'_> {
         each: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<RowTotals> {
         let reader = self.backup.table(&table.item).ok_or_else(|| Error::failed("it holds no rows"))?;
-        let mut long: Vec<u8> = Vec::new();
-        let mut sink = |read: RowsRead<'_>| -> Result<()> {
+        let go_on = || {
             self.cancel.check()?;
             if self.queue.has_failed() {
                 return Err(Error::failed("another session has failed"));
             }
-            match read.rows {
-                RowChunk::Whole(rows) => rows.into_iter().try_for_each(&mut *each),
-                RowChunk::Piece(piece, bytes) => {
-                    long.extend_from_slice(bytes);
-                    if piece == Piece::Last {
-                        each(&std::mem::take(&mut long))?;
-                    }
-                    Ok(())
-                }
-            }
+            Ok(())
         };
-        reader.read(unit.first..unit.end, ReadRows::default(), &mut sink)
+        each_row(&reader, unit.first..unit.end, ReadRows::default(), &go_on, each)
     }
 
     fn fill_in_bulk(&self, link: &mut Link, table: &PlannedTable, unit: &Unit) -> Result<RowTotals> {
@@ -261,6 +272,7 @@ impl Loading<'_> {
         };
         let packet_bytes = self.target.max_packet_bytes / 2;
         let done = bulk::load(&mut link.session, &statement, packet_bytes, &mut feed)?;
+        self.refuse_changes(link, table, done)?;
         taken(done.rows, totals)?;
         Ok(totals)
     }
@@ -272,7 +284,9 @@ impl Loading<'_> {
         let mut rows_taken = 0;
         let mut values = Vec::new();
         let mut send = |statement: &mut Vec<u8>| -> Result<()> {
-            rows_taken += link.exec(statement)?.rows;
+            let done = link.exec(statement)?;
+            self.refuse_changes(link, table, done)?;
+            rows_taken += done.rows;
             statement.clear();
             statement.shrink_to(2 * STATEMENT_BYTES);
             Ok(())
@@ -300,6 +314,47 @@ impl Loading<'_> {
         Ok(totals)
     }
 
+    /// Where nobody reads the rows again, a value that the server says it has changed fails the load.
+    fn refuse_changes(&self, link: &mut Link, table: &PlannedTable, done: Done) -> Result<()> {
+        if self.options.verify || done.warnings == 0 {
+            return Ok(());
+        }
+        let rows = link.session.rows("SHOW WARNINGS")?;
+        for row in &rows {
+            let (code, message) = (row.number("Code")?, row.text("Message")?);
+            // What stands before the column's name is the value.
+            let place = message.rfind(" for column ").map_or("", |at| &message[at..]);
+            let is_member = |column: &&ColumnDefinition| {
+                ["enum", "set"].iter().any(|word| column.column_type.to_lowercase().starts_with(word))
+                    && ['\'', '`']
+                        .iter()
+                        .any(|quote| place.contains(&format!("{quote}{}{quote}", column.name)))
+            };
+            // A value that is none of the list is stored just so.
+            let is_stored = code == NOT_IN_LIST && table.definition.columns.iter().any(|it| is_member(&it));
+            if CHANGED.contains(&code) && !is_stored {
+                return Err(Error::failed(format!("the server has changed a value{place} ({code})"))
+                    .hinted("its columns there do not hold what is in the backup"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Names what of a table the server has made otherwise.
+    fn name_changes(&self, link: &mut Link, table: &PlannedTable, done: Done) -> Result<(), SqlError> {
+        if done.warnings == 0 {
+            return Ok(());
+        }
+        for row in &link.session.rows("SHOW WARNINGS")? {
+            if MADE_OTHERWISE.contains(&row.number("Code")?) {
+                let object = format!("table {}", table.name);
+                let adapted = Adaptation { object, what: row.text("Message")?.to_owned() };
+                self.adapted.lock().unwrap_or_else(PoisonError::into_inner).push(adapted);
+            }
+        }
+        Ok(())
+    }
+
     /// Builds the indexes that the table was made without.
     fn index(&self, link: &mut Link, table: &PlannedTable) -> Result<()> {
         self.progress.fence(&mut link.session)?;
@@ -312,7 +367,8 @@ impl Loading<'_> {
         if !missing.is_empty() {
             link.enter(&table.name.schema)?;
             let begin = format!("ALTER TABLE {} ", table.name.quoted());
-            link.exec(&[begin.as_bytes(), &missing.join(&b", "[..])].concat())?;
+            let done = link.exec(&[begin.as_bytes(), &missing.join(&b", "[..])].concat())?;
+            self.name_changes(link, table, done)?;
         }
         point("load.table.indexed");
         self.progress.note(&mut link.session, table.object, Stage::Indexed)
@@ -328,6 +384,19 @@ impl Loading<'_> {
                 .event(Event::Progress { bytes_done: done, bytes_total: self.bytes_total.max(done) });
         }
     }
+}
+
+/// Drops what is in the place of a table. A server that drops a table and those that lead to it at the same time may have
+/// them wait for each other.
+fn drop_patiently(link: &mut Link, word: &str, table: &PlannedTable) -> Result<(), SqlError> {
+    let statement = format!("DROP {word} IF EXISTS {}", table.name.quoted());
+    for _ in 1..DROP_TRIES {
+        match link.exec(statement.as_bytes()) {
+            Err(error) if error.code().is_some_and(|code| WAITED_IN_VAIN.contains(&code)) => {}
+            dropped => return dropped.map(drop),
+        }
+    }
+    link.exec(statement.as_bytes()).map(drop)
 }
 
 /// The server says how many rows it has taken: all of them.

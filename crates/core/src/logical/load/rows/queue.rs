@@ -110,7 +110,7 @@ impl Queue {
                     }
                 }
                 Stage::Filled => state.to_index.push(number),
-                Stage::Indexed | Stage::Done => state.open -= 1,
+                Stage::Indexed | Stage::Done | Stage::Verified => state.open -= 1,
             }
             state.tables.push(left);
         }
@@ -161,7 +161,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    pub(super) fn indexed(&self, _table: usize) {
+    pub(super) fn indexed(&self) {
         self.state().open -= 1;
         self.changed.notify_all();
     }
@@ -299,7 +299,7 @@ mod tests {
             assert_eq!(gaps(&ranges, chunks), []);
             assert!(ranges.windows(2).all(|pair| pair[0].1 == pair[1].0));
             assert_eq!(queue.next(1), Job::Index(0));
-            queue.indexed(0);
+            queue.indexed();
             assert_eq!(queue.next(1), Job::Over);
         }
     }

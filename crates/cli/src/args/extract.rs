@@ -1,0 +1,75 @@
+//! Tables out of a physical backup: what is asked besides where they go.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{owner::Owner, resources::memory, units::ByteSize};
+
+/// Where it is worked.
+#[derive(Args, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WorkArgs {
+    /// Where tables of a physical backup are restored, recovered and read, in a directory of their own that goes in the end
+    /// [default: /var/tmp]
+    #[arg(long, value_name = "DIR", help_heading = "Tables of a physical backup")]
+    pub(crate) work_dir: Option<PathBuf>,
+}
+
+/// How files are recovered, where that is not what the verb is about.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Tables of a physical backup")]
+pub(crate) struct RecoveryArgs {
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    /// The server's program for the recovery [default: found by series on this host]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) server_binary: Option<PathBuf>,
+
+    /// Who the recovering server runs as; for root only [default: user mysql where there is one]
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub(crate) owner: Option<Owner>,
+
+    /// Recover with a server of another series, or an older one
+    #[arg(long)]
+    pub(crate) allow_version: bool,
+
+    /// An option for the recovering server, like those of a key provider; can be repeated
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub(crate) prepare_option: Vec<String>,
+
+    /// MySQL: the file with the source's keys, of component_keyring_file; only read [default: where the source had it]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keyring: Option<PathBuf>,
+
+    /// Time zone of the source's host, for statements that are replayed and depend on it [default: UTC, if that is what the
+    /// backup says]
+    #[arg(long, value_name = "ZONE", requires = "moment")]
+    pub(crate) time_zone: Option<String>,
+
+    /// Buffer pool of the recovery [default: by the amount of redo]
+    #[arg(long, value_name = "SIZE", alias = "use-memory")]
+    pub(crate) prepare_memory: Option<ByteSize>,
+
+    /// Memory for buffers, caches and page maps, at least 80M [default: as in the configuration, else 256M]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<ByteSize>,
+}
+
+impl RecoveryArgs {
+    /// The first option that was given, for those who must refuse it.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        [
+            (self.work != WorkArgs::default(), "--work-dir"),
+            (self.server_binary.is_some(), "--server-binary"),
+            (self.owner.is_some(), "--owner"),
+            (self.allow_version, "--allow-version"),
+            (!self.prepare_option.is_empty(), "--prepare-option"),
+            (self.keyring.is_some(), "--keyring"),
+            (self.prepare_memory.is_some(), "--prepare-memory"),
+            (self.memory.is_some(), "--memory"),
+        ]
+        .into_iter()
+        .find_map(|(given, name)| given.then_some(name))
+    }
+}

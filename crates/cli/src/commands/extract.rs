@@ -1,0 +1,191 @@
+//! Tables out of a physical backup, for `restore --to-server` and `export`.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{
+    Error, ErrorKind, Result,
+    extract::{self, ExtractOptions, ExtractPlan, ExtractReport, Extracted, Origin},
+    logical::Selection,
+    recovery::{Recovery, Until},
+    restore::RestoreOptions,
+};
+use holdfast_repo::{Kind, Repo, SourceName};
+use serde::Serialize;
+
+use super::{Context, report::position_facts, restore, select};
+use crate::{
+    args::{backup_ref::BackupRef, extract::RecoveryArgs, owner::Owner, units::ByteSize},
+    output::{Render, text},
+};
+
+/// What a person means who asks for tables.
+pub(super) enum Chosen {
+    /// A logical backup, which is read as it is.
+    Logical(select::Chosen),
+    /// A physical one.
+    Physical(select::Chosen),
+    /// A moment behind a physical one.
+    Moment(Recovery),
+}
+
+impl Chosen {
+    /// A number without a kind is of a logical backup, if there is one of that number, else of a physical one.
+    pub(super) fn of(
+        context: &Context<'_>,
+        repo: &Arc<Repo>,
+        id: Option<&BackupRef>,
+        name: Option<&SourceName>,
+        until: Option<Until>,
+    ) -> Result<Self> {
+        if let Some(until) = until {
+            return restore::recovery(context, repo, id, name, until).map(Self::Moment);
+        }
+        let id = id.ok_or_else(|| Error::new(ErrorKind::Usage, "no backup is named"))?;
+        let of = |kind| {
+            let id = BackupRef { kind: Some(kind), ..id.clone() };
+            select::backup(context, repo, &id, name)
+        };
+        match id.kind {
+            Some(Kind::Logical) => of(Kind::Logical).map(Self::Logical),
+            Some(Kind::Physical) => of(Kind::Physical).map(Self::Physical),
+            Some(Kind::Binlog) => {
+                let text = format!("{id} is a part of a binlog");
+                Err(Error::new(ErrorKind::Usage, text).hinted("name a moment in it with --at or --gtid"))
+            }
+            None => match of(Kind::Logical) {
+                Ok(chosen) => Ok(Self::Logical(chosen)),
+                Err(error) => match of(Kind::Physical) {
+                    Ok(chosen) => Ok(Self::Physical(chosen)),
+                    Err(_) => Err(error),
+                },
+            },
+        }
+    }
+
+    /// A logical backup has nothing to be extracted from: the library says so.
+    fn origin(&self) -> Origin<'_> {
+        match self {
+            Self::Logical(chosen) | Self::Physical(chosen) => Origin::Backup(chosen.log(), chosen.run),
+            Self::Moment(recovery) => Origin::Moment(recovery),
+        }
+    }
+
+    /// What would be done.
+    pub(super) fn plan(
+        &self,
+        repo: &Arc<Repo>,
+        options: &ExtractOptions,
+        context: &Context<'_>,
+    ) -> Result<ExtractPlan> {
+        extract::plan(repo, self.origin(), options, context.cancel)
+    }
+
+    /// Extracts the tables.
+    pub(super) fn extract(
+        &self,
+        repo: &Arc<Repo>,
+        options: &ExtractOptions,
+        context: &Context<'_>,
+    ) -> Result<Extracted> {
+        extract::run(repo, self.origin(), options, &**context.output, context.cancel)
+    }
+
+    /// Refuses what was typed for a physical backup where it is a logical one: it would be passed over in silence.
+    pub(super) fn refuse_contradictions(&self, args: &RecoveryArgs) -> Result<()> {
+        match (self, args.given()) {
+            (Self::Logical(chosen), Some(option)) => {
+                let (log, run) = (chosen.log(), chosen.run);
+                let text = format!("{option} is for physical backups, and {log} {run} is a logical one");
+                Err(Error::new(ErrorKind::Usage, text)
+                    .hinted(format!("to mean a physical one, write {}/physical{run}", log.source)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What was typed, over the configuration, over what an expert would choose.
+pub(super) fn options(
+    selection: Selection,
+    args: RecoveryArgs,
+    parallel: Option<usize>,
+    context: &Context<'_>,
+) -> ExtractOptions {
+    let chosen = ExtractOptions::new(selection);
+    let memory = args.memory.or(context.config.resources.memory);
+    let restore = RestoreOptions {
+        server_binary: args.server_binary,
+        owner: args.owner.map(|owner| (owner.uid, owner.gid)),
+        server_user: Owner::of_servers().map(|owner| (owner.uid, owner.gid)),
+        parallel: parallel.unwrap_or(chosen.restore.parallel),
+        memory_bytes: memory.map_or(chosen.restore.memory_bytes, |size| size.0),
+        prepare_memory_bytes: args.prepare_memory.map(|size| size.0),
+        allow_version: args.allow_version,
+        prepare_options: args.prepare_option,
+        keyring: args.keyring,
+        time_zone: args.time_zone,
+        ..chosen.restore
+    };
+    ExtractOptions { restore, work_place: args.work.work_dir.unwrap_or(chosen.work_place), ..chosen }
+}
+
+/// What would be done.
+#[derive(Serialize)]
+pub(super) struct Planned {
+    pub(super) dry_run: bool,
+    pub(super) extract: ExtractPlan,
+}
+
+impl Render for Planned {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let ExtractPlan { restore: plan, replay, tables, backup_bytes, whole } = &self.extract;
+        text::fact(out, "backup", &plan.backup)?;
+        text::fact(out, "of", &plan.server_version)?;
+        let named = tables.iter().map(|table| format!("{}, {}", table.name, ByteSize(table.bytes)));
+        restore::some(out, "tables", named)?;
+        let (files, bytes) = (text::count(plan.files, "file"), ByteSize(plan.bytes));
+        text::fact(
+            out,
+            "restored",
+            format!("{bytes} in {files}, of {}, and what recovery asks for besides", ByteSize(*backup_bytes)),
+        )?;
+        if let Some(why) = whole {
+            text::fact(out, "all of it", format!("because {why}"))?;
+        }
+        text::fact(out, "redo", format!("{} to recover", ByteSize(plan.redo_bytes)))?;
+        if let Some(reached) = replay {
+            restore::show_reached(out, "replay", reached, "")?;
+        }
+        for room in &plan.room {
+            let (needed, free) = (ByteSize(room.needed_bytes), ByteSize(room.free_bytes));
+            text::fact(out, "room", format!("{needed} needed of {free} free at {}", room.path.display()))?;
+        }
+        writeln!(out, "nothing was changed (dry run)")
+    }
+}
+
+/// What the extraction has cost, for a summary.
+pub(super) fn show(out: &mut String, report: &ExtractReport) -> fmt::Result {
+    let (files, bytes) = (text::count(report.restored_files, "file"), ByteSize(report.restored_bytes));
+    let mut said = format!("{bytes} in {files}, of {}", ByteSize(report.backup_bytes));
+    if let Some(why) = &report.whole {
+        write!(said, ", because {why}")?;
+    }
+    text::fact(out, "restored", said)?;
+    text::fact(
+        out,
+        "recovered",
+        format!("by {}, {} of redo", report.prepared.version, ByteSize(report.redo_bytes)),
+    )?;
+    if let Some(replayed) = &report.replayed {
+        let how = format!(", {} in {}", ByteSize(replayed.bytes), text::millis(replayed.ms));
+        restore::show_reached(out, "replayed", &replayed.reached, &how)?;
+    }
+    let phases: Vec<String> =
+        report.phases.iter().map(|phase| format!("{} {}", phase.name, text::millis(phase.ms))).collect();
+    text::fact(out, "extracted in", phases.join(", "))?;
+    position_facts(out, &report.position)
+}

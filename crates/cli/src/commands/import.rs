@@ -1,0 +1,122 @@
+//! `import`: a dump of another tool becomes a logical backup.
+
+use std::{
+    env,
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{
+    Context as _, Error, ErrorKind, Result,
+    backup::BackupOptions,
+    logical::{
+        LogicalReport,
+        import::{self, ImportOptions, Input},
+    },
+    server::{ConnectOptions, process::RunAs},
+};
+use holdfast_repo::{Act, Kind, LogName, RunNo};
+use serde::Serialize;
+
+use super::{Context, backup::usual_cache_dir, list, report::Report, repository};
+use crate::{
+    args::{backup::Tag, import::ImportArgs, owner::Owner},
+    exit::Exit,
+    output::{Render, text},
+};
+
+/// An imported backup.
+#[derive(Serialize)]
+struct Imported {
+    #[serde(flatten)]
+    report: Report,
+    #[serde(skip)]
+    facts: Vec<(&'static str, String)>,
+    #[serde(skip)]
+    log: LogName,
+    #[serde(skip)]
+    run: RunNo,
+}
+
+impl Render for Imported {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        self.facts.iter().try_for_each(|(name, value)| text::fact(out, name, value))?;
+        self.report.summary(out)?;
+        writeln!(out, "import {} {} completed OK", self.log, self.run)
+    }
+}
+
+pub(super) fn run(args: ImportArgs, context: &Context<'_>) -> Result<Exit> {
+    let (options, backup) = options(args, context)?;
+    let repo = Arc::new(repository::open_for(context, Act::Backup, "an import")?);
+    let report = import::run(&repo, &options, &backup, &**context.output, context.cancel)?;
+    context.output.result(Exit::Done, &imported(&report)?);
+    Ok(Exit::Done)
+}
+
+fn imported(report: &LogicalReport) -> Result<Imported> {
+    let log = LogName { source: report.source.parse().context("name the source")?, kind: Kind::Logical };
+    let run = RunNo(report.backup);
+    let whole = serde_json::to_value(report).context_kind(ErrorKind::Failed, "describe the backup")?;
+    let facts = report.import.as_ref().map(import::Origin::facts).unwrap_or_default();
+    Ok(Imported { report: Report::new(list::id(&log, run), whole)?, facts, log, run })
+}
+
+fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, BackupOptions)> {
+    if args.tags.len() > Tag::COUNT_MAX {
+        let (most, given) = (Tag::COUNT_MAX, args.tags.len());
+        let text = format!("a backup has at most {most} tags, {given} were given");
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    let chosen = ImportOptions::new(Input::of(&args.dump)?);
+    let import = ImportOptions {
+        server_program: args.server_program,
+        program_dirs: env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
+        flavor: args.flavor.map(Into::into),
+        server_options: args.server_option,
+        server_memory_bytes: args.server_memory.0,
+        run_as: run_as(args.owner)?,
+        work_dir: args.work_dir,
+        database: args.database,
+        charset: args.charset,
+        time_zone: args.time_zone,
+        without_end_mark: args.without_end_mark,
+        without_accounts: args.without_accounts,
+        statement_bytes_max: usize::try_from(args.max_statement.0).unwrap_or(usize::MAX),
+        ..chosen
+    };
+    let resources = args.resources.or(context.config.resources.clone());
+    let usual = BackupOptions::new(ConnectOptions::default());
+    let backup = BackupOptions {
+        name: args.name.or_else(|| context.config.name.clone()),
+        parallel: resources.parallel.unwrap_or(usual.parallel),
+        compression: resources.compress.unwrap_or(usual.compression),
+        compress_threads: resources.compress_threads.unwrap_or(usual.compress_threads),
+        encrypt_threads: resources.encrypt_threads.unwrap_or(usual.encrypt_threads),
+        memory_bytes: match resources.memory {
+            Some(size) => usize::try_from(size.0).unwrap_or(usize::MAX),
+            None => usual.memory_bytes,
+        },
+        cache_dir: resources.cache_dir.or_else(usual_cache_dir),
+        tags: args.tags.into_iter().map(|tag| tag.0).collect(),
+        ..usual
+    };
+    Ok((import, backup))
+}
+
+/// Whom the private server runs as: of root's rights it gets none unless that is said.
+fn run_as(typed: Option<Owner>) -> Result<Option<RunAs>> {
+    if !rustix::process::geteuid().is_root() {
+        return match typed {
+            Some(_) => {
+                Err(Error::new(ErrorKind::Usage, "only root can run a server as somebody else (--owner)"))
+            }
+            None => Ok(None),
+        };
+    }
+    let owner = typed.or_else(Owner::of_servers).ok_or_else(|| {
+        Error::new(ErrorKind::Usage, "there is no user mysql for the private server to run as")
+            .hinted("name an unprivileged user: --owner nobody; or import as such a user")
+    })?;
+    Ok(Some(RunAs { uid: owner.uid, gid: owner.gid }))
+}

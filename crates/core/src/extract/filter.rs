@@ -1,0 +1,640 @@
+//! Whether transactions can be replayed on some tables only, and still leave these exactly as they were.
+//!
+//! Rows say which table they are of, so the server's applier passes over those of others and nothing is lost. A statement
+//! that changes rows may read and write anything, by way of views, triggers and functions, so one such statement means that all
+//! of the backup is replayed. A statement that changes definitions is harmless where the name of no wanted table stands in it,
+//! and exact where it is of a plain form that can concern one wanted table only; the rest, such as a rename into the selection or
+//! out of it, is for all tables, too.
+//!
+//! What is judged is the text: names are looked for in all of it, as whole words and in any case, comments and strings
+//! included. So what is hidden from a parser is not hidden from us; at worst, more is replayed than is needed.
+
+use std::borrow::Cow;
+
+use holdfast_formats::binlog::{Body, Event as BinlogEvent, EventKind, Query};
+
+use crate::server::inventory::TableName;
+
+/// Statements longer than this are not known to their ends: what reads them may have cut them.
+const STATEMENT_BYTES_MAX: usize = 32 << 10;
+/// Of a statement that is shown.
+const SHOWN_CHARS: usize = 80;
+
+/// Judges transactions, event by event.
+pub(super) struct Filter {
+    tables: Vec<TableName>,
+    /// Tables may come into the selection that nobody has named.
+    is_open: bool,
+    /// Why they cannot be replayed on these tables only.
+    refused: Option<String>,
+}
+
+impl Filter {
+    /// For these tables. `is_open`: the selection is by wildcards.
+    pub(super) fn new(tables: Vec<TableName>, is_open: bool) -> Self {
+        // Names that a statement can spell in several ways, and an option of the server in none.
+        let odd = tables.iter().find(|it| !is_plain(&it.schema) || !is_plain(&it.table));
+        let refused = odd.map(|name| format!("the name of {name} is not of letters and digits only"));
+        Self { tables, is_open, refused }
+    }
+
+    /// Why not, if not.
+    pub(super) fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// Looks at an event.
+    pub(super) fn event(&mut self, event: &BinlogEvent<'_>) {
+        if self.refused.is_some() {
+            return;
+        }
+        self.refused = match event.body() {
+            Err(error) => Some(format!("an event cannot be read: {error}")),
+            Ok(body) => self.judge(event.header.kind, &body),
+        };
+    }
+
+    fn judge(&mut self, kind: EventKind, body: &Body<'_>) -> Option<String> {
+        match body {
+            Body::Query(query) if kind == EventKind::EXECUTE_LOAD_QUERY => {
+                Some(format!("a file is loaded by a statement: {}", shown(&query.statement)))
+            }
+            Body::Query(query) => self.statement(query),
+            Body::Payload(payload) => {
+                let read = payload.for_each(&mut |event| self.event(event));
+                match read {
+                    Err(error) => Some(format!("a compressed transaction cannot be read: {error}")),
+                    Ok(()) => self.refused.take(),
+                }
+            }
+            Body::XaPrepare => Some("there are transactions of XA".to_owned()),
+            Body::Incident { .. } => Some("the binlog has an incident".to_owned()),
+            Body::FormatDescription(_)
+            | Body::Rotate { .. }
+            | Body::PreviousGtids(_)
+            | Body::GtidList(_)
+            | Body::BinlogCheckpoint { .. }
+            | Body::Gtid(_)
+            | Body::Xid
+            | Body::TableMap(_)
+            | Body::Rows(_)
+            | Body::RowsStatement(_)
+            | Body::Heartbeat
+            | Body::Stop
+            | Body::StartEncryption => None,
+            // Values for the statement behind it, which is judged.
+            Body::Other if [EventKind::INTVAR, EventKind::RAND, EventKind::USER_VAR].contains(&kind) => None,
+            Body::Other => Some(format!("an event of kind {} is not known", kind.0)),
+        }
+    }
+
+    fn statement(&self, query: &Query<'_>) -> Option<String> {
+        let text = &*query.statement;
+        let why = |what: &str| Some(format!("{what}: {}", shown(text)));
+        if query.begins_transaction() && !text.starts_with(b"XA") || query.ends_transaction() {
+            return None;
+        }
+        if text.len() > STATEMENT_BYTES_MAX {
+            return why("a statement is very long");
+        }
+        // What a comment in front says is not what is done.
+        let Some(mut behind) = Words::of(text) else {
+            return why("a statement is in a character set of its own");
+        };
+        behind.skip_comment();
+        if !behind.rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            return why("a statement cannot be told from its beginning");
+        }
+        let kind = words(behind.rest.as_bytes());
+        let words = words(text);
+        let word = |at: usize| kind.get(at).map_or("", |word| &**word);
+        let is_of_table = || ["TABLE", "TABLES"].iter().any(|it| *it == word(1) || *it == word(2));
+        match word(0) {
+            "SAVEPOINT" | "ROLLBACK" | "RELEASE" => return None,
+            // It fills the table by what can be a function that changes others.
+            "CREATE" if kind.iter().skip(1).take(4).any(|it| &**it == "TABLE") && has_rows(text) => {
+                return why("a statement, not rows, fills a table");
+            }
+            // Whatever they name, they change no row.
+            "GRANT" | "REVOKE" | "FLUSH" => return None,
+            "CREATE" | "ALTER" | "DROP" | "RENAME" | "TRUNCATE" => {}
+            "OPTIMIZE" | "ANALYZE" | "REPAIR" if is_of_table() => {}
+            _ => return why("a statement, not rows, changes data"),
+        }
+        let names = |name: &str| words.iter().any(|word| word.eq_ignore_ascii_case(name));
+        let is_of_database = kind.iter().take(5).any(|it| ["DATABASE", "SCHEMA"].contains(&&**it));
+        if is_of_database && self.tables.iter().any(|it| names(&it.schema)) {
+            return why("a database of a wanted table is changed");
+        }
+        // Not only of the schema that is in use: the statement may name another, or a table of another one.
+        let concerns = |it: &&TableName| names(&it.table);
+        let concerned: Vec<&TableName> = self.tables.iter().filter(concerns).collect();
+        let makes_names = ["CREATE", "RENAME"].contains(&word(0))
+            || words.iter().any(|word| ["RENAME", "CONVERT"].contains(&&**word));
+        if concerned.is_empty() {
+            return match self.is_open && makes_names {
+                true => why("a table may come into the selection"),
+                false => None,
+            };
+        }
+        match self.is_of_one_table(query, &words) {
+            true => None,
+            false => why("a wanted table is named in"),
+        }
+    }
+
+    /// Whether it is of a form that can concern one table only, and that is a wanted one.
+    fn is_of_one_table(&self, query: &Query<'_>, words: &[Cow<'_, str>]) -> bool {
+        const OTHERS: [&str; 19] = [
+            "RENAME",
+            "EXCHANGE",
+            "REFERENCES",
+            "LIKE",
+            "SELECT",
+            "UNION",
+            "TRIGGER",
+            "VIEW",
+            "PROCEDURE",
+            "FUNCTION",
+            "EVENT",
+            "DIRECTORY",
+            "TABLESPACE",
+            "TEMPORARY",
+            // Sequences: what a new column begins with may come from one.
+            "NEXT",
+            "NEXTVAL",
+            "PREVIOUS",
+            "LASTVAL",
+            "SETVAL",
+        ];
+        if words.iter().any(|word| OTHERS.contains(&&**word)) {
+            return false;
+        }
+        // A second one is where rows come from, or where a partition goes to.
+        if times_table(&query.statement) > 1 {
+            return false;
+        }
+        // Comments can hold what is executed, and strings what looks like a name.
+        let text = &*query.statement;
+        let mut rest = match Words::of(text) {
+            Some(words) => words,
+            None => return false,
+        };
+        rest.skip_comment();
+        let kind = rest.next();
+        let table = match kind.as_deref() {
+            Some("ALTER") => {
+                rest.skip(&["ONLINE", "IGNORE"]);
+                if !rest.skip(&["TABLE"]) {
+                    return false;
+                }
+                rest.skip_all(&["IF", "EXISTS"]);
+                rest.name().filter(|_| are_of_the_table(rest.rest))
+            }
+            Some("OPTIMIZE" | "ANALYZE") => {
+                rest.skip(&["NO_WRITE_TO_BINLOG", "LOCAL"]);
+                if !rest.skip(&["TABLE", "TABLES"]) {
+                    return false;
+                }
+                rest.name().filter(|_| rest.is_at_end())
+            }
+            Some("TRUNCATE") => {
+                rest.skip(&["TABLE"]);
+                rest.name().filter(|_| rest.is_at_end())
+            }
+            Some("DROP") => {
+                rest.skip(&["ONLINE", "OFFLINE"]);
+                if rest.skip(&["INDEX"]) {
+                    rest.table_of_index()
+                } else if rest.skip(&["TABLE"]) {
+                    rest.skip_all(&["IF", "EXISTS"]);
+                    rest.name().filter(|_| rest.is_at_end())
+                } else {
+                    return false;
+                }
+            }
+            Some("CREATE") => {
+                rest.skip_all(&["OR", "REPLACE"]);
+                rest.skip(&["ONLINE", "OFFLINE"]);
+                rest.skip(&["UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"]);
+                if rest.skip(&["INDEX"]) {
+                    return self.has(query, rest.table_of_index());
+                }
+                if !rest.skip(&["TABLE"]) {
+                    return false;
+                }
+                rest.skip_all(&["IF", "NOT", "EXISTS"]);
+                rest.name()
+            }
+            _ => None,
+        };
+        self.has(query, table)
+    }
+
+    /// Whether this is a wanted one, by the name that a statement gives it.
+    fn has(&self, query: &Query<'_>, named: Option<(Option<String>, String)>) -> bool {
+        let Some((schema, table)) = named else { return false };
+        let in_use = std::str::from_utf8(query.schema).unwrap_or_default();
+        let schema = schema.as_deref().unwrap_or(in_use);
+        self.tables.iter().any(|it| it.schema == schema && it.table == table)
+    }
+}
+
+/// Finds out which of some tables no statement names: nothing has made them.
+pub(super) struct Unnamed {
+    tables: Vec<TableName>,
+}
+
+impl Unnamed {
+    /// Of these.
+    pub(super) fn new(tables: impl Iterator<Item = TableName>) -> Self {
+        // The rest can be spelled in other ways.
+        Self { tables: tables.filter(|it| is_plain(&it.table)).collect() }
+    }
+
+    /// Looks at an event.
+    pub(super) fn event(&mut self, event: &BinlogEvent<'_>) {
+        if self.tables.is_empty() {
+            return;
+        }
+        match event.body() {
+            Ok(Body::Query(query)) if query.statement.len() <= STATEMENT_BYTES_MAX => {
+                let words = words(&query.statement);
+                let is_named = |it: &TableName| words.iter().any(|word| word.eq_ignore_ascii_case(&it.table));
+                self.tables.retain(|it| !is_named(it));
+            }
+            Ok(Body::Payload(payload)) => {
+                if payload.for_each(&mut |event| self.event(event)).is_err() {
+                    self.tables.clear();
+                }
+            }
+            // What cannot be read may name all.
+            Ok(Body::Query(_)) | Err(_) => self.tables.clear(),
+            Ok(_) => {}
+        }
+    }
+
+    /// What is left.
+    pub(super) fn tables(&self) -> &[TableName] {
+        &self.tables
+    }
+}
+
+/// Whether a statement can spell a name in one way only.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// What an `ALTER TABLE` may do to its table without another one.
+const OF_THE_TABLE: [&str; 40] = [
+    "ADD",
+    "ALGORITHM",
+    "ALTER",
+    "ANALYZE",
+    "AUTO_INCREMENT",
+    "AVG_ROW_LENGTH",
+    "CHANGE",
+    "CHARACTER",
+    "CHARSET",
+    "CHECK",
+    "CHECKSUM",
+    "COALESCE",
+    "COLLATE",
+    "COMMENT",
+    "COMPRESSION",
+    "CONVERT",
+    "DEFAULT",
+    "DELAY_KEY_WRITE",
+    "DISABLE",
+    "DROP",
+    "ENABLE",
+    "ENCRYPTED",
+    "ENCRYPTION",
+    "ENGINE",
+    "FORCE",
+    "KEY_BLOCK_SIZE",
+    "LOCK",
+    "MAX_ROWS",
+    "MIN_ROWS",
+    "MODIFY",
+    "OPTIMIZE",
+    "ORDER",
+    "PARTITION",
+    "REBUILD",
+    "REMOVE",
+    "REORGANIZE",
+    "ROW_FORMAT",
+    "STATS_PERSISTENT",
+    "STATS_AUTO_RECALC",
+    "TRUNCATE",
+];
+
+/// Whether all that an `ALTER TABLE` says behind the name is of that table only.
+fn are_of_the_table(text: &str) -> bool {
+    let Some(clauses) = clauses(text) else { return false };
+    clauses.iter().all(|clause| {
+        let mut rest = Words { rest: clause.trim_start() };
+        match rest.next().as_deref() {
+            Some("CONVERT") => rest.skip(&["TO"]),
+            Some(first) => OF_THE_TABLE.contains(&first),
+            None => false,
+        }
+    })
+}
+
+/// What is between commas, outside of parentheses and quotes. `None`: there is a comment or a backslash, of which what it means
+/// depends on the session, or something does not end.
+fn clauses(text: &str) -> Option<Vec<&str>> {
+    let text = text.trim_end_matches([';', ' ', '\n', '\0']);
+    let (mut clauses, mut begin, mut depth, mut quote) = (Vec::new(), 0, 0_usize, None);
+    let mut last = ' ';
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (_, '\\') => return None,
+            (Some(open), _) if open == c => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"' | '`') => quote = Some(c),
+            (None, '#') => return None,
+            (None, '*') if last == '/' => return None,
+            (None, '-') if last == '-' => return None,
+            (None, '(') => depth += 1,
+            (None, ')') => depth = depth.checked_sub(1)?,
+            (None, ',') if depth == 0 => {
+                clauses.push(&text[begin..at]);
+                begin = at + 1;
+            }
+            (None, _) => {}
+        }
+        last = c;
+    }
+    clauses.push(&text[begin..]);
+    (quote.is_none() && depth == 0).then_some(clauses)
+}
+
+/// Whether a statement that makes a table also says what is in it.
+fn has_rows(text: &[u8]) -> bool {
+    let text = unquoted(text);
+    let words = words(&text);
+    let is_of_partition = |at: usize| words.get(at + 1).is_some_and(|it| ["LESS", "IN"].contains(&&**it));
+    words.iter().enumerate().any(|(at, word)| match &**word {
+        "SELECT" | "WITH" => true,
+        // `CREATE TABLE a TABLE b`
+        "TABLE" => words[..at].contains(word),
+        "VALUES" => !is_of_partition(at),
+        _ => false,
+    })
+}
+
+fn times_table(text: &[u8]) -> usize {
+    words(&unquoted(text)).iter().filter(|word| &***word == "TABLE").count()
+}
+
+/// A statement without its strings; as it is, where it cannot be told for sure which these are.
+fn unquoted(text: &[u8]) -> Cow<'_, [u8]> {
+    let is_unsure = |pair: &[u8]| [&b"/*"[..], b"--"].contains(&pair);
+    if text.iter().any(|byte| b"\\#".contains(byte)) || text.windows(2).any(is_unsure) {
+        return Cow::Borrowed(text);
+    }
+    let mut quote = None;
+    let is_outside = |byte: &u8| match quote {
+        Some(open) if open == *byte => {
+            quote = None;
+            true
+        }
+        Some(_) => false,
+        None => {
+            quote = Some(*byte).filter(|byte| b"'\"`".contains(byte));
+            true
+        }
+    };
+    let outside = text.iter().copied().filter(is_outside).collect();
+    if quote.is_none() { Cow::Owned(outside) } else { Cow::Borrowed(text) }
+}
+
+/// The words of a statement, letters in upper case: runs of what can be part of a name that is not quoted.
+fn words(text: &[u8]) -> Vec<Cow<'_, str>> {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    text.split(|byte| !is_part(byte))
+        .filter(|word| !word.is_empty())
+        .map(|word| Cow::Owned(String::from_utf8_lossy(word).to_ascii_uppercase()))
+        .collect()
+}
+
+/// The beginning of a statement, word by word.
+struct Words<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    fn of(text: &'a [u8]) -> Option<Self> {
+        Some(Self { rest: std::str::from_utf8(text).ok()?.trim_start() })
+    }
+
+    /// Passes over a comment in front, which is not executed.
+    fn skip_comment(&mut self) {
+        while let Some(comment) = self.rest.strip_prefix("/*") {
+            let is_executed = comment.starts_with('!') || comment.starts_with("M!");
+            let Some((_, behind)) = comment.split_once("*/").filter(|_| !is_executed) else { return };
+            self.rest = behind.trim_start();
+        }
+    }
+
+    fn word(&self) -> &'a str {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = self.rest.find(|c: char| !is_part(c)).unwrap_or(self.rest.len());
+        &self.rest[..end]
+    }
+
+    fn pass(&mut self, bytes: usize) {
+        self.rest = self.rest[bytes..].trim_start();
+    }
+
+    fn next(&mut self) -> Option<String> {
+        let word = self.word();
+        self.pass(word.len());
+        (!word.is_empty()).then(|| word.to_ascii_uppercase())
+    }
+
+    /// Passes over one of these, if it is next.
+    fn skip(&mut self, any: &[&str]) -> bool {
+        let word = self.word();
+        let is_one = any.iter().any(|it| it.eq_ignore_ascii_case(word));
+        if is_one {
+            self.pass(word.len());
+        }
+        is_one
+    }
+
+    fn skip_all(&mut self, words: &[&str]) {
+        for word in words {
+            self.skip(&[word]);
+        }
+    }
+
+    /// A name, plain or in backticks, with its schema where that is written.
+    fn name(&mut self) -> Option<(Option<String>, String)> {
+        let first = self.part()?;
+        match self.rest.strip_prefix('.') {
+            Some(rest) => {
+                self.rest = rest.trim_start();
+                Some((Some(first), self.part()?))
+            }
+            None => Some((None, first)),
+        }
+    }
+
+    fn part(&mut self) -> Option<String> {
+        if let Some(quoted) = self.rest.strip_prefix('`') {
+            let (name, _) = quoted.split_once('`')?;
+            self.pass(name.len() + 2);
+            // A backtick in a name is doubled: such a name is none of ours.
+            return (!self.rest.starts_with('`')).then(|| name.to_owned());
+        }
+        let word = self.word();
+        self.pass(word.len());
+        (!word.is_empty()).then(|| word.to_owned())
+    }
+
+    /// Behind `INDEX`: the table, of `name ON table`.
+    fn table_of_index(&mut self) -> Option<(Option<String>, String)> {
+        self.skip_all(&["IF", "NOT", "EXISTS"]);
+        self.part()?;
+        if self.skip(&["USING", "TYPE"]) {
+            self.next()?;
+        }
+        if !self.skip(&["ON"]) {
+            return None;
+        }
+        self.name()
+    }
+
+    /// Whether nothing follows but what servers add themselves.
+    fn is_at_end(&self) -> bool {
+        let mut rest = Words { rest: self.rest };
+        rest.skip(&["RESTRICT", "CASCADE"]);
+        rest.skip_comment();
+        rest.rest.trim_end_matches([';', ' ', '\n', '\0']).is_empty()
+    }
+}
+
+fn shown(statement: &[u8]) -> String {
+    let text = String::from_utf8_lossy(statement);
+    let shown: String =
+        text.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(SHOWN_CHARS).is_some() { format!("{shown}…") } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(statement: &str, is_open: bool) -> Option<String> {
+        let table =
+            |schema: &str, table: &str| TableName { schema: schema.to_owned(), table: table.to_owned() };
+        let filter = Filter::new(vec![table("shop", "orders"), table("shop", "customers")], is_open);
+        assert_eq!(filter.refused(), None);
+        filter.statement(&Query { schema: b"shop", statement: statement.as_bytes().into() })
+    }
+
+    /// What cannot touch a wanted table, or only that.
+    #[test]
+    fn exact() {
+        for statement in [
+            "BEGIN",
+            "COMMIT",
+            "SAVEPOINT `a`",
+            "CREATE TABLE orders_old (id INT)",
+            "CREATE TABLE a (id INT COMMENT 'with a table') COMMENT 'the table of a select'",
+            "ALTER TABLE orders COMMENT = 'the table'",
+            "DROP TABLE IF EXISTS a, b",
+            "RENAME TABLE a TO b",
+            "CREATE DATABASE archive",
+            "CREATE TABLE a (id INT) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (5))",
+            "OPTIMIZE TABLE a",
+            "GRANT SELECT ON shop.* TO x@y",
+            "ALTER TABLE orders ADD COLUMN x INT, ADD INDEX (x)",
+            "alter table `shop`.`orders` engine=innodb",
+            "/* why */ TRUNCATE TABLE orders",
+            "DROP TABLE `orders` /* generated by server */",
+            "DROP TABLE IF EXISTS shop.orders",
+            "CREATE TABLE IF NOT EXISTS orders (id INT PRIMARY KEY, v VARCHAR(9) DEFAULT 'x')",
+            "ALTER TABLE orders CONVERT TO CHARACTER SET utf8mb4, MODIFY v TEXT COMMENT 'it''s, so'",
+            "ALTER TABLE orders REORGANIZE PARTITION p INTO (PARTITION a VALUES LESS THAN (5), PARTITION b VALUES IN (6))",
+            "ALTER TABLE orders DROP PARTITION p",
+            "OPTIMIZE TABLE orders",
+            "GRANT SELECT ON shop.orders TO x@y",
+            "CREATE UNIQUE INDEX i ON orders (x, y)",
+            "DROP INDEX `i` ON shop.orders",
+        ] {
+            assert_eq!(judged(statement, false), None, "{statement}");
+        }
+    }
+
+    /// What may touch one, and others, too.
+    #[test]
+    fn not_exact() {
+        for statement in [
+            "INSERT INTO a VALUES (1)",
+            "/* CREATE */ INSERT INTO a VALUES (1)",
+            "-- DROP\nUPDATE a SET x = f()",
+            "/*!50000 UPDATE */ a SET x = f()",
+            "ANALYZE UPDATE a SET x = f()",
+            "CREATE TABLE a AS SELECT f()",
+            "CREATE OR REPLACE TABLE a VALUES (f())",
+            "UPDATE orders SET x = 1",
+            "SELECT f()",
+            "XA START 'x'",
+            "RENAME TABLE orders TO archive.orders",
+            "RENAME TABLE a TO orders",
+            "ALTER TABLE a RENAME TO Orders",
+            "ALTER TABLE orders RENAME TO o2",
+            "DROP TABLE a, orders",
+            "DROP TABLE `orders`,`a`",
+            "DROP DATABASE shop",
+            "DROP SCHEMA `SHOP`",
+            "DROP /* all */ DATABASE shop",
+            "CREATE TABLE orders LIKE a",
+            "CREATE TABLE orders AS SELECT * FROM a",
+            "CREATE TABLE x (a INT REFERENCES customers (id))",
+            "ALTER TABLE orders ADD FOREIGN KEY (x) REFERENCES a (x)",
+            "ALTER TABLE orders EXCHANGE PARTITION p WITH TABLE a",
+            "ALTER TABLE orders CONVERT PARTITION p TO TABLE orders_p",
+            "ALTER TABLE orders CONVERT TABLE orders_p TO PARTITION p VALUES LESS THAN (5)",
+            "ALTER TABLE orders ADD x INT, CONVERT PARTITION p TO TABLE orders_p",
+            "ALTER TABLE orders FETCH x",
+            "ALTER TABLE orders ADD x INT /*!50000 , FETCH x */",
+            "ALTER TABLE orders ADD x INT DEFAULT NEXTVAL(s)",
+            "ALTER TABLE orders ADD x VARCHAR(9) DEFAULT 'a\\', FETCH x -- '",
+            "CREATE TABLE orders TABLE a",
+            "CREATE TABLE orders AS TABLE a",
+            "CREATE TABLE b AS TABLE a",
+            "OPTIMIZE TABLE orders, a",
+            "CREATE INDEX i ON a (orders)",
+            "CREATE TRIGGER t BEFORE INSERT ON orders FOR EACH ROW SET NEW.x = 1",
+            "CREATE VIEW v AS SELECT * FROM orders",
+            "DROP TABLE other.orders",
+            "ALTER TABLE other.a COMMENT 'orders'",
+            "DROP TABLE /*!50000 orders, */ a",
+            "",
+        ] {
+            assert!(judged(statement, false).is_some(), "{statement}");
+        }
+    }
+
+    /// Where the selection is by wildcards, a new name may be one of it.
+    #[test]
+    fn open_selections() {
+        for (statement, is_exact) in [
+            ("CREATE TABLE x (id INT)", false),
+            ("RENAME TABLE x TO y", false),
+            ("ALTER TABLE x RENAME y", false),
+            ("ALTER TABLE x ADD COLUMN z INT", true),
+            ("ALTER TABLE x CONVERT PARTITION p TO TABLE y", false),
+            ("DROP TABLE x", true),
+        ] {
+            assert_eq!(judged(statement, true).is_none(), is_exact, "{statement}");
+        }
+        let name = TableName { schema: "shop".to_owned(), table: "größe".to_owned() };
+        assert!(Filter::new(vec![name], false).refused().is_some());
+    }
+}

@@ -1,0 +1,711 @@
+//! Tables out of a physical backup: into a running server, or into files.
+//!
+//! [`run`] is the outline: choose → restore a part → have a server of ours recover it → replay, if a moment is asked for → read
+//! the tables into a repository for the occasion. From there it is a logical backup like any other, and [`load`] and
+//! [`export`] do what is done with those: adapt, rename, defer indexes, verify, go on after an interruption.
+//!
+//! Invariants:
+//! - What comes out is what a restore of the whole backup, to the same moment, would hold. Where a part cannot promise that,
+//!   all of the backup is restored and replayed, and the report says why ([`filter`]).
+//! - No other server than ours is ever started on the restored files, and none of ours outlives us.
+//! - Nothing is left behind, but for rows that a load was begun with ([`work`]).
+
+mod filter;
+mod names;
+mod report;
+mod work;
+
+use std::{
+    collections::BTreeSet,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use holdfast_formats::{
+    Flavor,
+    binlog::{Body, Checksum, Event as BinlogEvent, FormatDescription},
+    table_name,
+};
+use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History, reader::Backup};
+
+pub use report::{ExtractPlan, ExtractReport, FoundTable};
+
+use filter::{Filter, Unnamed};
+use names::Names;
+use report::Taken;
+use work::WorkDir;
+
+use crate::{
+    backup::{BackupOptions, Watch},
+    error::{Context, Error, ErrorKind, Result},
+    event::{Cancel, Event, Listener},
+    logical::{
+        self, Selection,
+        export::{self, ExportOptions, Exported},
+        load::{self, LoadOptions, LoadReport, Unfinished},
+        quoted_text,
+    },
+    physical::read_head,
+    points::point,
+    recovery::Recovery,
+    restore::{
+        self, Apart, BackupId, Errand, MissingTablespaces, Part, PhaseTime, Piece, RestoreOptions,
+        Transactions,
+    },
+    server::{ConnectOptions, Purpose, ServerFacts, Session, inventory::TableName},
+};
+
+/// So often a restore is begun again because more is needed. Each time brings all that was named.
+const TRIES_MAX: u32 = 12;
+/// Where extractions work unless told otherwise: it is on a disk, and survives a restart.
+pub const WORK_PLACE: &str = "/var/tmp";
+
+/// How to extract.
+#[derive(Clone, Debug)]
+pub struct ExtractOptions {
+    /// What is wanted.
+    pub selection: Selection,
+    /// Where the working directory is made.
+    pub work_place: PathBuf,
+    /// How files are restored and recovered. Its target does not count.
+    pub restore: RestoreOptions,
+    /// Into which server the tables are loaded, if they are: rows that an interrupted load has begun with are kept for it alone.
+    pub target: Option<Target>,
+}
+
+/// A server that could be loaded into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// What tells it from others.
+    server: String,
+    /// The load that has not ended there.
+    unfinished: Option<Unfinished>,
+}
+
+impl ExtractOptions {
+    /// As an expert would choose.
+    #[must_use]
+    pub fn new(selection: Selection) -> Self {
+        let work_place = PathBuf::from(WORK_PLACE);
+        Self { selection, restore: RestoreOptions::new(&work_place), work_place, target: None }
+    }
+}
+
+/// From what.
+#[derive(Clone, Copy)]
+pub enum Origin<'a> {
+    /// A backup as it is.
+    Backup(&'a LogName, RunNo),
+    /// A moment behind a backup.
+    Moment(&'a Recovery),
+}
+
+impl Origin<'_> {
+    fn base(&self) -> (&LogName, RunNo) {
+        match self {
+            Origin::Backup(log, run) => (log, *run),
+            Origin::Moment(recovery) => recovery.base(),
+        }
+    }
+
+    fn recovery(&self) -> Option<&Recovery> {
+        match self {
+            Origin::Backup(..) => None,
+            Origin::Moment(recovery) => Some(recovery),
+        }
+    }
+}
+
+/// Tables that were extracted. The working directory goes when this does.
+pub struct Extracted {
+    /// What was done for it.
+    pub report: ExtractReport,
+    /// Whether an earlier process has done it.
+    pub is_taken_up: bool,
+    work: WorkDir,
+    /// For a load into a server that is known: it may go on after an interruption.
+    has_target: bool,
+    repo: Arc<Repo>,
+    log: LogName,
+    run: RunNo,
+}
+
+/// Says what would be done, and refuses what would be refused. Changes nothing.
+pub fn plan(
+    repo: &Arc<Repo>,
+    origin: Origin<'_>,
+    options: &ExtractOptions,
+    cancel: &Cancel,
+) -> Result<ExtractPlan> {
+    let extraction = Extraction::look(repo, origin, options, cancel)?;
+    let mut attempt = extraction.first_attempt(cancel)?;
+    let place = existing(&options.work_place).join("holdfast-extract");
+    let (log, run) = origin.base();
+    let restored = extraction.restore_options(&mut attempt, &place);
+    let restore = restore::plan(repo, log, run, &restored, cancel)?;
+    let replay = origin.recovery().map(|recovery| recovery.count(cancel)).transpose()?;
+    Ok(ExtractPlan {
+        restore,
+        replay,
+        tables: extraction.names.shown(),
+        backup_bytes: extraction.names.backup_bytes,
+        whole: attempt.whole,
+    })
+}
+
+/// Extracts tables, or takes up what an interrupted load had extracted.
+pub fn run(
+    repo: &Arc<Repo>,
+    origin: Origin<'_>,
+    options: &ExtractOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<Extracted> {
+    let watch = Watch::new(listener);
+    watch.phase("choose");
+    let extraction = Extraction::look(repo, origin, options, cancel).map_err(|error| error.at(repo))?;
+    let unfinished = options.target.as_ref().and_then(|target| target.unfinished.as_ref());
+    let wanted = unfinished.map(Unfinished::repository);
+    let (work, taken) = WorkDir::take(&options.work_place, &extraction.identity, wanted)?;
+    point("extract.begun");
+    let has_target = options.target.is_some();
+    if let Some(taken) = taken {
+        watch.event(Event::Note { text: format!("what {} holds is taken up", work.path().display()) });
+        return Extracted::of(work, taken, true, has_target);
+    }
+    if let Some(unfinished) = unfinished {
+        // Found out before hours of work.
+        let refusal = unfinished.refusal();
+        let hint = format!(
+            "{}\nwhere it is of tables of a physical backup, their rows are in the --work-dir of that command, and not in {}",
+            refusal.hint().unwrap_or_default(),
+            options.work_place.display()
+        );
+        return Err(refusal.hinted(hint));
+    }
+    let taken = extraction.extract(&work, &watch, cancel)?;
+    Extracted::of(work, taken, false, has_target)
+}
+
+/// What is there already of the way to a path.
+fn existing(path: &Path) -> &Path {
+    path.ancestors().find(|path| path.exists()).unwrap_or(path)
+}
+
+/// What is to be extracted, looked into.
+struct Extraction<'a> {
+    repo: &'a Arc<Repo>,
+    origin: Origin<'a>,
+    options: &'a ExtractOptions,
+    names: Names,
+    facts: ServerFacts,
+    id: BackupId,
+    identity: String,
+}
+
+/// One try.
+struct Attempt {
+    part: Part,
+    /// Why not a part.
+    whole: Option<String>,
+}
+
+impl Attempt {
+    /// Says with a failure why there is all of the backup, of which nobody was asked.
+    fn explain(&self, error: Error) -> Error {
+        let Some(why) = &self.whole else { return error };
+        let hint = error.hint().map_or(String::new(), |hint| format!("{hint}\n"));
+        error.hinted(format!("{hint}all of the backup is restored, because {why}"))
+    }
+}
+
+impl<'a> Extraction<'a> {
+    fn look(
+        repo: &'a Arc<Repo>,
+        origin: Origin<'a>,
+        options: &'a ExtractOptions,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let (log, run) = origin.base();
+        let selection = &options.selection;
+        if selection.is_of_all() {
+            return Err(Error::new(ErrorKind::Usage, "no table is named")
+                .hinted("name tables with --table or databases with --database; all of a backup is restored into a directory"));
+        }
+        if log.kind != Kind::Physical {
+            return Err(Error::new(ErrorKind::Usage, format!("{log} {run} is not a physical backup")));
+        }
+        let history = History::salvage(repo, log, &mut |_, _| {})?;
+        let head = read_head(repo, &history, run)?;
+        let facts: ServerFacts = serde_json::from_value(head.server.into())
+            .context_kind(ErrorKind::Damaged, format_args!("understand the manifest of {log} {run}"))?;
+        let backup = Backup::open(repo, &history, run)?;
+        let names = Names::read(&backup, facts.flavor(), selection, cancel)?;
+        // Behind the backup there may be more tables, and on MySQL some have no file of their own.
+        if facts.flavor() == Flavor::MariaDb
+            && origin.recovery().is_none()
+            && let Some(error) = names.unknown()
+        {
+            return Err(error);
+        }
+        let id = BackupId {
+            repository: repo.info().repository_id.to_string(),
+            source: log.source.to_string(),
+            kind: log.kind.to_string(),
+            run: run.0,
+        };
+        // From whichever backup, a moment is the same; tomorrow a newer one may be the nearest.
+        let of = match origin.recovery() {
+            None => id.to_string(),
+            Some(recovery) => format!("{} {:?}", id.source, recovery.until()),
+        };
+        // What one target goes on with is neither used nor removed for another, or for files.
+        let target = options.target.as_ref().map_or("files", |target| &target.server);
+        let identity = format!("{} {of} {selection:?} {target}", id.repository);
+        Ok(Self { repo, origin, options, names, facts, id, identity })
+    }
+
+    /// Tries until everything is there that is asked for on the way.
+    fn extract(&self, work: &WorkDir, watch: &Watch<'_>, cancel: &Cancel) -> Result<Taken> {
+        let mut attempt = self.first_attempt(cancel)?;
+        let mut begun_again = 0;
+        loop {
+            match self.attempt(&mut attempt, work, begun_again, watch, cancel) {
+                Err(Stopped::Failed(error)) => return Err(attempt.explain(error)),
+                Ok(taken) => return Ok(taken),
+                Err(Stopped::NeedsMore(why)) if begun_again < TRIES_MAX => {
+                    begun_again += 1;
+                    watch.event(Event::Note { text: format!("{why}: the restore is begun again with that") });
+                }
+                Err(Stopped::NeedsMore(why)) => {
+                    let text = format!("{why}, and that was added {TRIES_MAX} times");
+                    return Err(Error::failed(text).hinted("restore all of the backup into a directory"));
+                }
+            }
+            if let Some(why) = &attempt.whole {
+                watch.event(Event::Note { text: format!("all of the backup is restored: {why}") });
+            }
+        }
+    }
+
+    fn first_attempt(&self, cancel: &Cancel) -> Result<Attempt> {
+        if self.facts.flavor() == Flavor::MariaDb {
+            self.refuse_never_made(&BTreeSet::new(), cancel)?;
+        }
+        let part = Part::new(self.facts.flavor(), self.options.selection.clone());
+        let whole = self.cannot_filter(self.wanted_tables(), cancel)?;
+        Ok(Attempt { part, whole })
+    }
+
+    /// Tables whose rows must be right, as far as they are known: those that have files, and those that are named.
+    fn wanted_tables(&self) -> Vec<TableName> {
+        let named = self.options.selection.tables.iter().filter_map(|it| it.name());
+        let named = named.map(|(schema, table)| TableName { schema, table });
+        self.names.tables().cloned().chain(named).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Why transactions cannot be applied to some tables only, if they cannot.
+    fn cannot_filter(&self, tables: Vec<TableName>, cancel: &Cancel) -> Result<Option<String>> {
+        let Some(recovery) = self.origin.recovery() else { return Ok(None) };
+        let is_open = self.options.selection.has_wildcards();
+        let mut filter = Filter::new(tables, is_open);
+        each_event(recovery, cancel, &mut |event| filter.event(event))?;
+        Ok(filter.refused().map(str::to_owned))
+    }
+
+    /// A table that is neither in the backup nor made behind it is not looked for by replaying all. `there`: those that the server
+    /// knows, besides those that have files.
+    fn refuse_never_made(&self, there: &BTreeSet<TableName>, cancel: &Cancel) -> Result<()> {
+        let Some(recovery) = self.origin.recovery() else { return Ok(()) };
+        let mut unnamed = Unnamed::new(self.names.without_files().filter(|it| !there.contains(it)));
+        if unnamed.tables().is_empty() {
+            return Ok(());
+        }
+        each_event(recovery, cancel, &mut |event| unnamed.event(event))?;
+        unnamed.tables().first().map_or(Ok(()), |name| Err(self.names.never_made(name)))
+    }
+
+    fn restore_options(&self, attempt: &mut Attempt, target: &Path) -> RestoreOptions {
+        let part = attempt.whole.is_none().then(|| attempt.part.clone());
+        RestoreOptions {
+            target_dir: target.to_owned(),
+            delta: false,
+            prepare: true,
+            maps: Vec::new(),
+            part,
+            ..self.options.restore.clone()
+        }
+    }
+
+    fn attempt(
+        &self,
+        attempt: &mut Attempt,
+        work: &WorkDir,
+        begun_again: u32,
+        watch: &Watch<'_>,
+        cancel: &Cancel,
+    ) -> Result<Taken, Stopped> {
+        // What a server has worked on is not what a restore goes on with.
+        work.remove_data()?;
+        let options = self.restore_options(attempt, &work.data());
+        let mut transactions = self.origin.recovery().map(Recovery::transactions);
+        let mut reading = Reading {
+            extraction: self,
+            attempt,
+            work,
+            watch,
+            cancel,
+            taken: None,
+            more: None,
+            is_filtered: false,
+        };
+        let base = self.origin.base();
+        let transactions = transactions.as_mut().map(|it| it as &mut dyn Transactions);
+        let done = restore::run_apart(self.repo, base, &options, transactions, &mut reading, watch, cancel);
+        let Reading { taken, more, is_filtered, .. } = reading;
+        let apart = match done {
+            Ok(apart) => apart,
+            Err(error) => return Err(self.stopped(error, more, is_filtered, attempt, cancel)),
+        };
+        let Some(read) = taken else { return Err(Error::failed("nothing was read").into()) };
+        work.remove_data()?;
+        let Apart { server_version, position, prepared, replayed, written, redo_bytes } = apart;
+        let report = ExtractReport {
+            backup: self.id.clone(),
+            server_version,
+            position,
+            backup_bytes: self.names.backup_bytes,
+            restored_bytes: written.bytes,
+            restored_files: written.files,
+            redo_bytes,
+            begun_again,
+            whole: attempt.whole.clone(),
+            prepared,
+            replayed,
+            tables: read.read.tables,
+            rows: read.read.rows,
+            row_bytes: read.read.row_bytes,
+            phases: phases(watch),
+        };
+        let taken =
+            Taken { identity: self.identity.clone(), source: read.source.clone(), run: read.backup, report };
+        work.set_ready(&taken)?;
+        point("extract.ready");
+        Ok(taken)
+    }
+
+    /// Whether another try can do better.
+    fn stopped(
+        &self,
+        error: Error,
+        more: Option<String>,
+        is_filtered: bool,
+        attempt: &mut Attempt,
+        cancel: &Cancel,
+    ) -> Stopped {
+        if cancel.is_cancelled() {
+            return error.into();
+        }
+        if let Some(why) = more {
+            return Stopped::NeedsMore(why);
+        }
+        if let Some(missing) = error.cause::<MissingTablespaces>()
+            && attempt.whole.is_none()
+            && attempt.part.add_spaces(&missing.0)
+        {
+            return Stopped::NeedsMore(missing.to_string());
+        }
+        // A server that misses a table stops; it has not gone on without. Where there is no room, all of it has none either.
+        let may_be_of_tables = matches!(error.kind(), ErrorKind::Failed | ErrorKind::Server)
+            && error.cause::<io::Error>().is_none_or(|it| it.kind() != io::ErrorKind::StorageFull);
+        if is_filtered && may_be_of_tables && attempt.whole.is_none() {
+            let why = format!("the server could not apply transactions to these tables only: {error}");
+            attempt.whole = Some(why.clone());
+            return Stopped::NeedsMore(why);
+        }
+        error.into()
+    }
+}
+
+/// Why a try came to nothing.
+enum Stopped {
+    Failed(Error),
+    NeedsMore(String),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Reads everything that is to be replayed.
+fn each_event(recovery: &Recovery, cancel: &Cancel, look: &mut dyn FnMut(&BinlogEvent<'_>)) -> Result<()> {
+    let mut checksum = Checksum::None;
+    recovery.transactions().each(&mut |piece| {
+        cancel.check()?;
+        match piece {
+            Piece::File { format, .. } => checksum = checksum_of(format)?,
+            Piece::Event { bytes, .. } => {
+                let event = BinlogEvent::parse(bytes, checksum);
+                look(&event.context("read an event that is to be replayed")?);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn checksum_of(format: &[u8]) -> Result<Checksum> {
+    // Written with a checksum whatever the file's events have.
+    let event = BinlogEvent::parse(format, Checksum::Crc32).context("read the format of a binlog")?;
+    match event.body().context("read the format of a binlog")? {
+        Body::FormatDescription(FormatDescription { checksum, .. }) => Ok(checksum),
+        _ => Err(Error::failed("a binlog does not begin with its format")),
+    }
+}
+
+fn phases(watch: &Watch<'_>) -> Vec<PhaseTime> {
+    watch.phases().into_iter().map(|it| PhaseTime { name: it.name.to_owned(), ms: it.ms }).collect()
+}
+
+/// What is asked of the servers on the restored files.
+struct Reading<'a, 'b> {
+    extraction: &'a Extraction<'b>,
+    attempt: &'a mut Attempt,
+    work: &'a WorkDir,
+    watch: &'a Watch<'a>,
+    cancel: &'a Cancel,
+    taken: Option<logical::LogicalReport>,
+    /// Why it is to be begun again.
+    more: Option<String>,
+    /// Transactions are being applied to some tables only.
+    is_filtered: bool,
+}
+
+impl Errand for Reading<'_, '_> {
+    fn recovered(&mut self, connect: &ConnectOptions) -> Result<Option<Vec<TableName>>> {
+        let mut session = Session::open(connect, Purpose::Control)?;
+        let there = BTreeSet::from_iter(selected(&mut session, &self.extraction.options.selection)?);
+        self.extraction.refuse_never_made(&there, self.cancel)?;
+        if self.attempt.whole.is_some() {
+            return Ok(None);
+        }
+        let mut wanted = BTreeSet::from_iter(self.extraction.wanted_tables());
+        wanted.extend(there);
+        let bound = bound_by_keys(&mut session, self.extraction.facts.flavor(), &wanted)?;
+        let tables: Vec<TableName> = wanted.union(&bound).cloned().collect();
+        if let Some(why) = self.extraction.cannot_filter(tables.clone(), self.cancel)? {
+            self.more = Some(why.clone());
+            self.attempt.whole = Some(why);
+            return Err(Error::failed("the restore is to be begun again"));
+        }
+        if self.attempt.part.add_tables(bound.into_iter().map(|it| (it.schema, it.table))) {
+            self.more = Some("foreign keys bind the tables to others".to_owned());
+            return Err(Error::failed("the restore is to be begun again"));
+        }
+        self.is_filtered = true;
+        Ok(Some(tables))
+    }
+
+    fn arrived(&mut self, connect: &ConnectOptions) -> Result<()> {
+        // They were applied: what fails from here on, fails with all tables, too.
+        self.is_filtered = false;
+        self.watch.phase("read");
+        let repo = self.work.new_rows()?;
+        let source: SourceName = self.extraction.id.source.parse().context("name the source")?;
+        let restore = &self.extraction.options.restore;
+        let options = BackupOptions {
+            name: Some(source),
+            memory_bytes: usize::try_from(restore.memory_bytes).unwrap_or(usize::MAX),
+            spool_dir: Some(self.work.path().to_owned()),
+            ..BackupOptions::new(connect.clone())
+        };
+        let inner = Inner { watch: self.watch };
+        let selection = &self.extraction.options.selection;
+        let report = logical::run(&repo, &options, selection, &inner, self.cancel);
+        let report = report.map_err(|error| match (error.kind(), self.extraction.names.unknown()) {
+            (ErrorKind::Usage, Some(unknown)) => unknown,
+            (ErrorKind::Server, _) if self.attempt.whole.is_none() => {
+                let hint = error.hint().map_or(String::new(), |hint| format!("{hint}\n"));
+                let more = "what reads other tables (a view, a MERGE table) needs them: name those, too";
+                error.context("read the tables").hinted(format!("{hint}{more}"))
+            }
+            _ => error.context("read the tables"),
+        })?;
+        point("extract.read");
+        self.taken = Some(report);
+        Ok(())
+    }
+}
+
+/// Tells what the reading tells, but for its phases: here it is one.
+struct Inner<'a> {
+    watch: &'a Watch<'a>,
+}
+
+impl Listener for Inner<'_> {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Progress { .. } | Event::Warning { .. }) {
+            self.watch.event(event);
+        }
+    }
+}
+
+/// Tables of the selection that the server knows, with or without files of their own.
+fn selected(session: &mut Session, selection: &Selection) -> Result<Vec<TableName>> {
+    let query = "SELECT table_schema AS s, table_name AS t FROM information_schema.tables";
+    let mut tables = Vec::new();
+    for row in session.rows(query)? {
+        let name = TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() };
+        if selection.has_table(&name.schema, &name.table) {
+            tables.push(name);
+        }
+    }
+    Ok(tables)
+}
+
+/// Tables that foreign keys bind to the wanted ones: rows that are replayed are checked against their parents, and a change of
+/// a parent's row can change theirs without a word in the binlog. What their own rows do to children is of no interest.
+fn bound_by_keys(
+    session: &mut Session,
+    flavor: Flavor,
+    wanted: &BTreeSet<TableName>,
+) -> Result<BTreeSet<TableName>> {
+    let query = match flavor {
+        Flavor::MariaDb => "SELECT for_name AS c, ref_name AS p FROM information_schema.innodb_sys_foreign",
+        Flavor::MySql => {
+            "SELECT CONCAT(constraint_schema, '/', table_name) AS c, \
+             CONCAT(unique_constraint_schema, '/', referenced_table_name) AS p \
+             FROM information_schema.referential_constraints"
+        }
+    };
+    let name = |text: &str| -> Result<TableName> {
+        let unreadable = || Error::failed(format!("the server names a table {text:?} in a foreign key"));
+        let (schema, table) = text.split_once('/').ok_or_else(unreadable)?;
+        let decoded = |part: &str| match flavor {
+            Flavor::MariaDb => table_name::decode(part).map(|it| it.to_string()),
+            Flavor::MySql => Some(part.to_owned()),
+        };
+        let (schema, table) = decoded(schema).zip(decoded(table)).ok_or_else(unreadable)?;
+        Ok(TableName { schema, table })
+    };
+    let mut keys = Vec::new();
+    for row in session.rows(query)? {
+        keys.push((name(row.text("c")?)?, name(row.text("p")?)?));
+    }
+    let mut all = wanted.clone();
+    loop {
+        let before = all.len();
+        for (child, parent) in &keys {
+            if all.contains(child) {
+                all.insert(parent.clone());
+            }
+        }
+        if all.len() == before {
+            return Ok(all.difference(wanted).cloned().collect());
+        }
+    }
+}
+
+impl Extracted {
+    fn of(work: WorkDir, taken: Taken, is_taken_up: bool, has_target: bool) -> Result<Self> {
+        let repo = work.rows()?;
+        let source = taken.source.parse().context("name the source")?;
+        let (log, run) = (LogName { source, kind: Kind::Logical }, taken.run());
+        Ok(Self { report: taken.report, is_taken_up, work, has_target, repo, log, run })
+    }
+
+    /// Loads the tables into a running server. Where that fails when it has begun, the rows stay, and the same command goes on.
+    pub fn load(self, options: &LoadOptions, listener: &dyn Listener, cancel: &Cancel) -> Result<LoadReport> {
+        let begun = Begun { listener, has: AtomicBool::new(false) };
+        let options = LoadOptions { called: Some(self.report.backup.to_string()), ..options.clone() };
+        if self.has_target {
+            self.work.set_begun()?;
+        }
+        match load::run(&self.repo, &self.log, self.run, &options, &begun, cancel) {
+            Ok(report) => {
+                self.work.remove()?;
+                Ok(report)
+            }
+            Err(error) if self.is_taken_up || self.has_target && begun.has.load(Ordering::SeqCst) => {
+                let place = self.work.path().display().to_string();
+                self.work.keep();
+                let hint = error.hint().map_or(String::new(), |hint| format!("{hint}\n"));
+                Err(error.hinted(format!(
+                    "{hint}the rows are kept in {place}, and the same command goes on with them; \
+                     who does not want that removes the directory"
+                )))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the tables as files.
+    pub fn export(
+        self,
+        options: &ExportOptions,
+        listener: &dyn Listener,
+        cancel: &Cancel,
+    ) -> Result<Exported> {
+        let history = History::read(&self.repo, &self.log)?;
+        let backup = Backup::open(&self.repo, &history, self.run)?;
+        let exported = export::export(&backup, options, listener, cancel)?;
+        drop(backup);
+        self.work.remove()?;
+        Ok(exported)
+    }
+}
+
+/// Sees, before anything is extracted, that a load could begin or go on: the server answers, and no table of the wanted names is
+/// there.
+pub fn look_at_target(options: &LoadOptions) -> Result<Target> {
+    let mut session = Session::open(&options.connect, Purpose::Load)?;
+    let query = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('server_uuid', 'hostname', 'port', 'datadir')";
+    let mut server = Vec::new();
+    for row in session.rows(query)? {
+        server.push(format!("{}={}", row.text("Variable_name")?, row.text("Value")?));
+    }
+    server.sort();
+    let unfinished = load::unfinished(&mut session)?;
+    let target = Target { server: server.join(" "), unfinished };
+    // What is there then may be of the load that is to go on.
+    if options.overwrite || target.unfinished.is_some() {
+        return Ok(target);
+    }
+    for pattern in &options.selection.tables {
+        let Some((schema, table)) = pattern.name() else { continue };
+        let (schema, table) = options.renames.table(&schema, &table);
+        let (quoted_schema, quoted_table) = (quoted_text(&schema), quoted_text(&table));
+        let query = format!(
+            "SELECT table_name AS t FROM information_schema.tables \
+             WHERE table_schema = {quoted_schema} AND table_name = {quoted_table}"
+        );
+        if session.row(&query)?.is_some() {
+            let text = format!("is there already: {schema}.{table}");
+            return Err(Error::new(ErrorKind::Usage, text)
+                .hinted("load under another name (--as), or drop it: --overwrite"));
+        }
+    }
+    Ok(target)
+}
+
+/// Notices that a load changes the target from now on.
+struct Begun<'a> {
+    listener: &'a dyn Listener,
+    has: AtomicBool,
+}
+
+impl Listener for Begun<'_> {
+    fn event(&self, event: Event) {
+        const FIRST: &str = "create";
+        if matches!(event, Event::Phase { name } if name == FIRST) {
+            self.has.store(true, Ordering::SeqCst);
+        }
+        self.listener.event(event);
+    }
+}

@@ -1,0 +1,185 @@
+//! Which tables a physical backup has, as far as the names of its files tell.
+//!
+//! On MariaDB every table has a file of its name. On MySQL those in general tablespaces and in the system tablespace have none:
+//! there the recovered server has the last word.
+
+use std::collections::BTreeMap;
+
+use holdfast_formats::Flavor;
+use holdfast_repo::{
+    item::{Item, ItemType},
+    reader::Backup,
+};
+
+use super::report::FoundTable;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::Cancel,
+    logical::selection::{Selection, TablePattern, is_own_schema},
+    restore::{Named, named},
+    server::inventory::TableName,
+};
+
+/// What of a backup's tables is asked for.
+pub(super) struct Names {
+    /// Tables that are selected, and the size of their files.
+    selected: BTreeMap<TableName, u64>,
+    /// Patterns that no table has, and the table whose name is nearest.
+    unknown: Vec<(TablePattern, Option<TableName>)>,
+    /// Size of all files of the backup.
+    pub(super) backup_bytes: u64,
+}
+
+impl Names {
+    /// Reads the list of files.
+    pub(super) fn read(
+        backup: &Backup,
+        flavor: Flavor,
+        selection: &Selection,
+        cancel: &Cancel,
+    ) -> Result<Names> {
+        let mut names = Names { selected: BTreeMap::new(), unknown: Vec::new(), backup_bytes: 0 };
+        let mut nearest: Vec<Nearest> = selection.tables.iter().map(Nearest::new).collect();
+        for item in backup.items() {
+            cancel.check()?;
+            let item = item?;
+            if item.item_type != ItemType::File {
+                continue;
+            }
+            names.backup_bytes = names.backup_bytes.saturating_add(item.size_bytes);
+            let Named::Table { schema, table } = named(&item.path) else { continue };
+            if is_own_schema(&schema) || !tells_a_table(flavor, &item) {
+                continue;
+            }
+            nearest.iter_mut().for_each(|it| it.look(&schema, &table));
+            if selection.has_table(&schema, &table) {
+                let bytes = names.selected.entry(TableName { schema, table }).or_default();
+                *bytes = bytes.saturating_add(item.size_bytes);
+            }
+        }
+        let unknown = nearest.into_iter().filter(|it| !it.is_there);
+        names.unknown = unknown.map(|it| (it.pattern.clone(), it.best.map(|(_, name)| name))).collect();
+        Ok(names)
+    }
+
+    /// The tables that are there for sure.
+    pub(super) fn tables(&self) -> impl Iterator<Item = &TableName> {
+        self.selected.keys()
+    }
+
+    pub(super) fn shown(&self) -> Vec<FoundTable> {
+        let table = |(name, bytes): (&TableName, &u64)| FoundTable { name: name.to_string(), bytes: *bytes };
+        self.selected.iter().map(table).collect()
+    }
+
+    /// Why what is asked for is not there, if some of it is not.
+    pub(super) fn unknown(&self) -> Option<Error> {
+        let (pattern, nearest) = self.unknown.first()?;
+        Some(Self::refusal(format!("the backup has no table {pattern}"), nearest.as_ref()))
+    }
+
+    /// Single tables that are asked for and have no files.
+    pub(super) fn without_files(&self) -> impl Iterator<Item = TableName> {
+        let names = self.unknown.iter().filter_map(|(pattern, _)| pattern.name());
+        names.map(|(schema, table)| TableName { schema, table })
+    }
+
+    /// Why one of those is not there, if nothing behind the backup makes it either.
+    pub(super) fn never_made(&self, name: &TableName) -> Error {
+        let is_it = |pattern: &TablePattern| pattern.matches(&name.schema, &name.table);
+        let nearest = self.unknown.iter().find(|(pattern, _)| is_it(pattern));
+        let nearest = nearest.and_then(|(_, nearest)| nearest.as_ref());
+        let text = format!("the backup has no table {name}, and no statement up to the moment names one");
+        Self::refusal(text, nearest)
+    }
+
+    fn refusal(text: String, nearest: Option<&TableName>) -> Error {
+        let error = Error::new(ErrorKind::Usage, text);
+        match nearest {
+            Some(name) => error.hinted(format!("did you mean {name}? names are case-sensitive")),
+            None => {
+                error.hinted("\"holdfast ls\" lists the files of a backup: a directory for each database")
+            }
+        }
+    }
+}
+
+/// Whether a file is there only where a table, sequence or view is.
+fn tells_a_table(flavor: Flavor, item: &Item) -> bool {
+    let path = item.path.as_bytes();
+    let ends = |endings: &[&[u8]]| endings.iter().any(|ending| path.ends_with(ending));
+    match flavor {
+        // Its other files count for its size.
+        Flavor::MariaDb => !ends(&[b".TRG"]),
+        Flavor::MySql => ends(&[b".ibd", b".MYD", b".MYI", b".CSV", b".CSM", b".ARZ"]),
+    }
+}
+
+/// The name that is most like a pattern.
+struct Nearest<'a> {
+    pattern: &'a TablePattern,
+    text: Vec<char>,
+    is_there: bool,
+    best: Option<(usize, TableName)>,
+}
+
+impl<'a> Nearest<'a> {
+    fn new(pattern: &'a TablePattern) -> Self {
+        let text = pattern.to_string().to_lowercase().chars().collect();
+        Self { pattern, text, is_there: false, best: None }
+    }
+
+    fn look(&mut self, schema: &str, table: &str) {
+        if self.is_there || self.pattern.matches(schema, table) {
+            self.is_there = true;
+            return;
+        }
+        let name = TableName { schema: schema.to_owned(), table: table.to_owned() };
+        let candidate: Vec<char> = name.to_string().to_lowercase().chars().collect();
+        let far = distance(&self.text, &candidate);
+        // A name that shares less than half is no help.
+        let is_like = far * 2 <= self.text.len().max(candidate.len());
+        if is_like && self.best.as_ref().is_none_or(|(best, _)| far < *best) {
+            self.best = Some((far, name));
+        }
+    }
+}
+
+/// Letters to insert, drop or replace to make one of the other.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// The nearest name is told, and none that is only as short as the one that was typed.
+    #[test]
+    fn nearest_names() {
+        let letters = |text: &str| text.chars().collect::<Vec<_>>();
+        assert_eq!(distance(&letters("orders"), &letters("order")), 1);
+        assert_eq!(distance(&letters("kitten"), &letters("sitting")), 3);
+        let pattern: TablePattern = "shop.oders".parse().unwrap();
+        let mut nearest = Nearest::new(&pattern);
+        for table in ["customers", "orders", "orders_old"] {
+            nearest.look("shop", table);
+        }
+        assert_eq!(nearest.best.unwrap().1.to_string(), "shop.orders");
+        let mut nothing = Nearest::new(&pattern);
+        nothing.look("a", "b");
+        assert!(nothing.best.is_none());
+    }
+}

@@ -1,0 +1,904 @@
+//! Which statements of a dump are executed: those kinds that dumps consist of. A dump is somebody else's text; whatever is
+//! not known here is refused by name.
+//!
+//! Knows what the session of the dump has been told, as far as it decides what a statement says (quotes) or what values
+//! mean (character set, time zone). Pure: a dump can be judged without a server.
+
+use std::collections::HashMap;
+
+use holdfast_formats::dump::{Modes, Token, about::Place, tokens};
+
+use crate::logical::selection::is_own_schema;
+
+/// Pieces of a statement that are looked at to say what it is.
+const HEAD_TOKENS: usize = 96;
+/// Pieces of a `SET`, at most.
+const SET_TOKENS_MAX: usize = 4_096;
+/// Character sets of clients in which a backslash or a quote may be part of a letter.
+const AMBIGUOUS: [&str; 5] = ["big5", "cp932", "gb18030", "gbk", "sjis"];
+/// What dumps set in their session. Nothing here reaches beyond it, or hides warnings.
+const SETTABLE: [&str; 36] = [
+    "autocommit",
+    "bulk_insert_buffer_size",
+    "character_set_client",
+    "character_set_connection",
+    "character_set_results",
+    "check_constraint_checks",
+    "collation_connection",
+    "default_storage_engine",
+    "div_precision_increment",
+    "explicit_defaults_for_timestamp",
+    "foreign_key_checks",
+    "group_concat_max_len",
+    "information_schema_stats_expiry",
+    "innodb_strict_mode",
+    "lock_wait_timeout",
+    "max_execution_time",
+    "max_statement_time",
+    "myisam_sort_buffer_size",
+    "net_read_timeout",
+    "net_write_timeout",
+    "note_verbosity",
+    "old_mode",
+    "session_track_gtids",
+    "sort_buffer_size",
+    "sql_generate_invisible_primary_key",
+    "sql_mode",
+    "sql_notes",
+    "sql_quote_show_create",
+    "sql_require_primary_key",
+    "system_versioning_alter_history",
+    "system_versioning_insert_history",
+    "time_zone",
+    "transaction_isolation",
+    "tx_isolation",
+    "unique_checks",
+    "wait_timeout",
+];
+/// What a fork's dumps ask their server about an engine of its own.
+const ROCKSDB: &[u8] = b"@rocksdb_";
+
+/// What is done with a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is executed.
+    Execute,
+    /// Another one is, without an answer.
+    Instead(Vec<u8>),
+    /// The same, and this account must be there: name, and host unless it is a role.
+    WithDefiner(String, Option<String>),
+    /// The same, and it makes or drops this database.
+    WithDatabase(String),
+    /// It puts a file's content into a table.
+    Load(String),
+    /// It says where in a binlog the dump is.
+    Place(Place),
+    /// It means nothing to the private server.
+    Skip,
+    /// It is about accounts, or the server's own tables.
+    LeaveOut(&'static str),
+}
+
+/// Why a statement is not executed, and what can be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) why: String,
+    pub(super) hint: Option<&'static str>,
+}
+
+impl Refusal {
+    fn new(why: impl Into<String>) -> Refusal {
+        Refusal { why: why.into(), hint: None }
+    }
+
+    fn hinted(why: impl Into<String>, hint: &'static str) -> Refusal {
+        Refusal { why: why.into(), hint: Some(hint) }
+    }
+}
+
+/// What a dump's variable may hold, as far as it matters.
+#[derive(Clone, Debug)]
+enum Held {
+    Mode(String),
+    Zone(bool),
+    /// One that was in use, and so was judged.
+    Charset,
+    Text(String),
+}
+
+/// Judges the statements of a dump, one after the other.
+pub(super) struct Judge {
+    sql_mode: String,
+    variables: HashMap<String, Held>,
+    /// The database in use.
+    database: Option<String>,
+    /// The character set of the text is said.
+    has_charset: bool,
+    /// The time zone of time stamps is said.
+    has_zone: bool,
+    /// Some table has time stamps.
+    has_timestamps: bool,
+    /// What the user has said once for all.
+    charset_given: bool,
+    zone_given: bool,
+    /// Databases in the order in which they were made.
+    pub(super) made: Vec<String>,
+    /// Statements that make something, or put rows into it.
+    pub(super) makers: u64,
+    /// The statement that was judged last makes an event.
+    pub(super) is_event: bool,
+}
+
+impl Judge {
+    /// At the beginning of a dump; of what its text does not say, the user may have said something.
+    pub(super) fn new(charset_given: bool, zone_given: bool) -> Judge {
+        Judge {
+            sql_mode: String::new(),
+            variables: HashMap::new(),
+            database: None,
+            has_charset: charset_given,
+            has_zone: zone_given,
+            has_timestamps: false,
+            charset_given,
+            zone_given,
+            made: Vec::new(),
+            makers: 0,
+            is_event: false,
+        }
+    }
+
+    /// Another session begins, in this database.
+    pub(super) fn begin(&mut self, database: Option<String>) {
+        self.sql_mode.clear();
+        self.variables.clear();
+        self.database = database;
+        self.has_charset = self.charset_given;
+        self.has_zone = self.zone_given;
+    }
+
+    /// What quotes mean in the next statement.
+    pub(super) fn modes(&self) -> Modes {
+        Modes::of(&self.sql_mode)
+    }
+
+    /// What is done with this statement.
+    pub(super) fn judge(&mut self, statement: &[u8]) -> Result<Verdict, Refusal> {
+        let modes = self.modes();
+        let head: Vec<Token<'_>> = tokens(statement, modes).take(HEAD_TOKENS).collect();
+        self.is_event = false;
+        let verdict = self.judge_kind(statement, &head)?;
+        let is_executed = !matches!(verdict, Verdict::Place(_) | Verdict::Skip | Verdict::LeaveOut(_));
+        if is_executed && !self.has_charset && !statement.is_ascii() {
+            return Err(Refusal::hinted(
+                "the dump does not say in which character set it is written",
+                "dumps say so by SET NAMES, unless they are made with --skip-set-charset or --compact: name it, as in --charset utf8mb4",
+            ));
+        }
+        Ok(verdict)
+    }
+
+    fn judge_kind(&mut self, statement: &[u8], head: &[Token<'_>]) -> Result<Verdict, Refusal> {
+        let Some(Token::Word(first)) = head.first() else {
+            return Err(Refusal::new("it begins with nothing that a dump has"));
+        };
+        let first = String::from_utf8_lossy(first).to_ascii_uppercase();
+        let second = |word: &str| head.get(1).is_some_and(|token| token.is(word));
+        match first.as_str() {
+            "INSERT" | "REPLACE" => self.insert(statement),
+            "SET" => self.set(statement),
+            "USE" => {
+                let name = head.get(1).and_then(Token::name).ok_or_else(|| unclear("USE"))?;
+                let is_own = is_own_schema(&name);
+                self.database = Some(name.into_owned());
+                // Nothing is done there.
+                Ok(if is_own { Verdict::Skip } else { Verdict::Execute })
+            }
+            "CREATE" => self.create(statement, head),
+            "DROP" => self.drop(head),
+            "ALTER" => self.alter(statement, head),
+            "LOAD" => self.load(statement, head),
+            // Nobody else is there; and locks keep tables from the sequences that they draw from.
+            "LOCK" | "UNLOCK" if second("TABLES") || second("TABLE") => Ok(Verdict::Skip),
+            "BEGIN" | "COMMIT" if head.len() <= 2 => Ok(Verdict::Execute),
+            "START" if second("TRANSACTION") => Ok(Verdict::Execute),
+            "START" | "STOP" if ["SLAVE", "REPLICA", "ALL"].iter().any(|word| second(word)) => {
+                Ok(Verdict::Skip)
+            }
+            "CHANGE" if second("MASTER") || second("REPLICATION") => {
+                Ok(Verdict::Place(Place::of_statement(statement)))
+            }
+            "DO" if is_setval(head) => Ok(Verdict::Execute),
+            "SELECT" if is_setval(head) => {
+                let rest = statement.get(first.len()..).unwrap_or_default();
+                Ok(Verdict::Instead([b"DO", rest].concat()))
+            }
+            "SELECT" | "PREPARE" if holds(statement, ROCKSDB) => Ok(Verdict::Skip),
+            // Nothing was prepared.
+            "EXECUTE" | "DEALLOCATE" => Ok(Verdict::Skip),
+            "FLUSH" if second("PRIVILEGES") || second("TABLES") => Ok(Verdict::Skip),
+            "ANALYZE" => Ok(Verdict::Skip),
+            "GRANT" | "REVOKE" | "RENAME" if first != "RENAME" || second("USER") => {
+                Ok(Verdict::LeaveOut("accounts and grants"))
+            }
+            "DELETE" | "TRUNCATE" | "UPDATE" if self.is_in_own() => Ok(own()),
+            _ => Err(Refusal::new(format!("{first} is no statement that a dump has"))),
+        }
+    }
+
+    /// Whether the database in use is the server's own.
+    fn is_in_own(&self) -> bool {
+        self.database.as_deref().is_some_and(is_own_schema)
+    }
+
+    /// Whether what is named here is the server's own; an error where no name stands.
+    fn is_own(&self, name: &[Token<'_>]) -> Result<bool, Refusal> {
+        let part = |at: usize| name.get(at).and_then(Token::name);
+        let first = part(0).ok_or_else(|| Refusal::new("it names nothing"))?;
+        if name.get(1) == Some(&Token::Symbol(b'.')) {
+            return Ok(is_own_schema(&first));
+        }
+        if self.database.is_none() {
+            return Err(Refusal::hinted(
+                "the dump names no database",
+                "say which one it is of: --database NAME; mysqldump writes it down with --databases",
+            ));
+        }
+        Ok(self.is_in_own())
+    }
+
+    fn insert(&mut self, statement: &[u8]) -> Result<Verdict, Refusal> {
+        const BEFORE: [&str; 5] = ["LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO"];
+        let modes = self.modes();
+        let mut all =
+            tokens(statement, modes).skip(1).skip_while(|token| BEFORE.iter().any(|word| token.is(word)));
+        let mut name = vec![all.next().ok_or_else(|| unclear("INSERT"))?];
+        let mut next = all.next();
+        if next == Some(Token::Symbol(b'.')) {
+            name.push(Token::Symbol(b'.'));
+            name.extend(all.next());
+            next = all.next();
+        }
+        if next == Some(Token::Symbol(b'(')) {
+            // Names of columns.
+            next = all.by_ref().skip_while(|token| *token != Token::Symbol(b')')).nth(1);
+        }
+        if !next.is_some_and(|token| token.is("VALUES") || token.is("VALUE")) {
+            return Err(Refusal::new("an INSERT of a dump has VALUES"));
+        }
+        if self.is_own(&name)? {
+            return Ok(own());
+        }
+        if self.has_timestamps && !self.has_zone {
+            return Err(Refusal::hinted(
+                "the dump does not say of which time zone its time stamps are",
+                "dumps say so by SET TIME_ZONE, unless they are made with --skip-tz-utc: name the zone of the session that dumped, as in --time-zone +02:00",
+            ));
+        }
+        self.makers += 1;
+        Ok(Verdict::Execute)
+    }
+
+    fn create(&mut self, statement: &[u8], head: &[Token<'_>]) -> Result<Verdict, Refusal> {
+        const KINDS: [&str; 10] = [
+            "TABLE",
+            "VIEW",
+            "TRIGGER",
+            "PROCEDURE",
+            "FUNCTION",
+            "EVENT",
+            "SEQUENCE",
+            "PACKAGE",
+            "DATABASE",
+            "SCHEMA",
+        ];
+        const INDEX: [&str; 4] = ["INDEX", "UNIQUE", "FULLTEXT", "SPATIAL"];
+        const BEFORE: [&str; 13] = [
+            "OR",
+            "REPLACE",
+            "ALGORITHM",
+            "UNDEFINED",
+            "MERGE",
+            "TEMPTABLE",
+            "SQL",
+            "SECURITY",
+            "INVOKER",
+            "DEFINER",
+            "AGGREGATE",
+            "CURRENT_USER",
+            "CURRENT_ROLE",
+        ];
+        let mut at = 1;
+        let mut definer = None;
+        let kind = loop {
+            let Some(token) = head.get(at) else { return Err(unclear("CREATE")) };
+            let is_assigned = head.get(at + 1) == Some(&Token::Symbol(b'='));
+            if token.is("DEFINER") && is_assigned {
+                let (account, length) = account(&head[at + 2..]).ok_or_else(|| unclear("DEFINER"))?;
+                definer = account;
+                at += 2 + length;
+            } else if let Some(kind) = KINDS.iter().find(|kind| token.is(kind)) {
+                break *kind;
+            } else if token.is("USER") || token.is("ROLE") {
+                return Ok(Verdict::LeaveOut("accounts and grants"));
+            } else if INDEX.iter().any(|word| token.is(word)) && !self.is_in_own() && at == 1 {
+                return Ok(Verdict::Execute);
+            } else if BEFORE.iter().any(|word| token.is(word)) || *token == Token::Symbol(b'=') {
+                at += 1;
+            } else {
+                let what = token.name().unwrap_or_default();
+                return Err(Refusal::new(format!("CREATE {what} is no statement that a dump has")));
+            }
+        };
+        let mut rest = &head[at + 1..];
+        if kind == "PACKAGE" && rest.first().is_some_and(|token| token.is("BODY")) {
+            rest = &rest[1..];
+        }
+        let is_condition = |token: &&Token<'_>| token.is("IF") || token.is("NOT") || token.is("EXISTS");
+        rest = &rest[rest.iter().take_while(is_condition).count()..];
+        if matches!(kind, "DATABASE" | "SCHEMA") {
+            let name = rest.first().and_then(Token::name).ok_or_else(|| unclear("CREATE DATABASE"))?;
+            if is_own_schema(&name) {
+                return Ok(own());
+            }
+            self.made.push(name.clone().into_owned());
+            self.makers += 1;
+            return Ok(Verdict::WithDatabase(name.into_owned()));
+        }
+        if self.is_own(rest)? {
+            return Ok(own());
+        }
+        self.is_event = kind == "EVENT";
+        match kind {
+            "TABLE" => self.look_at_table(statement)?,
+            "FUNCTION" if self.has_word(statement, "SONAME") => {
+                return Err(Refusal::new("it loads a library: such functions are not part of a dump"));
+            }
+            _ => {}
+        }
+        self.makers += 1;
+        Ok(match definer {
+            Some((name, host)) => Verdict::WithDefiner(name, host),
+            None => Verdict::Execute,
+        })
+    }
+
+    /// Refuses tables that lie elsewhere.
+    fn look_at_table(&mut self, statement: &[u8]) -> Result<(), Refusal> {
+        let mut before_directory = false;
+        for token in tokens(statement, self.modes()) {
+            if before_directory && token.is("DIRECTORY") {
+                return Err(Refusal::hinted(
+                    "the table lies in a directory of its own (DATA DIRECTORY), which is not made here",
+                    "take that clause out of the dump",
+                ));
+            }
+            before_directory = token.is("DATA") || token.is("INDEX");
+            self.has_timestamps |= token.is("TIMESTAMP");
+        }
+        Ok(())
+    }
+
+    fn has_word(&self, statement: &[u8], word: &str) -> bool {
+        tokens(statement, self.modes()).any(|token| token.is(word))
+    }
+
+    fn drop(&self, head: &[Token<'_>]) -> Result<Verdict, Refusal> {
+        const KINDS: [&str; 10] = [
+            "TABLE",
+            "VIEW",
+            "TRIGGER",
+            "PROCEDURE",
+            "FUNCTION",
+            "EVENT",
+            "SEQUENCE",
+            "PACKAGE",
+            "DATABASE",
+            "SCHEMA",
+        ];
+        let Some(kind) = head.get(1).and_then(Token::name) else { return Err(unclear("DROP")) };
+        let kind = kind.to_ascii_uppercase();
+        if matches!(kind.as_str(), "USER" | "ROLE") {
+            return Ok(Verdict::LeaveOut("accounts and grants"));
+        }
+        if !KINDS.contains(&kind.as_str()) {
+            return Err(Refusal::new(format!("DROP {kind} is no statement that a dump has")));
+        }
+        let is_before = |token: &&Token<'_>| token.is("BODY") || token.is("IF") || token.is("EXISTS");
+        let rest = &head[2..];
+        let rest = &rest[rest.iter().take_while(is_before).count()..];
+        if matches!(kind.as_str(), "DATABASE" | "SCHEMA") {
+            let name = rest.first().and_then(Token::name).ok_or_else(|| unclear("DROP DATABASE"))?;
+            return Ok(if is_own_schema(&name) { own() } else { Verdict::WithDatabase(name.into_owned()) });
+        }
+        Ok(if self.is_own(rest)? { own() } else { Verdict::Execute })
+    }
+
+    fn alter(&mut self, statement: &[u8], head: &[Token<'_>]) -> Result<Verdict, Refusal> {
+        match head.get(1) {
+            Some(token) if token.is("TABLE") => {
+                let rest = &head[2..];
+                let is_condition = |token: &&Token<'_>| token.is("IF") || token.is("EXISTS");
+                if self.is_own(&rest[rest.iter().take_while(is_condition).count()..])? {
+                    return Ok(own());
+                }
+                let has = |word: &str| self.has_word(statement, word);
+                if (has("IMPORT") || has("DISCARD")) && has("TABLESPACE") {
+                    return Err(Refusal::new("a dump has no tablespaces to import"));
+                }
+                self.look_at_table(statement)?;
+                Ok(Verdict::Execute)
+            }
+            Some(token) if token.is("DATABASE") || token.is("SCHEMA") => {
+                let named = head.get(2).and_then(Token::name).filter(|name| {
+                    let is_option = ["CHARACTER", "CHARSET", "COLLATE", "DEFAULT"];
+                    !matches!(head[2], Token::Word(_))
+                        || !is_option.iter().any(|it| name.eq_ignore_ascii_case(it))
+                });
+                let is_own = named.map_or_else(|| self.is_in_own(), |name| is_own_schema(&name));
+                Ok(if is_own { own() } else { Verdict::Execute })
+            }
+            Some(token) if token.is("USER") => Ok(Verdict::LeaveOut("accounts and grants")),
+            other => {
+                let what = other.and_then(Token::name).unwrap_or_default().to_ascii_uppercase();
+                Err(Refusal::new(format!("ALTER {what} is no statement that a dump has")))
+            }
+        }
+    }
+
+    /// `LOAD DATA LOCAL INFILE`, as mydumper writes it.
+    fn load(&mut self, statement: &[u8], head: &[Token<'_>]) -> Result<Verdict, Refusal> {
+        let place = head.iter().position(|token| token.is("INFILE"));
+        let Some(place) = place.filter(|place| {
+            head.get(1).is_some_and(|it| it.is("DATA")) && head[..*place].iter().any(|it| it.is("LOCAL"))
+        }) else {
+            return Err(Refusal::new("only LOAD DATA LOCAL INFILE is a statement that a dump has"));
+        };
+        let file = head
+            .get(place + 1)
+            .and_then(|token| token.text(self.modes()))
+            .ok_or_else(|| unclear("LOAD DATA"))?;
+        let table = head.iter().position(|token| token.is("TABLE")).ok_or_else(|| unclear("LOAD DATA"))?;
+        if self.is_own(&head[table + 1..])? {
+            return Ok(own());
+        }
+        if self.has_timestamps && !self.has_zone {
+            return Err(Refusal::hinted(
+                "the dump does not say of which time zone its time stamps are",
+                "name the zone of the session that dumped, as in --time-zone +02:00",
+            ));
+        }
+        if std::str::from_utf8(statement).is_err() {
+            return Err(Refusal::new("a LOAD DATA that is not UTF-8"));
+        }
+        self.makers += 1;
+        Ok(Verdict::Load(file))
+    }
+
+    fn set(&mut self, statement: &[u8]) -> Result<Verdict, Refusal> {
+        let modes = self.modes();
+        let all: Vec<Token<'_>> = tokens(statement, modes).skip(1).take(SET_TOKENS_MAX + 1).collect();
+        if all.len() > SET_TOKENS_MAX {
+            return Err(Refusal::new("a SET that is longer than dumps have"));
+        }
+        let first = |word: &str| all.first().is_some_and(|token| token.is(word));
+        if first("PASSWORD")
+            || first("ROLE")
+            || (first("DEFAULT") && all.get(1).is_some_and(|it| it.is("ROLE")))
+        {
+            return Ok(Verdict::LeaveOut("accounts and grants"));
+        }
+        if all.starts_with(&[Token::Symbol(b'@')]) && holds(statement, ROCKSDB) {
+            return Ok(Verdict::Skip);
+        }
+        let is_transaction = |at: usize| all.get(at).is_some_and(|token| token.is("TRANSACTION"));
+        if is_transaction(0) || (first("SESSION") && is_transaction(1)) {
+            return Ok(Verdict::Execute);
+        }
+        let mut is_needed = false;
+        let mut place = None;
+        for assignment in all.split(|token| *token == Token::Symbol(b',')) {
+            match self.assign(assignment)? {
+                Assigned::Set => is_needed = true,
+                Assigned::Nothing => {}
+                Assigned::Place => place = Some(Place::of_statement(statement)),
+            }
+        }
+        match (is_needed, place) {
+            (false, Some(place)) => Ok(Verdict::Place(place)),
+            (true, Some(_)) => Err(Refusal::new("it sets a position together with something else")),
+            (true, None) => Ok(Verdict::Execute),
+            (false, None) => Ok(Verdict::Skip),
+        }
+    }
+
+    /// One of the assignments of a `SET`.
+    fn assign(&mut self, assignment: &[Token<'_>]) -> Result<Assigned, Refusal> {
+        let is_word = |at: usize, word: &str| assignment.get(at).is_some_and(|token| token.is(word));
+        let charset_at = match () {
+            () if is_word(0, "NAMES") => Some(1),
+            () if is_word(0, "CHARSET") => Some(1),
+            () if is_word(0, "CHARACTER") && is_word(1, "SET") => Some(2),
+            () => None,
+        };
+        if let Some(at) = charset_at {
+            let name = assignment
+                .get(at)
+                .and_then(|token| token.name().map(Into::into).or_else(|| token.text(self.modes())));
+            let name: String = name.ok_or_else(|| unclear("SET NAMES"))?;
+            refuse_ambiguous(&name)?;
+            self.has_charset = true;
+            return Ok(Assigned::Set);
+        }
+        let target = Target::read(assignment).ok_or_else(|| unclear("SET"))?;
+        let value = &assignment[target.length..];
+        if value.is_empty() || value.iter().any(|token| matches!(token, Token::Symbol(b'(' | b')'))) {
+            return Err(Refusal::new(format!("it sets {} to something that is no plain value", target.name)));
+        }
+        let value = self.value(value);
+        if let Some(Held::Text(text)) = &value {
+            refuse_ambiguous(text)?;
+        }
+        // Servers take numbers for names, too.
+        let is_name = |text: &str| text.chars().next().is_none_or(|first| first.is_ascii_alphabetic());
+        if target.is_user {
+            match value {
+                Some(value) => self.variables.insert(target.name, value),
+                None => self.variables.remove(&target.name),
+            };
+            return Ok(Assigned::Set);
+        }
+        if target.is_global {
+            return match target.name.as_str() {
+                "gtid_purged" | "gtid_slave_pos" => Ok(Assigned::Place),
+                name => Err(Refusal::new(format!("it sets {name} for the whole server"))),
+            };
+        }
+        match (target.name.as_str(), value) {
+            // There is no binlog.
+            ("sql_log_bin", _) => return Ok(Assigned::Nothing),
+            ("sql_mode", Some(Held::Mode(mode))) => self.sql_mode = mode,
+            ("sql_mode", Some(Held::Text(mode))) if mode.split(',').all(|mode| is_name(mode.trim())) => {
+                self.sql_mode = mode;
+            }
+            ("sql_mode", _) => return Err(Refusal::new("it sets sql_mode to something that was never set")),
+            ("character_set_client", Some(Held::Charset)) => {}
+            ("character_set_client", Some(Held::Text(name))) if is_name(&name) => {}
+            ("character_set_client", _) => {
+                return Err(Refusal::new("it sets character_set_client to something that was never set"));
+            }
+            ("time_zone", Some(Held::Zone(is_said))) => self.has_zone = is_said || self.zone_given,
+            ("time_zone", Some(Held::Text(zone))) => {
+                self.has_zone = !zone.eq_ignore_ascii_case("SYSTEM") || self.zone_given;
+            }
+            ("time_zone", _) => {
+                return Err(Refusal::new("it sets time_zone to something that was never set"));
+            }
+            (name, _) if SETTABLE.contains(&name) => {}
+            (name, _) => return Err(Refusal::new(format!("it sets {name}, which dumps do not"))),
+        }
+        Ok(Assigned::Set)
+    }
+
+    /// What a value is, as far as it matters.
+    fn value(&self, value: &[Token<'_>]) -> Option<Held> {
+        let modes = self.modes();
+        match value {
+            [Token::Symbol(b'@'), Token::Symbol(b'@'), rest @ ..] => {
+                let name = rest.last().and_then(Token::name)?.to_ascii_lowercase();
+                match name.as_str() {
+                    "sql_mode" => Some(Held::Mode(self.sql_mode.clone())),
+                    "time_zone" => Some(Held::Zone(self.has_zone)),
+                    "character_set_client" => Some(Held::Charset),
+                    _ => None,
+                }
+            }
+            [Token::Symbol(b'@'), name] => {
+                let name = name.name().map(Into::into).or_else(|| name.text(modes));
+                self.variables.get(&name.unwrap_or_default().to_lowercase()).cloned()
+            }
+            [Token::Word(word)] => Some(Held::Text(String::from_utf8_lossy(word).into_owned())),
+            texts => {
+                let texts: Option<Vec<String>> = texts.iter().map(|token| token.text(modes)).collect();
+                texts.map(|texts| Held::Text(texts.concat()))
+            }
+        }
+    }
+}
+
+enum Assigned {
+    /// Something of the session.
+    Set,
+    /// Something that means nothing here.
+    Nothing,
+    /// A position.
+    Place,
+}
+
+/// What an assignment sets.
+struct Target {
+    name: String,
+    /// A variable of the dump's own.
+    is_user: bool,
+    is_global: bool,
+    /// Pieces up to and with the sign of assignment.
+    length: usize,
+}
+
+impl Target {
+    fn read(assignment: &[Token<'_>]) -> Option<Target> {
+        const AT: Token<'_> = Token::Symbol(b'@');
+        let scope = |token: Option<&Token<'_>>| {
+            let known = [
+                ("GLOBAL", true),
+                ("PERSIST", true),
+                ("PERSIST_ONLY", true),
+                ("SESSION", false),
+                ("LOCAL", false),
+            ];
+            known.into_iter().find(|(word, _)| token.is_some_and(|token| token.is(word))).map(|it| it.1)
+        };
+        let is_assigned = |at: usize| match assignment.get(at..) {
+            Some([Token::Symbol(b'='), ..]) => Some(at + 1),
+            Some([Token::Symbol(b':'), Token::Symbol(b'='), ..]) => Some(at + 2),
+            _ => None,
+        };
+        let system = |at: usize, is_global: bool| {
+            let name = assignment.get(at)?.name()?.to_ascii_lowercase();
+            Some(Target { name, is_user: false, is_global, length: is_assigned(at + 1)? })
+        };
+        match assignment {
+            [AT, AT, word, Token::Symbol(b'.'), ..] => system(4, scope(Some(word))?),
+            [AT, AT, ..] => system(2, false),
+            [AT, name, ..] => {
+                let said = name.name().map(Into::into).or_else(|| name.text(Modes::default()));
+                let name: String = said?;
+                Some(Target {
+                    name: name.to_lowercase(),
+                    is_user: true,
+                    is_global: false,
+                    length: is_assigned(2)?,
+                })
+            }
+            [word, ..] => match scope(Some(word)).filter(|_| is_assigned(1).is_none()) {
+                Some(is_global) => system(1, is_global),
+                None => system(0, false),
+            },
+            [] => None,
+        }
+    }
+}
+
+fn own() -> Verdict {
+    Verdict::LeaveOut("the server's own databases")
+}
+
+fn unclear(what: &str) -> Refusal {
+    Refusal::new(format!("a {what} that is written as dumps do not"))
+}
+
+fn refuse_ambiguous(charset: &str) -> Result<(), Refusal> {
+    if AMBIGUOUS.iter().any(|name| charset.eq_ignore_ascii_case(name)) {
+        return Err(Refusal::hinted(
+            format!("it is written in {charset}, in which a backslash can be a part of a letter"),
+            "dump it in utf8mb4, which can say the same",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether these bytes are in it, be it in upper or lower case.
+pub(super) fn holds(statement: &[u8], what: &[u8]) -> bool {
+    statement.windows(what.len()).any(|bytes| bytes.eq_ignore_ascii_case(what))
+}
+
+/// `DO SETVAL(name, number, number)`, the state of a sequence.
+fn is_setval(head: &[Token<'_>]) -> bool {
+    let Some(rest) = head.get(1..).filter(|rest| rest.first().is_some_and(|token| token.is("SETVAL"))) else {
+        return false;
+    };
+    let is_number = |token: &Token<'_>| {
+        matches!(token, Token::Symbol(b'-' | b',' | b')'))
+            || matches!(token, Token::Word(word) if word.iter().all(u8::is_ascii_digit))
+    };
+    let is_name = |token: &Token<'_>| matches!(token, Token::Name(_) | Token::Word(_) | Token::Symbol(b'.'));
+    let Some(comma) = rest.iter().position(|token| *token == Token::Symbol(b',')) else { return false };
+    rest.get(1) == Some(&Token::Symbol(b'('))
+        && comma >= 3
+        && rest[2..comma].iter().all(is_name)
+        && rest[comma..].iter().all(is_number)
+        && rest.last() == Some(&Token::Symbol(b')'))
+}
+
+/// An account, and how many pieces it takes. `None` in it: whoever executes the statement.
+#[allow(clippy::type_complexity, reason = "name and host, if it is an account, and the length")]
+fn account(tokens: &[Token<'_>]) -> Option<(Option<(String, Option<String>)>, usize)> {
+    let part = |token: &Token<'_>| token.name().map(Into::into).or_else(|| token.text(Modes::default()));
+    let first = tokens.first()?;
+    if first.is("CURRENT_USER") || first.is("CURRENT_ROLE") {
+        let has_parentheses = tokens.get(1) == Some(&Token::Symbol(b'('));
+        return Some((None, if has_parentheses { 3 } else { 1 }));
+    }
+    let name: String = part(first)?;
+    if tokens.get(1) == Some(&Token::Symbol(b'@')) {
+        let host: String = part(tokens.get(2)?)?;
+        return Some((Some((name, Some(host))), 3));
+    }
+    Some((Some((name, None)), 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(statements: &[&str]) -> Result<Verdict, Refusal> {
+        let mut judge = Judge::new(true, true);
+        judge.begin(Some("shop".to_owned()));
+        let mut last = Ok(Verdict::Skip);
+        for statement in statements {
+            last = judge.judge(statement.as_bytes());
+        }
+        last
+    }
+
+    /// Dumps consist of these.
+    #[test]
+    fn statements_of_dumps() {
+        for statement in [
+            "SET @OLD_SQL_MODE=@@SQL_MODE, SQL_MODE='NO_AUTO_VALUE_ON_ZERO'",
+            "SET @saved_cs_client = @@character_set_client, character_set_client = @saved_cs_client",
+            "SET character_set_client = utf8mb4",
+            "SET NAMES utf8mb4",
+            "SET TIME_ZONE='+00:00'",
+            "SET @OLD_NOTE_VERBOSITY=@@NOTE_VERBOSITY, NOTE_VERBOSITY=0",
+            "CREATE TABLE `t` (`id` int)",
+            "CREATE ALGORITHM=UNDEFINED  SQL SECURITY DEFINER VIEW `v` AS select 1",
+            "INSERT INTO `t` (`a`,`b`) VALUES (1,'x'),(2,'y')",
+            "REPLACE INTO t VALUES (1)",
+            "ALTER TABLE `t` DISABLE KEYS",
+            "ALTER DATABASE `shop` CHARACTER SET latin1 COLLATE latin1_german1_ci",
+            "DROP TABLE IF EXISTS `t`",
+            "DO SETVAL(`counted`, 150, 0)",
+            "COMMIT",
+        ] {
+            assert_eq!(judged(&[statement]), Ok(Verdict::Execute), "{statement}");
+        }
+        for statement in [
+            "CREATE DATABASE  IF NOT EXISTS  `shop`  DEFAULT CHARACTER SET latin1",
+            "DROP DATABASE IF EXISTS `shop`",
+        ] {
+            assert_eq!(judged(&[statement]), Ok(Verdict::WithDatabase("shop".to_owned())), "{statement}");
+        }
+        let definer = Verdict::WithDefiner("root".to_owned(), Some("%".to_owned()));
+        for statement in [
+            "CREATE DEFINER=`root`@`%` PROCEDURE `p`() BEGIN SELECT 1; END",
+            "CREATE   DEFINER='root'@'%'   TRIGGER t BEFORE INSERT ON u FOR EACH ROW SET @a = 1",
+            "CREATE DEFINER=`root`@`%` PACKAGE BODY employee AS BEGIN END",
+            "CREATE OR REPLACE DEFINER = root@`%` AGGREGATE FUNCTION f(x INT) RETURNS INT RETURN 1",
+        ] {
+            assert_eq!(judged(&[statement]), Ok(definer.clone()), "{statement}");
+        }
+        assert_eq!(
+            judged(&["SELECT SETVAL(`c`, -1, 0)"]),
+            Ok(Verdict::Instead(b"DO SETVAL(`c`, -1, 0)".to_vec()))
+        );
+        let load = "LOAD DATA LOCAL INFILE 'shop.t.00000.dat' REPLACE INTO TABLE `t` FIELDS TERMINATED BY '\\t' (`a`)";
+        assert_eq!(judged(&[load]), Ok(Verdict::Load("shop.t.00000.dat".to_owned())));
+    }
+
+    /// What a dump has, and what is no business of the private server.
+    #[test]
+    fn statements_that_are_not_executed() {
+        for statement in [
+            "SET @@SESSION.SQL_LOG_BIN= 0",
+            "LOCK TABLES `t` WRITE",
+            "UNLOCK TABLES",
+            "FLUSH PRIVILEGES",
+            "ANALYZE TABLE `t` UPDATE HISTOGRAM ON `c` WITH 10 BUCKETS",
+            "STOP SLAVE",
+            "SELECT COUNT(*) INTO @rocksdb_has_p_s_session_variables FROM INFORMATION_SCHEMA.TABLES",
+            "PREPARE s FROM @rocksdb_get_is_supported",
+            "SET @rocksdb_enable_bulk_load = IF (@rocksdb_is_supported, 'SET SESSION rocksdb_bulk_load = 1', 'x')",
+            "EXECUTE s",
+        ] {
+            assert_eq!(judged(&[statement]), Ok(Verdict::Skip), "{statement}");
+        }
+        for statement in [
+            "CHANGE MASTER TO MASTER_LOG_FILE='b.1', MASTER_LOG_POS=4",
+            "SET @@GLOBAL.GTID_PURGED= '+' 'a:1'",
+            "SET GLOBAL gtid_slave_pos='0-1-2'",
+        ] {
+            assert!(
+                matches!(judged(&[statement]), Ok(Verdict::Place(place)) if !place.is_empty()),
+                "{statement}"
+            );
+        }
+        for statements in [
+            &["CREATE USER x"][..],
+            &["GRANT ALL ON *.* TO x"],
+            &["SET PASSWORD FOR x = 'y'"],
+            &["USE mysql", "INSERT INTO user VALUES (1)"],
+            &["INSERT INTO `mysql`.`user` VALUES (1)"],
+            &["CREATE TABLE MYSQL.x (a INT)"],
+            &["DROP DATABASE sys"],
+        ] {
+            assert!(matches!(judged(statements), Ok(Verdict::LeaveOut(_))), "{statements:?}");
+        }
+    }
+
+    /// Whatever reaches beyond, hides something, or is not known.
+    #[test]
+    fn statements_that_are_refused() {
+        for statement in [
+            "SHUTDOWN",
+            "INSTALL PLUGIN x SONAME 'x.so'",
+            "SELECT 1 INTO OUTFILE '/tmp/x'",
+            "SELECT SETVAL(c, (SELECT 1), 0)",
+            "DO SLEEP(1000)",
+            "DO SETVAL(c, 1, 0), SLEEP(9)",
+            "CALL p()",
+            "LOAD DATA INFILE '/etc/passwd' INTO TABLE t",
+            "CREATE FUNCTION f RETURNS STRING SONAME 'x.so'",
+            "CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (HOST 'x')",
+            "CREATE TABLE t (a INT) DATA DIRECTORY='/var/lib/mysql'",
+            "CREATE TEMPORARY TABLE t (a INT)",
+            "ALTER TABLE t IMPORT TABLESPACE",
+            "INSERT INTO t SELECT LOAD_FILE('/etc/passwd')",
+            "SET GLOBAL general_log = 1",
+            "SET PERSIST max_connections = 1",
+            "SET @@GLOBAL.x = 1",
+            "SET SESSION max_error_count = 0",
+            "SET @x = (SELECT 1)",
+            "SET @x = LOAD_FILE('x')",
+            "SET sql_mode = @never",
+            "SET sql_mode = 1048576",
+            "SET sql_mode = '0x100000'",
+            "SET character_set_client = 28",
+            "SET character_set_client = @never",
+            "SET STATEMENT sql_mode = '' FOR SHUTDOWN",
+            "SET NAMES gbk",
+            "SET character_set_client = 'sjis'",
+            "BINLOG 'x'",
+            "RESET MASTER",
+            "PREPARE s FROM 'SHUTDOWN'",
+            "KILL 1",
+            "",
+            "'x'",
+        ] {
+            assert!(judged(&[statement]).is_err(), "{statement}");
+        }
+    }
+
+    /// What values mean must be said, by the dump or by the user.
+    #[test]
+    fn meanings_that_are_not_said() {
+        let mut judge = Judge::new(false, false);
+        let mut judged = |statement: &str| judge.judge(statement.as_bytes());
+        let error = judged("CREATE TABLE t (a INT)").unwrap_err();
+        assert!(error.why.contains("no database"));
+        judged("USE `shop`").unwrap();
+        judged("CREATE TABLE t (a TIMESTAMP)").unwrap();
+        assert!(judged("INSERT INTO t VALUES ('2026-01-01')").unwrap_err().why.contains("time zone"));
+        judged("SET @OLD_TIME_ZONE=@@TIME_ZONE").unwrap();
+        judged("SET TIME_ZONE='+00:00'").unwrap();
+        judged("INSERT INTO t VALUES ('2026-01-01')").unwrap();
+        assert!(judged("INSERT INTO t VALUES ('ä')").unwrap_err().why.contains("character set"));
+        judged("SET NAMES utf8mb4").unwrap();
+        judged("INSERT INTO t VALUES ('ä')").unwrap();
+        judged("SET TIME_ZONE=@OLD_TIME_ZONE").unwrap();
+        judged("INSERT INTO t VALUES ('2026-01-01')").unwrap_err();
+    }
+
+    /// The mode in which a program was made counts for its own text, and for that alone.
+    #[test]
+    fn modes_come_and_go() {
+        let mut judge = Judge::new(true, true);
+        judge.begin(Some("shop".to_owned()));
+        judge.judge(b"SET @saved_sql_mode = @@sql_mode").unwrap();
+        judge.judge(b"SET sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'").unwrap();
+        assert!(judge.modes().ansi_quotes && judge.modes().no_backslash_escapes);
+        let create = br#"CREATE DEFINER="root"@"localhost" FUNCTION "f"() RETURNS INT RETURN '\'"#;
+        assert!(matches!(judge.judge(create), Ok(Verdict::WithDefiner(name, _)) if name == "root"));
+        judge.judge(b"SET sql_mode = @saved_sql_mode").unwrap();
+        assert_eq!(judge.modes(), Modes::default());
+    }
+}

@@ -1,0 +1,483 @@
+//! Dumps of other tools become logical backups.
+//!
+//! A dump is a program for a server, and only a server of its kind knows what it means. So one executes it: a private one,
+//! made for it and thrown away behind it ([`server`]), of which then a logical backup is taken as of any other. What is
+//! stored is what a backup of the dumped server itself would store, and shares its rows with such backups.
+//!
+//! [`run`] is the outline: look at the whole dump, where it can be read twice → make a server → execute → take. A dump is
+//! not believed: [`judge`] says which statements are executed at all. Nothing is published unless all of it was good.
+
+mod execute;
+mod judge;
+mod origin;
+mod server;
+mod source;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Cursor, Read},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use holdfast_formats::{
+    Flavor,
+    dump::{About, DumpReader, Ending, Piece, metadata::Kind},
+};
+use holdfast_repo::{LogName, Repo, history::History};
+
+use self::{
+    execute::{Counted, Part, Reading},
+    server::{PrivateServer, STATEMENT_BYTES_MAX, Wanted},
+    source::Directory,
+};
+use super::{Selection, objects::quoted, report::LogicalReport, selection::is_own_schema, take};
+use crate::{
+    backup::{BackupOptions, Watch},
+    error::{Error, ErrorKind, Result},
+    event::{Cancel, Event, Listener},
+    points::point,
+    server::{
+        Purpose, ServerVersion, Session,
+        process::{RunAs, ServerBinary},
+    },
+};
+
+pub(crate) use origin::IMPORT;
+pub use origin::{Origin, OriginPosition};
+pub use source::Input;
+
+/// So much of a dump is read to learn who made it.
+const HEAD_BYTES: usize = 64 << 10;
+/// Of the private server.
+const MEMORY_DEFAULT: u64 = 512 << 20;
+
+/// What the user decides about a dump.
+#[derive(Clone, Debug)]
+pub struct ImportOptions {
+    /// The dump.
+    pub input: Input,
+    /// The server program that executes it.
+    pub server_program: Option<PathBuf>,
+    /// Where else server programs are looked for.
+    pub program_dirs: Vec<PathBuf>,
+    /// What kind of server executes it, whatever the dump says.
+    pub flavor: Option<Flavor>,
+    /// More options for that server.
+    pub server_options: Vec<String>,
+    /// Memory for its pages.
+    pub server_memory_bytes: u64,
+    /// Whom it runs as, where we are root.
+    pub run_as: Option<RunAs>,
+    /// Where its files are, as long as it runs.
+    pub work_dir: PathBuf,
+    /// The database that a dump is of which names none.
+    pub database: Option<String>,
+    /// The character set that a dump is written in which does not say it.
+    pub charset: Option<String>,
+    /// The zone of the time stamps of a dump that does not say it.
+    pub time_zone: Option<String>,
+    /// A dump without a mark at its end is taken for whole.
+    pub without_end_mark: bool,
+    /// Accounts, and what else is of the server's own, are left out.
+    pub without_accounts: bool,
+    /// Longest statement.
+    pub statement_bytes_max: usize,
+}
+
+impl ImportOptions {
+    /// What an expert would choose.
+    #[must_use]
+    pub fn new(input: Input) -> Self {
+        Self {
+            input,
+            server_program: None,
+            program_dirs: Vec::new(),
+            flavor: None,
+            server_options: Vec::new(),
+            server_memory_bytes: MEMORY_DEFAULT,
+            run_as: None,
+            work_dir: PathBuf::from("/var/tmp"),
+            database: None,
+            charset: None,
+            time_zone: None,
+            without_end_mark: false,
+            without_accounts: false,
+            statement_bytes_max: STATEMENT_BYTES_MAX,
+        }
+    }
+}
+
+/// Imports a dump. Of `backup`, what says how to reach a server does not matter.
+pub fn run(
+    repo: &Arc<Repo>,
+    options: &ImportOptions,
+    backup: &BackupOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<LogicalReport> {
+    let result = import(repo, options, backup, listener, cancel);
+    result.map_err(|error| error.at(repo))
+}
+
+fn import(
+    repo: &Arc<Repo>,
+    options: &ImportOptions,
+    backup: &BackupOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<LogicalReport> {
+    let Some(source) = &backup.name else {
+        return Err(Error::new(ErrorKind::Usage, "it is not said whose history the dump belongs to")
+            .hinted("--name says so: that of the backups of the same server, or a new one"));
+    };
+    let log = LogName { source: source.clone(), kind: holdfast_repo::Kind::Logical };
+    // A history that cannot be read is better known before hours of work.
+    History::read(repo, &log)?;
+    let watch = Watch::new(listener);
+    watch.phase("look");
+    let mut dump = Dump::open(options, cancel)?;
+    let binary = dump.binary(options)?;
+    let text = format!("{} executes the dump: {}", binary.version, binary.path.display());
+    listener.event(Event::Note { text });
+    if options.input.can_be_read_again() {
+        // Whatever can be refused is refused before anything is done.
+        dump.look(options, &binary, listener, cancel)?;
+    }
+    point("import.looked");
+    watch.phase("start");
+    let wanted = Wanted {
+        binary: &binary,
+        work_dir: &options.work_dir,
+        run_as: options.run_as,
+        memory_bytes: options.server_memory_bytes,
+        options: &options.server_options,
+    };
+    let mut server = PrivateServer::start(&wanted, cancel)?;
+    point("import.started");
+    watch.phase("execute");
+    let mut origin = dump.execute(options, &binary, &mut server, listener, cancel)?;
+    point("import.executed");
+    origin.executed_by = binary.version.to_string();
+    let private = BackupOptions {
+        connect: server.connect(),
+        // Nobody else waits for it.
+        lock_max: Duration::from_secs(7 * 24 * 3_600),
+        ..backup.clone()
+    };
+    // Whatever accounts are there are ours.
+    let selection = Selection { without_accounts: true, ..Selection::default() };
+    let taken = take::of_import(repo, &private, &selection, &origin, listener, cancel);
+    taken.map_err(|error| match cancel.check() {
+        Err(interrupted) => interrupted,
+        Ok(()) => server.explain(error),
+    })
+}
+
+/// A dump, as far as it is looked at.
+struct Dump {
+    /// Standard input, which is open from the beginning.
+    stdin: Option<Box<dyn Read>>,
+    stdin_meter: source::Meter,
+    directory: Option<Directory>,
+    /// What its head says.
+    about: About,
+    bytes: u64,
+}
+
+impl Dump {
+    fn open(options: &ImportOptions, cancel: &Cancel) -> Result<Dump> {
+        let meter = source::Meter::default();
+        let (mut directory, mut bytes) = (None, 0);
+        let (mut input, is_stdin) = match &options.input {
+            Input::Stdin => (source::open(None, &meter, cancel)?, true),
+            Input::File(path) => {
+                let meta = fs::metadata(path).ok().filter(fs::Metadata::is_file);
+                bytes = meta.map_or(0, |meta| meta.len());
+                (source::open(Some(path), &meter, cancel)?, bytes == 0)
+            }
+            Input::Directory(path) => {
+                let found = Directory::read(path, options.without_end_mark)?;
+                bytes = found.bytes;
+                directory = Some(found);
+                (Box::new(Cursor::new(Vec::new())) as Box<dyn Read>, false)
+            }
+        };
+        let mut head = vec![0; HEAD_BYTES];
+        let mut count = 0;
+        while count < head.len() {
+            match input.read(&mut head[count..]) {
+                Ok(0) => break,
+                Ok(read) => count += read,
+                Err(error) => {
+                    cancel.check()?;
+                    return Err(Error::failed(format!("read {}: {error}", options.input.name())).hinted(
+                        "the file is cut off or damaged: compare it with where it comes from, or dump again",
+                    ));
+                }
+            }
+        }
+        head.truncate(count);
+        let about = about_of(&head);
+        let stdin = is_stdin.then(|| Box::new(Cursor::new(head).chain(input)) as Box<dyn Read>);
+        Ok(Dump { stdin, stdin_meter: meter, directory, about, bytes })
+    }
+
+    /// The program that executes it.
+    fn binary(&self, options: &ImportOptions) -> Result<ServerBinary> {
+        let version = self.about.server_version.as_deref().and_then(ServerVersion::parse);
+        let explicit = options.server_program.as_deref();
+        let flavor = match (options.flavor, self.about.flavor, explicit) {
+            (Some(flavor), _, _) | (None, Some(flavor), _) => flavor,
+            // mydumper does not write down of which server a dump is.
+            (None, None, Some(path)) => ServerBinary::probe(path)?.version.flavor,
+            (None, None, None) => {
+                return Err(Error::new(
+                    ErrorKind::Usage,
+                    "the dump does not say of which kind of server it is",
+                )
+                .hinted(
+                    "name the server program that is to execute it: --server-program /usr/sbin/mariadbd",
+                ));
+            }
+        };
+        let version = version.filter(|version| version.flavor == flavor);
+        server::choose(explicit, flavor, version.as_ref(), &options.program_dirs)
+    }
+
+    fn reading<'a>(
+        &self,
+        options: &'a ImportOptions,
+        binary: &ServerBinary,
+        listener: &'a dyn Listener,
+        cancel: &'a Cancel,
+    ) -> Reading<'a> {
+        let grammar = execute::grammar(binary.version.flavor, server::version_number(&binary.version));
+        Reading::new(options, grammar, self.bytes, listener, cancel)
+    }
+
+    /// Reads all of it without a server.
+    fn look(
+        &self,
+        options: &ImportOptions,
+        binary: &ServerBinary,
+        listener: &dyn Listener,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let mut reading = self.reading(options, binary, listener, cancel);
+        match (&options.input, &self.directory) {
+            (_, Some(directory)) => {
+                let mut databases = Databases::default();
+                for (name, file) in &directory.files {
+                    let part = databases.part(directory, name, file)?;
+                    let path = directory.path.join(name);
+                    reading.look(&Part { path: Some(&path), ..part })?;
+                    databases.learn(file, &mut reading)?;
+                }
+            }
+            (Input::File(path), None) => {
+                reading.look(&whole(options, Some(path)))?;
+                self.judge_end(options, &reading)?;
+            }
+            (Input::Stdin | Input::Directory(_), None) => {}
+        }
+        Ok(())
+    }
+
+    fn execute(
+        &mut self,
+        options: &ImportOptions,
+        binary: &ServerBinary,
+        server: &mut PrivateServer,
+        listener: &dyn Listener,
+        cancel: &Cancel,
+    ) -> Result<Origin> {
+        if let Some(database) = &options.database {
+            server.open_database(database)?;
+            let mut session = Session::open(&server.connect(), Purpose::Control)?;
+            session.exec(&format!("CREATE DATABASE {}", quoted(database)))?;
+        }
+        let mut reading = self.reading(options, binary, listener, cancel);
+        let mut origin = Origin { from: options.input.name(), form: "sql".to_owned(), ..Origin::default() };
+        let counted = match (&self.directory, self.stdin.take()) {
+            (Some(directory), _) => {
+                "mydumper".clone_into(&mut origin.form);
+                let counted = execute_directory(directory, &mut reading, server)?;
+                origin.tool = Some("mydumper".to_owned());
+                counted
+            }
+            (None, Some(input)) => {
+                reading.meter = self.stdin_meter.clone();
+                let counted = reading.execute_from(&whole(options, None), input, server)?;
+                self.judge_end(options, &reading)?;
+                counted
+            }
+            (None, None) => {
+                let Input::File(path) = &options.input else {
+                    return Err(Error::failed("there is nothing to be read"));
+                };
+                let counted = reading.execute(&whole(options, Some(path)), server)?;
+                self.judge_end(options, &reading)?;
+                counted
+            }
+        };
+        origin.hear(&reading.about);
+        if let Some(directory) = &self.directory {
+            origin.of_directory(&directory.metadata);
+            let strange = directory.strange.iter().map(|name| format!("the file {name}"));
+            origin.left_out.extend(strange);
+        }
+        origin.left_out.extend(reading.left_out.iter().map(|what| (*what).to_owned()));
+        origin.statements = counted.statements;
+        origin.bytes = reading.meter.bytes();
+        origin.without_end_mark = match &self.directory {
+            Some(directory) => !directory.is_counted,
+            None => !reading.about.is_complete,
+        };
+        Ok(origin)
+    }
+
+    /// A dump that has no end, or nothing, is none.
+    fn judge_end(&self, options: &ImportOptions, reading: &Reading<'_>) -> Result<()> {
+        let name = options.input.name();
+        if reading.judge.makers == 0 && reading.left_out.is_empty() {
+            let text = format!("{name} is no dump: it makes nothing that a backup could hold");
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
+        if !reading.about.is_complete && !options.without_end_mark {
+            return Err(Error::failed(format!("{name} does not end with \"-- Dump completed\": it is cut off")).hinted(
+                "mysqldump leaves that line out with --skip-comments and --compact: if this dump is known to be whole, \
+                 --without-end-mark takes it",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A dump in one file.
+fn whole<'a>(options: &ImportOptions, path: Option<&'a PathBuf>) -> Part<'a> {
+    Part {
+        name: options.input.name(),
+        path: path.map(PathBuf::as_path),
+        ending: Ending::Delimiter,
+        database: options.database.clone(),
+        directory: None,
+    }
+}
+
+/// What the head of a dump says. Comments come before anything that a server executes.
+fn about_of(head: &[u8]) -> About {
+    let mut about = About::default();
+    // How comments are executed does not matter yet.
+    let grammar = execute::grammar(Flavor::MariaDb, 0);
+    let mut reader = DumpReader::new(head, grammar, Ending::Delimiter, HEAD_BYTES);
+    while let Ok(Some(piece)) = reader.next() {
+        if let Piece::Comment { text, .. } = piece {
+            about.hear(text);
+        }
+        if about.server_version.is_some() {
+            break;
+        }
+    }
+    about
+}
+
+/// The databases of a directory, by the names that their files have.
+#[derive(Default)]
+struct Databases {
+    names: BTreeMap<String, String>,
+    made: usize,
+}
+
+impl Databases {
+    /// A file as something to be read.
+    fn part<'a>(
+        &self,
+        directory: &'a Directory,
+        name: &str,
+        file: &holdfast_formats::dump::metadata::FileName,
+    ) -> Result<Part<'a>> {
+        let database = match file.kind {
+            Kind::Database => None,
+            _ => Some(self.names.get(&file.database).cloned().ok_or_else(|| {
+                let text = format!(
+                    "{} has {name}, and no {}-schema-create.sql that makes its database",
+                    directory.path.display(),
+                    file.database
+                );
+                Error::new(ErrorKind::Usage, text)
+            })?),
+        };
+        Ok(Part {
+            name: name.to_owned(),
+            path: None,
+            ending: Ending::Line,
+            database,
+            directory: Some(directory),
+        })
+    }
+
+    /// A file has been read: which database it has made.
+    fn learn(
+        &mut self,
+        file: &holdfast_formats::dump::metadata::FileName,
+        reading: &mut Reading<'_>,
+    ) -> Result<()> {
+        if file.kind != Kind::Database {
+            return Ok(());
+        }
+        let made = &reading.judge.made[self.made.min(reading.judge.made.len())..];
+        match made {
+            [database] => drop(self.names.insert(file.database.clone(), database.clone())),
+            // The server's own, which is left out as a whole.
+            [] if is_own_schema(&file.database) => {
+                self.names.insert(file.database.clone(), file.database.clone());
+            }
+            _ => {
+                let text = format!("{}-schema-create.sql does not make one database", file.database);
+                return Err(Error::new(ErrorKind::Usage, text));
+            }
+        }
+        self.made = reading.judge.made.len();
+        Ok(())
+    }
+}
+
+/// Executes the files of a directory, and compares what became of them with what its metadata says.
+fn execute_directory(
+    directory: &Directory,
+    reading: &mut Reading<'_>,
+    server: &mut PrivateServer,
+) -> Result<Counted> {
+    let mut databases = Databases::default();
+    let mut all = Counted::default();
+    let mut rows = BTreeMap::<(String, String), u64>::new();
+    for (name, file) in &directory.files {
+        let path = directory.path.join(name);
+        let part = databases.part(directory, name, file)?;
+        // Databases of the server's own are judged, and not entered.
+        let counted = match part.database.as_deref().is_some_and(is_own_schema) {
+            true => reading.look(&Part { path: Some(&path), ..part })?,
+            false => reading.execute(&Part { path: Some(&path), ..part }, server)?,
+        };
+        databases.learn(file, reading)?;
+        all.statements += counted.statements;
+        all.rows += counted.rows;
+        if let (Kind::Rows, Some(table)) = (file.kind, &file.table) {
+            *rows.entry((file.database.clone(), table.clone())).or_default() += counted.rows;
+        }
+    }
+    for (table, told) in &directory.metadata.rows {
+        let found = rows.get(table).copied().unwrap_or(0);
+        if found != *told && !is_own_schema(&table.0) {
+            let (database, table) = table;
+            return Err(Error::failed(format!(
+                "the files of {database}.{table} have {found} rows, and the metadata of the dump says {told}"
+            ))
+            .hinted("a file is missing, or one too many is there"));
+        }
+    }
+    Ok(all)
+}

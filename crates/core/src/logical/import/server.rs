@@ -1,0 +1,566 @@
+//! The server that executes a dump: made for it, thrown away behind it, with nothing to lose and nothing to reach.
+//!
+//! It has no network, no binlog, no plugins, no persisted settings, no files to read or write by statements; it runs as
+//! an unprivileged user where we are root, dies with us, and writes nothing durably. It has two accounts whose names and
+//! passwords nobody knows: one for us, and one for the dump, which may make and fill tables and programs in the databases that
+//! the dump makes, and nothing else. Accounts that the dump's programs belong to are made without a way to log in, with no more
+//! rights than that; no other account is left, as programs run with the rights of whomever they belong to.
+//!
+//! All of it lies in one directory. Its lock tells whether somebody still works there: what a killed import leaves is removed by
+//! the next one in the same place.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs::{self, File, Permissions},
+    io::{self, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_formats::Flavor;
+use holdfast_repo::hex::to_hex;
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::geteuid,
+};
+use tempfile::TempDir;
+
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    event::Cancel,
+    logical::{
+        objects::{quoted, quoted_text},
+        selection::is_own_schema,
+    },
+    server::{
+        ConnectOptions, Purpose, Secret, ServerVersion, Session,
+        process::{RunAs, RunningServer, ServerBinary, ServerRun},
+    },
+};
+
+/// What directories of imports are called.
+const PREFIX: &str = "holdfast-import-";
+const LOCK_FILE: &str = "lock";
+/// Of a socket, less than the kernel takes.
+const SOCKET_PATH_MAX: usize = 100;
+const SHORT_DIR: &str = "/tmp";
+/// What is left to others of the file system.
+const ROOM_BYTES_MIN: u64 = 256 << 20;
+const POLL: Duration = Duration::from_millis(50);
+const START_LIMIT: Duration = Duration::from_secs(300);
+/// Longest statement: the servers' own bound.
+pub(super) const STATEMENT_BYTES_MAX: usize = (1 << 30) - 16;
+/// What an account needs that programs and views belong to, in the databases of the dump.
+const DEFINER_RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE, EXECUTE, TRIGGER, EVENT, SHOW VIEW, REFERENCES";
+/// What the dump's own account needs there.
+const LOADER_RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, REFERENCES, INDEX, ALTER, LOCK TABLES, CREATE VIEW, \
+                             SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, EVENT, TRIGGER";
+/// Databases of the server that a dump's views may show. The one with accounts is not among them.
+const SHOWN_SCHEMAS: [&str; 2] = ["performance_schema", "sys"];
+/// Accounts that the servers need themselves.
+const SERVERS_OWN: [&str; 2] = ["mysql.", "mariadb.sys"];
+/// What a name begins with that means a directory as it is: that of another database.
+const RAW_NAME: &str = "#mysql50#";
+
+/// How such a server is made.
+pub(super) struct Wanted<'a> {
+    pub(super) binary: &'a ServerBinary,
+    /// Where its directory is made.
+    pub(super) work_dir: &'a Path,
+    /// Whom it runs as, where we are root.
+    pub(super) run_as: Option<RunAs>,
+    pub(super) memory_bytes: u64,
+    /// The user's own, which come last.
+    pub(super) options: &'a [String],
+}
+
+/// A running server of our own. Dropping it kills the process and removes its directory.
+pub(super) struct PrivateServer {
+    // In this order: the process goes before its files.
+    running: RunningServer,
+    admin: Account,
+    loader: Account,
+    flavor: Flavor,
+    /// As statements name them.
+    definers: BTreeSet<String>,
+    /// Databases of the dump, as grants name them.
+    databases: BTreeSet<String>,
+    home: Home,
+}
+
+/// An account whose name and password nobody knows.
+struct Account {
+    name: String,
+    password: Secret,
+}
+
+impl Account {
+    fn random() -> Result<Account> {
+        let mut bytes = [0; 20];
+        getrandom::fill(&mut bytes).context("draw a random number")?;
+        let hex = to_hex(&bytes);
+        let (name, password) = hex.split_at(12);
+        Ok(Account { name: format!("holdfast_{name}"), password: Secret::new(format!("{password}-X!")) })
+    }
+
+    fn quoted(&self) -> String {
+        format!("'{}'@'localhost'", self.name)
+    }
+
+    fn creation(&self, rights: &str) -> String {
+        let (account, password) = (self.quoted(), self.password.reveal());
+        format!("CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT {rights} ON *.* TO {account};\n")
+    }
+}
+
+/// The directory.
+struct Home {
+    dir: TempDir,
+    /// Where its socket and logs are, if its own path is too long for that.
+    short: Option<TempDir>,
+    _locks: Vec<File>,
+}
+
+impl Home {
+    fn make(wanted: &Wanted<'_>) -> Result<Home> {
+        let shown = wanted.work_dir.display();
+        let parent = wanted.work_dir.canonicalize();
+        let parent = parent.context_kind(ErrorKind::Usage, format!("look at {shown}"))?;
+        sweep(&parent);
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent);
+        let dir = dir.context(format!("make a directory in {shown}"))?;
+        let make = || -> io::Result<File> {
+            let lock = take_lock(dir.path())?;
+            for name in ["data", "files"] {
+                let path = dir.path().join(name);
+                fs::create_dir(&path)?;
+                fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+                if let Some(RunAs { uid, gid }) = wanted.run_as.filter(|_| geteuid().is_root()) {
+                    chown(&path, Some(uid), Some(gid))?;
+                }
+            }
+            if wanted.run_as.is_some_and(|run_as| run_as.uid != geteuid().as_raw()) {
+                // Ours, and entered by the server on its way to its own.
+                fs::set_permissions(dir.path(), Permissions::from_mode(0o711))?;
+            }
+            Ok(lock)
+        };
+        let lock = make().context(format!("prepare {}", dir.path().display()))?;
+        let mut locks = vec![lock];
+        let mut short = None;
+        if dir.path().join("scratch/sock").as_os_str().len() > SOCKET_PATH_MAX {
+            sweep(Path::new(SHORT_DIR));
+            let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(SHORT_DIR);
+            let made = made.context(format!("make a directory in {SHORT_DIR}"))?;
+            let mode = fs::set_permissions(made.path(), Permissions::from_mode(0o711));
+            mode.context(format!("prepare {}", made.path().display()))?;
+            locks.push(take_lock(made.path()).context(format!("prepare {}", made.path().display()))?);
+            short = Some(made);
+        }
+        Ok(Home { dir, short, _locks: locks })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn option(&self, option: &str, name: &str) -> OsString {
+        let mut argument = OsString::from(format!("--{option}="));
+        argument.push(self.path(name));
+        argument
+    }
+
+    fn scratch(&self) -> PathBuf {
+        self.short.as_ref().map_or_else(|| self.path("scratch"), |short| short.path().join("scratch"))
+    }
+}
+
+/// Says that somebody works in a directory, for as long as the file is open.
+fn take_lock(dir: &Path) -> io::Result<File> {
+    // Under its name it is locked already: whoever sweeps finds no moment in between.
+    let unlocked = dir.join("unlocked");
+    let lock = File::options().write(true).create_new(true).mode(0o600).open(&unlocked)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    fs::rename(&unlocked, dir.join(LOCK_FILE))?;
+    Ok(lock)
+}
+
+/// Removes what imports have left that were killed. What cannot be removed is in nobody's way.
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX))
+            && entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == geteuid().as_raw());
+        if !is_ours {
+            continue;
+        }
+        let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+        let lock = File::options().write(true).custom_flags(flags).open(entry.path().join(LOCK_FILE));
+        // Without a lock, somebody is just making it.
+        let Ok(lock) = lock else { continue };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            drop(fs::remove_dir_all(entry.path()));
+        }
+    }
+}
+
+/// The program that is to execute a dump: of the flavor and the release series that it is of, or the one that is named.
+pub(super) fn choose(
+    explicit: Option<&Path>,
+    flavor: Flavor,
+    version: Option<&ServerVersion>,
+    directories: &[PathBuf],
+) -> Result<ServerBinary> {
+    let binary = match (explicit, version) {
+        (Some(path), _) => ServerBinary::probe(path)?,
+        (None, Some(version)) => {
+            ServerBinary::find(None, &ServerVersion { patch: 0, ..version.clone() }, directories)
+                .map_err(|error| program_hint(error, flavor, Some(version)))?
+        }
+        (None, None) => {
+            let text = "the dump does not say of which version of a server it is";
+            return Err(program_hint(Error::new(ErrorKind::Usage, text), flavor, None));
+        }
+    };
+    let (shown, found) = (binary.path.display(), &binary.version);
+    if found.flavor != flavor {
+        let text = format!("the dump is of {flavor}, and {shown} is {found}");
+        return Err(Error::new(ErrorKind::Usage, text).hinted(
+            "name a server program of the same kind (--server-program); or say by --flavor that the other one is to execute it",
+        ));
+    }
+    if let (None, Some(version)) = (explicit, version)
+        && !found.same_series(version)
+    {
+        let text = format!("the dump is of {version}, and the only server program here is {shown}, {found}");
+        return Err(program_hint(Error::failed(text), flavor, Some(version)));
+    }
+    Ok(binary)
+}
+
+fn program_hint(error: Error, flavor: Flavor, version: Option<&ServerVersion>) -> Error {
+    let which =
+        version.map_or_else(|| flavor.to_string(), |version| format!("{flavor} {}", version.series()));
+    error.hinted(format!(
+        "a server program executes the dump, in private: install {which}, or name one by --server-program, be it of another version"
+    ))
+}
+
+/// How a server counts versions in comments.
+pub(super) fn version_number(version: &ServerVersion) -> u32 {
+    let (major, minor, patch) = version.number();
+    u32::from(major) * 10_000 + u32::from(minor) * 100 + u32::from(patch)
+}
+
+impl PrivateServer {
+    /// Makes and starts one.
+    pub(super) fn start(wanted: &Wanted<'_>, cancel: &Cancel) -> Result<PrivateServer> {
+        let home = Home::make(wanted)?;
+        let flavor = wanted.binary.version.flavor;
+        initialise(wanted, &home, cancel)?;
+        let (admin, loader) = (Account::random()?, Account::random()?);
+        write_init_file(&home, wanted, &init_sql(flavor, &admin, &loader))?;
+        let run = run(wanted, &home, serving(wanted, &home), Vec::new());
+        let running = run.start()?;
+        let (definers, databases) = (BTreeSet::new(), BTreeSet::new());
+        let mut server = PrivateServer { running, admin, loader, flavor, definers, databases, home };
+        server.wait(cancel)?;
+        // It holds passwords, and was read.
+        drop(fs::remove_file(server.home.path("init.sql")));
+        server.drop_accounts()?;
+        if flavor == Flavor::MySql {
+            server.admin()?.exec("ALTER INSTANCE DISABLE INNODB REDO_LOG")?;
+        }
+        Ok(server)
+    }
+
+    fn wait(&mut self, cancel: &Cancel) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            cancel.check()?;
+            match self.admin() {
+                Ok(_) => return Ok(()),
+                Err(error) if self.running.has_ended() || began.elapsed() > START_LIMIT => {
+                    return Err(self.running.explain(error, "start the private server"));
+                }
+                Err(_) => thread::sleep(POLL),
+            }
+        }
+    }
+
+    /// How to reach it with all rights.
+    pub(super) fn connect(&self) -> ConnectOptions {
+        self.options(&self.admin)
+    }
+
+    fn options(&self, account: &Account) -> ConnectOptions {
+        ConnectOptions {
+            socket: Some(self.running.socket()),
+            user: Some(account.name.clone()),
+            password: Some(account.password.clone()),
+            connect_timeout: Some(Duration::from_secs(5)),
+            ..ConnectOptions::default()
+        }
+    }
+
+    fn admin(&self) -> Result<Session> {
+        Session::open(&self.connect(), Purpose::Control)
+    }
+
+    /// A session for statements of the dump.
+    pub(super) fn loader(&self) -> Result<Session> {
+        Session::open(&self.options(&self.loader), Purpose::Load)
+    }
+
+    /// What failed, with what the server says if it has ended.
+    pub(super) fn explain(&mut self, error: Error) -> Error {
+        if self.running.has_ended() { self.running.explain(error, "the private server ended") } else { error }
+    }
+
+    /// Leaves no account that the installation has made, but what the server needs for itself.
+    fn drop_accounts(&self) -> Result<()> {
+        let mut admin = self.admin()?;
+        for row in admin.rows("SELECT User AS user, Host AS host FROM mysql.user")? {
+            let (user, host) = (row.text("user")?, row.text("host")?);
+            if user != self.admin.name && user != self.loader.name && !is_servers_own(user) {
+                admin.exec(&format!("DROP USER {}@{}", quoted_text(user), quoted_text(host)))?;
+            }
+        }
+        for schema in SHOWN_SCHEMAS {
+            admin.exec(&format!("GRANT SELECT ON {schema}.* TO {}", self.loader.quoted()))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the dump work in a database, which need not be there yet.
+    pub(super) fn open_database(&mut self, name: &str) -> Result<()> {
+        if is_own_schema(name) || name.to_ascii_lowercase().starts_with(RAW_NAME) {
+            return Err(Error::new(ErrorKind::Usage, format!("no dump makes a database called {name}")));
+        }
+        let database = quoted(&as_pattern(name));
+        if self.databases.contains(&database) {
+            return Ok(());
+        }
+        let mut admin = self.admin()?;
+        admin.exec(&format!("GRANT {LOADER_RIGHTS} ON {database}.* TO {}", self.loader.quoted()))?;
+        if self.flavor == Flavor::MariaDb {
+            admin.exec(&format!("GRANT DELETE HISTORY ON {database}.* TO {}", self.loader.quoted()))?;
+        }
+        for definer in &self.definers {
+            admin.exec(&format!("GRANT {DEFINER_RIGHTS} ON {database}.* TO {definer}"))?;
+        }
+        self.databases.insert(database);
+        Ok(())
+    }
+
+    /// Fails where its files leave the file system without room for anybody else.
+    pub(super) fn check_room(&self) -> Result<()> {
+        let dir = self.home.dir.path();
+        let space = rustix::fs::statvfs(dir).map_err(io::Error::from);
+        let space = space.context(format!("ask for the room in {}", dir.display()))?;
+        if space.f_bavail.saturating_mul(space.f_frsize) >= ROOM_BYTES_MIN {
+            return Ok(());
+        }
+        let text = format!("there is no room left in {} for what the dump makes", dir.display());
+        Err(Error::failed(text).hinted(
+            "it takes about as much as the dump uncompressed, and its indexes: name another place by --work-dir",
+        ))
+    }
+
+    /// Sees to it that there is an account that something can belong to: one that we have made.
+    pub(super) fn make_definer(&mut self, name: &str, host: Option<&str>) -> Result<()> {
+        let is_role = host.is_none() && self.flavor == Flavor::MariaDb;
+        let definer = match host {
+            None if is_role => quoted_text(name),
+            // Servers tell hosts apart without regard to case.
+            host => format!("{}@{}", quoted_text(name), quoted_text(&host.unwrap_or("%").to_lowercase())),
+        };
+        if self.definers.contains(&definer) {
+            return Ok(());
+        }
+        if is_servers_own(name) || name == self.admin.name || name == self.loader.name {
+            let text = format!("it belongs to {definer}, an account of the server's own");
+            return Err(Error::new(ErrorKind::Usage, text)
+                .hinted("a program that belongs to nobody else could do anything: give it another DEFINER in the dump"));
+        }
+        let mut admin = self.admin()?;
+        // One that is there was not made by us, and may do more than it should.
+        match is_role {
+            true => admin.exec(&format!("CREATE ROLE {definer}"))?,
+            false => admin.exec(&format!("CREATE USER {definer} ACCOUNT LOCK"))?,
+        }
+        for schema in SHOWN_SCHEMAS {
+            admin.exec(&format!("GRANT SELECT ON {schema}.* TO {definer}"))?;
+        }
+        for database in &self.databases {
+            admin.exec(&format!("GRANT {DEFINER_RIGHTS} ON {database}.* TO {definer}"))?;
+        }
+        self.definers.insert(definer);
+        Ok(())
+    }
+}
+
+/// Whether an account is one that the servers need themselves.
+fn is_servers_own(user: &str) -> bool {
+    let user = user.to_lowercase();
+    SERVERS_OWN.iter().any(|own| user.starts_with(own))
+}
+
+/// A database in a grant, where names are patterns.
+fn as_pattern(name: &str) -> String {
+    let mut pattern = String::with_capacity(name.len());
+    for letter in name.chars() {
+        if matches!(letter, '\\' | '_' | '%') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern
+}
+
+/// What it is told each time, and while it is made.
+fn run(wanted: &Wanted<'_>, home: &Home, more: Vec<OsString>, stdin: Vec<u8>) -> ServerRun {
+    let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), home.option("datadir", "data")];
+    arguments.extend(more);
+    arguments.extend(wanted.options.iter().map(OsString::from));
+    ServerRun {
+        binary: wanted.binary.path.clone(),
+        arguments,
+        stdin,
+        scratch: home.scratch(),
+        run_as: wanted.run_as,
+        time_zone: None,
+    }
+}
+
+/// Its options as a server.
+fn serving(wanted: &Wanted<'_>, home: &Home) -> Vec<OsString> {
+    let mut options: Vec<OsString> = [
+        "--skip-networking",
+        "--skip-log-bin",
+        "--skip-slave-start",
+        "--skip-symbolic-links",
+        "--general-log=OFF",
+        "--slow-query-log=OFF",
+        "--event-scheduler=OFF",
+        "--local-infile=ON",
+        "--max-allowed-packet=1G",
+        "--innodb-doublewrite=OFF",
+        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-buffer-pool-dump-at-shutdown=OFF",
+        "--innodb-buffer-pool-load-at-startup=OFF",
+    ]
+    .map(OsString::from)
+    .to_vec();
+    options.push(format!("--innodb-buffer-pool-size={}", wanted.memory_bytes).into());
+    options.push(home.option("init-file", "init.sql"));
+    // Nowhere: whatever is not built in is not loaded.
+    options.push(home.option("plugin-dir", "no-plugins"));
+    match wanted.binary.version.flavor {
+        Flavor::MariaDb => {
+            options.push("--performance-schema=OFF".into());
+            options.push("--loose-wsrep-on=OFF".into());
+            // Rows that come later are told of by nobody.
+            options.push("--loose-max-delayed-threads=0".into());
+            options.push(home.option("secure-file-priv", "files"));
+        }
+        Flavor::MySql => {
+            options.push("--persisted-globals-load=OFF".into());
+            options.push("--mysqlx=OFF".into());
+            options.push("--secure-file-priv=NULL".into());
+        }
+    }
+    options
+}
+
+/// Makes its data directory, as the server's own programs do.
+fn initialise(wanted: &Wanted<'_>, home: &Home, cancel: &Cancel) -> Result<()> {
+    let doing = "make the private server";
+    let (orders, stdin) = match wanted.binary.version.flavor {
+        Flavor::MySql => (vec!["--initialize-insecure".into()], Vec::new()),
+        Flavor::MariaDb => {
+            let share = share_dir(wanted, home, cancel)?;
+            let orders: Vec<OsString> = [
+                "--bootstrap",
+                "--log-warnings=0",
+                "--max-allowed-packet=8M",
+                "--innodb-flush-log-at-trx-commit=0",
+                "--innodb-doublewrite=OFF",
+            ]
+            .map(OsString::from)
+            .to_vec();
+            (orders, system_tables(&share)?)
+        }
+    };
+    let exit = run(wanted, home, orders, stdin).start()?.wait(cancel)?;
+    exit.success(doing, &|_| false)
+}
+
+/// Where a MariaDB server has what its system tables are made of.
+fn share_dir(wanted: &Wanted<'_>, home: &Home, cancel: &Cancel) -> Result<PathBuf> {
+    const KNOWN_BY: &str = "character-sets-dir";
+    let orders = vec!["--verbose".into(), "--help".into()];
+    let exit = run(wanted, home, orders, Vec::new()).start()?.wait(cancel)?;
+    let charsets = exit.log.iter().find_map(|line| {
+        let value = line.strip_prefix(KNOWN_BY)?;
+        value.starts_with(char::is_whitespace).then(|| PathBuf::from(value.trim()))
+    });
+    let share = charsets.as_deref().and_then(Path::parent).map(Path::to_owned);
+    share.ok_or_else(|| {
+        Error::failed(format!(
+            "{} does not say where its system tables are described",
+            wanted.binary.path.display()
+        ))
+    })
+}
+
+/// The statements that make a MariaDB server's system tables, in the order of its own installation.
+fn system_tables(share: &Path) -> Result<Vec<u8>> {
+    let mut sql = b"CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\nSET @skip_auth_anonymous=1;\n".to_vec();
+    for part in ["system_tables", "performance_tables", "system_tables_data", "gis", "sys_schema"] {
+        let names = match part {
+            "gis" => vec!["maria_add_gis_sp_bootstrap.sql".to_owned()],
+            _ => ["mariadb", "mysql"].map(|prefix| format!("{prefix}_{part}.sql")).to_vec(),
+        };
+        let found = names.iter().map(|name| share.join(name)).find(|path| path.is_file());
+        let Some(path) = found else {
+            return Err(Error::failed(format!("there is no {} in {}", names[0], share.display()))
+                .hinted("it is a part of the server's package: install that"));
+        };
+        sql.extend(fs::read(&path).context(format!("read {}", path.display()))?);
+        sql.push(b'\n');
+    }
+    Ok(sql)
+}
+
+/// The accounts, and no others that can do anything.
+fn init_sql(flavor: Flavor, admin: &Account, loader: &Account) -> String {
+    // Programs belong to whomever the dump says, but for accounts of the server's own.
+    let rights = match flavor {
+        Flavor::MariaDb => "SET USER",
+        Flavor::MySql => "SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER, SESSION_VARIABLES_ADMIN",
+    };
+    // Lines, each a statement.
+    format!(
+        "{}GRANT ALL ON *.* TO '{}'@'localhost' WITH GRANT OPTION;\n{}DROP USER IF EXISTS 'root'@'localhost';\n",
+        admin.creation("ALL"),
+        admin.name,
+        loader.creation(rights),
+    )
+}
+
+fn write_init_file(home: &Home, wanted: &Wanted<'_>, sql: &str) -> Result<()> {
+    let path = home.path("init.sql");
+    let write = || -> io::Result<()> {
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(sql.as_bytes())?;
+        if let Some(RunAs { uid, gid }) = wanted.run_as.filter(|_| geteuid().is_root()) {
+            chown(&path, Some(uid), Some(gid))?;
+        }
+        Ok(())
+    };
+    write().context(format!("write {}", path.display()))
+}

@@ -1,0 +1,42 @@
+//! Running a server on restored files for somebody who asks it something. What it logs is not judged: the files were, and who
+//! asks sees what he is answered.
+
+use super::{
+    account::Account,
+    own_server::{Ground, option_of},
+    prepare,
+    target::io_failed,
+};
+use crate::{
+    error::{Error, Result},
+    event::Cancel,
+    points::point,
+    server::ConnectOptions,
+};
+
+/// Starts it, has `ask` talk to it, and ends it.
+pub(super) fn run(
+    ground: &Ground<'_>,
+    cancel: &Cancel,
+    ask: &mut dyn FnMut(&ConnectOptions) -> Result<()>,
+) -> Result<()> {
+    const DOING: &str = "start a server on the restored files";
+    let tree = ground.tree();
+    let account = Account::random()?;
+    let init = account.write_creation(ground)?;
+    let mut orders = vec![option_of("--init-file=", &tree.path_of(&init))];
+    orders.extend(ground.without_plugins());
+    let mut server = ground.start(prepare::buffer_pool_bytes(ground.options, 0), orders, None)?;
+    let session = account.connect(&mut server, DOING, cancel)?;
+    point("restore.serving");
+    let asked = ask(&account.options(&server));
+    if let Err(error) = asked {
+        return Err(if server.has_ended() { server.explain(error, "ask the server") } else { error });
+    }
+    account.end(session)?;
+    let exit = server.wait(cancel)?;
+    if !exit.status.success() {
+        return Err(Error::failed(format!("the server on the restored files ended with {}", exit.status)));
+    }
+    tree.remove(&init).map_err(|error| io_failed("remove", tree.path_of(&init), error))
+}

@@ -1,0 +1,257 @@
+//! Dumps of other tools become backups. The judge is the dumped server: a backup of it must not differ from what its dump
+//! became.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::sleep,
+    time::Duration,
+};
+
+use holdfast_core::{
+    Cancel, Error, ErrorKind, Result,
+    backup::BackupOptions,
+    logical::{
+        LogicalReport, Selection,
+        diff::{DiffOptions, DiffSink, ObjectChange, RowChange, TableDiff, TablePair, diff},
+        import::{self, ImportOptions, Input},
+    },
+    points::set_hook,
+    server::{ConnectOptions, process::RunAs},
+};
+use holdfast_repo::{
+    Repo, RunNo,
+    expire::{ExpireRequest, Rules, plan_expire},
+    history::History,
+    reader::Backup,
+    retention::{Reason, RetentionPolicy},
+    store::fs::FsStore,
+};
+use holdfast_testkit::{Server, ServerKind};
+use jiff::tz::TimeZone;
+use rustix::process::{Signal, getegid, geteuid, getpid, kill_process};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::{
+    capture::Told,
+    logical::{Stage, load_file, log},
+    physical::password,
+};
+
+mod directories;
+mod killed;
+mod refused;
+
+/// What the dump programs write down otherwise than it is, or cannot write at all.
+const WITHOUT_WHAT_DUMPS_CANNOT_SAY: [&str; 11] = [
+    "DROP VIEW torture.broken",
+    // Six digits of a FLOAT.
+    "UPDATE torture.numbers SET f = 1.5, fm = 2.5",
+    // The sign of a zero.
+    "UPDATE torture.numbers SET d = 0, dm = 0 WHERE id = 3",
+    // Two letters of a set with one place among those of others.
+    "ALTER TABLE torture.texts DROP COLUMN sj, DROP COLUMN sw",
+    // Comments of programs in the character set of the program.
+    "ALTER PROCEDURE torture.latin_procedure COMMENT 'plain'",
+    // A date that is none needs a mode that dumps do not set.
+    "DELETE FROM torture.times WHERE id = 3",
+    // Members go by their names: errors have none, and the first name counts that is equal to the collation.
+    "DELETE FROM torture.members WHERE id IN (6, 7)",
+    "UPDATE torture.members SET s = 1 WHERE s = 4",
+    "UPDATE torture.members SET e = 1 WHERE e = 4",
+    "CREATE DATABASE `empty` CHARACTER SET utf8mb4",
+    "CREATE TABLE torture.stamped (id INT PRIMARY KEY, at TIMESTAMP(3) NOT NULL)",
+];
+const AND_OF_MARIADB: [&str; 5] = [
+    "DELETE FROM torture.documents WHERE id = 10",
+    "ALTER TABLE torture.own_types ALTER COLUMN e SET DEFAULT 'x'",
+    "DROP TABLE torture.versioned",
+    "DROP TABLE torture.versioned_named",
+    "DROP TABLE torture.versioned_parts",
+];
+const DATABASES: [&str; 4] = ["torture", "größe", "odd `name.with/all%#", "empty"];
+
+/// Hears every difference.
+#[derive(Default)]
+struct Differences(Vec<String>);
+
+impl DiffSink for Differences {
+    fn object(&mut self, change: &ObjectChange) -> Result<()> {
+        let text = |it: &Option<serde_json::Value>| it.as_ref().map(ToString::to_string);
+        let (before, after) = (serde_json::to_value(&change.before), serde_json::to_value(&change.after));
+        let (before, after) = (text(&before.ok()), text(&after.ok()));
+        self.0.push(format!("{} {}:\n{before:?}\n{after:?}", change.name.object, change.name.name));
+        Ok(())
+    }
+
+    fn row(&mut self, _: &TablePair, change: RowChange<'_>) -> Result<()> {
+        if self.0.len() < 20 {
+            self.0.push(format!("{change:?}").chars().take(400).collect());
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, table: TableDiff<'_>) -> Result<()> {
+        if !table.counts.is_empty() || table.rows_before != table.rows_after {
+            self.0.push(format!("{table:?}"));
+        }
+        Ok(())
+    }
+}
+
+fn opened(repo: &Arc<Repo>, run: u64) -> Backup {
+    Backup::open(repo, &History::read(repo, &log()).unwrap(), RunNo(run)).unwrap()
+}
+
+fn assert_no_difference(repo: &Arc<Repo>, before: u64, after: u64) {
+    let mut found = Differences::default();
+    let (one, other) = (opened(repo, before), opened(repo, after));
+    let totals = diff(&one, &other, &DiffOptions::default(), &mut found, &Cancel::default()).unwrap();
+    assert!(totals.is_equal() && totals.tables > 0, "{}", found.0.join("\n"));
+}
+
+fn standing(repo: &Arc<Repo>) -> usize {
+    History::read(repo, &log()).unwrap().standing().count()
+}
+
+/// A place to work in, from which everything must be gone in the end.
+fn work_dir() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn assert_empty(dir: &Path) {
+    let left: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn options(input: &Path, kind: ServerKind, work_dir: &Path) -> ImportOptions {
+    ImportOptions {
+        server_program: Some(kind.server_program().unwrap()),
+        // Nobody else can enter our scratch directories.
+        run_as: Some(RunAs { uid: geteuid().as_raw(), gid: getegid().as_raw() }),
+        work_dir: work_dir.to_owned(),
+        server_memory_bytes: 64 << 20,
+        ..ImportOptions::new(Input::of(input).unwrap())
+    }
+}
+
+fn backup_options() -> BackupOptions {
+    BackupOptions { name: Some(log().source), parallel: 2, ..BackupOptions::new(ConnectOptions::default()) }
+}
+
+fn import(repo: &Arc<Repo>, options: &ImportOptions) -> Result<LogicalReport, Error> {
+    import::run(repo, options, &backup_options(), &Told, &Cancel::default())
+}
+
+/// Runs the server's own dump program into a file.
+fn dump(server: &Server, more: &[&str], to: &Path) {
+    let is_mariadb = server.kind().is_mariadb();
+    let program = server.kind().program(if is_mariadb { "mariadb-dump" } else { "mysqldump" }).unwrap();
+    let output = Command::new(program)
+        .args(["--no-defaults", "--user=root", "--max-allowed-packet=64M"])
+        .arg(format!("--socket={}", server.socket().display()))
+        .args(["--routines", "--triggers", "--events", "--single-transaction"])
+        .args(more)
+        .stdout(File::create(to).unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A dump of everything becomes what a backup of the server is, and costs next to nothing beside it.
+fn becomes_the_same(kind: ServerKind) {
+    let mut stage = Stage::new(kind);
+    let source = &stage.source;
+    load_file(source, "torture.sql");
+    load_file(source, if kind.is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
+    source.exec_all(WITHOUT_WHAT_DUMPS_CANNOT_SAY).unwrap();
+    source.exec("INSERT INTO torture.stamped VALUES (1, '2026-10-25 01:30:00.123')").unwrap();
+    if kind.is_mariadb() {
+        source.exec_all(AND_OF_MARIADB).unwrap();
+    }
+    let selection = Selection { without_accounts: true, ..Selection::default() };
+    let taken = stage.back_up(&stage.options(), &selection).unwrap();
+
+    let (work, files) = (work_dir(), tempfile::tempdir().unwrap());
+    let path = files.path().join("dump.sql");
+    let position = if kind.is_mariadb() { "--master-data=2" } else { "--source-data=2" };
+    dump(&stage.source, &[&[position, "--databases"], &DATABASES[..]].concat(), &path);
+    let imported = import(&stage.repo, &options(&path, kind, work.path())).unwrap();
+    assert_empty(work.path());
+    assert_no_difference(&stage.repo, taken.backup, imported.backup);
+    assert_eq!((imported.base, imported.read.rows), (Some(taken.backup), taken.read.rows));
+    let stored = (imported.totals.bytes_stored, taken.totals.bytes_stored);
+    assert!(stored.0 < stored.1 / 10, "{stored:?}");
+
+    // What it says of itself is kept.
+    let origin = imported.import.unwrap();
+    let found = origin.position.unwrap().binlog.unwrap();
+    let at = taken.position.unwrap().binlog.unwrap();
+    assert_eq!(found, at);
+    let version: String = stage.source.value("SELECT @@version").unwrap();
+    assert!(
+        version.starts_with(origin.server_version.as_deref().unwrap().trim_end_matches("-log")),
+        "{version}"
+    );
+    assert!(
+        origin.dumped_at.is_some()
+            && origin.tool.is_some()
+            && origin.bytes == fs::metadata(&path).unwrap().len()
+    );
+    assert!(imported.position.is_none());
+
+    // The history stays that of the server, which goes on in it.
+    let again = stage.back_up(&stage.options(), &selection).unwrap();
+    assert_no_difference(&stage.repo, imported.backup, again.backup);
+
+    // Written and compressed otherwise, it is still the same.
+    dump(&stage.source, &[&["--hex-blob", "--databases"], &DATABASES[..]].concat(), &path);
+    let packed = files.path().join("dump.sql.gz");
+    let mut gzip = flate2::write::GzEncoder::new(File::create(&packed).unwrap(), flate2::Compression::fast());
+    gzip.write_all(&fs::read(&path).unwrap()).unwrap();
+    gzip.finish().unwrap();
+    let second = import(&stage.repo, &options(&packed, kind, work.path())).unwrap();
+    assert_no_difference(&stage.repo, imported.backup, second.backup);
+    assert!(second.totals.bytes_stored < stored.1 / 10, "{:?}", second.totals);
+    assert!(second.import.unwrap().position.is_none_or(|it| it.binlog.is_none()));
+
+    // No rule goes for dumps, and none is the latest.
+    let history = History::read(&stage.repo, &log()).unwrap();
+    assert_eq!(history.newest_taken(), Some(RunNo(again.backup)));
+    let policy = RetentionPolicy { last: 1, daily: 7, ..RetentionPolicy::default() };
+    let rules = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
+    let plan = plan_expire(&stage.repo, &history, &rules, stage.repo.now().unwrap()).unwrap();
+    assert_eq!(plan.dropped, [RunNo(taken.backup)]);
+    let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.run.0, kept.reasons[0])).collect();
+    let imports = [imported.backup, second.backup].map(|run| (run, Reason::Imported));
+    assert_eq!(kept, [imports[0], (again.backup, Reason::Last), imports[1]]);
+
+    // Another server is still another, although a dump came between.
+    stage.source = crate::logical::start(kind);
+    stage.source.exec("CREATE DATABASE other").unwrap();
+    let error = stage.back_up(&stage.options(), &selection).unwrap_err();
+    assert!(error.to_string().contains("is another server"), "{error}");
+}
+
+#[test]
+fn dumps_of_mariadb_10_11() {
+    becomes_the_same(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn dumps_of_mariadb_11_8() {
+    becomes_the_same(ServerKind::MariaDb118);
+}
+
+#[test]
+fn dumps_of_mysql_9_7() {
+    becomes_the_same(ServerKind::MySql97);
+}

@@ -1,0 +1,14 @@
+//! Dumps of `mysqldump`, `mariadb-dump` and mydumper: statements out of their text ([`reader`]), pieces of a statement
+//! ([`tokens`]), and what a dump says of itself ([`about`], [`metadata`]).
+//!
+//! Dumps are text of somebody else's: every parser here is total, and keeps no more than the bounds that it is given.
+
+pub mod about;
+pub mod metadata;
+pub mod reader;
+pub mod tokens;
+
+pub use about::About;
+pub use metadata::Metadata;
+pub use reader::{DumpError, DumpReader, Ending, Grammar, Piece};
+pub use tokens::{Modes, Token, tokens};

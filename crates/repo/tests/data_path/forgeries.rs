@@ -1,0 +1,251 @@
+//! What the holder of a writer's key adds harms nothing that others have stored, in a store that lets nobody replace
+//! anything: it is found, told and made good, and no backup is lost for it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use holdfast_formats::PageSize;
+use holdfast_pipe::Suite;
+use holdfast_repo::{
+    ObjectKind, Place, RunNo, RunSecrets,
+    check::{CheckOptions, CheckReport, Severity, check},
+    expire::{ExpireRequest, expire},
+    history::History,
+    index,
+    manifest::{HEAD_SCHEMA, Head, Totals},
+    pack::ChunkKind,
+    prune::{PruneOptions, prune},
+    refs::BackupRefs,
+    repair::{RepairPlan, repair},
+    run::{Ending, PartCounts, Run, RunOptions},
+    store::{ObjectPath, Store},
+    writer::ChunkRewriter,
+};
+
+use crate::{
+    damage::{copy, objects},
+    world::*,
+    writer_role::Roles,
+};
+
+fn run_options() -> RunOptions {
+    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
+}
+
+fn look(world: &World, read_data: Option<f64>) -> CheckReport {
+    check(&world.repo, &world.log, CheckOptions { read_data, ..CheckOptions::default() }).unwrap()
+}
+
+fn mend(world: &World) -> RepairPlan {
+    let options = CheckOptions { read_data: Some(1.0), threads: 1, ..CheckOptions::default() };
+    repair(&world.repo, &world.log, &options, &mut |_| true, &run_options()).unwrap()
+}
+
+/// A signed backup of nothing, whose refs are `refs`.
+fn add_backup(world: &World, refs: &BackupRefs) -> RunNo {
+    let mut run = Run::begin(&world.repo, &world.log, &run_options()).unwrap();
+    let head = Head {
+        schema: HEAD_SCHEMA,
+        run: run.no().0,
+        source: "db1".into(),
+        kind: world.log.kind.to_string(),
+        method: world.log.kind.to_string(),
+        started_at: jiff::Timestamp::UNIX_EPOCH,
+        finished_at: jiff::Timestamp::UNIX_EPOCH,
+        tags: Vec::new(),
+        server: serde_json::Map::new(),
+        redo: None,
+        position: None,
+        totals: Totals::default(),
+        flags: Vec::new(),
+        roots: Vec::new(),
+        base: None,
+        more: serde_json::Map::new(),
+    };
+    let refs = run.write_backup_refs(refs).unwrap();
+    let ending = Ending::Backup { head: head.encode().unwrap(), refs, parts: PartCounts::default() };
+    run.finish(ending).unwrap();
+    run.no()
+}
+
+/// An index part beside the one that the run has written, which says other things of its packs.
+fn add_index_part(reader: &World, writer: &World, run: RunNo) -> ObjectPath {
+    let mut place = Place { log: &reader.log, kind: ObjectKind::Index, run, part: 0 };
+    let mut packs = index::decode(&reader.repo.read_object(&place, 1 << 28).unwrap()).unwrap();
+    let mut forged = 0;
+    for pack in &mut packs {
+        let pages = |kind| matches!(kind, ChunkKind::Pages(_));
+        let rows = &mut pack.rows;
+        let two = (1..rows.len()).find(|at| rows[at - 1].sealed_len != rows[*at].sealed_len);
+        match two.filter(|_| pack.part % 2 == 0) {
+            // The seals do not open there.
+            Some(at) => {
+                (rows[at - 1].sealed_len, rows[at].sealed_len) =
+                    (rows[at].sealed_len, rows[at - 1].sealed_len)
+            }
+            // They do, and the pages are others.
+            None => {
+                for row in rows.iter_mut().filter(|row| pages(row.kind)) {
+                    let ChunkKind::Pages(size) = row.kind else { continue };
+                    let Some(half) = PageSize::from_bytes(size.bytes() as u32 / 2) else { continue };
+                    row.kind = ChunkKind::Pages(half);
+                    row.unit_count *= 2;
+                }
+            }
+        }
+        forged += 1;
+    }
+    assert!(forged > 0);
+    place.part = 1;
+    let secrets = RunSecrets::draw(writer.repo.keys(), &writer.log, run).unwrap();
+    let object = secrets.seal_index(1, &index::encode(&packs)).unwrap();
+    writer.repo.put(&place, &object).unwrap().path
+}
+
+fn reopened(world: &World) -> World {
+    copy(world, &objects(world))
+}
+
+#[test]
+fn refs_and_index_parts_that_a_writer_makes_up_take_no_backup_down() {
+    let roles = Roles::of(World::new(Suite::X25519Aes256Gcm));
+    let world = &roles.operator;
+    let mut random = Random::new(3);
+    let mut source = Source::new();
+    source.insert("big".into(), SourceFile::random(&mut random, 4096, 900 * 4096));
+    source.insert("small".into(), SourceFile::random(&mut random, 16_384, 30_000));
+    let mut backups = BTreeMap::new();
+    for _ in 0..3 {
+        backups.insert(world.backup(&source, small_packs()).0, source.clone());
+        for page in 0..500 {
+            source.get_mut("big").unwrap().change(&mut random, page);
+        }
+    }
+    let good: Vec<RunNo> = backups.keys().copied().collect();
+    let assert_good = |world: &World, what: &str| {
+        let history = world.history();
+        for (run, source) in &backups {
+            assert!(history.stands(*run), "{what}: {run}");
+            world.assert_is(*run, source);
+        }
+    };
+    let assert_no_loss = |world: &World, what: &str| {
+        for read_data in [None, Some(0.0), Some(1.0)] {
+            let report = look(world, read_data);
+            let lost = report.findings.iter().filter(|it| it.severity == Severity::Lost);
+            let lost: Vec<_> = lost.filter(|it| it.backups.iter().any(|run| good.contains(run))).collect();
+            assert!(lost.is_empty(), "{what}, {read_data:?}: {lost:?}");
+            assert!(!report.findings.is_empty() || read_data != Some(1.0), "{what}: nothing was found");
+        }
+    };
+    for case in ["sizes", "units", "index", "all"] {
+        let world = &reopened(world);
+        let writer = &roles.writer_of(world);
+        let mut refs = world.history().backup_refs(&world.repo, good[1]).unwrap();
+        for pack in &mut refs.packs {
+            if case != "units" {
+                pack.size_bytes += 1;
+            }
+            if case != "sizes" {
+                pack.chunks.iter_mut().for_each(|chunk| chunk.units += 7);
+            }
+        }
+        if case != "index" {
+            add_backup(writer, &refs);
+        }
+        if case == "index" || case == "all" {
+            for run in &good[..2] {
+                add_index_part(world, writer, *run);
+            }
+        }
+        assert_good(&reopened(world), case);
+        assert_no_loss(&reopened(world), case);
+        // What is written meanwhile leans on no word of his.
+        let next = reopened(world);
+        let (run, _) = next.backup(&source, small_packs());
+        next.assert_is(run, &source);
+        let mended = reopened(world);
+        let plan = mend(&mended);
+        assert!(plan.dropped.is_empty() && plan.held.is_empty(), "{case}: {plan:?}");
+        let mended = reopened(&mended);
+        assert_good(&mended, case);
+        let left = look(&mended, Some(1.0)).findings;
+        assert!(left.is_empty(), "{case}: {left:?}");
+    }
+
+    // A prune that writes chunks anew carries on what they are, not what an index says of them.
+    let writer = roles.writer_of(world);
+    for run in &good {
+        add_index_part(world, &writer, *run);
+    }
+    expire(&world.repo, &world.log, &ExpireRequest::Exactly(vec![good[0]]), &run_options()).unwrap();
+    backups.remove(&good[0]);
+    let world = reopened(world);
+    let mut rewriter = ChunkRewriter::open(&world.repo, &world.history(), small_packs()).unwrap();
+    let now = PruneOptions { rewrite_below_percent: 90, grace: Duration::ZERO, ..PruneOptions::default() };
+    let pruned = prune(&world.repo, &world.log, &now, Some(&mut rewriter), &run_options()).unwrap();
+    assert!(!pruned.declared.rewrite.is_empty(), "otherwise nothing moves");
+    let world = reopened(&world);
+    for (run, source) in &backups {
+        world.assert_is(*run, source);
+    }
+}
+
+/// A name costs nothing to create, and may bear any number.
+#[test]
+fn names_with_made_up_numbers_cost_nobody_time_or_numbers() {
+    let world = World::new(Suite::None);
+    let mut random = Random::new(4);
+    let mut source = Source::new();
+    source.insert("small".into(), SourceFile::random(&mut random, 16_384, 30_000));
+    for _ in 0..3 {
+        world.backup(&source, small_packs());
+        source.get_mut("small").unwrap().change(&mut random, 0);
+    }
+    let kept = world.history().newest_backup().unwrap();
+    let last = {
+        let mut source = source.clone();
+        let (run, _) = world.backup(&source, small_packs());
+        source.get_mut("small").unwrap().change(&mut random, 0);
+        run
+    };
+    assert!(last > kept);
+    let log = &world.log;
+    for number in ["9999999998", "9999999999", "0000005000"] {
+        let folders = [
+            "outcomes/N",
+            "runs/N/000000",
+            "packs/N-000000",
+            "refs/N",
+            "index/N-000000",
+            "reports/N",
+            "checks/N",
+        ];
+        for folder in folders {
+            let world = reopened(&world);
+            let name = format!("{}{}", log.prefix(), folder.replace('N', number));
+            let path = ObjectPath::new(name.clone()).unwrap();
+            world.store.create_if_absent(&path, b"{}").unwrap();
+            let mut told = 0;
+            let history = History::salvage(&world.repo, log, &mut |_, _| told += 1).unwrap();
+            assert!(told <= 1 && history.newest_backup() == Some(last), "{name}");
+            world.assert_is(last, &source);
+            let report = look(&world, Some(1.0));
+            assert!(report.findings.len() <= 2, "{name}: {:?}", report.findings);
+            assert!(report.findings.iter().all(|it| it.severity == Severity::Repairable), "{name}");
+            let is_told = report.findings.iter().any(|it| it.object.contains(number));
+            assert!(is_told || folder.starts_with("packs") || folder.starts_with("index"), "{name}");
+            assert!(mend(&world).dropped.is_empty(), "{name}");
+            let (run, _) = world.backup(&source, small_packs());
+            assert!(run.0 < 100, "{name}: {run}");
+            world.assert_is(run, &source);
+        }
+    }
+    // So near that it may have been a run: a repair ends those that there may have been.
+    let name = format!("{}runs/{:010}/000000", log.prefix(), last.0 + 60);
+    world.store.create_if_absent(&ObjectPath::new(name).unwrap(), b"{}").unwrap();
+    let world = reopened(&world);
+    assert!(Run::begin(&world.repo, log, &run_options()).is_err());
+    mend(&world);
+    let (run, _) = world.backup(&source, small_packs());
+    world.assert_is(run, &source);
+}

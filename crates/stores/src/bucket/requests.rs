@@ -1,0 +1,145 @@
+//! Requests that the library has no call for. It signs them; what comes back is bounded before it is looked at.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use holdfast_repo::store::{RemoteCause, StoreError};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use object_store::{
+    client::{HttpError, HttpRequest, HttpRequestBody},
+    path::Path,
+    signer::{SignedUrlOptions, Signer},
+};
+use serde::de::DeserializeOwned;
+
+use super::{Inner, failure::Failure};
+use crate::pause::Pauses;
+
+/// How long a request can be used after it was signed, which is also by how much a host's clock may be behind: as much as
+/// services allow everything else.
+const SIGNED_FOR: Duration = Duration::from_secs(900);
+/// More than a page of 1,000 of anything has.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// A request, without what is random or depends on time.
+#[derive(Clone)]
+pub(super) struct Request {
+    pub(super) method: Method,
+    /// Below the bucket; empty for the bucket itself.
+    pub(super) key: Path,
+    pub(super) query: Vec<(&'static str, String)>,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(super) body: Bytes,
+    /// What it is about, for errors.
+    pub(super) what: String,
+}
+
+impl Request {
+    /// Reads something about the bucket.
+    pub(super) fn of_bucket(query: Vec<(&'static str, String)>, what: impl Into<String>) -> Self {
+        Self {
+            method: Method::GET,
+            key: Path::default(),
+            query,
+            headers: Vec::new(),
+            body: Bytes::new(),
+            what: what.into(),
+        }
+    }
+}
+
+/// What a server said yes with.
+pub(super) struct Answer {
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// Why there is none.
+pub(super) struct Refused {
+    pub(super) failure: Failure,
+    pub(super) error: StoreError,
+}
+
+impl From<Refused> for StoreError {
+    fn from(refused: Refused) -> Self {
+        refused.error
+    }
+}
+
+impl Inner {
+    /// Sends a request that can be repeated, as often as it takes.
+    pub(super) async fn ask(&self, request: &Request) -> Result<Answer, Refused> {
+        let mut pauses = Pauses::new(self.options.retries);
+        loop {
+            let refused = match self.ask_once(request).await {
+                Err(refused) => refused,
+                answer => return answer,
+            };
+            let pause = match refused.failure {
+                Failure::Remote(cause) if cause.passes() || cause == RemoteCause::Expired => pauses.next(),
+                Failure::Conflict => pauses.next(),
+                _ => None,
+            };
+            match pause {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(refused),
+            }
+        }
+    }
+
+    /// The same, for an answer that is a document.
+    pub(super) async fn ask_for<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Refused> {
+        let answer = self.ask(request).await?;
+        read_document(&answer.body).ok_or_else(|| {
+            let error = self.remote(&request.what, RemoteCause::Other, "its answer makes no sense");
+            Refused { failure: Failure::Remote(RemoteCause::Other), error }
+        })
+    }
+
+    async fn ask_once(&self, request: &Request) -> Result<Answer, Refused> {
+        let of_library = |error: object_store::Error| Refused {
+            failure: Failure::of(&error),
+            error: self.error(&error, &request.what),
+        };
+        let mut options = SignedUrlOptions::default().with_query(request.query.iter().cloned());
+        for (name, value) in &request.headers {
+            options = options.with_signed_header(name.clone(), value.clone());
+        }
+        let signer = &self.clients.repeating;
+        let signed = signer.signed_url_opts(request.method.clone(), &request.key, SIGNED_FOR, &options);
+        let url = signed.await.map_err(of_library)?;
+        // The address holds a signature: no error below may repeat it.
+        let failed = |cause, detail: String| Refused {
+            failure: Failure::Remote(cause),
+            error: self.remote(&request.what, cause, detail),
+        };
+        let mut sent = HttpRequest::new(HttpRequestBody::from(request.body.clone()));
+        *sent.method_mut() = request.method.clone();
+        *sent.uri_mut() =
+            url.as_str().parse().map_err(|_| failed(RemoteCause::Other, "its address is none".to_owned()))?;
+        sent.headers_mut().extend(request.headers.iter().cloned());
+        let unreachable = |error: HttpError| failed(RemoteCause::Unreachable, format!("{:?}", error.kind()));
+        let response = self.clients.http.execute(sent).await.map_err(unreachable)?;
+        let (parts, body) = response.into_parts();
+        let mut bytes = Vec::new();
+        let mut blocks = body.bytes_stream();
+        while let Some(block) = blocks.try_next().await.map_err(unreachable)? {
+            if bytes.len() + block.len() > ANSWER_BYTES_MAX {
+                return Err(failed(RemoteCause::Other, "its answer is longer than any can be".to_owned()));
+            }
+            bytes.extend_from_slice(&block);
+        }
+        if parts.status.is_success() {
+            return Ok(Answer { headers: parts.headers, body: bytes.into() });
+        }
+        let answer = format!("status code: {}: {}", parts.status.as_u16(), String::from_utf8_lossy(&bytes));
+        Err(of_library(object_store::Error::Generic { store: "S3", source: answer.into() }))
+    }
+}
+
+/// A document of the protocol; nothing where the bytes are none.
+pub(super) fn read_document<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= ANSWER_BYTES_MAX)?;
+    quick_xml::de::from_str(text).ok()
+}
