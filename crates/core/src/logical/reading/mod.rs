@@ -45,7 +45,7 @@ pub(super) struct Reading<'a> {
     cancel: &'a Cancel,
     bytes_total: u64,
     bytes_done: AtomicU64,
-    told_at: Mutex<Instant>,
+    told_at: Mutex<Option<Instant>>,
     statements: AtomicU64,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn read(
         cancel,
         bytes_total: tables.iter().map(|table| table.bytes_estimated).sum(),
         bytes_done: AtomicU64::new(0),
-        told_at: Mutex::new(Instant::now()),
+        told_at: Mutex::new(None),
         statements: AtomicU64::new(0),
     };
     let failure = Mutex::new(None::<Error>);
@@ -136,8 +136,8 @@ impl Reading<'_> {
     fn progress(&self, bytes: u64) {
         let done = self.bytes_done.fetch_add(bytes, Relaxed) + bytes;
         let mut told_at = self.told_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if told_at.elapsed() >= PROGRESS_INTERVAL {
-            *told_at = Instant::now();
+        if told_at.is_none_or(|told_at| told_at.elapsed() >= PROGRESS_INTERVAL) {
+            *told_at = Some(Instant::now());
             drop(told_at);
             let bytes_total = self.bytes_total.max(done);
             self.listener.event(Event::Progress { bytes_done: done, bytes_total });
