@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use holdfast_core::{Event, Listener};
+use holdfast_core::{ErrorKind, Event, Listener};
 use holdfast_testkit::ServerOptions;
 
 use super::{other_servers::said, *};
@@ -87,25 +87,76 @@ fn a_table_beside_itself() {
     assert!(error.to_string().contains("new.customers"), "{error}");
 }
 
-/// Somebody changes a row before everything is read again: the load fails and names the table.
-#[test]
-fn what_is_not_as_it_was_is_found_out() {
-    struct Meddler(Mutex<Option<mysql::Conn>>);
-    impl Listener for Meddler {
-        fn event(&self, event: Event) {
-            if matches!(event, Event::Phase { name: "verify" }) {
-                let mut conn = self.0.lock().unwrap();
-                let statement = "UPDATE shop.orders SET customer = 2 WHERE id = 10";
-                mysql::prelude::Queryable::query_drop(conn.as_mut().unwrap(), statement).unwrap();
-            }
+/// Changes something when a phase begins, or when the first rows are in.
+struct Meddler {
+    conn: Mutex<mysql::Conn>,
+    phase: &'static str,
+    statement: &'static str,
+}
+
+impl Meddler {
+    const FIRST_ROWS: &str = "first rows";
+
+    fn new(target: &Server, phase: &'static str, statement: &'static str) -> Self {
+        Self { conn: Mutex::new(target.conn().unwrap()), phase, statement }
+    }
+}
+
+impl Listener for Meddler {
+    fn event(&self, event: Event) {
+        let name = match event {
+            Event::Phase { name } => name,
+            Event::Progress { .. } => Self::FIRST_ROWS,
+            _ => return,
+        };
+        if name == self.phase {
+            mysql::prelude::Queryable::query_drop(&mut *self.conn.lock().unwrap(), self.statement).unwrap();
         }
     }
+}
+
+/// Ends a load before keys are made.
+struct Stopper(Cancel);
+
+impl Listener for Stopper {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Phase { name: "keys" }) {
+            self.0.cancel();
+        }
+    }
+}
+
+/// Somebody changes a row before its table is read again, which is while others are loaded: the load names it in the end.
+#[test]
+fn what_changes_while_others_are_loaded_is_found_out() {
     let (stage, backup) = shop();
     let target = start(ServerKind::MariaDb118);
-    let meddler = Meddler(Mutex::new(Some(target.conn().unwrap())));
+    target.exec_all(["CREATE DATABASE shop", "CREATE SEQUENCE shop.numbers"]).unwrap();
+    let selection = Selection { tables: vec!["shop.customers".parse().unwrap()], ..Selection::default() };
+    let chosen = LoadOptions { selection, ..options(&target) };
+    let meddler = Meddler::new(&target, Meddler::FIRST_ROWS, "UPDATE shop.customers SET id = 9 WHERE id = 2");
+    let run = |listener: &dyn Listener| {
+        load::run(&stage.repo, &log(), RunNo(backup), &chosen, listener, &Cancel::default())
+    };
+    let error = run(&meddler).unwrap_err();
+    assert!(error.to_string().contains("shop.customers (other bytes in its rows)"), "{error}");
+    target.exec("DROP TABLE shop.customers").unwrap();
+    assert_eq!(run(&Told).unwrap().tables_verified, 1);
+    assert_clean(&target);
+}
+
+/// Somebody changes a row before a load that goes on reads everything again: the load fails and names the table.
+#[test]
+fn what_is_not_as_it_was_is_found_out() {
+    let (stage, backup) = shop();
+    let target = start(ServerKind::MariaDb118);
     let chosen = options(&target);
-    let run = || load::run(&stage.repo, &log(), RunNo(backup), &chosen, &meddler, &Cancel::default());
-    let error = run().unwrap_err();
+    let stop = Cancel::default();
+    let stopped = load::run(&stage.repo, &log(), RunNo(backup), &chosen, &Stopper(stop.clone()), &stop);
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Interrupted);
+    let meddler = Meddler::new(&target, "verify", "UPDATE shop.orders SET customer = 2 WHERE id = 10");
+    let error =
+        load::run(&stage.repo, &log(), RunNo(backup), &chosen, &meddler, &Cancel::default()).unwrap_err();
     assert!(error.to_string().contains("shop.orders (other bytes in its rows)"), "{error}");
     // It is not taken for good later, either; and it is not dropped by itself, for it is somebody else's now.
     target.exec("INSERT INTO shop.orders VALUES (12, 1)").unwrap();
@@ -267,14 +318,6 @@ fn what_is_in_use_by_now_stays() {
     )
     .unwrap();
     target.exec_all(["SET GLOBAL sql_safe_updates = ON", "CREATE USER theirs@localhost"]).unwrap();
-    struct Meddler(Mutex<mysql::Conn>, &'static str, &'static str);
-    impl Listener for Meddler {
-        fn event(&self, event: Event) {
-            if matches!(event, Event::Phase { name } if name == self.1) {
-                mysql::prelude::Queryable::query_drop(&mut *self.0.lock().unwrap(), self.2).unwrap();
-            }
-        }
-    }
     let chosen = options(&target);
     // What the end of the load would fail at is seen before it begins.
     let error = load(&stage, backup, &chosen).unwrap_err();
@@ -282,7 +325,7 @@ fn what_is_in_use_by_now_stays() {
     stage.source.exec("DROP EVENT shop.elsewhere").unwrap();
     let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
     let run = |phase, statement| {
-        let meddler = Meddler(Mutex::new(target.conn().unwrap()), phase, statement);
+        let meddler = Meddler::new(&target, phase, statement);
         load::run(&stage.repo, &log(), RunNo(backup), &chosen, &meddler, &Cancel::default())
     };
     // The database is gone when its tables are made: all of them are refused.

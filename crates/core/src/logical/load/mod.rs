@@ -1,7 +1,8 @@
 //! Loading a logical backup into a running server.
 //!
 //! [`run`] is the outline: look at the target → decide what becomes of each object → databases and sequences → tables
-//! with their rows and indexes → foreign keys → routines, views, triggers → every row read again → events and grants.
+//! with their rows and indexes, the rows read again meanwhile → foreign keys → routines, views, triggers → what was not
+//! read again yet → events and grants.
 //!
 //! Invariants: nothing is touched before everything that can be refused is; what is there stays, unless it is to be
 //! overwritten; a load that was interrupted at any moment goes on by the same command, without a row too many or too few;
@@ -21,6 +22,7 @@ mod rows;
 mod target;
 pub(super) mod tokens;
 mod verify;
+mod zeros;
 
 use std::sync::Arc;
 
@@ -37,6 +39,7 @@ use programs::Programs;
 pub(crate) use progress::Unfinished;
 use progress::{Progress, Stage};
 use target::Target;
+use verify::Verifying;
 
 use super::{
     import::{IMPORT, Origin},
@@ -251,7 +254,10 @@ impl<'a> Loading<'a> {
         let programs = Programs { plan, target, options, progress, cancel };
         programs.before_tables(control)?;
         watch.phase("rows");
-        let mut loaded = rows::load(backup, plan, target, options, progress, control, (watch, cancel))?;
+        let verifying = options.verify.then(|| Verifying::new(backup, plan, cancel)).transpose()?;
+        let with = (&*target, *options);
+        let mut loaded =
+            rows::load(backup, plan, with, progress, verifying.as_ref(), control, (watch, cancel))?;
         for adapted in std::mem::take(&mut loaded.adapted) {
             watch.event(Event::Note { text: adapted.to_string() });
             shown.adapted.push(adapted);
@@ -263,9 +269,9 @@ impl<'a> Loading<'a> {
         shown.name_refused(programs.behind_tables(control)?, watch);
         point("load.programs.made");
         let mut verified = 0;
-        if options.verify {
+        if let Some(verifying) = verifying {
             watch.phase("verify");
-            let verdict = verify::verify(backup, plan, target, options, progress, (watch, cancel))?;
+            let verdict = verifying.rest(target, options, progress, watch)?;
             let differing: Vec<usize> = verdict.differing.iter().map(|(table, _)| *table).collect();
             progress.note_verified(&mut control.session, plan, &differing)?;
             point("load.verified");

@@ -4,18 +4,17 @@
 //! key complement each other, so every row is read exactly once where the target orders keys as the source did; where it
 //! does not, the table is read in one piece.
 //!
-//! Servers of different series print a zero below zero differently (MariaDB 10.11 as `0`, others as `-0`). Where that alone
-//! can be why a table differs, both sides are read once more, without that sign.
+//! Tables with transactions are read while their indexes are built, which changes no row; the others at the end.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use holdfast_repo::{
-    reader::{Backup, ReadRows},
-    rows::{RowHashKey, RowHasher, RowTotals, RowsChecksum},
+    reader::Backup,
+    rows::{RowHashKey, RowHasher, RowTotals},
 };
 
 use super::{
@@ -24,17 +23,12 @@ use super::{
     plan::{Plan, PlannedTable, named},
     progress::{Progress, Stage},
     target::Target,
+    zeros::is_same_but_for_zeros,
 };
 use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
-    logical::{
-        definition::{ColumnDefinition, Form},
-        key::{Place, Values},
-        objects,
-        rows::each_row,
-        tables::Table,
-    },
+    logical::{key::Place, objects, tables::Table},
     server::{
         Session, SqlError,
         raw::{RawReader, RowPart},
@@ -46,21 +40,20 @@ const RANGE_CHUNKS: u64 = 128;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A range of a table that is to be read.
-struct Range {
-    table: usize,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) table: usize,
     condition: String,
 }
 
-struct Verifying<'a> {
+/// Reads tables again, by whoever has time for it.
+pub(super) struct Verifying<'a> {
+    backup: &'a Backup,
+    plan: &'a Plan,
     row_key: RowHashKey,
     tables: Vec<Table>,
-    /// The first is last.
-    ranges: Mutex<Vec<Range>>,
-    found: Mutex<Vec<RowTotals>>,
-    failure: Mutex<Option<Error>>,
-    told: Mutex<(Instant, u64)>,
-    bytes_total: u64,
-    listener: &'a dyn Listener,
+    /// By table; `None`: not to be read yet.
+    found: Mutex<Vec<Option<RowTotals>>>,
     cancel: &'a Cancel,
 }
 
@@ -84,128 +77,6 @@ impl Verdict {
              command: it makes them anew"
         })
     }
-}
-
-/// Reads all tables again, and says which of them differ.
-pub(super) fn verify(
-    backup: &Backup,
-    plan: &Plan,
-    target: &Target,
-    options: &LoadOptions,
-    progress: &Progress,
-    (listener, cancel): (&dyn Listener, &Cancel),
-) -> Result<Verdict> {
-    // What was found to be right once may have been written to since.
-    let is_open = |table: &PlannedTable| table.has_rows() && progress.stages[table.object] != Stage::Verified;
-    let mut ranges = Vec::new();
-    let mut tables = Vec::with_capacity(plan.tables.len());
-    for (number, planned) in plan.tables.iter().enumerate() {
-        let table = planned.as_read();
-        if is_open(planned) {
-            for condition in conditions(backup, planned, &table)? {
-                ranges.push(Range { table: number, condition });
-            }
-        }
-        tables.push(table);
-    }
-    // Tables that are read in one piece take longest.
-    ranges.reverse();
-    let verifying = Verifying {
-        found: Mutex::new(vec![RowTotals::default(); tables.len()]),
-        row_key: backup.row_key()?,
-        tables,
-        ranges: Mutex::new(ranges),
-        failure: Mutex::new(None),
-        told: Mutex::new((Instant::now(), 0)),
-        bytes_total: plan.tables.iter().map(|table| table.totals.bytes).sum(),
-        listener,
-        cancel,
-    };
-    thread::scope(|scope| {
-        for number in 0..options.parallel.clamp(1, super::link::SESSIONS_MAX) {
-            let verifying = &verifying;
-            scope.spawn(move || {
-                let outcome = Link::open(options, target, number)
-                    .and_then(|mut link| verifying.work(&mut link.session));
-                if let Err(error) = outcome {
-                    verifying.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
-            });
-        }
-    });
-    if let Some(error) = verifying.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
-    let found = verifying.found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut differing = Vec::new();
-    for (number, (table, found)) in plan.tables.iter().zip(found).enumerate() {
-        if !is_open(table) || found == table.totals {
-            continue;
-        }
-        let is_same = found.rows == table.totals.rows
-            && table.prints_zeros_otherwise
-            && is_same_but_for_zeros(backup, table, target, options, cancel)?;
-        if !is_same {
-            let what = if found.rows == table.totals.rows {
-                "other bytes in its rows".to_owned()
-            } else {
-                format!("{} rows instead of {}", found.rows, table.totals.rows)
-            };
-            differing.push((number, format!("{} ({what})", table.name)));
-        }
-    }
-    let verified = plan.tables.iter().filter(|table| table.has_rows()).count() - differing.len();
-    Ok(Verdict { verified: verified as u64, differing })
-}
-
-/// Whether the rows are the same but for the signs of zeros.
-fn is_same_but_for_zeros(
-    backup: &Backup,
-    planned: &PlannedTable,
-    target: &Target,
-    options: &LoadOptions,
-    cancel: &Cancel,
-) -> Result<bool> {
-    let columns = &planned.definition.columns;
-    let reader = backup.table(&planned.item).ok_or_else(|| Error::failed("it holds no rows"))?;
-    let row_key = backup.row_key()?;
-    let (mut stored, mut there) = (RowsChecksum::default(), RowsChecksum::default());
-    each_row(&reader, 0..reader.chunk_count(), ReadRows::default(), &|| cancel.check(), &mut |row| {
-        stored = stored.and(without_signs(&row_key, columns, row));
-        Ok(())
-    })?;
-    let mut link = Link::open(options, target, 0)?;
-    objects::settle(&mut link.session)?;
-    let mut raw = RawReader::default();
-    let query = planned.as_read().select();
-    let mut answer = raw.query(&mut link.session, &query)?;
-    let mut long = Vec::new();
-    while let Some(part) = answer.next()? {
-        match part {
-            RowPart::Whole(row) => there = there.and(without_signs(&row_key, columns, row)),
-            RowPart::First(piece) | RowPart::More(piece) => long.extend_from_slice(piece),
-            RowPart::Last(piece) => {
-                long.extend_from_slice(piece);
-                there = there.and(without_signs(&row_key, columns, &std::mem::take(&mut long)));
-            }
-        }
-    }
-    Ok(stored == there)
-}
-
-/// A sum of a row in which no zero has a sign.
-fn without_signs(key: &RowHashKey, columns: &[ColumnDefinition], row: &[u8]) -> RowsChecksum {
-    let mut hasher = key.begin();
-    for (column, value) in columns.iter().zip(Values { bytes: row }) {
-        let is_zero = |value: &[u8]| value.iter().all(|byte| matches!(byte, b'-' | b'0' | b'.'));
-        let value = value.map(|value| match value.strip_prefix(b"-") {
-            Some(rest) if column.form == Form::Float && is_zero(value) => rest,
-            _ => value,
-        });
-        hasher.update(&value.map_or(u64::MAX, |value| value.len() as u64).to_le_bytes());
-        hasher.update(value.unwrap_or_default());
-    }
-    hasher.checksum()
 }
 
 /// `WHERE` of each range of a table.
@@ -241,30 +112,56 @@ fn conditions(backup: &Backup, planned: &PlannedTable, table: &Table) -> Result<
     Ok(conditions)
 }
 
-impl Verifying<'_> {
-    fn work(&self, session: &mut Session) -> Result<()> {
-        objects::settle(session)?;
-        let mut raw = RawReader::default();
-        loop {
-            self.cancel.check()?;
-            if self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-                return Ok(());
-            }
-            let range = self.ranges.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(range) = range else { return Ok(()) };
-            let table = &self.tables[range.table];
-            let totals = self
-                .read(session, &mut raw, table, &range.condition)
-                .map_err(|error| error.context(format_args!("read table {} again", table.name)))?;
-            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-            let sum = found[range.table].and(totals);
-            found[range.table] = sum.ok_or_else(|| Error::failed("more rows than can be"))?;
-            drop(found);
-            self.tell(totals.bytes);
-        }
+impl<'a> Verifying<'a> {
+    pub(super) fn new(backup: &'a Backup, plan: &'a Plan, cancel: &'a Cancel) -> Result<Self> {
+        Ok(Self {
+            backup,
+            plan,
+            row_key: backup.row_key()?,
+            tables: plan.tables.iter().map(PlannedTable::as_read).collect(),
+            found: Mutex::new(vec![None; plan.tables.len()]),
+            cancel,
+        })
     }
 
-    fn read(
+    fn found(&self) -> MutexGuard<'_, Vec<Option<RowTotals>>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ranges in which a table is read.
+    fn divide(&self, number: usize) -> Result<Vec<Range>> {
+        let conditions = conditions(self.backup, &self.plan.tables[number], &self.tables[number])?;
+        Ok(conditions.into_iter().map(|condition| Range { table: number, condition }).collect())
+    }
+
+    /// The same while the table's indexes may be built: none where the builder would wait long for a reader. All of them
+    /// must be read then.
+    pub(super) fn divide_for_now(&self, number: usize) -> Result<Vec<Range>> {
+        let table = &self.plan.tables[number];
+        if !table.has_rows() {
+            return Ok(Vec::new());
+        }
+        let ranges = self.divide(number)?;
+        if ranges.len() < 2 && table.chunks > RANGE_CHUNKS {
+            return Ok(Vec::new());
+        }
+        self.found()[number] = Some(RowTotals::default());
+        Ok(ranges)
+    }
+
+    /// Reads a range.
+    pub(super) fn read(&self, session: &mut Session, raw: &mut RawReader, range: &Range) -> Result<u64> {
+        let table = &self.tables[range.table];
+        let totals = self
+            .totals(session, raw, table, &range.condition)
+            .map_err(|error| error.context(format_args!("read table {} again", table.name)))?;
+        let mut found = self.found();
+        let sum = found[range.table].unwrap_or_default().and(totals);
+        found[range.table] = Some(sum.ok_or_else(|| Error::failed("more rows than can be"))?);
+        Ok(totals.bytes)
+    }
+
+    fn totals(
         &self,
         session: &mut Session,
         raw: &mut RawReader,
@@ -300,6 +197,117 @@ impl Verifying<'_> {
         Ok(totals)
     }
 
+    /// Reads what was not read yet, and says which tables differ.
+    pub(super) fn rest(
+        self,
+        target: &Target,
+        options: &LoadOptions,
+        progress: &Progress,
+        listener: &dyn Listener,
+    ) -> Result<Verdict> {
+        // What was found to be right once may have been written to since.
+        let is_open =
+            |table: &PlannedTable| table.has_rows() && progress.stages[table.object] != Stage::Verified;
+        let mut ranges = Vec::new();
+        let mut bytes_total = 0;
+        for (number, table) in self.plan.tables.iter().enumerate() {
+            if is_open(table) && self.found()[number].is_none() {
+                ranges.extend(self.divide(number)?);
+                bytes_total += table.totals.bytes;
+            }
+        }
+        // Tables that are read in one piece take longest.
+        ranges.reverse();
+        let rest = Rest {
+            ranges: Mutex::new(ranges),
+            failure: Mutex::new(None),
+            told: Mutex::new((Instant::now(), 0)),
+            bytes_total,
+            listener,
+        };
+        let sessions = options.parallel.clamp(1, super::link::SESSIONS_MAX).min(rest.ranges().len());
+        thread::scope(|scope| {
+            for number in 0..sessions {
+                let (rest, verifying) = (&rest, &self);
+                scope.spawn(move || {
+                    let outcome = Link::open(options, target, number)
+                        .and_then(|mut link| rest.work(verifying, &mut link.session));
+                    if let Err(error) = outcome {
+                        rest.failure().get_or_insert(error);
+                    }
+                });
+            }
+        });
+        if let Some(error) = rest.failure().take() {
+            return Err(error);
+        }
+        self.verdict(target, options, is_open)
+    }
+
+    fn verdict(
+        self,
+        target: &Target,
+        options: &LoadOptions,
+        is_open: impl Fn(&PlannedTable) -> bool,
+    ) -> Result<Verdict> {
+        let Self { backup, plan, found, cancel, .. } = self;
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut differing = Vec::new();
+        for (number, (table, found)) in plan.tables.iter().zip(found).enumerate() {
+            let found = found.unwrap_or_default();
+            if !is_open(table) || found == table.totals {
+                continue;
+            }
+            let is_same = found.rows == table.totals.rows
+                && table.prints_zeros_otherwise
+                && is_same_but_for_zeros(backup, table, target, options, cancel)?;
+            if !is_same {
+                let what = if found.rows == table.totals.rows {
+                    "other bytes in its rows".to_owned()
+                } else {
+                    format!("{} rows instead of {}", found.rows, table.totals.rows)
+                };
+                differing.push((number, format!("{} ({what})", table.name)));
+            }
+        }
+        let verified = plan.tables.iter().filter(|table| table.has_rows()).count() - differing.len();
+        Ok(Verdict { verified: verified as u64, differing })
+    }
+}
+
+/// What is left to be read when nothing else is to be done.
+struct Rest<'a> {
+    /// The first is last.
+    ranges: Mutex<Vec<Range>>,
+    failure: Mutex<Option<Error>>,
+    told: Mutex<(Instant, u64)>,
+    bytes_total: u64,
+    listener: &'a dyn Listener,
+}
+
+impl Rest<'_> {
+    fn ranges(&self) -> MutexGuard<'_, Vec<Range>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self, verifying: &Verifying<'_>, session: &mut Session) -> Result<()> {
+        objects::settle(session)?;
+        let mut raw = RawReader::default();
+        loop {
+            verifying.cancel.check()?;
+            if self.failure().is_some() {
+                return Ok(());
+            }
+            let range = self.ranges().pop();
+            let Some(range) = range else { return Ok(()) };
+            self.tell(verifying.read(session, &mut raw, &range)?);
+        }
+    }
+
     fn tell(&self, bytes: u64) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.1 += bytes;
@@ -310,27 +318,5 @@ impl Verifying<'_> {
             let bytes_total = self.bytes_total.max(bytes_done);
             self.listener.event(Event::Progress { bytes_done, bytes_total });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use holdfast_pipe::HashKey;
-
-    use super::*;
-
-    /// A zero has no sign, anything else is what it is.
-    #[test]
-    fn zeros() {
-        let column =
-            |form| ColumnDefinition { name: "c".into(), column_type: "double".into(), form, charset: None };
-        let key = RowHashKey::new(&HashKey::new([7; 32]));
-        let of = |columns: &[ColumnDefinition], row: &[u8]| without_signs(&key, columns, row);
-        let (float, text) = ([column(Form::Float)], [column(Form::Text)]);
-        assert_eq!(of(&float, b"\x02-0"), of(&float, b"\x010"));
-        assert_eq!(of(&float, b"\x04-0.0"), of(&float, b"\x030.0"));
-        assert_ne!(of(&float, b"\x02-1"), of(&float, b"\x011"));
-        assert_ne!(of(&float, b"\xFB"), of(&float, b"\x00"));
-        assert_ne!(of(&text, b"\x02-0"), of(&text, b"\x010"));
     }
 }

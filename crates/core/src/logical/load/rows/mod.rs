@@ -2,7 +2,8 @@
 //!
 //! A table is made by whoever takes it, largest first. Its rows are loaded in units of some tens of chunks, each unit one
 //! transaction that notes itself; whoever has nothing to do takes half of what is left of another's stretch, so several
-//! sessions fill one table, each in the order of its key. When the last unit is in, its indexes are built at once.
+//! sessions fill one table, each in the order of its key. When the last unit is in, its indexes are built at once, while
+//! others read its rows again.
 
 mod encode;
 mod queue;
@@ -27,15 +28,21 @@ use super::{
     plan::{Adaptation, Plan, PlannedTable},
     progress::{Progress, Stage},
     target::Target,
+    verify::Verifying,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
-    logical::{definition::ColumnDefinition, objects::quoted, rows::each_row},
+    logical::{
+        definition::ColumnDefinition,
+        objects::{self, quoted},
+        rows::each_row,
+    },
     points::point,
     server::{
         SqlError,
         bulk::{self, Done, Feed},
+        raw::RawReader,
     },
 };
 
@@ -77,42 +84,43 @@ struct Loading<'a> {
     target: &'a Target,
     options: &'a LoadOptions,
     progress: &'a Progress,
+    verifying: Option<&'a Verifying<'a>>,
     queue: Queue,
     listener: &'a dyn Listener,
     cancel: &'a Cancel,
     bytes_total: u64,
     bytes_done: AtomicU64,
     rows_done: AtomicU64,
-    told_at: Mutex<Instant>,
+    told_at: Mutex<Option<Instant>>,
     adapted: Mutex<Vec<Adaptation>>,
 }
 
-/// Makes and fills all tables of the plan that are not there yet.
+/// Makes and fills all tables of the plan that are not there yet, and lets `verifying` read them meanwhile.
 pub(super) fn load(
     backup: &Backup,
     plan: &Plan,
-    target: &Target,
-    options: &LoadOptions,
+    (target, options): (&Target, &LoadOptions),
     progress: &Progress,
+    verifying: Option<&Verifying<'_>>,
     control: &mut Link,
-    watch: (&dyn Listener, &Cancel),
+    (listener, cancel): (&dyn Listener, &Cancel),
 ) -> Result<Loaded> {
-    let (listener, cancel) = watch;
-    let (queue, bytes_total) =
-        queue::Queue::new(plan, options.chunks_per_commit.max(1), progress, &mut control.session)?;
+    let how = (options.chunks_per_commit.max(1), verifying.is_some());
+    let (queue, bytes_total) = queue::Queue::new(plan, how, progress, &mut control.session)?;
     let loading = Loading {
         backup,
         plan,
         target,
         options,
         progress,
+        verifying,
         queue,
         listener,
         cancel,
         bytes_total,
         bytes_done: AtomicU64::new(0),
         rows_done: AtomicU64::new(0),
-        told_at: Mutex::new(Instant::now()),
+        told_at: Mutex::new(None),
         adapted: Mutex::new(Vec::new()),
     };
     let failure = Mutex::new(None::<Error>);
@@ -142,12 +150,15 @@ pub(super) fn load(
 
 impl Loading<'_> {
     fn work(&self, link: &mut Link, worker: usize) -> Result<()> {
+        objects::settle(&mut link.session)?;
+        let mut raw = RawReader::default();
         loop {
             self.cancel.check()?;
             let job = self.queue.next(worker);
             let number = match &job {
-                Job::Make(table) | Job::Index(table) => *table,
+                Job::Make(table) | Job::Index(table) | Job::Divide(table) => *table,
                 Job::Fill(unit) => unit.table,
+                Job::Verify(range) => range.table,
                 Job::Over => return Ok(()),
             };
             let table = &self.plan.tables[number];
@@ -165,7 +176,17 @@ impl Loading<'_> {
                 }
                 Job::Index(_) => {
                     self.index(link, table).map_err(named)?;
-                    self.queue.indexed();
+                    self.queue.done();
+                }
+                Job::Divide(_) => {
+                    let ranges = self.verifying.map(|verifying| verifying.divide_for_now(number));
+                    self.queue.divided(ranges.transpose().map_err(named)?.unwrap_or_default());
+                }
+                Job::Verify(range) => {
+                    if let Some(verifying) = self.verifying {
+                        verifying.read(&mut link.session, &mut raw, &range)?;
+                    }
+                    self.queue.done();
                 }
                 Job::Over => return Ok(()),
             }
@@ -377,8 +398,8 @@ impl Loading<'_> {
     fn told(&self, bytes: u64) {
         let done = self.bytes_done.fetch_add(bytes, Relaxed) + bytes;
         let mut told_at = self.told_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if told_at.elapsed() >= PROGRESS_INTERVAL {
-            *told_at = Instant::now();
+        if told_at.is_none_or(|told_at| told_at.elapsed() >= PROGRESS_INTERVAL) {
+            *told_at = Some(Instant::now());
             drop(told_at);
             self.listener
                 .event(Event::Progress { bytes_done: done, bytes_total: self.bytes_total.max(done) });

@@ -1,10 +1,11 @@
-//! Who loads what: tables to be made, stretches of chunks, indexes to be built.
+//! Who does what: tables to be made, stretches of chunks to be loaded, indexes to be built, rows to be read again.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::super::{
     plan::Plan,
     progress::{Progress, Stage},
+    verify::Range,
 };
 use crate::{error::Result, server::Session};
 
@@ -19,11 +20,14 @@ pub(super) struct Unit {
 }
 
 /// What a session does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Job {
     Make(usize),
     Fill(Unit),
     Index(usize),
+    /// Say in which ranges a table is read again.
+    Divide(usize),
+    Verify(Range),
     Over,
 }
 
@@ -47,13 +51,17 @@ struct State {
     /// The largest last.
     to_make: Vec<usize>,
     to_index: Vec<usize>,
+    to_divide: Vec<usize>,
+    to_verify: Vec<Range>,
     waiting: Vec<Stretch>,
     /// By worker.
     running: Vec<Option<Stretch>>,
     tables: Vec<TableState>,
-    /// Tables that are not done.
+    /// Tables that are not done, and ranges that are not read again.
     open: usize,
     unit_chunks: u64,
+    /// Whether rows are read again once they are in.
+    verifies: bool,
     has_failed: bool,
 }
 
@@ -62,6 +70,8 @@ struct TableState {
     chunks: u64,
     chunks_left: u64,
     is_one: bool,
+    /// Its rows are what they are while its indexes are built.
+    is_transactional: bool,
     has_indexes: bool,
 }
 
@@ -69,18 +79,21 @@ impl Queue {
     /// What is left to do, and its bytes.
     pub(super) fn new(
         plan: &Plan,
-        unit_chunks: u64,
+        (unit_chunks, verifies): (u64, bool),
         progress: &Progress,
         session: &mut Session,
     ) -> Result<(Queue, u64)> {
         let mut state = State {
             to_make: Vec::new(),
             to_index: Vec::new(),
+            to_divide: Vec::new(),
+            to_verify: Vec::new(),
             waiting: Vec::new(),
             running: Vec::new(),
             tables: Vec::with_capacity(plan.tables.len()),
             open: 0,
             unit_chunks,
+            verifies,
             has_failed: false,
         };
         let mut bytes_left = 0;
@@ -89,6 +102,7 @@ impl Queue {
                 chunks: table.chunks,
                 chunks_left: table.chunks,
                 is_one: !table.is_transactional || table.chunks <= unit_chunks,
+                is_transactional: table.is_transactional,
                 has_indexes: table.indexes().next().is_some(),
             };
             state.open += 1;
@@ -106,10 +120,10 @@ impl Queue {
                         |(next, end)| Stretch { table: number, next, end, is_one: false, is_whole: false };
                     state.waiting.extend(gaps.into_iter().map(stretch));
                     if left.chunks_left == 0 {
-                        state.to_index.push(number);
+                        state.filled(number, left);
                     }
                 }
-                Stage::Filled => state.to_index.push(number),
+                Stage::Filled => state.filled(number, left),
                 Stage::Indexed | Stage::Done | Stage::Verified => state.open -= 1,
             }
             state.tables.push(left);
@@ -149,19 +163,31 @@ impl Queue {
         let mut state = self.state();
         let table = &mut state.tables[unit.table];
         table.chunks_left -= unit.end - unit.first;
-        let (is_full, has_indexes) = (table.chunks_left == 0, table.has_indexes);
+        let table = *table;
         if state.running.get(worker).copied().flatten().is_some_and(|it| it.next >= it.end) {
             state.set_running(worker, None);
         }
-        if is_full && unit.is_whole && !has_indexes {
-            state.open -= 1;
-        } else if is_full {
-            state.to_index.push(unit.table);
+        if table.chunks_left == 0 {
+            state.filled(unit.table, table);
+            // It is noted with its rows that nothing is left to build.
+            if unit.is_whole && !table.has_indexes {
+                state.to_index.pop();
+                state.open -= 1;
+            }
         }
         self.changed.notify_all();
     }
 
-    pub(super) fn indexed(&self) {
+    /// A table is to be read again in these ranges.
+    pub(super) fn divided(&self, ranges: Vec<Range>) {
+        let mut state = self.state();
+        state.open = state.open - 1 + ranges.len();
+        state.to_verify.extend(ranges);
+        self.changed.notify_all();
+    }
+
+    /// Indexes of a table are built, or a range is read again.
+    pub(super) fn done(&self) {
         self.state().open -= 1;
         self.changed.notify_all();
     }
@@ -177,6 +203,15 @@ impl Queue {
 }
 
 impl State {
+    /// All rows of a table are in.
+    fn filled(&mut self, number: usize, table: TableState) {
+        self.to_index.push(number);
+        if self.verifies && table.is_transactional {
+            self.open += 1;
+            self.to_divide.push(number);
+        }
+    }
+
     fn set_running(&mut self, worker: usize, stretch: Option<Stretch>) {
         if self.running.len() <= worker {
             self.running.resize(worker + 1, None);
@@ -190,6 +225,13 @@ impl State {
         }
         if let Some(table) = self.to_index.pop() {
             return Some(Job::Index(table));
+        }
+        // While an index is built, and what is read for it is at hand.
+        if let Some(range) = self.to_verify.pop() {
+            return Some(Job::Verify(range));
+        }
+        if let Some(table) = self.to_divide.pop() {
+            return Some(Job::Divide(table));
         }
         if let Some(table) = self.to_make.pop() {
             return Some(Job::Make(table));
@@ -267,11 +309,20 @@ mod tests {
         let state = State {
             to_make: vec![0],
             to_index: Vec::new(),
+            to_divide: Vec::new(),
+            to_verify: Vec::new(),
             waiting: Vec::new(),
             running: Vec::new(),
-            tables: vec![TableState { chunks, chunks_left: chunks, is_one, has_indexes }],
+            tables: vec![TableState {
+                chunks,
+                chunks_left: chunks,
+                is_one,
+                is_transactional: true,
+                has_indexes,
+            }],
             open: 1,
             unit_chunks: 64,
+            verifies: false,
             has_failed: false,
         };
         Queue { state: Mutex::new(state), changed: Condvar::new() }
@@ -299,7 +350,7 @@ mod tests {
             assert_eq!(gaps(&ranges, chunks), []);
             assert!(ranges.windows(2).all(|pair| pair[0].1 == pair[1].0));
             assert_eq!(queue.next(1), Job::Index(0));
-            queue.indexed();
+            queue.done();
             assert_eq!(queue.next(1), Job::Over);
         }
     }
