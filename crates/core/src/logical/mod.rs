@@ -20,6 +20,7 @@ mod key;
 pub mod load;
 mod members;
 mod objects;
+mod on_panic;
 mod privileges;
 mod reading;
 mod report;

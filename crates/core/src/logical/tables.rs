@@ -72,9 +72,14 @@ pub(super) fn of_schema(
         session,
         &format!(
             "SELECT table_name AS t, index_name AS i, column_name AS c, sub_part AS p, collation AS d, \
-             nullable AS n FROM information_schema.statistics \
-             WHERE table_schema = {} AND non_unique = 0 ORDER BY table_name, index_name, seq_in_index",
-            quoted_text(schema)
+             nullable AS n, index_type AS it FROM information_schema.statistics \
+             WHERE table_schema = {} AND non_unique = 0 AND {} ORDER BY table_name, index_name, seq_in_index",
+            quoted_text(schema),
+            // Others cannot be asked for.
+            match session.flavor() {
+                Flavor::MariaDb => "ignored = 'NO'",
+                Flavor::MySql => "is_visible = 'YES'",
+            }
         ),
     )?;
     let mut sizes = grouped(
@@ -141,7 +146,7 @@ fn definition(
     if session.flavor() == Flavor::MariaDb {
         defaults = hidden_defaults(session, &table.name, columns)?;
     }
-    let mut key = key(keys, &stored);
+    let mut key = key(keys, &stored, engine.eq_ignore_ascii_case("MEMORY"));
     if let Some(period) = &period {
         stored.extend([period.start.clone(), period.end.clone()]);
         if let Some(key) = &mut key {
@@ -243,8 +248,16 @@ fn form(data_type: &str, charset: Option<&str>) -> Option<Form> {
     })
 }
 
-/// The key that rows are clustered by, or could be: names of its columns, and the rest.
-fn key(rows: &[ByteRow], stored: &[ColumnDefinition]) -> Option<(Vec<String>, KeyDefinition)> {
+/// A key that tells rows from each other, the primary one if there is one: names of its columns, and the rest.
+///
+/// By a hash nothing can be read in order: the server would sort, and by no more than `max_sort_length` bytes of a value,
+/// so that what a `LIMIT` leaves for the next statement need not be behind what was read. MariaDB has such keys over long
+/// text in InnoDB (no key to us), and both have them in `MEMORY`.
+fn key(
+    rows: &[ByteRow],
+    stored: &[ColumnDefinition],
+    is_in_memory: bool,
+) -> Option<(Vec<String>, KeyDefinition)> {
     let mut indexes: Vec<(&str, Vec<&ByteRow>)> = Vec::new();
     for row in rows {
         let index = row.text("i").ok()?;
@@ -263,6 +276,11 @@ fn key(rows: &[ByteRow], stored: &[ColumnDefinition]) -> Option<(Vec<String>, Ke
             // A prefix of a column, an expression, or something that may be NULL orders nothing.
             if !is_null("p") || part.text("n").is_ok_and(|nullable| nullable == "YES") {
                 return None;
+            }
+            match part.text("it").ok()? {
+                "BTREE" => {}
+                "HASH" if is_in_memory => key.is_comparable = false,
+                _ => return None,
             }
             let name = part.text("c").ok()?;
             let column = stored.iter().find(|column| column.name == name)?;

@@ -1,10 +1,7 @@
 //! Takes a logical backup: [`run`] is the outline. Reach the server → begin a run → make the view → read definitions
 //! and rows → complete. Nothing is visible before the outcome.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_pipe::Headroom;
 use holdfast_repo::{
@@ -19,11 +16,11 @@ use serde_json::{Map, Value};
 use super::{
     definition::{Definition, Rows, ServerDefinition},
     import::{IMPORT, Origin},
-    objects::{self, Listed, TableKind},
+    objects::{self, TableKind},
     reading::{self, ReadTables},
     report::{LogicalReport, REPORT_SCHEMA, ReadFacts, TableFacts, ViewFacts},
     selection::Selection,
-    tables::{self, Table},
+    tables::Table,
     view::{Method, View, Wanted},
 };
 use crate::{
@@ -194,7 +191,7 @@ impl Taking<'_> {
         let text = format!("{} of one view: {}", connections(view.readers.len()), view.method.promise());
         self.watch.event(Event::Note { text });
         point("logical.view.made");
-        let mut tables = self.tables(&mut control, &view)?;
+        let mut tables = std::mem::take(&mut view.tables);
         let facts_of_view = self.judge(&view, &mut tables);
         // Before the rows, which may take so long that the server gives this session up.
         self.watch.phase("definitions");
@@ -221,20 +218,6 @@ impl Taking<'_> {
             locks,
             facts,
         })
-    }
-
-    /// Definitions of all tables. The readers hold their metadata, so they are those of the view.
-    fn tables(&self, control: &mut Session, view: &View) -> Result<Vec<Table>> {
-        let mut by_schema = BTreeMap::<&str, Vec<&Listed>>::new();
-        for listed in view.listing.with_rows().filter(|listed| listed.kind != TableKind::Sequence) {
-            by_schema.entry(&listed.name.schema).or_default().push(listed);
-        }
-        let mut tables = Vec::new();
-        for (schema, listed) in by_schema {
-            self.cancel.check()?;
-            tables.extend(tables::of_schema(control, schema, &listed, self.selection)?);
-        }
-        Ok(tables)
     }
 
     /// Says which tables are not what a reader would expect, in the events and in the backup.

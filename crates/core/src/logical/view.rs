@@ -5,7 +5,8 @@
 //! 1. List what there is, and read every definition.
 //! 2. Every reader begins a transaction and touches every table. It holds the tables' metadata from then on, so that
 //!    nobody changes a definition until the rows are read; and since all readers hold them, none of them ever waits behind
-//!    somebody who wants to. No rows are read, so there is no view yet (verified on MariaDB 10.11 and MySQL 9.7).
+//!    somebody who wants to. No rows are read, so there is no view yet (verified on MariaDB 10.11 and MySQL 9.7). How
+//!    tables were made is read now: it does not change any more, and nobody waits yet.
 //! 3. Under a lock that lets nothing be committed every reader reads one row: that makes its view. The position is read.
 //!    Tables whose engine has no views are locked for as long as they are read.
 //! 4. The lock is let go. The list and the definitions are read again: unless they are what they were, all of it is begun
@@ -14,7 +15,7 @@
 //! Where nothing can be locked, MariaDB tells the binlog position that belongs to a view: readers begin theirs again until
 //! all have the same. MySQL does not: there one reader has to do.
 
-use std::{thread, time::Duration};
+use std::{collections::BTreeMap, thread, time::Duration};
 
 use holdfast_formats::Flavor;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ use super::{
     objects::{self, Listed, Listing, TableKind},
     privileges::Privileges,
     selection::Selection,
-    tables::EngineKind,
+    tables::{self, EngineKind, Table},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -45,6 +46,8 @@ const TOUCHED_AT_ONCE: usize = 50;
 const AGREEMENT_TRIES: u32 = 50;
 /// The server may drop a reader that has been silent for so long; each of them says something more often.
 const READER_SILENCE_MAX: Duration = Duration::from_secs(600);
+/// Should a server sort after all, it compares this much of each value of a key, which is more than an index has of one.
+const SORTED_BYTES_MAX: u32 = 65_536;
 
 /// How the view was made, from the best to the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +123,8 @@ pub(super) struct Wanted<'a> {
 pub(super) struct View {
     pub(super) readers: Vec<Session>,
     pub(super) listing: Listing,
+    /// How tables were made.
+    pub(super) tables: Vec<Table>,
     /// Everything that is not a table or a sequence.
     pub(super) programs: Vec<Definition>,
     pub(super) position: Option<Position>,
@@ -127,7 +132,7 @@ pub(super) struct View {
     /// MySQL: keeps definitions from being changed.
     instance: Option<InstanceLock>,
     /// Holds tables whose engine has no views.
-    tables: Option<TableLock>,
+    others: Option<TableLock>,
     records: Vec<LockRecord>,
 }
 
@@ -187,7 +192,7 @@ impl View {
         let mut tries = 0;
         loop {
             cancel.check()?;
-            let view = View::try_open(control, wanted, method, &privileges, listener);
+            let view = View::try_open(control, wanted, method, &privileges, (listener, cancel));
             let error = match view {
                 Ok(view) => return Ok(view),
                 Err(Stopped::Failed(error)) => return Err(error),
@@ -210,7 +215,7 @@ impl View {
         wanted: &Wanted<'_>,
         method: Method,
         privileges: &Privileges,
-        listener: &dyn Listener,
+        (listener, cancel): (&dyn Listener, &Cancel),
     ) -> Result<View, Stopped> {
         let instance = lock_instance(wanted, privileges, control.flavor())?;
         let listing = Listing::read(control, wanted.selection)?;
@@ -229,18 +234,27 @@ impl View {
         let mut view = View {
             readers,
             listing,
+            tables: Vec::new(),
             programs,
             position: None,
             method,
             instance,
-            tables: None,
+            others: None,
             records: Vec::new(),
         };
-        match method {
-            Method::BackupStages => view.begin_in_stages(wanted)?,
-            Method::ReadLock | Method::TableLocks => view.begin_locked(wanted)?,
-            Method::BinlogPosition => view.begin_agreeing()?,
-            Method::OneReader | Method::Imported => view.begin_alone()?,
+        if method == Method::BinlogPosition {
+            view.begin_agreeing()?;
+            view.read_tables(control, wanted.selection, cancel)?;
+        } else {
+            view.touch_all()?;
+            // From here on they stay as they are, and nobody waits yet.
+            view.read_tables(control, wanted.selection, cancel)?;
+            match method {
+                Method::BackupStages => view.begin_in_stages(wanted)?,
+                Method::ReadLock | Method::TableLocks => view.begin_locked(wanted)?,
+                // One reader: its view is consistent with itself.
+                Method::BinlogPosition | Method::OneReader | Method::Imported => view.read_first()?,
+            }
         }
         let again = Listing::read_again(control, wanted.selection)?;
         if again != view.listing {
@@ -257,7 +271,6 @@ impl View {
 
     /// Steps 2 and 3 with MariaDB's stages.
     fn begin_in_stages(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
-        self.touch_all()?;
         let mut stages = BackupStages::open(wanted.connect, wanted.limits)?;
         let mut step = || -> Result<(), Stopped> {
             for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl] {
@@ -284,7 +297,6 @@ impl View {
 
     /// Steps 2 and 3 with a lock of all tables, or of those that are saved.
     fn begin_locked(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
-        self.touch_all()?;
         let mut lock = TableLock::open(wanted.connect, wanted.limits)?;
         let mut step = || -> Result<(), Stopped> {
             let attempt = match self.method {
@@ -342,12 +354,6 @@ impl View {
         )))
     }
 
-    /// One reader: its view is consistent with itself.
-    fn begin_alone(&mut self) -> Result<(), Stopped> {
-        self.touch_all()?;
-        self.read_first()
-    }
-
     /// Step 2.
     fn touch_all(&mut self) -> Result<(), Stopped> {
         for reader in &mut self.readers {
@@ -380,6 +386,24 @@ impl View {
                 Stopped::Less(error) => Stopped::Failed(error),
                 other => other,
             })?;
+        }
+        Ok(())
+    }
+
+    /// Reads how tables were made, whose metadata the readers hold.
+    fn read_tables(
+        &mut self,
+        control: &mut Session,
+        selection: &Selection,
+        cancel: &Cancel,
+    ) -> Result<(), Stopped> {
+        let mut by_schema = BTreeMap::<&str, Vec<&Listed>>::new();
+        for listed in self.listing.with_rows().filter(|listed| listed.kind != TableKind::Sequence) {
+            by_schema.entry(&listed.name.schema).or_default().push(listed);
+        }
+        for (schema, listed) in by_schema {
+            cancel.check()?;
+            self.tables.extend(tables::of_schema(control, schema, &listed, selection)?);
         }
         Ok(())
     }
@@ -418,13 +442,13 @@ impl View {
         }
         let mut lock = TableLock::open(wanted.connect, wanted.limits)?;
         granted(lock.try_reading(&names)?, "the lock of tables without transactions")?;
-        self.tables = Some(lock);
+        self.others = Some(lock);
         Ok(())
     }
 
     /// Every table of an engine without views is read: lets go of them, and fails where they were not held so long.
     pub(super) fn release_tables(&mut self, listener: &dyn Listener) -> Result<()> {
-        let Some(mut lock) = self.tables.take() else { return Ok(()) };
+        let Some(mut lock) = self.others.take() else { return Ok(()) };
         let released = lock.release();
         for record in lock.records() {
             record.report(listener);
@@ -501,7 +525,7 @@ fn open_reader(connect: &ConnectOptions) -> Result<Session, Stopped> {
     session.exec("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
     session.exec(&format!(
         "SET SESSION character_set_results = NULL, sql_mode = 'ALLOW_INVALID_DATES', \
-         wait_timeout = {silence}, net_write_timeout = {silence}"
+         max_sort_length = {SORTED_BYTES_MAX}, wait_timeout = {silence}, net_write_timeout = {silence}"
     ))?;
     if session.flavor() == Flavor::MariaDb {
         session.exec("SET SESSION idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0")?;

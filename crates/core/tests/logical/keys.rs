@@ -49,8 +49,15 @@ fn create(server: &Server) {
         ),
         ("digests", "k BINARY(32)", "k", "UNHEX(SHA2(n, 256))"),
         ("no_key", "k INT", "", "n"),
+        // MariaDB keeps a hash of such a key, and sorts by no more than the beginnings of values.
+        ("hashed", "k TEXT CHARACTER SET utf8mb4 NOT NULL", "UNIQUE", "CONCAT(REPEAT('x', 600), 99999 - n)"),
     ] {
-        let key = if key.is_empty() { String::new() } else { format!(", PRIMARY KEY ({key})") };
+        let key = match key {
+            "" => String::new(),
+            "UNIQUE" if server.kind().is_mariadb() => ", UNIQUE (k)".to_owned(),
+            "UNIQUE" => continue,
+            columns => format!(", PRIMARY KEY ({columns})"),
+        };
         conn.query_drop(format!(
             "CREATE TABLE keys_.{name} ({columns}, v VARCHAR(1000) CHARACTER SET latin1{key})"
         ))
@@ -75,7 +82,8 @@ fn cut(kind: ServerKind) {
     let alone = BackupOptions { parallel: 1, ..stage.options() };
     let whole = stage.back_up(&alone, &Selection::default()).unwrap();
     let expected = totals(&stage, whole.backup);
-    assert_eq!((whole.read.rows, whole.read.ranges), (4 * u64::from(ROWS) + 10, 5));
+    let large = if kind.is_mariadb() { 5 } else { 4 };
+    assert_eq!((whole.read.rows, whole.read.ranges), (large * u64::from(ROWS) + 10, large + 1));
     for table in ["skewed", "tenants", "digests"] {
         let selection =
             Selection { tables: vec![format!("keys_.{table}").parse().unwrap()], ..Selection::default() };

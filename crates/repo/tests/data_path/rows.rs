@@ -86,7 +86,8 @@ pub fn give_table(
         let mut after = None;
         let mut threads = Vec::new();
         for (position, (from, base_chunk)) in cuts.iter().enumerate() {
-            let mut range = writer.begin_range(id, RangeStart { after, base_chunk: *base_chunk })?;
+            let reserved = after.map(|after| writer.reserve_range(id, after)).transpose()?;
+            let mut range = writer.begin_range(id, RangeStart { reserved, base_chunk: *base_chunk })?;
             after = Some(range.no());
             let to = cuts.get(position + 1).map(|(key, _)| key);
             threads.push(scope.spawn(move || {

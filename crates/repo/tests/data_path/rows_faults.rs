@@ -341,11 +341,15 @@ fn what_was_not_read_to_its_end_fails_the_backup_by_name() {
     assert_eq!(problem(writer.end_table(id, b"").unwrap_err()), ("db/t".into(), FileProblem::RangeNotEnded));
     assert_eq!(problem(writer.definition(path("db/x"), "No Word", b"").unwrap_err()).0, "db/x");
     let other = writer.begin_table(TableSpec { path: path("db/other"), has_key: true }).unwrap();
-    let start = RangeStart { after: Some(no), base_chunk: None };
-    assert_eq!(
-        problem(writer.begin_range(other, start).map(|_| ()).unwrap_err()).1,
-        FileProblem::NoSuchRange
-    );
+    assert_eq!(problem(writer.reserve_range(other, no).unwrap_err()).1, FileProblem::NoSuchRange);
+    // Nobody gives a range that runs, or has ended, once more.
+    let start = RangeStart { reserved: Some(no), base_chunk: None };
+    for table in [id, other] {
+        assert_eq!(
+            problem(writer.begin_range(table, start).map(|_| ()).unwrap_err()).1,
+            FileProblem::NoSuchRange
+        );
+    }
     writer.drop_table(other).unwrap();
     assert_eq!(problem(writer.finish(&run).unwrap_err()), ("db/t".into(), FileProblem::NotEnded));
     run.abandon("test").unwrap();
@@ -378,8 +382,8 @@ fn what_was_given_up_is_not_needed() {
     }
 }
 
-/// Gives a range, and splits it while it runs: a part behind is given by a range of its own, which may begin and end
-/// before or after.
+/// Gives a range, and splits it while it runs: a part behind is given by a range of its own, which begins at once or
+/// when this one has ended, in any order.
 fn give_splitting(
     random: &mut Random,
     writer: &BackupWriter,
@@ -391,13 +395,20 @@ fn give_splitting(
     let mut done = RowTotals::default();
     let mut end = rows.len();
     let mut at = 0;
+    let mut later = Vec::new();
     while at < end {
         if random.below(400) == 0 {
             let from = at + random.below((end - at) as u64 + 1) as usize;
-            let start = RangeStart { after: Some(range.no()), base_chunk: None };
-            let later = writer.begin_range(id, start)?;
-            done = done.and(give_splitting(random, writer, id, later, &rows[from..end], has_key)?).unwrap();
+            let reserved = Some(writer.reserve_range(id, range.no())?);
+            let part = (RangeStart { reserved, base_chunk: None }, &rows[from..end]);
             end = from;
+            if random.below(2) == 0 {
+                later.insert(random.below(later.len() as u64 + 1) as usize, part);
+            } else {
+                let (start, rows) = part;
+                let range = writer.begin_range(id, start)?;
+                done = done.and(give_splitting(random, writer, id, range, rows, has_key)?).unwrap();
+            }
             continue;
         }
         let (key, row) = rows[at];
@@ -413,7 +424,12 @@ fn give_splitting(
         }
         at += 1;
     }
-    Ok(done.and(range.finish()?).unwrap())
+    done = done.and(range.finish()?).unwrap();
+    for (start, rows) in later {
+        let range = writer.begin_range(id, start)?;
+        done = done.and(give_splitting(random, writer, id, range, rows, has_key)?).unwrap();
+    }
+    Ok(done)
 }
 
 #[test]

@@ -19,6 +19,8 @@ const LOCK: &str = "holdfast_load";
 /// are where the server puts them.
 pub(super) const SQL_MODE: &str =
     "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION,NO_DIR_IN_CREATE";
+/// Warnings that a server keeps of a statement, at most, and so counts.
+const WARNINGS_MAX: u16 = u16::MAX;
 /// Sessions of one load, at most.
 pub(super) const SESSIONS_MAX: usize = 256;
 /// An index of a large table is built in hours.
@@ -64,7 +66,7 @@ impl Link {
     pub(super) fn settle(&mut self, options: &LoadOptions, target: &Target) -> Result<()> {
         bulk::one_statement_at_a_time(&mut self.session)?;
         let mut settings = vec![
-            format!("sql_mode = '{SQL_MODE}'"),
+            format!("sql_mode = '{SQL_MODE}', max_error_count = {WARNINGS_MAX}"),
             // MariaDB would fill an empty table in a way that shuts all other sessions out, and is no faster.
             "foreign_key_checks = 0, unique_checks = 1".to_owned(),
             format!("lock_wait_timeout = {LOCK_WAIT_S}, wait_timeout = 31536000"),

@@ -219,8 +219,15 @@ impl<'a> Loading<'a> {
         let redo = redo::switch_off(&mut self.control, &self.target, self.options)?;
         let outcome = self.make(&progress, watch, cancel);
         let on_again = redo.map_or(Ok(()), |redo| redo.switch_on(&mut self.control, self.options));
-        let (loaded, tables_verified) = outcome?;
-        on_again?;
+        let (loaded, tables_verified) = match (outcome, on_again) {
+            (Ok(made), on_again) => on_again.map(|()| made)?,
+            (Err(error), Ok(())) => return Err(error),
+            // It must not be overlooked behind why the load has failed.
+            (Err(error), Err(off)) => {
+                let what_to_do = off.hint().unwrap_or_default();
+                return Err(error.hinted(format!("{off}: {what_to_do}")));
+            }
+        };
         watch.phase("finish");
         let programs = Programs {
             plan: &self.plan,

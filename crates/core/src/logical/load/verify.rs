@@ -212,12 +212,15 @@ impl<'a> Verifying<'a> {
         let mut bytes_total = 0;
         for (number, table) in self.plan.tables.iter().enumerate() {
             if is_open(table) && self.found()[number].is_none() {
-                ranges.extend(self.divide(number)?);
+                let of_table = self.divide(number)?;
+                let bytes = table.totals.bytes / of_table.len().max(1) as u64;
+                ranges.extend(of_table.into_iter().map(|range| (bytes, range)));
                 bytes_total += table.totals.bytes;
             }
         }
-        // Tables that are read in one piece take longest.
-        ranges.reverse();
+        // Large tables that are read in one piece take longest.
+        ranges.sort_by_key(|(bytes, _)| *bytes);
+        let ranges = ranges.into_iter().map(|(_, range)| range).collect();
         let rest = Rest {
             ranges: Mutex::new(ranges),
             failure: Mutex::new(None),
@@ -277,7 +280,7 @@ impl<'a> Verifying<'a> {
 
 /// What is left to be read when nothing else is to be done.
 struct Rest<'a> {
-    /// The first is last.
+    /// The largest is last.
     ranges: Mutex<Vec<Range>>,
     failure: Mutex<Option<Error>>,
     told: Mutex<(Instant, u64)>,

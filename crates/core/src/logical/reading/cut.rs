@@ -1,8 +1,8 @@
 //! Where a range that somebody reads is cut in two.
 //!
 //! Any place between where the reader is and the end is right; a good one has about half of the rows on each side. Chunks
-//! of an earlier backup tell one for nothing. Else it is looked for by what the server guesses of ranges ([`guess`]).
-//! Where that does not help, rows are counted along the index.
+//! of an earlier backup tell one for nothing. Where they do not, as behind the last of them, it is looked for by what the
+//! server guesses of ranges ([`guess`]), and where that does not help either, rows are counted along the index.
 
 use holdfast_repo::writer::TableId;
 
@@ -24,6 +24,9 @@ const BASE_CHUNKS_MIN: u64 = 4;
 const BASE_CHUNKS_TRIED: u64 = 16;
 /// Rows that are counted at most for one place.
 const ROWS_COUNTED_MAX: u64 = 2_000_000;
+/// What servers say of literals that are no values of a column: comparison of different collations, truncated, no text
+/// of the character set, not of the type, text that cannot be converted.
+const NO_VALUES: [u16; 6] = [1267, 1292, 1300, 1366, 1525, 3854];
 /// A place with fewer rows ahead of it than this is reached before it is told.
 const ROWS_COUNTED_MIN: u64 = 1_000;
 
@@ -38,15 +41,21 @@ impl Reading<'_> {
     /// A place to cut; `None` where there is none worth it.
     pub(super) fn find_cut(&self, session: &mut Session, cut: &Cut) -> Result<Option<Begin>> {
         let table = &self.tables[cut.table];
-        if let Some(chunks) = cut.base_chunks {
-            return self.at_base_chunk(cut, table, chunks);
+        let is_within = |session: &mut Session, place: &Place| {
+            fitting(is_within(session, table, place, cut.position.as_ref(), cut.end.as_ref()))
+                .map(|is_within| is_within.unwrap_or(false))
+        };
+        let at_base_chunk =
+            cut.base_chunks.map(|chunks| self.at_base_chunk(cut, table, chunks)).transpose()?;
+        if let Some(begin) = at_base_chunk.flatten()
+            && is_within(session, &begin.place)?
+        {
+            return Ok(Some(begin));
         }
-        let place = match guess::place(session, table, cut)? {
+        let place = match fitting(guess::place(session, table, cut))?.flatten() {
             // Guesses can be far off.
-            Some(place) if is_within(session, table, &place, cut.position.as_ref(), cut.end.as_ref())? => {
-                Some(place)
-            }
-            _ => counted(session, table, cut)?,
+            Some(place) if is_within(session, &place)? => Some(place),
+            _ => fitting(counted(session, table, cut))?.flatten(),
         };
         Ok(place.map(|place| Begin { place, base_chunk: None }))
     }
@@ -66,6 +75,16 @@ impl Reading<'_> {
             }
         }
         Ok(None)
+    }
+}
+
+/// What the server has answered; `None` where a place is none to it: a chunk's key of an earlier definition, or of bytes
+/// that are no text any more.
+pub(super) fn fitting<T>(answer: Result<T, SqlError>) -> Result<Option<T>, SqlError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.code().is_some_and(|code| NO_VALUES.contains(&code)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

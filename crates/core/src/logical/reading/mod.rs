@@ -6,7 +6,8 @@
 //! over what is behind that place when it comes to the end of a segment. So no plan is made of what servers only guess,
 //! and a skewed or sparse key costs nothing.
 //!
-//! A table that an earlier backup has is cut where chunks of that backup begin, so that no new border is made.
+//! A table that an earlier backup has is cut where chunks of that backup begin, as far as it can be, so that no new border
+//! is made.
 
 mod cut;
 mod guess;
@@ -24,7 +25,7 @@ use std::{
 
 use holdfast_repo::{rows::RowTotals, writer::BackupWriter};
 
-use super::tables::Table;
+use super::{on_panic::OnPanic, tables::Table};
 use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
@@ -82,6 +83,7 @@ pub(super) fn read(
     thread::scope(|scope| {
         for reader in readers {
             scope.spawn(|| {
+                let _guard = OnPanic(|| reading.queue.fail());
                 if let Err(error) = reading.work(reader, locked_done) {
                     reading.queue.fail();
                     let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);

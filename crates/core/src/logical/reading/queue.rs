@@ -36,8 +36,8 @@ pub(super) struct Begin {
 #[derive(Debug)]
 pub(super) struct Range {
     pub(super) table: usize,
-    /// The range before it; `None`: it comes after all others.
-    pub(super) after: Option<RangeNo>,
+    /// Its place among the table's ranges; `None`: it is the first.
+    pub(super) reserved: Option<RangeNo>,
     /// `None`: from the first row on.
     pub(super) begin: Option<Begin>,
     /// `None`: to the last row.
@@ -55,7 +55,6 @@ pub(super) struct RunningNo(u64);
 /// A range that is being read.
 struct Running {
     table: usize,
-    number: RangeNo,
     /// Where it begins, or the last row that was read.
     position: Option<Place>,
     end: Option<Place>,
@@ -151,7 +150,7 @@ impl Queue {
             } else {
                 waiting.push(Range {
                     table: number,
-                    after: None,
+                    reserved: None,
                     begin: None,
                     end: None,
                     base_chunks: None,
@@ -218,12 +217,11 @@ impl Queue {
     }
 
     /// A range is being read from now on.
-    pub(super) fn begun(&self, range: &Range, number: RangeNo, base_chunks: Option<(u64, u64)>) -> RunningNo {
+    pub(super) fn begun(&self, range: &Range, base_chunks: Option<(u64, u64)>) -> RunningNo {
         let mut state = self.state();
         let can_be_cut = state.tables[range.table].can_be_cut;
         let running = Running {
             table: range.table,
-            number,
             position: range.begin.as_ref().map(|begin| begin.place.clone()),
             end: range.end.clone(),
             base_chunks,
@@ -231,11 +229,11 @@ impl Queue {
             bytes_done: 0,
             cutting: if can_be_cut { Cutting::Possible } else { Cutting::Impossible },
         };
-        let number = RunningNo(state.ranges);
+        let running_no = RunningNo(state.ranges);
         state.ranges += 1;
-        state.running.insert(number, running);
+        state.running.insert(running_no, running);
         self.changed.notify_all();
-        number
+        running_no
     }
 
     /// A segment is read: notes how far the range is. Returns a place at which somebody would take it over.
@@ -255,8 +253,8 @@ impl Queue {
         Some(begin)
     }
 
-    /// What is behind `begin`, which is ahead of the range and before its end, becomes a range of its own.
-    pub(super) fn cut(&self, running: RunningNo, begin: Begin) {
+    /// What is behind `begin`, which is ahead of the range and before its end, becomes a range of its own, in its place.
+    pub(super) fn cut(&self, running: RunningNo, begin: Begin, reserved: RangeNo) {
         let mut state = self.state();
         let Some(range) = state.running.get_mut(&running) else { return };
         let half = range.bytes_left() / 2;
@@ -267,12 +265,12 @@ impl Queue {
             Some((middle, last))
         });
         range.bytes_estimated = range.bytes_done + half;
-        let (table, after) = (range.table, Some(range.number));
+        let table = range.table;
         state.tables[table].ranges_left += 1;
         state.open += 1;
         state.waiting.push(Range {
             table,
-            after,
+            reserved: Some(reserved),
             begin: Some(begin),
             end,
             base_chunks,
@@ -455,7 +453,7 @@ mod tests {
         let begin = |range: &Range| {
             let id = queue.table_id(range.table, || begin_table(&writer, &tables[range.table])).unwrap();
             let rows = writer.begin_range(id, RangeStart::default()).unwrap();
-            (queue.begun(range, rows.no(), None), rows)
+            (queue.begun(range, None), rows)
         };
         let place = |number: &str| {
             Some(Begin { place: Place::of_literals(vec![number.to_owned()]), base_chunk: None })

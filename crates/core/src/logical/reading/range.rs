@@ -2,18 +2,18 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use holdfast_repo::writer::{RangeStart, RowRange};
+use holdfast_repo::writer::{RangeStart, RowRange, TableId};
 
 use super::{
     Reading,
-    cut::is_within,
+    cut::{fitting, is_within},
     queue::{Range, RunningNo, begin_table, end_table},
 };
 use crate::{
     backup::write_failed,
     error::{Error, Result},
     logical::{
-        definition::{Direction, Rows},
+        definition::Direction,
         key::{Place, Values},
         objects::quoted,
         tables::Table,
@@ -34,6 +34,8 @@ const SEGMENT_ROWS_FIRST: u64 = 10_000;
 const ROWS_BETWEEN_CHECKS: u64 = 4_096;
 /// The server's number for a definition that is not that of the view any more.
 const DEFINITION_CHANGED: u16 = 1412;
+/// A literal has bytes that its character set does not have.
+const NOT_OF_CHARSET: u16 = 1300;
 
 impl Reading<'_> {
     pub(super) fn read_range(&self, session: &mut Session, raw: &mut RawReader, range: Range) -> Result<()> {
@@ -44,12 +46,12 @@ impl Reading<'_> {
             (known, _) => known,
         };
         let start = RangeStart {
-            after: range.after,
+            reserved: range.reserved,
             base_chunk: range.begin.as_ref().and_then(|begin| begin.base_chunk),
         };
         let mut rows = self.writer.begin_range(id, start).map_err(write_failed)?;
-        let running = self.queue.begun(&range, rows.no(), base_chunks);
-        self.read_segments(session, raw, &range, running, &mut rows)?;
+        let running = self.queue.begun(&range, base_chunks);
+        self.read_segments(session, raw, (&range, id, running), &mut rows)?;
         rows.finish().map_err(write_failed)?;
         if self.queue.done(running) {
             let totals = end_table(self.writer, id, table)?;
@@ -62,14 +64,10 @@ impl Reading<'_> {
         &self,
         session: &mut Session,
         raw: &mut RawReader,
-        range: &Range,
-        running: RunningNo,
+        (range, id, running): (&Range, TableId, RunningNo),
         rows: &mut RowRange<'_>,
     ) -> Result<()> {
         let table = &self.tables[range.table];
-        if table.definition.rows == Rows::None {
-            return Ok(());
-        }
         let mut from = range.begin.as_ref().map(|begin| begin.place.behind(table, true));
         let mut limit = table.can_be_cut().then(|| first_limit(table));
         let (mut rows_done, mut bytes_done) = (0, 0);
@@ -85,10 +83,13 @@ impl Reading<'_> {
                 return Ok(());
             }
             let position = Place::of_row(table, &segment.last)?;
-            if let Some(begin) = self.queue.reached(running, &position, bytes_done)
-                && is_within(session, table, &begin.place, Some(&position), end.as_ref())?
-            {
-                self.queue.cut(running, begin);
+            if let Some(begin) = self.queue.reached(running, &position, bytes_done) {
+                let is_within = is_within(session, table, &begin.place, Some(&position), end.as_ref());
+                if fitting(is_within)?.unwrap_or(false) {
+                    // By this reader, behind what it has read: so the places are in the order of the rows.
+                    let reserved = self.writer.reserve_range(id, rows.no()).map_err(write_failed)?;
+                    self.queue.cut(running, begin, reserved);
+                }
             }
             from = Some(position.behind(table, false));
             let row_bytes = (bytes_done / rows_done.max(1)).max(1);
@@ -226,11 +227,12 @@ pub(super) fn order_of(table: &Table, is_reversed: bool) -> String {
 }
 
 fn explained(error: SqlError) -> Error {
-    let changed = error.code() == Some(DEFINITION_CHANGED);
-    let error = Error::from(error);
-    if changed {
-        error.hinted("its definition was changed after the backup had begun; run it again")
-    } else {
-        error
-    }
+    let hint = match error.code() {
+        Some(DEFINITION_CHANGED) => "its definition was changed after the backup had begun; run it again",
+        Some(NOT_OF_CHARSET) => {
+            "a value of its key is no text in the column's character set: repair it (UPDATE), or leave the table out"
+        }
+        _ => return error.into(),
+    };
+    Error::from(error).hinted(hint)
 }

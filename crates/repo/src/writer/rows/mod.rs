@@ -61,8 +61,8 @@ pub struct RangeNo(u32);
 /// Where a range begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeStart {
-    /// The range whose rows come right before its own; `None`: it comes after all that have begun so far.
-    pub after: Option<RangeNo>,
+    /// The range as it was reserved; `None`: it comes after all that there are so far.
+    pub reserved: Option<RangeNo>,
     /// The chunk of the base whose first key is where this range begins, if it is one ([`BaseChunk::number`]). Only
     /// spares looking for it.
     pub base_chunk: Option<u64>,
@@ -104,10 +104,16 @@ impl BackupWriter {
         Ok(base.map(|base| BaseChunks::new(base, Arc::clone(&self.meters))))
     }
 
+    /// Reserves the place of a range whose rows come right behind those of another: what of that one's rows nobody has
+    /// written yet is the new one's from now on, so the order of rows is that of the places whenever ranges begin.
+    pub fn reserve_range(&self, id: TableId, behind: RangeNo) -> Result<RangeNo, WriteError> {
+        self.table(id)?.reserve_range(Some(behind))
+    }
+
     /// Begins a range of a table that is open. Also while other ranges of it run, in any thread.
     pub fn begin_range(&self, id: TableId, start: RangeStart) -> Result<RowRange<'_>, WriteError> {
         let table = self.table(id)?;
-        let (no, is_first) = table.begin_range(start.after)?;
+        let (no, is_first) = table.begin_range(start.reserved)?;
         let base_chunk = start.base_chunk.or(is_first.then_some(0));
         RowRange::new(self, table, no, base_chunk)
     }

@@ -46,6 +46,8 @@ pub(super) enum TableState {
 
 /// What is known of a range.
 enum RangeState {
+    /// It has a place, and has not begun.
+    Reserved,
     /// It still takes rows.
     Open,
     /// It was given up; these leaves of it are of no use.
@@ -61,7 +63,7 @@ enum RangeState {
 impl RangeState {
     fn totals(&self) -> Option<RowTotals> {
         match self {
-            Self::Open | Self::GivenUp(_) => None,
+            Self::Reserved | Self::Open | Self::GivenUp(_) => None,
             Self::Waiting(totals) | Self::Few(totals, _) | Self::Made(totals, _) => Some(*totals),
         }
     }
@@ -77,22 +79,39 @@ impl Table {
         WriteError::File { path: self.spec.path.clone(), problem }
     }
 
-    /// Takes up a range. Whether it is the first that begins.
-    pub(super) fn begin_range(&self, after: Option<RangeNo>) -> Result<(RangeNo, bool), WriteError> {
+    /// Gives a range its place: right behind another, or behind all.
+    pub(super) fn reserve_range(&self, behind: Option<RangeNo>) -> Result<RangeNo, WriteError> {
         let mut inner = lock(&self.inner);
         if !matches!(inner.state, TableState::Open) {
             return Err(self.error(FileProblem::NotOpen));
         }
         let no = RangeNo(u32::try_from(inner.ranges.len()).map_err(|_| WriteError::Lost)?);
-        let position = match after {
+        let position = match behind {
             None => inner.order.len(),
-            Some(after) => {
-                let before = inner.order.iter().position(|no| *no == after);
+            Some(behind) => {
+                let before = inner.order.iter().position(|no| *no == behind);
                 before.ok_or_else(|| self.error(FileProblem::NoSuchRange))? + 1
             }
         };
         inner.order.insert(position, no);
-        inner.ranges.push(RangeState::Open);
+        inner.ranges.push(RangeState::Reserved);
+        Ok(no)
+    }
+
+    /// Takes up a range. Whether it is the table's first.
+    pub(super) fn begin_range(&self, reserved: Option<RangeNo>) -> Result<(RangeNo, bool), WriteError> {
+        let no = match reserved {
+            Some(no) => no,
+            None => self.reserve_range(None)?,
+        };
+        let mut inner = lock(&self.inner);
+        if !matches!(inner.state, TableState::Open) {
+            return Err(self.error(FileProblem::NotOpen));
+        }
+        match inner.ranges.get_mut(no.0 as usize) {
+            Some(range @ RangeState::Reserved) => *range = RangeState::Open,
+            _ => return Err(self.error(FileProblem::NoSuchRange)),
+        }
         Ok((no, no == RangeNo(0)))
     }
 
@@ -232,7 +251,7 @@ impl BackupWriter {
                     leaves.seal_rest(self, table)?;
                 }
                 RangeState::Made(_, made) => leaves.take_over(self, table, made)?,
-                RangeState::Open | RangeState::GivenUp(_) | RangeState::Waiting(_) => {
+                RangeState::Reserved | RangeState::Open | RangeState::GivenUp(_) | RangeState::Waiting(_) => {
                     return Err(WriteError::Lost);
                 }
             }

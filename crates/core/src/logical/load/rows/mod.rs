@@ -36,6 +36,7 @@ use crate::{
     logical::{
         definition::ColumnDefinition,
         objects::{self, quoted},
+        on_panic::OnPanic,
         rows::each_row,
     },
     points::point,
@@ -128,6 +129,7 @@ pub(super) fn load(
         for number in 0..options.parallel.clamp(1, super::link::SESSIONS_MAX) {
             let (loading, failure) = (&loading, &failure);
             scope.spawn(move || {
+                let _guard = OnPanic(|| loading.queue.fail());
                 let outcome =
                     Link::open(options, target, number).and_then(|mut link| loading.work(&mut link, number));
                 if let Err(error) = outcome {
@@ -341,6 +343,10 @@ impl Loading<'_> {
             return Ok(());
         }
         let rows = link.session.rows("SHOW WARNINGS")?;
+        if rows.len() < usize::from(done.warnings) || done.warnings == u16::MAX {
+            let text = format!("the server has {} warnings and shows {}", done.warnings, rows.len());
+            return Err(Error::failed(text).hinted("load without --no-verify: then rows are read again"));
+        }
         for row in &rows {
             let (code, message) = (row.number("Code")?, row.text("Message")?);
             // What stands before the column's name is the value.
