@@ -75,6 +75,16 @@ impl Error {
         self
     }
 
+    /// Adds what else to do about it, behind what is said already, on a line of its own.
+    #[must_use]
+    pub(crate) fn also_hinted(self, hint: impl fmt::Display) -> Self {
+        let hint = match &self.hint {
+            Some(first) => format!("{first}\n{hint}"),
+            None => hint.to_string(),
+        };
+        self.hinted(hint)
+    }
+
     /// Adds the cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
@@ -253,6 +263,14 @@ mod tests {
         let error = Error::from(missing);
         assert_eq!(error.kind(), ErrorKind::Damaged);
         assert!(error.hint().unwrap().contains("check --read-data"));
+    }
+
+    /// Who fails further up has something to add, and takes nothing away.
+    #[test]
+    fn hints_add_up() {
+        let once = Error::failed("load").also_hinted("wait");
+        assert_eq!(once.hint(), Some("wait"));
+        assert_eq!(once.also_hinted("or ask").hint(), Some("wait\nor ask"));
     }
 
     /// Whatever verb it was: a run that another has ended has failed, and one that cannot begin finds another active.

@@ -179,13 +179,10 @@ pub fn run(
     }
     if let Some(unfinished) = unfinished {
         // Found out before hours of work.
-        let refusal = unfinished.refusal();
-        let hint = format!(
-            "{}\nwhere it is of tables of a physical backup, their rows are in the --work-dir of that command, and not in {}",
-            refusal.hint().unwrap_or_default(),
+        return Err(unfinished.refusal().also_hinted(format_args!(
+            "where it is of tables of a physical backup, their rows are in the --work-dir of that command, and not in {}",
             options.work_place.display()
-        );
-        return Err(refusal.hinted(hint));
+        )));
     }
     let taken = extraction.extract(&work, &watch, cancel)?;
     Extracted::of(work, taken, false, has_target)
@@ -218,8 +215,7 @@ impl Attempt {
     /// Says with a failure why there is all of the backup, of which nobody was asked.
     fn explain(&self, error: Error) -> Error {
         let Some(why) = &self.whole else { return error };
-        let hint = error.hint().map_or(String::new(), |hint| format!("{hint}\n"));
-        error.hinted(format!("{hint}all of the backup is restored, because {why}"))
+        error.also_hinted(format_args!("all of the backup is restored, because {why}"))
     }
 }
 
@@ -531,9 +527,8 @@ impl Errand for Reading<'_, '_> {
         let report = report.map_err(|error| match (error.kind(), self.extraction.names.unknown()) {
             (ErrorKind::Usage, Some(unknown)) => unknown,
             (ErrorKind::Server, _) if self.attempt.whole.is_none() => {
-                let hint = error.hint().map_or(String::new(), |hint| format!("{hint}\n"));
                 let more = "what reads other tables (a view, a MERGE table) needs them: name those, too";
-                error.context("read the tables").hinted(format!("{hint}{more}"))
+                error.context("read the tables").also_hinted(more)
             }
             _ => error.context("read the tables"),
         })?;
@@ -635,9 +630,8 @@ impl Extracted {
             Err(error) if self.is_taken_up || self.has_target && begun.has.load(Ordering::SeqCst) => {
                 let place = self.work.path().display().to_string();
                 self.work.keep();
-                let hint = error.hint().map_or(String::new(), |hint| format!("{hint}\n"));
-                Err(error.hinted(format!(
-                    "{hint}the rows are kept in {place}, and the same command goes on with them; \
+                Err(error.also_hinted(format_args!(
+                    "the rows are kept in {place}, and the same command goes on with them; \
                      who does not want that removes the directory"
                 )))
             }
