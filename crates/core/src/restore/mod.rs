@@ -108,12 +108,7 @@ pub fn run_and_replay(
         return Err(Error::new(ErrorKind::Usage, message).hinted("leave --no-prepare away"));
     }
     let mut watch = Watch::new(listener);
-    watch.phase("plan");
-    let opened = Opened::open(repo, log, which)?;
-    if transactions.is_some() {
-        replay::check_zone(&opened, options)?;
-    }
-    let plan = plan::make(&opened, options, cancel)?;
+    let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &mut watch, cancel)?;
     warn(&opened, &plan, options, listener);
     point("restore.planned");
     let (claim, roots, written) = write(&opened, &plan, options, &mut watch, listener, cancel)?;
@@ -194,12 +189,7 @@ pub(crate) fn run_apart(
     cancel: &Cancel,
 ) -> Result<Apart> {
     let mut watch = Watch::new(listener);
-    watch.phase("plan");
-    let opened = Opened::open(repo, log, which)?;
-    if transactions.is_some() {
-        replay::check_zone(&opened, options)?;
-    }
-    let plan = plan::make(&opened, options, cancel)?;
+    let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &mut watch, cancel)?;
     let Some(binary) = &plan.binary else {
         return Err(Error::failed("no server program is to recover the files"));
     };
@@ -227,6 +217,24 @@ pub(crate) fn run_apart(
         written,
         redo_bytes: plan.shown.redo_bytes,
     })
+}
+
+/// Opens the backup and plans, and refuses what will be refused. Changes nothing.
+fn look(
+    repo: &Arc<Repo>,
+    (log, which): (&LogName, RunNo),
+    options: &RestoreOptions,
+    is_replayed: bool,
+    watch: &mut Watch<'_>,
+    cancel: &Cancel,
+) -> Result<(Opened, Plan)> {
+    watch.phase("plan");
+    let opened = Opened::open(repo, log, which)?;
+    if is_replayed {
+        replay::check_zone(&opened, options)?;
+    }
+    let plan = plan::make(&opened, options, cancel)?;
+    Ok((opened, plan))
 }
 
 /// Says what somebody should know before he uses the result.
