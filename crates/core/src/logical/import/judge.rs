@@ -55,6 +55,19 @@ const SETTABLE: [&str; 36] = [
     "unique_checks",
     "wait_timeout",
 ];
+/// What dumps create and drop.
+const KINDS: [&str; 10] = [
+    "TABLE",
+    "VIEW",
+    "TRIGGER",
+    "PROCEDURE",
+    "FUNCTION",
+    "EVENT",
+    "SEQUENCE",
+    "PACKAGE",
+    "DATABASE",
+    "SCHEMA",
+];
 /// What a fork's dumps ask their server about an engine of its own.
 const ROCKSDB: &[u8] = b"@rocksdb_";
 
@@ -246,6 +259,15 @@ impl Judge {
         Ok(self.is_in_own())
     }
 
+    /// Refuses rows while nothing says what their time stamps mean.
+    fn require_zone(&self, hint: &'static str) -> Result<(), Refusal> {
+        if self.has_timestamps && !self.has_zone {
+            let why = "the dump does not say of which time zone its time stamps are";
+            return Err(Refusal::hinted(why, hint));
+        }
+        Ok(())
+    }
+
     fn insert(&mut self, statement: &[u8]) -> Result<Verdict, Refusal> {
         const BEFORE: [&str; 5] = ["LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO"];
         let modes = self.modes();
@@ -268,29 +290,14 @@ impl Judge {
         if self.is_own(&name)? {
             return Ok(own());
         }
-        if self.has_timestamps && !self.has_zone {
-            return Err(Refusal::hinted(
-                "the dump does not say of which time zone its time stamps are",
-                "dumps say so by SET TIME_ZONE, unless they are made with --skip-tz-utc: name the zone of the session that dumped, as in --time-zone +02:00",
-            ));
-        }
+        self.require_zone(
+            "dumps say so by SET TIME_ZONE, unless they are made with --skip-tz-utc: name the zone of the session that dumped, as in --time-zone +02:00",
+        )?;
         self.makers += 1;
         Ok(Verdict::Execute)
     }
 
     fn create(&mut self, statement: &[u8], head: &[Token<'_>]) -> Result<Verdict, Refusal> {
-        const KINDS: [&str; 10] = [
-            "TABLE",
-            "VIEW",
-            "TRIGGER",
-            "PROCEDURE",
-            "FUNCTION",
-            "EVENT",
-            "SEQUENCE",
-            "PACKAGE",
-            "DATABASE",
-            "SCHEMA",
-        ];
         const INDEX: [&str; 4] = ["INDEX", "UNIQUE", "FULLTEXT", "SPATIAL"];
         const BEFORE: [&str; 13] = [
             "OR",
@@ -333,16 +340,14 @@ impl Judge {
         if kind == "PACKAGE" && rest.first().is_some_and(|token| token.is("BODY")) {
             rest = &rest[1..];
         }
-        let is_condition = |token: &&Token<'_>| token.is("IF") || token.is("NOT") || token.is("EXISTS");
-        rest = &rest[rest.iter().take_while(is_condition).count()..];
+        let rest = behind(rest, &["IF", "NOT", "EXISTS"]);
         if matches!(kind, "DATABASE" | "SCHEMA") {
-            let name = rest.first().and_then(Token::name).ok_or_else(|| unclear("CREATE DATABASE"))?;
-            if is_own_schema(&name) {
-                return Ok(own());
+            let verdict = of_database(rest, "CREATE DATABASE")?;
+            if let Verdict::WithDatabase(name) = &verdict {
+                self.made.push(name.clone());
+                self.makers += 1;
             }
-            self.made.push(name.clone().into_owned());
-            self.makers += 1;
-            return Ok(Verdict::WithDatabase(name.into_owned()));
+            return Ok(verdict);
         }
         if self.is_own(rest)? {
             return Ok(own());
@@ -383,18 +388,6 @@ impl Judge {
     }
 
     fn drop(&self, head: &[Token<'_>]) -> Result<Verdict, Refusal> {
-        const KINDS: [&str; 10] = [
-            "TABLE",
-            "VIEW",
-            "TRIGGER",
-            "PROCEDURE",
-            "FUNCTION",
-            "EVENT",
-            "SEQUENCE",
-            "PACKAGE",
-            "DATABASE",
-            "SCHEMA",
-        ];
         let Some(kind) = head.get(1).and_then(Token::name) else { return Err(unclear("DROP")) };
         let kind = kind.to_ascii_uppercase();
         if matches!(kind.as_str(), "USER" | "ROLE") {
@@ -403,12 +396,9 @@ impl Judge {
         if !KINDS.contains(&kind.as_str()) {
             return Err(Refusal::new(format!("DROP {kind} is no statement that a dump has")));
         }
-        let is_before = |token: &&Token<'_>| token.is("BODY") || token.is("IF") || token.is("EXISTS");
-        let rest = &head[2..];
-        let rest = &rest[rest.iter().take_while(is_before).count()..];
+        let rest = behind(&head[2..], &["BODY", "IF", "EXISTS"]);
         if matches!(kind.as_str(), "DATABASE" | "SCHEMA") {
-            let name = rest.first().and_then(Token::name).ok_or_else(|| unclear("DROP DATABASE"))?;
-            return Ok(if is_own_schema(&name) { own() } else { Verdict::WithDatabase(name.into_owned()) });
+            return of_database(rest, "DROP DATABASE");
         }
         Ok(if self.is_own(rest)? { own() } else { Verdict::Execute })
     }
@@ -416,9 +406,7 @@ impl Judge {
     fn alter(&mut self, statement: &[u8], head: &[Token<'_>]) -> Result<Verdict, Refusal> {
         match head.get(1) {
             Some(token) if token.is("TABLE") => {
-                let rest = &head[2..];
-                let is_condition = |token: &&Token<'_>| token.is("IF") || token.is("EXISTS");
-                if self.is_own(&rest[rest.iter().take_while(is_condition).count()..])? {
+                if self.is_own(behind(&head[2..], &["IF", "EXISTS"]))? {
                     return Ok(own());
                 }
                 let has = |word: &str| self.has_word(statement, word);
@@ -461,12 +449,7 @@ impl Judge {
         if self.is_own(&head[table + 1..])? {
             return Ok(own());
         }
-        if self.has_timestamps && !self.has_zone {
-            return Err(Refusal::hinted(
-                "the dump does not say of which time zone its time stamps are",
-                "name the zone of the session that dumped, as in --time-zone +02:00",
-            ));
-        }
+        self.require_zone("name the zone of the session that dumped, as in --time-zone +02:00")?;
         if std::str::from_utf8(statement).is_err() {
             return Err(Refusal::new("a LOAD DATA that is not UTF-8"));
         }
@@ -670,6 +653,18 @@ impl Target {
 
 fn own() -> Verdict {
     Verdict::LeaveOut("the server's own databases")
+}
+
+/// What makes or drops the database that is named here.
+fn of_database(name: &[Token<'_>], what: &str) -> Result<Verdict, Refusal> {
+    let name = name.first().and_then(Token::name).ok_or_else(|| unclear(what))?;
+    Ok(if is_own_schema(&name) { own() } else { Verdict::WithDatabase(name.into_owned()) })
+}
+
+/// What stands behind a run of these words.
+fn behind<'t, 'a>(tokens: &'t [Token<'a>], words: &[&str]) -> &'t [Token<'a>] {
+    let is_one = |token: &&Token<'_>| words.iter().any(|word| token.is(word));
+    &tokens[tokens.iter().take_while(is_one).count()..]
 }
 
 fn unclear(what: &str) -> Refusal {
