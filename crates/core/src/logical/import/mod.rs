@@ -11,6 +11,7 @@ mod execute;
 mod judge;
 mod origin;
 mod server;
+mod settings;
 mod source;
 
 use std::{
