@@ -2,7 +2,7 @@
 //! asks sees what he is answered.
 
 use super::{
-    account::Account,
+    account,
     own_server::{Ground, option_of},
     prepare,
     target::io_failed,
@@ -11,7 +11,7 @@ use crate::{
     error::{Error, Result},
     event::Cancel,
     points::point,
-    server::ConnectOptions,
+    server::{ConnectOptions, OwnAccount},
 };
 
 /// Starts it, has `ask` talk to it, and ends it.
@@ -22,18 +22,18 @@ pub(super) fn run(
 ) -> Result<()> {
     const DOING: &str = "start a server on the restored files";
     let tree = ground.tree();
-    let account = Account::random()?;
-    let init = account.write_creation(ground)?;
+    let own = OwnAccount::random()?;
+    let init = account::write_creation(&own, ground)?;
     let mut orders = vec![option_of("--init-file=", &tree.path_of(&init))];
     orders.extend(ground.without_plugins());
     let mut server = ground.start(prepare::buffer_pool_bytes(ground.options, 0), orders, None)?;
-    let session = account.connect(&mut server, DOING, cancel)?;
+    let session = own.connect(&mut server, DOING, cancel)?;
     point("restore.serving");
-    let asked = ask(&account.options(&server));
+    let asked = ask(&own.options(&server));
     if let Err(error) = asked {
         return Err(if server.has_ended() { server.explain(error, "ask the server") } else { error });
     }
-    account.end(session)?;
+    account::end(&own, session)?;
     let exit = server.wait(cancel)?;
     if !exit.status.success() {
         return Err(Error::failed(format!("the server on the restored files ended with {}", exit.status)));

@@ -16,12 +16,9 @@ use std::{
     io::{self, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown},
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
 };
 
 use holdfast_formats::Flavor;
-use holdfast_repo::hex::to_hex;
 use rustix::{
     fs::{FlockOperation, flock},
     process::geteuid,
@@ -36,7 +33,7 @@ use crate::{
         selection::is_own_schema,
     },
     server::{
-        ConnectOptions, Purpose, Secret, ServerVersion, Session,
+        ConnectOptions, OwnAccount, Purpose, ServerVersion, Session,
         process::{RunAs, RunningServer, ServerBinary, ServerRun},
     },
 };
@@ -49,8 +46,6 @@ const SOCKET_PATH_MAX: usize = 100;
 const SHORT_DIR: &str = "/tmp";
 /// What is left to others of the file system.
 const ROOM_BYTES_MIN: u64 = 256 << 20;
-const POLL: Duration = Duration::from_millis(50);
-const START_LIMIT: Duration = Duration::from_secs(300);
 /// Longest statement: the servers' own bound.
 pub(super) const STATEMENT_BYTES_MAX: usize = (1 << 30) - 16;
 /// What an account needs that programs and views belong to, in the databases of the dump.
@@ -81,39 +76,14 @@ pub(super) struct Wanted<'a> {
 pub(super) struct PrivateServer {
     // In this order: the process goes before its files.
     running: RunningServer,
-    admin: Account,
-    loader: Account,
+    admin: OwnAccount,
+    loader: OwnAccount,
     flavor: Flavor,
     /// As statements name them.
     definers: BTreeSet<String>,
     /// Databases of the dump, as grants name them.
     databases: BTreeSet<String>,
     home: Home,
-}
-
-/// An account whose name and password nobody knows.
-struct Account {
-    name: String,
-    password: Secret,
-}
-
-impl Account {
-    fn random() -> Result<Account> {
-        let mut bytes = [0; 20];
-        getrandom::fill(&mut bytes).context("draw a random number")?;
-        let hex = to_hex(&bytes);
-        let (name, password) = hex.split_at(12);
-        Ok(Account { name: format!("holdfast_{name}"), password: Secret::new(format!("{password}-X!")) })
-    }
-
-    fn quoted(&self) -> String {
-        format!("'{}'@'localhost'", self.name)
-    }
-
-    fn creation(&self, rights: &str) -> String {
-        let (account, password) = (self.quoted(), self.password.reveal());
-        format!("CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT {rights} ON *.* TO {account};\n")
-    }
 }
 
 /// The directory.
@@ -261,13 +231,13 @@ impl PrivateServer {
         let home = Home::make(wanted)?;
         let flavor = wanted.binary.version.flavor;
         initialise(wanted, &home, cancel)?;
-        let (admin, loader) = (Account::random()?, Account::random()?);
+        let (admin, loader) = (OwnAccount::random()?, OwnAccount::random()?);
         write_init_file(&home, wanted, &init_sql(flavor, &admin, &loader))?;
         let run = run(wanted, &home, serving(wanted, &home), Vec::new());
-        let running = run.start()?;
+        let mut running = run.start()?;
+        admin.connect(&mut running, "start the private server", cancel)?;
         let (definers, databases) = (BTreeSet::new(), BTreeSet::new());
-        let mut server = PrivateServer { running, admin, loader, flavor, definers, databases, home };
-        server.wait(cancel)?;
+        let server = PrivateServer { running, admin, loader, flavor, definers, databases, home };
         // It holds passwords, and was read.
         drop(fs::remove_file(server.home.path("init.sql")));
         server.drop_accounts()?;
@@ -277,33 +247,9 @@ impl PrivateServer {
         Ok(server)
     }
 
-    fn wait(&mut self, cancel: &Cancel) -> Result<()> {
-        let began = Instant::now();
-        loop {
-            cancel.check()?;
-            match self.admin() {
-                Ok(_) => return Ok(()),
-                Err(error) if self.running.has_ended() || began.elapsed() > START_LIMIT => {
-                    return Err(self.running.explain(error, "start the private server"));
-                }
-                Err(_) => thread::sleep(POLL),
-            }
-        }
-    }
-
     /// How to reach it with all rights.
     pub(super) fn connect(&self) -> ConnectOptions {
-        self.options(&self.admin)
-    }
-
-    fn options(&self, account: &Account) -> ConnectOptions {
-        ConnectOptions {
-            socket: Some(self.running.socket()),
-            user: Some(account.name.clone()),
-            password: Some(account.password.clone()),
-            connect_timeout: Some(Duration::from_secs(5)),
-            ..ConnectOptions::default()
-        }
+        self.admin.options(&self.running)
     }
 
     fn admin(&self) -> Result<Session> {
@@ -312,7 +258,7 @@ impl PrivateServer {
 
     /// A session for statements of the dump.
     pub(super) fn loader(&self) -> Result<Session> {
-        Session::open(&self.options(&self.loader), Purpose::Load)
+        Session::open(&self.loader.options(&self.running), Purpose::Load)
     }
 
     /// What failed, with what the server says if it has ended.
@@ -325,7 +271,7 @@ impl PrivateServer {
         let mut admin = self.admin()?;
         for row in admin.rows("SELECT User AS user, Host AS host FROM mysql.user")? {
             let (user, host) = (row.text("user")?, row.text("host")?);
-            if user != self.admin.name && user != self.loader.name && !is_servers_own(user) {
+            if user != self.admin.name() && user != self.loader.name() && !is_servers_own(user) {
                 admin.exec(&format!("DROP USER {}@{}", quoted_text(user), quoted_text(host)))?;
             }
         }
@@ -381,7 +327,7 @@ impl PrivateServer {
         if self.definers.contains(&definer) {
             return Ok(());
         }
-        if is_servers_own(name) || name == self.admin.name || name == self.loader.name {
+        if is_servers_own(name) || name == self.admin.name() || name == self.loader.name() {
             let text = format!("it belongs to {definer}, an account of the server's own");
             return Err(Error::new(ErrorKind::Usage, text)
                 .hinted("a program that belongs to nobody else could do anything: give it another DEFINER in the dump"));
@@ -537,19 +483,14 @@ fn system_tables(share: &Path) -> Result<Vec<u8>> {
 }
 
 /// The accounts, and no others that can do anything.
-fn init_sql(flavor: Flavor, admin: &Account, loader: &Account) -> String {
+fn init_sql(flavor: Flavor, admin: &OwnAccount, loader: &OwnAccount) -> String {
     // Programs belong to whomever the dump says, but for accounts of the server's own.
     let rights = match flavor {
         Flavor::MariaDb => "SET USER",
         Flavor::MySql => "SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER, SESSION_VARIABLES_ADMIN",
     };
-    // Lines, each a statement.
-    format!(
-        "{}GRANT ALL ON *.* TO '{}'@'localhost' WITH GRANT OPTION;\n{}DROP USER IF EXISTS 'root'@'localhost';\n",
-        admin.creation("ALL"),
-        admin.name,
-        loader.creation(rights),
-    )
+    let (admin, loader) = (admin.creation(), loader.creation_with(rights));
+    format!("{admin}{loader}DROP USER IF EXISTS 'root'@'localhost';\n")
 }
 
 fn write_init_file(home: &Home, wanted: &Wanted<'_>, sql: &str) -> Result<()> {

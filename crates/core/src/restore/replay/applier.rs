@@ -10,7 +10,7 @@ use holdfast_formats::{Flavor, gtid::MariaDbGtidPos};
 
 use super::{
     super::{
-        account::Account,
+        account,
         report::{gtid_text, in_file_name},
     },
     Reached,
@@ -20,7 +20,7 @@ use crate::{
     error::{Context, Error, Result},
     event::Cancel,
     physical::BinlogPosition,
-    server::{Session, process::RunningServer, session::Row},
+    server::{OwnAccount, Session, process::RunningServer, session::Row},
 };
 
 /// The replication channel, so that none of the source's own is touched. Part of file names.
@@ -65,11 +65,11 @@ impl Applier {
     /// Waits until the server is up.
     pub(super) fn connect(
         server: &mut RunningServer,
-        account: &Account,
+        own: &OwnAccount,
         flavor: Flavor,
         cancel: &Cancel,
     ) -> Result<Applier> {
-        let session = account.connect(server, "start a server that replays transactions", cancel)?;
+        let session = own.connect(server, "start a server that replays transactions", cancel)?;
         Ok(Applier { session, flavor })
     }
 
@@ -200,7 +200,7 @@ impl Applier {
     }
 
     /// Leaves no trace of the replay, and has the server end.
-    pub(super) fn end(mut self, account: &Account) -> Result<()> {
+    pub(super) fn end(mut self, own: &OwnAccount) -> Result<()> {
         let statements = match self.flavor {
             Flavor::MariaDb => [format!("STOP SLAVE '{CHANNEL}'"), format!("RESET SLAVE '{CHANNEL}' ALL")],
             Flavor::MySql => [
@@ -211,7 +211,7 @@ impl Applier {
         for statement in &statements {
             self.session.exec(statement)?;
         }
-        account.end(self.session)
+        account::end(own, self.session)
     }
 }
 

@@ -29,7 +29,7 @@ use self::{
     relay_logs::RelayLogs,
 };
 use super::{
-    account::Account,
+    account,
     opened::Opened,
     options::RestoreOptions,
     own_server::{Ground, is_of_absent_plugin, is_of_replication, option_of, uses_gtids},
@@ -41,7 +41,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     physical::BinlogPosition,
     points::point,
-    server::{inventory::TableName, process::Network},
+    server::{OwnAccount, inventory::TableName, process::Network},
 };
 
 /// Transactions in the order of their commits, the first right behind what the backup holds.
@@ -118,8 +118,8 @@ pub(super) fn run(
         return Ok(Replayed { reached, bytes: 0, ms: 0, events_disabled: Vec::new() });
     };
 
-    let account = Account::random()?;
-    let init = account.write_creation(ground)?;
+    let own = OwnAccount::random()?;
+    let init = account::write_creation(&own, ground)?;
     let mut orders = vec![
         option_of("--init-file=", &tree.path_of(&init)),
         option_of("--relay-log=", &logs.base(tree)),
@@ -149,7 +149,7 @@ pub(super) fn run(
         );
         listener.event(Event::Note { text });
     }
-    let mut applier = Applier::connect(&mut server, &account, opened.server.flavor(), cancel)?;
+    let mut applier = Applier::connect(&mut server, &own, opened.server.flavor(), cancel)?;
     let disabled_before = applier.disabled_events()?;
     applier.begin(first)?;
     point("restore.replaying");
@@ -158,7 +158,7 @@ pub(super) fn run(
     })?;
     let disabled_after = applier.disabled_events()?;
     let events_disabled = disabled_after.difference(&disabled_before).cloned().collect();
-    applier.end(&account)?;
+    applier.end(&own)?;
     let mut exit = server.wait(cancel)?;
     exit.log.retain(|line| !is_of_replication(line) && !is_of_absent_plugin(line));
     ground.forget_absent(&mut exit.log);
