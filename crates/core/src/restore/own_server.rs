@@ -28,7 +28,7 @@ use super::{
 use crate::{
     error::Result,
     server::{
-        ServerFacts,
+        ServerFacts, option_of, own_options,
         process::{RunAs, RunningServer, ServerBinary, ServerRun},
     },
 };
@@ -105,31 +105,16 @@ impl<'a> Ground<'a> {
         let server = &self.opened.server;
         let (datadir, private) = (self.tree().path(), &*self.private.path());
         let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), option_of("--datadir=", datadir)];
+        arguments.extend(own_options(server.flavor(), buffer_pool_bytes));
         let mut add = |option: String| arguments.push(option.into());
-        for option in [
-            "--skip-networking",
-            "--skip-log-bin",
-            "--skip-slave-start",
-            "--general-log=OFF",
-            "--slow-query-log=OFF",
-            "--event-scheduler=OFF",
-            "--performance-schema=OFF",
-            "--innodb-doublewrite=OFF",
-            "--innodb-flush-log-at-trx-commit=0",
-            "--innodb-buffer-pool-load-at-startup=OFF",
-            "--innodb-buffer-pool-dump-at-shutdown=OFF",
-        ] {
-            add(option.to_owned());
-        }
-        add(format!("--innodb-buffer-pool-size={buffer_pool_bytes}"));
+        add("--performance-schema=OFF".to_owned());
         self.plan.shown.server_options.iter().cloned().for_each(&mut add);
         add(format!("--innodb-data-file-path={}", set_aside(&server.innodb.data_file_path)));
         arguments.push(option_of("--innodb-log-group-home-dir=", private));
         let mut add = |option: String| arguments.push(option.into());
         let redo_size = server.innodb.redo_size;
-        match server.version.flavor {
+        match server.flavor() {
             Flavor::MariaDb => {
-                add("--loose-wsrep-on=OFF".to_owned());
                 // With less than what the captured redo was laid out in, recovery calls the log too small while it
                 // still holds redo. The server's own next start makes it the size it is configured for.
                 let laid_out = std::fs::metadata(private.join(REDO_MARIADB)).map_or(0, |log| log.len());
@@ -137,15 +122,8 @@ impl<'a> Ground<'a> {
                 arguments.push(option_of("--aria-log-dir-path=", private));
             }
             Flavor::MySql => {
-                for option in [
-                    "--persisted-globals-load=OFF",
-                    "--mysqlx=OFF",
-                    // The lines that are judged are notes.
-                    "--log-error-verbosity=3",
-                    "--secure-file-priv=NULL",
-                ] {
-                    add(option.to_owned());
-                }
+                // The lines that are judged are notes.
+                add("--log-error-verbosity=3".to_owned());
                 if !needs_plugins(server) {
                     // Components of the user's are loaded whatever else is said (verified), so there are none to be found.
                     add(format!("--plugin-dir={}", private.join(NO_PLUGINS).display()));
@@ -180,13 +158,6 @@ impl<'a> Ground<'a> {
             log.retain(|line| !is_of_absent_component(line));
         }
     }
-}
-
-/// An option whose value is a path.
-pub(super) fn option_of(name: &str, path: &Path) -> OsString {
-    let mut option = OsString::from(name);
-    option.push(path);
-    option
 }
 
 /// Whether the source names all its transactions (MySQL; MariaDB always does).

@@ -18,7 +18,7 @@ use super::{
     layout::{REDO_MARIADB, own_path, private_of},
     opened::Opened,
     options::RestoreOptions,
-    own_server::{Ground, is_of_replication, option_of, uses_gtids},
+    own_server::{Ground, is_of_replication, uses_gtids},
     part::{MissingTablespaces, missing_tablespaces},
     report::{Prepared, set_gtids},
     roots::Roots,
@@ -30,7 +30,7 @@ use crate::{
     physical::{BinlogPosition, CapturedRedo, Position},
     points::point,
     server::{
-        ServerFacts,
+        ServerFacts, option_of,
         process::{Network, ServerExit},
     },
 };

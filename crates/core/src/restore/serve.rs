@@ -1,17 +1,12 @@
 //! Running a server on restored files for somebody who asks it something. What it logs is not judged: the files were, and who
 //! asks sees what he is answered.
 
-use super::{
-    account,
-    own_server::{Ground, option_of},
-    prepare,
-    target::io_failed,
-};
+use super::{account, own_server::Ground, prepare, target::io_failed};
 use crate::{
     error::{Error, Result},
     event::Cancel,
     points::point,
-    server::{ConnectOptions, OwnAccount},
+    server::{ConnectOptions, OwnAccount, option_of},
 };
 
 /// Starts it, has `ask` talk to it, and ends it.

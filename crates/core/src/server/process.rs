@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, geteuid, getpid, getppid, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use super::version::ServerVersion;
+use super::{own_options::option_of, version::ServerVersion};
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::Cancel,
@@ -275,12 +275,13 @@ impl ServerRun {
         if let Some(zone) = &self.time_zone {
             command.env("TZ", zone);
         }
-        for (option, file) in
-            [("tmpdir", TMPDIR), ("log-error", ERROR_LOG), ("pid-file", "pid"), ("socket", SOCKET)]
-        {
-            let mut argument = OsString::from(format!("--{option}="));
-            argument.push(self.scratch.join(file));
-            command.arg(argument);
+        for (option, file) in [
+            ("--tmpdir=", TMPDIR),
+            ("--log-error=", ERROR_LOG),
+            ("--pid-file=", "pid"),
+            ("--socket=", SOCKET),
+        ] {
+            command.arg(option_of(option, &self.scratch.join(file)));
         }
         command.stdin(stdin).stderr(output()?).stdout(output()?).current_dir(&self.scratch);
         match self.run_as {

@@ -33,7 +33,7 @@ use crate::{
         selection::is_own_schema,
     },
     server::{
-        ConnectOptions, OwnAccount, Purpose, ServerVersion, Session,
+        ConnectOptions, OwnAccount, Purpose, ServerVersion, Session, option_of, own_options,
         process::{RunAs, RunningServer, ServerBinary, ServerRun},
     },
 };
@@ -138,9 +138,7 @@ impl Home {
     }
 
     fn option(&self, option: &str, name: &str) -> OsString {
-        let mut argument = OsString::from(format!("--{option}="));
-        argument.push(self.path(name));
-        argument
+        option_of(option, &self.path(name))
     }
 
     fn scratch(&self) -> PathBuf {
@@ -369,7 +367,7 @@ fn as_pattern(name: &str) -> String {
 
 /// What it is told each time, and while it is made.
 fn run(wanted: &Wanted<'_>, home: &Home, more: Vec<OsString>, stdin: Vec<u8>) -> ServerRun {
-    let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), home.option("datadir", "data")];
+    let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), home.option("--datadir=", "data")];
     arguments.extend(more);
     arguments.extend(wanted.options.iter().map(OsString::from));
     ServerRun {
@@ -384,40 +382,19 @@ fn run(wanted: &Wanted<'_>, home: &Home, more: Vec<OsString>, stdin: Vec<u8>) ->
 
 /// Its options as a server.
 fn serving(wanted: &Wanted<'_>, home: &Home) -> Vec<OsString> {
-    let mut options: Vec<OsString> = [
-        "--skip-networking",
-        "--skip-log-bin",
-        "--skip-slave-start",
-        "--skip-symbolic-links",
-        "--general-log=OFF",
-        "--slow-query-log=OFF",
-        "--event-scheduler=OFF",
-        "--local-infile=ON",
-        "--max-allowed-packet=1G",
-        "--innodb-doublewrite=OFF",
-        "--innodb-flush-log-at-trx-commit=0",
-        "--innodb-buffer-pool-dump-at-shutdown=OFF",
-        "--innodb-buffer-pool-load-at-startup=OFF",
-    ]
-    .map(OsString::from)
-    .to_vec();
-    options.push(format!("--innodb-buffer-pool-size={}", wanted.memory_bytes).into());
-    options.push(home.option("init-file", "init.sql"));
+    let flavor = wanted.binary.version.flavor;
+    let mut options = own_options(flavor, wanted.memory_bytes);
+    options.extend(
+        ["--skip-symbolic-links", "--local-infile=ON", "--max-allowed-packet=1G"].map(OsString::from),
+    );
+    options.push(home.option("--init-file=", "init.sql"));
     // Nowhere: whatever is not built in is not loaded.
-    options.push(home.option("plugin-dir", "no-plugins"));
-    match wanted.binary.version.flavor {
-        Flavor::MariaDb => {
-            options.push("--performance-schema=OFF".into());
-            options.push("--loose-wsrep-on=OFF".into());
-            // Rows that come later are told of by nobody.
-            options.push("--loose-max-delayed-threads=0".into());
-            options.push(home.option("secure-file-priv", "files"));
-        }
-        Flavor::MySql => {
-            options.push("--persisted-globals-load=OFF".into());
-            options.push("--mysqlx=OFF".into());
-            options.push("--secure-file-priv=NULL".into());
-        }
+    options.push(home.option("--plugin-dir=", "no-plugins"));
+    if flavor == Flavor::MariaDb {
+        options.push("--performance-schema=OFF".into());
+        // Rows that come later are told of by nobody.
+        options.push("--loose-max-delayed-threads=0".into());
+        options.push(home.option("--secure-file-priv=", "files"));
     }
     options
 }

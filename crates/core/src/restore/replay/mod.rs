@@ -32,7 +32,7 @@ use super::{
     account,
     opened::Opened,
     options::RestoreOptions,
-    own_server::{Ground, is_of_absent_plugin, is_of_replication, option_of, uses_gtids},
+    own_server::{Ground, is_of_absent_plugin, is_of_replication, uses_gtids},
     prepare,
     target::io_failed,
 };
@@ -41,7 +41,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     physical::BinlogPosition,
     points::point,
-    server::{OwnAccount, inventory::TableName, process::Network},
+    server::{OwnAccount, inventory::TableName, option_of, process::Network},
 };
 
 /// Transactions in the order of their commits, the first right behind what the backup holds.
