@@ -9,7 +9,6 @@
 
 use std::{
     ffi::OsString,
-    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -29,15 +28,12 @@ use crate::{
     error::Result,
     server::{
         ServerFacts, option_of, own_options,
-        process::{RunAs, RunningServer, ServerBinary, ServerRun},
+        process::{RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, takes_socket},
     },
 };
 
 /// Everything of such a server that is not data. In the target, where the right user can go.
 const SCRATCH: &str = "#holdfast-prepare";
-/// Where it is instead if a socket's path in the target would be too long for the kernel.
-const SCRATCH_SHORT: &str = "/tmp";
-const SOCKET_PATH_MAX: usize = 100;
 /// A directory that is nowhere, in the private one.
 const NO_PLUGINS: &str = "no-plugins";
 
@@ -239,13 +235,13 @@ fn set_aside(data_file_path: &str) -> String {
 /// Where such a server has what is not data.
 fn scratch(target: &Path) -> PathBuf {
     let scratch = target.join(SCRATCH);
-    if scratch.as_os_str().as_bytes().len() <= SOCKET_PATH_MAX {
+    if takes_socket(&scratch) {
         scratch
     } else {
         // In a container, the next process has the number of the one that was killed there.
         let (pid, now) = (rustix::process::getpid().as_raw_nonzero(), jiff::Timestamp::now());
         let name = format!("holdfast-prepare-{pid}-{:x}", now.as_nanosecond());
-        Path::new(SCRATCH_SHORT).join(name)
+        Path::new(SHORT_PLACE).join(name)
     }
 }
 
@@ -275,7 +271,7 @@ mod tests {
     /// What a killed process leaves in a directory of all is in nobody's way.
     #[test]
     fn scratch_directories() {
-        let deep = Path::new("/").join("x".repeat(SOCKET_PATH_MAX));
+        let deep = Path::new("/").join("x".repeat(100));
         assert_ne!(scratch(&deep), scratch(&deep));
         assert_eq!(scratch(Path::new("/srv/db1")), Path::new("/srv/db1").join(SCRATCH));
     }

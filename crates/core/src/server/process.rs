@@ -221,6 +221,15 @@ const OUTPUT: &str = "output.log";
 const STDIN: &str = "stdin";
 const SOCKET: &str = "sock";
 const TMPDIR: &str = "tmp";
+/// Longest path of a socket; kernels take a little more.
+const SOCKET_PATH_BYTES_MAX: usize = 105;
+/// Where a scratch directory is made whose socket would have too long a path elsewhere.
+pub(crate) const SHORT_PLACE: &str = "/tmp";
+
+/// Whether the kernel takes the path of a socket in this scratch directory. If not, it belongs in [`SHORT_PLACE`].
+pub(crate) fn takes_socket(scratch: &Path) -> bool {
+    scratch.join(SOCKET).as_os_str().len() <= SOCKET_PATH_BYTES_MAX
+}
 
 impl ServerRun {
     /// Starts the process.
@@ -728,6 +737,18 @@ mod tests {
         assert!(newer.is_err());
         let explicit = ServerBinary::probe(Path::new("/bin/true")).unwrap_err();
         assert!(explicit.to_string().contains("prints no server version"), "{explicit}");
+    }
+
+    /// What is said to be short enough for a socket is so for the kernel.
+    #[test]
+    fn paths_of_sockets() {
+        let dir = tempfile::tempdir_in(SHORT_PLACE).unwrap();
+        let room = SOCKET_PATH_BYTES_MAX - dir.path().join("x").join(SOCKET).as_os_str().len();
+        let longest = dir.path().join("x".repeat(room + 1));
+        fs::create_dir(&longest).unwrap();
+        assert!(takes_socket(&longest));
+        std::os::unix::net::UnixListener::bind(longest.join(SOCKET)).unwrap();
+        assert!(!takes_socket(&dir.path().join("x".repeat(room + 2))));
     }
 
     /// A long log keeps its beginning and its end.

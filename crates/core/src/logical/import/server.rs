@@ -34,16 +34,15 @@ use crate::{
     },
     server::{
         ConnectOptions, OwnAccount, Purpose, ServerVersion, Session, option_of, own_options,
-        process::{RunAs, RunningServer, ServerBinary, ServerRun},
+        process::{RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, takes_socket},
     },
 };
 
 /// What directories of imports are called.
 const PREFIX: &str = "holdfast-import-";
 const LOCK_FILE: &str = "lock";
-/// Of a socket, less than the kernel takes.
-const SOCKET_PATH_MAX: usize = 100;
-const SHORT_DIR: &str = "/tmp";
+/// What is not data, but for what the server is given.
+const SCRATCH: &str = "scratch";
 /// What is left to others of the file system.
 const ROOM_BYTES_MIN: u64 = 256 << 20;
 /// Longest statement: the servers' own bound.
@@ -121,10 +120,10 @@ impl Home {
         let lock = make().context(format!("prepare {}", dir.path().display()))?;
         let mut locks = vec![lock];
         let mut short = None;
-        if dir.path().join("scratch/sock").as_os_str().len() > SOCKET_PATH_MAX {
-            sweep(Path::new(SHORT_DIR));
-            let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(SHORT_DIR);
-            let made = made.context(format!("make a directory in {SHORT_DIR}"))?;
+        if !takes_socket(&dir.path().join(SCRATCH)) {
+            sweep(Path::new(SHORT_PLACE));
+            let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(SHORT_PLACE);
+            let made = made.context(format!("make a directory in {SHORT_PLACE}"))?;
             let mode = fs::set_permissions(made.path(), Permissions::from_mode(0o711));
             mode.context(format!("prepare {}", made.path().display()))?;
             locks.push(take_lock(made.path()).context(format!("prepare {}", made.path().display()))?);
@@ -142,7 +141,7 @@ impl Home {
     }
 
     fn scratch(&self) -> PathBuf {
-        self.short.as_ref().map_or_else(|| self.path("scratch"), |short| short.path().join("scratch"))
+        self.short.as_ref().unwrap_or(&self.dir).path().join(SCRATCH)
     }
 }
 
