@@ -19,6 +19,7 @@ pub mod restore;
 pub mod server;
 pub mod source;
 pub mod usage;
+mod work_place;
 
 pub use error::{Context, Error, ErrorKind, HISTORY_HINT, Result};
 pub use event::{Cancel, Event, Listener};

@@ -14,19 +14,18 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use holdfast_repo::{Password, Protection, Repo, hex::to_hex, keys::KdfParams, store::fs::FsStore};
-use rustix::{
-    fs::{FlockOperation, flock},
-    process::geteuid,
-};
 
 use super::report::Taken;
-use crate::error::{Context, Error, ErrorKind, Result};
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    work_place::{LOCK, Lock, abandoned, is_ours, lock},
+};
 
 const PREFIX: &str = "holdfast-extract-";
 /// The restored files.
@@ -34,7 +33,6 @@ const DATA: &str = "data";
 /// The repository with the rows.
 const ROWS: &str = "rows";
 const KEY: &str = "key";
-const LOCK: &str = "lock";
 /// Says that the rows are complete, and what they are.
 const READY: &str = "ready.json";
 /// Says that a load may have been begun with the rows.
@@ -45,7 +43,6 @@ const TRIES_MAX: usize = 10;
 const MODE: u32 = 0o711;
 const MODE_OURS: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-const OTHERS_WRITE: u32 = 0o022;
 
 /// A working directory that is ours.
 pub(super) struct WorkDir {
@@ -228,62 +225,18 @@ fn make(path: &Path) -> Result<()> {
 
 /// A directory that somebody else has made, or can write to, is not worked in.
 fn refuse_foreign(path: &Path) -> Result<()> {
-    let meta = fs::symlink_metadata(path).context(format_args!("look at {}", path.display()))?;
-    if meta.is_dir() && meta.uid() == geteuid().as_raw() && meta.mode() & OTHERS_WRITE == 0 {
+    if is_ours(path).context(format_args!("look at {}", path.display()))? {
         return Ok(());
     }
     let text = format!("{} is not a directory that only this user can write to", path.display());
     Err(Error::failed(text).hinted("remove it, or name another place to work in with --work-dir"))
 }
 
-/// What became of an attempt to lock.
-enum Lock {
-    Ours(File),
-    /// Another process has it.
-    Theirs,
-    /// What was locked is not there any more.
-    Gone,
-}
-
-/// Locks a working directory.
-fn lock(path: &Path, create: bool) -> Result<Lock> {
-    let path = path.join(LOCK);
-    let failed = || format!("lock {}", path.display());
-    let mut options = OpenOptions::new();
-    options.write(true).create(create).mode(FILE_MODE);
-    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
-    let file = match options.open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock::Gone),
-        Err(error) => return Err(error).context(failed()),
-    };
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Lock::Theirs),
-        Err(error) => return Err(error).context(failed()),
-    }
-    // Who had it may have removed it.
-    let ours = file.metadata().context(failed())?;
-    match fs::symlink_metadata(&path) {
-        Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => Ok(Lock::Ours(file)),
-        Ok(_) => Ok(Lock::Gone),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Lock::Gone),
-        Err(error) => Err(error).context(failed()),
-    }
-}
-
 /// Removes what killed processes left in `place`: not what a load may have been begun with. What cannot be removed stays.
 fn sweep(place: &Path, ours: &Path) {
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let is_of_us = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if !is_of_us || path == ours || refuse_foreign(&path).is_err() {
-            continue;
-        }
-        if let Ok(Lock::Ours(lock)) = lock(&path, false) {
-            let work = WorkDir { is_kept: path.join(BEGUN).exists(), path, _lock: lock };
-            drop(work);
-        }
+    for (path, lock) in abandoned(place, PREFIX, Some(ours)) {
+        let work = WorkDir { is_kept: path.join(BEGUN).exists(), path, _lock: lock };
+        drop(work);
     }
 }
 

@@ -14,15 +14,12 @@ use std::{
     ffi::OsString,
     fs::{self, File, Permissions},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt, chown},
     path::{Path, PathBuf},
 };
 
 use holdfast_formats::Flavor;
-use rustix::{
-    fs::{FlockOperation, flock},
-    process::geteuid,
-};
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use crate::{
@@ -36,11 +33,11 @@ use crate::{
         ConnectOptions, OwnAccount, Purpose, ServerVersion, Session, option_of, own_options,
         process::{RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, takes_socket},
     },
+    work_place::{abandoned, lock_new},
 };
 
 /// What directories of imports are called.
 const PREFIX: &str = "holdfast-import-";
-const LOCK_FILE: &str = "lock";
 /// What is not data, but for what the server is given.
 const SCRATCH: &str = "scratch";
 /// What is left to others of the file system.
@@ -102,7 +99,7 @@ impl Home {
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent);
         let dir = dir.context(format!("make a directory in {shown}"))?;
         let make = || -> io::Result<File> {
-            let lock = take_lock(dir.path())?;
+            let lock = lock_new(dir.path())?;
             for name in ["data", "files"] {
                 let path = dir.path().join(name);
                 fs::create_dir(&path)?;
@@ -126,7 +123,7 @@ impl Home {
             let made = made.context(format!("make a directory in {SHORT_PLACE}"))?;
             let mode = fs::set_permissions(made.path(), Permissions::from_mode(0o711));
             mode.context(format!("prepare {}", made.path().display()))?;
-            locks.push(take_lock(made.path()).context(format!("prepare {}", made.path().display()))?);
+            locks.push(lock_new(made.path()).context(format!("prepare {}", made.path().display()))?);
             short = Some(made);
         }
         Ok(Home { dir, short, _locks: locks })
@@ -145,32 +142,10 @@ impl Home {
     }
 }
 
-/// Says that somebody works in a directory, for as long as the file is open.
-fn take_lock(dir: &Path) -> io::Result<File> {
-    // Under its name it is locked already: whoever sweeps finds no moment in between.
-    let unlocked = dir.join("unlocked");
-    let lock = File::options().write(true).create_new(true).mode(0o600).open(&unlocked)?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-    fs::rename(&unlocked, dir.join(LOCK_FILE))?;
-    Ok(lock)
-}
-
 /// Removes what imports have left that were killed. What cannot be removed is in nobody's way.
 fn sweep(parent: &Path) {
-    let Ok(entries) = fs::read_dir(parent) else { return };
-    for entry in entries.flatten() {
-        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX))
-            && entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == geteuid().as_raw());
-        if !is_ours {
-            continue;
-        }
-        let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
-        let lock = File::options().write(true).custom_flags(flags).open(entry.path().join(LOCK_FILE));
-        // Without a lock, somebody is just making it.
-        let Ok(lock) = lock else { continue };
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            drop(fs::remove_dir_all(entry.path()));
-        }
+    for (path, _lock) in abandoned(parent, PREFIX, None) {
+        drop(fs::remove_dir_all(path));
     }
 }
 

@@ -1,0 +1,163 @@
+//! Working directories in a place that many use, such as `/var/tmp`. A lock file in each says whether somebody still works there;
+//! the kernel lets it go with whoever dies, so that the next one can remove what a killed process has left.
+//!
+//! Invariants:
+//! - What is removed is this user's, and nobody else can write to it: anybody can make a directory with a name like ours.
+//! - A directory is removed only by whoever holds its lock. Without a lock file, somebody is just making it.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{FlockOperation, OFlags, flock},
+    process::geteuid,
+};
+
+use crate::error::{Context, Result};
+
+/// The lock file.
+pub(crate) const LOCK: &str = "lock";
+const LOCK_MODE: u32 = 0o600;
+const OTHERS_WRITE: u32 = 0o022;
+
+/// What became of an attempt to lock.
+pub(crate) enum Lock {
+    /// Held as long as the file is open.
+    Ours(File),
+    /// Another process has it.
+    Theirs,
+    /// What was locked is not there any more.
+    Gone,
+}
+
+/// Locks a working directory that others know by its name, too. `create`: also if it has no lock file yet.
+pub(crate) fn lock(dir: &Path, create: bool) -> Result<Lock> {
+    let path = dir.join(LOCK);
+    let failed = || format!("lock {}", path.display());
+    let mut options = File::options();
+    options.write(true).create(create).mode(LOCK_MODE);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    let file = match options.open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock::Gone),
+        Err(error) => return Err(error).context(failed()),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Lock::Theirs),
+        Err(error) => return Err(error).context(failed()),
+    }
+    // Who had it may have removed it.
+    let ours = file.metadata().context(failed())?;
+    match fs::symlink_metadata(&path) {
+        Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => Ok(Lock::Ours(file)),
+        Ok(_) => Ok(Lock::Gone),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Lock::Gone),
+        Err(error) => Err(error).context(failed()),
+    }
+}
+
+/// Locks a working directory that we have just made, under a name that nobody else makes.
+pub(crate) fn lock_new(dir: &Path) -> io::Result<File> {
+    // Under its name it is locked already: whoever looks for what was left finds no moment in between.
+    let unlocked = dir.join("unlocked");
+    let lock = File::options().write(true).create_new(true).mode(LOCK_MODE).open(&unlocked)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    fs::rename(&unlocked, dir.join(LOCK))?;
+    Ok(lock)
+}
+
+/// Whether this is a directory of this user's that nobody else can write to.
+pub(crate) fn is_ours(path: &Path) -> io::Result<bool> {
+    let meta = fs::symlink_metadata(path)?;
+    Ok(meta.is_dir() && meta.uid() == geteuid().as_raw() && meta.mode() & OTHERS_WRITE == 0)
+}
+
+/// What killed processes left in `place`, and the lock of each: directories with this prefix, but for one that is in use by us.
+pub(crate) fn abandoned(
+    place: &Path,
+    prefix: &str,
+    in_use: Option<&Path>,
+) -> impl Iterator<Item = (PathBuf, File)> {
+    fs::read_dir(place).into_iter().flatten().flatten().filter_map(move |entry| {
+        let path = entry.path();
+        let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix));
+        if !is_named || in_use == Some(&path) || !is_ours(&path).unwrap_or(false) {
+            return None;
+        }
+        match lock(&path, false) {
+            Ok(Lock::Ours(lock)) => Some((path, lock)),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{
+        fs::Permissions,
+        os::unix::fs::PermissionsExt,
+        thread::sleep,
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    const PREFIX: &str = "holdfast-test-";
+
+    fn found(place: &Path) -> Vec<PathBuf> {
+        let mut found: Vec<_> = abandoned(place, PREFIX, None).map(|(path, _)| path).collect();
+        found.sort();
+        found
+    }
+
+    /// A process that another test is just starting has our open files for a moment, and so the locks.
+    fn assert_found(place: &Path, wanted: &[&Path]) {
+        let began = Instant::now();
+        while found(place) != wanted && began.elapsed() < Duration::from_secs(60) {
+            sleep(Duration::from_millis(5));
+        }
+        assert_eq!(found(place), wanted);
+    }
+
+    /// Taken for left is what was let go, and neither what is worked in, nor what may be somebody else's.
+    #[test]
+    fn what_was_left() {
+        let place = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let dir = place.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            fs::set_permissions(&dir, Permissions::from_mode(0o711)).unwrap();
+            dir
+        };
+        let (new, known) = (make("holdfast-test-new"), make("holdfast-test-known"));
+        let held = lock_new(&new).unwrap();
+        let Ok(Lock::Ours(also_held)) = lock(&known, true) else { panic!("not locked") };
+        assert!(matches!(lock(&new, true), Ok(Lock::Theirs)));
+        drop(lock_new(&make("another-name")).unwrap());
+        make("holdfast-test-without-lock");
+        let open = make("holdfast-test-open-to-all");
+        drop(lock_new(&open).unwrap());
+        fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+        std::os::unix::fs::symlink(
+            place.path().join("another-name"),
+            place.path().join("holdfast-test-link"),
+        )
+        .unwrap();
+        assert!(found(place.path()).is_empty());
+
+        drop(held);
+        assert_found(place.path(), &[&new]);
+        assert_eq!(abandoned(place.path(), PREFIX, Some(&new)).count(), 0);
+        drop(also_held);
+        assert_found(place.path(), &[&known, &new]);
+        fs::remove_dir_all(&known).unwrap();
+        assert!(matches!(lock(&known, false), Ok(Lock::Gone)));
+    }
+}
