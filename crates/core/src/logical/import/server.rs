@@ -68,6 +68,16 @@ pub(super) struct Wanted<'a> {
     pub(super) options: &'a [String],
 }
 
+impl Wanted<'_> {
+    /// Lets the server have what we have made for it.
+    fn give(&self, path: &Path) -> io::Result<()> {
+        match self.run_as {
+            Some(RunAs { uid, gid }) if geteuid().is_root() => chown(path, Some(uid), Some(gid)),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A running server of our own. Dropping it kills the process and removes its directory.
 pub(super) struct PrivateServer {
     // In this order: the process goes before its files.
@@ -104,9 +114,7 @@ impl Home {
                 let path = dir.path().join(name);
                 fs::create_dir(&path)?;
                 fs::set_permissions(&path, Permissions::from_mode(0o700))?;
-                if let Some(RunAs { uid, gid }) = wanted.run_as.filter(|_| geteuid().is_root()) {
-                    chown(&path, Some(uid), Some(gid))?;
-                }
+                wanted.give(&path)?;
             }
             if wanted.run_as.is_some_and(|run_as| run_as.uid != geteuid().as_raw()) {
                 // Ours, and entered by the server on its way to its own.
@@ -449,10 +457,7 @@ fn write_init_file(home: &Home, wanted: &Wanted<'_>, sql: &str) -> Result<()> {
     let write = || -> io::Result<()> {
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(sql.as_bytes())?;
-        if let Some(RunAs { uid, gid }) = wanted.run_as.filter(|_| geteuid().is_root()) {
-            chown(&path, Some(uid), Some(gid))?;
-        }
-        Ok(())
+        wanted.give(&path)
     };
     write().context(format!("write {}", path.display()))
 }
