@@ -385,7 +385,7 @@ impl<'a> Extraction<'a> {
             tables: read.read.tables,
             rows: read.read.rows,
             row_bytes: read.read.row_bytes,
-            phases: phases(watch),
+            phases: PhaseTime::of(watch),
         };
         let taken =
             Taken { identity: self.identity.clone(), source: read.source.clone(), run: read.backup, report };
@@ -463,10 +463,6 @@ fn checksum_of(format: &[u8]) -> Result<Checksum> {
         Body::FormatDescription(FormatDescription { checksum, .. }) => Ok(checksum),
         _ => Err(Error::failed("a binlog does not begin with its format")),
     }
-}
-
-fn phases(watch: &Watch<'_>) -> Vec<PhaseTime> {
-    watch.phases().into_iter().map(|it| PhaseTime { name: it.name.to_owned(), ms: it.ms }).collect()
 }
 
 /// What is asked of the servers on the restored files.

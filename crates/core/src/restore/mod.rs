@@ -38,7 +38,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-use std::{io::Write, sync::Arc, time::Instant};
+use std::{io::Write, sync::Arc};
 
 use holdfast_formats::Flavor;
 use holdfast_repo::{LogName, Repo, RunNo};
@@ -52,6 +52,7 @@ use self::{
     target::io_failed,
 };
 use crate::{
+    backup::Watch,
     error::{Context, Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     key_files::KeyFiles,
@@ -107,11 +108,11 @@ pub fn run_and_replay(
         let message = "transactions are replayed by a server that has recovered the files";
         return Err(Error::new(ErrorKind::Usage, message).hinted("leave --no-prepare away"));
     }
-    let mut watch = Watch::new(listener);
-    let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &mut watch, cancel)?;
+    let watch = Watch::new(listener);
+    let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &watch, cancel)?;
     warn(&opened, &plan, options, listener);
     point("restore.planned");
-    let (claim, roots, written) = write(&opened, &plan, options, &mut watch, listener, cancel)?;
+    let (claim, roots, written) = write(&opened, &plan, options, &watch, listener, cancel)?;
 
     let (mut prepared, mut replayed) = (None, None);
     if let Some(binary) = &plan.binary {
@@ -150,11 +151,11 @@ pub fn run_and_replay(
         replayed,
         written,
         dropped: plan.shown.dropped.clone(),
-        phases: watch.phases(),
+        phases: PhaseTime::of(&watch),
         server_options: plan.shown.server_options.clone(),
     };
     complete(claim, &plan, &roots, &report)?;
-    report.phases = watch.phases();
+    report.phases = PhaseTime::of(&watch);
     Ok(report)
 }
 
@@ -188,12 +189,12 @@ pub(crate) fn run_apart(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<Apart> {
-    let mut watch = Watch::new(listener);
-    let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &mut watch, cancel)?;
+    let watch = Watch::new(listener);
+    let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &watch, cancel)?;
     let Some(binary) = &plan.binary else {
         return Err(Error::failed("no server program is to recover the files"));
     };
-    let (_claim, roots, written) = write(&opened, &plan, options, &mut watch, listener, cancel)?;
+    let (_claim, roots, written) = write(&opened, &plan, options, &watch, listener, cancel)?;
     watch.phase("prepare");
     let ground = Ground::enter(&opened, &plan, &roots, binary, options)?;
     let prepared = prepare::run(&ground, listener, cancel)?;
@@ -225,7 +226,7 @@ fn look(
     (log, which): (&LogName, RunNo),
     options: &RestoreOptions,
     is_replayed: bool,
-    watch: &mut Watch<'_>,
+    watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<(Opened, Plan)> {
     watch.phase("plan");
@@ -277,7 +278,7 @@ fn write(
     opened: &Opened,
     plan: &Plan,
     options: &RestoreOptions,
-    watch: &mut Watch<'_>,
+    watch: &Watch<'_>,
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<(Claim, Roots, Written)> {
@@ -317,31 +318,3 @@ fn complete(claim: Claim, plan: &Plan, roots: &Roots, report: &RestoreReport) ->
 
 /// It tells no secrets, and monitoring may want to read it.
 const REPORT_MODE: u16 = 0o644;
-
-/// Tells and times the phases.
-struct Watch<'a> {
-    listener: &'a dyn Listener,
-    done: Vec<PhaseTime>,
-    current: Option<(&'static str, Instant)>,
-}
-
-impl<'a> Watch<'a> {
-    fn new(listener: &'a dyn Listener) -> Self {
-        Self { listener, done: Vec::new(), current: None }
-    }
-
-    fn phase(&mut self, name: &'static str) {
-        self.done = self.phases();
-        self.current = Some((name, Instant::now()));
-        self.listener.event(Event::Phase { name });
-    }
-
-    /// The phases so far, the current one as far as it is.
-    fn phases(&self) -> Vec<PhaseTime> {
-        let current = self.current.map(|(name, began)| PhaseTime {
-            name: name.to_owned(),
-            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-        });
-        self.done.iter().cloned().chain(current).collect()
-    }
-}

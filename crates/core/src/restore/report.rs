@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::replay::Replayed;
 use crate::{
+    backup::Watch,
     physical::{BinlogPosition, Position, Precision},
     server::ServerVersion,
 };
@@ -43,6 +44,13 @@ pub struct PhaseTime {
     pub name: String,
     /// How long it took.
     pub ms: u64,
+}
+
+impl PhaseTime {
+    /// The phases so far, the current one as far as it is.
+    pub(crate) fn of(watch: &Watch<'_>) -> Vec<PhaseTime> {
+        watch.phases().into_iter().map(|it| PhaseTime { name: it.name.to_owned(), ms: it.ms }).collect()
+    }
 }
 
 /// What the files took.
