@@ -182,7 +182,7 @@ fn the_report_of_a_run_is_shown_as_it_was_stored() {
 fn stats_tell_what_takes_the_space() {
     let program = three();
     let stats = program.run(&["stats", "--tables", "3"]).expect_code(0);
-    for part in ["db1/physical: 3 backups", "db1#2", "FREES", "shop.orders-1", "files +0 B"] {
+    for part in ["db1/physical: 3 backups", "db1#2", "FREES", "shop.orders-1", "files +0 B", "zstd   data"] {
         assert!(stats.out.contains(part), "{part}: {stats:#?}");
     }
     let json = program.run(&["stats", "--json"]).expect_code(0).last();
@@ -193,6 +193,12 @@ fn stats_tell_what_takes_the_space() {
     }
     assert_eq!(source["backups"][1]["size_bytes"], 40 * PAGE_BYTES);
     assert!(source["ratio"].as_f64() > Some(0.0) && source["unneeded_bytes"] == 0, "{source}");
+    let codec = &source["codecs"][0];
+    assert_eq!((&codec["codec"], &codec["content"]), (&json!("zstd"), &json!("data")), "{source}");
+    let codec_bytes = |field: &str| codec[field].as_u64().unwrap();
+    assert!(codec_bytes("plain_bytes") > codec_bytes("stored_bytes"), "{source}");
+    assert!(codec_bytes("stored_bytes") < source["pack_bytes"].as_u64().unwrap(), "{source}");
+    assert_eq!(source["unlisted_packs"], 0, "{source}");
     // What dropping is said to free before, and by the drop itself.
     let own = bytes(0, "own_bytes");
     let plan = program.run(&["expire", "1", "--dry-run", "--json"]).expect_code(0).last();

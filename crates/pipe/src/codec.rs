@@ -26,6 +26,20 @@ pub enum Codec {
     ZstdPatch = 4,
 }
 
+impl Codec {
+    /// What people call it; `zstd-patch` is zstd with another chunk as prefix.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+            Self::Gzip => "gzip",
+            Self::ZstdPatch => "zstd-patch",
+        }
+    }
+}
+
 impl TryFrom<u8> for Codec {
     type Error = CodecError;
 

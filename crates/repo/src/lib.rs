@@ -7,6 +7,7 @@ pub mod check;
 pub mod checked;
 pub mod client;
 pub mod columns;
+pub mod compression;
 pub mod copy;
 pub mod error;
 pub mod expire;

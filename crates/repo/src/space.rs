@@ -1,4 +1,4 @@
-//! What backups take of the space: told from refs and names alone, as a prune tells what is garbage.
+//! What backups take of the space: told from refs, names and the index alone, as a prune tells what is garbage.
 //!
 //! Refs have no lengths of chunks. A chunk is taken for as large as the chunks of its pack are on average, so what is
 //! said of single backups is near the truth, and what is said of all together is exact.
@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::{
     checked::{Checked, Unread},
+    compression::Compression,
     error::RepoError,
     history::{History, list_folder},
     interrupt::Interrupt,
@@ -23,6 +24,8 @@ pub struct Space {
     pub pack_bytes: u64,
     /// Bytes of packs of which no backup needs anything.
     pub unneeded_bytes: u64,
+    /// What codecs have made of what is in them.
+    pub compression: Compression,
     /// For how long no check has read what backups need.
     pub unread: Unread,
     /// Each standing backup's part, oldest first.
@@ -118,8 +121,10 @@ impl Space {
         }
         // What is wrong with a record is for a check to tell.
         let checked = Checked::read(repo, history.log(), &mut |_| {})?;
-        let mut space = Space { backups, ..Space::default() };
-        for ((run, part), info) in list_folder(repo, history.log(), Folder::Packs)? {
+        let there = list_folder(repo, history.log(), Folder::Packs)?;
+        let compression = Compression::of(repo, history, &there, interrupt)?;
+        let mut space = Space { backups, compression, ..Space::default() };
+        for ((run, part), info) in there {
             space.packs += 1;
             space.pack_bytes += info.size_bytes;
             let pack = PackId { run, part };

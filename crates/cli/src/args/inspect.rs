@@ -41,7 +41,7 @@ Examples:
 
 /// Show what takes the space: of sources, backups and tables.
 ///
-/// FREES is about what a prune gives back once this backup alone is dropped: what no other needs. Told from records that are small; no stored data is read.
+/// FREES is about what a prune gives back once this backup alone is dropped: what no other needs. By codec it tells what became of all data that is stored, pages and rows, and of the maps that lead to it, which are mostly hashes and hardly shrink. Told from records that are small; no stored data is read.
 #[derive(Args, Debug)]
 #[command(after_long_help = STATS_EXAMPLES)]
 pub(crate) struct StatsArgs {

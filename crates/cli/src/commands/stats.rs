@@ -11,6 +11,7 @@ use holdfast_core::{ErrorKind, Result, physical::read_head};
 use holdfast_formats::table_name::TableFile;
 use holdfast_repo::{
     Act, Repo, RunNo,
+    compression::CodecBytes,
     history::History,
     item::FileRole,
     manifest::Totals,
@@ -50,6 +51,19 @@ struct BackupStats {
     own_bytes: u64,
 }
 
+/// What one codec has made of the data of all packs, or of the maps that lead to it.
+#[derive(Serialize)]
+struct CodecStats {
+    codec: &'static str,
+    content: &'static str,
+    chunks: u64,
+    plain_bytes: u64,
+    /// With their seals.
+    stored_bytes: u64,
+    /// Plain bytes for each stored one.
+    ratio: Option<f64>,
+}
+
 /// One table, or what is none.
 #[derive(Serialize)]
 struct TableStats {
@@ -84,6 +98,10 @@ struct LogStats {
     never_read_bytes: u64,
     /// Plain bytes for each stored one, over all runs whose backups stand.
     ratio: Option<f64>,
+    codecs: Vec<CodecStats>,
+    /// Of which no index tells what is in them, so that they are not among the codecs'.
+    unlisted_packs: u64,
+    unlisted_bytes: u64,
     growth: Option<Growth>,
     backups: Vec<BackupStats>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -151,7 +169,10 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
         unread_since: space.unread.since.and_then(|since| Timestamp::try_from(since).ok()),
         never_read_packs: space.unread.never_packs,
         never_read_bytes: space.unread.never_bytes,
-        ratio: ratio(&totals),
+        ratio: ratio_of_runs(&totals),
+        codecs: space.compression.codecs.into_iter().map(CodecStats::from).collect(),
+        unlisted_packs: space.compression.unlisted_packs,
+        unlisted_bytes: space.compression.unlisted_bytes,
         growth: growth(&totals),
         backups,
         tables,
@@ -163,11 +184,27 @@ fn plain_bytes(totals: &Totals) -> u64 {
     totals.bytes_new.saturating_add(totals.bytes_rewritten)
 }
 
+fn ratio_of_runs(totals: &[(Timestamp, Totals)]) -> Option<f64> {
+    let plain = totals.iter().map(|(_, totals)| plain_bytes(totals)).sum();
+    ratio(plain, totals.iter().map(|(_, totals)| totals.bytes_stored).sum())
+}
+
 #[expect(clippy::cast_precision_loss, reason = "for reading only")]
-fn ratio(totals: &[(Timestamp, Totals)]) -> Option<f64> {
-    let plain: u64 = totals.iter().map(|(_, totals)| plain_bytes(totals)).sum();
-    let stored: u64 = totals.iter().map(|(_, totals)| totals.bytes_stored).sum();
-    (stored > 0).then(|| plain as f64 / stored as f64)
+fn ratio(plain_bytes: u64, stored_bytes: u64) -> Option<f64> {
+    (stored_bytes > 0).then(|| plain_bytes as f64 / stored_bytes as f64)
+}
+
+impl From<CodecBytes> for CodecStats {
+    fn from(of: CodecBytes) -> Self {
+        Self {
+            codec: of.codec.as_str(),
+            content: of.content.as_str(),
+            chunks: of.chunks,
+            plain_bytes: of.plain_bytes,
+            stored_bytes: of.stored_bytes,
+            ratio: ratio(of.plain_bytes, of.stored_bytes),
+        }
+    }
 }
 
 fn growth(totals: &[(Timestamp, Totals)]) -> Option<Growth> {
@@ -271,6 +308,7 @@ impl LogStats {
             })
             .collect();
         text::table(out, &columns, &rows)?;
+        self.render_codecs(out)?;
         if !self.tables.is_empty() {
             writeln!(out)?;
             let rows: Vec<_> = self
@@ -281,5 +319,40 @@ impl LogStats {
             text::table(out, &[words("TABLE"), numbers("FILES"), numbers("SIZE")], &rows)?;
         }
         Ok(())
+    }
+    fn render_codecs(&self, out: &mut String) -> fmt::Result {
+        if self.unlisted_packs > 0 {
+            let packs = text::count(self.unlisted_packs, "pack");
+            let bytes = ByteSize(self.unlisted_bytes);
+            writeln!(out, "\n  no index tells what is in {packs}, {bytes}: not among these")?;
+        } else if !self.codecs.is_empty() {
+            writeln!(out)?;
+        }
+        if self.codecs.is_empty() {
+            return Ok(());
+        }
+        let columns = [
+            words("CODEC"),
+            words("OF"),
+            numbers("CHUNKS"),
+            numbers("PLAIN"),
+            numbers("STORED"),
+            numbers("RATIO"),
+        ];
+        let rows: Vec<_> = self
+            .codecs
+            .iter()
+            .map(|of| {
+                [
+                    of.codec.to_owned(),
+                    of.content.to_owned(),
+                    of.chunks.to_string(),
+                    ByteSize(of.plain_bytes).to_string(),
+                    ByteSize(of.stored_bytes).to_string(),
+                    of.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+                ]
+            })
+            .collect();
+        text::table(out, &columns, &rows)
     }
 }
