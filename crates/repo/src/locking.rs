@@ -17,10 +17,9 @@ use crate::{
     keys::KeyId,
     names::{Folder, LogName, PackId, RunNo},
     prune::{keeps_records, needed_packs},
-    reader::catalog::is_of_the_object,
     repo::Repo,
     store::{
-        ObjectPath, RemoteCause, StoreErrorKind,
+        ObjectPath,
         locks::{Extend, Extended, ObjectLock, Versioned},
     },
 };
@@ -109,22 +108,14 @@ fn locks_of(repo: &Repo) -> Result<(ObjectLock, &dyn Versioned), RepoError> {
     let location = || repo.store().location();
     let lock = repo.info().object_lock.ok_or_else(|| RepoError::NothingToLock { location: location() })?;
     let versioned = repo.store().versioned();
-    let versioned =
-        versioned.ok_or_else(|| RepoError::NoLocks { location: location(), doing: "making locks longer" })?;
-    Ok((lock, versioned))
+    Ok((lock, versioned.ok_or_else(|| repo.no_locks("making locks longer"))?))
 }
 
-/// Whether an error is of what a log holds, so that others are none the worse for it: whoever can write can make any object
-/// one that the service refuses to show.
+/// Whether an error is of what a log holds, so that others are none the worse for it.
 fn is_of_the_log(error: &RepoError) -> bool {
     match error {
         RepoError::Interrupted => false,
-        RepoError::Store(store) => match &store.kind {
-            StoreErrorKind::Remote(remote) => {
-                matches!(remote.cause, RemoteCause::Denied | RemoteCause::Unfit | RemoteCause::Other)
-            }
-            _ => is_of_the_object(error),
-        },
+        RepoError::Store(error) => error.is_of_one_object(),
         _ => true,
     }
 }

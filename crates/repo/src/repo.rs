@@ -25,7 +25,7 @@ use crate::{
     },
     store::{
         ObjectInfo, ObjectPath, Store, StoreError,
-        locks::{Kept, ObjectLock},
+        locks::{self, Kept, ObjectLock},
         read_all,
     },
 };
@@ -90,24 +90,25 @@ impl Repo {
         if !self.keys.role().may(act) {
             return Err(RepoError::not_allowed(self.keys.role(), act, doing));
         }
-        // A copy of the objects in another place can be read, but nothing there keeps what was promised.
+        // A copy of the objects in another place can be read, but nothing there keeps what was promised. Whether a place that
+        // keeps versions can lock costs requests, and is asked when a run begins.
         if act != Act::Read && self.info().object_lock.is_some() && self.store.versioned().is_none() {
-            return Err(RepoError::NoLocks { location: self.store.location(), doing });
+            return Err(self.no_locks(doing));
         }
         Ok(())
     }
 
+    /// That `doing` takes a store that can lock.
+    pub(crate) fn no_locks(&self, doing: &'static str) -> RepoError {
+        RepoError::NoLocks { location: self.store.location(), doing }
+    }
+
     /// That the store can lock, where what is written is to be: the objects of a repository may have been copied to another.
     pub(crate) fn require_locks(&self, doing: &'static str) -> Result<(), RepoError> {
-        if self.info().object_lock.is_none() {
-            return Ok(());
+        match self.info().object_lock.is_some() && locks::why_none(&*self.store)?.is_some() {
+            true => Err(self.no_locks(doing)),
+            false => Ok(()),
         }
-        let can = match self.store.versioned() {
-            // Who may not ask is told by the first object.
-            Some(versioned) => versioned.protection()?.locks != Some(false),
-            None => false,
-        };
-        if can { Ok(()) } else { Err(RepoError::NoLocks { location: self.store.location(), doing }) }
     }
 
     /// Deletes what is garbage, for good. What is locked stays, and is told.

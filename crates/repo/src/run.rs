@@ -29,7 +29,7 @@ use crate::{
     },
     refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RepairRefs},
     repo::Repo,
-    store::{ObjectInfo, read_listed},
+    store::{ObjectInfo, exists, read_listed},
 };
 
 /// How often a beginning run looks again after it lost a creation to another.
@@ -682,18 +682,15 @@ pub(crate) fn end_if_dead(
     let (log, run) = (history.log(), history.next_run());
     let Some(lease) = look(repo, log, run)? else { return Ok(None) };
     if lease.is_alive {
-        return match repo.store().head(&log.outcome(run)) {
-            // It has ended since its outcome was looked for.
-            Ok(_) => Ok(None),
-            Err(error) if error.is_not_found() => Ok(Some(ActiveRun {
-                log: log.clone(),
-                run,
-                started_at: lease.started_at,
-                renewed_at: lease.renewed_at,
-                process: lease.process,
-            })),
-            Err(error) => Err(error.into()),
-        };
+        // It may have ended since its outcome was looked for.
+        let has_ended = exists(&**repo.store(), &log.outcome(run))?;
+        return Ok((!has_ended).then(|| ActiveRun {
+            log: log.clone(),
+            run,
+            started_at: lease.started_at,
+            renewed_at: lease.renewed_at,
+            process: lease.process,
+        }));
     }
     entomb(repo, history, run, lease.intent, client)?;
     Ok(None)
@@ -709,11 +706,7 @@ fn entomb(
     client: &Client,
 ) -> Result<(), RepoError> {
     let log = history.log();
-    let has_refs = match repo.store().head(&log.refs(run)) {
-        Ok(_) => true,
-        Err(error) if error.is_not_found() => false,
-        Err(error) => return Err(error.into()),
-    };
+    let has_refs = exists(&**repo.store(), &log.refs(run))?;
     let (why, intent) = match has_refs {
         true => ("its lease was over; it had stored all that comes before its outcome", Some(Intent::Backup)),
         false => ("its lease was over", intent),
@@ -795,9 +788,5 @@ fn create_first_lease(
         Err(error) => return Err(error.into()),
     }
     // The run may have been another's that has ended, and whose lease objects a prune has deleted since.
-    match repo.store().head(&log.outcome(run)) {
-        Ok(_) => Ok(false),
-        Err(error) if error.is_not_found() => Ok(true),
-        Err(error) => Err(error.into()),
-    }
+    Ok(!exists(&**repo.store(), &log.outcome(run))?)
 }

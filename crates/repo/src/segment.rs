@@ -19,7 +19,7 @@ use crate::{
     outcome::{NO_OUTCOME, ObjectHash, OutcomeType, object_hash, signed_bytes, split_signed},
     repo::Repo,
     run::Run,
-    store::read_all,
+    store::{exists, read_all},
 };
 
 /// Plain bytes of a segment, at most: a server's largest event, and what came before it.
@@ -97,11 +97,7 @@ impl SegmentWriter {
     /// Whether the run has an outcome. While its own process has not ended it, that is another's, who has taken its place
     /// and read its segments: what is stored later counts for nobody.
     pub fn is_ended(&self) -> Result<bool, RepoError> {
-        match self.repo.store().head(&self.log.outcome(self.run)) {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(exists(&**self.repo.store(), &self.log.outcome(self.run))?)
     }
 
     /// How many were sealed.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::store::{Creation, ObjectPath, Store, StoreError, StoreErrorKind, probe_creation};
+use crate::store::{Creation, ObjectPath, Store, StoreError, StoreErrorKind, exists, probe_creation};
 
 /// There in repositories for one writer.
 pub(crate) const ONE_WRITER: &str = "one-writer";
@@ -46,11 +46,7 @@ pub fn examine(store: &dyn Store) -> Result<Creation, StoreError> {
 
 /// Whether the repository in `store` is for one writer at a time.
 pub fn is_for_one(store: &dyn Store) -> Result<bool, StoreError> {
-    match store.head(&one_writer()?) {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error),
-    }
+    exists(store, &one_writer()?)
 }
 
 #[cfg(test)]

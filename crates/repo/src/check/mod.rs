@@ -34,7 +34,7 @@ use crate::{
     run::REPORT_BYTES_MAX,
     segment::{SegmentReader, is_superseded, list_segments},
     steps::Steps,
-    store::ObjectInfo,
+    store::{ObjectInfo, exists},
 };
 
 mod maps;
@@ -135,15 +135,15 @@ pub enum Severity {
 }
 
 /// What a repair can do about a finding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Remedy {
     /// It drops the backups that need what is lost; without any, nothing.
     #[default]
     Drop,
     /// It makes the refs of these backups anew from their page maps.
     Refs,
-    /// It makes the index of the run anew from its packs.
-    Index,
+    /// It makes the index of this run anew from its packs.
+    Index(RunNo),
     /// It deletes the object, which no restore needs.
     Discard,
     /// It says that the run came to nothing, or finds out what its prune did.
@@ -449,10 +449,7 @@ impl Check {
         }
         let Some(newest) = begun.into_iter().max() else { return Ok(()) };
         // It may have come since the history was read.
-        let is_there = |run| match repo.store().head(&log.outcome(run)) {
-            Err(error) if error.is_not_found() => Ok(false),
-            head => head.map(|_| true).map_err(RepoError::from),
-        };
+        let is_there = |run| exists(&**repo.store(), &log.outcome(run));
         if is_there(next)? {
             return Ok(());
         }
@@ -638,12 +635,12 @@ impl Check {
                             let problem =
                                 format!("says something else of the size or the chunks of pack {pack}");
                             let finding = Finding::of_object(object, Severity::Repairable);
-                            self.find(Finding { problem, remedy: Remedy::Index, ..finding });
+                            self.find(Finding { problem, remedy: Remedy::Index(run), ..finding });
                         }
                     }
                     Err(error) => {
                         let position = self.finding(error, Severity::Repairable, Vec::new())?;
-                        self.report.findings[position].remedy = Remedy::Index;
+                        self.report.findings[position].remedy = Remedy::Index(run);
                     }
                 }
             }
@@ -654,7 +651,7 @@ impl Check {
                 let object = self.source.log().pack(pack).to_string();
                 let problem = "no index part lists it".to_owned();
                 let finding = Finding::of_object(object, Severity::Repairable);
-                self.find(Finding { problem, remedy: Remedy::Index, ..finding });
+                self.find(Finding { problem, remedy: Remedy::Index(run), ..finding });
             }
             // Parts all of whose packs are gone may be gone; that is seen by what they should list.
             if recorded > 0 && parts.is_empty() {
@@ -662,7 +659,7 @@ impl Check {
                 let problem = format!("none of {recorded} index parts is there");
                 self.find(Finding {
                     problem,
-                    remedy: Remedy::Index,
+                    remedy: Remedy::Index(run),
                     ..Finding::of_object(object, Severity::Repairable)
                 });
             }
@@ -794,21 +791,17 @@ impl Check {
             }
         }
         before.extend(self.source.misled());
-        let told: BTreeSet<String> = self
-            .report
-            .findings
-            .iter()
-            .filter(|it| it.remedy == Remedy::Index)
-            .filter_map(|it| it.object.rsplit('/').next()?.split_once('-').map(|(run, _)| run.to_owned()))
-            .collect();
+        let remedies = self.report.findings.iter().map(|it| it.remedy);
+        let told: HashSet<Remedy> = remedies.collect();
         for pack in self.source.misled() {
-            if told.contains(&format!("{:010}", pack.run.0)) {
+            let remedy = Remedy::Index(pack.run);
+            if told.contains(&remedy) {
                 continue;
             }
             let object = self.source.log().pack(pack).to_string();
             let problem = "its directory and the index disagree: the directory counts".to_owned();
             let finding = Finding::of_object(object, Severity::Repairable);
-            self.find(Finding { problem, remedy: Remedy::Index, ..finding });
+            self.find(Finding { problem, remedy, ..finding });
         }
         Ok(())
     }

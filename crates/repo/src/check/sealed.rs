@@ -25,7 +25,7 @@ impl Check {
                 let problem = Damage::Missing.to_string();
                 self.find(Finding {
                     problem,
-                    remedy: Remedy::Index,
+                    remedy: Remedy::Index(run),
                     ..Finding::of_object(object, Severity::Repairable)
                 });
             }

@@ -17,7 +17,14 @@ use super::{
     slot::{self, Described, KeyObject, Slot, to_json},
     trust::{Removal, Trust, Voucher, signer_path},
 };
-use crate::{error::RepoError, history::History, lease, names::SourceName, repo::Repo, store::ObjectPath};
+use crate::{
+    error::RepoError,
+    history::History,
+    lease,
+    names::SourceName,
+    repo::Repo,
+    store::{ObjectPath, exists},
+};
 
 /// Bytes of a label, at most.
 pub const LABEL_BYTES_MAX: usize = 128;
@@ -90,11 +97,7 @@ fn key_paths(repo: &Repo) -> Result<Vec<ObjectPath>, KeyError> {
 
 /// Whether there is something to open.
 pub(super) fn has_object(repo: &Repo, key_id: KeyId) -> Result<bool, KeyError> {
-    match repo.store().head(&key_path(key_id)) {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    Ok(exists(&**repo.store(), &key_path(key_id))?)
 }
 
 /// The keys of an operator, and whom to believe as of now.

@@ -36,7 +36,11 @@ use crate::{
     error::Damage,
     hex::{Hex, Secret32},
     names::Folder,
-    store::{ObjectPath, Store, StoreError, locks::ObjectLock, read_all},
+    store::{
+        ObjectPath, Store, StoreError,
+        locks::{self, ObjectLock},
+        read_all,
+    },
     writers,
 };
 
@@ -184,8 +188,11 @@ pub(crate) fn init(
     if let Some(object) = found {
         return Err(KeyError::NotEmpty { location: store.location(), object: object.to_string() });
     }
-    if object_lock.is_some() {
-        require_locks(store)?;
+    // Before anything is asked of it.
+    if object_lock.is_some()
+        && let Some(why) = locks::why_none(store)?
+    {
+        return Err(KeyError::NoLocks { location: store.location(), why });
     }
     let material = new_material(store, protection, object_lock)?;
     material.repository().apply_lock(store);
@@ -209,17 +216,6 @@ pub(crate) fn init(
             Err(KeyError::NotEmpty { location: store.location(), object: info_path().to_string() })
         }
         Err(error) => Err(error.into()),
-    }
-}
-
-/// That the store can lock, before anything is asked of it.
-fn require_locks(store: &dyn Store) -> Result<(), KeyError> {
-    let refused = |why| Err(KeyError::NoLocks { location: store.location(), why });
-    let Some(versioned) = store.versioned() else { return refused("such a place has none") };
-    match versioned.protection()?.locks {
-        Some(false) => refused("the bucket was made without"),
-        // Who may not ask is told by the first object.
-        Some(true) | None => Ok(()),
     }
 }
 

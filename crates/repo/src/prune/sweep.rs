@@ -18,7 +18,7 @@ use crate::{
     outcome::{Intent, OutcomeType},
     repo::Repo,
     segment::is_superseded,
-    store::{ObjectPath, locks::Kept},
+    store::{ObjectPath, exists, locks::Kept},
 };
 
 /// Objects are deleted in batches of so many.
@@ -129,9 +129,8 @@ fn is_for_nobody(history: &History, run: RunNo) -> bool {
 /// and nobody takes over what a prune leaves that has stored no refs.
 pub(super) fn discard(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), RepoError> {
     // Whoever has ended it may have found in its packs what is lost elsewhere.
-    match repo.store().head(&log.outcome(run)) {
-        Err(error) if error.is_not_found() => {}
-        ended => return ended.map(|_| ()).map_err(RepoError::from),
+    if exists(&**repo.store(), &log.outcome(run))? {
+        return Ok(());
     }
     for folder in [Folder::Packs, Folder::Index] {
         let own = list_folder(repo, log, folder)?.into_iter().filter(|((of, _), _)| *of == run);

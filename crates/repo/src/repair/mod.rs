@@ -475,7 +475,7 @@ impl<'a> Planning<'a> {
         for finding in report.findings {
             match finding.remedy {
                 Remedy::Outcome => plan.outcomes.push(finding),
-                Remedy::Index => index.extend(run_of(&finding.object)),
+                Remedy::Index(run) => drop(index.insert(run)),
                 Remedy::Discard => plan.discarded.push(finding),
                 _ if finding.severity == Severity::Repairable || finding.backups.is_empty() => {
                     plan.left.push(finding);
@@ -568,12 +568,6 @@ fn was_prune(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> 
         }
         Err(error) => Err(error),
     }
-}
-
-/// The run of a pack or of an index part.
-fn run_of(object: &str) -> Option<RunNo> {
-    let name = object.rsplit('/').next()?;
-    Folder::Packs.parse(name).map(|(run, _)| run)
 }
 
 /// Whether packs of a run with this outcome may hold what a prune has moved there.

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::Error as _};
 
-use super::{ObjectPath, StoreError};
+use super::{ObjectPath, Store, StoreError};
 
 /// How long everything that is written, and lasts, must stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,11 +23,11 @@ pub struct ObjectLock {
 
 fn bounded<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let period_s = u64::deserialize(deserializer)?;
-    if (1..=PERIOD_MAX_S).contains(&period_s) {
-        Ok(period_s)
-    } else {
-        Err(D::Error::custom("no lock lasts so long"))
-    }
+    in_range(period_s).ok_or_else(|| D::Error::custom("no lock lasts so long"))
+}
+
+fn in_range(period_s: u64) -> Option<u64> {
+    (1..=PERIOD_MAX_S).contains(&period_s).then_some(period_s)
 }
 
 /// The longest that S3 knows: 100 years.
@@ -37,8 +37,7 @@ impl ObjectLock {
     /// A lock of at least a second and at most 100 years; nothing otherwise.
     #[must_use]
     pub fn new(mode: LockMode, period: Duration) -> Option<Self> {
-        let period_s = period.as_secs();
-        (1..=PERIOD_MAX_S).contains(&period_s).then_some(Self { mode, period_s })
+        Some(Self { mode, period_s: in_range(period.as_secs())? })
     }
 
     /// How long.
@@ -212,4 +211,11 @@ pub trait Versioned: Send + Sync {
 
     /// The names that have more than one version with bytes, and those that are hidden.
     fn overwritten(&self, each: &mut dyn FnMut(Overwritten)) -> Result<(), StoreError>;
+}
+
+/// Why a store locks nothing that is written to it; nothing where it can. Who may not ask is told by the first object.
+pub(crate) fn why_none(store: &dyn Store) -> Result<Option<&'static str>, StoreError> {
+    let Some(versioned) = store.versioned() else { return Ok(Some("such a place has none")) };
+    let is_without = versioned.protection()?.locks == Some(false);
+    Ok(is_without.then_some("the bucket was made without"))
 }

@@ -125,6 +125,15 @@ pub trait Store: Send + Sync {
     }
 }
 
+/// Whether there is an object of this name.
+pub fn exists(store: &dyn Store, path: &ObjectPath) -> Result<bool, StoreError> {
+    match store.head(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// A whole small object; larger than `limit_bytes` is an error before anything is allocated.
 pub fn read_all(store: &dyn Store, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
     read_listed(store, &store.head(path)?, limit_bytes)
@@ -165,6 +174,20 @@ impl StoreError {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self.kind, StoreErrorKind::NotFound)
+    }
+
+    /// Whether it is of what was asked about, and not of the way there: whoever can write can make any object one that
+    /// the service refuses to show.
+    #[must_use]
+    pub fn is_of_one_object(&self) -> bool {
+        match &self.kind {
+            StoreErrorKind::Remote(remote) => remote.cause.is_of_one_object(),
+            StoreErrorKind::Io(_) | StoreErrorKind::ReadOnly => false,
+            StoreErrorKind::NotFound
+            | StoreErrorKind::Exists
+            | StoreErrorKind::ShortRead { .. }
+            | StoreErrorKind::TooLarge { .. } => true,
+        }
     }
 
     /// Whether the name is taken.

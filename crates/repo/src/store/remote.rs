@@ -87,6 +87,12 @@ impl RemoteCause {
         }
     }
 
+    /// Whether it may be said of one object, and others are none the worse for it.
+    #[must_use]
+    pub fn is_of_one_object(self) -> bool {
+        matches!(self, Self::Denied | Self::Unfit | Self::Other)
+    }
+
     /// Whether trying again may help.
     #[must_use]
     pub fn passes(self) -> bool {
