@@ -6,10 +6,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use holdfast_repo::store::{
-    ObjectPath, RemoteCause, StoreError, StoreErrorKind,
+    ObjectPath, RemoteCause, StoreError,
     locks::{Beneath, Extend, Extended, Kept, LockMode, ObjectLock, Overwritten, Protection, Versioned},
 };
 use http::{HeaderName, HeaderValue, Method};
@@ -294,7 +295,7 @@ impl Inner {
         let body = format!(
             "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>{mode}</Mode><RetainUntilDate>{until}</RetainUntilDate></Retention>"
         );
-        let checksum = base64(digest(&SHA256, body.as_bytes()).as_ref());
+        let checksum = BASE64_STANDARD.encode(digest(&SHA256, body.as_bytes()));
         if let Ok(checksum) = HeaderValue::from_str(&checksum) {
             request.headers.push((
                 HeaderName::from_static("x-amz-sdk-checksum-algorithm"),
@@ -316,7 +317,7 @@ impl Inner {
         times: &Times,
     ) -> Result<Extended, StoreError> {
         match self.try_to_extend(version, times).await {
-            Err(error) if is_of_one_object(&error) => Ok(Extended {
+            Err(error) if error.is_of_one_object() => Ok(Extended {
                 reads: 1,
                 versions: 1,
                 refused: 1,
@@ -356,7 +357,7 @@ impl Inner {
 
     /// That versions were not listed because there are none: some services that keep none do not list them either.
     async fn none_without_versions(&self, error: StoreError) -> Result<(), StoreError> {
-        if !is_of_one_object(&error) {
+        if !error.is_of_one_object() {
             return Err(error);
         }
         match keeps_versions(self).await {
@@ -399,35 +400,6 @@ struct Times {
     ends_before: SystemTime,
     until: SystemTime,
     dry_run: bool,
-}
-
-/// Whether an error is of what was asked about, and not of the way there.
-fn is_of_one_object(error: &StoreError) -> bool {
-    match &error.kind {
-        StoreErrorKind::Remote(error) => {
-            matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit | RemoteCause::Other)
-        }
-        StoreErrorKind::Io(_) => false,
-        _ => true,
-    }
-}
-
-/// RFC 4648, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            if digit <= group.len() {
-                text.push(char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]));
-            } else {
-                text.push('=');
-            }
-        }
-    }
-    text
 }
 
 impl Versioned for BucketStore {
@@ -548,16 +520,6 @@ mod tests {
     use http::HeaderMap;
 
     use super::*;
-
-    #[test]
-    fn bytes_are_written_as_text() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
-        {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-        assert_eq!(base64(&[0xff, 0xfe, 0xfd, 0xfb]), "//79+w==");
-    }
 
     fn seen(headers: &[(&'static str, &'static str)]) -> Seen {
         let headers = headers
