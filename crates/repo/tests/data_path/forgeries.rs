@@ -11,7 +11,6 @@ use holdfast_repo::{
     expire::{ExpireRequest, expire},
     history::History,
     index,
-    manifest::{HEAD_SCHEMA, Head, Totals},
     pack::ChunkKind,
     prune::{PruneOptions, prune},
     refs::BackupRefs,
@@ -43,26 +42,9 @@ fn mend(world: &World) -> RepairPlan {
 /// A signed backup of nothing, whose refs are `refs`.
 fn add_backup(world: &World, refs: &BackupRefs) -> RunNo {
     let mut run = Run::begin(&world.repo, &world.log, &run_options()).unwrap();
-    let head = Head {
-        schema: HEAD_SCHEMA,
-        run: run.no().0,
-        source: "db1".into(),
-        kind: world.log.kind.to_string(),
-        method: world.log.kind.to_string(),
-        started_at: jiff::Timestamp::UNIX_EPOCH,
-        finished_at: jiff::Timestamp::UNIX_EPOCH,
-        tags: Vec::new(),
-        server: serde_json::Map::new(),
-        redo: None,
-        position: None,
-        totals: Totals::default(),
-        flags: Vec::new(),
-        roots: Vec::new(),
-        base: None,
-        more: serde_json::Map::new(),
-    };
     let refs = run.write_backup_refs(refs).unwrap();
-    let ending = Ending::Backup { head: head.encode().unwrap(), refs, parts: PartCounts::default() };
+    let head = world.head(run.no()).encode().unwrap();
+    let ending = Ending::Backup { head, refs, parts: PartCounts::default() };
     run.finish(ending).unwrap();
     run.no()
 }

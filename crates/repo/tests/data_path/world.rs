@@ -186,9 +186,22 @@ impl World {
         let writer = BackupWriter::new(&run, &foundation, options)?;
         give(&writer)?;
         let data = writer.finish(&run)?;
-        let head = Head {
+        let base = foundation.base.map(|run| run.0);
+        let head = Head { totals: data.totals, roots: data.roots, base, ..self.head(run.no()) };
+        let head = head.encode()?;
+        let ending = Ending::Backup { head: head.clone(), refs: data.refs, parts: data.parts };
+        let outcome = run.finish(ending)?;
+        if let Some(local) = &foundation.local {
+            local.commit(&outcome, &head)?;
+        }
+        Ok((run.no(), data.totals))
+    }
+
+    /// The head of a backup of nothing.
+    pub fn head(&self, run: RunNo) -> Head {
+        Head {
             schema: HEAD_SCHEMA,
-            run: run.no().0,
+            run: run.0,
             source: "db1".into(),
             kind: self.log.kind.to_string(),
             method: self.log.kind.to_string(),
@@ -198,19 +211,12 @@ impl World {
             server: serde_json::Map::new(),
             redo: None,
             position: None,
-            totals: data.totals,
+            totals: Totals::default(),
             flags: Vec::new(),
-            roots: data.roots,
-            base: foundation.base.map(|run| run.0),
+            roots: Vec::new(),
+            base: None,
             more: serde_json::Map::new(),
-        };
-        let head = head.encode()?;
-        let ending = Ending::Backup { head: head.clone(), refs: data.refs, parts: data.parts };
-        let outcome = run.finish(ending)?;
-        if let Some(local) = &foundation.local {
-            local.commit(&outcome, &head)?;
         }
-        Ok((run.no(), data.totals))
     }
 
     pub fn open(&self, run: RunNo) -> Result<Backup, RepoError> {
