@@ -1,0 +1,259 @@
+//! What it takes to look at a repository of many backups of many tables.
+//!
+//! `many_backups DIRECTORY make [backups] [tables] [changed] [given]` writes one, with the writer that real backups have, or
+//! adds to it what is missing; `many_backups DIRECTORY list|show|ls|stats` does once what the verb does, and tells the time, the most
+//! memory and the calls to the store. Without a word: all of these, each in a process of its own.
+//!
+//! Each table is a file of one page, and `changed` of them, all over, differ from the backup before: what is looked at is
+//! as large as that of real servers, and what it leads to is not. Only the first `given` backups are written page by page;
+//! those behind are of a server that nobody wrote to meanwhile: they have all that the last of these has. The password is `many`, so the program itself can look, too.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
+
+use std::{
+    collections::BTreeMap,
+    env,
+    error::Error,
+    path::Path,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use holdfast_formats::{PageSize, SpaceId};
+use holdfast_repo::{
+    Kind, LogName, Password, Protection, Repo,
+    history::History,
+    interrupt::Interrupt,
+    item::{FileRole, ItemPath, ItemType, Tablespace},
+    keys::KdfParams,
+    manifest::{HEAD_SCHEMA, Head, Totals},
+    reader::Backup,
+    run::{Ending, PartCounts, Run, RunOptions},
+    space::Space,
+    store::{
+        Store,
+        faulty::{FaultyStore, Op},
+        fs::FsStore,
+    },
+    writer::{BackupWriter, FileSpec, FinishedData, Foundation, WriterOptions},
+};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+
+const PAGE_BYTES: usize = 1_024;
+const VERBS: [&str; 4] = ["list", "show", "ls", "stats"];
+
+fn password() -> Password {
+    Password::new("many".to_owned()).unwrap()
+}
+
+fn log() -> LogName {
+    LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
+}
+
+/// Bits of `n` all over.
+fn mixed(n: u64) -> u64 {
+    let n = (n ^ n >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (n ^ n >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ n >> 32
+}
+
+/// A server that is not there.
+struct Tables {
+    changed: u64,
+    /// The backup before which each was last written to.
+    written: Vec<u64>,
+}
+
+impl Tables {
+    fn new(tables: usize, changed: u64) -> Self {
+        Self { changed, written: vec![0; tables] }
+    }
+
+    /// Writes to some of them, before the backup of this run.
+    fn write(&mut self, run: u64) {
+        let every = (self.written.len() as u64 / self.changed.max(1)).max(1);
+        for (table, written) in (0..).zip(&mut self.written) {
+            if mixed(run << 32 | table).is_multiple_of(every) {
+                *written = run;
+            }
+        }
+    }
+
+    fn give(&self, writer: &BackupWriter) -> Result<(), Box<dyn Error>> {
+        let page_size = PageSize::from_bytes(PAGE_BYTES as u32).unwrap();
+        for (table, written) in (0_u32..).zip(&self.written) {
+            let path = format!("shop_{:03}/orders_{table:07}.ibd", table / 1_000);
+            let id = writer.begin_file(FileSpec {
+                path: ItemPath::new(path)?,
+                item_type: ItemType::File,
+                role: FileRole::Tablespace,
+                mode: 0o640,
+                page_size,
+                tablespace: Some(Tablespace { space: SpaceId(table + 1), flags: 21 }),
+                outside: None,
+            })?;
+            let mut page = [0; PAGE_BYTES];
+            page[..4].copy_from_slice(&table.to_le_bytes());
+            page[4..12].copy_from_slice(&(written + 1).to_le_bytes());
+            writer.pages(id, 0, &page)?;
+            writer.end_file(id, PAGE_BYTES as u64)?;
+        }
+        Ok(())
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+/// A backup of the tables; without, of what the newest has.
+fn back_up(repo: &Arc<Repo>, tables: Option<&Tables>) -> Result<(), Box<dyn Error>> {
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    let mut run = Run::begin(repo, &log(), &options)?;
+    let no = run.no().0;
+    let foundation = Foundation::newest(run.history());
+    let data = match (tables, foundation.base) {
+        (None, Some(base)) => {
+            let head = Head::decode(&run.history().head(repo, base)?)?;
+            let refs = run.write_backup_refs(&run.history().backup_refs(repo, base)?)?;
+            let totals = Totals { bytes_new: 0, bytes_stored: 0, chunks: 0, packs: 0, ..head.totals };
+            FinishedData { totals, roots: head.roots, refs, parts: PartCounts::default() }
+        }
+        (tables, _) => {
+            let writer = BackupWriter::new(&run, &foundation, WriterOptions::default())?;
+            tables.map_or(Ok(()), |tables| tables.give(&writer))?;
+            writer.finish(&run)?
+        }
+    };
+    // An hour each: rules of expire find something to do.
+    let at = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(490_000 + no.cast_signed());
+    let head = Head {
+        schema: HEAD_SCHEMA,
+        run: no,
+        source: log().source.to_string(),
+        kind: "physical".into(),
+        method: "physical".into(),
+        started_at: at,
+        finished_at: at,
+        tags: Vec::new(),
+        server: object(json!({
+            "version": {"flavor": "mariadb", "major": 11, "minor": 8, "patch": 5, "text": "11.8.5-MariaDB"},
+            "identity": {"hostname": "db1.example", "server_id": 1},
+        })),
+        redo: None,
+        position: Some(object(json!({
+            "precision": "exact", "lsn": 1_000_000 * no, "gtid": format!("0-1-{no}"),
+            "binlog": {"file": "binlog.000007", "offset": no * 1_000},
+        }))),
+        totals: data.totals,
+        flags: Vec::new(),
+        roots: data.roots,
+        base: foundation.base.map(|run| run.0),
+        more: Map::new(),
+    };
+    run.finish(Ending::Backup { head: head.encode()?, refs: data.refs, parts: data.parts })?;
+    Ok(())
+}
+
+fn make(
+    directory: &Path,
+    backups: u64,
+    tables: usize,
+    changed: u64,
+    given: u64,
+) -> Result<(), Box<dyn Error>> {
+    let repo = if directory.join("holdfast.json").exists() {
+        Repo::open(Arc::new(FsStore::open(directory)?), Some(&password()))?
+    } else {
+        let protection = Protection::Password { password: &password(), kdf: KdfParams::MINIMUM };
+        Repo::init(Arc::new(FsStore::create(directory)?), &protection)?
+    };
+    let repo = Arc::new(repo);
+    let done = History::read(&repo, &log())?.next_run().0;
+    let mut tables = Tables::new(tables, changed);
+    (1..done.min(given)).for_each(|run| tables.write(run));
+    let begun = Instant::now();
+    for run in done..=backups {
+        let is_given = run <= given;
+        if is_given {
+            tables.write(run);
+        }
+        back_up(&repo, is_given.then_some(&tables))?;
+        if run.is_multiple_of(50) {
+            println!("backup {run} of {backups}, {:.0} s", begun.elapsed().as_secs_f64());
+        }
+    }
+    Ok(())
+}
+
+fn look(directory: &Path, verb: &str) -> Result<(), Box<dyn Error>> {
+    let calls: Arc<Mutex<BTreeMap<String, u64>>> = Arc::default();
+    let counted = Arc::clone(&calls);
+    let store: Arc<dyn Store> = Arc::new(FsStore::open(directory)?);
+    let store = FaultyStore::new(store, move |call| {
+        let folder = call.path.split('/').nth(3).unwrap_or("others");
+        let name = if call.op == Op::Read { "read" } else { "other" };
+        *counted.lock().unwrap().entry(format!("{name} {folder}")).or_default() += 1;
+        None
+    });
+    let repo = Arc::new(Repo::open(Arc::new(store), Some(&password()))?);
+    calls.lock().unwrap().clear();
+    let begun = Instant::now();
+    let history = History::salvage(&repo, &log(), &mut |_, error| println!("{error}"))?;
+    let newest = history.newest_backup().ok_or("no backups")?;
+    let read_history = begun.elapsed();
+    let found = match verb {
+        "list" => history.standing().try_fold(0, |count, outcome| {
+            Head::decode(&history.head(&repo, outcome.run)?)?;
+            Ok::<_, Box<dyn Error>>(count + 1)
+        })?,
+        "show" => Head::decode(&history.head(&repo, newest)?)?.totals.items,
+        "ls" => Backup::open(&repo, &history, newest)?.items().try_fold(0, |count, item| {
+            item?;
+            Ok::<_, Box<dyn Error>>(count + 1)
+        })?,
+        "stats" => {
+            let space = Space::of(&repo, &history, &Interrupt::default())?;
+            for outcome in history.standing() {
+                Head::decode(&history.head(&repo, outcome.run)?)?;
+            }
+            println!("{:?}", space.compression);
+            space.packs
+        }
+        _ => return Err(format!("{verb} is none of {VERBS:?}").into()),
+    };
+    let took = begun.elapsed();
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();
+    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    println!(
+        "{verb:<6} {:.2} s ({:.2} s of them the history), processor {:.2} s, {peak}, {found} found; calls: {:?}",
+        took.as_secs_f64(),
+        read_history.as_secs_f64(),
+        cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+        calls.lock().unwrap(),
+    );
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let directory = Path::new(args.first().ok_or("many_backups DIRECTORY [make|list|show|ls|stats]")?);
+    let number = |at: usize, default| args.get(at).map_or(Ok(default), |text| text.parse::<u64>());
+    match args.get(1).map(String::as_str) {
+        Some("make") => {
+            let tables = usize::try_from(number(3, 100_000)?)?;
+            make(directory, number(2, 1_000)?, tables, number(4, 100)?, number(5, 60)?)
+        }
+        Some(verb) => look(directory, verb),
+        None => {
+            for verb in ["make"].iter().chain(&VERBS) {
+                let done = Command::new(env::current_exe()?).arg(directory).arg(verb).status()?;
+                if !done.success() {
+                    return Err(format!("{verb} failed").into());
+                }
+            }
+            Ok(())
+        }
+    }
+}
