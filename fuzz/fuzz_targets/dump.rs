@@ -9,6 +9,7 @@ use holdfast_formats::{
     dump::{
         About, DumpReader, Ending, Grammar, Metadata, Modes, Piece, about::Place, metadata::FileName, tokens,
     },
+    sql::{self, Comments},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -56,6 +57,9 @@ fuzz_target!(|input: (bool, bool, bool, bool, &[u8])| {
         for token in tokens(piece, modes) {
             let _ = (token.name(), token.text(modes));
         }
+        let together: Vec<u8> =
+            sql::tokens(piece, modes, Comments::InMarks).flat_map(|token| token.bytes).copied().collect();
+        assert_eq!(&together, piece);
     }
     if let Ok(text) = std::str::from_utf8(text) {
         let _ = (Metadata::parse(text), FileName::parse(text));

@@ -1,4 +1,5 @@
-//! Layouts other people own: InnoDB and Aria pages, redo logs, binlogs, GTIDs, file names, dumps.
+//! Layouts other people own: InnoDB and Aria pages, redo logs, binlogs, GTIDs, file names, SQL
+//! text, dumps.
 //!
 //! Bytes in, values out. Nothing here reads a file, starts a thread or looks at a clock, and every parser is
 //! total: hostile bytes give an error or a negative verdict, never a panic and never an unbounded allocation.
@@ -18,6 +19,7 @@ mod ids;
 mod lsn;
 pub mod page;
 pub mod redo;
+pub mod sql;
 pub mod table_name;
 pub mod tablespace;
 

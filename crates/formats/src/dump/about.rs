@@ -2,8 +2,8 @@
 //!
 //! All of it is what somebody wrote into a text file. It is kept and shown, and decides which server reads the dump.
 
-use super::tokens::{Modes, Token, tokens};
-use crate::Flavor;
+use super::tokens::{Token, tokens};
+use crate::{Flavor, sql::Modes};
 
 /// Longest text that is kept of anything.
 const TEXT_BYTES_MAX: usize = 64 << 10;

@@ -11,4 +11,6 @@ pub mod tokens;
 pub use about::About;
 pub use metadata::Metadata;
 pub use reader::{DumpError, DumpReader, Ending, Grammar, Piece};
-pub use tokens::{Modes, Token, tokens};
+pub use tokens::{Token, tokens};
+
+pub use crate::sql::Modes;

@@ -12,8 +12,10 @@ use std::io::{self, Read};
 
 use thiserror::Error;
 
-use super::tokens::Modes;
-use crate::Flavor;
+use crate::{
+    Flavor,
+    sql::{Modes, begins_line_comment},
+};
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -506,9 +508,7 @@ enum Executed {
 
 /// Servers want a blank behind two dashes; their clients do not where a statement could begin.
 fn is_line_comment(rest: &[u8], is_between: bool) -> bool {
-    rest.starts_with(b"--")
-        && (is_between
-            || rest.get(2).is_none_or(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control()))
+    begins_line_comment(rest) || is_between && rest.starts_with(b"--")
 }
 
 fn lines(bytes: &[u8]) -> u64 {

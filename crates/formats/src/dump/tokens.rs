@@ -1,40 +1,8 @@
-//! Pieces of a statement, as far as one must understand statements to say what they do.
+//! The pieces of a statement that mean something.
 
 use std::borrow::Cow;
 
-/// Which `sql_mode` counts for quotes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Modes {
-    /// `NO_BACKSLASH_ESCAPES`: a backslash is a backslash.
-    pub no_backslash_escapes: bool,
-    /// `ANSI_QUOTES`: double quotes are for names.
-    pub ansi_quotes: bool,
-}
-
-impl Modes {
-    /// As a `sql_mode` has them.
-    #[must_use]
-    pub fn of(sql_mode: &str) -> Modes {
-        // Names of several modes at once, as they could be set by.
-        const ANSI: [&str; 7] = ["ANSI_QUOTES", "ANSI", "ORACLE", "POSTGRESQL", "MSSQL", "DB2", "MAXDB"];
-        let mut modes = Modes::default();
-        for mode in sql_mode.split(',').map(str::trim) {
-            modes.no_backslash_escapes |= mode.eq_ignore_ascii_case("NO_BACKSLASH_ESCAPES");
-            modes.ansi_quotes |= ANSI.iter().any(|name| mode.eq_ignore_ascii_case(name));
-        }
-        modes
-    }
-
-    /// Whether a backslash within these quotes takes the next byte along.
-    #[must_use]
-    pub fn has_backslashes(self, quote: u8) -> bool {
-        match quote {
-            b'\'' => !self.no_backslash_escapes,
-            b'"' => !self.no_backslash_escapes && !self.ansi_quotes,
-            _ => false,
-        }
-    }
-}
+use crate::sql::{self, Comments, Kind, Modes};
 
 /// A piece of a statement that is neither blank nor a comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,64 +60,11 @@ impl<'a> Token<'a> {
 
 /// The pieces of a statement.
 pub fn tokens(statement: &[u8], modes: Modes) -> impl Iterator<Item = Token<'_>> {
-    let mut rest = statement;
-    std::iter::from_fn(move || {
-        loop {
-            let first = *rest.first()?;
-            let length = match first {
-                b'\'' | b'"' | b'`' => {
-                    let length = quoted_length(rest, first, modes.has_backslashes(first));
-                    let (bytes, after) = rest.split_at(length);
-                    rest = after;
-                    let is_name = first == b'`' || (first == b'"' && modes.ansi_quotes);
-                    return Some(if is_name { Token::Name(bytes) } else { Token::Text(bytes) });
-                }
-                b'#' => line_length(rest),
-                b'-' if rest.starts_with(b"--")
-                    && rest
-                        .get(2)
-                        .is_none_or(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control()) =>
-                {
-                    line_length(rest)
-                }
-                b'/' if rest.starts_with(b"/*") => {
-                    let end = rest.get(2..).and_then(|rest| rest.windows(2).position(|pair| pair == b"*/"));
-                    end.map_or(rest.len(), |at| at + 4)
-                }
-                _ if first.is_ascii_whitespace() => 1,
-                _ if is_word(first) => {
-                    let length = rest.iter().position(|byte| !is_word(*byte)).unwrap_or(rest.len());
-                    let (bytes, after) = rest.split_at(length);
-                    rest = after;
-                    return Some(Token::Word(bytes));
-                }
-                _ => {
-                    rest = &rest[1..];
-                    return Some(Token::Symbol(first));
-                }
-            };
-            rest = &rest[length..];
-        }
+    sql::tokens(statement, modes, Comments::All).filter_map(|sql::Token { kind, bytes }| match kind {
+        Kind::Space | Kind::Comment => None,
+        Kind::Word => Some(Token::Word(bytes)),
+        Kind::Name => Some(Token::Name(bytes)),
+        Kind::Text => Some(Token::Text(bytes)),
+        Kind::Symbol => bytes.first().map(|byte| Token::Symbol(*byte)),
     })
-}
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80
-}
-
-fn line_length(bytes: &[u8]) -> usize {
-    bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len())
-}
-
-fn quoted_length(bytes: &[u8], quote: u8, has_backslashes: bool) -> usize {
-    let mut at = 1;
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'\\' if has_backslashes => at += 2,
-            byte if *byte == quote && bytes.get(at + 1) == Some(&quote) => at += 2,
-            byte if *byte == quote => return at + 1,
-            _ => at += 1,
-        }
-    }
-    bytes.len()
 }

@@ -1,95 +1,14 @@
 //! Statements in pieces, and `CREATE TABLE` in its elements: as far as a load must understand what servers print.
 //!
-//! Nothing here knows the grammar. Whatever is put together again unchanged is the same bytes, and what is not understood
-//! stays where it is.
+//! Whatever is put together again unchanged is the same bytes, and what is not understood stays where it is.
 
-/// What a piece is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::logical) enum Kind {
-    /// White space.
-    Space,
-    /// A keyword, a number, or a name without quotes.
-    Word,
-    /// A name in backquotes.
-    Name,
-    /// A string.
-    Text,
-    /// A comment, those that servers execute among them.
-    Comment,
-    /// One byte of anything else.
-    Symbol,
-}
+use holdfast_formats::sql::{self, Comments, Modes};
+pub(in crate::logical) use holdfast_formats::sql::{Kind, Token};
 
-/// A piece of a statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::logical) struct Token<'a> {
-    pub(in crate::logical) kind: Kind,
-    pub(in crate::logical) bytes: &'a [u8],
-}
-
-impl Token<'_> {
-    /// Whether it is this keyword.
-    pub(in crate::logical) fn is_word(&self, word: &str) -> bool {
-        self.kind == Kind::Word && self.bytes.eq_ignore_ascii_case(word.as_bytes())
-    }
-
-    /// Whether it is this byte.
-    pub(in crate::logical) fn is_symbol(&self, symbol: u8) -> bool {
-        self.kind == Kind::Symbol && self.bytes == [symbol]
-    }
-
-    /// What a name in backquotes says.
-    pub(in crate::logical) fn name(&self) -> Option<String> {
-        let inner = (self.kind == Kind::Name).then_some(self.bytes)?;
-        let inner = inner.strip_prefix(b"`").and_then(|rest| rest.strip_suffix(b"`"))?;
-        Some(String::from_utf8_lossy(inner).replace("``", "`"))
-    }
-}
-
-/// The pieces of a statement that is written with backslashes in strings.
+/// The pieces of a statement as servers print it for us: with backslashes in strings, and without comments to the end of
+/// the line, except in programs.
 pub(in crate::logical) fn tokens(sql: &[u8]) -> Vec<Token<'_>> {
-    let mut tokens = Vec::new();
-    let mut rest = sql;
-    while let Some(first) = rest.first() {
-        let (kind, length) = match first {
-            b'`' => (Kind::Name, quoted_length(rest, b'`', false)),
-            b'\'' | b'"' => (Kind::Text, quoted_length(rest, *first, true)),
-            b'/' if rest.starts_with(b"/*") => {
-                let end = rest.windows(2).skip(2).position(|pair| pair == b"*/");
-                (Kind::Comment, end.map_or(rest.len(), |at| at + 4))
-            }
-            byte if byte.is_ascii_whitespace() => {
-                (Kind::Space, run_length(rest, |byte| byte.is_ascii_whitespace()))
-            }
-            byte if is_word(*byte) => (Kind::Word, run_length(rest, is_word)),
-            _ => (Kind::Symbol, 1),
-        };
-        let (bytes, after) = rest.split_at(length);
-        tokens.push(Token { kind, bytes });
-        rest = after;
-    }
-    tokens
-}
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80
-}
-
-fn run_length(bytes: &[u8], belongs: impl Fn(u8) -> bool) -> usize {
-    bytes.iter().position(|byte| !belongs(*byte)).unwrap_or(bytes.len())
-}
-
-fn quoted_length(bytes: &[u8], quote: u8, has_backslashes: bool) -> usize {
-    let mut at = 1;
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'\\' if has_backslashes => at += 2,
-            byte if *byte == quote && bytes.get(at + 1) == Some(&quote) => at += 2,
-            byte if *byte == quote => return at + 1,
-            _ => at += 1,
-        }
-    }
-    bytes.len()
+    sql::tokens(sql, Modes::default(), Comments::InMarks).collect()
 }
 
 /// What an element of a table is.
