@@ -4,6 +4,23 @@
 
 use memchr::{memchr, memchr2};
 
+/// Words that may stand between `CREATE` and the kind of what is made.
+pub const BEFORE_KIND: [&str; 13] = [
+    "OR",
+    "REPLACE",
+    "ALGORITHM",
+    "UNDEFINED",
+    "MERGE",
+    "TEMPTABLE",
+    "DEFINER",
+    "INVOKER",
+    "SQL",
+    "SECURITY",
+    "AGGREGATE",
+    "CURRENT_USER",
+    "CURRENT_ROLE",
+];
+
 /// Which `sql_mode` counts for quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {

@@ -3,7 +3,10 @@
 //!
 //! What the session of the dump has been told counts ([`super::settings`]). Pure: a dump can be judged without a server.
 
-use holdfast_formats::dump::{Modes, Token, about::Place, tokens};
+use holdfast_formats::{
+    dump::{Modes, Token, about::Place, tokens},
+    sql::BEFORE_KIND,
+};
 
 use super::settings::Settings;
 use crate::logical::selection::is_own_schema;
@@ -228,21 +231,6 @@ impl Judge {
 
     fn create(&mut self, statement: &[u8], head: &[Token<'_>]) -> Result<Verdict, Refusal> {
         const INDEX: [&str; 4] = ["INDEX", "UNIQUE", "FULLTEXT", "SPATIAL"];
-        const BEFORE: [&str; 13] = [
-            "OR",
-            "REPLACE",
-            "ALGORITHM",
-            "UNDEFINED",
-            "MERGE",
-            "TEMPTABLE",
-            "SQL",
-            "SECURITY",
-            "INVOKER",
-            "DEFINER",
-            "AGGREGATE",
-            "CURRENT_USER",
-            "CURRENT_ROLE",
-        ];
         let mut at = 1;
         let mut definer = None;
         let kind = loop {
@@ -258,7 +246,7 @@ impl Judge {
                 return Ok(Verdict::LeaveOut("accounts and grants"));
             } else if INDEX.iter().any(|word| token.is(word)) && !self.is_in_own() && at == 1 {
                 return Ok(Verdict::Execute);
-            } else if BEFORE.iter().any(|word| token.is(word)) || *token == Token::Symbol(b'=') {
+            } else if BEFORE_KIND.iter().any(|word| token.is(word)) || *token == Token::Symbol(b'=') {
                 at += 1;
             } else {
                 let what = token.name().unwrap_or_default();

@@ -4,6 +4,8 @@
 //! Not understood is not accepted. Sessions take one statement at a time (see `Link::settle`), so it is enough that a
 //! statement begins with what it is to make.
 
+use holdfast_formats::sql::BEFORE_KIND;
+
 use super::{
     plan::Adaptation,
     tokens::{Kind, TableSql, Token, tokens},
@@ -14,22 +16,6 @@ use crate::logical::{
     tables::EngineKind,
 };
 
-/// Words that may stand between `CREATE` and what is made.
-const BEFORE: [&str; 13] = [
-    "OR",
-    "REPLACE",
-    "ALGORITHM",
-    "UNDEFINED",
-    "MERGE",
-    "TEMPTABLE",
-    "DEFINER",
-    "INVOKER",
-    "SQL",
-    "SECURITY",
-    "AGGREGATE",
-    "CURRENT_USER",
-    "CURRENT_ROLE",
-];
 pub(super) const STRANGE: &str = "its definition says something else than it may";
 
 /// Takes out what says something else than it may, and names it.
@@ -176,7 +162,7 @@ fn makes(sql: &[u8], kind: &str, schema: &str, name: &str) -> bool {
     while !take_word(&mut rest, first_word) {
         let Some((token, after)) = rest.split_first() else { return false };
         let may_be = match token.kind {
-            Kind::Word => BEFORE.iter().any(|word| token.is_word(word)),
+            Kind::Word => BEFORE_KIND.iter().any(|word| token.is_word(word)),
             Kind::Name | Kind::Text => true,
             Kind::Symbol => token.is_symbol(b'=') || token.is_symbol(b'@'),
             Kind::Space | Kind::Comment => false,
