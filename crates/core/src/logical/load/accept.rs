@@ -4,7 +4,7 @@
 //! Not understood is not accepted. Sessions take one statement at a time (see `Link::settle`), so it is enough that a
 //! statement begins with what it is to make.
 
-use holdfast_formats::sql::BEFORE_KIND;
+use holdfast_formats::sql::{self, BEFORE_KIND, Comments, Modes};
 
 use super::{
     plan::Adaptation,
@@ -72,14 +72,8 @@ pub(super) fn is_table(it: &TableDefinition) -> bool {
 /// engine puts them, which may be another server or any file.
 fn is_of_engine(sql: &[u8], engine: &str) -> bool {
     let sql = executed(sql);
-    let all = tokens(&sql);
     // Servers print no comments but those that they execute; what is one to them, and a string to us, hides something.
-    let begins_comment = |at: usize| {
-        let is = |at: usize, symbol| all.get(at).is_some_and(|token| token.is_symbol(symbol));
-        let is_space = all.get(at + 2).is_none_or(|token| token.kind == Kind::Space);
-        all[at].kind == Kind::Comment || is(at, b'#') || is(at, b'-') && is(at + 1, b'-') && is_space
-    };
-    if (0..all.len()).any(begins_comment) {
+    if sql::tokens(&sql, Modes::default(), Comments::All).any(|token| token.kind == Kind::Comment) {
         return false;
     }
     let Some(table) = TableSql::parse(&sql) else { return false };
@@ -245,6 +239,7 @@ mod tests {
             ("ENGINE=InnoDB /*!50000 /*!50000 ENGINE=CONNECT */ */", false),
             ("ENGINE=InnoDB #'\n ENGINE=CONNECT #'", false),
             ("ENGINE=InnoDB -- '\n ENGINE=CONNECT -- '", false),
+            ("ENGINE=InnoDB --\x01'\n ENGINE=CONNECT --\x01'", false),
             ("ENGINE=InnoDB AS SELECT * FROM mysql.user", false),
             ("DEFAULT CHARSET=utf8mb4", false),
         ] {
