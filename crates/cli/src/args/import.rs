@@ -11,10 +11,10 @@ use super::{backup::Tag, owner::Owner, resources::ResourceArgs, units::ByteSize}
 const EXAMPLES: &str = "\
 Examples:
   holdfast import dump.sql.gz --name db1
-  holdfast import /backup/mydumper-20261120 --name db1 --server-program /usr/sbin/mariadbd
+  holdfast import /backup/mydumper-20261120 --name db1 --server-binary /usr/sbin/mariadbd
   xz -dc dump.sql.xz | holdfast import - --name db1
   holdfast import shop.sql --name db1 --database shop --without-accounts
-  holdfast import all.sql.zst --name db1 --tag old-dump --server-program /opt/mysql-8.4/bin/mysqld
+  holdfast import all.sql.zst --name db1 --tag old-dump --server-binary /opt/mysql-8.4/bin/mysqld
 
 A private server executes the dump: of the kind and release series that the dump names, found where packages put it, or named. Only what dumps consist of is executed; nothing is stored unless all of it was good.";
 
@@ -80,7 +80,7 @@ pub(crate) struct ImportArgs {
 
     /// The server program that executes the dump, of any version of the same kind [default: of the release series that the dump names]
     #[arg(long, value_name = "PATH")]
-    pub(crate) server_program: Option<PathBuf>,
+    pub(crate) server_binary: Option<PathBuf>,
 
     /// The kind of server that executes the dump, where the dump does not say it or another one is meant
     #[arg(long, value_enum, value_name = "KIND")]

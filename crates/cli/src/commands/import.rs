@@ -70,7 +70,7 @@ fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, Ba
     }
     let chosen = ImportOptions::new(Input::of(&args.dump)?);
     let import = ImportOptions {
-        server_program: args.server_program,
+        server_binary: args.server_binary,
         program_dirs: env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
         flavor: args.flavor.map(Into::into),
         server_options: args.server_option,

@@ -134,7 +134,7 @@ fn assert_empty(dir: &Path) {
 
 fn options(input: &Path, kind: ServerKind, work_dir: &Path) -> ImportOptions {
     ImportOptions {
-        server_program: Some(kind.server_program().unwrap()),
+        server_binary: Some(kind.server_program().unwrap()),
         // Nobody else can enter our scratch directories.
         run_as: Some(RunAs { uid: geteuid().as_raw(), gid: getegid().as_raw() }),
         work_dir: work_dir.to_owned(),

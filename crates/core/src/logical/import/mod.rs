@@ -61,7 +61,7 @@ pub struct ImportOptions {
     /// The dump.
     pub input: Input,
     /// The server program that executes it.
-    pub server_program: Option<PathBuf>,
+    pub server_binary: Option<PathBuf>,
     /// Where else server programs are looked for.
     pub program_dirs: Vec<PathBuf>,
     /// What kind of server executes it, whatever the dump says.
@@ -94,7 +94,7 @@ impl ImportOptions {
     pub fn new(input: Input) -> Self {
         Self {
             input,
-            server_program: None,
+            server_binary: None,
             program_dirs: Vec::new(),
             flavor: None,
             server_options: Vec::new(),
@@ -229,7 +229,7 @@ impl Dump {
     /// The program that executes it.
     fn binary(&self, options: &ImportOptions) -> Result<ServerBinary> {
         let version = self.about.server_version.as_deref().and_then(ServerVersion::parse);
-        let explicit = options.server_program.as_deref();
+        let explicit = options.server_binary.as_deref();
         let flavor = match (options.flavor, self.about.flavor, explicit) {
             (Some(flavor), _, _) | (None, Some(flavor), _) => flavor,
             // mydumper does not write down of which server a dump is.
@@ -240,7 +240,7 @@ impl Dump {
                     "the dump does not say of which kind of server it is",
                 )
                 .hinted(
-                    "name the server program that is to execute it: --server-program /usr/sbin/mariadbd",
+                    "name the server program that is to execute it: --server-binary /usr/sbin/mariadbd",
                 ));
             }
         };

@@ -179,7 +179,7 @@ pub(super) fn choose(
     if found.flavor != flavor {
         let text = format!("the dump is of {flavor}, and {shown} is {found}");
         return Err(Error::new(ErrorKind::Usage, text).hinted(
-            "name a server program of the same kind (--server-program); or say by --flavor that the other one is to execute it",
+            "name a server program of the same kind (--server-binary); or say by --flavor that the other one is to execute it",
         ));
     }
     if let (None, Some(version)) = (explicit, version)
@@ -195,7 +195,7 @@ fn program_hint(error: Error, flavor: Flavor, version: Option<&ServerVersion>) -
     let which =
         version.map_or_else(|| flavor.to_string(), |version| format!("{flavor} {}", version.series()));
     error.hinted(format!(
-        "a server program executes the dump, in private: install {which}, or name one by --server-program, be it of another version"
+        "a server program executes the dump, in private: install {which}, or name one by --server-binary, be it of another version"
     ))
 }
 
