@@ -9,8 +9,8 @@ use holdfast_core::logical::{
 };
 
 use super::{
-    backup::table_pattern, backup_ref::BackupRef, extract::RecoveryArgs, inspect::NameArg,
-    moment::MomentArgs, resources::threads, units::ByteSize,
+    backup::table_pattern, backup_ref::BackupRef, inspect::NameArg, moment::MomentArgs,
+    recovery::RecoveryArgs, resources::threads, units::ByteSize,
 };
 
 const EXAMPLES: &str = "\

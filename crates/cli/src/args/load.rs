@@ -5,7 +5,6 @@ use holdfast_core::logical::load::Rename;
 
 use super::{
     backup::{SelectionArgs, words},
-    extract::WorkArgs,
     source::SourceArgs,
 };
 
@@ -49,9 +48,6 @@ pub(crate) struct LoadArgs {
 
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
-
-    #[command(flatten)]
-    pub(crate) work: WorkArgs,
 
     #[command(flatten)]
     pub(crate) server: SourceArgs,

@@ -17,7 +17,6 @@ pub(crate) mod copy;
 pub(crate) mod doctor;
 pub(crate) mod expire;
 pub(crate) mod export;
-pub(crate) mod extract;
 pub(crate) mod global;
 pub(crate) mod hold;
 pub(crate) mod import;
@@ -29,6 +28,7 @@ pub(crate) mod lock;
 pub(crate) mod moment;
 pub(crate) mod owner;
 pub(crate) mod prune;
+pub(crate) mod recovery;
 #[cfg(test)]
 mod reference;
 pub(crate) mod repair;

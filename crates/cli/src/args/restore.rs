@@ -3,14 +3,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    backup_ref::BackupRef,
-    inspect::NameArg,
-    load::LoadArgs,
-    moment::MomentArgs,
-    owner::Owner,
-    resources::{memory, threads},
-    source::PathPair,
-    units::ByteSize,
+    backup_ref::BackupRef, inspect::NameArg, load::LoadArgs, moment::MomentArgs, recovery::RecoveryArgs,
+    resources::threads, source::PathPair,
 };
 
 const EXAMPLES: &str = "\
@@ -63,21 +57,12 @@ pub(crate) struct RestoreArgs {
     pub(crate) dry_run: bool,
 
     /// Write the files and leave recovery to the server that is started on them
-    #[arg(long, conflicts_with = "server_binary")]
+    #[arg(long, conflicts_with_all = ["server_binary", "allow_version", "prepare_option", "keyring"])]
     pub(crate) no_prepare: bool,
 
     /// Where files that were outside the data directory go; can be repeated
     #[arg(long, value_name = "FROM=TO")]
     pub(crate) map: Vec<PathPair>,
-
-    /// The server's program for the recovery [default: found by series on this host]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) server_binary: Option<PathBuf>,
-
-    /// Who the restored files belong to, and who the recovering server runs as; for root only [default: as the target; if
-    /// that is absent or root's, user mysql where there is one]
-    #[arg(long, value_name = "USER[:GROUP]")]
-    pub(crate) owner: Option<Owner>,
 
     /// Go on with --delta without asking; needed where there is no terminal to ask at
     #[arg(long, requires = "delta")]
@@ -87,36 +72,13 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     pub(crate) sparse: bool,
 
-    /// Recover with a server of another series, or an older one
-    #[arg(long, conflicts_with = "no_prepare")]
-    pub(crate) allow_version: bool,
-
-    /// An option for the recovering server, like those of a key provider; can be repeated
-    #[arg(long, value_name = "OPTION", conflicts_with = "no_prepare", allow_hyphen_values = true)]
-    pub(crate) prepare_option: Vec<String>,
-
-    /// MySQL: the file with the source's keys, of component_keyring_file; only read [default: where the source had it]
-    #[arg(long, value_name = "FILE", conflicts_with = "no_prepare")]
-    pub(crate) keyring: Option<PathBuf>,
-
-    /// Time zone of the source's host, for statements that are replayed and depend on it [default: UTC, if that is what the
-    /// backup says]
-    #[arg(long, value_name = "ZONE", requires = "moment", help_heading = "Recovery to a moment")]
-    pub(crate) time_zone: Option<String>,
-
-    /// Buffer pool of the recovery [default: by the amount of redo]
-    #[arg(long, value_name = "SIZE", alias = "use-memory", help_heading = "Resources")]
-    pub(crate) prepare_memory: Option<ByteSize>,
-
     /// Threads that fetch and write; that of the configuration file is for backups [default: two for each processor, at
     /// most 8; into a running server: one session for each processor, 2 to 8]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Resources")]
     pub(crate) parallel: Option<usize>,
 
-    /// Memory for buffers, caches and page maps, at least 80M; where it does not do for all threads, there are fewer
-    /// [default: as in the configuration, else 256M]
-    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Resources")]
-    pub(crate) memory: Option<ByteSize>,
+    #[command(flatten)]
+    pub(crate) recovery: RecoveryArgs,
 
     #[command(flatten)]
     pub(crate) load: LoadArgs,

@@ -10,14 +10,13 @@ use holdfast_core::{
     extract::{self, ExtractOptions, ExtractPlan, ExtractReport, Extracted, Origin},
     logical::Selection,
     recovery::{Recovery, Until},
-    restore::RestoreOptions,
 };
 use holdfast_repo::{Kind, Repo, SourceName};
 use serde::Serialize;
 
 use super::{Context, report::position_facts, restore, select};
 use crate::{
-    args::{backup_ref::BackupRef, extract::RecoveryArgs, owner::Owner, units::ByteSize},
+    args::{backup_ref::BackupRef, recovery::RecoveryArgs, units::ByteSize},
     output::{Render, text},
 };
 
@@ -115,21 +114,9 @@ pub(super) fn options(
     context: &Context<'_>,
 ) -> ExtractOptions {
     let chosen = ExtractOptions::new(selection);
-    let memory = args.memory.or(context.config.resources.memory);
-    let restore = RestoreOptions {
-        server_binary: args.server_binary,
-        owner: args.owner.map(|owner| (owner.uid, owner.gid)),
-        server_user: Owner::of_servers().map(|owner| (owner.uid, owner.gid)),
-        parallel: parallel.unwrap_or(chosen.restore.parallel),
-        memory_bytes: memory.map_or(chosen.restore.memory_bytes, |size| size.0),
-        prepare_memory_bytes: args.prepare_memory.map(|size| size.0),
-        allow_version: args.allow_version,
-        prepare_options: args.prepare_option,
-        keyring: args.keyring,
-        time_zone: args.time_zone,
-        ..chosen.restore
-    };
-    ExtractOptions { restore, work_place: args.work.work_dir.unwrap_or(chosen.work_place), ..chosen }
+    let work_place = args.work_dir.clone().unwrap_or(chosen.work_place);
+    let restore = restore::recovered(chosen.restore, args, parallel, context);
+    ExtractOptions { restore, work_place, ..chosen }
 }
 
 /// What would be done.

@@ -22,9 +22,7 @@ use super::{
     repository, source,
 };
 use crate::{
-    args::{
-        extract::RecoveryArgs, load::LoadArgs, restore::RestoreArgs, source::SourceArgs, units::ByteSize,
-    },
+    args::{restore::RestoreArgs, source::SourceArgs, units::ByteSize},
     exit::Exit,
     output::{Render, text},
 };
@@ -115,7 +113,8 @@ fn some(
 }
 
 /// What was typed for the other way to restore would be passed over in silence.
-pub(super) fn refuse_contradictions(args: &LoadArgs) -> Result<()> {
+pub(super) fn refuse_contradictions(args: &RestoreArgs) -> Result<()> {
+    let RestoreArgs { load: args, recovery, .. } = args;
     let wrong = |option: &str, hint: &str| {
         Err(Error::new(ErrorKind::Usage, format!("{option} means nothing here")).hinted(hint.to_owned()))
     };
@@ -129,7 +128,7 @@ pub(super) fn refuse_contradictions(args: &LoadArgs) -> Result<()> {
         let hint = "a directory is restored whole: add --to-server to load tables into a running server";
         return wrong(option, hint);
     }
-    if args.work.work_dir.is_some() {
+    if recovery.work_dir.is_some() {
         return wrong("--work-dir", "a directory is restored in place: add --to-server to load tables");
     }
     if args.server != SourceArgs::default() {
@@ -139,34 +138,7 @@ pub(super) fn refuse_contradictions(args: &LoadArgs) -> Result<()> {
 }
 
 pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
-    let RestoreArgs {
-        id,
-        moment,
-        name,
-        dry_run,
-        parallel,
-        load: args,
-        server_binary,
-        owner,
-        allow_version,
-        prepare_option,
-        keyring,
-        time_zone,
-        prepare_memory,
-        memory,
-        ..
-    } = args;
-    let recovery = RecoveryArgs {
-        work: args.work,
-        server_binary,
-        owner,
-        allow_version,
-        prepare_option,
-        keyring,
-        time_zone,
-        prepare_memory,
-        memory,
-    };
+    let RestoreArgs { id, moment, name, dry_run, parallel, load: args, recovery, .. } = args;
     let chosen = LoadOptions::new(source::connect_options(&args.server, context)?);
     let options = LoadOptions {
         selection: args.selection.into(),

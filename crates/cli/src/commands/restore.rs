@@ -24,6 +24,7 @@ use crate::{
     args::{
         backup_ref::{BackupRef, Which},
         owner::Owner,
+        recovery::RecoveryArgs,
         restore::RestoreArgs,
         units::ByteSize,
     },
@@ -181,7 +182,7 @@ impl Render for Restored {
 }
 
 pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
-    load::refuse_contradictions(&args.load)?;
+    load::refuse_contradictions(&args)?;
     let Some(target_dir) = args.target_dir.clone() else { return load::run(args, context) };
     let (dry_run, ask) = (args.dry_run, args.delta && !args.yes);
     if ask && !dry_run && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
@@ -303,23 +304,35 @@ fn answer(cancel: &Cancel) -> Result<String> {
 }
 
 fn options(args: RestoreArgs, target_dir: PathBuf, context: &Context<'_>) -> RestoreOptions {
-    let memory = args.memory.or(context.config.resources.memory);
-    let chosen = RestoreOptions::new(target_dir);
+    let chosen = recovered(RestoreOptions::new(target_dir), args.recovery, args.parallel, context);
     RestoreOptions {
         delta: args.delta,
         prepare: !args.no_prepare,
         maps: args.map.into_iter().map(|pair| (pair.from, pair.to)).collect(),
+        sparse: args.sparse,
+        ..chosen
+    }
+}
+
+/// How files are recovered: what was typed, over the configuration, over what an expert would choose.
+pub(super) fn recovered(
+    chosen: RestoreOptions,
+    args: RecoveryArgs,
+    parallel: Option<usize>,
+    context: &Context<'_>,
+) -> RestoreOptions {
+    let memory = args.memory.or(context.config.resources.memory);
+    RestoreOptions {
         server_binary: args.server_binary,
         owner: args.owner.map(|owner| (owner.uid, owner.gid)),
         server_user: Owner::of_servers().map(|owner| (owner.uid, owner.gid)),
-        parallel: args.parallel.unwrap_or(chosen.parallel),
+        parallel: parallel.unwrap_or(chosen.parallel),
         memory_bytes: memory.map_or(chosen.memory_bytes, |size| size.0),
         prepare_memory_bytes: args.prepare_memory.map(|size| size.0),
         allow_version: args.allow_version,
         prepare_options: args.prepare_option,
         keyring: args.keyring,
         time_zone: args.time_zone,
-        sparse: args.sparse,
         ..chosen
     }
 }

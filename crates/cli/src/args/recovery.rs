@@ -1,4 +1,4 @@
-//! Tables out of a physical backup: what is asked besides where they go.
+//! How files of a physical backup are recovered.
 
 use std::path::PathBuf;
 
@@ -6,27 +6,16 @@ use clap::Args;
 
 use super::{owner::Owner, resources::memory, units::ByteSize};
 
-/// Where it is worked.
-#[derive(Args, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WorkArgs {
-    /// Where tables of a physical backup are restored, recovered and read, in a directory of their own that goes in the end
-    /// [default: /var/tmp]
-    #[arg(long, value_name = "DIR", help_heading = "Tables of a physical backup")]
-    pub(crate) work_dir: Option<PathBuf>,
-}
-
-/// How files are recovered, where that is not what the verb is about.
+/// How files are recovered, be it whole backups or tables.
 #[derive(Args, Debug, Default)]
-#[command(next_help_heading = "Tables of a physical backup")]
+#[command(next_help_heading = "Recovery")]
 pub(crate) struct RecoveryArgs {
-    #[command(flatten)]
-    pub(crate) work: WorkArgs,
-
     /// The server's program for the recovery [default: found by series on this host]
     #[arg(long, value_name = "PATH")]
     pub(crate) server_binary: Option<PathBuf>,
 
-    /// Who the recovering server runs as; for root only [default: user mysql where there is one]
+    /// Who the recovering server runs as, and who restored files belong to; for root only [default: as a target directory
+    /// that is there and not root's, else user mysql where there is one]
     #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) owner: Option<Owner>,
 
@@ -42,17 +31,23 @@ pub(crate) struct RecoveryArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) keyring: Option<PathBuf>,
 
+    /// Where tables of a physical backup are restored, recovered and read, in a directory of their own that goes in the end
+    /// [default: /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) work_dir: Option<PathBuf>,
+
     /// Time zone of the source's host, for statements that are replayed and depend on it [default: UTC, if that is what the
     /// backup says]
-    #[arg(long, value_name = "ZONE", requires = "moment")]
+    #[arg(long, value_name = "ZONE", requires = "moment", help_heading = "Recovery to a moment")]
     pub(crate) time_zone: Option<String>,
 
     /// Buffer pool of the recovery [default: by the amount of redo]
-    #[arg(long, value_name = "SIZE", alias = "use-memory")]
+    #[arg(long, value_name = "SIZE", alias = "use-memory", help_heading = "Resources")]
     pub(crate) prepare_memory: Option<ByteSize>,
 
-    /// Memory for buffers, caches and page maps, at least 80M [default: as in the configuration, else 256M]
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    /// Memory for buffers, caches and page maps, at least 80M; where it does not do for all threads, there are fewer
+    /// [default: as in the configuration, else 256M]
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Resources")]
     pub(crate) memory: Option<ByteSize>,
 }
 
@@ -60,7 +55,7 @@ impl RecoveryArgs {
     /// The first option that was given, for those who must refuse it.
     pub(crate) fn given(&self) -> Option<&'static str> {
         [
-            (self.work != WorkArgs::default(), "--work-dir"),
+            (self.work_dir.is_some(), "--work-dir"),
             (self.server_binary.is_some(), "--server-binary"),
             (self.owner.is_some(), "--owner"),
             (self.allow_version, "--allow-version"),
