@@ -12,7 +12,7 @@ use holdfast_core::{
     backup::{self, BackupOptions, BackupReport},
     logical,
 };
-use holdfast_repo::{Act, Kind, LogName, RunNo};
+use holdfast_repo::{Act, Kind, LogName, RunNo, SourceName};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -21,6 +21,7 @@ use crate::{
     args::{
         backup::{BackupArgs, Method, Tag},
         doctor::DoctorArgs,
+        resources::ResourceArgs,
     },
     exit::Exit,
     output::{Render, text},
@@ -227,32 +228,16 @@ pub(super) fn doctor_options(args: DoctorArgs, context: &Context<'_>) -> Result<
 
 /// What was typed, over the configuration, over what an expert would choose.
 fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
-    if args.tags.len() > Tag::COUNT_MAX {
-        let (most, given) = (Tag::COUNT_MAX, args.tags.len());
-        return Err(Error::new(
-            ErrorKind::Usage,
-            format!("a backup has at most {most} tags, {given} were given"),
-        ));
-    }
     let typed = args.source.or(context.config.source.clone());
     let resources = args.resources.or(context.config.resources.clone());
     let chosen = BackupOptions::new(source::connect_options(&typed, context)?);
+    let chosen = stored(chosen, args.name, args.tags, &resources, context)?;
     let lock_max = resources.lock_max.map(|span| span.0);
     Ok(BackupOptions {
-        name: args.name.or_else(|| context.config.name.clone()),
         datadir: typed.datadir,
         path_map: typed.path_map.into_iter().map(|pair| (pair.from, pair.to)).collect(),
-        parallel: resources.parallel.unwrap_or(chosen.parallel),
-        compression: resources.compress.unwrap_or(chosen.compression),
-        compress_threads: resources.compress_threads.unwrap_or(chosen.compress_threads),
-        encrypt_threads: resources.encrypt_threads.unwrap_or(chosen.encrypt_threads),
-        memory_bytes: match resources.memory {
-            Some(size) => usize::try_from(size.0).unwrap_or(usize::MAX),
-            None => chosen.memory_bytes,
-        },
         read_bytes_per_s_max: resources.read_bytes_per_s_max().unwrap_or(chosen.read_bytes_per_s_max),
         spool_dir: resources.spool_dir.or(chosen.spool_dir),
-        cache_dir: resources.cache_dir.or_else(usual_cache_dir),
         redo_spool_max_bytes: resources.spool_max.map_or(chosen.redo_spool_max_bytes, |it| it.0),
         max_rewrite_fraction: resources.max_rewrite.map_or(chosen.max_rewrite_fraction, |it| it.fraction()),
         lock_max: lock_max.unwrap_or(chosen.lock_max),
@@ -262,7 +247,34 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
         new_identity: args.new_identity,
         allow_corrupt: args.allow_corrupt,
         hold_up_max: args.hold_up_max.map_or(chosen.hold_up_max, |span| span.0),
-        tags: args.tags.into_iter().map(|tag| tag.0).collect(),
+        ..chosen
+    })
+}
+
+/// How a backup is called and stored, wherever it comes from.
+pub(super) fn stored(
+    chosen: BackupOptions,
+    name: Option<SourceName>,
+    tags: Vec<Tag>,
+    resources: &ResourceArgs,
+    context: &Context<'_>,
+) -> Result<BackupOptions> {
+    if tags.len() > Tag::COUNT_MAX {
+        let text = format!("a backup has at most {} tags, {} were given", Tag::COUNT_MAX, tags.len());
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
+    Ok(BackupOptions {
+        name: name.or_else(|| context.config.name.clone()),
+        parallel: resources.parallel.unwrap_or(chosen.parallel),
+        compression: resources.compress.unwrap_or(chosen.compression),
+        compress_threads: resources.compress_threads.unwrap_or(chosen.compress_threads),
+        encrypt_threads: resources.encrypt_threads.unwrap_or(chosen.encrypt_threads),
+        memory_bytes: match resources.memory {
+            Some(size) => usize::try_from(size.0).unwrap_or(usize::MAX),
+            None => chosen.memory_bytes,
+        },
+        cache_dir: resources.cache_dir.clone().or_else(usual_cache_dir),
+        tags: tags.into_iter().map(|tag| tag.0).collect(),
         ..chosen
     })
 }

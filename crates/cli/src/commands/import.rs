@@ -18,9 +18,9 @@ use holdfast_core::{
 use holdfast_repo::{Act, Kind, LogName, RunNo};
 use serde::Serialize;
 
-use super::{Context, backup::usual_cache_dir, list, report::Report, repository};
+use super::{Context, backup, list, report::Report, repository};
 use crate::{
-    args::{backup::Tag, import::ImportArgs, owner::Owner},
+    args::{import::ImportArgs, owner::Owner},
     exit::Exit,
     output::{Render, text},
 };
@@ -63,11 +63,6 @@ fn imported(report: &LogicalReport) -> Result<Imported> {
 }
 
 fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, BackupOptions)> {
-    if args.tags.len() > Tag::COUNT_MAX {
-        let (most, given) = (Tag::COUNT_MAX, args.tags.len());
-        let text = format!("a backup has at most {most} tags, {given} were given");
-        return Err(Error::new(ErrorKind::Usage, text));
-    }
     let chosen = ImportOptions::new(Input::of(&args.dump)?);
     let import = ImportOptions {
         server_binary: args.server_binary,
@@ -87,20 +82,7 @@ fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, Ba
     };
     let resources = args.resources.or(context.config.resources.clone());
     let usual = BackupOptions::new(ConnectOptions::default());
-    let backup = BackupOptions {
-        name: args.name.or_else(|| context.config.name.clone()),
-        parallel: resources.parallel.unwrap_or(usual.parallel),
-        compression: resources.compress.unwrap_or(usual.compression),
-        compress_threads: resources.compress_threads.unwrap_or(usual.compress_threads),
-        encrypt_threads: resources.encrypt_threads.unwrap_or(usual.encrypt_threads),
-        memory_bytes: match resources.memory {
-            Some(size) => usize::try_from(size.0).unwrap_or(usize::MAX),
-            None => usual.memory_bytes,
-        },
-        cache_dir: resources.cache_dir.or_else(usual_cache_dir),
-        tags: args.tags.into_iter().map(|tag| tag.0).collect(),
-        ..usual
-    };
+    let backup = backup::stored(usual, args.name, args.tags, &resources, context)?;
     Ok((import, backup))
 }
 
