@@ -310,8 +310,11 @@ fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
         None => findings.add(Finding::notice(format!("{log} has no backup"), "take one")),
         Some((run, at)) => {
             let age = jiff::Timestamp::now().duration_since(at);
-            let text =
-                format!("{log}: {} stand, the newest, {run}, is of {at:.0}", history.standing().count());
+            let standing = match history.standing().count() {
+                1 => "one backup stands".to_owned(),
+                count => format!("{count} backups stand"),
+            };
+            let text = format!("{log}: {standing}, the newest, {run}, is of {at:.0}");
             match age > OLD {
                 true => findings.add(Finding::notice(
                     text,

@@ -219,7 +219,7 @@ fn hint_of_store(kind: &StoreErrorKind) -> Option<&'static str> {
             Some("the file system of the repository is mounted read-only: mount it for writing")
         }
         io::ErrorKind::PermissionDenied => {
-            Some("this user may not write there: run as the owner of the repository")
+            Some("this user may not read or write there: run as the owner of the repository")
         }
         _ => None,
     }

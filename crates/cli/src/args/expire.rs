@@ -48,26 +48,30 @@ pub(crate) struct ExpireArgs {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct KeepArgs {
     /// Keep the newest N
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_last: Option<u32>,
     /// Keep the newest of each of the last N hours that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_hourly: Option<u32>,
     /// Keep the newest of each of the last N days that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_daily: Option<u32>,
     /// Keep the newest of each of the last N weeks that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_weekly: Option<u32>,
     /// Keep the newest of each of the last N months that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_monthly: Option<u32>,
     /// Keep the newest of each of the last N years that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_yearly: Option<u32>,
     /// Keep all with this tag; may be given several times
     #[arg(long, value_name = "TAG")]
     pub(crate) keep_tag: Vec<String>,
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("\"{text}\" is not a number of backups: write one like 7"))
 }
 
 impl KeepArgs {

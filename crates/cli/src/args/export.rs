@@ -72,7 +72,9 @@ impl From<Compress> for Packing {
 
 /// Write a logical backup, or tables of a physical one, as plain files that the usual programs load.
 ///
-/// Of a physical backup, or of a moment behind one, a server of the same series on this host recovers the files that --table needs, and no more. /// The directory is made under a name that ends in .partial and is named at the end, when all of it is on disk; one that is there already is refused. Files can be read by their owner only.
+/// Of a physical backup, or of a moment behind one, a server of the same series on this host recovers the files that --table needs, and no more.
+///
+/// The directory is made under a name that ends in .partial and is named at the end, when all of it is on disk; one that is there already is refused. Files can be read by their owner only.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ExportArgs {

@@ -66,7 +66,9 @@ impl Render for Expired {
             .iter()
             .map(|it| [it.id.clone(), text::instant(it.finished_at), "drop".to_owned(), String::new()]);
         let rows: Vec<_> = dropped.chain(kept).collect();
-        text::table(out, &[words("ID"), words("TIME (UTC)"), words(""), words("RULES")], &rows)?;
+        if !rows.is_empty() {
+            text::table(out, &[words("ID"), words("TIME (UTC)"), words(""), words("RULES")], &rows)?;
+        }
         let n = text::count(self.dropped.len() as u64, "backup");
         match (self.dry_run, self.dropped.is_empty(), self.freed_bytes) {
             (_, true, _) => writeln!(out, "nothing to drop"),

@@ -99,7 +99,7 @@ impl Chosen {
                 let (log, run) = (chosen.log(), chosen.run);
                 let text = format!("{option} is for physical backups, and {log} {run} is a logical one");
                 Err(Error::new(ErrorKind::Usage, text)
-                    .hinted(format!("to mean a physical one, write {}/physical{run}", log.source)))
+                    .hinted(format!("name a physical one with its kind, like {}/physical#42", log.source)))
             }
             _ => Ok(()),
         }

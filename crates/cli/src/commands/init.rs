@@ -81,8 +81,10 @@ pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
         None => Protection::None,
     };
     let store = repository::new_store(&location, context)?;
-    let creation = writers::examine(&*store).map_err(repository::of_store)?;
-    let repo = Repo::init_locked(store, &protection, object_lock).map_err(repository::of_keys)?;
+    let creation = writers::examine(&*store)
+        .map_err(|error| repository::of_store(error).context(format_args!("the repository {location}")))?;
+    let repo = Repo::init_locked(store, &protection, object_lock)
+        .map_err(|error| repository::of_keys_at(error, &location))?;
     let info = repo.info();
     let made = Made {
         repository_id: info.repository_id.to_string(),

@@ -211,6 +211,7 @@ fn with_password(
     only: Option<KeyId>,
     (which, give): (&str, &str),
 ) -> Result<Repo> {
+    let location = store.location();
     let given = given.map(password_of).transpose()?;
     let unlock = given.as_ref().map_or(Unlock::Nothing, Unlock::Password);
     match Repo::unlock(Arc::clone(&store), unlock, only) {
@@ -220,12 +221,13 @@ fn with_password(
         }
         opened => opened,
     }
-    .map_err(of_keys)
+    .map_err(|error| of_keys_at(error, &location))
 }
 
 fn with_identity(store: Arc<dyn Store>, path: &Path, only: Option<KeyId>) -> Result<Repo> {
     let identity = password::identity(path)?;
-    Repo::unlock(store, Unlock::Identity(&identity), only).map_err(of_keys)
+    let location = store.location();
+    Repo::unlock(store, Unlock::Identity(&identity), only).map_err(|error| of_keys_at(error, &location))
 }
 
 /// The password as the library takes it.
@@ -239,7 +241,15 @@ pub(super) fn of_store(error: StoreError) -> Error {
     holdfast_repo::RepoError::from(error).into()
 }
 
-/// A failure to make or open keys as an operation's failure.
+/// A failure to make or open a repository at this place as an operation's failure.
+pub(super) fn of_keys_at(error: KeyError, location: &str) -> Error {
+    match error {
+        KeyError::Store(error) => of_store(error).context(format_args!("the repository {location}")),
+        error => of_keys(error),
+    }
+}
+
+/// A failure to change or read keys as an operation's failure.
 pub(super) fn of_keys(error: KeyError) -> Error {
     let trust;
     let (kind, hint) = match &error {
@@ -251,6 +261,9 @@ pub(super) fn of_keys(error: KeyError) -> Error {
         ),
         KeyError::NotARepository { .. } => {
             (ErrorKind::Store, Some("is the place mounted? \"holdfast init\" makes a new repository"))
+        }
+        KeyError::NotEmpty { object, .. } if object == "holdfast.json" => {
+            (ErrorKind::Failed, Some("a repository is there already: use it, or name another place"))
         }
         KeyError::NotEmpty { .. } => (ErrorKind::Failed, Some("name an empty or a new directory")),
         KeyError::NoLocks { .. } => (

@@ -35,7 +35,15 @@ pub(super) fn log(
         |log: &&LogName| name.or(context.config.name.as_ref()).is_none_or(|name| *name == log.source);
     let has_physical = logs.iter().filter(of_name).any(|log| log.kind == Kind::Physical);
     let usual = if has_physical { Kind::Physical } else { Kind::Logical };
-    logs.retain(|log| log.kind == kind.unwrap_or(usual));
+    let (kind, all) = (kind.unwrap_or(usual), logs.len());
+    logs.retain(|log| log.kind == kind);
+    if logs.is_empty() && all > 0 {
+        let hint = match kind {
+            Kind::Binlog => "\"holdfast binlog archive\" begins with it",
+            Kind::Physical | Kind::Logical => "\"holdfast list\" shows what there is",
+        };
+        return Err(Error::failed(format!("the repository holds nothing of kind {kind}")).hinted(hint));
+    }
     only(context, logs, name, |first| format!("use --name, or write {first}#42"))
 }
 
@@ -70,7 +78,10 @@ fn only(
         (1, _) => Ok(logs.remove(0)),
         (0, Some(name)) if all > 0 => Err(Error::failed(format!("the repository holds nothing of {name}"))
             .hinted("\"holdfast list\" shows the names")),
-        (0, _) => Err(Error::failed("the repository holds no backup yet")),
+        (0, _) => {
+            Err(Error::failed("the repository holds no backup yet")
+                .hinted("\"holdfast backup\" makes the first"))
+        }
         _ => {
             let names: Vec<&str> = logs.iter().map(|log| log.source.as_str()).collect();
             Err(Error::new(
@@ -105,7 +116,10 @@ pub(super) fn backup(
                     .context("find the latest backup")
                     .hinted("name a backup by its number: \"holdfast list\" shows those that can be read"));
             }
-            let newest = newest.ok_or_else(|| Error::failed(format!("no backup of {log} is kept")))?;
+            let newest = newest.ok_or_else(|| {
+                Error::failed(format!("no backup of {log} is kept"))
+                    .hinted("\"holdfast list\" shows what there is")
+            })?;
             // Of when a dump's rows are, nobody knows for certain.
             let taken = history.newest_taken().ok_or_else(|| {
                 Error::failed(format!("all backups of {log} were imported: which is the latest is not known"))

@@ -26,6 +26,7 @@ use super::{
     target::{Found, FoundKind, LOST_AND_FOUND, Room, Tree, io_failed},
 };
 use crate::{
+    backup::human,
     error::{Error, ErrorKind, Result},
     event::Cancel,
     key_files::KeyFiles,
@@ -585,10 +586,10 @@ impl<'a> Planner<'a> {
             }
             if room.needed_bytes > room.free_bytes {
                 return Err(Error::failed(format!(
-                    "{} has {} bytes free, and the restore needs {}",
+                    "{} has {} free, and the restore needs {}",
                     room.path.display(),
-                    room.free_bytes,
-                    room.needed_bytes
+                    human(room.free_bytes),
+                    human(room.needed_bytes)
                 ))
                 .hinted("make room, or restore into another filesystem"));
             }

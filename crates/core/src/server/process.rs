@@ -56,7 +56,7 @@ impl ServerBinary {
     /// Asks a program for its version.
     pub fn probe(path: &Path) -> Result<ServerBinary> {
         let refused = |why: &str| {
-            Error::failed(format!("{} {why}", path.display()))
+            Error::new(ErrorKind::Usage, format!("{} {why}", path.display()))
                 .hinted("--server-binary must name a MariaDB or MySQL server program.")
         };
         let output = clean(Command::new(path))

@@ -158,8 +158,8 @@ impl SqlError {
     fn standard_hint(&self) -> Option<&'static str> {
         Some(match self.code()? {
             code::ACCESS_DENIED | code::ACCESS_DENIED_NO_PASSWORD => {
-                "Check --user and --password-file, and whether the account may log in from this host and by this \
-                 means (socket or TCP). MariaDB says the same where it demands TLS: --ssl-mode=required."
+                "Check --user and --password or --server-password-file, and whether the account may log in from this \
+                 host and by this means (socket or TCP). MariaDB says the same where it demands TLS: --ssl-mode=required."
             }
             code::TOO_MANY_CONNECTIONS => {
                 "The server has no free connection. Raise max_connections, or name by --host and --port a port that has \
