@@ -105,6 +105,9 @@ pub struct BackupOptions {
     pub run: RunOptions,
 }
 
+/// How long a server of ours may be locked: nobody else waits for it.
+pub(crate) const PRIVATE_LOCK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
 impl BackupOptions {
     /// What an expert would choose on this host.
     #[must_use]

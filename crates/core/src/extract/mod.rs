@@ -40,7 +40,7 @@ use report::Taken;
 use work::WorkDir;
 
 use crate::{
-    backup::{BackupOptions, Watch},
+    backup::{BackupOptions, PRIVATE_LOCK_MAX, Watch},
     error::{Context, Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     logical::{
@@ -515,6 +515,7 @@ impl Errand for Reading<'_, '_> {
             name: Some(source),
             memory_bytes: usize::try_from(restore.memory_bytes).unwrap_or(usize::MAX),
             spool_dir: Some(self.work.path().to_owned()),
+            lock_max: PRIVATE_LOCK_MAX,
             ..BackupOptions::new(connect.clone())
         };
         let inner = Inner { watch: self.watch };

@@ -79,10 +79,11 @@ impl WorkDir {
                 Err(error) => return Err(error),
             }
         };
-        let work = WorkDir { path, is_kept: false, _lock: lock };
-        let taken = work.ready(identity, wanted);
-        if taken.is_none() {
-            work.empty()?;
+        let mut work = WorkDir { path, is_kept: false, _lock: lock };
+        let taken = work.ready(identity, wanted)?;
+        match taken {
+            Some(_) => work.is_kept = true,
+            None => work.empty()?,
         }
         sweep(place, &work.path);
         Ok((work, taken))
@@ -161,12 +162,29 @@ impl WorkDir {
         written.context(format_args!("write {}", path.display()))
     }
 
-    /// What is ready here, if a load was begun with it that goes on with this repository, and it can be read.
-    fn ready(&self, identity: &str, wanted: Option<&str>) -> Option<Taken> {
-        let text = fs::read(self.path.join(READY)).ok()?;
-        let taken: Taken = serde_json::from_slice(&text).ok()?;
-        let is_wanted = |repo: Arc<Repo>| Some(repo.info().repository_id.to_string().as_str()) == wanted;
-        (taken.identity == identity && self.rows().is_ok_and(is_wanted)).then_some(taken)
+    /// What is ready here, if a load was begun with it that goes on with this repository. Where that cannot be told for now,
+    /// nothing is taken for it, and nothing removed: the load has nothing else to go on with.
+    fn ready(&mut self, identity: &str, wanted: Option<&str>) -> Result<Option<Taken>> {
+        let Some(wanted) = wanted else { return Ok(None) };
+        let path = self.path.join(READY);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.context(format_args!("read {}", path.display())),
+        };
+        let taken = text.and_then(|text| {
+            let taken: Taken =
+                serde_json::from_slice(&text).context(format_args!("read {}", path.display()))?;
+            let is_wanted =
+                taken.identity == identity && self.rows()?.info().repository_id.to_string() == wanted;
+            Ok(is_wanted.then_some(taken))
+        });
+        taken.map_err(|error| {
+            self.is_kept = true;
+            error.also_hinted(format_args!(
+                "an unfinished load may need the rows in {}: who has dropped what it has made removes the directory",
+                self.path.display()
+            ))
+        })
     }
 
     /// Removes everything in it but the lock.

@@ -36,7 +36,10 @@ pub(super) struct Opened {
 impl Opened {
     pub(super) fn open(repo: &Arc<Repo>, log: &LogName, which: RunNo) -> Result<Self> {
         if log.kind != Kind::Physical {
-            return Err(Error::new(ErrorKind::Usage, format!("{log} {which} is not a physical backup")));
+            let text = format!("{log} {which} is not a physical backup");
+            return Err(Error::new(ErrorKind::Usage, text).hinted(
+                "a logical one is loaded into a running server (--to-server), or written as files (export, cat)",
+            ));
         }
         // What is wrong with other runs shall not keep anybody from this one.
         let mut damage = None;

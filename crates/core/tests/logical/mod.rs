@@ -8,6 +8,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     sync::Arc,
+    time::Duration,
 };
 
 use holdfast_core::{
@@ -77,6 +78,8 @@ impl Stage {
         BackupOptions {
             name: Some(log().source),
             parallel: 3,
+            // Many tests at once read slowly; how long locks are held is not what they are about.
+            lock_max: Duration::from_secs(30),
             ..BackupOptions::new(crate::server::options(&self.source))
         }
     }

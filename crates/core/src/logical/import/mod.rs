@@ -20,7 +20,6 @@ use std::{
     io::{Cursor, Read},
     path::PathBuf,
     sync::Arc,
-    time::Duration,
 };
 
 use holdfast_formats::{
@@ -36,7 +35,7 @@ use self::{
 };
 use super::{Selection, objects::quoted, report::LogicalReport, selection::is_own_schema, take};
 use crate::{
-    backup::{BackupOptions, Watch},
+    backup::{BackupOptions, PRIVATE_LOCK_MAX, Watch},
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     points::point,
@@ -162,12 +161,7 @@ fn import(
     let mut origin = dump.execute(options, &binary, &mut server, listener, cancel)?;
     point("import.executed");
     origin.executed_by = binary.version.to_string();
-    let private = BackupOptions {
-        connect: server.connect(),
-        // Nobody else waits for it.
-        lock_max: Duration::from_secs(7 * 24 * 3_600),
-        ..backup.clone()
-    };
+    let private = BackupOptions { connect: server.connect(), lock_max: PRIVATE_LOCK_MAX, ..backup.clone() };
     // Whatever accounts are there are ours.
     let selection = Selection { without_accounts: true, ..Selection::default() };
     let taken = take::of_import(repo, &private, &selection, &origin, listener, cancel);

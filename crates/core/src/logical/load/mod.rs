@@ -225,7 +225,7 @@ impl<'a> Loading<'a> {
             // It must not be overlooked behind why the load has failed.
             (Err(error), Err(off)) => {
                 let what_to_do = off.hint().unwrap_or_default();
-                return Err(error.hinted(format!("{off}: {what_to_do}")));
+                return Err(error.also_hinted(format_args!("{off}: {what_to_do}")));
             }
         };
         watch.phase("finish");
