@@ -17,6 +17,7 @@ pub(crate) struct Holdfast {
     label: &'static str,
     encrypted: bool,
     backup_options: &'static str,
+    load_options: &'static str,
     /// Of the data, for the forecast.
     expected_s_per_gb: f64,
     /// Where the repository is, if not in the directory of the backup.
@@ -32,6 +33,7 @@ impl Holdfast {
             label: "holdfast (zstd, encrypted)",
             encrypted: true,
             backup_options: "",
+            load_options: "",
             expected_s_per_gb: 2.4,
             location: None,
         }
@@ -86,6 +88,11 @@ impl Holdfast {
             backup_options: " --method logical --database shop --compress none",
             ..Holdfast::plain(program)
         }
+    }
+
+    /// The same, loaded as others load: nothing is read again.
+    pub(crate) fn unverified(self) -> Holdfast {
+        Holdfast { load_options: " --no-verify", ..self }.named("holdfast-no-verify", "holdfast --no-verify")
     }
 
     /// The same under another name, where one scenario has it twice.
@@ -174,8 +181,11 @@ impl Tool for Holdfast {
     }
 
     fn load(&self, backup: &Path, target: &Source) -> Result<Job> {
-        let words = "restore latest --to-server --json --no-defaults --socket \"$SOCKET\" --user root";
-        let timed = self.command(words, backup).var("SOCKET", target.server.socket());
+        let words = format!(
+            "restore latest --to-server --json --no-defaults --socket \"$SOCKET\" --user root{}",
+            self.load_options
+        );
+        let timed = self.command(&words, backup).var("SOCKET", target.server.socket());
         Ok(Job { before: None, timed, stored_in: None })
     }
 }

@@ -37,6 +37,7 @@ mod serve;
 mod target;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 use std::{io::Write, sync::Arc};
 

@@ -78,13 +78,10 @@ pub(super) fn least_ms(flavor: Flavor, redo_bytes: u64) -> u64 {
 
 fn orders(flavor: Flavor, tree: &Tree, init: &ItemPath) -> Vec<OsString> {
     // Loads no plugins and functions of the user's: the backup would choose code that runs here.
-    let mut orders = vec!["--skip-grant-tables".into()];
+    // A server that shuts down slowly waits for the rollback of unfinished transactions; else it ends between two of them.
+    let mut orders = vec!["--skip-grant-tables".into(), "--innodb-fast-shutdown=0".into()];
     match flavor {
-        Flavor::MariaDb => {
-            orders.push("--bootstrap".into());
-            // Waits for the rollback of unfinished transactions.
-            orders.push("--innodb-fast-shutdown=0".into());
-        }
+        Flavor::MariaDb => orders.push("--bootstrap".into()),
         Flavor::MySql => orders.push(option_of("--init-file=", &tree.path_of(init))),
     }
     orders

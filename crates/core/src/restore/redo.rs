@@ -219,33 +219,50 @@ pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Res
     let Some(Relocate { start, directories }) = &layout.relocate else { return Ok(0) };
     let refused = |error| damaged("make the redo stay in the target").caused_by(error);
     let relocator = PathRelocator::new(directories).map_err(refused)?;
+    let mut changed = 0;
+    each_piece(layout, file, cancel, &mut |piece, done| {
+        let lsn = start.checked_add(done).ok_or_else(|| damaged("the captured redo ends beyond all LSNs"))?;
+        let relocated = relocator.rewrite(piece, lsn).map_err(refused)?;
+        if relocated.paths_changed > 0 {
+            let at = layout.data_offset + done;
+            file.write_all_at(&piece[..relocated.bytes], at).context("write the redo")?;
+            changed += relocated.paths_changed;
+        }
+        Ok(relocated.bytes)
+    })?;
+    Ok(changed)
+}
+
+/// Reads the captured redo of MariaDB in pieces that begin with a mini-transaction. `walk` is told how many bytes are
+/// before the piece, and says how many of it are whole mini-transactions.
+pub(super) fn each_piece(
+    layout: &RedoLayout,
+    file: &File,
+    cancel: &Cancel,
+    walk: &mut dyn FnMut(&mut [u8], u64) -> Result<usize>,
+) -> Result<()> {
     let mut piece = Vec::new();
     let mut done = 0_u64;
-    let mut changed = 0;
     let mut piece_bytes = PIECE_BYTES;
     while done < layout.captured_bytes {
         cancel.check()?;
         let left = layout.captured_bytes - done;
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(piece_bytes);
         piece.resize(len, 0);
-        let at = layout.data_offset + done;
-        file.read_exact_at(&mut piece, at).context("read the redo back")?;
-        let lsn = start.checked_add(done).ok_or_else(|| damaged("the captured redo ends beyond all LSNs"))?;
-        let relocated = relocator.rewrite(&mut piece, lsn).map_err(refused)?;
-        if relocated.paths_changed > 0 {
-            file.write_all_at(&piece[..relocated.bytes], at).context("write the redo")?;
-            changed += relocated.paths_changed;
-        }
-        if relocated.bytes > 0 {
-            done += relocated.bytes as u64;
+        file.read_exact_at(&mut piece, layout.data_offset + done).context("read the redo back")?;
+        let walked = walk(&mut piece, done)?;
+        if walked > 0 {
+            done += walked as u64;
             piece_bytes = PIECE_BYTES;
         } else if len as u64 == left || piece_bytes >= MTR_BYTES_MAX {
-            return Err(damaged(format!("the captured redo is cut within a mini-transaction at {lsn}")));
+            return Err(damaged(format!(
+                "the captured redo is cut within a mini-transaction, {done} bytes behind its begin"
+            )));
         } else {
             piece_bytes = piece_bytes.saturating_mul(4).min(MTR_BYTES_MAX);
         }
     }
-    Ok(changed)
+    Ok(())
 }
 
 #[cfg(test)]

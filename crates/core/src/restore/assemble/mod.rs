@@ -35,6 +35,7 @@ use super::{
     report::Written,
     roots::Roots,
     target::io_failed,
+    undo::UndoFiles,
 };
 use crate::{
     error::Result,
@@ -62,6 +63,7 @@ pub(super) fn run(
         roots,
         options,
         window: Window::new(opened, options)?,
+        undo: UndoFiles::default(),
         progress: &progress,
         written: Written { deleted: plan.delete.len() as u64, ..Written::default() },
     };
@@ -83,6 +85,7 @@ pub(super) fn run(
             format!("{paths_changed} records of the redo led outside of the target, and lead into it now");
         listener.event(Event::Note { text });
     }
+    assembly.undo.make_room(opened, &plan.redo, &redo, cancel)?;
     redo.sync_all().map_err(|error| io_failed("write", roots.target().path_of(&plan.redo.path), error))?;
     split(&plan.redo, &redo, roots.target(), cancel)?;
     assembly.window.finish()?;
@@ -116,6 +119,7 @@ struct Assembly<'a> {
     roots: &'a Roots,
     options: &'a RestoreOptions,
     window: Window<'a>,
+    undo: UndoFiles,
     progress: &'a Progress<'a>,
     written: Written,
 }
@@ -150,6 +154,7 @@ impl Assembly<'_> {
         };
         self.written.files += 1;
         self.written.files_reused += u64::from(!is_new);
+        self.undo.note(self.opened, item, &file, &shown)?;
         let direct = match item.size_bytes >= DIRECT_FILE_BYTES_MIN {
             true => tree.open_direct(&path).map_err(failed)?,
             false => None,

@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use super::header::LogHeader;
-use crate::{Lsn, SpaceId, be, checksum};
+use crate::{Lsn, PageNo, SpaceId, be, checksum};
 
 /// Bit 7 of a record's first byte: no page id. As the first record of an mtr that makes it a file record.
 const WITHOUT_PAGE: u8 = 0x80;
@@ -219,6 +219,23 @@ impl MtrWalker {
         }
     }
 
+    /// Walks as [`MtrWalker::walk`] does, changes nothing, and calls `on_page` with each page that records name. That is
+    /// every page that they change, and what tells of the place where a tablespace is cut off.
+    pub fn walk_pages(&self, buf: &[u8], at: Lsn, mut on_page: impl FnMut(SpaceId, PageNo)) -> Walked {
+        let mut walked = Walked { bytes: 0, mtrs: 0, stop: WalkStop::Limit };
+        loop {
+            let lsn = Lsn(at.0.wrapping_add(walked.bytes as u64));
+            let mtr = match self.next(&buf[walked.bytes..], lsn) {
+                Ok(mtr) => mtr,
+                Err(stop) => return Walked { stop, ..walked },
+            };
+            let records = &buf[walked.bytes..walked.bytes + mtr.marker_at];
+            pages(records).for_each(|(space, page)| on_page(space, page));
+            walked.bytes += mtr.bytes;
+            walked.mtrs += 1;
+        }
+    }
+
     /// The mini-transaction at the start of `buf`, if it is complete and valid.
     pub(super) fn next(&self, buf: &[u8], lsn: Lsn) -> Result<Mtr, WalkStop> {
         let mut at = 0;
@@ -369,17 +386,45 @@ pub(super) fn file_records(records: &[u8]) -> impl Iterator<Item = FileRecord> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let kind = *records.get(at).filter(|&&kind| kind & WITHOUT_PAGE != 0)?;
-        let body = at + 1;
-        let (body, end) = match kind & 15 {
-            0 => {
-                let (more, used) = varint(&records[body..])?;
-                (body + used, body + more as usize + 15)
-            }
-            bytes => (body, body + usize::from(bytes)),
-        };
+        let (body, end) = record_body(records, at)?;
         at = end;
         Some(file_record(kind, records, body, end))
     })
+}
+
+/// The pages that `records`, the records of a mini-transaction, name. One that goes on with the page before names none.
+fn pages(records: &[u8]) -> impl Iterator<Item = (SpaceId, PageNo)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let kind = *records.get(at)?;
+            let (body, end) = record_body(records, at)?;
+            at = end;
+            let named = || {
+                let bytes = records.get(body..end)?;
+                let (space, space_bytes) = varint(bytes)?;
+                let (page, _) = varint(&bytes[space_bytes..])?;
+                Some((SpaceId(space), PageNo(page)))
+            };
+            if kind & WITHOUT_PAGE == 0
+                && let Some(named) = named()
+            {
+                return Some(named);
+            }
+        }
+    })
+}
+
+/// Where what follows the length of the record at `at` begins and ends.
+fn record_body(records: &[u8], at: usize) -> Option<(usize, usize)> {
+    let body = at + 1;
+    match records.get(at)? & 15 {
+        0 => {
+            let (more, used) = varint(records.get(body..)?)?;
+            Some((body + used, body + more as usize + 15))
+        }
+        bytes => Some((body, body + usize::from(bytes))),
+    }
 }
 
 fn file_record(kind: u8, records: &[u8], body: usize, end: usize) -> FileRecord {
