@@ -57,7 +57,7 @@ fn mariadb_stage(kind: ServerKind, size_mib: u64) -> Stage {
 fn fails_without_keys(stage: &Stage, options: &RestoreOptions, backup: u64, missing: [&str; 2]) {
     let error: Error =
         restore::run(&stage.repo, &log(), RunNo(backup), options, &Told, &Cancel::default()).unwrap_err();
-    let hint = error.hint().unwrap();
+    let hint = error.hint().unwrap_or_else(|| panic!("{error:?}"));
     assert!(missing.iter().all(|missing| hint.contains(missing)), "{error}: {hint}");
     assert!(fs::read_to_string(options.target_dir.join("ibdata1")).unwrap().starts_with("holdfast: "));
     fs::remove_dir_all(&options.target_dir).unwrap();
