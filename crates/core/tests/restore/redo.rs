@@ -1,6 +1,9 @@
 //! Much redo: written during one backup, in many laps of the server's log, spooled, stored, and recovered at once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::Instant,
+};
 
 use holdfast_repo::store::fs::FsStore;
 use mysql::Conn;
@@ -69,12 +72,17 @@ fn rewrite(source: &Server, first: u32, begun: u64, spool_dir: &Path, ends: &Ato
     }
 }
 
-/// Lets nothing be stopped before so much redo was written since the backup began.
+/// Which half of the rows each writes.
+const WRITERS: [u32; 2] = [0, 1];
+
+/// Lets nothing be stopped before so much redo was written since the backup began, and the writers have ended: what they
+/// commit behind the backup's position is not in the copy.
 struct UntilWritten<'a> {
     source: &'a Server,
     begun: u64,
     bytes: u64,
     ends: &'a AtomicBool,
+    ended: &'a AtomicUsize,
 }
 
 impl Listener for UntilWritten<'_> {
@@ -85,6 +93,11 @@ impl Listener for UntilWritten<'_> {
                 sleep(Duration::from_millis(100));
             }
             self.ends.store(true, Ordering::SeqCst);
+            let begun = Instant::now();
+            while self.ended.load(Ordering::SeqCst) < WRITERS.len() {
+                assert!(begun.elapsed() < Duration::from_secs(120), "writers do not end");
+                sleep(Duration::from_millis(10));
+            }
         }
         Told.event(event);
     }
@@ -110,12 +123,15 @@ fn much_redo_is_recovered(kind: ServerKind) {
     let dir = tempfile::tempdir().unwrap();
     let store = FsStore::create(dir.path().join("repo")).unwrap();
     let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
-    let ends = AtomicBool::new(false);
+    let (ends, ended) = (AtomicBool::new(false), AtomicUsize::new(0));
     let backup = std::thread::scope(|scope| {
         let begun = current_lsn(&mut source.conn().unwrap(), kind);
-        for first in [0, 1] {
-            let (source, dir, ends) = (&source, dir.path(), &ends);
-            scope.spawn(move || rewrite(source, first, begun, dir, ends));
+        for first in WRITERS {
+            let (source, dir, ends, ended) = (&source, dir.path(), &ends, &ended);
+            scope.spawn(move || {
+                rewrite(source, first, begun, dir, ends);
+                ended.fetch_add(1, Ordering::SeqCst);
+            });
         }
         let backup_options = BackupOptions {
             name: Some("db1".parse().unwrap()),
@@ -123,7 +139,7 @@ fn much_redo_is_recovered(kind: ServerKind) {
             redo_spool_max_bytes: bytes + bytes / 2 + (1 << 30),
             ..BackupOptions::new(crate::server::options(&source))
         };
-        let listener = UntilWritten { source: &source, begun, bytes, ends: &ends };
+        let listener = UntilWritten { source: &source, begun, bytes, ends: &ends, ended: &ended };
         let backup = backup::run(&repo, &backup_options, &listener, &Cancel::default());
         ends.store(true, Ordering::SeqCst);
         backup.unwrap()
