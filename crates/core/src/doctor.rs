@@ -19,7 +19,7 @@ use crate::{
     backup::{self, BackupOptions, Judge, Reached, forecast, identity},
     error::{Error, Result},
     event::{Cancel, Event, Listener},
-    physical::{DAMAGED_PAGES, read_head},
+    physical::{DAMAGED_PAGES, read_heads},
     server::{Purpose, ServerFacts, Session, Tunnel, check_binlog_grants},
     source::options::map_path,
 };
@@ -295,16 +295,18 @@ fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
     })?;
     let mut damaged: Vec<RunNo> = Vec::new();
     let mut newest = None;
-    for outcome in history.standing().filter(|outcome| !outcome.imported) {
-        if !repo.can_read() {
-            newest = Some((outcome.run, outcome.taken_at()));
-            continue;
-        }
-        let head = read_head(repo, &history, outcome.run)?;
-        if head.flags.iter().any(|flag| flag == DAMAGED_PAGES) {
-            damaged.push(outcome.run);
-        }
-        newest = Some((outcome.run, head.finished_at));
+    let taken: Vec<_> = history.standing().filter(|outcome| !outcome.imported).collect();
+    if repo.can_read() {
+        let runs: Vec<RunNo> = taken.iter().map(|outcome| outcome.run).collect();
+        read_heads(repo, &history, &runs, |run, head| {
+            if head.flags.iter().any(|flag| flag == DAMAGED_PAGES) {
+                damaged.push(run);
+            }
+            newest = Some((run, head.finished_at));
+            Ok(())
+        })?;
+    } else {
+        newest = taken.last().map(|outcome| (outcome.run, outcome.taken_at()));
     }
     match newest {
         None => findings.add(Finding::notice(format!("{log} has no backup"), "take one")),

@@ -20,7 +20,7 @@ use crate::{
     reader::catalog::is_of_the_object,
     refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
     repo::Repo,
-    store::{ObjectInfo, read_all, read_listed},
+    store::{ObjectInfo, ahead::in_order, read_all, read_listed},
 };
 
 /// Of the outcomes of a log so many may be missing before it is not told any more how many runs there were.
@@ -360,11 +360,27 @@ impl History {
     pub fn head(&self, repo: &Repo, run: RunNo) -> Result<Vec<u8>, RepoError> {
         let path = self.log.outcome(run);
         let recorded = self.outcome(run).ok_or_else(|| RepoError::damaged(&path, Damage::Missing))?;
-        let bytes = read_all(&**repo.store(), &path, OUTCOME_BYTES_MAX).map_err(RepoError::of_needed)?;
+        let info = ObjectInfo {
+            path: path.clone(),
+            size_bytes: recorded.size_bytes,
+            created_at: recorded.created_at,
+        };
+        let bytes = read_listed(&**repo.store(), &info, OUTCOME_BYTES_MAX).map_err(RepoError::of_needed)?;
         if object_hash(&bytes) != recorded.hash {
             return Err(RepoError::damaged(&path, Damage::NotAsRecorded));
         }
         outcome::open_head(repo, &self.log, run, &bytes)
+    }
+
+    /// The manifest heads of several backups, several at a time where the store is far away; `each` gets them in order.
+    pub fn heads<E: From<RepoError> + Send>(
+        &self,
+        repo: &Repo,
+        runs: &[RunNo],
+        mut each: impl FnMut(RunNo, Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let fetch = |run: &RunNo| self.head(repo, *run).map_err(E::from);
+        in_order(repo.store().reads_at_once(), runs, fetch, |run, head| each(*run, head))
     }
 
     /// What a backup needs.
@@ -497,19 +513,23 @@ struct ReadOutcomes {
 impl ReadOutcomes {
     /// From `begin` on. Errors are those of the store; what is wrong with an outcome stands in its place.
     fn read(repo: &Repo, log: &LogName, begin: RunNo) -> Result<Self, RepoError> {
-        let mut outcomes = BTreeMap::new();
-        for ((run, _), info) in list_folder(repo, log, Folder::Outcomes)? {
-            if run < begin {
-                continue;
-            }
-            let read = read_listed(&**repo.store(), &info, OUTCOME_BYTES_MAX)
+        let listed = list_folder(repo, log, Folder::Outcomes)?;
+        let listed: Vec<(RunNo, ObjectInfo)> =
+            listed.into_iter().map(|((run, _), info)| (run, info)).filter(|(run, _)| *run >= begin).collect();
+        let fetch = |(run, info): &(RunNo, ObjectInfo)| {
+            let read = read_listed(&**repo.store(), info, OUTCOME_BYTES_MAX)
                 .map_err(RepoError::from)
-                .and_then(|bytes| outcome::parse(repo, log, run, &bytes, info.created_at));
+                .and_then(|bytes| outcome::parse(repo, log, *run, &bytes, info.created_at));
             match read {
-                Err(error) if !is_of_the_object(&error) => return Err(error),
-                read => outcomes.insert(run, read),
-            };
-        }
+                Err(error) if !is_of_the_object(&error) => Err(error),
+                read => Ok(read),
+            }
+        };
+        let mut outcomes = BTreeMap::new();
+        in_order(repo.store().reads_at_once(), &listed, fetch, |(run, _), read| {
+            outcomes.insert(*run, read);
+            Ok(())
+        })?;
         let mut last = begin.0.saturating_sub(1);
         let mut strangers = BTreeSet::new();
         outcomes.retain(|run, read| {

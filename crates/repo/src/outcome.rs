@@ -244,6 +244,8 @@ pub struct Outcome {
     pub previous: ObjectHash,
     /// Hash of this one.
     pub hash: ObjectHash,
+    /// Its size.
+    pub size_bytes: u64,
 }
 
 impl Outcome {
@@ -452,6 +454,7 @@ pub(crate) fn parse(
         tail: public.tail,
         previous: public.previous,
         hash: object_hash(bytes),
+        size_bytes: bytes.len() as u64,
     })
 }
 

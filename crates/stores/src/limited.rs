@@ -128,6 +128,10 @@ impl Store for LimitedStore {
         self.gate.pass(|| self.store.delete(paths))
     }
 
+    fn reads_at_once(&self) -> usize {
+        self.store.reads_at_once()
+    }
+
     fn now(&self) -> Result<SystemTime, StoreError> {
         self.gate.pass(|| self.store.now())
     }

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use holdfast_core::{
-    Event, Listener as _, Result, physical::Position, physical::read_head, server::ServerVersion,
+    Event, Listener as _, Result, physical::Position, physical::read_heads, server::ServerVersion,
 };
-use holdfast_repo::{Act, LogName, Repo, RunNo, history::History, manifest::Head};
+use holdfast_repo::{Act, LogName, Repo, RunNo, history::History, manifest::Head, outcome::Outcome};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -58,17 +58,17 @@ struct Details {
 }
 
 impl Listed {
-    fn new(history: &History, run: RunNo, finished_at: Timestamp, head: Option<Head>) -> Self {
+    fn new(history: &History, run: RunNo, finished_at: Timestamp, details: Option<Details>) -> Self {
         let log = history.log();
         Self {
             id: id(log, run),
             source: log.source.to_string(),
             kind: log.kind.to_string(),
             run: run.0,
-            finished_at: head.as_ref().map_or(finished_at, |head| head.finished_at),
+            finished_at,
             hold: HoldShown::of(history, run),
             copy_of: CopyShown::of(history, run),
-            details: head.map(Details::from),
+            details,
         }
     }
 
@@ -197,16 +197,16 @@ fn append(
     backups: &mut Vec<Listed>,
 ) -> Result<()> {
     let history = select::salvaged(context, repo, log, &mut |_, _| {})?;
-    for outcome in history.standing() {
-        context.cancel.check()?;
-        let head = match repo.can_read() {
-            true => Some(read_head(repo, &history, outcome.run)?),
-            false => None,
-        };
-        let has = |tag| head.as_ref().is_some_and(|head| head.tags.contains(tag));
-        if args.tag.as_ref().is_none_or(has) {
-            backups.push(Listed::new(&history, outcome.run, outcome.taken_at(), head));
-        }
+    if !repo.can_read() {
+        let listed = |outcome: &Outcome| Listed::new(&history, outcome.run, outcome.taken_at(), None);
+        backups.extend(history.standing().map(listed));
+        return Ok(());
     }
-    Ok(())
+    let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
+    read_heads(repo, &history, &standing, |run, head| {
+        if args.tag.as_ref().is_none_or(|tag| head.tags.contains(tag)) {
+            backups.push(Listed::new(&history, run, head.finished_at, Some(head.into())));
+        }
+        context.cancel.check()
+    })
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use holdfast_core::{ErrorKind, Result, physical::read_head};
+use holdfast_core::{ErrorKind, Result, physical::read_heads};
 use holdfast_formats::table_name::TableFile;
 use holdfast_repo::{
     Act, Repo, RunNo,
@@ -141,9 +141,13 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
     let space = Space::of(repo, history, &context.cancel.interrupt())?;
     let mut totals = Vec::new();
     let mut backups = Vec::new();
-    for BackupSpace { run, needed_bytes, own_bytes } in space.backups {
-        context.cancel.check()?;
-        let head = read_head(repo, history, run)?;
+    let runs: Vec<RunNo> = space.backups.iter().map(|backup| backup.run).collect();
+    let mut heads = Vec::new();
+    read_heads(repo, history, &runs, |_, head| {
+        heads.push(head);
+        context.cancel.check()
+    })?;
+    for (BackupSpace { run, needed_bytes, own_bytes }, head) in space.backups.into_iter().zip(heads) {
         totals.push((head.finished_at, head.totals));
         backups.push(BackupStats {
             id: list::id(history.log(), run),

@@ -295,6 +295,10 @@ impl Store for FaultyStore {
         self.inner.plain(Op::List, prefix, || self.inner.store.list(prefix, each))
     }
 
+    fn reads_at_once(&self) -> usize {
+        self.inner.store.reads_at_once()
+    }
+
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         self.inner.plain(Op::ListFolders, prefix, || self.inner.store.list_folders(prefix))
     }

@@ -14,6 +14,7 @@ use std::{
 
 use thiserror::Error;
 
+pub(crate) mod ahead;
 pub mod conformance;
 pub mod faulty;
 pub mod fs;
@@ -117,6 +118,11 @@ pub trait Store: Send + Sync {
     fn sweep_uploads(&self, min_age: Duration) -> Result<(), StoreError> {
         let _ = min_age;
         Ok(())
+    }
+
+    /// How many small objects are best asked for at the same time: several where each answer comes from far away.
+    fn reads_at_once(&self) -> usize {
+        1
     }
 
     /// What it can do with versions, where it keeps them or could.

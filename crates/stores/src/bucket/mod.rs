@@ -53,6 +53,8 @@ mod versions;
 pub use self::{options::BucketOptions, past::PastBucket};
 pub use crate::pause::Retries;
 
+/// Small objects that are asked for at the same time.
+const READS_AT_ONCE: usize = 16;
 /// Folder of objects that no listing shows.
 const TEMPORARY: &str = ".tmp/";
 /// Name of the mark in an object's metadata.
@@ -395,6 +397,10 @@ impl Store for BucketStore {
             last = Some(path);
         }
         Ok(())
+    }
+
+    fn reads_at_once(&self) -> usize {
+        READS_AT_ONCE
     }
 
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {

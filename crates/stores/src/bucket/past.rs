@@ -12,7 +12,7 @@ use holdfast_repo::store::{ObjectInfo, ObjectPath, RemoteCause, Store, StoreErro
 use jiff::Timestamp;
 
 use super::{
-    BucketOptions, BucketStore, Inner, TEMPORARY,
+    BucketOptions, BucketStore, Inner, READS_AT_ONCE, TEMPORARY,
     locks::{KeptVersions, keeps_versions},
     versions::Versions,
 };
@@ -150,6 +150,10 @@ impl Store for PastBucket {
             }
         }
         Ok(())
+    }
+
+    fn reads_at_once(&self) -> usize {
+        READS_AT_ONCE
     }
 
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {

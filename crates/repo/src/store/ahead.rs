@@ -1,0 +1,76 @@
+//! Many small objects of a store that is far away: several are asked for at a time, and come in their order.
+
+use std::{panic, thread};
+
+/// Calls `fetch` for each of `items`, `at_once` at a time ([`Store::reads_at_once`](super::Store::reads_at_once)), and `take`
+/// with what came of it, in the order of the items. Ends with the first error; a few of what follows may have been fetched
+/// by then.
+pub(crate) fn in_order<T: Sync, R: Send, E: Send>(
+    at_once: usize,
+    items: &[T],
+    fetch: impl Fn(&T) -> Result<R, E> + Sync,
+    mut take: impl FnMut(&T, R) -> Result<(), E>,
+) -> Result<(), E> {
+    let fetch = &fetch;
+    for batch in items.chunks(at_once.max(1)) {
+        let [first, others @ ..] = batch else { return Ok(()) };
+        let fetched: Vec<Result<R, E>> = thread::scope(|scope| {
+            let others: Vec<_> = others.iter().map(|item| scope.spawn(move || fetch(item))).collect();
+            let first = fetch(first);
+            let others = others.into_iter().map(|other| match other.join() {
+                Ok(fetched) => fetched,
+                Err(panicked) => panic::resume_unwind(panicked),
+            });
+            std::iter::once(first).chain(others).collect()
+        });
+        for (item, fetched) in batch.iter().zip(fetched) {
+            take(item, fetched?)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Barrier, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn several_are_fetched_at_once_and_come_in_order() {
+        // Nobody passes it alone.
+        let barrier = Barrier::new(4);
+        let fetch = |item: &usize| {
+            barrier.wait();
+            Ok::<_, ()>(item * 10)
+        };
+        let items: Vec<usize> = (0..8).collect();
+        let mut taken = Vec::new();
+        let take = |item: &usize, ten| {
+            taken.push((*item, ten));
+            Ok(())
+        };
+        assert_eq!(in_order(4, &items, fetch, take), Ok(()));
+        assert_eq!(taken, items.iter().map(|item| (*item, item * 10)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_first_error_ends_it() {
+        let fetched = Mutex::new(Vec::new());
+        let fetch = |item: &usize| {
+            fetched.lock().unwrap().push(*item);
+            if *item % 5 == 4 { Err(*item) } else { Ok(()) }
+        };
+        let items: Vec<usize> = (0..20).collect();
+        let mut taken = Vec::new();
+        let take = |item: &usize, ()| {
+            taken.push(*item);
+            Ok(())
+        };
+        assert_eq!(in_order(3, &items, fetch, take), Err(4));
+        assert_eq!(taken, [0, 1, 2, 3]);
+        let mut fetched = fetched.into_inner().unwrap();
+        fetched.sort_unstable();
+        assert_eq!(fetched, [0, 1, 2, 3, 4, 5]);
+    }
+}
