@@ -45,7 +45,7 @@ fuzz_target!(|input: (u64, u64, bool, &[u8])| {
     let mut paths = AbsolutePaths::default();
     let walked = MtrWalker::linear(false).walk(&mut redo, Lsn(at), None, |_, op| paths.observe(op));
     assert!(walked.bytes <= redo.len());
-    assert_eq!(MtrWalker::linear(false).walk_pages(&redo, Lsn(at), |_, _| ()).bytes, walked.bytes);
+    assert_eq!(MtrWalker::linear(false).walk_pages(&mut redo, Lsn(at), |_, _| ()).bytes, walked.bytes);
     MtrWalker::linear(true).walk(&mut redo.clone(), Lsn(at), Some(Lsn(file_bytes)), |_, _| ());
     if let Ok(relocator) = PathRelocator::new(paths.directories()) {
         let mut relocated = redo[..walked.bytes].to_vec();

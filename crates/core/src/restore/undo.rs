@@ -6,8 +6,8 @@
 //! bounds of the file" (seen on 10.11.19). So the file is as long as the redo needs it, by a hole; recovery cuts it
 //! off when it comes to the truncation.
 //!
-//! Not so where the redo is encrypted: not all that looks like the number of a page there is one (seen on 11.8.6). Such a
-//! restore fails if it comes to that, and succeeds with more `--prepare-memory`.
+//! All redo is read once more for that. Encrypted redo does not tell which pages it is of: a restore fails if it comes to
+//! that there, and memory for all of the redo (`--prepare-memory`) is all that can be done about it.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use holdfast_formats::{Flavor, Lsn, SpaceId, redo::mariadb::MtrWalker};
+use holdfast_formats::{Lsn, SpaceId, redo::mariadb::MtrWalker};
 use holdfast_repo::item::{FileRole, Item};
 
 use super::{
@@ -44,10 +44,11 @@ struct UndoFile {
 impl UndoFiles {
     /// Takes note of a file, if it is one of these.
     pub(super) fn note(&mut self, opened: &Opened, item: &Item, file: &File, path: &Path) -> Result<()> {
-        if opened.server.flavor() != Flavor::MariaDb || item.role != FileRole::UndoTablespace {
+        let (CapturedRedo::MariaDb { encrypted: false, .. }, FileRole::UndoTablespace, Some(tablespace)) =
+            (&opened.redo, item.role, item.tablespace)
+        else {
             return Ok(());
-        }
-        let Some(tablespace) = item.tablespace else { return Ok(()) };
+        };
         let file = UndoFile {
             file: file.try_clone().map_err(|error| io_failed("open", path, error))?,
             path: path.to_owned(),
@@ -60,14 +61,7 @@ impl UndoFiles {
     }
 
     /// Makes those longer that are too short for the redo in `file`.
-    pub(super) fn make_room(
-        mut self,
-        opened: &Opened,
-        layout: &RedoLayout,
-        file: &File,
-        cancel: &Cancel,
-    ) -> Result<()> {
-        let CapturedRedo::MariaDb { encrypted: false, .. } = opened.redo else { return Ok(()) };
+    pub(super) fn make_room(mut self, layout: &RedoLayout, file: &File, cancel: &Cancel) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
         }

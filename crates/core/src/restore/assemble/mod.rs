@@ -85,7 +85,7 @@ pub(super) fn run(
             format!("{paths_changed} records of the redo led outside of the target, and lead into it now");
         listener.event(Event::Note { text });
     }
-    assembly.undo.make_room(opened, &plan.redo, &redo, cancel)?;
+    assembly.undo.make_room(&plan.redo, &redo, cancel)?;
     redo.sync_all().map_err(|error| io_failed("write", roots.target().path_of(&plan.redo.path), error))?;
     split(&plan.redo, &redo, roots.target(), cancel)?;
     assembly.window.finish()?;

@@ -10,8 +10,8 @@
 //!
 //! Nothing in an mtr tells its LSN.
 //!
-//! In an encrypted log what each record is, how long it is and which page it changes stay in clear; the data of pages,
-//! and all of a file record but its kind and its length, do not. The cipher keeps every length.
+//! In an encrypted log what each record is and how long it is stay in clear; which page or file it is of does not. The
+//! cipher keeps every length.
 
 use std::ops::Range;
 
@@ -196,42 +196,50 @@ impl MtrWalker {
         limit: Option<Lsn>,
         mut on_file: impl FnMut(Lsn, FileOp<'_>),
     ) -> Walked {
+        let hidden = self.nonce_bytes > 0;
+        self.each(buf, at, limit, |buf, lsn, mtr| {
+            let bytes = &mut buf[..mtr.bytes];
+            bytes[mtr.marker_at] = 1;
+            if begins_with_files(bytes) {
+                for record in file_records(&bytes[..mtr.marker_at]) {
+                    on_file(lsn, if hidden { record.hidden_op() } else { record.op(bytes) });
+                }
+            }
+        })
+    }
+
+    /// Walks as [`MtrWalker::walk`] does, changes nothing, and calls `on_page` with each page that records name. That is
+    /// every page that they change, and what tells of the place where a tablespace is cut off. In an encrypted log no page
+    /// can be told.
+    pub fn walk_pages(&self, buf: &mut [u8], at: Lsn, mut on_page: impl FnMut(SpaceId, PageNo)) -> Walked {
+        let hidden = self.nonce_bytes > 0;
+        self.each(buf, at, None, |buf, _, mtr| {
+            if !hidden {
+                pages(&buf[..mtr.marker_at]).for_each(|(space, page)| on_page(space, page));
+            }
+        })
+    }
+
+    /// Calls `on_mtr` with each complete mini-transaction: the buffer from its start, its LSN, and where its parts are.
+    fn each(
+        &self,
+        buf: &mut [u8],
+        at: Lsn,
+        limit: Option<Lsn>,
+        mut on_mtr: impl FnMut(&mut [u8], Lsn, Mtr),
+    ) -> Walked {
         let mut walked = Walked { bytes: 0, mtrs: 0, stop: WalkStop::Limit };
         loop {
             let lsn = Lsn(at.0.wrapping_add(walked.bytes as u64));
             if limit.is_some_and(|limit| lsn >= limit) {
                 return walked;
             }
-            let mtr = match self.next(&buf[walked.bytes..], lsn) {
+            let rest = &mut buf[walked.bytes..];
+            let mtr = match self.next(rest, lsn) {
                 Ok(mtr) => mtr,
                 Err(stop) => return Walked { stop, ..walked },
             };
-            let bytes = &mut buf[walked.bytes..walked.bytes + mtr.bytes];
-            bytes[mtr.marker_at] = 1;
-            if begins_with_files(bytes) {
-                for record in file_records(&bytes[..mtr.marker_at]) {
-                    let hidden = self.nonce_bytes > 0;
-                    on_file(lsn, if hidden { record.hidden_op() } else { record.op(bytes) });
-                }
-            }
-            walked.bytes += mtr.bytes;
-            walked.mtrs += 1;
-        }
-    }
-
-    /// Walks as [`MtrWalker::walk`] does, changes nothing, and calls `on_page` with each page that records name. That is
-    /// every page that they change, and what tells of the place where a tablespace is cut off. For a log that is not
-    /// encrypted: in others, numbers were seen that are no page's.
-    pub fn walk_pages(&self, buf: &[u8], at: Lsn, mut on_page: impl FnMut(SpaceId, PageNo)) -> Walked {
-        let mut walked = Walked { bytes: 0, mtrs: 0, stop: WalkStop::Limit };
-        loop {
-            let lsn = Lsn(at.0.wrapping_add(walked.bytes as u64));
-            let mtr = match self.next(&buf[walked.bytes..], lsn) {
-                Ok(mtr) => mtr,
-                Err(stop) => return Walked { stop, ..walked },
-            };
-            let records = &buf[walked.bytes..walked.bytes + mtr.marker_at];
-            pages(records).for_each(|(space, page)| on_page(space, page));
+            on_mtr(rest, lsn, mtr);
             walked.bytes += mtr.bytes;
             walked.mtrs += 1;
         }

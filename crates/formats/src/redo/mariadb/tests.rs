@@ -89,10 +89,10 @@ fn pages_are_told_where_a_record_names_them() {
     let files = mtr(&file_record(0xB0, 9, b"./a/b.ibd"), 1, None);
     let last = mtr(&[write_record(3, 5, b"!"), same_page].concat(), 1, None);
     let [first, second, _] = three();
-    let redo = [files, first, second, last].concat();
+    let mut redo = [files, first, second, last].concat();
     let mut pages = Vec::new();
     let walked =
-        MtrWalker::linear(false).walk_pages(&redo, Lsn(7), |space, page| pages.push((space.0, page.0)));
+        MtrWalker::linear(false).walk_pages(&mut redo, Lsn(7), |space, page| pages.push((space.0, page.0)));
     assert_eq!((walked.bytes, walked.mtrs, walked.stop), (redo.len(), 4, WalkStop::NeedMore));
     assert_eq!(pages, [(3, 4), (3, 200), (900, 70_000), (3, 5)]);
 }
