@@ -11,6 +11,7 @@
 mod accounts;
 mod charset;
 mod contents;
+mod crew;
 pub mod definition;
 pub mod delimited;
 pub mod diff;
@@ -20,7 +21,6 @@ mod key;
 pub mod load;
 mod members;
 mod objects;
-mod on_panic;
 mod privileges;
 mod reading;
 mod report;

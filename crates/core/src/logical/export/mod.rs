@@ -15,9 +15,10 @@ use holdfast_repo::{item::Item, reader::Backup};
 use serde::Serialize;
 
 pub use self::place::Packing;
-use self::{parts::Progress, place::Place};
+use self::place::Place;
 use super::{
     contents::definition,
+    crew::Meter,
     definition::{Definition, TableDefinition},
     script,
     selection::TablePattern,
@@ -106,13 +107,15 @@ pub fn export(
     let tables = contents.tables.iter().map(|item| table(backup, item)).collect::<Result<Vec<_>>>()?;
     let place = || Place::create(&options.target, options.packing);
     listener.event(Event::Phase { name: "export" });
-    let progress = Progress::new(listener, &tables);
+    let meter = Meter::new(listener, tables.iter().map(|table| table.item.size_bytes).sum());
     let mut done = Exported { tables: tables.len() as u64, ..Exported::default() };
     match options.format {
         ExportFormat::Sql => {
             let place = place()?;
             let mut file = place.rows_file("backup.sql")?;
-            done.rows = script::write(backup, options.tables.as_ref(), &mut file, cancel)?.rows;
+            done.rows = script::write(backup, options.tables.as_ref(), &mut file, cancel)
+                .map_err(|error| place.explain(error))?
+                .rows;
             done.add_file(file.finish()?);
             place.finish(&[])?;
         }
@@ -120,7 +123,7 @@ pub fn export(
             let layout = mydumper::Layout::new(backup, &contents, &tables)?;
             let place = place()?;
             layout.definitions(&place, &mut done)?;
-            parts::write_all((backup, &tables, options), &layout, &place, &progress, &mut done, cancel)?;
+            parts::write_all((backup, &tables, options), &layout, &place, &meter, &mut done, cancel)?;
             layout.metadata(&place, &mut done)?;
             place.finish(&[])?;
         }
@@ -129,7 +132,7 @@ pub fn export(
             let place = place()?;
             layout.definitions(&place, &mut done)?;
             let files =
-                parts::write_all((backup, &tables, options), &layout, &place, &progress, &mut done, cancel)?;
+                parts::write_all((backup, &tables, options), &layout, &place, &meter, &mut done, cancel)?;
             layout.load(&place, &files, &mut done)?;
             place.finish(&layout.directories())?;
         }

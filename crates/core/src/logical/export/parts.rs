@@ -4,7 +4,7 @@ use std::{
     ops::Range,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
 };
@@ -18,8 +18,11 @@ use holdfast_repo::{
 use super::{ExportOptions, Exported, Table, place::Place};
 use crate::{
     error::{Error, Result},
-    event::{Cancel, Event, Listener},
-    logical::rows::{as_stored, each_row},
+    event::Cancel,
+    logical::{
+        crew::Meter,
+        rows::{as_stored, each_row},
+    },
 };
 
 /// Rows for one file.
@@ -48,31 +51,12 @@ pub(super) trait RowsLayout: Sync {
     fn part(&self, place: &Place, part: &Part<'_>, cancel: &Cancel) -> Result<(RowTotals, u64)>;
 }
 
-/// Tells how far it is.
-pub(super) struct Progress<'a> {
-    listener: &'a dyn Listener,
-    done: AtomicU64,
-    total: u64,
-}
-
-impl<'a> Progress<'a> {
-    pub(super) fn new(listener: &'a dyn Listener, tables: &[Table]) -> Self {
-        let total = tables.iter().map(|table| table.item.size_bytes).sum();
-        Self { listener, done: AtomicU64::new(0), total }
-    }
-
-    fn add(&self, bytes: u64) {
-        let bytes_done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.listener.event(Event::Progress { bytes_done, bytes_total: self.total });
-    }
-}
-
 /// Writes the rows of all tables. Returns how many files each has.
 pub(super) fn write_all(
     (backup, tables, options): (&Backup, &[Table], &ExportOptions),
     layout: &dyn RowsLayout,
     place: &Place,
-    progress: &Progress<'_>,
+    meter: &Meter<'_>,
     done: &mut Exported,
     cancel: &Cancel,
 ) -> Result<Vec<u32>> {
@@ -97,10 +81,10 @@ pub(super) fn write_all(
                 let (totals, bytes) = layout
                     .part(place, &part, cancel)
                     .inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
-                    .map_err(|error| part.table.named(error))?;
+                    .map_err(|error| place.explain(part.table.named(error)))?;
                 let mut all = written[table].lock().unwrap_or_else(PoisonError::into_inner);
                 *all = all.and(totals).ok_or_else(|| part.table.named(Error::failed("too many rows")))?;
-                progress.add(totals.bytes);
+                meter.add(totals.bytes);
                 sum = (sum.0 + 1, sum.1 + bytes);
             }
             Ok(sum)

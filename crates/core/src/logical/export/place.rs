@@ -106,6 +106,17 @@ impl Place {
         Ok(OutFile { path, writer })
     }
 
+    /// Says with a failure to write where room is wanted.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        let is_full = |cause: &io::Error| {
+            matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        };
+        if !error.cause::<io::Error>().is_some_and(is_full) {
+            return error;
+        }
+        error.also_hinted(format_args!("make room for {}, and export again", self.target.display()))
+    }
+
     /// Gives the directory its name. All of its files are durable.
     pub(super) fn finish(mut self, directories: &[String]) -> Result<()> {
         let sync = |path: &Path| {

@@ -6,10 +6,9 @@
 //!
 //! Tables with transactions are read while their indexes are built, which changes no row; the others at the end.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-    time::{Duration, Instant},
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use holdfast_repo::{
@@ -27,8 +26,13 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    event::{Cancel, Event, Listener},
-    logical::{key::Place, objects, tables::Table},
+    event::{Cancel, Listener},
+    logical::{
+        crew::{self, Meter},
+        key::Place,
+        objects,
+        tables::Table,
+    },
     server::{
         Session, SqlError,
         raw::{RawReader, RowPart},
@@ -37,7 +41,6 @@ use crate::{
 
 /// Chunks of one range: about 32 MiB of rows.
 const RANGE_CHUNKS: u64 = 128;
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A range of a table that is to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,30 +223,17 @@ impl<'a> Verifying<'a> {
         }
         // Large tables that are read in one piece take longest.
         ranges.sort_by_key(|(bytes, _)| *bytes);
-        let ranges = ranges.into_iter().map(|(_, range)| range).collect();
         let rest = Rest {
-            ranges: Mutex::new(ranges),
-            failure: Mutex::new(None),
-            told: Mutex::new((Instant::now(), 0)),
-            bytes_total,
-            listener,
+            ranges: Mutex::new(ranges.into_iter().map(|(_, range)| range).collect()),
+            has_failed: AtomicBool::new(false),
+            meter: Meter::new(listener, bytes_total),
         };
         let sessions = options.parallel.clamp(1, super::link::SESSIONS_MAX).min(rest.ranges().len());
-        thread::scope(|scope| {
-            for number in 0..sessions {
-                let (rest, verifying) = (&rest, &self);
-                scope.spawn(move || {
-                    let outcome = Link::open(options, target, number)
-                        .and_then(|mut link| rest.work(verifying, &mut link.session));
-                    if let Err(error) = outcome {
-                        rest.failure().get_or_insert(error);
-                    }
-                });
-            }
-        });
-        if let Some(error) = rest.failure().take() {
-            return Err(error);
-        }
+        crew::all(
+            0..sessions,
+            || rest.has_failed.store(true, Relaxed),
+            |number| rest.work(&self, &mut Link::open(options, target, number)?.session),
+        )?;
         self.verdict(target, options, is_open)
     }
 
@@ -282,10 +272,8 @@ impl<'a> Verifying<'a> {
 struct Rest<'a> {
     /// The largest is last.
     ranges: Mutex<Vec<Range>>,
-    failure: Mutex<Option<Error>>,
-    told: Mutex<(Instant, u64)>,
-    bytes_total: u64,
-    listener: &'a dyn Listener,
+    has_failed: AtomicBool,
+    meter: Meter<'a>,
 }
 
 impl Rest<'_> {
@@ -293,33 +281,17 @@ impl Rest<'_> {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn work(&self, verifying: &Verifying<'_>, session: &mut Session) -> Result<()> {
         objects::settle(session)?;
         let mut raw = RawReader::default();
         loop {
             verifying.cancel.check()?;
-            if self.failure().is_some() {
+            if self.has_failed.load(Relaxed) {
                 return Ok(());
             }
             let range = self.ranges().pop();
             let Some(range) = range else { return Ok(()) };
-            self.tell(verifying.read(session, &mut raw, &range)?);
-        }
-    }
-
-    fn tell(&self, bytes: u64) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.1 += bytes;
-        if told.0.elapsed() >= PROGRESS_INTERVAL {
-            told.0 = Instant::now();
-            let bytes_done = told.1;
-            drop(told);
-            let bytes_total = self.bytes_total.max(bytes_done);
-            self.listener.event(Event::Progress { bytes_done, bytes_total });
+            self.meter.add(verifying.read(session, &mut raw, &range)?);
         }
     }
 }

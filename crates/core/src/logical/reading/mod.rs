@@ -15,25 +15,22 @@ mod queue;
 mod range;
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    thread,
-    time::{Duration, Instant},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
 };
 
 use holdfast_repo::{rows::RowTotals, writer::BackupWriter};
 
-use super::{on_panic::OnPanic, tables::Table};
+use super::{
+    crew::{self, Meter},
+    tables::Table,
+};
 use crate::{
     error::{Error, Result},
-    event::{Cancel, Event, Listener},
+    event::{Cancel, Listener},
     server::{Session, raw::RawReader},
 };
 
-/// How often progress is told.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// How often a reader that waits says something to its server.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
 
@@ -42,11 +39,8 @@ pub(super) struct Reading<'a> {
     tables: &'a [Table],
     writer: &'a BackupWriter,
     queue: queue::Queue,
-    listener: &'a dyn Listener,
+    meter: Meter<'a>,
     cancel: &'a Cancel,
-    bytes_total: u64,
-    bytes_done: AtomicU64,
-    told_at: Mutex<Option<Instant>>,
     statements: AtomicU64,
 }
 
@@ -72,29 +66,11 @@ pub(super) fn read(
         tables,
         writer,
         queue: queue::Queue::new(tables, writer)?,
-        listener,
+        meter: Meter::new(listener, tables.iter().map(|table| table.bytes_estimated).sum()),
         cancel,
-        bytes_total: tables.iter().map(|table| table.bytes_estimated).sum(),
-        bytes_done: AtomicU64::new(0),
-        told_at: Mutex::new(None),
         statements: AtomicU64::new(0),
     };
-    let failure = Mutex::new(None::<Error>);
-    thread::scope(|scope| {
-        for reader in readers {
-            scope.spawn(|| {
-                let _guard = OnPanic(|| reading.queue.fail());
-                if let Err(error) = reading.work(reader, locked_done) {
-                    reading.queue.fail();
-                    let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                    failure.get_or_insert(error);
-                }
-            });
-        }
-    });
-    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
+    crew::all(readers, || reading.queue.fail(), |reader| reading.work(reader, locked_done))?;
     let (totals, ranges) = reading.queue.finished()?;
     Ok(ReadTables { totals, statements: reading.statements.load(Relaxed), ranges })
 }
@@ -133,16 +109,5 @@ impl Reading<'_> {
             return Err(Error::failed("another reader has failed"));
         }
         Ok(())
-    }
-
-    fn progress(&self, bytes: u64) {
-        let done = self.bytes_done.fetch_add(bytes, Relaxed) + bytes;
-        let mut told_at = self.told_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if told_at.is_none_or(|told_at| told_at.elapsed() >= PROGRESS_INTERVAL) {
-            *told_at = Some(Instant::now());
-            drop(told_at);
-            let bytes_total = self.bytes_total.max(done);
-            self.listener.event(Event::Progress { bytes_done: done, bytes_total });
-        }
     }
 }

@@ -78,7 +78,7 @@ impl Reading<'_> {
             self.read_segment(session, raw, table, &query, &mut segment, rows)?;
             rows_done += segment.rows;
             bytes_done += segment.bytes;
-            self.progress(segment.bytes);
+            self.meter.add(segment.bytes);
             if limit.is_none_or(|limit| segment.rows < limit) {
                 return Ok(());
             }

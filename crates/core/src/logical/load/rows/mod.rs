@@ -8,13 +8,9 @@
 mod encode;
 mod queue;
 
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    thread,
-    time::{Duration, Instant},
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use holdfast_repo::{
@@ -32,11 +28,11 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    event::{Cancel, Event, Listener},
+    event::{Cancel, Listener},
     logical::{
+        crew::{self, Meter},
         definition::ColumnDefinition,
         objects::{self, quoted},
-        on_panic::OnPanic,
         rows::each_row,
     },
     points::point,
@@ -49,8 +45,6 @@ use crate::{
 
 use queue::{Job, Queue, Unit};
 
-/// How often progress is told.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// What a statement needs besides its rows, and more.
 const STATEMENT_SPARE_BYTES: usize = 1 << 10;
 /// A statement with rows is ended when it is so long.
@@ -87,12 +81,9 @@ struct Loading<'a> {
     progress: &'a Progress,
     verifying: Option<&'a Verifying<'a>>,
     queue: Queue,
-    listener: &'a dyn Listener,
+    meter: Meter<'a>,
     cancel: &'a Cancel,
-    bytes_total: u64,
-    bytes_done: AtomicU64,
     rows_done: AtomicU64,
-    told_at: Mutex<Option<Instant>>,
     adapted: Mutex<Vec<Adaptation>>,
 }
 
@@ -116,35 +107,20 @@ pub(super) fn load(
         progress,
         verifying,
         queue,
-        listener,
+        meter: Meter::new(listener, bytes_total),
         cancel,
-        bytes_total,
-        bytes_done: AtomicU64::new(0),
         rows_done: AtomicU64::new(0),
-        told_at: Mutex::new(None),
         adapted: Mutex::new(Vec::new()),
     };
-    let failure = Mutex::new(None::<Error>);
-    thread::scope(|scope| {
-        for number in 0..options.parallel.clamp(1, super::link::SESSIONS_MAX) {
-            let (loading, failure) = (&loading, &failure);
-            scope.spawn(move || {
-                let _guard = OnPanic(|| loading.queue.fail());
-                let outcome =
-                    Link::open(options, target, number).and_then(|mut link| loading.work(&mut link, number));
-                if let Err(error) = outcome {
-                    loading.queue.fail();
-                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
-            });
-        }
-    });
-    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
+    let workers = 0..options.parallel.clamp(1, super::link::SESSIONS_MAX);
+    crew::all(
+        workers,
+        || loading.queue.fail(),
+        |number| loading.work(&mut Link::open(options, target, number)?, number),
+    )?;
     Ok(Loaded {
         rows: loading.rows_done.into_inner(),
-        bytes: loading.bytes_done.into_inner(),
+        bytes: loading.meter.bytes_done(),
         is_bulk: target.has_local_infile,
         adapted: loading.adapted.into_inner().unwrap_or_else(PoisonError::into_inner),
     })
@@ -173,7 +149,7 @@ impl Loading<'_> {
                 Job::Fill(unit) => {
                     let totals = self.fill(link, table, &unit).map_err(named)?;
                     self.rows_done.fetch_add(totals.rows, Relaxed);
-                    self.told(totals.bytes);
+                    self.meter.add(totals.bytes);
                     self.queue.filled(worker, &unit);
                 }
                 Job::Index(_) => {
@@ -399,17 +375,6 @@ impl Loading<'_> {
         }
         point("load.table.indexed");
         self.progress.note(&mut link.session, table.object, Stage::Indexed)
-    }
-
-    fn told(&self, bytes: u64) {
-        let done = self.bytes_done.fetch_add(bytes, Relaxed) + bytes;
-        let mut told_at = self.told_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if told_at.is_none_or(|told_at| told_at.elapsed() >= PROGRESS_INTERVAL) {
-            *told_at = Some(Instant::now());
-            drop(told_at);
-            self.listener
-                .event(Event::Progress { bytes_done: done, bytes_total: self.bytes_total.max(done) });
-        }
     }
 }
 

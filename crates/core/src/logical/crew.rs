@@ -1,0 +1,124 @@
+//! Several sessions at one work: when they end, and how far they are.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    error::{Error, Result},
+    event::{Event, Listener},
+};
+
+/// Works in a thread for each of `workers`, and returns the first error. `give_up` is called as soon as one fails or panics:
+/// nobody may wait for what it would have done.
+pub(super) fn all<W: Send>(
+    workers: impl IntoIterator<Item = W>,
+    give_up: impl Fn() + Sync,
+    work: impl Fn(W) -> Result<()> + Sync,
+) -> Result<()> {
+    let failure = Mutex::new(None::<Error>);
+    thread::scope(|scope| {
+        for worker in workers {
+            scope.spawn(|| {
+                let _guard = OnPanic(&give_up);
+                if let Err(error) = work(worker) {
+                    give_up();
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            });
+        }
+    });
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Calls a function if it is dropped by a panic.
+struct OnPanic<'a, F: Fn()>(&'a F);
+
+impl<F: Fn()> Drop for OnPanic<'_, F> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            (self.0)();
+        }
+    }
+}
+
+/// Counts bytes that several have done, and tells of them now and then.
+pub(super) struct Meter<'a> {
+    listener: &'a dyn Listener,
+    /// An estimate may be too low.
+    bytes_total: u64,
+    bytes_done: AtomicU64,
+    told_at: Mutex<Option<Instant>>,
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn new(listener: &'a dyn Listener, bytes_total: u64) -> Self {
+        Self { listener, bytes_total, bytes_done: AtomicU64::new(0), told_at: Mutex::new(None) }
+    }
+
+    /// So many more are done.
+    pub(super) fn add(&self, bytes: u64) {
+        const TELL_EVERY: Duration = Duration::from_millis(250);
+        let bytes_done = self.bytes_done.fetch_add(bytes, Relaxed) + bytes;
+        let mut told_at = self.told_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if told_at.is_none_or(|told_at| told_at.elapsed() >= TELL_EVERY) {
+            *told_at = Some(Instant::now());
+            drop(told_at);
+            let bytes_total = self.bytes_total.max(bytes_done);
+            self.listener.event(Event::Progress { bytes_done, bytes_total });
+        }
+    }
+
+    /// How many are done.
+    pub(super) fn bytes_done(&self) -> u64 {
+        self.bytes_done.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn the_first_failure_is_told_and_stops_the_others() {
+        let is_over = AtomicBool::new(false);
+        let done = all(
+            0..3,
+            || is_over.store(true, Relaxed),
+            |worker| {
+                if worker == 1 {
+                    return Err(Error::failed("one"));
+                }
+                while !is_over.load(Relaxed) {
+                    thread::yield_now();
+                }
+                Ok(())
+            },
+        );
+        assert_eq!(done.map_err(|error| error.to_string()), Err("one".to_owned()));
+    }
+
+    #[test]
+    #[should_panic(expected = "a scoped thread panicked")]
+    fn a_panic_stops_the_others() {
+        let is_over = AtomicBool::new(false);
+        let _ = all(
+            0..2,
+            || is_over.store(true, Relaxed),
+            |worker| {
+                assert_eq!(worker, 0, "on purpose");
+                while !is_over.load(Relaxed) {
+                    thread::yield_now();
+                }
+                Ok(())
+            },
+        );
+    }
+}
