@@ -74,6 +74,19 @@ impl ResourceArgs {
         self.limit_rate.map(|ByteSize(bytes)| (bytes > 0).then_some(bytes))
     }
 
+    /// An option that was typed and is about a server that others use.
+    pub(crate) fn of_a_busy_server(&self) -> Option<&'static str> {
+        let typed = [
+            ("--limit-rate", self.limit_rate.is_some()),
+            ("--lock-max", self.lock_max.is_some()),
+            ("--ddl-lock-max", self.ddl_lock_max.is_some()),
+            ("--spool-dir", self.spool_dir.is_some()),
+            ("--spool-max", self.spool_max.is_some()),
+            ("--max-rewrite", self.max_rewrite.is_some()),
+        ];
+        typed.into_iter().find(|(_, is_typed)| *is_typed).map(|(option, _)| option)
+    }
+
     /// What was typed, and for the rest what the file says.
     pub(crate) fn or(self, file: Self) -> Self {
         Self {

@@ -63,6 +63,10 @@ fn imported(report: &LogicalReport) -> Result<Imported> {
 }
 
 fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, BackupOptions)> {
+    if let Some(option) = args.resources.of_a_busy_server() {
+        let error = Error::new(ErrorKind::Usage, format!("{option} means nothing to an import"));
+        return Err(error.hinted("the server that is read is a private one, which nobody else uses"));
+    }
     let chosen = ImportOptions::new(Input::of(&args.dump)?);
     let import = ImportOptions {
         server_binary: args.server_binary,

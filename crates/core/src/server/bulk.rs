@@ -15,7 +15,7 @@ use std::{
 use super::{
     raw::refusal,
     session::Session,
-    sql_error::{SqlCause, SqlError, shown},
+    sql_error::{self, SqlCause, SqlError},
 };
 use crate::error::Result;
 
@@ -46,10 +46,11 @@ pub struct Done {
     pub warnings: u16,
 }
 
-/// Lets answers take `patience` from now on, and so the server to take what is written.
-pub fn be_patient(session: &mut Session, patience: Duration) -> Result<(), SqlError> {
-    session.set_answer_timeout(patience)?;
-    session.socket_mut().set_write_timeout(Some(patience)).map_err(|error| SqlError::from_io(&error))
+/// Lets answers take as long as it takes to build an index of a large table, and so the server to take what is written.
+pub fn be_patient(session: &mut Session) -> Result<(), SqlError> {
+    const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
+    session.set_answer_timeout(PATIENCE)?;
+    session.socket_mut().set_write_timeout(Some(PATIENCE)).map_err(|error| SqlError::from_io(&error))
 }
 
 /// Lets the server take one statement at a time from now on, as most clients never ask for anything else.
@@ -67,17 +68,31 @@ pub fn one_statement_at_a_time(session: &mut Session) -> Result<(), SqlError> {
 
 /// Carries out a statement without rows.
 pub fn exec(session: &mut Session, statement: &[u8]) -> Result<Done, SqlError> {
-    let doing = |error: SqlError| error.doing(shown(&String::from_utf8_lossy(without_secrets(statement))));
+    let doing = |error: SqlError| error.doing(shown(statement));
     let mut wire = Wire { socket: session.socket_mut(), sequence: 0 };
     wire.send(COM_QUERY, statement).map_err(doing)?;
     wire.done().map_err(doing)
 }
 
-/// What of a statement may stand in an error: no passwords, no rows.
-fn without_secrets(statement: &[u8]) -> &[u8] {
-    let begins = |rest: &[u8]| rest.starts_with(b" IDENTIFIED ") || rest.starts_with(b" VALUES");
-    let end = (0..statement.len()).find(|at| begins(&statement[*at..]));
-    &statement[..end.unwrap_or(statement.len())]
+/// The beginning of a statement as it may stand in an error: in one line, and without passwords and rows.
+pub(crate) fn shown(statement: &[u8]) -> String {
+    /// Nobody is shown more, whatever comes then.
+    const BYTES_MAX: usize = 1 << 10;
+    /// Before a password, as a word or within one (`MASTER_PASSWORD`), or before rows.
+    const BEFORE_SECRETS: [&str; 4] = ["IDENTIFIED", "PASSWORD", "VALUES", "VALUE"];
+    let head = String::from_utf8_lossy(&statement[..statement.len().min(BYTES_MAX)]);
+    let mut begin = 0;
+    let mut end = head.len();
+    for word in head.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
+        let plain = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+        if BEFORE_SECRETS.iter().any(|it| it.eq_ignore_ascii_case(plain)) {
+            end = begin;
+            break;
+        }
+        begin += word.len();
+    }
+    let line: Vec<&str> = head[..end].split_whitespace().collect();
+    sql_error::shown(&line.join(" "))
 }
 
 /// Carries out `LOAD DATA LOCAL`: `feed` gives the content of its file, in packets of at most `packet_bytes_max`. An error of
@@ -88,7 +103,7 @@ pub fn load(
     packet_bytes_max: usize,
     feed: &mut dyn FnMut(&mut Feed<'_>) -> Result<()>,
 ) -> Result<Done> {
-    let doing = |error: SqlError| error.doing(shown(statement));
+    let doing = |error: SqlError| error.doing(sql_error::shown(statement));
     let mut wire = Wire { socket: session.socket_mut(), sequence: 0 };
     wire.send(COM_QUERY, statement.as_bytes()).map_err(doing)?;
     let answer = wire.receive().map_err(doing)?;
@@ -239,10 +254,19 @@ mod tests {
 
     #[test]
     fn secrets() {
-        let create = b"CREATE USER IF NOT EXISTS `app`@`%` IDENTIFIED BY PASSWORD '*0'";
-        assert_eq!(without_secrets(create), b"CREATE USER IF NOT EXISTS `app`@`%`");
-        assert_eq!(without_secrets(b"INSERT INTO t (a) VALUES ('x')"), b"INSERT INTO t (a)");
-        assert_eq!(without_secrets(b"DO 1"), b"DO 1");
+        for (statement, said) in [
+            (
+                "CREATE USER IF NOT EXISTS `app`@`%` IDENTIFIED BY PASSWORD '*0'",
+                "CREATE USER IF NOT EXISTS `app`@`%`",
+            ),
+            ("create user app\nidentified by 'x'", "create user app"),
+            ("CHANGE MASTER TO MASTER_PASSWORD='x'", "CHANGE MASTER TO MASTER_"),
+            ("INSERT INTO t (a)\n  VALUES ('x')", "INSERT INTO t (a)"),
+            ("INSERT INTO t VALUE('x')", "INSERT INTO t"),
+            ("DO 1", "DO 1"),
+        ] {
+            assert_eq!(shown(statement.as_bytes()), said);
+        }
     }
 
     /// Answers say what they say, whatever lengths their numbers have; odd ones say nothing.

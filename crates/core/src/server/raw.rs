@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 
 use super::{
     session::Session,
-    sql_error::{SqlCause, SqlError},
+    sql_error::{SqlCause, SqlError, shown},
 };
 
 /// Rows up to so many bytes are handed out whole; longer ones in pieces, of which the first is at least so long.
@@ -76,10 +76,6 @@ impl RawRows<'_> {
     pub fn next(&mut self) -> Result<Option<RowPart<'_>>, SqlError> {
         self.answer.next()
     }
-}
-
-fn shown(query: &str) -> String {
-    super::sql_error::shown(query)
 }
 
 /// Bytes read from the socket and not yet handed out.

@@ -32,8 +32,6 @@ use crate::{
     },
 };
 
-/// An index is built in hours.
-const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// How long the server waits for a dump that comes slowly.
 const SILENCE_MAX_S: u64 = 31_536_000;
 /// As the tools' own loaders begin, and their dumps, where they say it: what is 0 stays 0. What does not fit is a warning, and fails.
@@ -42,9 +40,10 @@ const TELL_EVERY: Duration = Duration::from_millis(300);
 const FEED_BYTES: usize = 256 << 10;
 /// Warnings that an error shows.
 const SHOWN_MAX: usize = 3;
-/// Warnings that say nothing of what is stored: something is deprecated (1287, 1681, 3719, 3778, 4079), an index is
-/// there twice (1831) or of little use (3674), rows come at once that were to come later (3005), whom a program belongs to is not there (1449), a column is computed instead of taken (1906), what was
-/// dropped was not there (1051, 1305, 1360, 1539, 4091, 4092), or what was made was there (1007, 1050).
+/// Warnings that say nothing of what is stored: something is deprecated (1287, 1681, 3719, 3778, 4079), an index is there
+/// twice (1831) or of little use (3674), rows come at once that were to come later (3005), whom a program belongs to is not
+/// there (1449), a column is computed instead of taken (1906), what was dropped was not there (1051, 1305, 1360, 1539,
+/// 4091, 4092), or what was made was there (1007, 1050).
 const HARMLESS: [u16; 18] = [
     1007, 1050, 1051, 1287, 1305, 1360, 1449, 1539, 1681, 1831, 1906, 3005, 3674, 3719, 3778, 4079, 4091,
     4092,
@@ -171,7 +170,7 @@ impl<'a> Reading<'a> {
     /// A session as a client of the dump would have it.
     fn session(&self, part: &Part<'_>, server: &mut PrivateServer) -> Result<Session> {
         let mut session = server.loader().map_err(|error| server.explain(error))?;
-        bulk::be_patient(&mut session, PATIENCE)?;
+        bulk::be_patient(&mut session)?;
         bulk::one_statement_at_a_time(&mut session)?;
         session.exec(&format!(
             "SET SESSION sql_mode = '{SQL_MODE}', foreign_key_checks = 0, wait_timeout = {SILENCE_MAX_S}, net_read_timeout = {SILENCE_MAX_S}, \
@@ -383,21 +382,9 @@ fn in_time(
     Ok(Done { warnings: 0, ..done })
 }
 
-/// Beginning of a statement, as an error may show it: no values.
-fn shown(statement: &[u8]) -> String {
-    const CHARS: usize = 60;
-    let end = statement
-        .windows(7)
-        .position(|bytes| bytes.eq_ignore_ascii_case(b" VALUES"))
-        .unwrap_or(statement.len());
-    let text = String::from_utf8_lossy(&statement[..end.min(4 * CHARS)]).into_owned();
-    let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().take(CHARS).collect()
-}
-
 fn refused(place: &str, statement: &[u8], refusal: Refusal) -> Error {
     let Refusal { why, hint } = refusal;
-    let error = Error::new(ErrorKind::Usage, format!("{place}: {why}: {}", shown(statement)));
+    let error = Error::new(ErrorKind::Usage, format!("{place}: {why}: {}", bulk::shown(statement)));
     error.hinted(
         hint.unwrap_or("only what dumps consist of is executed: take it out of the file if it is not wanted"),
     )
@@ -427,7 +414,7 @@ fn refuse_warnings(session: &mut Session, statement: &[u8], is_program: bool) ->
     }
     let said: Vec<String> =
         found.iter().take(SHOWN_MAX).map(|(code, message)| format!("{message} ({code})")).collect();
-    Err(Error::failed(format!("the server warns of {}: {}", shown(statement), said.join("; "))).hinted(
+    Err(Error::failed(format!("the server warns of {}: {}", bulk::shown(statement), said.join("; "))).hinted(
         "what is stored might not be what was dumped: backup --method logical takes such values from the server itself",
     ))
 }

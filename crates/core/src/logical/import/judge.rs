@@ -591,10 +591,14 @@ mod tests {
         judged("SET TIME_ZONE='+00:00'").unwrap();
         judged("INSERT INTO t VALUES ('2026-01-01')").unwrap();
         assert!(judged("INSERT INTO t VALUES ('ä')").unwrap_err().why.contains("character set"));
+        judged("SET @OLD_CLIENT=@@CHARACTER_SET_CLIENT").unwrap();
         judged("SET NAMES utf8mb4").unwrap();
         judged("INSERT INTO t VALUES ('ä')").unwrap();
         judged("SET TIME_ZONE=@OLD_TIME_ZONE").unwrap();
         judged("INSERT INTO t VALUES ('2026-01-01')").unwrap_err();
+        // What follows in the file is another dump.
+        judged("SET CHARACTER_SET_CLIENT=@OLD_CLIENT").unwrap();
+        judged("CREATE TABLE t (a VARCHAR(9) COMMENT 'ä')").unwrap_err();
     }
 
     /// The mode in which a program was made counts for its own text, and for that alone.

@@ -55,9 +55,10 @@ const SETTABLE: [&str; 36] = [
 #[derive(Clone, Debug)]
 enum Held {
     Mode(String),
+    /// Whether it was said.
     Zone(bool),
-    /// One that was in use, and so was judged.
-    Charset,
+    /// One that was in use, and so was judged: whether it was said.
+    Charset(bool),
     Text(String),
 }
 
@@ -138,11 +139,10 @@ impl Settings {
     /// One of the assignments of a `SET`.
     fn assign(&mut self, assignment: &[Token<'_>]) -> Result<Assigned, Refusal> {
         let is_word = |at: usize, word: &str| assignment.get(at).is_some_and(|token| token.is(word));
-        let charset_at = match () {
-            () if is_word(0, "NAMES") => Some(1),
-            () if is_word(0, "CHARSET") => Some(1),
-            () if is_word(0, "CHARACTER") && is_word(1, "SET") => Some(2),
-            () => None,
+        let charset_at = if is_word(0, "NAMES") || is_word(0, "CHARSET") {
+            Some(1)
+        } else {
+            (is_word(0, "CHARACTER") && is_word(1, "SET")).then_some(2)
         };
         if let Some(at) = charset_at {
             let name = assignment
@@ -185,8 +185,8 @@ impl Settings {
                 self.sql_mode = mode;
             }
             ("sql_mode", _) => return Err(Refusal::new("it sets sql_mode to something that was never set")),
-            ("character_set_client", Some(Held::Charset)) => {}
-            ("character_set_client", Some(Held::Text(name))) if is_name(&name) => {}
+            ("character_set_client", Some(Held::Charset(is_said))) => self.has_charset = is_said,
+            ("character_set_client", Some(Held::Text(name))) if is_name(&name) => self.has_charset = true,
             ("character_set_client", _) => {
                 return Err(Refusal::new("it sets character_set_client to something that was never set"));
             }
@@ -212,7 +212,7 @@ impl Settings {
                 match name.as_str() {
                     "sql_mode" => Some(Held::Mode(self.sql_mode.clone())),
                     "time_zone" => Some(Held::Zone(self.has_zone)),
-                    "character_set_client" => Some(Held::Charset),
+                    "character_set_client" => Some(Held::Charset(self.has_charset)),
                     _ => None,
                 }
             }

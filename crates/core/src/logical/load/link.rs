@@ -23,8 +23,6 @@ pub(super) const SQL_MODE: &str =
 const WARNINGS_MAX: u16 = u16::MAX;
 /// Sessions of one load, at most.
 pub(super) const SESSIONS_MAX: usize = 256;
-/// An index of a large table is built in hours.
-const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// How long the server waits for rows that come slowly from the repository.
 const NET_TIMEOUT_S: u64 = 3_600;
 /// How long a definition waits for others who use the table.
@@ -44,14 +42,14 @@ impl Link {
     /// Connects, before anything is known of the target.
     pub(super) fn first(options: &LoadOptions) -> Result<Link> {
         let mut session = Session::open(&options.connect, Purpose::Load)?;
-        bulk::be_patient(&mut session, PATIENCE)?;
+        bulk::be_patient(&mut session)?;
         Ok(Link { session, schema: None })
     }
 
     /// Connects and sets what a load needs; `number` tells the sessions of a load from each other.
     pub(super) fn open(options: &LoadOptions, target: &Target, number: usize) -> Result<Link> {
         let mut session = Session::open_patiently(&options.connect, Purpose::Load)?;
-        bulk::be_patient(&mut session, PATIENCE)?;
+        bulk::be_patient(&mut session)?;
         let mut link = Link { session, schema: None };
         link.settle(options, target)?;
         // The session that had it before may still be on its way out.
