@@ -13,7 +13,7 @@ use holdfast_repo::{
     check::{CheckOptions, CheckReport, Finding, Severity, check},
     locking::{ExtendOptions, extend},
     store::{
-        RemoteCause, StoreError, StoreErrorKind,
+        RemoteCause, RemoteError, StoreError, StoreErrorKind,
         locks::{Beneath, Extended, Overwritten},
     },
     writers::PROBES,
@@ -100,20 +100,19 @@ impl Found {
     }
 
     fn hidden(object: String, since: SystemTime) -> Self {
-        let since = Timestamp::try_from(since).unwrap_or(Timestamp::UNIX_EPOCH);
         Self::suspicious(
             object,
-            format!("was deleted at {since:.0}, by nobody of ours, and its bytes are still there"),
+            format!("was deleted at {}, by nobody of ours, and its bytes are still there", moment(since)),
         )
     }
 
     fn overwritten(object: String, versions: &[(SystemTime, Option<String>)]) -> Self {
         let told = versions.iter().take(VERSIONS_TOLD).map(|(at, owner)| {
-            let at = Timestamp::try_from(*at).unwrap_or(Timestamp::UNIX_EPOCH);
+            let at = moment(*at);
             // Whatever the store calls him, he stays in his line.
             let owner = owner.as_deref().unwrap_or_default().chars().filter(|c| !c.is_control()).take(64);
             let owner: String = owner.collect();
-            if owner.is_empty() { format!("{at:.0}") } else { format!("{at:.0} by {owner}") }
+            if owner.is_empty() { at } else { format!("{at} by {owner}") }
         });
         let told = told.collect::<Vec<_>>().join(", ");
         let more = if versions.len() > VERSIONS_TOLD { " and before" } else { "" };
@@ -180,17 +179,12 @@ impl Checked {
                 more += 1;
             }
         });
-        match looked {
-            // Nothing that is told here is needed for anything else.
-            Err(StoreError { kind: StoreErrorKind::Remote(error), .. })
-                if matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit) =>
-            {
-                let text = format!(
-                    "whether objects were hidden or overwritten was not looked at (s3:ListBucketVersions): {error}"
-                );
-                context.output.warning(text);
-            }
-            looked => looked.map_err(repository::of_store)?,
+        // Nothing that is told here is needed for anything else.
+        if let Some(why) = unless_refused(looked.map_err(RepoError::from))?.err() {
+            let text = format!(
+                "whether objects were hidden or overwritten was not looked at (s3:ListBucketVersions): {why}"
+            );
+            context.output.warning(text);
         }
         if !told.is_empty() {
             self.hint.get_or_insert(OVERWRITTEN_HINT);
@@ -230,13 +224,8 @@ impl Checked {
                 context.output.warning(text);
             }
         });
-        match looked {
-            Err(RepoError::Store(StoreError { kind: StoreErrorKind::Remote(error), .. }))
-                if matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit) =>
-            {
-                context.output.warning(format!("whether locks have ended was not looked at: {error}"));
-            }
-            looked => drop(looked?),
+        if let Some(why) = unless_refused(looked)?.err() {
+            context.output.warning(format!("whether locks have ended was not looked at: {why}"));
         }
         if soon > 0 {
             let objects = text::count(soon, "object");
@@ -264,24 +253,20 @@ impl Checked {
         let lost = report.findings.iter_mut().filter(|finding| finding.severity == Severity::Lost);
         for finding in lost.take(ASKED_MAX) {
             context.cancel.check()?;
-            match finder.look(&finding.object) {
+            match unless_refused(finder.look(&finding.object))? {
                 Ok(Some((_, Beneath { is_hidden, since }))) => {
-                    let since = Timestamp::try_from(since).unwrap_or(Timestamp::UNIX_EPOCH);
+                    let since = moment(since);
                     let how = if is_hidden { "deleted" } else { "written over" };
-                    let problem = format!("; it was {how} at {since:.0}, and what it held is still there");
+                    let problem = format!("; it was {how} at {since}, and what it held is still there");
                     finding.problem.push_str(&problem);
                     hint = Some(BENEATH_HINT);
                 }
                 Ok(None) => {}
-                Err(RepoError::Store(StoreError { kind: StoreErrorKind::Remote(error), .. }))
-                    if matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit) =>
-                {
-                    context
-                        .output
-                        .warning(format!("whether what is lost is only hidden cannot be seen: {error}"));
+                Err(why) => {
+                    let text = format!("whether what is lost is only hidden cannot be seen: {why}");
+                    context.output.warning(text);
                     return Ok(hint.or(Some(UNSEEN_HINT)));
                 }
-                Err(error) => return Err(error.into()),
             }
         }
         Ok(hint)
@@ -318,6 +303,24 @@ impl Checked {
             }
         }
     }
+}
+
+/// What was asked of the store, or why it does not answer that: it does not allow it to this key, or has nothing of the kind.
+fn unless_refused<T>(asked: Result<T, RepoError>) -> Result<Result<T, RemoteError>> {
+    match asked {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(RepoError::Store(StoreError { kind: StoreErrorKind::Remote(error), .. }))
+            if matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit) =>
+        {
+            Ok(Err(error))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// When a store says that something was, UTC, to the second.
+fn moment(at: SystemTime) -> String {
+    format!("{:.0}", Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
 impl Render for Checked {

@@ -132,7 +132,7 @@ impl Render for Planned {
         text::fact(out, "backup", &plan.backup)?;
         text::fact(out, "of", &plan.server_version)?;
         let named = tables.iter().map(|table| format!("{}, {}", table.name, ByteSize(table.bytes)));
-        restore::some(out, "tables", named)?;
+        text::first(out, "tables", restore::NAMED_MAX, named)?;
         let (files, bytes) = (text::count(plan.files, "file"), ByteSize(plan.bytes));
         text::fact(
             out,
@@ -171,8 +171,6 @@ pub(super) fn show(out: &mut String, report: &ExtractReport) -> fmt::Result {
         let how = format!(", {} in {}", ByteSize(replayed.bytes), text::millis(replayed.ms));
         restore::show_reached(out, "replayed", &replayed.reached, &how)?;
     }
-    let phases: Vec<String> =
-        report.phases.iter().map(|phase| format!("{} {}", phase.name, text::millis(phase.ms))).collect();
-    text::fact(out, "extracted in", phases.join(", "))?;
+    text::fact(out, "extracted in", text::phases(&report.phases))?;
     position_facts(out, &report.position)
 }

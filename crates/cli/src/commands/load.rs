@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// So many adaptations are shown before "and N more"; `--json` has all.
-const SHOWN_MAX: usize = 40;
+const NAMED_MAX: usize = 40;
 
 /// What would be done.
 #[derive(Serialize)]
@@ -64,9 +64,7 @@ impl Render for Loaded {
         let how = if report.by_load_data { "LOAD DATA" } else { "INSERT" };
         let (rows, bytes) = (text::count(report.rows_loaded, "row"), ByteSize(report.row_bytes_loaded));
         text::fact(out, "loaded", format!("{rows}, {bytes}, by {how}"))?;
-        let phases: Vec<String> =
-            report.phases.iter().map(|phase| format!("{} {}", phase.name, text::millis(phase.ms))).collect();
-        text::fact(out, "time", phases.join(", "))?;
+        text::fact(out, "time", text::phases(&report.phases))?;
         if report.tables_verified > 0 {
             let tables = text::count(report.tables_verified, "table");
             text::fact(out, "verified", format!("{tables}, by number and checksum of all rows"))?;
@@ -93,23 +91,9 @@ fn show_plan(out: &mut String, plan: &LoadPlan) -> fmt::Result {
         "other objects",
         format!("{}, and {}", plan.objects, text::count(plan.accounts, "account")),
     )?;
-    some(out, "DROP", plan.overwritten.iter())?;
-    some(out, "adapted", plan.adapted.iter().map(Adaptation::to_string))?;
-    some(out, "left out", plan.left_out.iter().map(Adaptation::to_string))
-}
-
-/// The first of many things.
-fn some(
-    out: &mut String,
-    what: &str,
-    things: impl ExactSizeIterator<Item = impl fmt::Display>,
-) -> fmt::Result {
-    let all = things.len();
-    let mut lines: Vec<String> = things.take(SHOWN_MAX).map(|thing| thing.to_string()).collect();
-    if all > lines.len() {
-        lines.push(format!("and {} more", all - lines.len()));
-    }
-    if lines.is_empty() { Ok(()) } else { text::fact(out, what, lines.join("\n")) }
+    text::first(out, "DROP", NAMED_MAX, plan.overwritten.iter())?;
+    text::first(out, "adapted", NAMED_MAX, plan.adapted.iter().map(Adaptation::to_string))?;
+    text::first(out, "left out", NAMED_MAX, plan.left_out.iter().map(Adaptation::to_string))
 }
 
 /// What was typed for the other way to restore would be passed over in silence.

@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use holdfast_core::{
     Context as _, ErrorKind, Result,
+    backup::PhaseTime,
     logical::{ReadFacts, ViewFacts},
     physical::Position,
 };
@@ -40,7 +41,7 @@ pub(super) struct Report {
 struct Known {
     server_version: String,
     total_ms: u64,
-    phases: Vec<Phase>,
+    phases: Vec<PhaseTime>,
     stages: Vec<Stage>,
     position: Option<Position>,
     view: Option<ViewFacts>,
@@ -51,12 +52,6 @@ struct Known {
     memory_bytes_max: u64,
     cpu_seconds: f64,
     compression: String,
-}
-
-#[derive(Deserialize)]
-struct Phase {
-    name: String,
-    ms: u64,
 }
 
 #[derive(Deserialize)]
@@ -151,7 +146,8 @@ impl Report {
         if totals.bytes_rewritten > 0 {
             parts.push(format!("{} stored again", ByteSize(totals.bytes_rewritten)));
         }
-        text::fact(out, "pages", parts.join(", "))?;
+        let what = if self.known.view.is_some() { "rows" } else { "pages" };
+        text::fact(out, what, parts.join(", "))?;
         let packs = text::count(totals.packs, "pack");
         text::fact(
             out,
@@ -253,7 +249,7 @@ impl Render for Report {
         if !phases.is_empty() {
             writeln!(out)?;
             let rows: Vec<_> =
-                phases.iter().map(|it| [it.name.clone(), text::millis(it.ms).to_string()]).collect();
+                phases.iter().map(|it| [it.name.to_string(), text::millis(it.ms).to_string()]).collect();
             text::table(out, &[words("PHASE"), numbers("TOOK")], &rows)?;
         }
         if !stages.is_empty() {

@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// So many files are named before "and N more".
-const NAMED_FILES: usize = 10;
+pub(super) const NAMED_MAX: usize = 10;
 
 /// What would be done.
 #[derive(Serialize)]
@@ -110,26 +110,17 @@ fn show_plan(out: &mut String, Plan { plan, replay }: &Plan) -> fmt::Result {
         )?;
     }
     left_out(out, &plan.dropped)?;
-    some(out, "replace", plan.replace.iter().map(|file| file.path.display()))?;
-    some(out, "DELETE", plan.delete.iter().map(|path| path.display()))
+    text::first(out, "replace", NAMED_MAX, plan.replace.iter().map(|file| file.path.display()))?;
+    text::first(out, "DELETE", NAMED_MAX, plan.delete.iter().map(|path| path.display()))
 }
 
 fn left_out(out: &mut String, files: &[LeftOut]) -> fmt::Result {
-    some(out, "left out", files.iter().map(|LeftOut { path, why }| format!("{path}: {why}")))
-}
-
-/// The first few of many things.
-pub(super) fn some(
-    out: &mut String,
-    what: &str,
-    things: impl ExactSizeIterator<Item = impl fmt::Display>,
-) -> fmt::Result {
-    let all = things.len();
-    let mut lines: Vec<String> = things.take(NAMED_FILES).map(|thing| thing.to_string()).collect();
-    if all > lines.len() {
-        lines.push(format!("and {} more", all - lines.len()));
-    }
-    if lines.is_empty() { Ok(()) } else { text::fact(out, what, lines.join("\n")) }
+    text::first(
+        out,
+        "left out",
+        NAMED_MAX,
+        files.iter().map(|LeftOut { path, why }| format!("{path}: {why}")),
+    )
 }
 
 /// A data directory that a server can start on.
@@ -153,9 +144,7 @@ impl Render for Restored {
             text::fact(out, "deleted", text::count(written.deleted, "file"))?;
         }
         left_out(out, &report.dropped)?;
-        let phases: Vec<String> =
-            report.phases.iter().map(|phase| format!("{} {}", phase.name, text::millis(phase.ms))).collect();
-        text::fact(out, "time", phases.join(", "))?;
+        text::fact(out, "time", text::phases(&report.phases))?;
         match &report.prepared {
             Some(prepared) => {
                 text::fact(out, "recovered", format!("by {} to lsn {}", prepared.version, prepared.lsn))?
@@ -165,7 +154,7 @@ impl Render for Restored {
         if let Some(replayed) = &report.replayed {
             let how = format!(", {} in {}", ByteSize(replayed.bytes), text::millis(replayed.ms));
             show_reached(out, "replayed", &replayed.reached, &how)?;
-            some(out, "disabled events", replayed.events_disabled.iter())?;
+            text::first(out, "disabled events", NAMED_MAX, replayed.events_disabled.iter())?;
         }
         position_facts(out, &report.position)?;
         if !report.server_options.is_empty() {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use holdfast_core::{Error, ErrorKind};
+use holdfast_core::{Error, ErrorKind, backup::PhaseTime};
 use jiff::Timestamp;
 
 use crate::args::units::{ByteSize, Span};
@@ -99,6 +99,27 @@ pub(crate) fn fact(out: &mut String, name: &str, value: impl fmt::Display) -> fm
     let mut lines = value.lines();
     writeln!(out, "{name:<16}{}", lines.next().unwrap_or_default())?;
     lines.try_for_each(|line| writeln!(out, "{:<16}{line}", ""))
+}
+
+/// The same of several values, each in a line, `most` of them; nothing where there is none.
+pub(crate) fn first(
+    out: &mut String,
+    name: &str,
+    most: usize,
+    values: impl ExactSizeIterator<Item = impl fmt::Display>,
+) -> fmt::Result {
+    let all = values.len();
+    let mut lines: Vec<String> = values.take(most).map(|value| value.to_string()).collect();
+    if all > lines.len() {
+        lines.push(format!("and {} more", all - lines.len()));
+    }
+    if lines.is_empty() { Ok(()) } else { fact(out, name, lines.join("\n")) }
+}
+
+/// `connect 12 ms, read 3 s`.
+pub(crate) fn phases(phases: &[PhaseTime]) -> String {
+    let phases = phases.iter().map(|phase| format!("{} {}", phase.name, millis(phase.ms)));
+    phases.collect::<Vec<_>>().join(", ")
 }
 
 /// `1 backup`, `2 backups`.

@@ -1,13 +1,14 @@
 //! What a backup measured. Stored with the run, printed at its end.
 
 use std::{
+    borrow::Cow,
     sync::Mutex,
     time::{Duration, Instant},
 };
 
 use holdfast_pipe::meter::Meter;
 use holdfast_repo::{manifest::Totals, writer::WriterMeters};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     event::{Event, Listener},
@@ -20,10 +21,10 @@ use crate::{
 pub const REPORT_SCHEMA: u32 = 1;
 
 /// How long a phase took.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseTime {
-    /// `reach`, `start`, `copy`, `stop`, `complete`.
-    pub name: &'static str,
+    /// Its name, as in [`Event::Phase`]: of a backup `reach`, `start`, `copy`, `stop`, `complete`.
+    pub name: Cow<'static, str>,
     /// Wall time.
     pub ms: u64,
 }
@@ -122,7 +123,10 @@ impl<'a> Watch<'a> {
         phases
             .iter()
             .zip(ends)
-            .map(|((name, begin), end)| PhaseTime { name, ms: ms(end.duration_since(*begin)) })
+            .map(|((name, begin), end)| PhaseTime {
+                name: Cow::Borrowed(name),
+                ms: ms(end.duration_since(*begin)),
+            })
             .collect()
     }
 }

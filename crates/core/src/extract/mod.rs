@@ -52,10 +52,7 @@ use crate::{
     physical::read_head,
     points::point,
     recovery::Recovery,
-    restore::{
-        self, Apart, BackupId, Errand, MissingTablespaces, Part, PhaseTime, Piece, RestoreOptions,
-        Transactions,
-    },
+    restore::{self, Apart, BackupId, Errand, MissingTablespaces, Part, Piece, RestoreOptions, Transactions},
     server::{ConnectOptions, Purpose, ServerFacts, Session, inventory::TableName},
 };
 
@@ -232,9 +229,7 @@ impl<'a> Extraction<'a> {
             return Err(Error::new(ErrorKind::Usage, "no table is named")
                 .hinted("name tables with --table or databases with --database; all of a backup is restored into a directory"));
         }
-        if log.kind != Kind::Physical {
-            return Err(Error::new(ErrorKind::Usage, format!("{log} {run} is not a physical backup")));
-        }
+        let id = BackupId::of_physical(repo, log, run)?;
         let history = History::salvage(repo, log, &mut |_, _| {})?;
         let head = read_head(repo, &history, run)?;
         let facts: ServerFacts = serde_json::from_value(head.server.into())
@@ -248,12 +243,6 @@ impl<'a> Extraction<'a> {
         {
             return Err(error);
         }
-        let id = BackupId {
-            repository: repo.info().repository_id.to_string(),
-            source: log.source.to_string(),
-            kind: log.kind.to_string(),
-            run: run.0,
-        };
         // From whichever backup, a moment is the same; tomorrow a newer one may be the nearest.
         let of = match origin.recovery() {
             None => id.to_string(),
@@ -289,11 +278,11 @@ impl<'a> Extraction<'a> {
     }
 
     fn first_attempt(&self, cancel: &Cancel) -> Result<Attempt> {
-        if self.facts.flavor() == Flavor::MariaDb {
-            self.refuse_never_made(&BTreeSet::new(), cancel)?;
-        }
+        // On MySQL some have no file of their own: the server will tell.
+        let is_known = self.facts.flavor() == Flavor::MariaDb;
+        let missing = self.names.without_files().filter(|_| is_known);
+        let whole = self.look_ahead(missing, self.wanted_tables(), cancel)?;
         let part = Part::new(self.facts.flavor(), self.options.selection.clone());
-        let whole = self.cannot_filter(self.wanted_tables(), cancel)?;
         Ok(Attempt { part, whole })
     }
 
@@ -304,25 +293,25 @@ impl<'a> Extraction<'a> {
         self.names.tables().cloned().chain(named).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Why transactions cannot be applied to some tables only, if they cannot.
-    fn cannot_filter(&self, tables: Vec<TableName>, cancel: &Cancel) -> Result<Option<String>> {
+    /// Reads what is to be replayed, and tells why it cannot be applied to `tables` only, if it cannot. Those of `missing`,
+    /// which are not in the backup, must be made there: nobody looks for them by replaying all.
+    fn look_ahead(
+        &self,
+        missing: impl Iterator<Item = TableName>,
+        tables: Vec<TableName>,
+        cancel: &Cancel,
+    ) -> Result<Option<String>> {
         let Some(recovery) = self.origin.recovery() else { return Ok(None) };
-        let is_open = self.options.selection.has_wildcards();
-        let mut filter = Filter::new(tables, is_open);
-        each_event(recovery, cancel, &mut |event| filter.event(event))?;
-        Ok(filter.refused().map(str::to_owned))
-    }
-
-    /// A table that is neither in the backup nor made behind it is not looked for by replaying all. `there`: those that the server
-    /// knows, besides those that have files.
-    fn refuse_never_made(&self, there: &BTreeSet<TableName>, cancel: &Cancel) -> Result<()> {
-        let Some(recovery) = self.origin.recovery() else { return Ok(()) };
-        let mut unnamed = Unnamed::new(self.names.without_files().filter(|it| !there.contains(it)));
-        if unnamed.tables().is_empty() {
-            return Ok(());
+        let mut unnamed = Unnamed::new(missing);
+        let mut filter = Filter::new(tables, self.options.selection.has_wildcards());
+        each_event(recovery, cancel, &mut |event| {
+            unnamed.event(event);
+            filter.event(event);
+        })?;
+        match unnamed.tables().first() {
+            Some(name) => Err(self.names.never_made(name)),
+            None => Ok(filter.refused().map(str::to_owned)),
         }
-        each_event(recovery, cancel, &mut |event| unnamed.event(event))?;
-        unnamed.tables().first().map_or(Ok(()), |name| Err(self.names.never_made(name)))
     }
 
     fn restore_options(&self, attempt: &mut Attempt, target: &Path) -> RestoreOptions {
@@ -385,7 +374,7 @@ impl<'a> Extraction<'a> {
             tables: read.read.tables,
             rows: read.read.rows,
             row_bytes: read.read.row_bytes,
-            phases: PhaseTime::of(watch),
+            phases: watch.phases(),
         };
         let taken =
             Taken { identity: self.identity.clone(), source: read.source.clone(), run: read.backup, report };
@@ -483,15 +472,16 @@ impl Errand for Reading<'_, '_> {
     fn recovered(&mut self, connect: &ConnectOptions) -> Result<Option<Vec<TableName>>> {
         let mut session = Session::open(connect, Purpose::Control)?;
         let there = BTreeSet::from_iter(selected(&mut session, &self.extraction.options.selection)?);
-        self.extraction.refuse_never_made(&there, self.cancel)?;
+        let mut wanted = BTreeSet::from_iter(self.extraction.wanted_tables());
+        wanted.extend(there.iter().cloned());
+        let bound = bound_by_keys(&mut session, self.extraction.facts.flavor(), &wanted)?;
+        let tables: Vec<TableName> = wanted.union(&bound).cloned().collect();
+        let missing = self.extraction.names.without_files().filter(|it| !there.contains(it));
+        let why = self.extraction.look_ahead(missing, tables.clone(), self.cancel)?;
         if self.attempt.whole.is_some() {
             return Ok(None);
         }
-        let mut wanted = BTreeSet::from_iter(self.extraction.wanted_tables());
-        wanted.extend(there);
-        let bound = bound_by_keys(&mut session, self.extraction.facts.flavor(), &wanted)?;
-        let tables: Vec<TableName> = wanted.union(&bound).cloned().collect();
-        if let Some(why) = self.extraction.cannot_filter(tables.clone(), self.cancel)? {
+        if let Some(why) = why {
             self.more = Some(why.clone());
             self.attempt.whole = Some(why);
             return Err(Error::failed("the restore is to be begun again"));

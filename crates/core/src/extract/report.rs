@@ -4,8 +4,9 @@ use holdfast_repo::RunNo;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    backup::PhaseTime,
     physical::Position,
-    restore::{BackupId, PhaseTime, Prepared, Reached, Replayed, RestorePlan},
+    restore::{BackupId, Prepared, Reached, Replayed, RestorePlan},
 };
 
 /// A table, as far as the names of files tell.

@@ -69,7 +69,7 @@ pub use plan::{
     ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan,
 };
 pub use replay::{Piece, Reached, Replayed, Transactions};
-pub use report::{BackupId, LeftOut, PhaseTime, Prepared, RESTORE_SCHEMA, RestoreReport, Written};
+pub use report::{BackupId, LeftOut, Prepared, RESTORE_SCHEMA, RestoreReport, Written};
 
 /// What [`run`] would do. Changes nothing; fails where `run` would refuse.
 pub fn plan(
@@ -152,11 +152,11 @@ pub fn run_and_replay(
         replayed,
         written,
         dropped: plan.shown.dropped.clone(),
-        phases: PhaseTime::of(&watch),
+        phases: watch.phases(),
         server_options: plan.shown.server_options.clone(),
     };
     complete(claim, &plan, &roots, &report)?;
-    report.phases = PhaseTime::of(&watch);
+    report.phases = watch.phases();
     Ok(report)
 }
 

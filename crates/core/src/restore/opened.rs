@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use holdfast_pipe::HashKey;
 use holdfast_repo::{
-    Kind, LogName, Repo, RunNo,
+    LogName, Repo, RunNo,
     history::History,
     item::{Item, ItemPath},
     reader::Backup,
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::{layout::damaged, report::BackupId};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     physical::{CapturedRedo, DAMAGED_PAGES, Position, REDO_ITEM},
     server::ServerFacts,
 };
@@ -35,12 +35,7 @@ pub(super) struct Opened {
 
 impl Opened {
     pub(super) fn open(repo: &Arc<Repo>, log: &LogName, which: RunNo) -> Result<Self> {
-        if log.kind != Kind::Physical {
-            let text = format!("{log} {which} is not a physical backup");
-            return Err(Error::new(ErrorKind::Usage, text).hinted(
-                "a logical one is loaded into a running server (--to-server), or written as files (export, cat)",
-            ));
-        }
+        let id = BackupId::of_physical(repo, log, which)?;
         // What is wrong with other runs shall not keep anybody from this one.
         let mut damage = None;
         let history = History::salvage(repo, log, &mut |run, error| {
@@ -52,12 +47,6 @@ impl Opened {
             return Err(error.into());
         }
         let backup = Backup::open(repo, &history, which)?;
-        let id = BackupId {
-            repository: repo.info().repository_id.to_string(),
-            source: log.source.to_string(),
-            kind: log.kind.to_string(),
-            run: which.0,
-        };
         let unreadable = |error| damaged(format!("read the manifest of {id}")).caused_by(error);
         let mut head: Map<String, Value> =
             serde_json::from_slice(&history.head(repo, which)?).map_err(unreadable)?;

@@ -6,11 +6,13 @@ use holdfast_formats::{
     Flavor,
     gtid::{MariaDbGtid, MariaDbGtidPos},
 };
+use holdfast_repo::{Kind, LogName, Repo, RunNo};
 use serde::{Deserialize, Serialize};
 
 use super::replay::Replayed;
 use crate::{
-    backup::Watch,
+    backup::PhaseTime,
+    error::{Error, ErrorKind, Result},
     physical::{BinlogPosition, Position, Precision},
     server::ServerVersion,
 };
@@ -31,25 +33,27 @@ pub struct BackupId {
     pub run: u64,
 }
 
-impl std::fmt::Display for BackupId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{} #{}", self.source, self.kind, self.run)
+impl BackupId {
+    /// Of a physical backup, which it must be.
+    pub(crate) fn of_physical(repo: &Repo, log: &LogName, run: RunNo) -> Result<Self> {
+        if log.kind != Kind::Physical {
+            let error = Error::new(ErrorKind::Usage, format!("{log} {run} is not a physical backup"));
+            return Err(error.hinted(
+                "a logical one is loaded into a running server (--to-server), or written as files (export, cat)",
+            ));
+        }
+        Ok(Self {
+            repository: repo.info().repository_id.to_string(),
+            source: log.source.to_string(),
+            kind: log.kind.to_string(),
+            run: run.0,
+        })
     }
 }
 
-/// One phase of a restore.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PhaseTime {
-    /// Its name, as in the events.
-    pub name: String,
-    /// How long it took.
-    pub ms: u64,
-}
-
-impl PhaseTime {
-    /// The phases so far, the current one as far as it is.
-    pub(crate) fn of(watch: &Watch<'_>) -> Vec<PhaseTime> {
-        watch.phases().into_iter().map(|it| PhaseTime { name: it.name.to_owned(), ms: it.ms }).collect()
+impl std::fmt::Display for BackupId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} #{}", self.source, self.kind, self.run)
     }
 }
 
