@@ -174,6 +174,22 @@ fn listed_and_found() {
             scene.program.command(&["backup", "--name", "db1", "--no-defaults", "--user", "root"]);
         run(command.arg("--socket").arg(scene.server.socket()).args(words)).expect_code(0)
     };
+    backup(&["--method", "logical"]);
+    run(&mut scene.archive(&["--once"])).expect_code(0);
+    // Behind a logical backup nothing is replayed, and nobody is told otherwise.
+    let list = scene.list(&[]).expect_code(0).last();
+    assert_eq!(list["data"]["recoverable"], json!([]), "{list:#}");
+    let target = scene.program.path("new");
+    let restore = |id: &[&str]| {
+        let words = ["--at", "latest", "--dry-run", "--target-dir", target.to_str().unwrap()];
+        scene.program.run(&[&["restore"], id, &words].concat())
+    };
+    let none = restore(&[]).expect_code(1);
+    assert!(none.err.contains("there is no physical backup of db1"), "{none:#?}");
+    for id in ["db1/logical#1", "db1/logical#latest", "db1/binlog#1"] {
+        let refused = restore(&[id]).expect_code(2);
+        assert!(refused.err.contains("hint: recovery to a moment begins with a physical"), "{refused:#?}");
+    }
     backup(&[]);
     run(&mut scene.archive(&["--once"])).expect_code(0);
     scene.server.exec_all(["INSERT INTO d.t VALUES (1, 'x')", "DROP TABLE d.t"]).unwrap();

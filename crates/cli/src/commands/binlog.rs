@@ -182,7 +182,7 @@ impl FileShown {
 /// What can be recovered.
 #[derive(Serialize)]
 struct Recoverable {
-    /// The oldest backup from which on all is there.
+    /// The oldest physical backup from which on all is there.
     from: String,
     from_at: Timestamp,
     /// Until when.
@@ -226,7 +226,10 @@ impl Render for Listed {
         }
         text::table(out, &columns, &rows)?;
         if self.recoverable.is_empty() {
-            writeln!(out, "nothing is recoverable by it: no backup is kept behind which it goes on")?;
+            writeln!(
+                out,
+                "nothing is recoverable by it: no physical backup is kept behind which it goes on"
+            )?;
         }
         for part in &self.recoverable {
             let (from, until) =
@@ -243,13 +246,8 @@ impl Render for Listed {
 
 fn recoverable(archive: &Archive, chain: &Chain) -> Option<Recoverable> {
     let base = chain.bases.first()?;
-    let source = &archive.log().source;
-    let from = match base.kind.as_str() {
-        "physical" => format!("{source}#{}", base.run),
-        kind => format!("{source}/{kind}#{}", base.run),
-    };
     Some(Recoverable {
-        from,
+        from: format!("{}#{}", archive.log().source, base.run),
         from_at: base.finished_at,
         until_at: chain.last_at.map(instant),
         until_file: chain.end.file.clone(),

@@ -16,7 +16,7 @@ use holdfast_core::{
         self, LeftOut, PlannedOwner, Reached, RestoreMode, RestoreOptions, RestorePlan, RestoreReport,
     },
 };
-use holdfast_repo::{Act, Repo, SourceName};
+use holdfast_repo::{Act, Kind, Repo, SourceName};
 use serde::Serialize;
 
 use super::{Context, load, report::position_facts, repository, select};
@@ -194,7 +194,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A moment behind the backup that is named, or behind the last before it.
+/// A moment behind the physical backup that is named, or behind the last before it.
 pub(super) fn recovery(
     context: &Context<'_>,
     repo: &Arc<Repo>,
@@ -202,9 +202,18 @@ pub(super) fn recovery(
     name: Option<&SourceName>,
     until: Until,
 ) -> Result<Recovery> {
+    if let Some(id) = id
+        && let Some(kind) = id.kind.filter(|kind| *kind != Kind::Physical)
+    {
+        let text = format!("{id} is no backup behind which a moment can be recovered: its kind is {kind}");
+        return Err(Error::new(ErrorKind::Usage, text).hinted(
+            "recovery to a moment begins with a physical backup: leave ID out, and the last one before the moment is taken",
+        ));
+    }
     let (source, named) = match id {
         Some(id) if id.which != Which::Latest => {
-            let chosen = select::backup(context, repo, id, name)?;
+            let id = BackupRef { kind: Some(Kind::Physical), ..id.clone() };
+            let chosen = select::backup(context, repo, &id, name)?;
             (chosen.log().source.clone(), Some(chosen.run))
         }
         id => {

@@ -1,4 +1,5 @@
-//! What can be recovered: backups, and how far the archive goes on behind each without a gap.
+//! What can be recovered: physical backups, and how far the archive goes on behind each without a gap. Behind a logical backup
+//! nothing is replayed ([`crate::recovery`]).
 
 use holdfast_formats::{Gtids, binlog::Header};
 use holdfast_repo::{Kind, LogName, history::History, manifest::Head};
@@ -31,15 +32,13 @@ pub struct Chain {
     pub first_at: Option<u64>,
     /// When its last transaction was committed: with a base, anything until then can be recovered.
     pub last_at: Option<u64>,
-    /// Backups from whose position on it has everything, oldest first.
+    /// Physical backups from whose position on it has everything, oldest first.
     pub bases: Vec<Base>,
 }
 
-/// A backup behind which the archive goes on.
+/// A physical backup behind which the archive goes on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Base {
-    /// Its kind.
-    pub kind: String,
     /// Its run.
     pub run: u64,
     /// When it was taken.
@@ -70,20 +69,16 @@ impl Archive {
                 }),
             }
         }
-        for kind in [Kind::Physical, Kind::Logical] {
-            let log = LogName { source: self.log.source.clone(), kind };
-            let history = History::salvage(&self.repo, &log, &mut |_, _| {})?;
-            for outcome in history.standing() {
-                // What cannot be read is no base; check says why.
-                let Ok(head) = read_head(&self.repo, &history, outcome.run) else { continue };
-                let Ok(taken) = Taken::of(&head) else { continue };
-                if let Some(at) = self.behind(&taken).and_then(|behind| Some(self.locate(&behind).ok()?.0))
-                    && let Some(chain) =
-                        chains.iter_mut().find(|chain| (chain.first..=chain.last).contains(&at))
-                {
-                    let finished_at = head.finished_at;
-                    chain.bases.push(Base { kind: kind.to_string(), run: outcome.run.0, finished_at });
-                }
+        let log = LogName { source: self.log.source.clone(), kind: Kind::Physical };
+        let history = History::salvage(&self.repo, &log, &mut |_, _| {})?;
+        for outcome in history.standing() {
+            // What cannot be read is no base; check says why.
+            let Ok(head) = read_head(&self.repo, &history, outcome.run) else { continue };
+            let Ok(taken) = Taken::of(&head) else { continue };
+            if let Some(at) = self.behind(&taken).and_then(|behind| Some(self.locate(&behind).ok()?.0))
+                && let Some(chain) = chains.iter_mut().find(|chain| (chain.first..=chain.last).contains(&at))
+            {
+                chain.bases.push(Base { run: outcome.run.0, finished_at: head.finished_at });
             }
         }
         for chain in &mut chains {
