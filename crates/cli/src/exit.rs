@@ -61,7 +61,7 @@ impl Exit {
             Self::Failed => "failed; nothing was published",
             Self::Usage => "the command line or the configuration is wrong",
             Self::Finding => {
-                "done, with a finding (check) or a difference (diff), or not in every repository (backup --also-to)"
+                "done, with a finding, a difference (diff) or a gap (binlog), or not in every repository (--also-to)"
             }
             Self::Server => "the server could not be reached, or refused",
             Self::Store => "the repository could not be reached",
@@ -108,11 +108,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documented_table_is_this_one() {
+    fn the_documented_tables_are_this_one() {
         let page = include_str!("../../../docs/errors.md");
+        let readme = include_str!("../../../README.md");
         for exit in Exit::ALL {
             let row = format!("| {} | `{}` | {} |", exit.code(), exit.name(), exit.meaning());
             assert!(page.contains(&row), "docs/errors.md lacks the row\n{row}");
+            let row = format!("| {} | {} |", exit.code(), exit.meaning());
+            assert!(readme.contains(&row), "README.md lacks the row\n{row}");
         }
     }
 }

@@ -110,7 +110,7 @@ pub(crate) struct AddArgs {
     pub(crate) sources: Vec<SourceName>,
 
     /// What the key is called; everybody who sees the repository can read it
-    #[arg(long, value_name = "TEXT", default_value = "", value_parser = label)]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, value_parser = label)]
     pub(crate) label: String,
 
     #[command(flatten)]

@@ -59,7 +59,7 @@ Examples:
   holdfast --repo /backup/repo prune
   holdfast --repo s3://bucket/prefix --as-of 2026-11-20T14:00:00Z restore latest --target-dir /var/lib/mysql-new
 
-Configuration file: repo, password-file, password-command, identity, key and name; in [source] and [resources] the options of backup under those headings (restore, check and prune take memory from there, too); in [retention] those of expire; in [store] those of repositories beyond a network; in each [[repository]] another repository (docs/copies.md).
+Configuration file: repo, password-file, password-command, identity, key and name; in [source] and [resources] the options of backup under those headings (every verb with --memory takes it from there, too; import, copy and binlog archive how they compress; import and copy cache-dir); in [retention] those of expire; in [store] those of repositories beyond a network; in each [[repository]] another repository (docs/copies.md).
 Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, HOLDFAST_IDENTITY, HOLDFAST_KEY; for verbs that are about one source HOLDFAST_NAME; for copy HOLDFAST_TO, HOLDFAST_TO_PASSWORD_FILE, HOLDFAST_TO_IDENTITY and HOLDFAST_TO_KEY, for it and backup --also-to HOLDFAST_TO_PASSWORD and HOLDFAST_TO_PASSWORD_COMMAND; for key add and change HOLDFAST_NEW_PASSWORD and HOLDFAST_NEW_PASSWORD_FILE. Of repositories at s3:// also what AWS' tools read: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and others (docs/stores.md).
 What is typed counts before the environment, and that before the file.";
 
@@ -210,6 +210,24 @@ pub(crate) fn command() -> Command {
     command.disable_help_subcommand(false).after_long_help(format!("{EXAMPLES}\n\n{}", Exit::help()))
 }
 
+/// `restore` takes the options of a server, too, but it is the one that is loaded into; and those of what is read of a table
+/// mean nothing to it: typed, they are answered with a hint.
+fn of_a_target(verb: Command) -> Command {
+    without_files(verb).mut_args(|arg| match arg.get_help_heading() {
+        Some(source::HEADING) => arg.help_heading("Target server (--to-server)"),
+        _ if arg.get_id() == "filters" => arg.hide(true),
+        _ => arg,
+    })
+}
+
+/// Takes what leads to a server's files from the help of a verb that needs its connections only.
+fn without_files(verb: Command) -> Command {
+    verb.mut_args(|arg| match arg.get_id().as_str() {
+        "datadir" | "path_map" => arg.hide(true),
+        _ => arg,
+    })
+}
+
 /// Gives each verb, and each action of a verb, its help option and the table of exit codes.
 fn with_help(command: Command, help: &dyn Fn() -> Arg) -> Command {
     let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
@@ -220,6 +238,11 @@ fn with_help(command: Command, help: &dyn Fn() -> Arg) -> Command {
             let after = match verb.get_after_long_help() {
                 Some(examples) => format!("{examples}\n\n{}", Exit::help()),
                 None => Exit::help(),
+            };
+            let verb = match verb.get_name() {
+                "restore" => of_a_target(verb),
+                "archive" => without_files(verb),
+                _ => verb,
             };
             let verb = verb.disable_help_flag(true).disable_help_subcommand(true);
             with_help(verb.arg(arg).after_long_help(after), help)

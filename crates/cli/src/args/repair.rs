@@ -11,7 +11,7 @@ Examples:
   holdfast repair --name db1 --yes
 
 Put back from a copy of the repository what you can before you repair: a backup that is dropped does not come back.
-What of a damaged backup can still be read is restored before the repair, by \"holdfast restore\" of what is whole.";
+Before the repair, save what is whole of a backup that would be dropped, table by table: \"holdfast restore ID --to-server --table ...\" or \"holdfast export\". That fails where a file that it needs is damaged, system tables and undo included.";
 
 /// Make anew what was lost of the repository, and drop the backups that are beyond help.
 ///

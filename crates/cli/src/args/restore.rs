@@ -33,8 +33,8 @@ The server must not run on a target directory. The result can be started at once
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
-    /// The backup: latest, 42, db1#42 or db1/physical#42; for a moment behind it, where to begin [default there: the last
-    /// backup before the moment]
+    /// The backup: latest, 42, db1#42 or db1/physical#42; for a moment behind it, the physical one to begin with [default
+    /// there: the last before the moment]
     #[arg(value_name = "ID", required_unless_present = "moment")]
     pub(crate) id: Option<BackupRef>,
 

@@ -10,9 +10,12 @@ use clap::{Args, ValueEnum};
 use holdfast_core::server::SshHost;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
+/// What the help calls these options.
+pub(crate) const HEADING: &str = "Source server";
+
 /// The server and its files.
 #[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
-#[command(next_help_heading = "Source server")]
+#[command(next_help_heading = HEADING)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct SourceArgs {
     /// Read this option file only

@@ -24,7 +24,7 @@ use crate::{
 };
 
 const HELD_HINT: &str = "\
-what is held is not dropped: restore what is whole of it, then \"holdfast release ID\" and repair again";
+what is held is not dropped: save its tables that are whole (holdfast restore ID --to-server --table), then \"holdfast release ID\" and repair again";
 const LEFT_HINT: &str = "\
 no backup needs what is damaged there; once less than half of the pack is needed, prune takes that out of it";
 const LOST_HINT: &str = "nothing tells what was in it: put the object back from a copy of the repository";
