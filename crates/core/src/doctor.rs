@@ -186,7 +186,7 @@ fn readable(reached: &Reached, options: &BackupOptions) -> Result<()> {
     for path in system.chain(redo) {
         File::open(&path).map_err(|error| {
             Error::failed(format!("open {}", path.display())).caused_by(error).hinted(
-                "run holdfast as a user who may read the data files: the server's own, one of its group, or root",
+                "run holdfast as a user who may read all data files: the server's own, or root; its group does for MySQL only",
             )
         })?;
     }

@@ -256,6 +256,19 @@ impl Grants {
 mod tests {
     use super::*;
 
+    /// The block in README.md that people copy grants what is asked for, and nothing else.
+    #[test]
+    fn the_documented_grants_are_these() {
+        let readme = include_str!("../../../../README.md");
+        for (flavor, title) in [(Flavor::MariaDb, "-- MariaDB\n"), (Flavor::MySql, "-- MySQL\n")] {
+            let (_, block) = readme.split_once(title).unwrap();
+            let grant = block.lines().find(|line| line.starts_with("GRANT ")).unwrap();
+            let wanted: BTreeSet<String> =
+                required(flavor).iter().map(|requirement| requirement.privilege.to_owned()).collect();
+            assert_eq!(parse(&[grant]).global, wanted, "{title}");
+        }
+    }
+
     fn parse(lines: &[&str]) -> Grants {
         let mut grants = Grants::default();
         for line in lines {

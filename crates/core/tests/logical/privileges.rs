@@ -72,6 +72,29 @@ fn errors_name_the_grants_that_are_missing() {
     }
 }
 
+/// What the documentation tells to grant is enough for everything: the best view, with its position, and no table that is
+/// not of it.
+#[test]
+fn the_grants_of_the_documentation() {
+    const PAGE: &str = include_str!("../../../../docs/logical-backup.md");
+    for kind in ServerKind::all_kinds() {
+        let stage = stage(kind);
+        let flavor = if kind.is_mariadb() { "-- MariaDB\n" } else { "-- MySQL\n" };
+        let (_, grants) = PAGE.split_once(flavor).unwrap();
+        let grant = grants.lines().find(|line| line.starts_with("GRANT ")).unwrap();
+        stage.source.exec(grant.trim_end_matches(';')).unwrap();
+        let report = stage.back_up(&options(&stage), &Selection::default()).unwrap();
+        let expected = if kind.is_mariadb() { Method::BackupStages } else { Method::ReadLock };
+        assert_eq!((report.view.method, &report.view.inconsistent[..]), (expected, &[][..]), "{kind}");
+        let position = report.position.expect("a position");
+        assert!(position.binlog.is_some(), "{kind}: {position:?}");
+        let script = String::from_utf8(stage.script(report.backup, None)).unwrap();
+        for object in ["TABLE `t`", "TABLE `m`", "PROCEDURE `p`", "TRIGGER", "VIEW `v`", "dump"] {
+            assert!(script.contains(object), "{kind}: {object}: {script}");
+        }
+    }
+}
+
 /// A database on which the account has nothing is not in the server's list: a backup of everything, or by wildcards, fails
 /// until the account can see that it is there, and then because it may not read it.
 #[test]
