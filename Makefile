@@ -21,7 +21,7 @@ servers: ## install the servers that tests and demo use (quick when they are the
 build: ## build the holdfast program, optimized
 	$(CARGO) build --release -p holdfast
 
-check: ## format, lints, and the tests that need no server: seconds
+check: ## format, lints, and the tests that need no server
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test -p holdfast-formats -p holdfast-pipe -p holdfast-repo
@@ -30,7 +30,8 @@ check: ## format, lints, and the tests that need no server: seconds
 test: servers ## every test, on real servers
 	$(CARGO) test --workspace --no-fail-fast
 
-demo: servers ## back up a busy server, restore it, prove the copy equal (DEMO='--server mysql-9.7')
+demo: ## back up a busy server, restore it, prove the copy equal (DEMO='--server mysql-9.7')
+	@scripts/servers $(or $(filter mariadb-% mysql-%,$(DEMO)),mariadb-10.11)
 	$(CARGO) build --release -p holdfast -p holdfast-testkit
 	@$(TARGET_DIR)/release/demo $(DEMO)
 
