@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::JoinHandle,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
@@ -22,6 +22,7 @@ use crate::{
     names::{Folder, LogName, RunNo},
     outcome::Intent,
     repo::Repo,
+    room::is_asked_for,
     store::{ObjectPath, StoreError, read_all},
 };
 
@@ -29,6 +30,8 @@ use crate::{
 pub const LEASE: Duration = Duration::from_secs(15 * 60);
 /// The least that a run may choose instead.
 pub const LEASE_MIN: Duration = Duration::from_secs(30);
+/// How often a run that makes room looks whether it is asked to.
+const LOOK_WHETHER_ASKED: Duration = Duration::from_secs(5);
 /// How often a run renews.
 pub const RENEWAL: Duration = Duration::from_secs(60);
 
@@ -49,6 +52,9 @@ pub(crate) struct LeaseObject {
     /// Seconds without a renewal after which the run may be ended; absent: [`LEASE`], which is also the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) patience_s: Option<u64>,
+    /// It ends soon where it is asked to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) makes_room: bool,
 }
 
 impl LeaseObject {
@@ -80,6 +86,7 @@ pub(crate) struct LeaseState {
     pub(crate) renewed_at: SystemTime,
     pub(crate) intent: Option<Intent>,
     pub(crate) process: Option<ProcessId>,
+    pub(crate) makes_room: bool,
     pub(crate) is_alive: bool,
 }
 
@@ -101,11 +108,12 @@ pub(crate) fn look(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<Leas
     let lease = object.as_ref().map_or(LEASE, LeaseObject::lease);
     let intent = object.as_ref().and_then(|object| object.intent);
     let is_given_up = object.as_ref().is_some_and(|object| lock(&GIVEN_UP).contains(&object.token));
+    let makes_room = object.as_ref().is_some_and(|object| object.makes_room);
     let process = object.and_then(|object| object.process);
     // A renewal from the future is a clock that was set back: as good as new.
     let age = repo.store().now()?.duration_since(newest.created_at).unwrap_or_default();
     let is_alive = age < lease && !is_given_up && !process.is_some_and(|process| process.is_gone());
-    Ok(Some(LeaseState { started_at, renewed_at: newest.created_at, intent, process, is_alive }))
+    Ok(Some(LeaseState { started_at, renewed_at: newest.created_at, intent, process, makes_room, is_alive }))
 }
 
 /// Renews one run's lease, and sees whether it has been ended.
@@ -117,6 +125,8 @@ pub(crate) struct Renewer {
     object: Vec<u8>,
     next: AtomicU32,
     lost: AtomicBool,
+    makes_room: bool,
+    asked: AtomicBool,
 }
 
 impl Renewer {
@@ -129,6 +139,8 @@ impl Renewer {
             object: object.encode(),
             next: AtomicU32::new(1),
             lost: AtomicBool::new(false),
+            makes_room: object.makes_room,
+            asked: AtomicBool::new(false),
         }
     }
 
@@ -139,6 +151,18 @@ impl Renewer {
 
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody has asked for room.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    fn look_whether_asked(&self) -> Result<(), RepoError> {
+        if self.makes_room && is_asked_for(&self.repo, &self.log, self.run)? {
+            self.asked.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// One renewal. Errors are not the run's end: only its outcome decides.
@@ -166,10 +190,16 @@ pub(crate) struct RenewalThread {
 impl RenewalThread {
     pub(crate) fn start(renewer: Arc<Renewer>, every: Duration) -> std::io::Result<Self> {
         let (stop, stopped) = bounded::<()>(0);
+        let wake_every = if renewer.makes_room { every.min(LOOK_WHETHER_ASKED) } else { every };
         let thread = std::thread::Builder::new().name("lease".to_owned()).spawn(move || {
-            while !renewer.is_lost() && stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            let mut renewed_at = Instant::now();
+            while !renewer.is_lost() && stopped.recv_timeout(wake_every) == Err(RecvTimeoutError::Timeout) {
                 // Not reported: the next renewal may succeed, and a run without a lease is still a run.
-                let _ = renewer.renew();
+                if renewed_at.elapsed() >= every {
+                    renewed_at = Instant::now();
+                    let _ = renewer.renew();
+                }
+                let _ = renewer.look_whether_asked();
             }
         })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })

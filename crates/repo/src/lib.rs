@@ -38,6 +38,7 @@ pub mod refs;
 pub mod repair;
 pub mod repo;
 pub mod retention;
+mod room;
 pub mod rows;
 pub mod run;
 pub mod segment;

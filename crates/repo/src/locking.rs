@@ -144,7 +144,7 @@ impl Needed {
             Folder::Index => self.runs.contains(&run) || self.history.stands(run),
             Folder::Refs | Folder::Reports => keeps_records(&self.history, run),
             Folder::Outcomes => true,
-            Folder::Runs | Folder::Segments | Folder::Checks => false,
+            Folder::Runs | Folder::Segments | Folder::Checks | Folder::Asks => false,
         }
     }
 }

@@ -162,6 +162,12 @@ impl LogName {
         self.object(Folder::Runs, &format!("{:010}/{renewal:06}", run.0))
     }
 
+    /// That a run is asked to make room.
+    #[must_use]
+    pub(crate) fn ask(&self, run: RunNo) -> ObjectPath {
+        self.object(Folder::Asks, &format!("{:010}", run.0))
+    }
+
     /// A pack.
     #[must_use]
     pub fn pack(&self, pack: PackId) -> ObjectPath {
@@ -224,6 +230,8 @@ pub enum Folder {
     Segments,
     /// What checks have read.
     Checks,
+    /// Runs that are asked to make room.
+    Asks,
 }
 
 impl Folder {
@@ -239,6 +247,7 @@ impl Folder {
             Self::Reports => "reports",
             Self::Segments => "segments",
             Self::Checks => "checks",
+            Self::Asks => "asks",
         }
     }
 
@@ -248,7 +257,7 @@ impl Folder {
         let (run, part) = match self {
             Self::Runs => name.split_once('/')?,
             Self::Packs | Self::Index | Self::Segments => name.split_once('-')?,
-            Self::Refs | Self::Outcomes | Self::Reports | Self::Checks => (name, "000000"),
+            Self::Refs | Self::Outcomes | Self::Reports | Self::Checks | Self::Asks => (name, "000000"),
         };
         let digits = |text: &str, len| text.len() == len && text.bytes().all(|b| b.is_ascii_digit());
         (digits(run, 10) && digits(part, 6)).then_some(())?;

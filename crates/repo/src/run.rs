@@ -19,8 +19,9 @@ use crate::{
     error::{Damage, RepoError},
     hex::Hex,
     history::{History, list_folder},
+    interrupt::Interrupt,
     keys::{Act, random},
-    lease::{LeaseObject, RENEWAL, RenewalThread, Renewer, look},
+    lease::{LeaseObject, LeaseState, RENEWAL, RenewalThread, Renewer, look},
     names::{Folder, LogName, RunNo},
     object::{ObjectKind, Place, RunSecrets, seal_object},
     outcome::{
@@ -29,6 +30,7 @@ use crate::{
     },
     refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RepairRefs},
     repo::Repo,
+    room::with_room,
     store::{ObjectInfo, exists, read_listed},
 };
 
@@ -47,13 +49,23 @@ pub struct RunOptions {
     pub renew_every: Option<Duration>,
     /// After so long without a renewal another may end the run; `None`: after the usual 15 minutes, which is also the most.
     pub patience: Option<Duration>,
+    /// It looks whether it [is asked](Run::is_asked) to make room for who drops or prunes, and ends soon then.
+    pub makes_room: bool,
+    /// Ends waiting for room.
+    pub interrupt: Interrupt,
 }
 
 impl RunOptions {
     /// This process, renewing as specified.
     #[must_use]
     pub fn of_this_process() -> Self {
-        Self { client: Client::this_process(), renew_every: Some(RENEWAL), patience: None }
+        Self {
+            client: Client::this_process(),
+            renew_every: Some(RENEWAL),
+            patience: None,
+            makes_room: false,
+            interrupt: Interrupt::default(),
+        }
     }
 }
 
@@ -70,6 +82,17 @@ pub struct ActiveRun {
     pub renewed_at: SystemTime,
     /// Its process, where it told.
     pub process: Option<ProcessId>,
+    /// What it is to become, where it told.
+    pub intent: Option<Intent>,
+    /// It ends soon where it is asked to.
+    pub makes_room: bool,
+}
+
+impl ActiveRun {
+    fn new(log: &LogName, run: RunNo, lease: LeaseState) -> Self {
+        let LeaseState { started_at, renewed_at, intent, process, makes_room, is_alive: _ } = lease;
+        Self { log: log.clone(), run, started_at, renewed_at, process, intent, makes_room }
+    }
 }
 
 /// What a log is doing.
@@ -246,8 +269,21 @@ impl Run {
         Self::begin_as(Intent::Backup, repo, log, options)
     }
 
-    /// As [`begin`](Self::begin), whatever the run is to become.
+    /// As [`begin`](Self::begin), whatever the run is to become. One that drops or prunes asks for room.
     pub(crate) fn begin_as(
+        intent: Intent,
+        repo: &Arc<Repo>,
+        log: &LogName,
+        options: &RunOptions,
+    ) -> Result<Self, BeginError> {
+        let begin = || Self::begin_now(intent, repo, log, options);
+        match intent {
+            Intent::Backup => begin(),
+            _ => with_room(repo, log, &options.interrupt, begin),
+        }
+    }
+
+    fn begin_now(
         intent: Intent,
         repo: &Arc<Repo>,
         log: &LogName,
@@ -270,6 +306,7 @@ impl Run {
             intent: Some(intent),
             process: options.client.process,
             patience_s: options.patience.map(|patience| patience.as_secs()),
+            makes_room: options.makes_room,
         };
         for _ in 0..ATTEMPTS {
             // Leases first: a run that begins and ends between the two lists must not look like a gap.
@@ -307,6 +344,10 @@ impl Run {
         log: &LogName,
         options: &RunOptions,
     ) -> Result<Self, BeginError> {
+        with_room(repo, log, &options.interrupt, || Self::begin_repair_now(repo, log, options))
+    }
+
+    fn begin_repair_now(repo: &Arc<Repo>, log: &LogName, options: &RunOptions) -> Result<Self, BeginError> {
         repo.require(Act::Read, outcome::REPAIRING)?;
         repo.require_locks(outcome::REPAIRING)?;
         // What was removed or rotated since the repository was opened is known from here on.
@@ -318,6 +359,7 @@ impl Run {
             intent: Some(Intent::Repair),
             process: options.client.process,
             patience_s: options.patience.map(|patience| patience.as_secs()),
+            makes_room: options.makes_room,
         };
         for _ in 0..ATTEMPTS {
             // Before anything is read: what ends meanwhile is among what has no outcome, and is looked at once more.
@@ -331,13 +373,7 @@ impl Run {
             for run in without {
                 let lease = look(repo, log, run)?;
                 if let Some(lease) = lease.as_ref().filter(|lease| lease.is_alive) {
-                    return Err(BeginError::Active(Box::new(ActiveRun {
-                        log: log.clone(),
-                        run,
-                        started_at: lease.started_at,
-                        renewed_at: lease.renewed_at,
-                        process: lease.process,
-                    })));
+                    return Err(BeginError::Active(Box::new(ActiveRun::new(log, run, lease.clone()))));
                 }
                 // Where nothing tells what it was: as if it had been a backup, since what is left of another is swept at
                 // once, before anybody has looked whether a prune that had ended has moved something there.
@@ -428,6 +464,12 @@ impl Run {
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.renewer.is_lost()
+    }
+
+    /// Whether somebody who drops or prunes waits for the end of this run.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.renewer.is_asked()
     }
 
     /// Renews the lease once, and looks whether the run has been ended.
@@ -684,13 +726,7 @@ pub(crate) fn end_if_dead(
     if lease.is_alive {
         // It may have ended since its outcome was looked for.
         let has_ended = exists(&**repo.store(), &log.outcome(run))?;
-        return Ok((!has_ended).then(|| ActiveRun {
-            log: log.clone(),
-            run,
-            started_at: lease.started_at,
-            renewed_at: lease.renewed_at,
-            process: lease.process,
-        }));
+        return Ok((!has_ended).then(|| ActiveRun::new(log, run, lease)));
     }
     entomb(repo, history, run, lease.intent, client)?;
     Ok(None)

@@ -12,7 +12,6 @@ use holdfast_repo::{
     history::History,
     outcome::Outcome,
     retention::RetentionPolicy,
-    run::RunOptions,
     space::freed_by,
 };
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
@@ -107,7 +106,7 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
     for (log, request, history, mut plan) in looked {
         context.cancel.check()?;
         if !args.dry_run {
-            plan = expire(&repo, &log, &request, &RunOptions::of_this_process()).map_err(of_expire)?;
+            plan = expire(&repo, &log, &request, &context.run_options()).map_err(of_expire)?;
         } else {
             match freed_by(&repo, &history, &plan.dropped, &context.cancel.interrupt()) {
                 Ok(bytes) => *expired.freed_bytes.get_or_insert(0) += bytes,

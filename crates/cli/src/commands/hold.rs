@@ -10,7 +10,6 @@ use holdfast_repo::{
     Act, LogName, Repo, RunNo, SourceName,
     history::History,
     hold::{Hold, HoldError, HoldTerms, hold, release},
-    run::RunOptions,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -93,7 +92,7 @@ pub(super) fn run(args: &HoldArgs, context: &Context<'_>) -> Result<Exit> {
     let mut held = Held { held: Vec::new(), until: None, reason: args.reason.clone() };
     for (log, runs) in chosen(context, &repo, &args.ids, args.name.name.as_ref())? {
         context.cancel.check()?;
-        let done = hold(&repo, &log, &runs, &terms, &RunOptions::of_this_process());
+        let done = hold(&repo, &log, &runs, &terms, &context.run_options());
         (_, held.until) = done.map_err(of_hold)?;
         held.held.extend(runs.into_iter().map(|run| list::id(&log, run)));
     }
@@ -106,7 +105,7 @@ pub(super) fn run_release(args: &ReleaseArgs, context: &Context<'_>) -> Result<E
     let mut released = Released { released: Vec::new() };
     for (log, runs) in chosen(context, &repo, &args.ids, args.name.name.as_ref())? {
         context.cancel.check()?;
-        release(&repo, &log, &runs, &RunOptions::of_this_process()).map_err(of_hold)?;
+        release(&repo, &log, &runs, &context.run_options()).map_err(of_hold)?;
         released.released.extend(runs.into_iter().map(|run| list::id(&log, run)));
     }
     context.output.result(Exit::Done, &released);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_core::{Cancel, Error, ErrorKind, Result};
+use holdfast_repo::run::RunOptions;
 
 use crate::{
     args::{Cli, Verb, global::GlobalArgs, store::StoreArgs},
@@ -55,6 +56,11 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// How a run of a verb behaves that changes what stands.
+    fn run_options(&self) -> RunOptions {
+        RunOptions { interrupt: self.cancel.interrupt(), ..RunOptions::of_this_process() }
+    }
+
     /// From here on signals are ours: no password will be asked for any more.
     fn watch_signals(&self) -> Result<()> {
         if !self.ends_in_order {

@@ -104,7 +104,8 @@ impl Log {
         let plan = if dry_run {
             plan_prune(repo, log, options, rewriter)?
         } else {
-            let run_options = RunOptions::of_this_process();
+            let interrupt = options.interrupt.clone();
+            let run_options = RunOptions { interrupt, ..RunOptions::of_this_process() };
             let declared = declare(repo, log, options, rewriter, &run_options);
             if let Err(PruneError::NotRewritten { declared, .. }) = &declared {
                 self.declared((**declared).clone());

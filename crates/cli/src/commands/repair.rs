@@ -11,7 +11,6 @@ use holdfast_repo::{
     check::{CheckOptions, Finding, Severity},
     keys::manage,
     repair::{BeyondHelp, RepairError, RepairPlan, plan_repair, repair},
-    run::RunOptions,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -216,7 +215,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
         let plan = match args.yes {
             // Asking the store's clock writes to it, which what only shows a plan does not.
             false => plan_repair(&repo, &name, &options, Timestamp::now()),
-            true => repair(&repo, &name, &options, &mut |_| true, &RunOptions::of_this_process()),
+            true => repair(&repo, &name, &options, &mut |_| true, &context.run_options()),
         };
         let plan = plan.map_err(|error| of_repair(error).context(&name))?;
         is_mended &= plan.held.is_empty() && plan.left.is_empty() && (args.yes || plan.is_empty());

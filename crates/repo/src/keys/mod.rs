@@ -92,9 +92,9 @@ impl RepositoryInfo {
 }
 
 /// Whether an object is there for as long as a backup may need it. Others are replaced, or deleted when a run ends:
-/// leases, segments, records of checks, and what the store itself is tried with.
+/// leases, what asks for room, segments, records of checks, and what the store itself is tried with.
 pub(crate) fn lasts(path: &ObjectPath) -> bool {
-    const SHORT: [Folder; 3] = [Folder::Runs, Folder::Segments, Folder::Checks];
+    const SHORT: [Folder; 4] = [Folder::Runs, Folder::Segments, Folder::Checks, Folder::Asks];
     let mut parts = path.as_str().split('/');
     match (parts.next(), parts.nth(2)) {
         (Some("sources"), Some(folder)) => SHORT.iter().all(|short| short.as_str() != folder),

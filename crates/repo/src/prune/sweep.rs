@@ -90,12 +90,20 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
                 // By the newest its number is known to be taken, also where its outcome is lost.
                 Folder::Runs => run.0 + 1 >= history.next_run().0,
                 Folder::Outcomes => !history.is_lost(run),
+                Folder::Asks => false,
                 Folder::Packs | Folder::Checks => true,
             }
     };
     let void = history.void_index(repo)?;
-    let folders =
-        [Folder::Index, Folder::Refs, Folder::Reports, Folder::Segments, Folder::Runs, Folder::Outcomes];
+    let folders = [
+        Folder::Index,
+        Folder::Refs,
+        Folder::Reports,
+        Folder::Segments,
+        Folder::Asks,
+        Folder::Runs,
+        Folder::Outcomes,
+    ];
     for folder in folders {
         let is_void = |key: &(RunNo, u32)| folder == Folder::Index && void.contains(key);
         let useless: Vec<ObjectPath> = list_folder(repo, log, folder)?

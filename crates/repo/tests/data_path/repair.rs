@@ -268,7 +268,7 @@ fn mend_as(repo: &Arc<Repo>, log: &LogName) -> Result<RepairPlan, RepairError> {
     // No process of its own: whoever dies in a test leaves its lease behind.
     let client = holdfast_repo::client::Client { host: "test".to_owned(), process: None };
     let options = CheckOptions { read_data: Some(0.0), threads: 1, ..CheckOptions::default() };
-    repair(repo, log, &options, &mut |_| true, &RunOptions { client, renew_every: None, patience: None })
+    repair(repo, log, &options, &mut |_| true, &RunOptions { client, ..run_options() })
 }
 
 /// The same world on a clock that can be moved.

@@ -151,6 +151,7 @@ pub(crate) fn options() -> RunOptions {
         client: Client { host: "model".to_owned(), process: None },
         renew_every: None,
         patience: None,
+        ..RunOptions::of_this_process()
     }
 }
 
