@@ -10,12 +10,18 @@ use std::{
 };
 
 use holdfast_pipe::Compression;
-use holdfast_repo::{Kind, LogName, Repo, SourceName, hooks::Hooks, run::RunOptions, writer::WriterOptions};
+use holdfast_repo::{
+    Kind, LogName, Repo, SourceName,
+    hooks::Hooks,
+    run::{ActiveRun, RunOptions, Standing, standing},
+    writer::WriterOptions,
+};
 use serde::Serialize;
 
 use super::{
+    left_out,
     recorder::{RecordError, Recorder},
-    resume::{self, Binlog, READING_FAILED, Refused, Start},
+    resume::{self, Binlog, READING_FAILED, Refused},
     run::{ArchiveRun, Ended},
     segments::{Segments, ousted},
     standby,
@@ -31,6 +37,12 @@ use crate::{
 
 /// Longest wait before it is looked whether something is due, or somebody has asked for the end.
 const POLL: Duration = Duration::from_millis(50);
+/// How often it is looked whether a batch that is full can be handed over.
+const HELD_UP: Duration = Duration::from_millis(5);
+/// So long a run that was asked for leaves its log to who has asked.
+const ROOM_FOR: Duration = Duration::from_secs(15);
+/// How often it is looked whether they have begun, or ended.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Waits between attempts to reach a server that has gone away, or a repository.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
@@ -165,6 +177,8 @@ pub(super) struct Archiver<'a> {
 enum Left {
     /// It is long enough.
     Due,
+    /// Somebody who drops or prunes waits for its end.
+    Asked,
     /// All that was wanted is there.
     Done,
 }
@@ -180,8 +194,11 @@ impl<'a> Archiver<'a> {
         let mut session = Session::open(&options.connect, Purpose::Control)?;
         check_binlog_grants(&mut session)?;
         let binlog = Binlog::read(&mut session)?;
-        if options.standby {
-            standby::require_replica_updates(&mut session)?;
+        if options.standby || left_out::is_replica(&mut session)? {
+            left_out::require_replica_updates(&mut session)?;
+        }
+        if let Some(text) = left_out::filters(&mut session)? {
+            listener.event(Event::Warning { text });
         }
         let name = match &options.name {
             Some(name) => name.clone(),
@@ -243,9 +260,12 @@ impl<'a> Archiver<'a> {
             is_waiting = false;
             match self.one_run() {
                 Ok(Left::Done) => return Ok(()),
-                Ok(Left::Due) => {
+                Ok(left) => {
                     wait = RETRY_FIRST;
                     self.in_vain_since = None;
+                    if matches!(left, Left::Asked) {
+                        self.make_room();
+                    }
                 }
                 Err(error) if self.options.standby && standby::is_for_another(&error) => {
                     if error.kind() == ErrorKind::Server {
@@ -281,9 +301,37 @@ impl<'a> Archiver<'a> {
         }
     }
 
+    /// Lets whoever has asked for it begin.
+    fn make_room(&self) {
+        let until = Instant::now() + ROOM_FOR;
+        while Instant::now() < until && !self.cancel.is_cancelled() {
+            // Where it cannot be seen, the next run finds out.
+            if !matches!(standing(self.repo, &self.log), Ok(Standing::Idle)) {
+                return;
+            }
+            self.pause(LOOK_EVERY);
+        }
+    }
+
+    fn begin(&self) -> Result<(ArchiveRun, Option<Recorder>)> {
+        let options = RunOptions { makes_room: !self.options.once, ..self.options.run.clone() };
+        let mut is_told = false;
+        let mut wait = |active: &ActiveRun| {
+            if !is_told {
+                self.note(format!("run {} of {} drops or prunes: waiting for it", active.run, self.log));
+                is_told = true;
+            }
+            self.pause(LOOK_EVERY);
+            !self.cancel.is_cancelled()
+        };
+        ArchiveRun::begin(self.repo, &self.log, &options, self.writer_options(), &mut wait)
+    }
+
     fn one_run(&mut self) -> Result<Left> {
-        let (mut run, recorder) =
-            ArchiveRun::begin(self.repo, &self.log, &self.options.run, self.writer_options())?;
+        let (mut run, recorder) = match self.begin() {
+            Err(_) if self.cancel.is_cancelled() => return Ok(Left::Done),
+            begun => begun?,
+        };
         if self.is_store_failing {
             self.is_store_failing = false;
             self.note("the repository takes what comes again");
@@ -369,10 +417,19 @@ impl<'a> Archiver<'a> {
             if run.is_lost() {
                 return Err(ousted());
             }
-            let connected = self.connect(slot, &refused);
+            if run.is_asked() {
+                return Ok(Left::Asked);
+            }
+            // Who asks for a place has acknowledged what is before it.
+            if self.options.semi_sync && !self.settle(run, slot.as_ref(), None)? {
+                continue;
+            }
+            let connected = self.connect(run, slot, &refused);
             let (stream, binlog) = match connected {
                 Ok(connected) => connected,
-                Err(error) if is_first || self.options.once || !is_passing(&error) => return Err(error),
+                // A server that cannot be reached at once is more likely named wrongly than away.
+                Err(error) if is_first && self.report.until.is_none() => return Err(error),
+                Err(error) if self.options.once || !is_passing(&error) => return Err(error),
                 Err(error) if self.options.standby && lost_at.elapsed() > standby::YIELD_AFTER => {
                     return Err(standby::yields(&error));
                 }
@@ -396,12 +453,10 @@ impl<'a> Archiver<'a> {
                 self.note("connected to the server again");
             }
             is_first = false;
-            if let Some(segments) = &run.segments {
-                segments.acknowledge_by(self.options.semi_sync.then(|| stream.acknowledger()));
-            }
             let streamed = self.stream(run, recorder, &stream, target.as_ref());
-            if let Some(segments) = &run.segments {
-                segments.acknowledge_by(None);
+            if self.options.semi_sync && streamed.is_ok() {
+                // The last that came is acknowledged while there is somebody to hear it.
+                self.settle(run, Some(recorder), Some(Instant::now() + END_OF_TRANSACTION_MAX))?;
             }
             drop(stream);
             lost_at = Instant::now();
@@ -425,6 +480,17 @@ impl<'a> Archiver<'a> {
         }
     }
 
+    /// Waits until what came is durable, and at most until then. Returns whether it is.
+    fn settle(
+        &self,
+        run: &mut ArchiveRun,
+        recorder: Option<&Recorder>,
+        until: Option<Instant>,
+    ) -> Result<bool> {
+        let go_on = || until.map_or(!self.cancel.is_cancelled(), |until| Instant::now() < until);
+        run.settle(|| recorder.and_then(Recorder::tail), go_on)
+    }
+
     pub(super) fn pause(&self, wait: Duration) {
         let until = Instant::now() + wait;
         while Instant::now() < until && !self.cancel.is_cancelled() {
@@ -433,7 +499,12 @@ impl<'a> Archiver<'a> {
     }
 
     /// A stream that goes on where the recorder stands, and what the server has.
-    fn connect(&mut self, slot: &mut Option<Recorder>, refused: &Refused) -> Result<(Stream, Binlog)> {
+    fn connect(
+        &mut self,
+        run: &mut ArchiveRun,
+        slot: &mut Option<Recorder>,
+        refused: &Refused,
+    ) -> Result<(Stream, Binlog)> {
         let mut session = Session::open(&self.options.connect, Purpose::Control)?;
         let binlog = Binlog::read(&mut session)?;
         drop(session);
@@ -462,14 +533,13 @@ impl<'a> Archiver<'a> {
                 start
             }
         };
-        let Start { place, known, gap } = start;
-        let stream = Stream::open(&self.options.connect, &From::Place(place.clone()), self.stream_options)?;
+        let from = From::Place(start.place.clone());
+        let stream = Stream::open(&self.options.connect, &from, self.stream_options)?;
         let recorder = slot.get_or_insert_with(|| Recorder::new(binlog.server.clone()));
-        recorder.begin_stream(binlog.server.clone(), place, known);
-        if let Some(gap) = gap {
-            self.gap(&gap);
-            recorder.begin_gap(gap);
+        if let Some(gap) = &start.gap {
+            self.gap(gap);
         }
+        recorder.begin_stream(binlog.server.clone(), start, run)?;
         Ok((stream, binlog))
     }
 
@@ -495,7 +565,14 @@ impl<'a> Archiver<'a> {
             }
             let due = run.segments.as_ref().and_then(|segments| segments.due_in(&run.batch, age));
             let wait = due.map_or(POLL, |due| due.min(POLL));
-            match stream.next(wait) {
+            let is_held_up = run.segments.is_some() && Segments::is_held_up(&run.batch);
+            let next = if is_held_up {
+                thread::sleep(HELD_UP);
+                Next::Nothing
+            } else {
+                stream.next(wait)
+            };
+            match next {
                 Next::Event { bytes, wants_ack } => {
                     let recorded = recorder.received(&bytes, run);
                     match recorded {
@@ -509,7 +586,7 @@ impl<'a> Archiver<'a> {
                         self.gap(&Gap { kind: GapKind::Purged, text });
                     }
                     if wants_ack {
-                        run.batch.wants_ack(recorder.place().clone());
+                        run.batch.wants_ack(recorder.place().clone(), stream.acknowledger());
                     }
                 }
                 Next::Nothing => {}
@@ -542,8 +619,13 @@ impl<'a> Archiver<'a> {
                 && !self.options.once
                 && target.is_some_and(|target| is_at(recorder.place(), target));
             let is_due = run.is_due(self.options.run_bytes, self.options.run_age) || has_caught_up;
-            if is_due && recorder.is_between_transactions() {
-                return Ok(Left::Due);
+            if recorder.is_between_transactions() {
+                if run.is_asked() {
+                    return Ok(Left::Asked);
+                }
+                if is_due {
+                    return Ok(Left::Due);
+                }
             }
         }
     }

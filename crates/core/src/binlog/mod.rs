@@ -10,6 +10,7 @@
 //! - An archive goes on at exactly the next event, known by the bytes of the last one, or else names what is missing.
 
 mod archive;
+mod left_out;
 mod queue;
 mod read;
 mod recorder;

@@ -12,8 +12,12 @@ use holdfast_formats::{
 use holdfast_repo::hex::to_hex;
 use thiserror::Error;
 
-use super::stretch::{
-    BinlogServer, Gap, GapKind, LastEvent, Place, Stretch, Tail, gtid_text, no_gtids, parse_gtids,
+use super::{
+    resume::Start,
+    stretch::{
+        BinlogServer, Gap, GapKind, LastEvent, OpenTransaction, Place, Stretch, Tail, gtid_text, no_gtids,
+        parse_gtids,
+    },
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -31,6 +35,11 @@ impl Offsets {
     /// Of events that begin there.
     pub(super) fn at(begin: u64) -> Self {
         Self { next: begin, is_behind_first: false }
+    }
+
+    /// Where the next event begins, if nothing is left out.
+    pub(super) fn next(&self) -> u64 {
+        self.next
     }
 
     /// Where the next event begins.
@@ -150,6 +159,7 @@ impl Recorder {
             gtids,
             place: tail.place.clone(),
             format: tail.format.clone(),
+            tracker: tail.open.as_ref().map(OpenTransaction::tracker).transpose()?.unwrap_or_default(),
             continues: Some(tail.place.clone()),
             last: Some(tail.last.clone()),
             last_at: tail.last_at,
@@ -168,6 +178,7 @@ impl Recorder {
             format: self.format.clone(),
             gtids,
             last_at: self.last_at,
+            open: OpenTransaction::of(&self.tracker),
         })
     }
 
@@ -196,26 +207,34 @@ impl Recorder {
         self.missing.take()
     }
 
-    /// A stream begins at `place`, on `server`. What `known` says must come first and is not recorded again.
-    pub(super) fn begin_stream(&mut self, server: BinlogServer, place: Place, known: Option<Known>) {
-        let goes_on = self.server.is_same(&server) && (known.is_some() || self.place == place);
+    /// A stream begins as `start` says, on `server`. The last archived event comes first, if it is known there, and is not
+    /// recorded again. The open stretch goes on only if nothing but its own events can follow.
+    pub(super) fn begin_stream(
+        &mut self,
+        server: BinlogServer,
+        start: Start,
+        sink: &mut dyn Sink,
+    ) -> Result<()> {
+        let Start { place, known, gap } = start;
+        let is_same = self.server.is_same(&server);
+        let goes_on = is_same && gap.is_none() && (known.is_some() || self.place == place);
+        if !goes_on || self.stretch.as_ref().is_some_and(|stretch| stretch.file != place.file) {
+            self.end_stretch(false, sink)?;
+        }
         if !goes_on {
             self.tracker = Tracker::default();
             self.format.clear();
+        }
+        // Where the server counts anew, so do we.
+        if let Some(Gap { kind: GapKind::Reset | GapKind::Diverged | GapKind::OtherServer, .. }) = &gap {
+            self.gtids = no_gtids(server.flavor());
         }
         self.server = server;
         self.place = place;
         self.is_behind_first = false;
         self.known = known;
-    }
-
-    /// Something is missing before what comes next. Where the server counts anew, so do we.
-    pub(super) fn begin_gap(&mut self, gap: Gap) {
-        if matches!(gap.kind, GapKind::Reset | GapKind::Diverged | GapKind::OtherServer) {
-            self.gtids = no_gtids(self.server.flavor());
-        }
-        self.tracker = Tracker::default();
-        self.gap = Some(gap);
+        self.gap = gap.or(self.gap.take());
+        Ok(())
     }
 
     /// From now on stretches are of another run.
@@ -231,14 +250,14 @@ impl Recorder {
     }
 
     fn shown(&self, mut stretch: Stretch) -> Stretch {
-        stretch.end = self.place.position;
         stretch.gtids_after = (!self.gtids.is_empty()).then(|| self.gtids.to_string());
         stretch
     }
 
     /// Takes a stretch in as it was stored; its events follow by [`stored`](Self::stored).
     pub(super) fn begin_stored(&mut self, stretch: &Stretch, sink: &mut dyn Sink) -> Result<()> {
-        self.end_stretch(true, sink)?;
+        let is_next_file = stretch.gap.is_none() && self.server.is_same(&stretch.server);
+        self.end_stretch(is_next_file, sink)?;
         self.server = stretch.server.clone();
         if stretch.begins_at() != self.place || stretch.gap.is_some() {
             self.tracker = Tracker::default();
@@ -410,6 +429,7 @@ impl Recorder {
         self.continues = Some(self.place.clone());
         if let Some(stretch) = &mut self.stretch {
             stretch.bytes += bytes.len() as u64;
+            stretch.end = self.place.position;
             stretch.is_complete |= ends;
         }
         match &body {
@@ -576,6 +596,52 @@ mod tests {
         bytes
     }
 
+    fn server(version: &str) -> BinlogServer {
+        BinlogServer {
+            version: ServerVersion::parse(version).unwrap(),
+            uuid: None,
+            server_id: 7,
+            hostname: "h".to_owned(),
+            port: 1,
+        }
+    }
+
+    /// What one recorder has left in the middle of a transaction, the next one goes on with.
+    #[test]
+    fn a_transaction_that_two_recorders_see() {
+        let mut end = 1_000;
+        let mut gtid = 5_u64.to_le_bytes().to_vec();
+        gtid.resize(19, 0);
+        let gtid = event(&mut end, EventKind::MARIADB_GTID, &gtid);
+        let rows = event(&mut end, EventKind::INTVAR, &[0; 9]);
+        let commit = event(&mut end, EventKind::XID, &[0; 8]);
+        let list =
+            [&1_u32.to_le_bytes()[..], &0_u32.to_le_bytes(), &7_u32.to_le_bytes(), &5_u64.to_le_bytes()];
+        let list = event(&mut end, EventKind::GTID_LIST, &list.concat());
+
+        let server = server("10.11.6-MariaDB-log");
+        let begin = Place { file: "binlog.000001".to_owned(), position: 1_000 };
+        let mut kept = Kept::default();
+        let mut recorder = Recorder::new(server.clone());
+        let start = Start { place: begin, known: None, gap: None };
+        recorder.begin_stream(server.clone(), start, &mut kept).unwrap();
+        for bytes in [&gtid, &rows] {
+            recorder.received(bytes, &mut kept).unwrap();
+        }
+        assert!(!recorder.is_between_transactions());
+
+        let tail = Tail::from_map(&recorder.tail().unwrap().to_map().unwrap()).unwrap();
+        let mut recorder = Recorder::at(&tail).unwrap();
+        let start = Start { place: tail.place, known: None, gap: None };
+        recorder.begin_stream(server, start, &mut kept).unwrap();
+        for bytes in [&commit, &list] {
+            recorder.received(bytes, &mut kept).unwrap();
+        }
+        assert_eq!(recorder.take_missing(), None);
+        assert_eq!(recorder.tail().unwrap().gtids.as_deref(), Some("0-7-5"));
+        assert_eq!(recorder.tail().unwrap().open, None);
+    }
+
     /// In an encrypted file what is behind the first event is not stored. Who receives such a file once more from its
     /// beginning, since the protocol has no number for where the archive ends, knows it again.
     #[test]
@@ -591,17 +657,12 @@ mod tests {
         let mut more = || event(&mut end, EventKind::BINLOG_CHECKPOINT, &[0; 4]);
         let (first, second, third) = (more(), more(), more());
 
-        let server = BinlogServer {
-            version: ServerVersion::parse("10.11.6-MariaDB-log").unwrap(),
-            uuid: None,
-            server_id: 7,
-            hostname: "h".to_owned(),
-            port: 1,
-        };
+        let server = server("10.11.6-MariaDB-log");
         let begin = Place { file: "binlog.000001".to_owned(), position: FILE_BEGIN };
         let mut recorder = Recorder::new(server.clone());
-        recorder.begin_stream(server.clone(), begin.clone(), None);
         let mut kept = Kept::default();
+        let start = Start { place: begin.clone(), known: None, gap: None };
+        recorder.begin_stream(server.clone(), start, &mut kept).unwrap();
         for bytes in [&format, &encryption, &first, &second] {
             recorder.received(bytes, &mut kept).unwrap();
         }
@@ -610,8 +671,10 @@ mod tests {
         let tail = recorder.tail().unwrap();
         let mut recorder = Recorder::at(&tail).unwrap();
         let known = Known { begin: tail.last.begin, end: tail.place.position, hash: tail.last.hash.clone() };
-        recorder.begin_stream(server, begin, Some(known));
         let mut kept = Kept::default();
+        recorder
+            .begin_stream(server, Start { place: begin, known: Some(known), gap: None }, &mut kept)
+            .unwrap();
         for bytes in [&format, &encryption, &first, &second] {
             assert!(!recorder.received(bytes, &mut kept).unwrap());
         }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -13,7 +14,7 @@ use holdfast_repo::{
     item::{FileRole, ItemPath, ItemType},
     manifest::{HEAD_SCHEMA, Head},
     outcome::{Intent, Outcome, OutcomeType},
-    run::{Ending, FinishError, Run, RunOptions},
+    run::{ActiveRun, BeginError, Ending, FinishError, Run, RunOptions},
     segment::{SegmentReader, discard_segments, is_superseded, list_segments},
     writer::{BackupWriter, FileId, FileSpec, Foundation, WriteError, WriterOptions},
 };
@@ -79,14 +80,21 @@ fn write_failed(error: WriteError) -> Error {
 
 impl ArchiveRun {
     /// Begins a run, and takes over what runs that died have left, where the key can read it. The recorder stands where the
-    /// archive ends; `None` where there is nothing in it.
+    /// archive ends; `None` where there is nothing in it. Who drops or prunes is waited for, as long as `wait` says so.
     pub(super) fn begin(
         repo: &Arc<Repo>,
         log: &LogName,
         options: &RunOptions,
         writer: WriterOptions,
+        wait: &mut dyn FnMut(&ActiveRun) -> bool,
     ) -> Result<(Self, Option<Recorder>)> {
-        let run = Run::begin(repo, log, options)?;
+        let run = loop {
+            match Run::begin(repo, log, options) {
+                Err(BeginError::Active(active))
+                    if active.intent.is_some_and(|intent| intent != Intent::Backup) && wait(&active) => {}
+                begun => break begun?,
+            }
+        };
         point("binlog.run.begun");
         let foundation = Foundation::none(run.history());
         let writer = BackupWriter::new(&run, &foundation, writer).map_err(write_failed)?;
@@ -112,6 +120,26 @@ impl ArchiveRun {
     pub(super) fn go_live(&mut self) -> Result<()> {
         self.segments = Some(Segments::start(&self.run)?);
         Ok(())
+    }
+
+    /// Waits until all that came is durable, and acknowledged where a server waits for that, as long as `go_on` says so.
+    /// Returns whether it is.
+    pub(super) fn settle(
+        &mut self,
+        tail: impl Fn() -> Option<Tail>,
+        go_on: impl Fn() -> bool,
+    ) -> Result<bool> {
+        const LOOK_EVERY: Duration = Duration::from_millis(5);
+        while let Some(segments) = &self.segments {
+            if segments.hand_over(&mut self.batch, &tail)? {
+                return Ok(true);
+            }
+            if self.is_lost() || !go_on() {
+                return Ok(false);
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok(true)
     }
 
     fn take_over(&mut self) -> Result<Option<Recorder>> {
@@ -155,6 +183,11 @@ impl ArchiveRun {
     /// Whether another has taken its place: nothing of it counts any more.
     pub(super) fn is_lost(&self) -> bool {
         self.run.is_lost() || self.segments.as_ref().is_some_and(Segments::is_ousted)
+    }
+
+    /// Whether somebody who drops or prunes waits for its end.
+    pub(super) fn is_asked(&self) -> bool {
+        self.run.is_asked()
     }
 
     /// Whether it is long enough.

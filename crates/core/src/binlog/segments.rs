@@ -3,13 +3,13 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use holdfast_repo::{
     RepoError,
     run::Run,
@@ -40,7 +40,13 @@ pub(super) struct Batch {
     done: Vec<u8>,
     events: Vec<u8>,
     began: Option<Instant>,
-    ack: Option<Place>,
+    ack: Option<Ack>,
+}
+
+/// A server waits for all before this place.
+struct Ack {
+    place: Place,
+    to: Acknowledger,
 }
 
 impl Batch {
@@ -57,9 +63,9 @@ impl Batch {
         self.events.extend_from_slice(bytes);
     }
 
-    /// The server waits for all before this place.
-    pub(super) fn wants_ack(&mut self, place: Place) {
-        self.ack = Some(place);
+    /// The server behind `to` waits for all before this place.
+    pub(super) fn wants_ack(&mut self, place: Place, to: Acknowledger) {
+        self.ack = Some(Ack { place, to });
     }
 
     fn close_events(&mut self) {
@@ -162,7 +168,8 @@ pub(super) struct Segments {
 #[derive(Default)]
 struct Shared {
     progress: Mutex<Progress>,
-    acknowledger: Mutex<Option<Acknowledger>>,
+    /// Batches that are handed over and not stored.
+    pending: AtomicUsize,
     is_given_up: AtomicBool,
     is_ousted: AtomicBool,
 }
@@ -185,12 +192,12 @@ impl Segments {
         Ok(Self { jobs: Some(jobs), thread: Some(thread), shared })
     }
 
-    /// Who hears what is durable.
-    pub(super) fn acknowledge_by(&self, acknowledger: Option<Acknowledger>) {
-        *lock(&self.shared.acknowledger) = acknowledger;
+    /// Whether nothing more may come into the batch before it is handed over.
+    pub(super) fn is_held_up(batch: &Batch) -> bool {
+        batch.bytes() >= BATCH_BYTES_MAX
     }
 
-    /// Hands the batch over if it is due and the thread is free. One that is full waits for the thread.
+    /// Hands the batch over if it is due and the thread is free.
     pub(super) fn offer(
         &self,
         batch: &mut Batch,
@@ -198,22 +205,33 @@ impl Segments {
         age: Duration,
     ) -> Result<()> {
         let is_due = batch.ack.is_some() || self.due_in(batch, age).is_some_and(|due| due.is_zero());
-        let is_full = batch.bytes() >= BATCH_BYTES_MAX;
-        if batch.bytes() == 0 || !(is_due || is_full) {
-            return Ok(());
+        if is_due || Self::is_held_up(batch) {
+            self.hand_over(batch, tail)?;
         }
-        let Some(jobs) = &self.jobs else { return Ok(()) };
-        if !is_full && jobs.is_full() {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Hands the batch over if the thread is free. Returns whether all that ever came is stored, and acknowledged where a
+    /// server waits for that.
+    pub(super) fn hand_over(&self, batch: &mut Batch, tail: impl FnOnce() -> Option<Tail>) -> Result<bool> {
+        self.check()?;
+        if batch.bytes() == 0 {
+            let is_all_stored = self.shared.pending.load(Ordering::Acquire) == 0;
+            // What came was stored before: it is what the archive ended with.
+            if is_all_stored && let Some(ack) = batch.ack.take() {
+                ack.to.acknowledge(&ack.place);
+            }
+            return Ok(is_all_stored);
         }
-        let Some(tail) = tail() else { return Ok(()) };
-        batch.close_events();
-        let job = Job { tail, batch: std::mem::take(batch) };
-        if let Err(TrySendError::Full(job)) = jobs.try_send(job) {
+        if let Some(jobs) = self.jobs.as_ref().filter(|jobs| !jobs.is_full())
+            && let Some(tail) = tail()
+        {
+            batch.close_events();
+            self.shared.pending.fetch_add(1, Ordering::AcqRel);
             // Where the thread has ended, `check` says why.
-            let _ended = jobs.send(job);
+            let _ended = jobs.send(Job { tail, batch: std::mem::take(batch) });
         }
-        self.check()
+        Ok(false)
     }
 
     /// When the batch is due at the latest: early enough to be stored in time, if that takes as long as the last time.
@@ -275,9 +293,10 @@ fn store_all(mut writer: SegmentWriter, jobs: &Receiver<Job>, shared: &Shared) {
         progress.lag_sum += lag;
         progress.stored += 1;
         drop(progress);
-        if let (Some(place), Some(acknowledger)) = (&batch.ack, &*lock(&shared.acknowledger)) {
-            acknowledger.acknowledge(place);
+        if let Some(ack) = &batch.ack {
+            ack.to.acknowledge(&ack.place);
         }
+        shared.pending.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

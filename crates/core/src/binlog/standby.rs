@@ -9,6 +9,7 @@ use holdfast_repo::run::{Standing, standing};
 
 use super::{
     archive::Archiver,
+    left_out,
     resume::{Binlog, is_behind},
     run::stored_tail,
     stretch::Place,
@@ -83,7 +84,7 @@ impl Archiver<'_> {
     /// Whether the server could be archived now; if not, why not yet.
     fn look(&self) -> Result<Option<Error>> {
         let mut session = Session::open(&self.options.connect, Purpose::Control)?;
-        require_replica_updates(&mut session)?;
+        left_out::require_replica_updates(&mut session)?;
         let binlog = Binlog::read(&mut session)?;
         drop(session);
         let tail = stored_tail(self.repo, &self.log)?.filter(|_| !self.options.new_identity);
@@ -101,24 +102,6 @@ impl Archiver<'_> {
             false => Err(error.again()),
         }
     }
-}
-
-/// That what a server applies as a replica is in its binlog: where it is not, an archive would go on without it, and
-/// without a gap.
-pub(super) fn require_replica_updates(session: &mut Session) -> Result<()> {
-    for name in ["log_replica_updates", "log_slave_updates"] {
-        match session.variable(name)?.as_deref() {
-            None => {}
-            Some("0" | "OFF") => {
-                let text = format!("what this server replicates is not in its binlog: {name} is off");
-                return Err(Error::new(ErrorKind::Usage, text).hinted(format!(
-                    "an archiver that stands by needs it: set {name}=ON in the server's configuration, and start it anew"
-                )));
-            }
-            Some(_) => return Ok(()),
-        }
-    }
-    Ok(())
 }
 
 /// Whether what ended a run leaves it to another archiver, or to a later time.

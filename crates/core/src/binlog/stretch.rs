@@ -1,6 +1,9 @@
 //! What the archive consists of, as heads, segments and tails say it in JSON (`docs/repository.md` sections 6a and 9).
 
-use holdfast_formats::{Flavor, Gtid, Gtids};
+use holdfast_formats::{
+    Flavor, Gtid, Gtids,
+    binlog::{GtidEvent, Open, Tracker},
+};
 use holdfast_repo::hex::from_hex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -192,6 +195,48 @@ pub(super) struct Tail {
     /// When the last transaction was committed, in microseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_at: Option<u64>,
+    /// The transaction in the middle of which it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<OpenTransaction>,
+}
+
+/// A transaction of which the end is not archived yet: what its further events have to be known by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct OpenTransaction {
+    /// Its name, where the server gives it one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gtid: Option<String>,
+    /// When it was committed, in microseconds since 1970 (MySQL).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed_us: Option<u64>,
+    /// Bytes of all of it (MySQL).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<u64>,
+    /// Bytes so far.
+    pub bytes: u64,
+    /// Whether it is ended by a commit.
+    pub has_begun: bool,
+}
+
+impl OpenTransaction {
+    pub(super) fn of(tracker: &Tracker) -> Option<Self> {
+        let Open { gtid, bytes, has_begun } = tracker.state()?;
+        Some(Self {
+            gtid: gtid.gtid.as_ref().map(gtid_text),
+            committed_us: gtid.committed_us,
+            length: gtid.len,
+            bytes: *bytes,
+            has_begun: *has_begun,
+        })
+    }
+
+    pub(super) fn tracker(&self) -> Result<Tracker> {
+        let gtid = self.gtid.as_deref().map(str::parse::<Gtid>).transpose();
+        let gtid = gtid.context_kind(ErrorKind::Damaged, "understand where the archive ends")?;
+        let gtid =
+            GtidEvent { gtid, len: self.length, committed_us: self.committed_us, ..GtidEvent::NOTHING };
+        Ok(Tracker::inside(Open { gtid, bytes: self.bytes, has_begun: self.has_begun }))
+    }
 }
 
 /// An event by which a binlog is known again.

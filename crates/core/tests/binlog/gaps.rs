@@ -1,6 +1,8 @@
 //! Where an archive goes on, on the same server and on another, and what it says where it cannot.
 
-use holdfast_core::{ErrorKind, binlog::GapKind};
+use std::{os::unix::fs::symlink, sync::Mutex};
+
+use holdfast_core::{ErrorKind, Event, Listener, binlog::GapKind};
 use holdfast_testkit::replica;
 
 use super::*;
@@ -125,14 +127,7 @@ fn failover(kind: ServerKind) {
     unique.sort();
     unique.dedup();
     assert_eq!(names.len(), unique.len(), "{names:?}");
-    let mut inserts = 0;
-    archive_now
-        .transactions(&Behind::Stretch(0), &mut |event| {
-            inserts += usize::from(event.part == Part::Inside && event.event.header.kind.is_rows());
-            Ok(ControlFlow::Continue(()))
-        })
-        .unwrap();
-    assert_eq!(inserts, 3 + 3 + 2 + 4 + 1, "{names:?}");
+    assert_eq!(inserts(&archive_now), 3 + 3 + 2 + 4 + 1, "{names:?}");
 
     // The old primary went on by itself.
     write(&stage.server, 1);
@@ -151,6 +146,93 @@ fn mariadb_10_11_failover() {
 #[test]
 fn mysql_9_7_failover() {
     failover(ServerKind::MySql97);
+}
+
+fn inserts(archive: &Archive) -> usize {
+    let mut inserts = 0;
+    archive
+        .transactions(&Behind::Stretch(0), &mut |event| {
+            inserts += usize::from(event.part == Part::Inside && event.event.header.kind.is_rows());
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    inserts
+}
+
+/// The same under an archiver that goes on: what it had of the one server and what it gets of the other are kept apart, also
+/// where their files have the same names.
+fn failover_of_an_archiver_that_goes_on(kind: ServerKind) {
+    let mut stage = Stage::new(kind);
+    write(&stage.server, 3);
+    let second = start_replica(&stage.server, ServerOptions::default());
+    let address = stage.dir.path().join("socket");
+    symlink(stage.server.socket(), &address).unwrap();
+    let mut options = stage.options();
+    options.connect.socket = Some(address.clone());
+    let mut archiver = Archiver::start(&stage.repo, options);
+    write(&stage.server, 3);
+    wait_archived_by(&stage, &mut archiver);
+    replica::wait(&stage.server, &second, Duration::from_secs(60)).unwrap();
+    replica::detach(&second).unwrap();
+    while last_file(&second) < last_file(&stage.server) {
+        second.exec("FLUSH BINARY LOGS").unwrap();
+    }
+    fs::remove_file(&address).unwrap();
+    symlink(second.socket(), &address).unwrap();
+    stage.server.stop().unwrap();
+    write(&second, 4);
+    let begin = Instant::now();
+    while inserts(&stage.archive()) < 3 + 3 + 4 {
+        archiver.check();
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:#?}", stage.archive().stretches());
+        sleep(Duration::from_millis(100));
+    }
+    let report = archiver.stop();
+    assert!(report.gaps.is_empty(), "{report:?}");
+    let archive = stage.archive();
+    assert_eq!(archive.chains().unwrap().len(), 1, "{:#?}", archive.stretches());
+    assert_eq!(inserts(&archive), 3 + 3 + 4, "{:#?}", archive.stretches());
+}
+
+#[test]
+fn mariadb_10_11_failover_of_an_archiver_that_goes_on() {
+    failover_of_an_archiver_that_goes_on(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_failover_of_an_archiver_that_goes_on() {
+    failover_of_an_archiver_that_goes_on(ServerKind::MySql97);
+}
+
+/// A run that is due when its server comes back ends with what it has.
+fn away_until_the_run_is_due(kind: ServerKind) {
+    let mut stage = Stage::new(kind);
+    let options = ArchiveOptions { run_age: Duration::from_secs(1), ..stage.options() };
+    let mut archiver = Archiver::start(&stage.repo, options);
+    for _ in 0..2 {
+        write(&stage.server, 3);
+        wait_archived_by(&stage, &mut archiver);
+        stage.server.kill9().unwrap();
+        sleep(Duration::from_secs(2));
+        stage.server.run().unwrap();
+    }
+    write(&stage.server, 3);
+    wait_archived_by(&stage, &mut archiver);
+    let report = archiver.stop();
+    assert!(report.runs.len() > 1 && report.gaps.is_empty(), "{report:?}");
+    assert_eq!(stage.archive().chains().unwrap().len(), 1, "{:#?}", stage.archive().stretches());
+    stage.compare_files();
+    assert_eq!(inserts(&stage.archive()), 3 + 3 + 3);
+}
+
+#[test]
+fn mariadb_11_8_away_until_the_run_is_due() {
+    away_until_the_run_is_due(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_away_until_the_run_is_due() {
+    away_until_the_run_is_due(ServerKind::MySql97);
 }
 
 /// A server that loses the end of its binlog says something else than what was archived from it.
@@ -206,6 +288,35 @@ fn refusals() {
     let once = ArchiveOptions { once: true, ..plain.options() };
     let error = archive(&plain.repo, &once, &Told, &Cancel::default()).unwrap_err();
     assert!(error.to_string().contains("no binlog"), "{error}");
+}
+
+#[derive(Default)]
+struct Warnings(Mutex<Vec<String>>);
+
+impl Listener for Warnings {
+    fn event(&self, event: Event) {
+        if let Event::Warning { text } = event {
+            self.0.lock().unwrap().push(text);
+        }
+    }
+}
+
+/// A replica whose binlog lacks what it replicates is not archived; what else a server leaves out is told.
+#[test]
+fn servers_that_leave_something_out() {
+    let primary = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    write(&primary, 1);
+    let options = ServerOptions::default().arg("--log-slave-updates=OFF").arg("--binlog-ignore-db=scratch");
+    let stage = Stage::with(ServerKind::MariaDb1011, options);
+    let heard = Warnings::default();
+    let once = ArchiveOptions { once: true, ..stage.options() };
+    archive(&stage.repo, &once, &heard, &Cancel::default()).unwrap();
+    let warnings = heard.0.into_inner().unwrap();
+    assert!(warnings.iter().any(|text| text.contains("binlog_ignore_db scratch")), "{warnings:?}");
+    let position = replica::Position::Gtid(String::new());
+    replica::catch_up(&primary, &stage.server, &position, Duration::from_secs(60)).unwrap();
+    let error = archive(&stage.repo, &once, &Told, &Cancel::default()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("log_slave_updates"), "{error}");
 }
 
 /// A server that is behind what another's archive has begins no run, however long it waits.

@@ -10,7 +10,8 @@ use holdfast_core::{
     server::{ConnectOptions, Secret, SslMode},
 };
 use holdfast_repo::{
-    LogName,
+    LogName, RunNo,
+    expire::{ExpireRequest, expire},
     lease::LEASE_MIN,
     run::RunOptions,
     segment::list_segments,
@@ -255,17 +256,22 @@ fn mysql_9_7_comes_and_goes() {
     server_comes_and_goes(ServerKind::MySql97);
 }
 
-/// A repository that takes nothing for a while costs nothing but time, whatever the run was doing.
-#[test]
-fn the_repository_comes_and_goes() {
-    let stage = Stage::new(ServerKind::MariaDb1011);
+/// The stage's repository; while the flag is set, its store takes nothing.
+fn repo_that_goes_away(stage: &Stage) -> (Arc<Repo>, Arc<AtomicBool>) {
     let is_away = Arc::new(AtomicBool::new(false));
     let store: Arc<dyn Store> = Arc::new(FaultyStore::new(Arc::clone(stage.repo.store()), {
         let is_away = Arc::clone(&is_away);
         move |call| (is_away.load(Ordering::Acquire) && call.op.changes()).then_some(Fault::Error)
     }));
     let password = Password::new("a password".to_owned()).unwrap();
-    let repo = Arc::new(Repo::open(store, Some(&password)).unwrap());
+    (Arc::new(Repo::open(store, Some(&password)).unwrap()), is_away)
+}
+
+/// A repository that takes nothing for a while costs nothing but time, whatever the run was doing.
+#[test]
+fn the_repository_comes_and_goes() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    let (repo, is_away) = repo_that_goes_away(&stage);
     let options =
         ArchiveOptions { run_bytes: 1 << 20, segment_age: Duration::from_millis(100), ..stage.options() };
     let mut archiver = Archiver::start(&repo, options);
@@ -282,6 +288,85 @@ fn the_repository_comes_and_goes() {
     let report = archiver.stop();
     assert!(report.gaps.is_empty(), "{report:?}");
     complete(&stage, last);
+}
+
+/// Who drops parts of an archive is let in by an archiver that goes on for ever, and goes on behind him: nothing is missed.
+#[test]
+fn an_archiver_makes_room_for_an_expire() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    let log = LogName { source: source(), kind: holdfast_repo::Kind::Binlog };
+    stage.server.exec("CREATE DATABASE x").unwrap();
+    let oldest = stage.once().runs[0];
+    stage.server.exec("CREATE DATABASE y").unwrap();
+    stage.once();
+    let mut archiver = stage.start();
+    let counter = Counter::start(&stage.server);
+    wait_archived_by(&stage, &mut archiver);
+    let request = ExpireRequest::Exactly(vec![RunNo(oldest)]);
+    let plan = expire(&stage.repo, &log, &request, &RunOptions::of_this_process()).unwrap();
+    assert_eq!(plan.dropped, [RunNo(oldest)]);
+    sleep(Duration::from_millis(500));
+    let last = counter.stop();
+    wait_archived_by(&stage, &mut archiver);
+    let report = archiver.stop();
+    assert!(last > 0 && report.gaps.is_empty(), "{last} {report:?}");
+    let archive = stage.archive();
+    assert_eq!(archive.chains().unwrap().len(), 1, "{:#?}", archive.stretches());
+    let names = gtids_behind(&archive, &Behind::Stretch(0));
+    assert!(names.len() as u64 > last, "{} {last}", names.len());
+}
+
+/// A repository that takes nothing while commits wait for it, and a connection that breaks meanwhile: where the next one
+/// begins is no word for what is not stored.
+fn a_connection_breaks_while_commits_wait(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    enable_semi_sync(&stage.server);
+    let (repo, is_away) = repo_that_goes_away(&stage);
+    let mut archiver = Archiver::start(&repo, ArchiveOptions { semi_sync: true, ..stage.options() });
+    wait_archived(&stage);
+    stage.server.exec_all(["CREATE DATABASE c", "CREATE TABLE c.t (id INT PRIMARY KEY)"]).unwrap();
+    wait_archived(&stage);
+    let name = if kind.is_mariadb() { "Rpl_semi_sync_master" } else { "Rpl_semi_sync_source" };
+    let acknowledged = || -> u64 {
+        let row: Vec<(String, u64)> =
+            stage.server.query(format!("SHOW GLOBAL STATUS LIKE '{name}_yes_tx'")).unwrap();
+        row[0].1
+    };
+    is_away.store(true, Ordering::Release);
+    let before = acknowledged();
+    let clients: Vec<_> = (0..4)
+        .map(|id| {
+            let mut conn = stage.server.conn().unwrap();
+            sleep(Duration::from_millis(300));
+            thread::spawn(move || conn.query_drop(format!("INSERT INTO c.t VALUES ({id})")))
+        })
+        .collect();
+    sleep(Duration::from_secs(1));
+    let list = "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'";
+    for id in stage.server.query::<u64>(list).unwrap() {
+        stage.server.exec(format!("KILL {id}")).unwrap();
+    }
+    sleep(Duration::from_secs(4));
+    assert_eq!(acknowledged(), before, "what nothing has stored is acknowledged");
+    archiver.check();
+    is_away.store(false, Ordering::Release);
+    for client in clients {
+        client.join().unwrap().unwrap();
+    }
+    wait_archived_by(&stage, &mut archiver);
+    let report = archiver.stop();
+    assert!(report.reconnects >= 1 && report.gaps.is_empty(), "{report:?}");
+    stage.compare_files();
+}
+
+#[test]
+fn mariadb_10_11_a_connection_breaks_while_commits_wait() {
+    a_connection_breaks_while_commits_wait(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_a_connection_breaks_while_commits_wait() {
+    a_connection_breaks_while_commits_wait(ServerKind::MySql97);
 }
 
 /// With semi-synchronous replication a commit returns only when it is in the repository: whatever the server has answered

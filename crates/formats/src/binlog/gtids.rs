@@ -21,7 +21,8 @@ pub struct GtidEvent {
 }
 
 impl GtidEvent {
-    const NOTHING: Self = Self {
+    /// Of which nothing is told.
+    pub const NOTHING: Self = Self {
         gtid: None,
         len: None,
         committed_us: None,

@@ -18,7 +18,7 @@ pub use event::{Checksum, Event, EventKind, FILE_MAGIC, Flags, FormatDescription
 pub use gtids::{GtidEvent, encode_set};
 pub use payload::{Payload, PayloadCompression};
 pub use relay::relay_log_head;
-pub use transaction::{Part, Tracker};
+pub use transaction::{Open, Part, Tracker};
 
 /// Why bytes are no event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -22,15 +22,30 @@ pub struct Tracker {
     open: Option<Open>,
 }
 
-#[derive(Clone, Debug)]
-struct Open {
-    gtid: GtidEvent,
-    bytes: u64,
+/// A transaction that is not at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Its first event.
+    pub gtid: GtidEvent,
+    /// Bytes of its events so far.
+    pub bytes: u64,
     /// Whether BEGIN was seen, or is meant (MariaDB).
-    has_begun: bool,
+    pub has_begun: bool,
 }
 
 impl Tracker {
+    /// In the middle of a transaction.
+    #[must_use]
+    pub fn inside(open: Open) -> Self {
+        Self { open: Some(open) }
+    }
+
+    /// What is to be known to go on with [`inside`](Self::inside); `None` between two transactions.
+    #[must_use]
+    pub fn state(&self) -> Option<&Open> {
+        self.open.as_ref()
+    }
+
     /// Whether a transaction is not at its end.
     #[must_use]
     pub fn is_inside(&self) -> bool {

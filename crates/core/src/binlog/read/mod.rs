@@ -313,7 +313,19 @@ impl Archive {
             Ok(())
         });
         match read {
-            Ok(()) | Err(Stop::Enough) => Ok(flow),
+            Ok(()) if rest.is_empty() && offsets.next() == stretch.end => Ok(flow),
+            Ok(()) => {
+                let text = format!(
+                    "{} {}: {} ends at {}, and its events end at {}",
+                    self.log,
+                    archived.run,
+                    stretch.item_path(),
+                    stretch.end,
+                    offsets.next()
+                );
+                Err(Error::new(ErrorKind::Damaged, text))
+            }
+            Err(Stop::Enough) => Ok(flow),
             Err(Stop::Failed(error)) => Err(error),
         }
     }

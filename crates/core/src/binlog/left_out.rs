@@ -1,0 +1,58 @@
+//! What a server does not write into its binlog: an archive of it goes on without that, and without a gap.
+
+use holdfast_formats::Flavor;
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::{Session, status::ReplicaChannel},
+};
+
+/// Whether a server replicates another. One whose account may not see that is taken for one that does not.
+pub(super) fn is_replica(session: &mut Session) -> Result<bool> {
+    match ReplicaChannel::read_all(session) {
+        Ok(channels) => Ok(!channels.is_empty()),
+        Err(error) if error.is_denied() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// That what a server applies as a replica is in its binlog.
+pub(super) fn require_replica_updates(session: &mut Session) -> Result<()> {
+    for name in ["log_replica_updates", "log_slave_updates"] {
+        match session.variable(name)?.as_deref() {
+            None => {}
+            Some("0" | "OFF") => {
+                let text = format!("what this server replicates is not in its binlog: {name} is off");
+                return Err(Error::new(ErrorKind::Usage, text).hinted(format!(
+                    "archive the server that it replicates; or set {name}=ON in the server's configuration, and start it anew"
+                )));
+            }
+            Some(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Which databases are left out by `binlog_do_db` or `binlog_ignore_db`, in words.
+pub(super) fn filters(session: &mut Session) -> Result<Option<String>> {
+    let status = match session.flavor() {
+        Flavor::MariaDb => session.row("SHOW MASTER STATUS"),
+        Flavor::MySql => match session.row("SHOW BINARY LOG STATUS") {
+            Err(error) if error.code() == Some(1064) => session.row("SHOW MASTER STATUS"),
+            status => status,
+        },
+    };
+    let Some(row) = status? else { return Ok(None) };
+    let mut filters = Vec::new();
+    for column in ["Binlog_Do_DB", "Binlog_Ignore_DB"] {
+        if let Some(databases) = row.text_or_null(column)?.filter(|databases| !databases.is_empty()) {
+            filters.push(format!("{} {databases}", column.to_lowercase()));
+        }
+    }
+    Ok((!filters.is_empty()).then(|| {
+        format!(
+            "the server leaves databases out of its binlog ({}): what happens there cannot be recovered from the archive",
+            filters.join(", ")
+        )
+    }))
+}
