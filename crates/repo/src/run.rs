@@ -269,6 +269,12 @@ impl Run {
         Self::begin_as(Intent::Backup, repo, log, options)
     }
 
+    /// As [`begin`](Self::begin), where the history was read before: only what came since is read.
+    pub fn begin_on(repo: &Arc<Repo>, history: History, options: &RunOptions) -> Result<Self, BeginError> {
+        let log = history.log().clone();
+        Self::begin_now(Intent::Backup, repo, &log, Some(history), options)
+    }
+
     /// As [`begin`](Self::begin), whatever the run is to become. One that drops or prunes asks for room.
     pub(crate) fn begin_as(
         intent: Intent,
@@ -276,7 +282,7 @@ impl Run {
         log: &LogName,
         options: &RunOptions,
     ) -> Result<Self, BeginError> {
-        let begin = || Self::begin_now(intent, repo, log, options);
+        let begin = || Self::begin_now(intent, repo, log, None, options);
         match intent {
             Intent::Backup => begin(),
             _ => with_room(repo, log, &options.interrupt, begin),
@@ -287,6 +293,7 @@ impl Run {
         intent: Intent,
         repo: &Arc<Repo>,
         log: &LogName,
+        mut history: Option<History>,
         options: &RunOptions,
     ) -> Result<Self, BeginError> {
         match intent {
@@ -299,7 +306,6 @@ impl Run {
         // What was removed or rotated since the repository was opened is known from here on.
         repo.look_again().map_err(RepoError::from)?;
         repo.require_sound_keys()?;
-        let mut history = None;
         let token = Hex(random().map_err(RepoError::NoRandom)?);
         let lease = LeaseObject {
             token,

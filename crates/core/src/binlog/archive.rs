@@ -12,6 +12,7 @@ use std::{
 use holdfast_pipe::Compression;
 use holdfast_repo::{
     Kind, LogName, Repo, SourceName,
+    history::History,
     hooks::Hooks,
     run::{ActiveRun, RunOptions, Standing, standing},
     writer::WriterOptions,
@@ -166,6 +167,8 @@ pub(super) struct Archiver<'a> {
     listener: &'a dyn Listener,
     pub(super) cancel: &'a Cancel,
     stream_options: StreamOptions,
+    /// As it was when the last run ended: between two runs nothing is made durable, so that little is to be read then.
+    history: Option<History>,
     lag_sum: Duration,
     is_store_failing: bool,
     /// Since when this one would archive, nobody else does, and it cannot.
@@ -234,6 +237,7 @@ impl<'a> Archiver<'a> {
             listener,
             cancel,
             stream_options,
+            history: None,
             lag_sum: Duration::ZERO,
             is_store_failing: false,
             in_vain_since: None,
@@ -324,7 +328,8 @@ impl<'a> Archiver<'a> {
             self.pause(LOOK_EVERY);
             !self.cancel.is_cancelled()
         };
-        ArchiveRun::begin(self.repo, &self.log, &options, self.writer_options(), &mut wait)
+        let known = self.history.as_ref();
+        ArchiveRun::begin(self.repo, &self.log, known, &options, self.writer_options(), &mut wait)
     }
 
     fn one_run(&mut self) -> Result<Left> {
@@ -347,7 +352,7 @@ impl<'a> Archiver<'a> {
         match (result, recorder) {
             (Ok(left), Some(mut recorder)) => {
                 if let Some(ended) = run.finish(&mut recorder)? {
-                    self.ended(&ended);
+                    self.ended(ended);
                 }
                 Ok(left)
             }
@@ -356,7 +361,7 @@ impl<'a> Archiver<'a> {
                 if error.kind() != ErrorKind::Store && !run.is_empty() && !run.is_lost() =>
             {
                 match run.finish(&mut recorder) {
-                    Ok(Some(ended)) => self.ended(&ended),
+                    Ok(Some(ended)) => self.ended(ended),
                     Ok(None) => {}
                     Err(second) => self.warn(format!("what had come was not published: {second}")),
                 }
@@ -373,12 +378,13 @@ impl<'a> Archiver<'a> {
         }
     }
 
-    fn ended(&mut self, ended: &Ended) {
+    fn ended(&mut self, ended: Ended) {
         self.report.runs.push(ended.run.0);
         self.report.bytes += ended.bytes;
         self.report.stored_bytes += ended.stored_bytes;
         let name = &self.log;
         self.note(format!("{name} {}: {} bytes archived", ended.run, ended.bytes));
+        self.history = ended.history;
     }
 
     fn account(&mut self, run: &ArchiveRun) {

@@ -64,9 +64,11 @@ struct OpenFile {
 }
 
 /// What a run came to.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Ended {
     pub(super) run: RunNo,
+    /// With it.
+    pub(super) history: Option<History>,
     pub(super) bytes: u64,
     pub(super) stored_bytes: u64,
 }
@@ -84,12 +86,17 @@ impl ArchiveRun {
     pub(super) fn begin(
         repo: &Arc<Repo>,
         log: &LogName,
+        known: Option<&History>,
         options: &RunOptions,
         writer: WriterOptions,
         wait: &mut dyn FnMut(&ActiveRun) -> bool,
     ) -> Result<(Self, Option<Recorder>)> {
         let run = loop {
-            match Run::begin(repo, log, options) {
+            let begun = match known {
+                Some(history) => Run::begin_on(repo, history.clone(), options),
+                None => Run::begin(repo, log, options),
+            };
+            match begun {
                 Err(BeginError::Active(active))
                     if active.intent.is_some_and(|intent| intent != Intent::Backup) && wait(&active) => {}
                 begun => break begun?,
@@ -258,12 +265,15 @@ impl ArchiveRun {
         })?;
         point("binlog.published");
         // What is left lying a later sweep takes.
-        if let Ok(history) = History::read(&repo, &log) {
+        let mut history = self.run.history().clone();
+        let history = history.refresh(&repo).is_ok().then_some(history);
+        if let Some(history) = &history {
             for run in self.taken.iter().chain([&outcome.run]) {
-                let _left = discard_segments(&repo, &history, *run);
+                let _left = discard_segments(&repo, history, *run);
             }
         }
-        Ok(Some(Ended { run: outcome.run, bytes: self.bytes, stored_bytes: finished.totals.bytes_stored }))
+        let stored_bytes = finished.totals.bytes_stored;
+        Ok(Some(Ended { run: outcome.run, history, bytes: self.bytes, stored_bytes }))
     }
 
     /// Ends it without a word of its own: what is in its segments another run takes over.
