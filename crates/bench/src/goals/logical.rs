@@ -23,12 +23,12 @@ pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
             it.series("holdfast")?.spread(|sample| Some(STORED(sample)? / first))
         }));
         let load = In { scenario: "load", ..dump };
-        for (goal, at_most, theirs) in [
-            ("load: wall / mysql < dump.sql", 1.0 / 2.5, "client-dump"),
-            ("load: wall / myloader", 1.0 / 1.2, "mydumper-zstd"),
+        for (goal, at_most, ours, theirs) in [
+            ("load: wall / mysql < dump.sql", 1.0 / 2.5, "holdfast", "client-dump"),
+            ("load without binlog: wall / myloader", 1.0 / 1.2, "holdfast-without-binlog", "mydumper-zstd"),
         ] {
             verdicts.push(load.verdict(goal, at_most, Unit::Ratio, |it| -> Option<Spread> {
-                it.ratio("holdfast", theirs, WALL)
+                it.ratio(ours, theirs, WALL)
             }));
         }
     }

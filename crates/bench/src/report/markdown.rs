@@ -31,6 +31,7 @@ const LOGICAL_CAVEATS: &str = "\
 - mysqldump and mydumper neither encrypt nor keep a repository, nor checksums of what they read. Holdfast has all of that in its \
 times, unless it says plain.
 - Holdfast's load reads everything back and compares it with the backup before it says that it succeeded; the others do not.
+- myloader loads past the binlog by itself, Holdfast where it is told to (`--without-binlog`); what `mysql` loads is in it.
 - mysqldump is mariadb-dump on MariaDB.
 - A dump keeps the server busy, whose processor time is in a column of its own: with as many connections as processors, server \
 and tool share them.

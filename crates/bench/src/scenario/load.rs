@@ -16,6 +16,7 @@ pub(crate) struct LoadRows;
 fn tools(options: &Options) -> Vec<Box<dyn Tool>> {
     vec![
         Box::new(Holdfast::logical(&options.holdfast)),
+        Box::new(Holdfast::logical(&options.holdfast).without_binlog()),
         Box::new(Holdfast::logical(&options.holdfast).unverified()),
         Box::new(ClientDump { compressed: false }),
         Box::new(Mydumper { compressed: true }),

@@ -90,9 +90,16 @@ impl Holdfast {
         }
     }
 
-    /// The same, loaded as others load: nothing is read again.
+    /// The same, loaded past the binlog, as myloader does.
+    pub(crate) fn without_binlog(self) -> Holdfast {
+        Holdfast { load_options: " --without-binlog", ..self }
+            .named("holdfast-without-binlog", "holdfast --without-binlog")
+    }
+
+    /// The same, and nothing is read again.
     pub(crate) fn unverified(self) -> Holdfast {
-        Holdfast { load_options: " --no-verify", ..self }.named("holdfast-no-verify", "holdfast --no-verify")
+        Holdfast { load_options: " --without-binlog --no-verify", ..self }
+            .named("holdfast-unverified", "holdfast --without-binlog --no-verify")
     }
 
     /// The same under another name, where one scenario has it twice.
