@@ -174,9 +174,8 @@ fn failover_of_an_archiver_that_goes_on(kind: ServerKind) {
     wait_archived_by(&stage, &mut archiver);
     replica::wait(&stage.server, &second, Duration::from_secs(60)).unwrap();
     replica::detach(&second).unwrap();
-    while last_file(&second) < last_file(&stage.server) {
-        second.exec("FLUSH BINARY LOGS").unwrap();
-    }
+    // What it writes stands nearer to the beginning of its file than what the first one wrote.
+    second.exec("FLUSH BINARY LOGS").unwrap();
     fs::remove_file(&address).unwrap();
     symlink(second.socket(), &address).unwrap();
     stage.server.stop().unwrap();
