@@ -6,7 +6,7 @@
 use std::{error::Error as StdError, fmt, io};
 
 use holdfast_repo::{
-    Repo, RepoError,
+    Damage, Repo, RepoError,
     run::{BeginError, FinishError},
     store::StoreErrorKind,
 };
@@ -41,6 +41,11 @@ would be dropped. What stands can still be listed, checked and restored, and bac
 const DAMAGE_HINT: &str = "\
 put the object back from a copy of the repository; other backups may be whole: \"holdfast check --read-data\" says which,
 and \"holdfast repair\" what can be made anew";
+
+/// What to do where somebody has hidden or covered what seems lost.
+pub const BENEATH_HINT: &str = "\
+somebody with access to the bucket was at work: drop nothing; delete the mark of deletion, or the version that lies over it
+(aws s3api delete-object with its --version-id), or read with --as-of the time before (docs/stores.md)";
 
 /// What to do where the key at hand is not for what was asked.
 const KEY_HINT: &str =
@@ -196,6 +201,7 @@ impl From<RepoError> for Error {
         };
         let hint = match &error {
             RepoError::Store(error) => hint_of_store(&error.kind),
+            RepoError::History { damage, .. } if is_hidden(damage) => Some(BENEATH_HINT),
             RepoError::History { .. } => Some(HISTORY_HINT),
             RepoError::Damaged { .. } => Some(DAMAGE_HINT),
             RepoError::NotReadable { .. } | RepoError::NotAllowed { .. } => Some(KEY_HINT),
@@ -203,6 +209,10 @@ impl From<RepoError> for Error {
         };
         Self { hint: hint.map(str::to_owned), ..Self::new(kind, error.to_string()) }
     }
+}
+
+fn is_hidden(error: &RepoError) -> bool {
+    matches!(error, RepoError::Damaged { damage: Damage::Hidden, .. })
 }
 
 fn hint_of_store(kind: &StoreErrorKind) -> Option<&'static str> {

@@ -21,5 +21,5 @@ pub mod source;
 pub mod usage;
 mod work_place;
 
-pub use error::{Context, Error, ErrorKind, HISTORY_HINT, Result};
+pub use error::{BENEATH_HINT, Context, Error, ErrorKind, HISTORY_HINT, Result};
 pub use event::{Cancel, Event, Listener};

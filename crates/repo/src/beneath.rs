@@ -3,13 +3,14 @@
 //! Whoever may delete or write, and no versions, takes nothing away for good. What he has done can be undone by taking away
 //! the mark of deletion, or what lies over; so nothing is to be given up for it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    error::RepoError,
+    error::{Damage, RepoError},
+    history::History,
     names::{Folder, LogName, RunNo},
     repo::Repo,
-    store::{ObjectPath, locks::Beneath},
+    store::{ObjectPath, RemoteCause, StoreError, StoreErrorKind, locks::Beneath},
 };
 
 /// Looks for such bytes, once under each name.
@@ -47,20 +48,40 @@ impl<'a> BeneathFinder<'a> {
     }
 }
 
-/// The first outcome of a log that was deleted and has bytes all the same, of the runs that `counts` chooses.
-pub(crate) fn hidden_outcome(
-    repo: &Repo,
-    log: &LogName,
-    counts: &dyn Fn(RunNo) -> bool,
-) -> Result<Option<ObjectPath>, RepoError> {
-    let Some(versioned) = repo.store().versioned() else { return Ok(None) };
+/// The outcomes of a log under which there are bytes that are not what one gets who asks for them.
+pub(crate) fn outcomes_beneath(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Beneath>, RepoError> {
+    let mut found = BTreeMap::new();
+    let Some(versioned) = repo.store().versioned() else { return Ok(found) };
     let prefix = log.folder(Folder::Outcomes);
-    let mut hidden = None;
-    versioned.hidden(&prefix, &mut |path| {
+    versioned.all_beneath(&prefix, &mut |path, beneath| {
         let name = path.as_str().strip_prefix(&prefix).and_then(|name| Folder::Outcomes.parse(name));
-        if name.is_some_and(|(run, _)| counts(run)) {
-            hidden.get_or_insert(path);
-        }
+        found.extend(name.map(|(run, _)| (run, beneath)));
     })?;
-    Ok(hidden)
+    Ok(found)
+}
+
+/// The last run of a history whose outcome lies over another, of those that have bytes `beneath`: what it came to is not
+/// known, unless a repair has found it lost, so that what it and those before it have stored is not to be deleted.
+pub(crate) fn last_covered(beneath: BTreeMap<RunNo, Beneath>, history: &History) -> Option<RunNo> {
+    let mut runs = beneath.into_keys().rev();
+    runs.find(|run| history.outcome(*run).is_some() && !history.is_lost(*run))
+}
+
+/// That nobody has hidden the outcome of a run that seems to have none, where everything is locked: what would be created
+/// in its place would make it garbage. Whoever may not see versions goes on.
+pub(crate) fn require_not_hidden(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), RepoError> {
+    let Some(versioned) = repo.store().versioned().filter(|_| repo.info().object_lock.is_some()) else {
+        return Ok(());
+    };
+    let path = log.outcome(run);
+    match versioned.beneath(&path) {
+        Ok(Some(found)) if found.is_hidden => Err(RepoError::damaged(path, Damage::Hidden).of_history(log)),
+        Err(StoreError { kind: StoreErrorKind::Remote(error), .. })
+            if matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(()),
+    }
 }

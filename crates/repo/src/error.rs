@@ -188,6 +188,9 @@ pub enum Damage {
     /// It was deleted where versions are kept.
     #[error("was deleted, and its bytes are still there")]
     Hidden,
+    /// It was written over where versions are kept.
+    #[error("was written over, and what it was is still there")]
+    Covered,
     /// Nobody who may have signed it.
     #[error("is signed by nobody known to this repository, or its signature is wrong")]
     Signature,

@@ -2,7 +2,8 @@
 //!
 //! What is needed is known by name, from outcomes and refs; every version of such a name is locked, also one that somebody
 //! has covered or hidden meanwhile. Garbage is left to the end of its locks. Where an outcome is hidden, the history that
-//! shows may be shorter than it was: then everything counts as needed.
+//! shows may be shorter than it was: then everything counts as needed. Where one lies over another, as that of a run which
+//! was ended after somebody had hidden its outcome, everything does that it may have needed.
 
 use std::{
     collections::HashSet,
@@ -10,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    beneath::hidden_outcome,
+    beneath::{last_covered, outcomes_beneath},
     error::{Damage, RepoError},
     history::History,
     interrupt::Interrupt,
@@ -47,8 +48,8 @@ pub struct PartExtended {
     pub log: Option<LogName>,
     /// What was done.
     pub extended: Extended,
-    /// Why it cannot be known what of this log is needed. Then all that is there counts as needed: somebody may have
-    /// hidden what says otherwise.
+    /// Why it cannot be known what of this log is needed. Then all that is there counts as needed, or all up to the run
+    /// whose outcome lies over another: somebody may have hidden what says otherwise.
     pub unknown: Option<RepoError>,
 }
 
@@ -85,7 +86,10 @@ pub fn extend(
     each(PartExtended { log: None, extended: done, unknown: None });
     for log in repo.logs_ever(versioned)? {
         let (needed, unknown) = match Needed::of(repo, &log, &options.interrupt) {
-            Ok(needed) => (Some(needed), None),
+            Ok(needed) => {
+                let covered = needed.covered.map(|run| RepoError::damaged(log.outcome(run), Damage::Covered));
+                (Some(needed), covered)
+            }
             Err(error) if is_of_the_log(&error) => (None, Some(error)),
             Err(error) => return Err(error),
         };
@@ -125,20 +129,27 @@ struct Needed {
     history: History,
     packs: HashSet<PackId>,
     runs: HashSet<RunNo>,
+    /// What runs up to this one have stored is needed, too.
+    covered: Option<RunNo>,
 }
 
 impl Needed {
     fn of(repo: &Repo, log: &LogName, interrupt: &Interrupt) -> Result<Self, RepoError> {
-        if let Some(path) = hidden_outcome(repo, log, &|_| true)? {
-            return Err(RepoError::damaged(path, Damage::Hidden));
+        let beneath = outcomes_beneath(repo, log)?;
+        if let Some((run, _)) = beneath.iter().find(|(_, it)| it.is_hidden) {
+            return Err(RepoError::damaged(log.outcome(*run), Damage::Hidden));
         }
         let history = History::read(repo, log)?;
         let packs = needed_packs(repo, &history, interrupt)?;
         let runs = packs.iter().map(|pack| pack.run).collect();
-        Ok(Self { history, packs, runs })
+        let covered = last_covered(beneath, &history);
+        Ok(Self { history, packs, runs, covered })
     }
 
     fn has(&self, folder: Folder, run: RunNo, part: u32) -> bool {
+        if self.covered.is_some_and(|covered| run <= covered) {
+            return true;
+        }
         match folder {
             Folder::Packs => self.packs.contains(&PackId { run, part }),
             Folder::Index => self.runs.contains(&run) || self.history.stands(run),

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::{
+    beneath::require_not_hidden,
     client::{Client, ProcessId},
     error::{Damage, RepoError},
     hex::Hex,
@@ -748,6 +749,7 @@ fn entomb(
     client: &Client,
 ) -> Result<(), RepoError> {
     let log = history.log();
+    require_not_hidden(repo, log, run)?;
     let has_refs = exists(&**repo.store(), &log.refs(run))?;
     let (why, intent) = match has_refs {
         true => ("its lease was over; it had stored all that comes before its outcome", Some(Intent::Backup)),
@@ -817,6 +819,7 @@ fn create_first_lease(
     run: RunNo,
     lease: &LeaseObject,
 ) -> Result<bool, RepoError> {
+    require_not_hidden(repo, log, run)?;
     let path = log.lease(run, 0);
     match repo.store().create_if_absent(&path, &lease.encode()) {
         Ok(_) => {}

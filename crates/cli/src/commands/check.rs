@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use holdfast_core::{Error, HISTORY_HINT, Result};
+use holdfast_core::{BENEATH_HINT, Error, HISTORY_HINT, Result};
 use holdfast_repo::{
     Act, Damage, LogName, Repo, RepoError, Role,
     beneath::BeneathFinder,
@@ -21,7 +21,7 @@ use holdfast_repo::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, list, repair::BENEATH_HINT, repository};
+use super::{Context, list, repository};
 use crate::{
     args::{
         check::CheckArgs,

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_core::{Error, ErrorKind, Result};
+use holdfast_core::{BENEATH_HINT, Error, ErrorKind, Result};
 use holdfast_repo::{
     Act, LogName,
     check::{CheckOptions, Finding, Severity},
@@ -240,11 +240,6 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
     context.output.result(exit, &repaired);
     Ok(exit)
 }
-
-/// What to do where somebody has hidden or covered what seems lost.
-pub(super) const BENEATH_HINT: &str = "\
-somebody with access to the bucket was at work: drop nothing; delete the mark of deletion, or the version that lies over it
-(aws s3api delete-object with its --version-id), or read with --as-of the time before (docs/stores.md)";
 
 /// What to do where a hold may be lost.
 pub(super) const MAY_BE_HELD_HINT: &str = "say once more what is to be held, by \"holdfast hold\"";

@@ -231,7 +231,7 @@ impl Versioned for Vault {
         self.memory.list_folders(prefix)
     }
 
-    fn hidden(&self, _: &str, _: &mut dyn FnMut(ObjectPath)) -> Result<(), StoreError> {
+    fn all_beneath(&self, _: &str, _: &mut dyn FnMut(ObjectPath, Beneath)) -> Result<(), StoreError> {
         Ok(())
     }
 

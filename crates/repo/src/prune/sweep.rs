@@ -10,6 +10,7 @@ use std::{
 
 use super::PruneOptions;
 use crate::{
+    beneath::{last_covered, outcomes_beneath},
     checked,
     error::RepoError,
     history::{History, list_folder},
@@ -52,7 +53,13 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
     let prunes = history.prunes(repo)?;
     let now = repo.store().now()?;
     let targets = prunes.targets();
-    let is_due = |pack: PackId| {
+    // What a run stored whose outcome was hidden, and lies beneath another's by now, may be what it needs.
+    let covered = match repo.info().object_lock {
+        Some(_) => last_covered(outcomes_beneath(repo, log)?, history),
+        None => None,
+    };
+    let is_spared = |run: RunNo| covered.is_some_and(|covered| run <= covered);
+    let is_dead = |pack: PackId| {
         prunes.dead_since(pack).is_some_and(|since| since + *grace <= now)
             || (is_for_nobody(history, pack.run) && !targets.contains(&pack))
     };
@@ -61,12 +68,17 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
     let mut due = BTreeMap::new();
     for ((run, part), info) in list_folder(repo, log, Folder::Packs)? {
         let pack = PackId { run, part };
-        if is_due(pack) {
+        let is_due = is_dead(pack);
+        if is_due && !is_spared(run) {
             due.insert(info.path, (pack, info.size_bytes));
-        } else {
-            runs_with_packs.insert(run);
-            stay.insert(pack);
+            continue;
         }
+        if is_due {
+            swept.kept_packs += 1;
+            swept.kept_bytes += info.size_bytes;
+        }
+        runs_with_packs.insert(run);
+        stay.insert(pack);
     }
     let paths: Vec<ObjectPath> = due.keys().cloned().collect();
     for kept in delete(repo, &paths, interrupt)? {
@@ -82,6 +94,7 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
 
     let is_useful = |folder, run| {
         run >= history.next_run()
+            || (is_spared(run) && matches!(folder, Folder::Index | Folder::Refs | Folder::Reports))
             || match folder {
                 Folder::Index => history.stands(run) || runs_with_packs.contains(&run),
                 Folder::Refs => keeps_records(history, run) && !history.is_rebuilt(run),

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::{
-    beneath::{BeneathFinder, hidden_outcome},
+    beneath::{BeneathFinder, outcomes_beneath},
     check::{CheckOptions, CheckReport, Finding, Proven, Remedy, Severity, check_history},
     error::{Damage, RepoError},
     history::{History, list_folder},
@@ -446,8 +446,10 @@ impl<'a> Planning<'a> {
             return Ok(());
         }
         let next = self.history.next_run();
-        if let Some(object) = hidden_outcome(self.repo, log, &|run| run >= next)? {
-            return Err(RepairError::Beneath { object: object.to_string(), is_hidden: true, since: None });
+        let beneath = outcomes_beneath(self.repo, log)?;
+        if let Some((run, it)) = beneath.range(next..).find(|(_, it)| it.is_hidden) {
+            let object = log.outcome(*run).to_string();
+            return Err(RepairError::Beneath { object, is_hidden: true, since: Some(it.since) });
         }
         let mut finder = BeneathFinder::new(self.repo, log);
         for object in objects {

@@ -206,8 +206,8 @@ pub trait Versioned: Send + Sync {
     /// As [`super::Store::list_folders`], with those in which everything is deleted.
     fn folders_ever(&self, prefix: &str) -> Result<Vec<String>, StoreError>;
 
-    /// The names below `prefix` that were deleted and have bytes all the same.
-    fn hidden(&self, prefix: &str, each: &mut dyn FnMut(ObjectPath)) -> Result<(), StoreError>;
+    /// The same of all names below `prefix`, of each that has such bytes.
+    fn all_beneath(&self, prefix: &str, each: &mut dyn FnMut(ObjectPath, Beneath)) -> Result<(), StoreError>;
 
     /// The names that have more than one version with bytes, and those that are hidden.
     fn overwritten(&self, each: &mut dyn FnMut(Overwritten)) -> Result<(), StoreError>;

@@ -4,6 +4,7 @@
 mod copies;
 mod damage;
 mod forgeries;
+mod hidden;
 mod incremental;
 mod interrupt;
 mod prune;

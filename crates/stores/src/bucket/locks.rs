@@ -478,7 +478,7 @@ impl Versioned for BucketStore {
         Ok(ever.iter().filter_map(name).collect())
     }
 
-    fn hidden(&self, prefix: &str, each: &mut dyn FnMut(ObjectPath)) -> Result<(), StoreError> {
+    fn all_beneath(&self, prefix: &str, each: &mut dyn FnMut(ObjectPath, Beneath)) -> Result<(), StoreError> {
         let inner = &self.inner;
         let mut versions = Versions::new(inner, format!("{}{prefix}", inner.prefix), None);
         loop {
@@ -488,8 +488,8 @@ impl Versioned for BucketStore {
                 Err(error) => return inner.runtime.block_on(inner.none_without_versions(error)),
             };
             let Some(path) = inner.path_of(&named.key) else { continue };
-            if named.beneath().is_some_and(|it| it.is_hidden) {
-                each(path);
+            if let Some(beneath) = named.beneath() {
+                each(path, beneath);
             }
         }
     }
