@@ -98,8 +98,34 @@ impl Catalog {
     }
 
     fn keep(&self, pack: PackId, rows: &Arc<PackRows>) {
-        let bytes = rows.rows().len() * (size_of::<ChunkRow>() + 8) + 64;
-        lock(&self.state).rows.insert(pack, Arc::clone(rows), bytes);
+        lock(&self.state).rows.insert(pack, Arc::clone(rows), cached_bytes(rows));
+    }
+
+    /// Keeps what an index part says of its packs, and gives back that of `pack`. Whoever reads goes on with the packs
+    /// behind it: where there are more than can be kept, it is these that stay.
+    fn keep_from(&self, pack: PackId, mut listed: Vec<(u32, PackRows)>) -> Option<Arc<PackRows>> {
+        let mut state = lock(&self.state);
+        let State { rows: kept, asked, .. } = &mut *state;
+        let id = |part| PackId { run: pack.run, part };
+        listed.retain(|(part, _)| !asked.contains_key(&id(*part)));
+        let before = listed.partition_point(|(part, _)| *part < pack.part);
+        listed.rotate_left(before);
+        let mut room_bytes = CACHE_BYTES;
+        let fitting = listed.iter().take_while(|(_, rows)| {
+            let left = room_bytes.checked_sub(cached_bytes(rows));
+            room_bytes = left.unwrap_or(0);
+            left.is_some()
+        });
+        let fitting = fitting.count();
+        listed.truncate(fitting.max(1));
+        let mut found = None;
+        // The one that is wanted comes last, so that it goes last.
+        for (part, rows) in listed.into_iter().rev() {
+            let rows = Arc::new(rows);
+            kept.insert(id(part), Arc::clone(&rows), cached_bytes(&rows));
+            found = (part == pack.part).then_some(rows);
+        }
+        found
     }
 
     fn rows_of_index(
@@ -128,18 +154,7 @@ impl Catalog {
                     };
                     let range = packs.first().zip(packs.last()).map(|(first, last)| (first.0, last.0));
                     lock(&self.state).ranges.insert(key, range);
-                    let mut found = None;
-                    for (part, rows) in packs {
-                        let listed = PackId { run: pack.run, part };
-                        if lock(&self.state).asked.contains_key(&listed) {
-                            continue;
-                        }
-                        let rows = Arc::new(rows);
-                        self.keep(listed, &rows);
-                        if part == pack.part {
-                            found = Some(rows);
-                        }
-                    }
+                    let found = self.keep_from(pack, packs);
                     if found.is_some() {
                         return Ok(found);
                     }
@@ -163,6 +178,10 @@ impl Catalog {
         let parts = list_index_parts(repo, log)?;
         Ok(self.parts.get_or_init(|| parts))
     }
+}
+
+fn cached_bytes(rows: &PackRows) -> usize {
+    rows.rows().len() * (size_of::<ChunkRow>() + 8) + 64
 }
 
 /// The index parts that exist, by run.
@@ -257,4 +276,67 @@ pub(crate) fn read_directory(
         .open(directory_context(trailer.plain_len), &mut sealed)
         .map_err(|_| RepoError::damaged(&path, Damage::Sealed { what: "its directory" }))?;
     Ok((size_bytes, Directory::decode(plain).map_err(damaged)?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use holdfast_pipe::{Codec, Suite};
+
+    use super::*;
+    use crate::{
+        columns::CHUNKS_PER_PACK_MAX,
+        index::IndexedPack,
+        pack::ChunkKind,
+        repo::tests::{log, new_repo},
+        store::faulty::{FaultyStore, Op},
+    };
+
+    #[test]
+    fn who_goes_through_the_packs_of_a_large_part_in_order_reads_it_once_for_each_cacheful() {
+        const PACKS: u32 = 100;
+        const CHUNKS_MAX: usize = CHUNKS_PER_PACK_MAX as usize;
+        let (store, repo) = new_repo(Suite::None);
+        let (log, run) = (log(), RunNo(1));
+        let row = ChunkRow {
+            kind: ChunkKind::Leaves,
+            codec: Codec::None,
+            plain_len: 100,
+            sealed_len: 116,
+            unit_count: 1,
+            base: None,
+        };
+        let pack = |part| IndexedPack { part, size_bytes: 64 << 20, rows: vec![row; CHUNKS_MAX] };
+        let packs: Vec<IndexedPack> = (0..PACKS).map(pack).collect();
+        let secrets = repo.draw_secrets(&log, run).unwrap();
+        let object = secrets.seal_index(0, &index::encode(&packs)).unwrap();
+        repo.put(&Place { log: &log, kind: ObjectKind::Index, run, part: 0 }, &object).unwrap();
+
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reads);
+        let counting = FaultyStore::new(Arc::new(store), move |call| {
+            if call.op == Op::Read && call.path.contains("/index/") {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            None
+        });
+        let repo = Repo::open(Arc::new(counting), None).unwrap();
+        let catalog = Catalog::new();
+        let pass = || {
+            for part in 0..PACKS {
+                for _ in 0..2 {
+                    let rows = catalog.rows(&repo, &log, PackId { run, part }).unwrap();
+                    assert_eq!(rows.rows().len(), CHUNKS_MAX);
+                }
+            }
+            reads.swap(0, Ordering::Relaxed)
+        };
+        let cacheful = CACHE_BYTES / (CHUNKS_MAX * (size_of::<ChunkRow>() + 8));
+        assert!(cacheful < PACKS as usize && cacheful * 2 > PACKS as usize);
+        assert_eq!(pass(), 2);
+        assert!(pass() <= 2, "once more from the first");
+    }
 }

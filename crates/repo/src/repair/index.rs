@@ -3,12 +3,15 @@
 use crate::{
     error::RepoError,
     history::list_folder,
-    index::{IndexedPack, PACKS_PER_PART_MAX, encode},
+    index::{IndexedPack, encode},
     names::{Folder, PackId, RunNo},
     object::{ObjectKind, Place, RunSecrets},
     reader::catalog::{is_of_the_object, read_directory},
     run::Run,
 };
+
+/// Packs in a part: as many as a writer lists in one of its own, since whoever looks for one pack reads all of the part.
+const PACKS_PER_PART: usize = 32;
 
 /// Writes the index of run `of`: all packs that are there and tell what is in them. Returns the parts, by run and number,
 /// in whose place this is.
@@ -37,7 +40,7 @@ pub(super) fn write(run: &Run, of: RunNo) -> Result<Vec<(RunNo, u32)>, RepoError
         }
     }
     let secrets = RunSecrets::draw(repo.keys(), log, of)?;
-    for packs in listed.chunks(PACKS_PER_PART_MAX / 16) {
+    for packs in listed.chunks(PACKS_PER_PART) {
         let object = secrets.seal_index(next, &encode(packs))?;
         repo.put(&Place { log, kind: ObjectKind::Index, run: of, part: next }, &object)?;
         next += 1;

@@ -14,7 +14,7 @@ use crossbeam_channel::bounded;
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
-    LogName, Repo, RunNo,
+    Folder, LogName, Repo, RunNo,
     check::{CheckOptions, CheckReport, Severity, check},
     expire::{ExpireRequest, expire},
     hold::{HoldTerms, hold},
@@ -364,6 +364,31 @@ fn a_repair_that_freezes_and_wakes_after_another_undoes_nothing() {
             break;
         }
     }
+}
+
+/// Whoever looks for one pack reads all of the part that lists it.
+#[test]
+fn an_index_that_is_made_anew_has_small_parts() {
+    let world = World::new(Suite::None);
+    let mut random = Random::new(41);
+    let source: Source = [("t".into(), SourceFile::random(&mut random, 16_384, 36 << 20))].into();
+    let (run, _) = world.backup(&source, WriterOptions { pack_target_bytes: 64 << 10, ..small_packs() });
+    let count = |prefix: String| {
+        let mut count = 0_u32;
+        let mut each = |_| {
+            count += 1;
+            true
+        };
+        world.store.list(&prefix, &mut each).unwrap();
+        count
+    };
+    let packs = count(world.log.folder(Folder::Packs));
+    assert!(packs > 32 && count(world.log.folder(Folder::Index)) == 1);
+    world.store.delete(&[world.log.index(run, 0)]).unwrap();
+    mend(&world);
+    assert_eq!(count(world.log.folder(Folder::Index)), packs.div_ceil(32));
+    assert!(findings(&world).findings.is_empty());
+    world.assert_is(run, &source);
 }
 
 #[test]
