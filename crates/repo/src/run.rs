@@ -669,9 +669,12 @@ impl Run {
         if !self.attempts.contains(&outcome.hash) || outcome.outcome_type != public.outcome_type {
             return lost(outcome.outcome_type.as_str());
         }
+        // The key may have been removed since the outcome was signed: then nobody believes it, and nobody shall be told
+        // that it ended well.
+        self.repo.require_believed(log, no)?;
         // Whoever wakes late may end in the place of an outcome that a repair has named lost: then it counts for nothing.
-        let has_next = self.repo.store().head(&log.outcome(RunNo(no.0 + 1))).is_ok();
-        if has_next && History::salvage(&self.repo, log, &mut |_, _| {})?.is_lost(no) {
+        let newest = list_folder(&self.repo, log, Folder::Outcomes)?.last_key_value().map(|(key, _)| key.0);
+        if newest > Some(no) && History::salvage(&self.repo, log, &mut |_, _| {})?.is_lost(no) {
             return lost(OutcomeType::Repair.as_str());
         }
         Ok(outcome)

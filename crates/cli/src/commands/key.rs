@@ -16,6 +16,7 @@ use holdfast_repo::{
         manage::{self, KeyInfo, NewKey, SlotInfo},
         rotate,
     },
+    store::ObjectPath,
 };
 use serde::Serialize;
 
@@ -293,21 +294,34 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = open_as_operator(context, "changing a key")?;
     let behind = behind(&args.slot)?;
     context.watch_signals()?;
-    let (key, trusted) = manage::change(&repo, behind.slot()).map_err(repository::of_keys)?;
+    let (key, trusted, late) = manage::change(&repo, behind.slot()).map_err(repository::of_keys)?;
     let replaced = Some(repo.keys().key_id().to_string());
     let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced };
-    context.output.result(Exit::Done, &made);
-    Ok(Exit::Done)
+    let exit = signed_too_late(&late, context);
+    context.output.result(exit, &made);
+    Ok(exit)
+}
+
+/// Tells of outcomes that came between the last look at their logs and the end of the key that has signed them.
+fn signed_too_late(late: &[ObjectPath], context: &Context<'_>) -> Exit {
+    for object in late {
+        context.output.warning(format!(
+            "{object} was signed by the removed key while that was being removed: nobody believes it, and its log goes on after \"holdfast repair\""
+        ));
+    }
+    if late.is_empty() { Exit::Done } else { Exit::Finding }
 }
 
 fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open_for(context, Act::ManageKeys, "removing a key")?;
+    let mut late = Vec::new();
     for id in &args.ids {
-        manage::remove(&repo, *id).map_err(repository::of_keys)?;
+        late.extend(manage::remove(&repo, *id).map_err(repository::of_keys)?);
     }
     let removed = args.ids.iter().map(ToString::to_string).collect();
-    context.output.result(Exit::Done, &Removed { removed });
-    Ok(Exit::Done)
+    let exit = signed_too_late(&late, context);
+    context.output.result(exit, &Removed { removed });
+    Ok(exit)
 }
 
 fn rotated(context: &Context<'_>) -> Result<Exit> {

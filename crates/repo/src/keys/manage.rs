@@ -4,7 +4,10 @@
 //! - A removal counts from the moment when its record exists, whether or not the object is deleted then. Records are
 //!   numbered and created once, so that two who remove at the same time see each other, and one operator's key stays.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use holdfast_pipe::Suite;
 
@@ -18,12 +21,15 @@ use super::{
     trust::{Removal, Trust, Voucher, signer_path},
 };
 use crate::{
-    error::RepoError,
-    history::History,
+    error::{Damage, RepoError},
+    history::{History, list_folder},
     lease,
-    names::SourceName,
+    lock::lock,
+    names::{Folder, LogName, RunNo, SourceName},
+    outcome::{self, OUTCOME_BYTES_MAX},
+    reader::catalog::is_of_the_object,
     repo::Repo,
-    store::{ObjectPath, exists},
+    store::{ObjectPath, ahead::in_order, exists, read_listed},
 };
 
 /// Bytes of a label, at most.
@@ -31,6 +37,9 @@ pub const LABEL_BYTES_MAX: usize = 128;
 
 /// How often a removal looks again after it lost a creation to another.
 const ATTEMPTS: u32 = 20;
+
+/// Of so many runs behind the last that it may have signed, a removed key's outcomes are looked for.
+const LATE_MAX: u64 = 64;
 
 /// A key to be added.
 #[derive(Clone, Debug)]
@@ -265,7 +274,10 @@ fn payload(keys: &KeyMaterial, trust: &Trust, own: OwnKeys, signer: Signer) -> P
 }
 
 /// Removes a key: what it signs from now on is not believed, and its object is deleted. The last operator's stays.
-pub fn remove(repo: &Repo, key_id: KeyId) -> Result<(), KeyError> {
+/// Gives back outcomes that the key has signed and nobody believes, since they came between the last look at their logs and
+/// the removal: these logs go on after a repair.
+pub fn remove(repo: &Repo, key_id: KeyId) -> Result<Vec<ObjectPath>, KeyError> {
+    let mut newest = Newest::default();
     for _ in 0..ATTEMPTS {
         let (keys, trust) = as_operator(repo, "remove a key").or_else(|error| match error {
             // Of the attempt before, whose reply got lost.
@@ -286,7 +298,11 @@ pub fn remove(repo: &Repo, key_id: KeyId) -> Result<(), KeyError> {
         if signer.role == Role::Operator && !has_other_operator(repo, &trust, key_id)? {
             return Err(KeyError::LastOperator { key_id });
         }
-        let removal = removal(repo, &trust, &signer)?;
+        let rotations = rotation::count(&**repo.store(), &trust, repo.keys())?;
+        let at = rfc3339(repo.store().now()?);
+        // All that is slow comes before: what begins and ends between the last look and the creation is lost.
+        newest.catch_up(repo).map_err(of_listing)?;
+        let removal = removal(&trust, &signer, at, newest.runs(), rotations);
         let record = signed::sign(keys, Sort::Removal, &removal);
         match repo.store().create_if_absent(&trust.next_removal_path(), &record) {
             Ok(_) => return delete(repo, key_id),
@@ -298,12 +314,13 @@ pub fn remove(repo: &Repo, key_id: KeyId) -> Result<(), KeyError> {
     Err(KeyError::Crowded)
 }
 
-fn delete(repo: &Repo, key_id: KeyId) -> Result<(), KeyError> {
+/// Deletes the object of a key that is removed, and looks what it signed too late.
+fn delete(repo: &Repo, key_id: KeyId) -> Result<Vec<ObjectPath>, KeyError> {
     repo.store().delete(&[key_path(key_id)])?;
-    repo.look_again()?;
-    Ok(())
+    let trust = repo.look_again()?;
+    let Some(runs) = trust.runs_of_removed(key_id) else { return Ok(Vec::new()) };
+    signed_too_late(repo, key_id, runs).map_err(of_listing)
 }
-
 fn has_other_operator(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<bool, KeyError> {
     for other in trust.all().map(|known| &known.signer) {
         let counts =
@@ -315,32 +332,114 @@ fn has_other_operator(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<bool,
     Ok(false)
 }
 
-fn removal(repo: &Repo, trust: &Trust, signer: &Signer) -> Result<Removal, KeyError> {
+fn removal(
+    trust: &Trust,
+    signer: &Signer,
+    at: String,
+    runs: BTreeMap<String, u64>,
+    rotations: u8,
+) -> Removal {
     let vouched_for =
         trust.all().filter(|known| known.voucher.as_ref().is_some_and(|(_, by)| *by == signer.public));
     let mut kept: Vec<KeyId> = vouched_for.map(|known| known.signer.key_id).collect();
     kept.sort_unstable();
-    Ok(Removal {
+    Removal {
         format: FORMAT,
         number: trust.next_removal(),
         previous: trust.last_removal(),
         key_id: signer.key_id,
-        at: rfc3339(repo.store().now()?),
-        runs: newest_runs(repo).map_err(of_listing)?,
+        at,
+        runs,
         kept,
-        rotations: rotation::count(&**repo.store(), trust, repo.keys())?,
-    })
+        rotations,
+    }
 }
 
 /// The newest run of each log: one that has begun may still end. Names that anybody can create say nothing of it.
-fn newest_runs(repo: &Repo) -> Result<BTreeMap<String, u64>, RepoError> {
-    let mut runs = BTreeMap::new();
-    for log in repo.logs()? {
-        let next = History::salvage(repo, &log, &mut |_, _| {})?.next_unforeseen();
-        let is_alive = lease::look(repo, &log, next)?.is_some_and(|lease| lease.is_alive);
-        runs.insert(log.to_string(), if is_alive { next.0 } else { next.0 - 1 });
+#[derive(Default)]
+struct Newest(BTreeMap<LogName, (History, RunNo)>);
+
+impl Newest {
+    /// Looks until nothing has come since the look before.
+    fn catch_up(&mut self, repo: &Repo) -> Result<(), RepoError> {
+        for _ in 0..ATTEMPTS {
+            let before = self.runs();
+            self.look(repo)?;
+            if self.runs() == before {
+                break;
+            }
+        }
+        Ok(())
     }
-    Ok(runs)
+
+    /// Looks at all logs, several at a time where the store is far away.
+    fn look(&mut self, repo: &Repo) -> Result<(), RepoError> {
+        let mut known = std::mem::take(&mut self.0);
+        let mut logs = Vec::new();
+        for log in repo.logs()? {
+            let history = match known.remove(&log) {
+                Some((history, _)) => history,
+                // All of it, and several outcomes at a time already.
+                None => History::salvage(repo, &log, &mut |_, _| {})?,
+            };
+            logs.push((log, Mutex::new(Some(history))));
+        }
+        let fetch = |(log, history): &(LogName, Mutex<Option<History>>)| {
+            let history = lock(history).take();
+            let history = match history.map(|mut history| history.refresh(repo).map(|()| history)) {
+                Some(Ok(history)) => history,
+                Some(Err(error)) if !matches!(error, RepoError::History { .. }) => return Err(error),
+                _ => History::salvage(repo, log, &mut |_, _| {})?,
+            };
+            let next = history.next_unforeseen();
+            let is_alive = lease::look(repo, log, next)?.is_some_and(|lease| lease.is_alive);
+            let newest = if is_alive { next } else { RunNo(next.0 - 1) };
+            Ok((history, newest))
+        };
+        in_order(repo.store().reads_at_once(), &logs, fetch, |(log, _), newest| {
+            self.0.insert(log.clone(), newest);
+            Ok(())
+        })
+    }
+
+    fn runs(&self) -> BTreeMap<String, u64> {
+        self.0.iter().map(|(log, (_, run))| (log.to_string(), run.0)).collect()
+    }
+}
+
+/// Outcomes behind `runs` that bear the signature of the key that was removed.
+fn signed_too_late(
+    repo: &Repo,
+    key_id: KeyId,
+    runs: &BTreeMap<String, u64>,
+) -> Result<Vec<ObjectPath>, RepoError> {
+    let mut late = Vec::new();
+    let fetch = |log: &LogName| {
+        let last = runs.get(&log.to_string()).copied().unwrap_or(0);
+        let mut late = Vec::new();
+        let behind = RunNo(last.saturating_add(1))..=RunNo(last.saturating_add(LATE_MAX));
+        for ((run, _), info) in list_folder(repo, log, Folder::Outcomes)? {
+            if !behind.contains(&run) {
+                continue;
+            }
+            let read = read_listed(&**repo.store(), &info, OUTCOME_BYTES_MAX).map_err(RepoError::from);
+            match read.and_then(|bytes| outcome::parse(repo, log, run, &bytes, info.created_at)) {
+                Err(RepoError::Damaged { damage: Damage::SignerRemoved { key_id: by }, .. })
+                    if by == key_id =>
+                {
+                    late.push(info.path);
+                }
+                Err(error) if !is_of_the_object(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(late)
+    };
+    in_order(repo.store().reads_at_once(), &repo.logs()?, fetch, |_, of_log| {
+        late.extend(of_log);
+        Ok(())
+    })?;
+    Ok(late)
 }
 
 fn of_listing(error: RepoError) -> KeyError {
@@ -351,13 +450,13 @@ fn of_listing(error: RepoError) -> KeyError {
 }
 
 /// Puts another key in the place of the operator's that is held: the same, behind another password or key pair.
-/// Returns the new one, and what an identity must trust to open it: not the key that is removed.
-pub fn change(repo: &Repo, slot: NewSlot<'_>) -> Result<(KeyInfo, Trusted), KeyError> {
+/// Returns the new one, what an identity must trust to open it: not the key that is removed, and what that has signed too
+/// late, as [`remove`] does.
+pub fn change(repo: &Repo, slot: NewSlot<'_>) -> Result<(KeyInfo, Trusted, Vec<ObjectPath>), KeyError> {
     let (keys, trust) = as_operator(repo, "change a key")?;
     let own = keys.key_id();
     let label = trust.of_key(own).and_then(|known| Some(known.voucher.as_ref()?.0.label.clone()));
     let new = NewKey { role: Role::Operator, sources: Vec::new(), label: label.unwrap_or_default() };
-    let added = add_signed(repo, &new, slot, SlotSigner::Itself)?;
-    remove(repo, own)?;
-    Ok(added)
+    let (key, trusted) = add_signed(repo, &new, slot, SlotSigner::Itself)?;
+    Ok((key, trusted, remove(repo, own)?))
 }

@@ -14,7 +14,7 @@ use crate::{
     hex::to_hex,
     history::History,
     hold::HoldTerms,
-    names::{Kind, LogName, RunNo},
+    names::{Folder, Kind, LogName, RunNo},
     object::{ObjectKind, Place},
     outcome::{self, Intent, ObjectHash, OutcomeType, PublicPart},
     refs::BackupRefs,
@@ -22,8 +22,9 @@ use crate::{
     run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions},
     store::{
         ObjectInfo, Upload,
+        faulty::{Call, Fault, FaultyStore, Op},
         locks::{self, Beneath, Extend, Extended, Kept, LockMode, Overwritten, Versioned},
-        mem::MemStore,
+        mem::{ManualClock, MemStore},
     },
 };
 
@@ -400,7 +401,7 @@ fn passwords_come_and_go_and_the_last_operator_stays() {
     assert!(matches!(error, KeyError::Removed { .. }), "{error}");
     assert!(matches!(remove(&root, second.keys().key_id()), Err(KeyError::Removed { .. })));
 
-    let (changed, _) = change(&second, behind(&password("third"))).unwrap();
+    let (changed, ..) = change(&second, behind(&password("third"))).unwrap();
     assert_eq!(changed.label, "the operator");
     assert!(matches!(by_password(&store, "second"), Err(KeyError::WrongPassword { .. })));
     assert_eq!(list(&by_password(&store, "third").unwrap()).unwrap().keys.len(), 1);
@@ -561,6 +562,93 @@ fn what_a_removed_key_signs_is_not_believed() {
     let forged = forge(&writer, &quiet, 1, OutcomeType::Abandoned, Hex([0; 32]));
     store.create_if_absent(&quiet.outcome(RunNo(1)), &forged).unwrap();
     assert!(matches!(refused(&root, &quiet).1, Damage::SignerRemoved { .. }));
+}
+
+/// The same repository, opened with a password by somebody to whose calls something happens.
+fn beside(
+    store: &MemStore,
+    text: &str,
+    happens: impl Fn(&Call<'_>) -> Option<Fault> + Send + Sync + 'static,
+) -> Arc<Repo> {
+    let store = FaultyStore::new(Arc::new(store.clone()), happens);
+    Repo::open(Arc::new(store), Some(&password(text))).map(Arc::new).unwrap()
+}
+
+/// Does something with the first call that `is_it`.
+fn once(
+    is_it: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static,
+    act: impl FnOnce() -> Option<Fault> + Send + 'static,
+) -> impl Fn(&Call<'_>) -> Option<Fault> + Send + Sync + 'static {
+    let act = Mutex::new(Some(act));
+    move |call| match is_it(call) {
+        true => act.lock().unwrap().take().and_then(|act| act()),
+        false => None,
+    }
+}
+
+/// To look at all logs takes a while, in which the holder of the key goes on.
+#[test]
+fn what_ends_while_a_key_is_being_removed_stays_or_is_named() {
+    let (store, root) = new_repo();
+    let (first, second) = (log("db1"), log("db2"));
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    let id = writer.keys().key_id();
+    backup(&writer, &first).unwrap();
+    backup(&writer, &second).unwrap();
+    let (goes_on, prefix) = (Arc::clone(&writer), second.folder(Folder::Outcomes));
+    let at_the_second = move |call: &Call<'_>| call.op == Op::List && call.path == prefix;
+    let slow = beside(
+        &store,
+        "root",
+        once(at_the_second, move || {
+            backup(&goes_on, &log("db1")).unwrap();
+            None
+        }),
+    );
+    assert_eq!(remove(&slow, id).unwrap(), []);
+    assert_eq!(History::read(&root, &first).unwrap().standing().count(), 2);
+
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "second");
+    let id = writer.keys().key_id();
+    let goes_on = Arc::clone(&writer);
+    let at_the_last = |call: &Call<'_>| call.op == Op::Create && call.path.starts_with("removals/");
+    let slow = beside(
+        &store,
+        "root",
+        once(at_the_last, move || {
+            backup(&goes_on, &log("db1")).unwrap();
+            None
+        }),
+    );
+    let late = [first.outcome(RunNo(3))];
+    assert_eq!(remove(&slow, id).unwrap(), late);
+    root.look_again().unwrap();
+    assert_eq!(refused(&root, &first).1, Damage::SignerRemoved { key_id: id });
+    assert_eq!(remove(&root, id).unwrap(), late, "whoever asks again is told again");
+}
+
+/// Whoever was frozen before his outcome was created, until his key was removed, is not told that all is well.
+#[test]
+fn what_nobody_believes_has_not_ended_well() {
+    let clock = ManualClock::default();
+    let store = MemStore::with_clock(clock.clone());
+    let protection = Protection::Password { password: &password("root"), kdf: KdfParams::MINIMUM };
+    init(&store, &protection, None).unwrap();
+    let root = by_password(&store, "root").unwrap();
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    let id = writer.keys().key_id();
+    let at_the_end = |call: &Call<'_>| call.op == Op::Create && call.path.contains("/outcomes/");
+    let frozen = beside(
+        &store,
+        "writer",
+        once(at_the_end, move || {
+            clock.advance(Duration::from_secs(3600));
+            assert_eq!(remove(&root, id).unwrap(), []);
+            None
+        }),
+    );
+    let error = backup(&frozen, &log("db1")).unwrap_err();
+    assert!(matches!(error, FinishError::Repo(RepoError::NotBelieved { .. })), "{error}");
 }
 
 /// Keys that an operator added stay when he goes; what he would add afterwards counts for nothing.

@@ -287,6 +287,11 @@ impl Trust {
         all.find(|removal| removal.key_id == key_id)
     }
 
+    /// Of each log the last run whose outcome a removed key may have signed.
+    pub(super) fn runs_of_removed(&self, key_id: KeyId) -> Option<&BTreeMap<String, u64>> {
+        self.removal_of(key_id).map(|removal| &removal.runs)
+    }
+
     /// Whether a key is one that somebody vouches for, and was not removed.
     pub(crate) fn stands(&self, key_id: KeyId) -> bool {
         self.all().any(|known| known.signer.key_id == key_id) && !self.is_removed(key_id)

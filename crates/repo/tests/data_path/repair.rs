@@ -21,7 +21,7 @@ use holdfast_repo::{
     outcome::OutcomeType,
     prune::{PruneOptions, prune},
     repair::{RepairError, RepairPlan, plan_repair, repair},
-    run::RunOptions,
+    run::{FinishError, RunOptions},
     store::{
         ObjectPath, Store,
         faulty::{Call, Fault, FaultyStore, Op},
@@ -364,6 +364,42 @@ fn a_repair_that_freezes_and_wakes_after_another_undoes_nothing() {
             break;
         }
     }
+}
+
+/// The outcome of a run that was ended by another is lost, with the one after it, and a repair has closed the gap: then the
+/// run wakes.
+#[test]
+fn who_wakes_in_the_place_of_a_lost_outcome_is_told_that_it_is_lost() {
+    let clock = ManualClock::default();
+    let world = World::over(MemStore::with_clock(clock.clone()), Suite::None);
+    let mut random = Random::new(43);
+    let source: Source = [("t".into(), SourceFile::random(&mut random, 16_384, 1 << 20))].into();
+    world.backup(&source, small_packs());
+    let other = copy_of_handle(&world);
+    let has_woken = AtomicU64::new(0);
+    let frozen = through(&world, move |call| {
+        let is_end = call.op == Op::Create && call.path.contains("/outcomes/");
+        if is_end && has_woken.fetch_add(1, Ordering::SeqCst) == 0 {
+            clock.advance(Duration::from_secs(3600));
+            let terms = HoldTerms { until: None, reason: "test".into() };
+            hold(&other.repo, &other.log, &[RunNo(1)], &terms, &run_options()).unwrap();
+            for run in [2, 3] {
+                assert!(other.store.damage(&other.log.outcome(RunNo(run)), |bytes| bytes[150] ^= 1));
+            }
+            assert_eq!(mend(&other).outcomes.len(), 2);
+            assert!(other.store.head(&other.log.outcome(RunNo(3))).is_err());
+        }
+        None
+    });
+    let frozen = World { repo: frozen, ..copy_of_handle(&world) };
+    let ended = frozen.try_backup(small_packs(), |writer| give_all(writer, &source, 1));
+    let error = ended.unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(FinishError::Lost { by: "repair", .. })), "{error}");
+}
+
+fn copy_of_handle(world: &World) -> World {
+    let World { store, repo, log, suite } = world;
+    World { store: store.clone(), repo: Arc::clone(repo), log: log.clone(), suite: *suite }
 }
 
 /// Whoever looks for one pack reads all of the part that lists it.
