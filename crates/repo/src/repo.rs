@@ -200,8 +200,11 @@ impl Repo {
         }
         let mut trust = Arc::clone(&lock(&self.trust));
         // It may be of a key that was added since.
-        if !trust.knows(signer) && lock(&self.strangers).insert(signer) {
+        if !trust.knows(signer) && !lock(&self.strangers).contains(&signer) {
             trust = self.look_again()?;
+            if !trust.knows(signer) {
+                lock(&self.strangers).insert(signer);
+            }
         }
         Ok(trust.role_of(signer, log, run))
     }

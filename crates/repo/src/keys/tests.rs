@@ -651,6 +651,37 @@ fn what_nobody_believes_has_not_ended_well() {
     assert!(matches!(error, FinishError::Repo(RepoError::NotBelieved { .. })), "{error}");
 }
 
+/// Anybody can copy records, and looks fail in passing.
+#[test]
+fn a_removal_is_kept_once_and_a_signer_who_could_not_be_looked_for_is_no_stranger() {
+    let (store, root) = new_repo();
+    let removed = added(&store, &root, &key(Role::Writer, &[]), "removed");
+    remove(&root, removed.keys().key_id()).unwrap();
+    let removal = read_all(&store, &object_path("removals/0000000001"), 1 << 20).unwrap();
+    store.delete(&[object_path("removals/0000000001")]).unwrap();
+    for number in 2..40 {
+        store.create_if_absent(&object_path(&format!("removals/{number:010}")), &removal).unwrap();
+    }
+    let trust = root.look_again().unwrap();
+    assert!(trust.is_removed(removed.keys().key_id()));
+    assert_eq!(trust.removals_known(), 1);
+
+    let (store, root) = new_repo();
+    let is_armed = Arc::new(Mutex::new(false));
+    let armed = Arc::clone(&is_armed);
+    let reader = beside(&store, "root", move |call| {
+        let fails =
+            call.op == Op::List && call.path == "signers/" && std::mem::take(&mut *armed.lock().unwrap());
+        fails.then_some(Fault::Error)
+    });
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    backup(&writer, &log("db1")).unwrap();
+    *is_armed.lock().unwrap() = true;
+    let error = History::read(&reader, &log("db1")).unwrap_err();
+    assert!(matches!(error, RepoError::Store(_)), "{error}");
+    assert_eq!(History::read(&reader, &log("db1")).unwrap().standing().count(), 1);
+}
+
 /// Keys that an operator added stay when he goes; what he would add afterwards counts for nothing.
 #[test]
 fn a_removed_operator_vouches_for_nobody_any_more() {

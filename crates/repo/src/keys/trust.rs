@@ -114,15 +114,16 @@ impl Trust {
         let vouchers = trust.read_vouchers(store, repository, anchors)?;
         let removals = trust.listed(store, "removals/", &|name| is_number(name, 10))?;
         let mut is_chained = true;
+        let mut known = believed(anchors, &vouchers, &[]);
         for path in removals {
             let bytes = record(store, &path)?;
-            let believed = believed(anchors, &vouchers, &trust.all_removals());
             let expected = removal_path(trust.next_removal());
             if is_chained && path == expected {
-                match trust.read_removal(repository, &believed, &bytes) {
+                match trust.read_removal(repository, &known, &bytes) {
                     Ok(removal) => {
                         trust.last_removal = object_hash(&bytes);
                         trust.removals.push(removal);
+                        known = believed(anchors, &vouchers, &trust.all_removals());
                         continue;
                     }
                     // What follows builds on it.
@@ -132,11 +133,16 @@ impl Trust {
                 trust.block(&expected, Damage::Missing);
             }
             is_chained = false;
-            if let Ok(removal) = trust.read_signed_removal(repository, &believed, &bytes) {
-                trust.unchained.push(removal);
+            // Anybody can copy a genuine one as often as he likes: the first of a key says it all.
+            match trust.read_signed_removal(repository, &known, &bytes) {
+                Ok(removal) if !trust.is_removed(removal.key_id) => {
+                    trust.unchained.push(removal);
+                    known = believed(anchors, &vouchers, &trust.all_removals());
+                }
+                Ok(_) | Err(_) => {}
             }
         }
-        trust.believed = believed(anchors, &vouchers, &trust.all_removals());
+        trust.believed = known;
         for (voucher, _) in &vouchers {
             if !trust.believed.contains_key(&voucher.signer.public) {
                 let what = "no operator of this repository signed it";
@@ -285,6 +291,11 @@ impl Trust {
     fn removal_of(&self, key_id: KeyId) -> Option<&Removal> {
         let mut all = self.removals.iter().chain(&self.unchained);
         all.find(|removal| removal.key_id == key_id)
+    }
+
+    #[cfg(test)]
+    pub(super) fn removals_known(&self) -> usize {
+        self.removals.len() + self.unchained.len()
     }
 
     /// Of each log the last run whose outcome a removed key may have signed.
