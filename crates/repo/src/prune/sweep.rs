@@ -24,8 +24,8 @@ use crate::{
 
 /// Objects are deleted in batches of so many.
 const BATCH: usize = 1000;
-/// Uploads that began so long ago will not be finished.
-const UPLOAD_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Uploads that began so long ago will not be finished: far longer than it takes to fill a pack, or to close it.
+const UPLOAD_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What was deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -25,6 +25,9 @@ pub struct WriterOptions {
     pub memory_bytes: usize,
     /// A pack is closed when it has so many stored bytes.
     pub pack_target_bytes: u64,
+    /// A pack is closed with the first chunk that comes so long after it was begun: what is not closed cannot be taken up
+    /// by another run, and its upload may be given up by the store.
+    pub pack_age: Duration,
     /// Of the bytes given, how much may be stored again although unchanged, because its chunk is mostly dead.
     pub max_rewrite_fraction: f64,
     /// An index part is written after so many stored bytes.
@@ -48,6 +51,7 @@ impl Default for WriterOptions {
             encrypt_threads: 1,
             memory_bytes: 256 * MIB,
             pack_target_bytes: 64 << 20,
+            pack_age: Duration::from_secs(3600),
             max_rewrite_fraction: 0.05,
             index_every_bytes: 2 << 30,
             index_every: Duration::from_secs(300),

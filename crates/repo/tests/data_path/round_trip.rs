@@ -1,10 +1,13 @@
+use std::time::Duration;
+
 use holdfast_pipe::Suite;
 use holdfast_repo::{
-    RepoError,
+    Folder, RepoError,
     item::{ItemPath, ItemType},
     outcome::HEAD_BYTES_MAX,
     refs::BackupRefs,
     run::{Ending, FinishError, PartCounts},
+    store::Store,
     writer::{FileProblem, WriteError, WriterOptions},
 };
 
@@ -295,4 +298,25 @@ fn heads_are_bounded_far_above_what_servers_need() {
     let most = &head[..HEAD_BYTES_MAX as usize];
     run.finish(end(most)).unwrap();
     assert!(world.history().head(&world.repo, run.no()).unwrap() == most);
+}
+
+/// A run that finds little to store leaves no pack open for days, in which a store may give up its upload.
+#[test]
+fn a_pack_that_was_begun_long_ago_is_closed() {
+    let mut random = Random::new(47);
+    let source: Source = [("t".into(), SourceFile::random(&mut random, 16_384, 8 << 20))].into();
+    let packs = |pack_age| {
+        let world = World::new(Suite::None);
+        let (run, _) = world.backup(&source, WriterOptions { pack_age, ..WriterOptions::default() });
+        world.assert_is(run, &source);
+        let mut packs = 0;
+        let mut each = |_| {
+            packs += 1;
+            true
+        };
+        world.store.list(&world.log.folder(Folder::Packs), &mut each).unwrap();
+        packs
+    };
+    assert_eq!(packs(Duration::from_secs(3600)), 1);
+    assert!(packs(Duration::ZERO) > 8);
 }

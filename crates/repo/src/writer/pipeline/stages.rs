@@ -25,13 +25,16 @@ pub(super) struct Placer {
     ordinal: u32,
     stored_bytes: u64,
     pages: u32,
+    /// When the first chunk was placed in the pack.
+    begun_at: Instant,
     key: Arc<ObjectKey>,
 }
 
 impl Placer {
     /// Begins with the pack `part`, of which nothing is placed.
     pub(super) fn new(part: u32, key: ObjectKey) -> Self {
-        Self { sequence: 0, part, ordinal: 0, stored_bytes: 0, pages: 0, key: Arc::new(key) }
+        let (begun_at, key) = (Instant::now(), Arc::new(key));
+        Self { sequence: 0, part, ordinal: 0, stored_bytes: 0, pages: 0, begun_at, key }
     }
 }
 
@@ -128,14 +131,20 @@ impl Shared {
     fn place(&self, row: &ChunkRow, ticket: &Ticket) -> (u64, u32, u32, Arc<ObjectKey>) {
         let mut placer = lock(&self.placer);
         let pages = pages_in(row);
+        let now = Instant::now();
+        if placer.ordinal == 0 {
+            placer.begun_at = now;
+        }
         let full = placer.stored_bytes >= self.pack_target_bytes
             || placer.ordinal == CHUNKS_PER_PACK_MAX
-            || placer.pages + pages > PAGES_PER_PACK_MAX;
+            || placer.pages + pages > PAGES_PER_PACK_MAX
+            || (placer.ordinal > 0 && now.duration_since(placer.begun_at) >= self.pack_age);
         if full {
             placer.part += 1;
             placer.ordinal = 0;
             placer.stored_bytes = 0;
             placer.pages = 0;
+            placer.begun_at = now;
             placer.key = Arc::new(self.secrets.pack_key(placer.part));
         }
         let place = (placer.sequence, placer.part, placer.ordinal, Arc::clone(&placer.key));
