@@ -99,8 +99,14 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
         looked.push((log, request, history, plan));
     }
     if args.ids.is_empty() && args.kind.is_none() {
-        let kept: Vec<Kept> = looked.iter().flat_map(|(_, _, history, plan)| shown(history, plan)).collect();
-        looked.extend(unneeded_binlogs(args, context, &repo, &kept)?);
+        let kept = looked.iter().flat_map(|(_, _, history, plan)| {
+            plan.kept.iter().map(|kept| not_before(history, kept.run, kept.at))
+        });
+        // Where nothing tells when one began, all may be needed.
+        let begun: Option<Vec<Timestamp>> = kept.collect();
+        if let Some(oldest) = begun.and_then(|begun| begun.into_iter().min()) {
+            looked.extend(unneeded_binlogs(args, context, &repo, oldest)?);
+        }
     }
     // What is refused of one source is to be refused before anything is dropped of another.
     for (log, request, history, mut plan) in looked {
@@ -139,27 +145,29 @@ fn shown(history: &History, plan: &ExpirePlan) -> Vec<Kept> {
     kept.collect()
 }
 
-/// How long before its end a backup may have stood at its position.
+/// A time before the position of a backup, whatever its kind and whoever asks: the run before it had ended when it began. A
+/// copy was begun elsewhere, and ended when it says so. Nothing where no run came before.
+fn not_before(history: &History, run: RunNo, at: Timestamp) -> Option<Timestamp> {
+    let before = history.outcomes().iter().rev().find(|outcome| outcome.run < run)?;
+    Some(before.at.min(at - POSITION_AGE_MAX))
+}
+
+/// How long before its end a backup may at least have stood at its position.
 const POSITION_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
-/// Rules count backups. Of a binlog archive they leave all that recovery from a backup that is `kept` can need: only runs
-/// that ended before the oldest of these began go.
+/// Rules count backups. Of a binlog archive they leave all that recovery from a backup that is kept can need.
 fn unneeded_binlogs(
     args: &ExpireArgs,
     context: &Context<'_>,
     repo: &Repo,
-    kept: &[Kept],
+    oldest: Timestamp,
 ) -> Result<Vec<(LogName, ExpireRequest, History, ExpirePlan)>> {
     let mut unneeded = Vec::new();
-    let Some(oldest) = kept.iter().map(|kept| kept.finished_at).min() else { return Ok(unneeded) };
     let logs = select::logs_of_source(context, repo, args.name.name.as_ref())?;
     for log in logs.into_iter().filter(|log| log.kind == Kind::Binlog) {
         let history = History::read(repo, &log)?;
         let now = Timestamp::now();
-        let is_unneeded = |outcome: &&Outcome| {
-            outcome.at < oldest - POSITION_AGE_MAX && history.hold(outcome.run, now).is_none()
-        };
-        let dropped: Vec<RunNo> = history.standing().filter(is_unneeded).map(|outcome| outcome.run).collect();
+        let dropped = ended_before(&history, oldest, now);
         if dropped.is_empty() {
             continue;
         }
@@ -168,6 +176,15 @@ fn unneeded_binlogs(
         unneeded.push((log, request, history, plan));
     }
     Ok(unneeded)
+}
+
+/// The runs of an archive that ended before the `oldest` backup began, and are not held. The last of them stays: where the
+/// server was idle, the backup stands at its end, and nothing that came later has this position.
+fn ended_before(history: &History, oldest: Timestamp, now: Timestamp) -> Vec<RunNo> {
+    let ended: Vec<&Outcome> = history.standing().take_while(|outcome| outcome.at < oldest).collect();
+    let Some((_, before_last)) = ended.split_last() else { return Vec::new() };
+    let runs = before_last.iter().map(|outcome| outcome.run);
+    runs.filter(|run| history.hold(*run, now).is_none()).collect()
 }
 
 /// What is asked of which log: named backups may be of several sources, rules go for those of one.
@@ -242,5 +259,54 @@ fn of_expire(error: ExpireError) -> Error {
         ExpireError::Begin(error) => error.into(),
         ExpireError::Finish(error) => error.into(),
         ExpireError::Repo(error) => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use holdfast_repo::{
+        Protection,
+        refs::BackupRefs,
+        run::{Ending, PartCounts, Run, RunOptions},
+        store::mem::{ManualClock, MemStore},
+    };
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn an_archive_stays_from_the_run_on_that_ends_where_a_kept_backup_may_stand() {
+        let clock = ManualClock::default();
+        let store = Arc::new(MemStore::with_clock(clock.clone()));
+        let repo = Arc::new(Repo::init(store, &Protection::None).unwrap());
+        let log = |kind| LogName { source: "db1".parse().unwrap(), kind };
+        let run = |kind, lasts: Duration| {
+            let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+            let mut run = Run::begin(&repo, &log(kind), &options).unwrap();
+            let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
+            clock.advance(lasts);
+            let ending = Ending::Backup { head: b"{}".to_vec(), refs, parts: PartCounts::default() };
+            run.finish(ending).unwrap().at
+        };
+        let first = run(Kind::Logical, HOUR);
+        for _ in 0..3 {
+            run(Kind::Binlog, HOUR);
+        }
+        // Idle for days, and then a backup that takes two.
+        clock.advance(48 * HOUR);
+        let before = run(Kind::Logical, HOUR);
+        let at = run(Kind::Logical, 48 * HOUR);
+        run(Kind::Binlog, HOUR);
+
+        let history = |kind| History::read(&repo, &log(kind)).unwrap();
+        let backups = history(Kind::Logical);
+        assert_eq!(not_before(&backups, RunNo(1), first), None);
+        assert_eq!(not_before(&backups, RunNo(2), before), Some(first.min(before - POSITION_AGE_MAX)));
+        assert_eq!(not_before(&backups, RunNo(3), at), Some(before));
+        assert_eq!(ended_before(&history(Kind::Binlog), before, at), [RunNo(1), RunNo(2)]);
+        assert_eq!(ended_before(&history(Kind::Binlog), first, at), []);
     }
 }
