@@ -1,11 +1,25 @@
 //! Many small objects of a store that is far away: several are asked for at a time, and come in their order.
 
-use std::{panic, thread};
+use std::{
+    panic,
+    thread::{self, Builder, ScopedJoinHandle},
+};
 
 /// Calls `fetch` for each of `items`, `at_once` at a time ([`Store::reads_at_once`](super::Store::reads_at_once)), and `take`
 /// with what came of it, in the order of the items. Ends with the first error; a few of what follows may have been fetched
 /// by then.
 pub(crate) fn in_order<T: Sync, R: Send, E: Send>(
+    at_once: usize,
+    items: &[T],
+    fetch: impl Fn(&T) -> Result<R, E> + Sync,
+    take: impl FnMut(&T, R) -> Result<(), E>,
+) -> Result<(), E> {
+    in_order_on(&Builder::new, at_once, items, fetch, take)
+}
+
+/// With threads as specified.
+fn in_order_on<T: Sync, R: Send, E: Send>(
+    thread: &dyn Fn() -> Builder,
     at_once: usize,
     items: &[T],
     fetch: impl Fn(&T) -> Result<R, E> + Sync,
@@ -15,11 +29,14 @@ pub(crate) fn in_order<T: Sync, R: Send, E: Send>(
     for batch in items.chunks(at_once.max(1)) {
         let [first, others @ ..] = batch else { return Ok(()) };
         let fetched: Vec<Result<R, E>> = thread::scope(|scope| {
-            let others: Vec<_> = others.iter().map(|item| scope.spawn(move || fetch(item))).collect();
+            let others = others.iter().map(|item| (item, thread().spawn_scoped(scope, move || fetch(item))));
+            let others: Vec<_> = others.collect();
             let first = fetch(first);
-            let others = others.into_iter().map(|other| match other.join() {
-                Ok(fetched) => fetched,
-                Err(panicked) => panic::resume_unwind(panicked),
+            let others = others.into_iter().map(|(item, other)| match other.map(ScopedJoinHandle::join) {
+                Ok(Ok(fetched)) => fetched,
+                Ok(Err(panicked)) => panic::resume_unwind(panicked),
+                // The host gives no more threads.
+                Err(_) => fetch(item),
             });
             std::iter::once(first).chain(others).collect()
         });
@@ -52,6 +69,20 @@ mod tests {
         };
         assert_eq!(in_order(4, &items, fetch, take), Ok(()));
         assert_eq!(taken, items.iter().map(|item| (*item, item * 10)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn without_threads_one_is_fetched_after_the_other() {
+        // No address space has room for such a stack.
+        let none = || Builder::new().stack_size(1 << 47);
+        let items: Vec<usize> = (0..8).collect();
+        let mut taken = Vec::new();
+        let take = |_: &usize, ten| {
+            taken.push(ten);
+            Ok(())
+        };
+        assert_eq!(in_order_on(&none, 4, &items, |item| Ok::<_, ()>(item * 10), take), Ok(()));
+        assert_eq!(taken, items.iter().map(|item| item * 10).collect::<Vec<_>>());
     }
 
     #[test]
