@@ -70,6 +70,32 @@ fn mysql_9_7_failover() {
     failover(ServerKind::MySql97);
 }
 
+/// What was backed up of a replica before it took its primary's place stays a base.
+fn a_replica_before_the_failover(kind: ServerKind) {
+    let (stage, dir) = stage(kind, &[]);
+    insert(&stage.server, 0..5);
+    let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
+    stage.once();
+    back_up_of(&second, &stage, dir.path());
+    insert(&stage.server, 5..10);
+    stage.once();
+    replica::wait(&stage.server, &second, DEADLINE).unwrap();
+    replica::detach(&second).unwrap();
+    insert(&second, 10..20);
+    once(&stage.repo, &second);
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn mariadb_10_11_a_replica_before_the_failover() {
+    a_replica_before_the_failover(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_a_replica_before_the_failover() {
+    a_replica_before_the_failover(ServerKind::MySql97);
+}
+
 /// A replica applies domains independently: it may have last what its primary had first, and what a backup holds.
 #[test]
 fn mariadb_10_11_a_replica_has_another_order() {

@@ -90,39 +90,58 @@ impl Archive {
     /// Where the archive goes on behind a backup; `None` where it does not, or where that cannot be told for sure.
     ///
     /// By the place in the binlog of the very server that was backed up: in a file that there was when the backup ended,
-    /// since names and numbers come again after a reset. Of another server, such as a replica of the one that is archived, by
+    /// since names and numbers come again after a reset. Where that place is not in the archive (it is of another server,
+    /// such as a replica of the one that is archived; it was so until that replica took its place; the backup has none) by
     /// GTIDs, and only if nothing is missing in the archive: what was begun anew behind a gap may have the same GTIDs.
     #[must_use]
     pub fn behind(&self, taken: &Taken) -> Option<Behind> {
-        let is_own = |archived: &&ArchivedStretch| archived.stretch.server.is_same(&taken.server);
-        if self.stretches.iter().any(|archived| is_own(&archived)) {
-            let binlog = taken.position.binlog.as_ref()?;
-            let has = |archived: &ArchivedStretch| {
-                is_own(&archived)
-                    && archived.stretch.file == binlog.file
-                    && (archived.stretch.begin..=archived.end).contains(&binlog.offset)
-                    && archived.was_begun_before(taken.finished_at)
-            };
-            let stretch = self.stretches.iter().rposition(has)?;
-            let gtids = taken.position.gtid.as_deref();
-            let gtids = gtids.and_then(|text| parse_gtids(taken.server.flavor(), text).ok());
-            return Some(Behind::PlaceIn { stretch, position: binlog.offset, gtids });
-        }
-        let flavor = self.stretches.first()?.stretch.server.flavor();
-        let is_whole = self.stretches.iter().all(|archived| archived.gap.is_none());
+        self.behind_place(taken).or_else(|| self.behind_gtids(taken))
+    }
+
+    fn behind_place(&self, taken: &Taken) -> Option<Behind> {
+        let position = taken.position.binlog.as_ref()?.offset;
+        let has = |archived: &ArchivedStretch| {
+            archived.is_of_its_file(taken) && (archived.stretch.begin..=archived.end).contains(&position)
+        };
+        let stretch = self.stretches.iter().rposition(has)?;
+        let gtids = taken.position.gtid.as_deref();
+        let gtids = gtids.and_then(|text| parse_gtids(taken.server.flavor(), text).ok());
+        Some(Behind::PlaceIn { stretch, position, gtids })
+    }
+
+    fn behind_gtids(&self, taken: &Taken) -> Option<Behind> {
+        let first = self.stretches.first()?;
+        let flavor = first.stretch.server.flavor();
         let gtids = taken.position.gtid.as_deref().and_then(|text| parse_gtids(flavor, text).ok())?;
         let newest = self.stretches.iter().rev().find_map(|archived| archived.stretch.gtids_after.as_deref());
         let newest = parse_gtids(flavor, newest?).ok()?;
+        let is_whole = self.stretches.iter().all(|archived| archived.gap.is_none());
+        // A file that ended before the place is another of that name: the server was reset, and numbers its transactions anew.
+        let offset = taken.position.binlog.as_ref().map(|binlog| binlog.offset);
+        let was_reset = self.stretches.iter().any(|archived| {
+            archived.is_of_its_file(taken)
+                && archived.stretch.is_complete
+                && offset.is_some_and(|offset| archived.end < offset)
+        });
         (is_whole
+            && !was_reset
+            && !taken.may_lack_gtids
             && flavor == taken.server.flavor()
             && !gtids.is_empty()
             && reaches(&newest, &gtids)
-            && self.stretches.first()?.was_begun_before(taken.finished_at))
+            && first.was_begun_before(taken.finished_at))
         .then_some(Behind::Gtids(gtids))
     }
 }
 
 impl ArchivedStretch {
+    /// Whether its file is the one in which the backup's place is, as far as server, name and time tell.
+    fn is_of_its_file(&self, taken: &Taken) -> bool {
+        self.stretch.server.is_same(&taken.server)
+            && taken.position.binlog.as_ref().is_some_and(|binlog| binlog.file == self.stretch.file)
+            && self.was_begun_before(taken.finished_at)
+    }
+
     /// Whether its file was there at a time, by the server's clock.
     fn was_begun_before(&self, at: Timestamp) -> bool {
         let format = self.stretch.format_bytes().ok();
@@ -140,6 +159,8 @@ pub struct Taken {
     pub server: BinlogServer,
     /// When it ended.
     pub finished_at: Timestamp,
+    /// MySQL: some of its transactions may have no GTID.
+    pub may_lack_gtids: bool,
 }
 
 impl Taken {
@@ -150,7 +171,13 @@ impl Taken {
         let position = Position::deserialize(position).context_kind(ErrorKind::Damaged, unreadable)?;
         let facts = serde_json::Value::Object(head.server.clone());
         let facts = ServerFacts::deserialize(facts).context_kind(ErrorKind::Damaged, unreadable)?;
-        Ok(Taken { position, server: BinlogServer::of_facts(&facts), finished_at: head.finished_at })
+        let gtid_mode = facts.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref());
+        Ok(Taken {
+            position,
+            server: BinlogServer::of_facts(&facts),
+            finished_at: head.finished_at,
+            may_lack_gtids: gtid_mode.is_some_and(|mode| mode != "ON"),
+        })
     }
 }
 
@@ -161,3 +188,6 @@ fn reaches(newest: &Gtids, gtids: &Gtids) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use holdfast_repo::{Protection, Repo, RunNo, hex::to_hex, store::mem::MemStore};
+
+use super::*;
+use crate::{
+    binlog::stretch::Stretch,
+    physical::{BinlogPosition, Precision},
+    server::ServerVersion,
+};
+
+const MYSQL: &str = "9.7.4";
+const MARIADB: &str = "10.11.19-MariaDB-log";
+const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+/// When files were begun and backups ended, in seconds since 1970.
+const BEGUN_S: u32 = 1_700_000_000;
+const TAKEN_S: i64 = 1_700_001_000;
+
+fn server(version: &str, server_id: u32) -> BinlogServer {
+    BinlogServer {
+        version: ServerVersion::parse(version).unwrap(),
+        uuid: None,
+        server_id,
+        hostname: "h".to_owned(),
+        port: 1,
+    }
+}
+
+/// From one offset of a file to another, with the transactions before and those until its end.
+fn stretch(server: &BinlogServer, file: &str, place: (u64, u64), gtids: (&str, &str)) -> Stretch {
+    let format = [&BEGUN_S.to_le_bytes()[..], &[15, 1, 0, 0, 0, 19, 0, 0, 0, 23, 0, 0, 0, 0, 0]].concat();
+    let named = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    Stretch {
+        number: 0,
+        server: server.clone(),
+        file: file.to_owned(),
+        begin: place.0,
+        end: place.1,
+        bytes: place.1 - place.0,
+        format: to_hex(&format),
+        continues: None,
+        gap: None,
+        is_complete: false,
+        transactions: 1,
+        first_at: None,
+        last_at: None,
+        first_gtid: None,
+        last_gtid: None,
+        gtids_before: named(gtids.0),
+        gtids_after: named(gtids.1),
+    }
+}
+
+/// Stretches that go on from each other.
+fn archive(stretches: impl IntoIterator<Item = Stretch>) -> Archive {
+    let repo = Arc::new(Repo::init(Arc::new(MemStore::new()), &Protection::None).unwrap());
+    let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Binlog };
+    let history = History::salvage(&repo, &log, &mut |_, _| {}).unwrap();
+    let stretches = stretches.into_iter().map(|stretch| {
+        let end = stretch.end;
+        ArchivedStretch { stretch, run: RunNo(1), is_live: false, gap: None, end }
+    });
+    Archive { repo, log, history, stretches: stretches.collect(), backups: BTreeMap::new() }
+}
+
+fn taken(server: &BinlogServer, place: Option<(&str, u64)>, gtid: &str) -> Taken {
+    Taken {
+        position: Position {
+            precision: Precision::Exact,
+            lsn: 1,
+            binlog: place.map(|(file, offset)| BinlogPosition { file: file.to_owned(), offset }),
+            gtid: Some(gtid.to_owned()),
+            replica_gtid: None,
+            replica_of: Vec::new(),
+        },
+        server: server.clone(),
+        finished_at: Timestamp::from_second(TAKEN_S).unwrap(),
+        may_lack_gtids: false,
+    }
+}
+
+/// The position by GTIDs; a place is none.
+fn by_gtids(archive: &Archive, taken: &Taken) -> Option<String> {
+    match archive.behind(taken)? {
+        Behind::Gtids(gtids) => Some(gtids.to_string()),
+        _ => None,
+    }
+}
+
+/// The archive was of a primary, and goes on at a replica that has taken its place: what was backed up of it before stays a
+/// base.
+#[test]
+fn a_replica_before_it_was_archived() {
+    let (first, second) = (server(MARIADB, 1), server(MARIADB, 2));
+    let of_first = stretch(&first, "binlog.000001", (4, 900), ("", "0-1-50"));
+    let of_second = stretch(&second, "binlog.000003", (700, 900), ("0-1-50", "0-2-60"));
+    let one = archive([of_first.clone()]);
+    let both = archive([of_first.clone(), of_second.clone()]);
+    for place in [("binlog.000003", 500), ("binlog.000002", 5_000)] {
+        let before = taken(&second, Some(place), "0-1-40");
+        assert_eq!(by_gtids(&one, &before).as_deref(), Some("0-1-40"));
+        assert_eq!(by_gtids(&both, &before).as_deref(), Some("0-1-40"), "{place:?}");
+    }
+    let at_place = both.behind(&taken(&second, Some(("binlog.000003", 800)), "0-2-55"));
+    assert!(matches!(at_place, Some(Behind::PlaceIn { stretch: 1, position: 800, .. })), "{at_place:?}");
+
+    // Not there yet; not for sure, where anything is missing; not the same file, where that ended before.
+    let after = taken(&second, Some(("binlog.000003", 1_000)), "0-2-61");
+    assert_eq!(by_gtids(&both, &after), None);
+    let mut with_gap = archive([of_first, of_second.clone()]);
+    with_gap.stretches[1].gap = Some(crate::binlog::Gap {
+        kind: crate::binlog::GapKind::Purged,
+        text: "the server has purged what came after".to_owned(),
+    });
+    let before = taken(&second, Some(("binlog.000003", 500)), "0-1-40");
+    assert_eq!(by_gtids(&with_gap, &before), None);
+    let ended = archive([
+        stretch(&second, "binlog.000001", (4, 900), ("", "0-2-30")),
+        stretch(&second, "binlog.000002", (4, 900), ("0-2-30", "0-2-60")),
+    ]);
+    let mut complete = archive(ended.stretches.iter().map(|archived| archived.stretch.clone()));
+    complete.stretches[0].stretch.is_complete = true;
+    let beyond = taken(&second, Some(("binlog.000001", 1_000)), "0-2-20");
+    assert_eq!(by_gtids(&ended, &beyond).as_deref(), Some("0-2-20"));
+    assert_eq!(by_gtids(&complete, &beyond), None);
+}
+
+/// Encrypted redo goes on behind the position of a backup that was made under writes: it has no place, and its GTIDs are
+/// those that it has at least.
+#[test]
+fn a_backup_without_a_place() {
+    let own = server(MYSQL, 1);
+    let gtids = |last: u32| format!("{UUID}:1-{last}");
+    let of_own = stretch(&own, "binlog.000001", (4, 900), ("", &gtids(50)));
+    let mut backup = taken(&own, None, &gtids(20));
+    backup.position.precision = Precision::AtRestore;
+    let archive = archive([of_own]);
+    assert_eq!(by_gtids(&archive, &backup), Some(gtids(20)));
+    // GTIDs of former times say nothing of what came since.
+    backup.may_lack_gtids = true;
+    assert_eq!(by_gtids(&archive, &backup), None);
+}
