@@ -12,7 +12,7 @@ use std::sync::Arc;
 use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History};
 
 use crate::{
-    binlog::{Archive, Behind, Taken, parse_gtids},
+    binlog::{Archive, Behind, Taken},
     error::{Error, ErrorKind, Result},
     event::{Cancel, Listener},
     physical::read_head,
@@ -70,14 +70,20 @@ pub fn choose(repo: &Arc<Repo>, source: &SourceName, named: Option<RunNo>, until
 fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<Behind> {
     let log = history.log();
     let taken = Taken::of(&read_head(repo, history, base)?)?;
-    let gtids = taken.position.gtid.as_deref();
-    let gtids = gtids.and_then(|gtids| parse_gtids(taken.server.flavor(), gtids).ok());
-    if until.is_before(taken.finished_at, gtids.as_ref()) {
+    if until.is_before(taken.finished_at, taken.gtids().as_ref()) {
         return Err(Error::failed(format!("{log} {base} was taken after {until}")));
     }
-    let behind = archive.behind(&taken);
-    let behind =
-        behind.ok_or_else(|| Error::failed(format!("the archive does not go on behind {log} {base}")))?;
+    let behind = archive.behind(&taken).ok_or_else(|| {
+        Error::failed(match taken.is_told_by_gtids() {
+            true => format!("the archive does not go on behind {log} {base}"),
+            false => format!(
+                "it cannot be told where the archive goes on behind {log} {base}: its server, a replica, had written \
+                 transactions of its own into a domain of its primary's ({} in its binlog, {} applied)",
+                taken.position.gtid.as_deref().unwrap_or_default(),
+                taken.position.replica_gtid.as_deref().unwrap_or_default(),
+            ),
+        })
+    })?;
     if let Until::Time(time) = until
         && archive.ends_later(&behind, u64::try_from(time.as_microsecond()).unwrap_or_default())?
     {

@@ -96,6 +96,30 @@ fn mysql_9_7_a_replica_before_the_failover() {
     a_replica_before_the_failover(ServerKind::MySql97);
 }
 
+/// A replica does not log what it applies, as MariaDB comes, but what it writes itself: a backup of it has far more than
+/// its binlog names.
+#[test]
+fn mariadb_10_11_a_replica_that_logs_its_own_only() {
+    let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
+    insert(&stage.server, 0..5);
+    stage.once();
+    let options = ServerOptions::default().arg("--server-id=2").arg("--gtid-strict-mode=OFF");
+    let second = Server::start(ServerKind::MariaDb1011, options).unwrap();
+    let position = replica::Position::Gtid(String::new());
+    replica::catch_up(&stage.server, &second, &position, DEADLINE).unwrap();
+    second.exec("CREATE DATABASE own").unwrap();
+    insert(&stage.server, 5..10);
+    replica::wait(&stage.server, &second, DEADLINE).unwrap();
+    back_up_of(&second, &stage, dir.path());
+    insert(&stage.server, 10..15);
+    stage.once();
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..15).collect::<Vec<_>>());
+    // What it holds is not recovered to.
+    let order = order_of_commits(&stage.server);
+    let before = Until::BeforeGtid(order[order.len() - 9].parse().unwrap());
+    recover(&stage.repo, ServerKind::MariaDb1011, &dir.path().join("never"), before).unwrap_err();
+}
+
 /// A replica applies domains independently: it may have last what its primary had first, and what a backup holds.
 #[test]
 fn mariadb_10_11_a_replica_has_another_order() {

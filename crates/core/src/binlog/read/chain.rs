@@ -1,7 +1,7 @@
 //! What can be recovered: physical backups, and how far the archive goes on behind each without a gap. Behind a logical backup
 //! nothing is replayed ([`crate::recovery`]).
 
-use holdfast_formats::{Gtids, binlog::Header};
+use holdfast_formats::{Flavor, Gtids, binlog::Header, gtid::MariaDbGtidPos};
 use holdfast_repo::{Kind, LogName, history::History, manifest::Head};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -104,15 +104,13 @@ impl Archive {
             archived.is_of_its_file(taken) && (archived.stretch.begin..=archived.end).contains(&position)
         };
         let stretch = self.stretches.iter().rposition(has)?;
-        let gtids = taken.position.gtid.as_deref();
-        let gtids = gtids.and_then(|text| parse_gtids(taken.server.flavor(), text).ok());
-        Some(Behind::PlaceIn { stretch, position, gtids })
+        Some(Behind::PlaceIn { stretch, position, gtids: taken.gtids() })
     }
 
     fn behind_gtids(&self, taken: &Taken) -> Option<Behind> {
         let first = self.stretches.first()?;
         let flavor = first.stretch.server.flavor();
-        let gtids = taken.position.gtid.as_deref().and_then(|text| parse_gtids(flavor, text).ok())?;
+        let gtids = taken.gtids().filter(|_| taken.is_told_by_gtids())?;
         let newest = self.stretches.iter().rev().find_map(|archived| archived.stretch.gtids_after.as_deref());
         let newest = parse_gtids(flavor, newest?).ok()?;
         let is_whole = self.stretches.iter().all(|archived| archived.gap.is_none());
@@ -178,6 +176,48 @@ impl Taken {
             finished_at: head.finished_at,
             may_lack_gtids: gtid_mode.is_some_and(|mode| mode != "ON"),
         })
+    }
+
+    /// The transactions that it holds, as far as its server names them.
+    ///
+    /// MariaDB names what is in its binlog and what it has applied as a replica apart. Where it does not log what it applies,
+    /// or did so in former times only, the latter is further: of each domain it is the later of both.
+    pub(crate) fn gtids(&self) -> Option<Gtids> {
+        if self.server.flavor() == Flavor::MySql {
+            return parse_gtids(Flavor::MySql, self.position.gtid.as_deref()?).ok();
+        }
+        let (mut later, applied) = self.logged_and_applied()?;
+        for gtid in applied.iter() {
+            if !later.reaches(gtid) {
+                later.advance(gtid);
+            }
+        }
+        (!later.is_empty()).then_some(Gtids::MariaDb(later))
+    }
+
+    /// Whether these say what it holds of another server's transactions. They do not where it has written into a domain,
+    /// as a replica, behind what it applied in it: numbers that come from its primary next are the same. Nor where one number
+    /// stands for two transactions.
+    pub(crate) fn is_told_by_gtids(&self) -> bool {
+        if self.server.flavor() == Flavor::MySql {
+            return true;
+        }
+        let Some((logged, applied)) = self.logged_and_applied() else { return false };
+        let is_replica = !self.position.replica_of.is_empty();
+        applied.iter().all(|applied| {
+            logged.iter().filter(|logged| logged.domain == applied.domain).all(|logged| {
+                let is_own = logged.server == self.server.server_id;
+                logged.server == applied.server
+                    || logged.sequence < applied.sequence
+                    || (logged.sequence > applied.sequence && !(is_own && is_replica))
+            })
+        })
+    }
+
+    /// What a MariaDB server had in its binlog, and what it had applied as a replica.
+    fn logged_and_applied(&self) -> Option<(MariaDbGtidPos, MariaDbGtidPos)> {
+        let of = |text: &Option<String>| text.as_deref().unwrap_or_default().parse().ok();
+        Some((of(&self.position.gtid)?, of(&self.position.replica_gtid)?))
     }
 }
 

@@ -142,3 +142,43 @@ fn a_backup_without_a_place() {
     backup.may_lack_gtids = true;
     assert_eq!(by_gtids(&archive, &backup), None);
 }
+
+/// A MariaDB replica that does not log what it applies has more than its binlog names.
+#[test]
+fn a_replica_that_logs_its_own_only() {
+    let (first, second) = (server(MARIADB, 1), server(MARIADB, 2));
+    let archive = archive([stretch(&first, "binlog.000001", (4, 900), ("", "0-1-200,1-1-7"))]);
+    let is_replica = crate::physical::ReplicaPosition {
+        channel: String::new(),
+        host: "h".to_owned(),
+        port: 1,
+        by_gtid: true,
+        executed: None,
+    };
+    let backup = |logged: &str, applied: &str, replica: bool| {
+        let mut backup = taken(&second, Some(("binlog.000001", 500)), logged);
+        backup.position.replica_gtid = Some(applied.to_owned());
+        backup.position.replica_of = replica.then(|| is_replica.clone()).into_iter().collect();
+        backup
+    };
+    for (logged, applied, replica, later) in [
+        // Of its own and of former times; behind them, what it applied.
+        ("0-2-50", "0-1-160", true, Some("0-1-160")),
+        ("0-1-50,1-1-5", "0-1-160,1-1-4", true, Some("0-1-160,1-1-5")),
+        // In one of the domains only.
+        ("1-2-5", "0-1-160", true, Some("0-1-160,1-2-5")),
+        // A primary, which was a replica once; a ring, which gives back what a server wrote.
+        ("0-2-160", "0-1-50", false, Some("0-2-160")),
+        ("0-2-160", "0-2-150", true, Some("0-2-160")),
+        // Whether it has 0-1-160 cannot be told, nor what 160 is.
+        ("0-2-160", "0-1-159", true, None),
+        ("0-2-160", "0-1-160", true, None),
+    ] {
+        let backup = backup(logged, applied, replica);
+        assert_eq!(by_gtids(&archive, &backup).as_deref(), later, "{logged} and {applied}");
+        assert_eq!(backup.is_told_by_gtids(), later.is_some(), "{logged} and {applied}");
+    }
+    // What it holds, a recovery to a transaction does not begin with.
+    let held = backup("0-1-50", "0-1-160", true).gtids().unwrap();
+    assert!(held.contains(&"0-1-51".parse().unwrap()) && !held.contains(&"0-1-161".parse().unwrap()));
+}
