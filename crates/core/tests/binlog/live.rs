@@ -191,6 +191,41 @@ fn a_run_that_ends_while_it_is_read() {
     assert_eq!(during, after);
 }
 
+/// Who has opened the archive reads what it had then, whatever becomes of what is stored since.
+#[test]
+fn what_comes_while_it_is_read() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    let options = ArchiveOptions { segment_age: Duration::from_millis(100), ..stage.options() };
+    let _archiver = Archiver::start(&stage.repo, options);
+    let counter = Counter::start(&stage.server);
+    sleep(Duration::from_millis(700));
+    counter.stop();
+    wait_archived(&stage);
+    let early = stage.archive();
+    let events = || {
+        let mut events = 0;
+        early.events(0..early.stretches().len(), &mut |_, _, _| {
+            events += 1;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok::<_, Error>(events)
+    };
+    let before = events().unwrap();
+    let log = LogName { source: source(), kind: holdfast_repo::Kind::Binlog };
+    let stored = || list_segments(&stage.repo, &log).unwrap().pop_last().unwrap();
+    let (run, parts) = stored();
+    let next = parts.last().unwrap() + 1;
+    for number in 0.. {
+        if stored().1.last().unwrap() > &(next + 1) {
+            break;
+        }
+        stage.server.exec(format!("INSERT INTO c.t VALUES (-{number} - 1, 'x')")).unwrap();
+        sleep(Duration::from_millis(150));
+    }
+    stage.repo.store().delete(&[log.segment(run, next)]).unwrap();
+    assert_eq!(events().unwrap(), before);
+}
+
 /// An archiver whose place another has taken, since it gave no sign of life, acknowledges nothing any more, and ends.
 #[test]
 fn an_ousted_archiver_acknowledges_nothing() {

@@ -1,16 +1,23 @@
+use std::sync::Mutex;
+
 use holdfast_pipe::Suite;
 use serde_json::json;
 
 use super::*;
 use crate::{
     check::{CheckOptions, check},
+    keys::Protection,
     names::{Kind, LogName},
     object::ObjectKind,
     prune::{PruneOptions, sweep},
     refs::BackupRefs,
     repo::tests::new_repo,
     run::{Ending, Run, RunOptions},
-    store::{Store, mem::MemStore},
+    store::{
+        Store,
+        faulty::{FaultyStore, Op},
+        mem::MemStore,
+    },
 };
 
 fn log() -> LogName {
@@ -110,6 +117,33 @@ fn tampering_is_found() {
         replace(&store, 1, Some(&bytes_of(&store, 2, 1)));
         assert!(read(&repo, RunNo(1)).is_err());
     }
+}
+
+/// A run goes on storing while it is read: what comes between the last look for the next segment and the list of all is not
+/// missing.
+#[test]
+fn a_run_is_faster_than_its_reader() {
+    type Hook = Box<dyn FnOnce() + Send>;
+    let hook: Arc<Mutex<Option<Hook>>> = Arc::default();
+    let at_list = Arc::clone(&hook);
+    let store = FaultyStore::new(Arc::new(MemStore::new()), move |call| {
+        if call.op == Op::List && call.path.contains("segments") {
+            let hook = at_list.lock().unwrap().take();
+            hook.into_iter().for_each(|hook| hook());
+        }
+        None
+    });
+    let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
+    let run = begin(&repo);
+    let mut writer = SegmentWriter::new(&run);
+    let mut store = move |number: usize| {
+        let sealed = writer.seal(tail(number), b"bytes").unwrap();
+        writer.store(&sealed).unwrap();
+    };
+    store(0);
+    *hook.lock().unwrap() = Some(Box::new(move || (1..4).for_each(store)));
+    assert_eq!(read(&repo, run.no()).unwrap().len(), 1);
+    assert_eq!(read(&repo, run.no()).unwrap().len(), 4);
 }
 
 /// A check names what is wrong with segments that are needed.

@@ -162,12 +162,14 @@ impl Archive {
 
     fn live_stretches(&self, run: RunNo) -> Result<Vec<Stretch>> {
         let mut noted = Noted::default();
-        let recorder = self.replay_live(run, &mut noted)?;
+        let (recorder, reader) = self.replay_live(run, &mut noted)?;
+        reader.check_end()?;
         let open = recorder.and_then(|recorder| recorder.stretch());
         Ok(noted.stretches.into_values().chain(open).collect())
     }
 
-    fn replay_live(&self, run: RunNo, sink: &mut dyn Sink) -> Result<Option<Recorder>> {
+    /// Replays what there is by now. Whether that is all is for the reader to say.
+    fn replay_live(&self, run: RunNo, sink: &mut dyn Sink) -> Result<(Option<Recorder>, SegmentReader)> {
         let before = last_archived(&self.history).and_then(|outcome| outcome.tail.as_ref());
         let mut recorder = match before {
             Some(tail) => Some(Recorder::at(&Tail::from_map(tail)?)?),
@@ -180,8 +182,7 @@ impl Archive {
                 .ok_or_else(|| Error::new(ErrorKind::Key, "reading the archive takes an operator's key"))?;
             replay(&bytes, &mut recorder, sink)?;
         }
-        reader.check_end()?;
-        Ok(recorder)
+        Ok((recorder, reader))
     }
 
     /// The source's log of runs.
@@ -253,8 +254,9 @@ impl Archive {
             (from < archived.end).then_some(Wanted { number, from, end: archived.end })
         });
         let rest: Vec<Wanted> = rest.collect();
+        // What is behind it came since, and nobody asked for it.
         if rest.is_empty() {
-            return done.map(|_| flow);
+            return Ok(flow);
         }
         // The run has ended since, or another has taken it over, and its segments are gone: the same is in packs.
         let now = Self::open(&self.repo, &self.log.source)?;
