@@ -235,6 +235,46 @@ fn mariadb_10_11_a_backup_by_a_clock_that_is_late() {
     assert_eq!(recovered(&stage, dir.path(), Until::Time(at(0))), [0, 1]);
 }
 
+/// A transaction whose time is wrong, since its session or the host had another, does not end a recovery early: a time does
+/// not tell there what comes before and what behind. Long statements, which have the time when they began, do no harm.
+#[test]
+fn mariadb_10_11_times_that_are_wrong() {
+    let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
+    let insert_as_of = |seconds: i64, ids: std::ops::Range<u32>| {
+        let set = format!("SET SESSION timestamp = UNIX_TIMESTAMP() + {seconds}");
+        let inserts = ids.map(|id| format!("INSERT INTO a.t VALUES ({id})"));
+        stage.server.exec_all([set].into_iter().chain(inserts)).unwrap();
+    };
+    stage.once();
+    insert(&stage.server, 0..3);
+    back_up(&stage, dir.path());
+    insert(&stage.server, 3..6);
+    let quiet = pause();
+    insert(&stage.server, 6..7);
+    insert_as_of(-60, 7..12);
+    insert(&stage.server, 12..18);
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    insert_as_of(24 * 3600, 18..19);
+    insert(&stage.server, 19..25);
+    // The next file has most of those behind it.
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    insert(&stage.server, 25..35);
+    let late = pause();
+    insert(&stage.server, 35..38);
+    stage.once();
+    assert_eq!(recovered(&stage, dir.path(), Until::Time(quiet)), (0..6).collect::<Vec<_>>());
+
+    let order = order_of_commits(&stage.server);
+    let of_id = |id: usize| order[order.len() - 38 + id].clone();
+    let target = dir.path().join("never");
+    let error = recover(&stage.repo, ServerKind::MariaDb1011, &target, Until::Time(late)).unwrap_err();
+    assert!(error.to_string().contains(&format!("transaction {} was committed at", of_id(18))), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("--gtid")), "{error:?}");
+    assert!(!target.exists());
+    let until = Until::Gtid(of_id(34).parse().unwrap());
+    assert_eq!(recovered(&stage, dir.path(), until), (0..35).collect::<Vec<_>>());
+}
+
 /// Files end and begin behind the last wanted transaction, with events of their own.
 #[test]
 fn mysql_9_7_without_gtids() {
