@@ -185,7 +185,7 @@ struct Recoverable {
     /// The oldest physical backup from which on all is there.
     from: String,
     from_at: Timestamp,
-    /// Until when.
+    /// The last time that can be recovered to.
     until_at: Option<Timestamp>,
     until_file: String,
     until_position: u64,
@@ -249,7 +249,7 @@ fn recoverable(archive: &Archive, chain: &Chain) -> Option<Recoverable> {
     Some(Recoverable {
         from: format!("{}#{}", archive.log().source, base.run),
         from_at: base.finished_at,
-        until_at: chain.last_at.map(instant),
+        until_at: archive.recoverable_until(chain).map(instant),
         until_file: chain.end.file.clone(),
         until_position: chain.end.position,
     })

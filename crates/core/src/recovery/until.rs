@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use holdfast_formats::{Gtid, Gtids, binlog::GtidEvent};
+use holdfast_formats::{Flavor, Gtid, Gtids, binlog::GtidEvent};
 use jiff::{SpanRound, Timestamp, Unit};
 
 use crate::{
@@ -63,25 +63,38 @@ impl Until {
     /// Refuses a time of which the archive cannot say that it has all transactions before it.
     pub(super) fn check_reach(&self, archive: &Archive) -> Result<()> {
         let Until::Time(time) = self else { return Ok(()) };
-        let last = archive.stretches().iter().rev().find_map(|archived| archived.stretch.last_at);
-        let last = last.and_then(|us| Timestamp::from_microsecond(i64::try_from(us).ok()?).ok());
-        match last {
-            Some(last) if *time <= last => Ok(()),
-            Some(last) => {
+        let source = &archive.log().source;
+        let last = archive
+            .stretches()
+            .iter()
+            .rev()
+            .find_map(|archived| Some((archived.stretch.server.flavor(), archived.stretch.last_at?)));
+        let last = last.and_then(|(flavor, us)| {
+            Some((flavor, Timestamp::from_microsecond(i64::try_from(us).ok()?).ok()?))
+        });
+        let Some((flavor, last)) = last else {
+            return Err(Error::failed(format!("the archive of {source} has no transactions")));
+        };
+        let message = match flavor {
+            _ if *time < last => return Ok(()),
+            Flavor::MySql if *time == last => return Ok(()),
+            // Its binlog knows seconds, and more may have been committed in this one.
+            Flavor::MariaDb if time.as_second() == last.as_second() => format!(
+                "the archive of {source} ends within the second {last}: what came later in it is not there"
+            ),
+            _ => {
                 let in_days = SpanRound::new().smallest(Unit::Second).largest(Unit::Day).days_are_24_hours();
                 let behind = time.since(last).and_then(|span| span.round(in_days));
                 let by = behind.map(|span| format!(", {span:#} before")).unwrap_or_default();
-                let message = format!(
-                    "the last transaction in the archive of {} was committed at {last}{by} {time}: what came then is not there",
-                    archive.log().source
-                );
-                Err(Error::new(ErrorKind::Usage, message)
-                    .hinted("--at latest recovers all that is there; binlog archive --once fetches what the server still has"))
+                format!(
+                    "the last transaction in the archive of {source} was committed at {last}{by} {time}: what came then is \
+                     not there"
+                )
             }
-            None => {
-                Err(Error::failed(format!("the archive of {} has no transactions", archive.log().source)))
-            }
-        }
+        };
+        Err(Error::new(ErrorKind::Usage, message).hinted(
+            "--at latest recovers all that is there; binlog archive --once fetches what the server still has",
+        ))
     }
 }
 

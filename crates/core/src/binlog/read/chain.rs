@@ -30,7 +30,7 @@ pub struct Chain {
     pub end: Place,
     /// When its first transaction was committed, in microseconds since 1970.
     pub first_at: Option<u64>,
-    /// When its last transaction was committed: with a base, anything until then can be recovered.
+    /// When its last transaction was committed.
     pub last_at: Option<u64>,
     /// Physical backups from whose position on it has everything, oldest first.
     pub bases: Vec<Base>,
@@ -85,6 +85,14 @@ impl Archive {
             chain.bases.sort_by_key(|base| base.finished_at);
         }
         Ok(chains)
+    }
+
+    /// Until when all that was committed is in a chain, in microseconds since 1970: with a base, any time until then can be
+    /// recovered to. On MariaDB it is a second, and all of it is there.
+    #[must_use]
+    pub fn recoverable_until(&self, chain: &Chain) -> Option<u64> {
+        let stretches = self.stretches.get(chain.first..=chain.last)?;
+        stretches.iter().rev().find_map(|archived| archived.stretch.has_all_until())
     }
 
     /// Where the archive goes on behind a backup; `None` where it does not, or where that cannot be told for sure.
