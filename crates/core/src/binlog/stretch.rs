@@ -53,7 +53,11 @@ impl BinlogServer {
     pub fn is_same(&self, other: &Self) -> bool {
         self.flavor() == other.flavor()
             && match (&self.uuid, &other.uuid) {
-                (Some(own), Some(other)) => own == other,
+                // MariaDB's is made of its port and its host's hardware address, which containers of one image share; servers
+                // that replicate from each other have different numbers.
+                (Some(uuid), Some(others)) => {
+                    uuid == others && (self.flavor() == Flavor::MySql || self.server_id == other.server_id)
+                }
                 _ => {
                     (&self.hostname, self.port, self.server_id)
                         == (&other.hostname, other.port, other.server_id)
@@ -295,4 +299,28 @@ pub(super) fn no_gtids(flavor: Flavor) -> Gtids {
 /// The transaction's name as it is stored.
 pub(super) fn gtid_text(gtid: &Gtid) -> String {
     gtid.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Hardware addresses come twice; MySQL's uuid does not, whatever the server's number is.
+    #[test]
+    fn the_same_server() {
+        let server = |version: &str, server_id: u32| BinlogServer {
+            version: ServerVersion::parse(version).unwrap(),
+            uuid: Some("u".to_owned()),
+            server_id,
+            hostname: format!("h{server_id}"),
+            port: 1,
+        };
+        let (mariadb, mysql) = ("10.11.19-MariaDB-log", "9.7.4");
+        assert!(server(mariadb, 1).is_same(&server(mariadb, 1)));
+        assert!(!server(mariadb, 1).is_same(&server(mariadb, 2)));
+        assert!(server(mysql, 1).is_same(&server(mysql, 2)));
+        assert!(!server(mysql, 1).is_same(&server(mariadb, 1)));
+    }
 }
