@@ -321,6 +321,7 @@ fn delete(repo: &Repo, key_id: KeyId) -> Result<Vec<ObjectPath>, KeyError> {
     let Some(runs) = trust.runs_of_removed(key_id) else { return Ok(Vec::new()) };
     signed_too_late(repo, key_id, runs).map_err(of_listing)
 }
+
 fn has_other_operator(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<bool, KeyError> {
     for other in trust.all().map(|known| &known.signer) {
         let counts =
