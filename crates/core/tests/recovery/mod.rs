@@ -245,6 +245,22 @@ fn moments_are_recovered_exactly(kind: ServerKind, seed: u64) {
     }
     println!("backups that were begun from: {bases:?}, the first {base}");
 
+    // Up to the time that the archive names, and not beyond: MariaDB's second may not be over.
+    let archive = stage.archive();
+    let chain = archive.chains().unwrap().pop().unwrap();
+    let last = Timestamp::from_microsecond(i64::try_from(chain.last_at.unwrap()).unwrap()).unwrap();
+    let until = i64::try_from(archive.recoverable_until(&chain).unwrap()).unwrap();
+    let until = Timestamp::from_microsecond(until).unwrap();
+    let choose = |time| recovery::choose(&stage.repo, &source(), None, Until::Time(time));
+    choose(until).unwrap();
+    let (before_last, beyond, why) = match kind.is_mariadb() {
+        true => (1_000, last, "ends within the second"),
+        false => (0, last + jiff::SignedDuration::from_micros(1), "what came then is not there"),
+    };
+    assert_eq!(until, last - jiff::SignedDuration::from_millis(before_last));
+    let error = choose(beyond).err().unwrap();
+    assert!(error.to_string().contains(why), "{error}");
+
     // What is not there is refused before anything is written.
     let target = dir.path().join("never");
     let later = Timestamp::now() + jiff::SignedDuration::from_hours(1);
