@@ -1,7 +1,11 @@
 //! Reading an archive: all stretches of a source in order, from runs that have ended and from segments of those that have
 //! not, and the events in them.
 
-use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::ControlFlow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use holdfast_formats::binlog::{HEADER_BYTES, Header};
 use holdfast_repo::{
@@ -17,7 +21,10 @@ use super::{
     run::{Noted, last_archived, replay, stretches_of},
     stretch::{Gap, GapKind, Place, Stretch, Tail},
 };
-use crate::error::{Context, Error, ErrorKind, Result};
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    physical::read_heads,
+};
 
 mod chain;
 mod file;
@@ -40,7 +47,8 @@ pub struct Archive {
     log: LogName,
     history: History,
     stretches: Vec<ArchivedStretch>,
-    backups: BTreeMap<RunNo, Arc<Backup>>,
+    /// The run whose packs were read last. The next is opened beside it: to look up what prunes have moved takes a while.
+    opened: Mutex<Option<Arc<Backup>>>,
 }
 
 /// A stretch and where it is stored.
@@ -112,31 +120,38 @@ impl Archive {
             repo: Arc::clone(repo),
             log: log.clone(),
             stretches: Vec::new(),
-            backups: BTreeMap::new(),
+            opened: Mutex::default(),
             history,
         };
-        let mut runs: BTreeMap<RunNo, bool> =
-            archive.history.standing().map(|outcome| (outcome.run, false)).collect();
+        let ended: Vec<RunNo> = archive.history.standing().map(|outcome| outcome.run).collect();
+        let mut found = BTreeMap::new();
+        read_heads(repo, &archive.history, &ended, |run, head| {
+            found.insert(run, (false, stretches_of(&head)?));
+            Ok(())
+        })?;
         for run in list_segments(repo, log)?.into_keys() {
             if !is_superseded(&archive.history, run) {
-                runs.insert(run, true);
+                found.insert(run, (true, archive.live_stretches(run)?));
             }
         }
-        for (run, is_live) in runs {
-            let found = match is_live {
-                true => archive.live_stretches(run)?,
-                false => {
-                    let backup = Arc::new(Backup::open(repo, &archive.history, run)?);
-                    let stretches = stretches_of(backup.head())?;
-                    archive.backups.insert(run, backup);
-                    stretches
-                }
-            };
-            for stretch in found {
+        for (run, (is_live, stretches)) in found {
+            for stretch in stretches {
                 archive.add(stretch, run, is_live);
             }
         }
         Ok(archive)
+    }
+
+    /// A run that has ended, with its packs.
+    fn backup(&self, run: RunNo) -> Result<Arc<Backup>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let backup = match opened.take() {
+            Some(backup) if backup.run() == run => backup,
+            Some(other) => Arc::new(other.beside(&self.history, run)?),
+            None => Arc::new(Backup::open(&self.repo, &self.history, run)?),
+        };
+        *opened = Some(Arc::clone(&backup));
+        Ok(backup)
     }
 
     fn add(&mut self, stretch: Stretch, run: RunNo, is_live: bool) {
@@ -288,7 +303,7 @@ impl Archive {
             let text = format!("{} {} has no item {}", self.log, archived.run, stretch.item_path());
             Error::new(ErrorKind::Damaged, text)
         };
-        let backup = self.backups.get(&archived.run).ok_or_else(missing)?;
+        let backup = self.backup(archived.run)?;
         let path = ItemPath::new(stretch.item_path()).context("name a file of the archive")?;
         let item = backup.find(&path)?.ok_or_else(missing)?;
         let mut offsets = Offsets::at(stretch.begin);

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::{Arc, Mutex};
 
 use holdfast_repo::{Protection, Repo, RunNo, hex::to_hex, store::mem::MemStore};
 
@@ -62,7 +62,7 @@ fn archive(stretches: impl IntoIterator<Item = Stretch>) -> Archive {
         let end = stretch.end;
         ArchivedStretch { stretch, run: RunNo(1), is_live: false, gap: None, end }
     });
-    Archive { repo, log, history, stretches: stretches.collect(), backups: BTreeMap::new() }
+    Archive { repo, log, history, stretches: stretches.collect(), opened: Mutex::default() }
 }
 
 fn taken(server: &BinlogServer, place: Option<(&str, u64)>, gtid: &str) -> Taken {
