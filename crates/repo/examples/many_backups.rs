@@ -1,8 +1,9 @@
 //! What it takes to look at a repository of many backups of many tables.
 //!
 //! `many_backups DIRECTORY make [backups] [tables] [changed] [given]` writes one, with the writer that real backups have, or
-//! adds to it what is missing; `many_backups DIRECTORY list|show|ls|stats` does once what the verb does, and tells the time, the most
-//! memory and the calls to the store. Without a word: all of these, each in a process of its own.
+//! adds to it what is missing; `many_backups DIRECTORY list|show|ls|stats [ms]` does once what the verb does, and tells the
+//! time, the most memory and the calls to the store, of which each takes so many milliseconds more, as in a bucket. Without a
+//! word: all of these, each in a process of its own.
 //!
 //! Each table is a file of one page, and `changed` of them, all over, differ from the backup before: what is looked at is
 //! as large as that of real servers, and what it leads to is not. Only the first `given` backups are written page by page;
@@ -16,12 +17,13 @@ use std::{
     path::Path,
     process::Command,
     sync::{Arc, Mutex},
-    time::Instant,
+    thread::sleep,
+    time::{Duration, Instant, SystemTime},
 };
 
 use holdfast_formats::{PageSize, SpaceId};
 use holdfast_repo::{
-    Kind, LogName, Password, Protection, Repo,
+    Kind, LogName, Password, Protection, Repo, RepoError, RunNo,
     history::History,
     interrupt::Interrupt,
     item::{FileRole, ItemPath, ItemType, Tablespace},
@@ -31,7 +33,7 @@ use holdfast_repo::{
     run::{Ending, PartCounts, Run, RunOptions},
     space::Space,
     store::{
-        Store,
+        ObjectInfo, ObjectPath, Store, StoreError, Upload,
         faulty::{FaultyStore, Op},
         fs::FsStore,
     },
@@ -186,10 +188,70 @@ fn make(
     Ok(())
 }
 
-fn look(directory: &Path, verb: &str) -> Result<(), Box<dyn Error>> {
+/// A store with a way to it.
+struct Distant {
+    store: FsStore,
+    round_trip: Duration,
+}
+
+impl Distant {
+    fn there(&self) -> &FsStore {
+        sleep(self.round_trip);
+        &self.store
+    }
+}
+
+impl Store for Distant {
+    fn location(&self) -> String {
+        self.store.location()
+    }
+
+    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
+        self.there().put(path)
+    }
+
+    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
+        self.there().create_if_absent(path, bytes)
+    }
+
+    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        self.there().read_exact_at(path, offset, buffer)
+    }
+
+    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
+        self.there().head(path)
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
+        self.there().list(prefix, each)
+    }
+
+    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        self.there().list_folders(prefix)
+    }
+
+    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
+        self.there().delete(paths)
+    }
+
+    fn now(&self) -> Result<SystemTime, StoreError> {
+        self.there().now()
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        self.there().free_bytes()
+    }
+
+    /// As buckets do.
+    fn reads_at_once(&self) -> usize {
+        if self.round_trip.is_zero() { 1 } else { 16 }
+    }
+}
+
+fn look(directory: &Path, verb: &str, round_trip: Duration) -> Result<(), Box<dyn Error>> {
     let calls: Arc<Mutex<BTreeMap<String, u64>>> = Arc::default();
     let counted = Arc::clone(&calls);
-    let store: Arc<dyn Store> = Arc::new(FsStore::open(directory)?);
+    let store: Arc<dyn Store> = Arc::new(Distant { store: FsStore::open(directory)?, round_trip });
     let store = FaultyStore::new(store, move |call| {
         let folder = call.path.split('/').nth(3).unwrap_or("others");
         let name = if call.op == Op::Read { "read" } else { "other" };
@@ -202,11 +264,17 @@ fn look(directory: &Path, verb: &str) -> Result<(), Box<dyn Error>> {
     let history = History::salvage(&repo, &log(), &mut |_, error| println!("{error}"))?;
     let newest = history.newest_backup().ok_or("no backups")?;
     let read_history = begun.elapsed();
+    let heads = || -> Result<u64, RepoError> {
+        let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
+        let mut count = 0;
+        history.heads(&repo, &standing, |_, head| {
+            count += u64::from(Head::decode(&head).is_ok());
+            Ok::<_, RepoError>(())
+        })?;
+        Ok(count)
+    };
     let found = match verb {
-        "list" => history.standing().try_fold(0, |count, outcome| {
-            Head::decode(&history.head(&repo, outcome.run)?)?;
-            Ok::<_, Box<dyn Error>>(count + 1)
-        })?,
+        "list" => heads()?,
         "show" => Head::decode(&history.head(&repo, newest)?)?.totals.items,
         "ls" => Backup::open(&repo, &history, newest)?.items().try_fold(0, |count, item| {
             item?;
@@ -214,9 +282,7 @@ fn look(directory: &Path, verb: &str) -> Result<(), Box<dyn Error>> {
         })?,
         "stats" => {
             let space = Space::of(&repo, &history, &Interrupt::default())?;
-            for outcome in history.standing() {
-                Head::decode(&history.head(&repo, outcome.run)?)?;
-            }
+            heads()?;
             println!("{:?}", space.compression);
             space.packs
         }
@@ -245,7 +311,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let tables = usize::try_from(number(3, 100_000)?)?;
             make(directory, number(2, 1_000)?, tables, number(4, 100)?, number(5, 60)?)
         }
-        Some(verb) => look(directory, verb),
+        Some(verb) => look(directory, verb, Duration::from_millis(number(2, 0)?)),
         None => {
             for verb in ["make"].iter().chain(&VERBS) {
                 let done = Command::new(env::current_exe()?).arg(directory).arg(verb).status()?;
