@@ -10,7 +10,7 @@ use crate::{
     history::History,
     names::{Folder, LogName, RunNo},
     repo::Repo,
-    store::{ObjectPath, RemoteCause, StoreError, StoreErrorKind, locks::Beneath},
+    store::{ObjectPath, StoreError, StoreErrorKind, locks::Beneath},
 };
 
 /// Looks for such bytes, once under each name.
@@ -76,11 +76,7 @@ pub(crate) fn require_not_hidden(repo: &Repo, log: &LogName, run: RunNo) -> Resu
     let path = log.outcome(run);
     match versioned.beneath(&path) {
         Ok(Some(found)) if found.is_hidden => Err(RepoError::damaged(path, Damage::Hidden).of_history(log)),
-        Err(StoreError { kind: StoreErrorKind::Remote(error), .. })
-            if matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit) =>
-        {
-            Ok(())
-        }
+        Err(StoreError { kind: StoreErrorKind::Remote(error), .. }) if error.cause.is_refusal() => Ok(()),
         Err(error) => Err(error.into()),
         Ok(_) => Ok(()),
     }

@@ -13,7 +13,7 @@ use holdfast_repo::{
     check::{CheckOptions, CheckReport, Finding, Severity, check},
     locking::{ExtendOptions, extend},
     store::{
-        RemoteCause, RemoteError, StoreError, StoreErrorKind,
+        RemoteError, StoreError, StoreErrorKind,
         locks::{Beneath, Extended, Overwritten},
     },
     writers::PROBES,
@@ -310,7 +310,7 @@ fn unless_refused<T>(asked: Result<T, RepoError>) -> Result<Result<T, RemoteErro
     match asked {
         Ok(answer) => Ok(Ok(answer)),
         Err(RepoError::Store(StoreError { kind: StoreErrorKind::Remote(error), .. }))
-            if matches!(error.cause, RemoteCause::Denied | RemoteCause::Unfit) =>
+            if error.cause.is_refusal() =>
         {
             Ok(Err(error))
         }

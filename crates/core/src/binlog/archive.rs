@@ -571,7 +571,7 @@ impl<'a> Archiver<'a> {
             }
             let due = run.segments.as_ref().and_then(|segments| segments.due_in(&run.batch, age));
             let wait = due.map_or(POLL, |due| due.min(POLL));
-            let is_held_up = run.segments.is_some() && Segments::is_held_up(&run.batch);
+            let is_held_up = run.segments.is_some() && run.batch.is_full();
             let next = if is_held_up {
                 thread::sleep(HELD_UP);
                 Next::Nothing

@@ -1,10 +1,11 @@
 //! What a server does not write into its binlog: an archive of it goes on without that, and without a gap.
 
-use holdfast_formats::Flavor;
-
 use crate::{
     error::{Error, ErrorKind, Result},
-    server::{Session, status::ReplicaChannel},
+    server::{
+        Session,
+        status::{ReplicaChannel, binlog_status},
+    },
 };
 
 /// Whether a server replicates another. One whose account may not see that is taken for one that does not.
@@ -35,14 +36,7 @@ pub(super) fn require_replica_updates(session: &mut Session) -> Result<()> {
 
 /// Which databases are left out by `binlog_do_db` or `binlog_ignore_db`, in words.
 pub(super) fn filters(session: &mut Session) -> Result<Option<String>> {
-    let status = match session.flavor() {
-        Flavor::MariaDb => session.row("SHOW MASTER STATUS"),
-        Flavor::MySql => match session.row("SHOW BINARY LOG STATUS") {
-            Err(error) if error.code() == Some(1064) => session.row("SHOW MASTER STATUS"),
-            status => status,
-        },
-    };
-    let Some(row) = status? else { return Ok(None) };
+    let Some(row) = binlog_status(session)? else { return Ok(None) };
     let mut filters = Vec::new();
     for column in ["Binlog_Do_DB", "Binlog_Ignore_DB"] {
         if let Some(databases) = row.text_or_null(column)?.filter(|databases| !databases.is_empty()) {

@@ -75,6 +75,11 @@ impl Batch {
         }
     }
 
+    /// Whether nothing more may come in before it is handed over.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes() >= BATCH_BYTES_MAX
+    }
+
     fn bytes(&self) -> usize {
         self.done.len() + self.events.len()
     }
@@ -192,11 +197,6 @@ impl Segments {
         Ok(Self { jobs: Some(jobs), thread: Some(thread), shared })
     }
 
-    /// Whether nothing more may come into the batch before it is handed over.
-    pub(super) fn is_held_up(batch: &Batch) -> bool {
-        batch.bytes() >= BATCH_BYTES_MAX
-    }
-
     /// Hands the batch over if it is due and the thread is free.
     pub(super) fn offer(
         &self,
@@ -205,7 +205,7 @@ impl Segments {
         age: Duration,
     ) -> Result<()> {
         let is_due = batch.ack.is_some() || self.due_in(batch, age).is_some_and(|due| due.is_zero());
-        if is_due || Self::is_held_up(batch) {
+        if is_due || batch.is_full() {
             self.hand_over(batch, tail)?;
         }
         Ok(())

@@ -36,7 +36,7 @@ use crate::{
         Attempt, BackupStages, ConnectOptions, InstanceLock, LockLimits, LockRecord, Purpose, Session,
         SqlCause, SqlError, Stage, TableLock,
         inventory::TableName,
-        status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel},
+        status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, binlog_status},
     },
 };
 
@@ -569,12 +569,7 @@ fn mariadb_position(session: &mut Session) -> Result<Position, SqlError> {
 }
 
 fn mysql_position(session: &mut Session) -> Result<Position, SqlError> {
-    // The old name went with 8.4.
-    let row = match session.row("SHOW BINARY LOG STATUS") {
-        Err(error) if error.code() == Some(1064) => session.row("SHOW MASTER STATUS")?,
-        other => other?,
-    };
-    let binlog = match row {
+    let binlog = match binlog_status(session)? {
         Some(row) => {
             Some(BinlogPosition { file: row.text("File")?.to_owned(), offset: row.number("Position")? })
         }

@@ -235,10 +235,23 @@ pub struct MariaDbPosition {
     pub gtid_slave_pos: String,
 }
 
+/// Where the binlog ends, and what is left out of it; `None` where the server writes none.
+pub fn binlog_status(session: &mut Session) -> Result<Option<Row>, SqlError> {
+    const OLD_NAME: &str = "SHOW MASTER STATUS";
+    match session.flavor() {
+        Flavor::MariaDb => session.row(OLD_NAME),
+        // The old name went with 8.4.
+        Flavor::MySql => match session.row("SHOW BINARY LOG STATUS") {
+            Err(error) if error.code() == Some(1064) => session.row(OLD_NAME),
+            status => status,
+        },
+    }
+}
+
 impl MariaDbPosition {
     /// Asks the server: `SHOW MASTER STATUS` and the GTID variables.
     pub fn read(session: &mut Session) -> Result<MariaDbPosition, SqlError> {
-        let binlog = match session.row("SHOW MASTER STATUS")? {
+        let binlog = match binlog_status(session)? {
             Some(row) => Some(BinlogCoordinates {
                 file: row.text("File")?.to_owned(),
                 offset: row.number("Position")?,

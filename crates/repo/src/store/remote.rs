@@ -93,6 +93,12 @@ impl RemoteCause {
         matches!(self, Self::Denied | Self::Unfit | Self::Other)
     }
 
+    /// Whether the store does not allow it to these credentials, or has nothing of the kind.
+    #[must_use]
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Self::Denied | Self::Unfit)
+    }
+
     /// Whether trying again may help.
     #[must_use]
     pub fn passes(self) -> bool {
