@@ -4,10 +4,13 @@
 
 use std::{
     fs::File,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use holdfast_pipe::Suite;
+use holdfast_pipe::{
+    Suite,
+    lock::{into_inner, lock},
+};
 use holdfast_repo::{
     Kind, LogName, Repo, RepoError, Role, RunNo,
     history::History,
@@ -76,7 +79,7 @@ struct Findings(Mutex<Vec<Finding>>);
 
 impl Findings {
     fn add(&self, finding: impl Into<Finding>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(finding.into());
+        lock(&self.0).push(finding.into());
     }
 
     fn check(&self, outcome: Result<()>) {
@@ -86,7 +89,7 @@ impl Findings {
     }
 
     fn into_vec(self) -> Vec<Finding> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        into_inner(self.0)
     }
 }
 

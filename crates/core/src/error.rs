@@ -9,6 +9,7 @@ use holdfast_repo::{
     Damage, Repo, RepoError,
     run::{BeginError, FinishError},
     store::StoreErrorKind,
+    writer::WriteError,
 };
 
 /// The classes a caller can act upon. Each has one exit code (`docs/errors.md`).
@@ -232,6 +233,15 @@ fn hint_of_store(kind: &StoreErrorKind) -> Option<&'static str> {
             Some("this user may not read or write there: run as the owner of the repository")
         }
         _ => None,
+    }
+}
+
+impl From<WriteError> for Error {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Repo(error) => error.into(),
+            error => Self::failed("write to the repository").caused_by(error),
+        }
     }
 }
 

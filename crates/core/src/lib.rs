@@ -1,25 +1,36 @@
-//! The operations: backup, restore, prepare, against real servers.
+//! The operations on real servers: take backups, bring them back, archive binlogs, recover, diagnose.
 //!
 //! Silent: returns values and [`error::Error`]s, emits [`event::Event`]s; never prints, exits or reads the
 //! environment.
 
-pub mod backup;
-pub mod binlog;
-pub mod copy;
-pub mod doctor;
+// What all use. `points` are where tests stop the process, as `holdfast_repo::hooks` are a writer's.
 pub mod error;
 pub mod event;
-pub mod extract;
 mod key_files;
-pub mod logical;
-pub mod physical;
 pub mod points;
-pub mod recovery;
-pub mod restore;
-pub mod server;
-pub mod source;
 pub mod usage;
 mod work_place;
+
+// A server: connections, locks, what it is, its programs.
+pub mod server;
+
+// Its data directory, captured while it writes: pages, redo, position.
+pub mod source;
+
+// Taking: a physical backup, what is written in its manifest, and rows (with their export, import and load).
+pub mod backup;
+pub mod logical;
+pub mod physical;
+
+// Bringing back: into a directory; the archive of binlogs; both together; single tables out of them.
+pub mod binlog;
+pub mod extract;
+pub mod recovery;
+pub mod restore;
+
+// Beside these.
+pub mod copy;
+pub mod doctor;
 
 pub use error::{BENEATH_HINT, Context, Error, ErrorKind, HISTORY_HINT, Result};
 pub use event::{Cancel, Event, Listener};

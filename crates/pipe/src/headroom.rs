@@ -10,12 +10,14 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
+
+use crate::lock::lock;
 
 /// How often the growth of the log is judged.
 const WINDOW: Duration = Duration::from_millis(200);
@@ -73,7 +75,7 @@ impl Headroom {
 
     /// From now on only speed counts: a lock is held, or about to be.
     pub fn end(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_over = true;
+        lock(&self.state).is_over = true;
         self.is_needed.store(false, Ordering::Relaxed);
     }
 

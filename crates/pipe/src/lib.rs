@@ -6,6 +6,7 @@ pub mod aligned;
 pub mod codec;
 pub mod hash;
 pub mod headroom;
+pub mod lock;
 pub mod meter;
 pub mod seal;
 pub mod stop;

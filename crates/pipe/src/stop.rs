@@ -8,6 +8,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use crate::lock::lock;
+
 /// The first error of a group of stages.
 pub struct Stop<E> {
     shared: Arc<Shared<E>>,
@@ -33,7 +35,7 @@ impl<E> Default for Stop<E> {
 impl<E> Stop<E> {
     /// Records `error` if it is the first, and stops everybody.
     pub fn fail(&self, error: E) {
-        let mut first = self.shared.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut first = lock(&self.shared.first);
         first.get_or_insert(error);
         self.shared.stopped.store(true, Ordering::Release);
     }
@@ -47,6 +49,6 @@ impl<E> Stop<E> {
     /// Takes the first error, if any.
     #[must_use]
     pub fn take(&self) -> Option<E> {
-        self.shared.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        lock(&self.shared.first).take()
     }
 }

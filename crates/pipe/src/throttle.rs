@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::lock::lock;
+
 /// Longest burst after a pause, in time at the current rate.
 const BURST: Duration = Duration::from_millis(100);
 /// Whoever waits looks again at least so often, so that nobody sleeps through the end of a run.
@@ -34,7 +36,7 @@ impl Throttle {
 
     /// Changes the rate, also for those who wait just now.
     pub fn set_rate(&self, bytes_per_s: Option<u64>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let now = Instant::now();
         // What is still owed was owed at the old rate.
         if let (Some(old), Some(new)) = (state.bytes_per_s, bytes_per_s) {
@@ -50,13 +52,13 @@ impl Throttle {
     /// The rate.
     #[must_use]
     pub fn rate(&self) -> Option<u64> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).bytes_per_s
+        lock(&self.state).bytes_per_s
     }
 
     /// Waits until `bytes` may pass; returns how long that took. Gives up when `stopped` says so.
     pub fn take(&self, bytes: u64, stopped: impl Fn() -> bool) -> Duration {
         let begin = Instant::now();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         loop {
             let now = Instant::now();
             let wait = match state.bytes_per_s {

@@ -228,7 +228,7 @@ fn copies(from: &Case, to: &Case) -> Result<(), Box<dyn Error>> {
     let history = History::read(&from.repo, &from.log)?;
     let run = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
     let options = CopyOptions { run, ..CopyOptions::default() };
-    let copier = Copier::new(&from.repo, &history, &to.repo, to.log.source.clone(), options)?;
+    let mut copier = Copier::new(&from.repo, &history, &to.repo, to.log.source.clone(), options)?;
     for run in 1..=3 {
         let start = (Instant::now(), cpu());
         let Copied::Now(report) = copier.copy(RunNo(run))? else { return Err("it was there".into()) };

@@ -11,12 +11,10 @@ use std::{
 
 use crate::{
     error::{Damage, RepoError},
-    history::list_folder,
     keys::Role,
     names::{Folder, LogName, PackId, RunNo},
     object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
     outcome::{signed_bytes, split_signed},
-    reader::catalog::is_of_the_object,
     repo::Repo,
     store::{ObjectInfo, ObjectPath, read_all},
     wire::{Decoder, FormatError, put_varint},
@@ -144,7 +142,7 @@ fn place(log: &LogName, number: u64) -> Place<'_> {
 }
 
 fn numbers(repo: &Repo, log: &LogName) -> Result<Vec<u64>, RepoError> {
-    Ok(list_folder(repo, log, Folder::Checks)?.into_keys().map(|(number, _)| number.0).collect())
+    Ok(repo.list_folder(log, Folder::Checks)?.into_keys().map(|(number, _)| number.0).collect())
 }
 
 fn newest(
@@ -157,7 +155,7 @@ fn newest(
             Ok(checked) => return Ok(Some((number, checked))),
             // Another has written the next, and deleted this one.
             Err(error) if error.is_not_found() => {}
-            Err(error) if is_of_the_object(&error) => each(error),
+            Err(error) if error.is_of_the_object() => each(error),
             Err(error) => return Err(error),
         }
     }
@@ -188,7 +186,7 @@ pub(crate) fn record(
     at: SystemTime,
 ) -> Result<(), RepoError> {
     let at_s = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let there = list_folder(repo, log, Folder::Packs)?;
+    let there = repo.list_folder(log, Folder::Packs)?;
     update(repo, log, &|checked| {
         checked.packs.retain(|pack, _| there.contains_key(&(pack.run, pack.part)));
         checked.packs.extend(bad.iter().map(|pack| (*pack, FOUND_BAD)));

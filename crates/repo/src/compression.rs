@@ -11,9 +11,9 @@ use crate::{
     error::RepoError,
     history::History,
     interrupt::Interrupt,
-    names::{PackId, RunNo},
+    names::{Folder, PackId, RunNo},
     pack::{ChunkKind, ChunkRow},
-    reader::catalog::{is_of_the_object, list_index_parts, read_index_part},
+    reader::catalog::read_index_parts,
     repo::Repo,
     store::ObjectInfo,
 };
@@ -86,7 +86,7 @@ impl Sums {
 }
 
 impl Compression {
-    /// Of the packs of a log that are `there`. One index part at a time is in memory.
+    /// Of the packs of a log that are `there`. A few index parts at a time are in memory.
     pub(crate) fn of(
         repo: &Repo,
         history: &History,
@@ -97,22 +97,23 @@ impl Compression {
         let void = history.void_index(repo)?;
         let mut sums = Sums::default();
         let mut listed = BTreeSet::new();
-        for (run, parts) in list_index_parts(repo, log)? {
-            for part in parts.into_iter().filter(|part| !void.contains(&(run, *part))) {
-                interrupt.check()?;
-                let packs = match read_index_part(repo, log, run, part) {
-                    // What it lists is not listed then, and a check names it.
-                    Err(error) if is_of_the_object(&error) => continue,
-                    packs => packs?,
-                };
-                for (part, rows) in packs {
-                    let is_there = there.get(&(run, part)).is_some_and(|it| it.size_bytes == rows.size_bytes);
-                    if is_there && listed.insert(PackId { run, part }) {
-                        rows.rows().iter().for_each(|row| sums.add(row));
-                    }
+        let parts = repo.list_folder(log, Folder::Index)?.into_iter();
+        let parts: Vec<_> = parts.filter(|(part, _)| !void.contains(part)).collect();
+        read_index_parts(repo, log, &parts, |(run, _), packs| {
+            interrupt.check()?;
+            let packs = match packs {
+                // What it lists is not listed then, and a check names it.
+                Err(error) if error.is_of_the_object() => return Ok(()),
+                packs => packs?,
+            };
+            for (part, rows) in packs {
+                let is_there = there.get(&(run, part)).is_some_and(|it| it.size_bytes == rows.size_bytes);
+                if is_there && listed.insert(PackId { run, part }) {
+                    rows.rows().iter().for_each(|row| sums.add(row));
                 }
             }
-        }
+            Ok::<_, RepoError>(())
+        })?;
         let unlisted =
             there.iter().filter(|((run, part), _)| !listed.contains(&PackId { run: *run, part: *part }));
         let (mut unlisted_packs, mut unlisted_bytes) = (0, 0);

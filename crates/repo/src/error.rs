@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::{
     keys::{Act, KeyId, Role},
     names::{LogName, RunNo},
-    store::StoreError,
+    store::{StoreError, StoreErrorKind},
     wire::FormatError,
 };
 
@@ -139,6 +139,18 @@ impl RepoError {
             Self::Damaged { damage, .. } => matches!(damage, Damage::Missing | Damage::AllMissing { .. }),
             Self::History { damage, .. } => damage.is_missing(),
             _ => self.is_not_found(),
+        }
+    }
+
+    /// Whether it is about one object, not about the way to the store.
+    pub(crate) fn is_of_the_object(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Store(error) => matches!(
+                error.kind,
+                StoreErrorKind::NotFound | StoreErrorKind::ShortRead { .. } | StoreErrorKind::TooLarge { .. }
+            ),
+            _ => false,
         }
     }
 

@@ -17,7 +17,6 @@ use crate::{
     manifest::{DAMAGED_PAGES, Head},
     names::{LogName, RunNo},
     outcome::Intent,
-    reader::catalog::is_of_the_object,
     repo::Repo,
     retention::{Candidate, Reason, RetentionPolicy, doubtful},
     run::{BeginError, Ending, FinishError, Run, RunOptions},
@@ -268,7 +267,7 @@ impl<'a> Planner<'a> {
                     is_damaged: head.flags.iter().any(|flag| flag == DAMAGED_PAGES),
                     tags: head.tags,
                 }),
-                Err(error) if is_of_the_object(&error) => None,
+                Err(error) if error.is_of_the_object() => None,
                 Err(error) => return Err(error),
             };
             self.said.insert(run, said);
@@ -309,11 +308,12 @@ pub fn expire(
     options: &RunOptions,
 ) -> Result<ExpirePlan, ExpireError> {
     let mut planner = Planner::new(repo);
-    let plan = planner.plan(&History::read(repo, log)?, request, repo.now()?)?;
+    let history = History::read(repo, log)?;
+    let plan = planner.plan(&history, request, repo.now()?)?;
     if plan.dropped.is_empty() {
         return Ok(plan);
     }
-    let mut run = Run::begin_as(Intent::Expire, repo, log, options)?;
+    let mut run = Run::begin_as(Intent::Expire, repo, &history, options)?;
     // Again, now that nothing can come between.
     let plan = match planner.plan(run.history(), request, repo.now()?) {
         Ok(plan) if !plan.dropped.is_empty() => plan,

@@ -18,7 +18,7 @@ use crate::{
     names::{ChunkRef, Kind, LogName, PackId, RunNo},
     object::{HEADER_BYTES, ObjectKind, Place, RunSecrets, seal_object},
     outcome::{self, Intent, NO_OUTCOME, ObjectHash, OutcomeType, PublicPart, object_hash},
-    pack::{ChunkKind, ChunkRow, Directory, Trailer},
+    pack::{ChunkKind, ChunkRow, Directory, Trailer, directory_seal_context},
     page_map::{Leaf, LeafRef, encode_leaf_chunk},
     reader::{Backup, ReadRows, rows::Joints},
     refs::{BackupRefs, ChunkNeed, Move, NeededPack, PruneRefs},
@@ -28,7 +28,6 @@ use crate::{
         begin_rows, encode_leaf, put_entry, put_row, totals_of,
     },
     store::{ObjectPath, mem::MemStore},
-    writer::{chunk_context, directory_context},
 };
 
 const PAGE_BYTES: usize = 1 << 10;
@@ -442,7 +441,7 @@ fn pack(
             base: chunk.base,
         };
         let mut sealed = chunk.bytes.clone();
-        key.seal(chunk_context(&row, ordinal), &mut sealed);
+        key.seal(row.seal_context(ordinal as u32), &mut sealed);
         row.sealed_len = sealed.len() as u32;
         pack.extend_from_slice(&sealed);
         rows.push(row);
@@ -450,7 +449,7 @@ fn pack(
     let directory = Directory { rows: rows.clone(), hashes };
     let plain = chosen(Piece::Directory, directory.encode());
     let mut sealed = plain.clone();
-    key.seal(directory_context(plain.len() as u32), &mut sealed);
+    key.seal(directory_seal_context(plain.len() as u32), &mut sealed);
     let trailer =
         Trailer { offset: pack.len() as u64, sealed_len: sealed.len() as u32, plain_len: plain.len() as u32 };
     pack.extend_from_slice(&sealed);

@@ -4,7 +4,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    fmt::Display,
     sync::Arc,
     time::SystemTime,
 };
@@ -17,10 +16,13 @@ use crate::{
     names::{ChunkRef, Folder, Kind, LogName, PackId, RunNo},
     object::{ObjectKind, Place, sealed_limit_bytes},
     outcome::{self, Intent, NO_OUTCOME, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, object_hash},
-    reader::catalog::is_of_the_object,
     refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
     repo::Repo,
-    store::{ObjectInfo, ahead::in_order, read_all, read_listed},
+    store::{
+        ObjectInfo, ObjectPath,
+        ahead::{in_order, sized_in_order},
+        read_known, read_listed,
+    },
 };
 
 /// Of the outcomes of a log so many may be missing before it is not told any more how many runs there were.
@@ -385,13 +387,56 @@ impl History {
 
     /// What a backup needs.
     pub fn backup_refs(&self, repo: &Repo, run: RunNo) -> Result<BackupRefs, RepoError> {
+        self.listed_backup_refs(repo, run, None)
+    }
+
+    /// What each backup that stands needs, oldest first; several are read at a time where the store is far away.
+    pub fn all_backup_refs<E: From<RepoError> + Send>(
+        &self,
+        repo: &Repo,
+        each: impl FnMut(RunNo, Result<BackupRefs, RepoError>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let standing: Vec<RunNo> = self.standing.iter().copied().collect();
+        let read = |run, listed: Option<&ObjectInfo>| self.listed_backup_refs(repo, run, listed);
+        self.in_order_of_refs(repo, &standing, read, each)
+    }
+
+    /// Reads the refs of `runs`, as `read` does; tells it how large their objects are where a listing does.
+    fn in_order_of_refs<R: Send, E: From<RepoError> + Send>(
+        &self,
+        repo: &Repo,
+        runs: &[RunNo],
+        read: impl Fn(RunNo, Option<&ObjectInfo>) -> Result<R, RepoError> + Sync,
+        mut take: impl FnMut(RunNo, Result<R, RepoError>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // For one the listing is not worth it.
+        let listed = match runs {
+            [] | [_] => BTreeMap::new(),
+            _ => repo.list_folder(&self.log, Folder::Refs)?,
+        };
+        let listed = |run: &RunNo| listed.get(&(*run, 0));
+        sized_in_order(
+            repo.store().reads_at_once(),
+            runs,
+            &|run| listed(run).map_or(0, |info| info.size_bytes),
+            |run| Ok(read(*run, listed(run))),
+            |run, refs| take(*run, refs),
+        )
+    }
+
+    fn listed_backup_refs(
+        &self,
+        repo: &Repo,
+        run: RunNo,
+        listed: Option<&ObjectInfo>,
+    ) -> Result<BackupRefs, RepoError> {
         if let Some(refs) = self.rebuilt_refs(repo, run)? {
             return match refs {
                 RebuiltRefs::Backup(refs) => Ok(refs),
                 RebuiltRefs::Prune(_) => Err(self.not_as_rebuilt(run)),
             };
         }
-        let (path, bytes) = self.refs(repo, run)?;
+        let (path, bytes) = self.refs(repo, run, listed)?;
         BackupRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
     }
 
@@ -412,7 +457,7 @@ impl History {
     }
 
     fn repair_refs(&self, repo: &Repo, repair: RunNo) -> Result<RepairRefs, RepoError> {
-        let (path, bytes) = self.refs(repo, repair)?;
+        let (path, bytes) = self.refs(repo, repair, None)?;
         RepairRefs::decode(repair, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
     }
 
@@ -423,18 +468,23 @@ impl History {
         for repair in self.outcomes.iter().filter(|outcome| outcome.outcome_type == OutcomeType::Repair) {
             match self.repair_refs(repo, repair.run) {
                 Ok(refs) => void.extend(refs.void_index),
-                Err(error) if is_of_the_object(&error) => {}
+                Err(error) if error.is_of_the_object() => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(void)
     }
 
-    fn refs(&self, repo: &Repo, run: RunNo) -> Result<(impl Display, Vec<u8>), RepoError> {
+    fn refs(
+        &self,
+        repo: &Repo,
+        run: RunNo,
+        listed: Option<&ObjectInfo>,
+    ) -> Result<(ObjectPath, Vec<u8>), RepoError> {
         let place = Place { log: &self.log, kind: ObjectKind::Refs, run, part: 0 };
         let path = place.path();
         let recorded = self.outcome(run).and_then(|outcome| outcome.refs);
-        let object = read_all(&**repo.store(), &path, sealed_limit_bytes(REFS_BYTES_MAX))
+        let object = read_known(&**repo.store(), &path, listed, sealed_limit_bytes(REFS_BYTES_MAX))
             .map_err(RepoError::of_needed)?;
         if recorded != Some(object_hash(&object)) {
             return Err(RepoError::damaged(path, Damage::NotAsRecorded));
@@ -467,21 +517,28 @@ impl History {
         let planned = planned.filter(|(_, refs)| matches!(refs, RebuiltRefs::Prune(_))).map(|(run, _)| *run);
         let rebuilt = self.rebuilt.iter().filter(|(_, (_, is_prune))| *is_prune).map(|(run, _)| *run);
         let runs: BTreeSet<RunNo> = own.map(|outcome| outcome.run).chain(rebuilt).chain(planned).collect();
-        for run in runs {
-            let added = self.prune_refs(repo, run).and_then(|(at, refs)| {
+        let runs: Vec<RunNo> = runs.into_iter().collect();
+        let read = |run, listed: Option<&ObjectInfo>| self.prune_refs(repo, run, listed);
+        self.in_order_of_refs(repo, &runs, read, |run, refs| {
+            let added = refs.and_then(|(at, refs)| {
                 let added = prunes.add(at, refs);
                 added.map_err(|what| RepoError::malformed(self.log.refs(run), what))
             });
             match added {
-                Err(error) if is_of_the_object(&error) => on_damage(run, error)?,
-                added => added?,
+                Err(error) if error.is_of_the_object() => on_damage(run, error),
+                added => added,
             }
-        }
+        })?;
         Ok(prunes)
     }
 
     /// What a prune declared, and since when that holds.
-    fn prune_refs(&self, repo: &Repo, run: RunNo) -> Result<(SystemTime, PruneRefs), RepoError> {
+    fn prune_refs(
+        &self,
+        repo: &Repo,
+        run: RunNo,
+        listed: Option<&ObjectInfo>,
+    ) -> Result<(SystemTime, PruneRefs), RepoError> {
         let since = |run| self.outcome(run).map_or(SystemTime::UNIX_EPOCH, |outcome| outcome.created_at);
         match self.rebuilt_refs(repo, run)? {
             Some(RebuiltRefs::Prune(refs)) => {
@@ -491,7 +548,7 @@ impl History {
             Some(RebuiltRefs::Backup(_)) => return Err(self.not_as_rebuilt(run)),
             None => {}
         }
-        let (path, bytes) = self.refs(repo, run)?;
+        let (path, bytes) = self.refs(repo, run, listed)?;
         let refs = PruneRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))?;
         Ok((since(run), refs))
     }
@@ -513,7 +570,7 @@ struct ReadOutcomes {
 impl ReadOutcomes {
     /// From `begin` on. Errors are those of the store; what is wrong with an outcome stands in its place.
     fn read(repo: &Repo, log: &LogName, begin: RunNo) -> Result<Self, RepoError> {
-        let listed = list_folder(repo, log, Folder::Outcomes)?;
+        let listed = repo.list_folder(log, Folder::Outcomes)?;
         let listed: Vec<(RunNo, ObjectInfo)> =
             listed.into_iter().map(|((run, _), info)| (run, info)).filter(|(run, _)| *run >= begin).collect();
         let fetch = |(run, info): &(RunNo, ObjectInfo)| {
@@ -521,7 +578,7 @@ impl ReadOutcomes {
                 .map_err(RepoError::from)
                 .and_then(|bytes| outcome::parse(repo, log, *run, &bytes, info.created_at));
             match read {
-                Err(error) if !is_of_the_object(&error) => Err(error),
+                Err(error) if !error.is_of_the_object() => Err(error),
                 read => Ok(read),
             }
         };
@@ -618,22 +675,4 @@ impl Prunes {
     pub fn dead_since(&self, pack: PackId) -> Option<SystemTime> {
         self.dead_since.get(&pack).copied()
     }
-}
-
-/// The objects of one folder, by run and part; strangers are not seen.
-pub(crate) fn list_folder(
-    repo: &Repo,
-    log: &LogName,
-    folder: Folder,
-) -> Result<BTreeMap<(RunNo, u32), ObjectInfo>, RepoError> {
-    let prefix = log.folder(folder);
-    let mut objects = BTreeMap::new();
-    repo.store().list(&prefix, &mut |info| {
-        let name = info.path.as_str().strip_prefix(&prefix).unwrap_or_default();
-        if let Some(key) = folder.parse(name) {
-            objects.insert(key, info);
-        }
-        true
-    })?;
-    Ok(objects)
 }

@@ -180,8 +180,9 @@ fn change(
     options: &RunOptions,
     decide: &mut dyn FnMut(&History, Timestamp) -> Decided,
 ) -> Result<(RunNo, Option<Timestamp>), HoldError> {
-    decide(&History::read(repo, log)?, repo.now()?)?;
-    let mut run = Run::begin_as(Intent::Hold, repo, log, options)?;
+    let history = History::read(repo, log)?;
+    decide(&history, repo.now()?)?;
+    let mut run = Run::begin_as(Intent::Hold, repo, &history, options)?;
     match decide(run.history(), repo.now()?) {
         Ok((ending, until)) => Ok((run.finish(ending)?.run, until)),
         Err(error) => {
@@ -286,7 +287,7 @@ mod tests {
         let world = World::of(3);
         world.hold(&[1], None).unwrap();
         let pruning = crate::prune::PruneOptions::default();
-        crate::prune::sweep(&world.repo, &world.log, &pruning).unwrap();
+        crate::prune::sweep(&world.repo, &world.history(), &pruning).unwrap();
         world.repo.store().delete(&[world.log.outcome(RunNo(4))]).unwrap();
         world.clock.advance(HOUR);
         let policy = RetentionPolicy { last: 1, ..RetentionPolicy::default() };
@@ -322,7 +323,7 @@ mod tests {
     #[test]
     fn while_an_expire_runs_nothing_can_be_held() {
         let world = World::of(2);
-        let mut run = Run::begin_as(Intent::Expire, &world.repo, &world.log, &options()).unwrap();
+        let mut run = Run::begin_as(Intent::Expire, &world.repo, &world.history(), &options()).unwrap();
         assert!(matches!(world.hold(&[1], None), Err(HoldError::Begin(BeginError::Active(_)))));
         run.finish(Ending::Expire { dropped: runs(&[1]) }).unwrap();
         assert!(matches!(world.hold(&[1], None), Err(HoldError::NoSuchBackup { .. })));
@@ -331,7 +332,7 @@ mod tests {
     #[test]
     fn an_expire_that_was_thought_dead_drops_nothing_that_was_held_since() {
         let world = World::of(2);
-        let mut frozen = Run::begin_as(Intent::Expire, &world.repo, &world.log, &options()).unwrap();
+        let mut frozen = Run::begin_as(Intent::Expire, &world.repo, &world.history(), &options()).unwrap();
         world.clock.advance(HOUR);
         world.hold(&[1], None).unwrap();
         let woken = frozen.finish(Ending::Expire { dropped: runs(&[1]) });

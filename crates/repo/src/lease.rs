@@ -12,13 +12,13 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use holdfast_pipe::lock::lock;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     client::ProcessId,
     error::RepoError,
     hex::Hex,
-    lock::lock,
     names::{Folder, LogName, RunNo},
     outcome::Intent,
     repo::Repo,

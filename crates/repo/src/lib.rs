@@ -2,53 +2,64 @@
 //!
 //! Everything stored is specified in `docs/repository.md`.
 
-pub mod beneath;
-pub mod check;
-pub mod checked;
-pub mod client;
-pub mod columns;
-pub mod compression;
-pub mod copy;
+// What all use.
 pub mod error;
-pub mod expire;
-#[cfg(any(fuzzing, test))]
-pub mod fuzzing;
-pub mod hex;
-pub mod history;
-pub mod hold;
 pub mod hooks;
-pub mod index;
 pub mod interrupt;
+pub mod steps;
+
+// Bytes (docs/repository.md sections 4 to 10): what is stored, and how it is laid out.
+pub mod columns;
+pub mod hex;
+pub mod index;
 pub mod item;
-pub mod keys;
-pub mod lease;
-pub mod local_maps;
-mod lock;
-pub mod locking;
 pub mod manifest;
-pub mod moves;
 pub mod names;
 pub mod object;
-pub mod outcome;
 pub mod pack;
 pub mod page_map;
-pub mod prune;
-pub mod reader;
 pub mod refs;
-pub mod repair;
-pub mod repo;
-pub mod retention;
-mod room;
 pub mod rows;
-pub mod run;
-pub mod segment;
-pub mod space;
-pub mod steps;
-pub mod store;
 mod units;
 pub mod wire;
-pub mod writer;
+
+// Where it is stored, and for whom it is sealed.
+pub mod keys;
+pub mod repo;
+pub mod store;
 pub mod writers;
+
+// The log of runs: who writes, what stands, what is held.
+pub mod beneath;
+pub mod client;
+pub mod history;
+pub mod hold;
+pub mod lease;
+pub mod moves;
+pub mod outcome;
+mod room;
+pub mod run;
+pub mod segment;
+
+// The way of the data: into the repository and out of it.
+pub mod local_maps;
+pub mod reader;
+pub mod writer;
+
+// What is done with a repository.
+pub mod check;
+pub mod checked;
+pub mod compression;
+pub mod copy;
+pub mod expire;
+pub mod locking;
+pub mod prune;
+pub mod repair;
+pub mod retention;
+pub mod space;
+
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 
 pub use error::{Damage, RepoError};
 pub use interrupt::Interrupt;

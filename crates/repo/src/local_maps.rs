@@ -19,7 +19,7 @@ use std::{
     sync::Mutex,
 };
 
-use holdfast_pipe::{HashKey, PageHash};
+use holdfast_pipe::{HashKey, PageHash, lock::lock};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -27,7 +27,6 @@ use crate::{
     error::RepoError,
     hex::{Secret32, to_hex},
     history::History,
-    lock::lock,
     names::{LogName, RunNo},
     outcome::{HEAD_BYTES_MAX, ObjectHash, Outcome},
     repo::Repo,

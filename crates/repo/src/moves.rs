@@ -4,12 +4,13 @@
 //! A reader takes no lock. What it needs stays where it is for the grace, and longer than that it is moved on: so when
 //! something is missing the outcomes are read again, and only what they do not explain is really missing.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
+
+use holdfast_pipe::lock::{lock, read, write};
 
 use crate::{
     error::RepoError,
     history::{History, Prunes},
-    lock::lock,
     names::ChunkRef,
     outcome::{Outcome, OutcomeType},
     repo::Repo,
@@ -33,7 +34,7 @@ impl Moves {
     /// As of the last look.
     #[must_use]
     pub fn prunes(&self) -> Arc<Prunes> {
-        Arc::clone(&self.prunes.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.prunes))
     }
 
     /// Calls `read` with the place of `chunk`, which is given as stored or as it was at some time since. Where
@@ -75,7 +76,7 @@ impl Moves {
         let has_moved = renewed.outcomes().iter().any(is_new);
         *history = renewed;
         if has_moved {
-            *self.prunes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(prunes);
+            *write(&self.prunes) = Arc::new(prunes);
         }
         Ok(has_moved)
     }

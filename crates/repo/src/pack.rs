@@ -4,12 +4,13 @@
 //! needs, whether from the index or from the pack itself.
 
 use holdfast_formats::PageSize;
-use holdfast_pipe::{Codec, PageHash, TAG_BYTES};
+use holdfast_pipe::{Codec, PageHash, SealContext, TAG_BYTES};
 
 use crate::{
     columns::{CHUNK_BYTES_MAX, CHUNKS_PER_PACK_MAX, get_chunk, put_chunk},
     item::page_size_from_log2,
     names::ChunkRef,
+    object::ObjectKind,
     wire::{Decoder, FormatError, put_varint},
 };
 
@@ -240,6 +241,34 @@ impl Trailer {
             && u64::from(trailer.sealed_len) <= most
             && u64::from(trailer.plain_len) + TAG_BYTES as u64 == u64::from(trailer.sealed_len);
         if good { Ok(trailer) } else { Err(FormatError::rule("directory", "does not lie within the pack")) }
+    }
+}
+
+impl ChunkRow {
+    /// What the seal of the chunk is bound to, which is number `ordinal` of its pack.
+    #[must_use]
+    pub fn seal_context(&self, ordinal: u32) -> SealContext {
+        SealContext {
+            object_kind: ObjectKind::Pack as u8,
+            chunk_kind: self.kind.number(),
+            codec: self.codec as u8,
+            last: false,
+            ordinal: u64::from(ordinal),
+            plain_len: self.plain_len,
+        }
+    }
+}
+
+/// What the seal of a directory of `plain_len` bytes is bound to.
+#[must_use]
+pub fn directory_seal_context(plain_len: u32) -> SealContext {
+    SealContext {
+        object_kind: ObjectKind::Pack as u8,
+        chunk_kind: DIRECTORY_KIND,
+        codec: Codec::None as u8,
+        last: false,
+        ordinal: DIRECTORY_ORDINAL,
+        plain_len,
     }
 }
 

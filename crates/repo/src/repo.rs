@@ -1,12 +1,12 @@
 //! An opened repository: a store and the keys to it.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex},
 };
 
-use holdfast_pipe::{HashKey, ObjectKey, Suite};
+use holdfast_pipe::{HashKey, ObjectKey, Suite, lock::lock};
 use jiff::Timestamp;
 use ring::signature::{ED25519, UnparsedPublicKey};
 
@@ -17,8 +17,7 @@ use crate::{
         self, Act, KeyError, KeyId, KeyMaterial, Password, Protection, RepositoryInfo, Role, Unlock,
         trust::Trust, wrap::unwrap,
     },
-    lock::lock,
-    names::{Kind, LogName, RunNo, SourceName},
+    names::{Folder, Kind, LogName, RunNo, SourceName},
     object::{
         HEADER_BYTES, Place, RunSecrets, SecretKind, WrappedSecret, check_header, key_from_secret,
         open_frames, seal_object, sealed_limit_bytes,
@@ -26,7 +25,7 @@ use crate::{
     store::{
         ObjectInfo, ObjectPath, Store, StoreError,
         locks::{self, Kept, ObjectLock},
-        read_all,
+        read_all, read_known,
     },
 };
 
@@ -292,7 +291,17 @@ impl Repo {
 
     /// Reads a sealed object of at most `plain_limit` bytes before sealing.
     pub fn read_object(&self, place: &Place<'_>, plain_limit: u64) -> Result<Vec<u8>, RepoError> {
-        let object = read_all(&*self.store, &place.path(), sealed_limit_bytes(plain_limit))?;
+        self.read_known_object(place, None, plain_limit)
+    }
+
+    /// The same; a listing may have told of it.
+    pub(crate) fn read_known_object(
+        &self,
+        place: &Place<'_>,
+        listed: Option<&ObjectInfo>,
+        plain_limit: u64,
+    ) -> Result<Vec<u8>, RepoError> {
+        let object = read_known(&*self.store, &place.path(), listed, sealed_limit_bytes(plain_limit))?;
         self.open_object(place, &object, plain_limit)
     }
 
@@ -319,6 +328,24 @@ impl Repo {
 
     fn holds(&self, place: &Place<'_>, object: &[u8]) -> bool {
         read_all(&*self.store, &place.path(), object.len() as u64).is_ok_and(|found| found == object)
+    }
+
+    /// The objects of one folder of a log, by run and part; strangers are not seen.
+    pub(crate) fn list_folder(
+        &self,
+        log: &LogName,
+        folder: Folder,
+    ) -> Result<BTreeMap<(RunNo, u32), ObjectInfo>, RepoError> {
+        let prefix = log.folder(folder);
+        let mut objects = BTreeMap::new();
+        self.store.list(&prefix, &mut |info| {
+            let name = info.path.as_str().strip_prefix(&prefix).unwrap_or_default();
+            if let Some(key) = folder.parse(name) {
+                objects.insert(key, info);
+            }
+            true
+        })?;
+        Ok(objects)
     }
 
     /// All logs that have objects, in order. Strangers among the names are not seen.

@@ -19,7 +19,7 @@ use crate::{
     client::{Client, ProcessId},
     error::{Damage, RepoError},
     hex::Hex,
-    history::{History, list_folder},
+    history::History,
     interrupt::Interrupt,
     keys::{Act, random},
     lease::{LeaseObject, LeaseState, RENEWAL, RenewalThread, Renewer, look},
@@ -110,7 +110,7 @@ pub enum Standing {
 /// Looks what a log is doing, and changes nothing.
 pub fn standing(repo: &Repo, log: &LogName) -> Result<Standing, RepoError> {
     let newest = |folder| -> Result<Option<RunNo>, RepoError> {
-        Ok(list_folder(repo, log, folder)?.last_key_value().map(|(key, _)| key.0))
+        Ok(repo.list_folder(log, folder)?.last_key_value().map(|(key, _)| key.0))
     };
     // Leases first: a run that ends between the two lists is not taken for one that goes on.
     let (begun, ended) = (newest(Folder::Runs)?, newest(Folder::Outcomes)?);
@@ -267,7 +267,7 @@ pub struct Run {
 impl Run {
     /// Begins a run on `log` that is to become a backup, ending one whose lease is over if need be.
     pub fn begin(repo: &Arc<Repo>, log: &LogName, options: &RunOptions) -> Result<Self, BeginError> {
-        Self::begin_as(Intent::Backup, repo, log, options)
+        Self::begin_now(Intent::Backup, repo, log, None, options)
     }
 
     /// As [`begin`](Self::begin), where the history was read before: only what came since is read.
@@ -276,18 +276,17 @@ impl Run {
         Self::begin_now(Intent::Backup, repo, &log, Some(history), options)
     }
 
-    /// As [`begin`](Self::begin), whatever the run is to become. One that drops or prunes asks for room.
+    /// As [`begin_on`](Self::begin_on), for a run that drops, holds or prunes. It asks for room.
     pub(crate) fn begin_as(
         intent: Intent,
         repo: &Arc<Repo>,
-        log: &LogName,
+        history: &History,
         options: &RunOptions,
     ) -> Result<Self, BeginError> {
-        let begin = || Self::begin_now(intent, repo, log, None, options);
-        match intent {
-            Intent::Backup => begin(),
-            _ => with_room(repo, log, &options.interrupt, begin),
-        }
+        let log = history.log();
+        with_room(repo, log, &options.interrupt, || {
+            Self::begin_now(intent, repo, log, Some(history.clone()), options)
+        })
     }
 
     fn begin_now(
@@ -317,7 +316,7 @@ impl Run {
         };
         for _ in 0..ATTEMPTS {
             // Leases first: a run that begins and ends between the two lists must not look like a gap.
-            let leases = list_folder(repo, log, Folder::Runs)?;
+            let leases = repo.list_folder(log, Folder::Runs)?;
             let known = match history.take() {
                 Some(mut known) => {
                     History::refresh(&mut known, repo)?;
@@ -370,7 +369,7 @@ impl Run {
         };
         for _ in 0..ATTEMPTS {
             // Before anything is read: what ends meanwhile is among what has no outcome, and is looked at once more.
-            let there = list_folder(repo, log, Folder::Outcomes)?;
+            let there = repo.list_folder(log, Folder::Outcomes)?;
             let begun = stored_runs(repo, log)?;
             let Some(mut history) = salvage_twice(repo, log, &there)? else { continue };
             let highest = begun.range(..=history.last_foreseen()).next_back().copied().unwrap_or(RunNo(0));
@@ -552,17 +551,17 @@ impl Run {
     }
 
     /// What people are told of how the run ends.
-    pub(crate) fn why(&mut self, why: String) {
+    pub(crate) fn set_why(&mut self, why: String) {
         self.why = why;
     }
 
     /// The backup that this run ends as is a copy.
-    pub fn is_copy_of(&mut self, origin: CopyOf) {
+    pub fn set_copy_of(&mut self, origin: CopyOf) {
         self.copy_of = Some(origin);
     }
 
     /// The backup that this run ends as was made of another tool's dump.
-    pub fn is_imported(&mut self) {
+    pub fn set_imported(&mut self) {
         self.imported = true;
     }
 
@@ -673,7 +672,7 @@ impl Run {
         // that it ended well.
         self.repo.require_believed(log, no)?;
         // Whoever wakes late may end in the place of an outcome that a repair has named lost: then it counts for nothing.
-        let newest = list_folder(&self.repo, log, Folder::Outcomes)?.last_key_value().map(|(key, _)| key.0);
+        let newest = self.repo.list_folder(log, Folder::Outcomes)?.last_key_value().map(|(key, _)| key.0);
         if newest > Some(no) && History::salvage(&self.repo, log, &mut |_, _| {})?.is_lost(no) {
             return lost(OutcomeType::Repair.as_str());
         }
@@ -780,7 +779,7 @@ fn stored_runs(repo: &Repo, log: &LogName) -> Result<BTreeSet<RunNo>, RepoError>
         Folder::Outcomes,
         Folder::Segments,
     ] {
-        runs.extend(list_folder(repo, log, folder)?.into_keys().map(|(run, _)| run));
+        runs.extend(repo.list_folder(log, folder)?.into_keys().map(|(run, _)| run));
     }
     Ok(runs)
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     error::{Damage, RepoError},
-    history::{History, list_folder},
+    history::History,
     keys::Act,
     names::{Folder, LogName, RunNo},
     object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
@@ -188,7 +188,7 @@ impl SegmentReader {
 /// The segments that are stored, by run.
 pub fn list_segments(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Vec<u32>>, RepoError> {
     let mut runs: BTreeMap<RunNo, Vec<u32>> = BTreeMap::new();
-    for (run, part) in list_folder(repo, log, Folder::Segments)?.into_keys() {
+    for (run, part) in repo.list_folder(log, Folder::Segments)?.into_keys() {
         runs.entry(run).or_default().push(part);
     }
     Ok(runs)
@@ -197,7 +197,7 @@ pub fn list_segments(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Vec<u
 /// Deletes the segments of a run that nobody needs any more, as far as the store lets us; a later sweep does the rest.
 pub fn discard_segments(repo: &Repo, history: &History, run: RunNo) -> Result<(), RepoError> {
     let log = history.log();
-    let own = list_folder(repo, log, Folder::Segments)?.into_iter().filter(|((of, _), _)| *of == run);
+    let own = repo.list_folder(log, Folder::Segments)?.into_iter().filter(|((of, _), _)| *of == run);
     let paths: Vec<_> = own.filter(|_| is_superseded(history, run)).map(|(_, info)| info.path).collect();
     for batch in paths.chunks(1000) {
         // What is refused is for the next prune.

@@ -9,7 +9,7 @@ use crate::{
     checked::{Checked, Unread},
     compression::Compression,
     error::RepoError,
-    history::{History, list_folder},
+    history::History,
     interrupt::Interrupt,
     names::{ChunkRef, Folder, PackId, RunNo},
     repo::Repo,
@@ -88,11 +88,13 @@ fn needs(
     let prunes = history.prunes(repo)?;
     let mut packs: BTreeMap<PackId, NeededPack> = BTreeMap::new();
     let mut backups = Vec::new();
-    for (number, backup) in (0..).zip(history.standing()) {
+    let mut number = 0;
+    history.all_backup_refs(repo, |run, refs| {
         interrupt.check()?;
-        let group = group_of(number, backup.run);
+        let group = group_of(number, run);
+        number += 1;
         let mut needed_bytes = 0;
-        for of_pack in history.backup_refs(repo, backup.run)?.packs {
+        for of_pack in refs?.packs {
             let bytes_each = of_pack.size_bytes / (of_pack.chunks.len() as u64).max(1);
             for (ordinal, _) in (0..).zip(&of_pack.chunks).filter(|(_, chunk)| chunk.needed > 0) {
                 let chunk = prunes.resolve(ChunkRef { pack: of_pack.pack, ordinal });
@@ -106,8 +108,9 @@ fn needs(
                 needed_bytes += bytes_each;
             }
         }
-        backups.push(BackupSpace { run: backup.run, needed_bytes, own_bytes: 0 });
-    }
+        backups.push(BackupSpace { run, needed_bytes, own_bytes: 0 });
+        Ok::<_, RepoError>(())
+    })?;
     Ok((packs, backups))
 }
 
@@ -121,7 +124,7 @@ impl Space {
         }
         // What is wrong with a record is for a check to tell.
         let checked = Checked::read(repo, history.log(), &mut |_| {})?;
-        let there = list_folder(repo, history.log(), Folder::Packs)?;
+        let there = repo.list_folder(history.log(), Folder::Packs)?;
         let compression = Compression::of(repo, history, &there, interrupt)?;
         let mut space = Space { backups, compression, ..Space::default() };
         for ((run, part), info) in there {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::lock::lock;
+use holdfast_pipe::lock::lock;
 
 /// Bytes are told no more often.
 const BYTES_EVERY: Duration = Duration::from_millis(250);

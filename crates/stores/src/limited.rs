@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use holdfast_pipe::throttle::Throttle;
+use holdfast_pipe::{lock::lock, throttle::Throttle};
 use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, locks::Versioned};
 
 /// What a store beyond a network may take of it.
@@ -47,11 +47,11 @@ impl Gate {
         struct Leave<'a>(&'a Gate);
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
-                *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+                *lock(&self.0.free) += 1;
                 self.0.changed.notify_one();
             }
         }
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.free);
         while *free == 0 {
             free = self.changed.wait(free).unwrap_or_else(PoisonError::into_inner);
         }

@@ -2,9 +2,10 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
+use holdfast_pipe::lock::lock;
 use tokio::runtime::{Builder, Runtime};
 
 /// Moving bytes waits more than it computes.
@@ -13,7 +14,7 @@ const THREADS: usize = 2;
 /// The runtime, started where there is none.
 pub(crate) fn runtime() -> io::Result<Arc<Runtime>> {
     static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
-    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut runtime = lock(&RUNTIME);
     if let Some(runtime) = &*runtime {
         return Ok(Arc::clone(runtime));
     }

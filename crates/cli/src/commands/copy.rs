@@ -143,11 +143,14 @@ pub(super) fn run(args: CopyArgs, context: &Context<'_>) -> Result<Exit> {
     let mut worst: Option<Error> = None;
     for (history, runs) in chosen(&args, context, &from)? {
         let name = args.as_name.clone().unwrap_or_else(|| history.log().source.clone());
-        let copier = Copier::new(&from, &history, &to, name, options.clone())
-            .map_err(|error| copy::failed(error, &from, &to))?;
-        let log = Log { from: &from, to: &to, history: &history, copier, context };
+        let copier = Copier::new(&from, &history, &to, name, options.clone());
+        let copier = copier.map_err(|error| copy::failed(error, &from, &to));
+        let copied = copier.and_then(|copier| {
+            let mut log = Log { from: &from, to: &to, history: &history, copier, context };
+            log.copy(&runs, &args, &mut done.backups)
+        });
         // What one source suffers from must not keep the others from being copied.
-        if let Err(error) = log.copy(&runs, &args, &mut done.backups) {
+        if let Err(error) = copied {
             if error.kind() == ErrorKind::Interrupted {
                 return Err(error);
             }
@@ -233,7 +236,7 @@ struct Log<'a> {
 
 impl Log<'_> {
     /// Copies what is to be copied, oldest first. A backup that is damaged does not keep the later ones from it.
-    fn copy(&self, runs: &[RunNo], args: &CopyArgs, done: &mut Vec<Backup>) -> Result<()> {
+    fn copy(&mut self, runs: &[RunNo], args: &CopyArgs, done: &mut Vec<Backup>) -> Result<()> {
         let failed = |error| copy::failed(error, self.from, self.to);
         let plan = self.copier.plan(runs).map_err(failed)?;
         let is_asked_for = args.id.is_some();
@@ -270,12 +273,13 @@ impl Log<'_> {
         worst.map_or(Ok(()), Err)
     }
 
-    fn copy_one(&self, run: RunNo, backup: &mut Backup) -> Result<()> {
-        let there = History::read(self.to, self.copier.log())?;
-        copy::check_server((self.from, self.history), run, (self.to, &there))?;
+    fn copy_one(&mut self, run: RunNo, backup: &mut Backup) -> Result<()> {
+        let failed = |error| copy::failed(error, self.from, self.to);
+        let there = self.copier.there().map_err(failed)?;
+        copy::check_server((self.from, self.history), run, (self.to, there))?;
         let text = format!("copying {}", backup.id);
         self.context.output.event(Event::Note { text });
-        match self.copier.copy(run).map_err(|error| copy::failed(error, self.from, self.to))? {
+        match self.copier.copy(run).map_err(failed)? {
             Copied::Now(report) => {
                 backup.state = State::Copied;
                 backup.there = Some(list::id(self.copier.log(), RunNo(report.backup)));

@@ -87,26 +87,28 @@ impl Log {
         memory_bytes: Option<usize>,
         output: &Arc<Output>,
     ) -> Result<()> {
+        let mut history = History::read(repo, log)?;
         if !dry_run {
             output.event(Event::Phase { name: "sweep" });
-            self.swept(&sweep(repo, log, options)?);
+            self.swept(&sweep(repo, &history, options)?);
         }
         output.event(Event::Phase { name: "plan" });
         // A keeper cannot read what would have to be written anew.
         let mut rewriter = match repo.can_read() {
             true => {
-                let rewriter = rewriter(repo, log, memory_bytes)?.interrupted_by(options.interrupt.clone());
+                let rewriter =
+                    rewriter(repo, &history, memory_bytes)?.interrupted_by(options.interrupt.clone());
                 Some(rewriter.telling(output.steps()))
             }
             false => None,
         };
         let rewriter = rewriter.as_mut().map(|rewriter| rewriter as &mut dyn Rewrite);
         let plan = if dry_run {
-            plan_prune(repo, log, options, rewriter)?
+            plan_prune(repo, &mut history, options, rewriter)?
         } else {
             let interrupt = options.interrupt.clone();
             let run_options = RunOptions { interrupt, ..RunOptions::of_this_process() };
-            let declared = declare(repo, log, options, rewriter, &run_options);
+            let declared = declare(repo, &mut history, options, rewriter, &run_options);
             if let Err(PruneError::NotRewritten { declared, .. }) = &declared {
                 self.declared((**declared).clone());
             }
@@ -270,10 +272,10 @@ pub(super) fn badness(kind: ErrorKind) -> u8 {
 }
 
 /// What writes the needed chunks of mostly dead packs anew.
-fn rewriter(repo: &Arc<Repo>, log: &LogName, memory_bytes: Option<usize>) -> Result<ChunkRewriter> {
+fn rewriter(repo: &Arc<Repo>, history: &History, memory_bytes: Option<usize>) -> Result<ChunkRewriter> {
     let chosen = WriterOptions::default();
     let options = WriterOptions { memory_bytes: memory_bytes.unwrap_or(chosen.memory_bytes), ..chosen };
-    Ok(ChunkRewriter::open(repo, &History::read(repo, log)?, options)?)
+    Ok(ChunkRewriter::open(repo, history, options)?)
 }
 
 fn of_prune(error: PruneError) -> Error {

@@ -1,11 +1,12 @@
 //! `--json`: the stream that `docs/json.md` describes.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex,
     atomic::{AtomicU64, Ordering},
 };
 
 use holdfast_core::{Error, Event};
+use holdfast_pipe::lock::lock;
 use serde::Serialize;
 
 use super::{progress::Progress, text, write_out};
@@ -52,7 +53,7 @@ impl Stream {
     }
 
     fn write<T: Serialize>(&self, body: Body<'_, T>) {
-        let _order = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _order = lock(&self.writing);
         let line = Line {
             schema_version: SCHEMA_VERSION,
             run_id: &self.run_id,

@@ -7,10 +7,11 @@
 use std::{
     fmt,
     io::{self, IsTerminal as _, Write as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use holdfast_core::{Error, Event, Listener};
+use holdfast_pipe::lock::lock;
 use holdfast_repo::steps::{Step, Steps};
 use serde::Serialize;
 
@@ -133,7 +134,7 @@ impl Output {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.progress)
     }
 }
 

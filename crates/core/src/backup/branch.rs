@@ -1,7 +1,8 @@
 //! The run of a backup in one repository, of one or several.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use holdfast_pipe::lock::lock;
 use holdfast_repo::{
     LogName, Repo,
     local_maps::LocalMaps,
@@ -13,7 +14,7 @@ use holdfast_repo::{
 use super::{
     BackupOptions, BackupReport,
     complete::{self, Beginning},
-    kept, report, write_failed,
+    kept, report,
 };
 use crate::{
     error::{Error, Result},
@@ -61,7 +62,7 @@ impl Branch {
         let local = kept::open(run.repo(), run.log(), options)?;
         let foundation = kept::foundation(run, local.as_ref(), options, watch);
         let beginning = Beginning { base: foundation.base, flags };
-        let writer = BackupWriter::new(run, &foundation, writing).map_err(write_failed)?;
+        let writer = BackupWriter::new(run, &foundation, writing)?;
         Ok((local, beginning, writer))
     }
 
@@ -77,7 +78,7 @@ impl Branch {
         let Self { mut run, local, beginning, writer } = self;
         let meters = Arc::clone(writer.meters());
         let complete = || -> Result<BackupReport> {
-            let finished = writer.finish(&run).map_err(write_failed)?;
+            let finished = writer.finish(&run)?;
             point("backup.data.durable");
             cancel.check()?;
             if meters.base_unreadable.units() > 0 && local.is_some() {
@@ -92,9 +93,9 @@ impl Branch {
                 watch.event(Event::Warning { text: text.to_owned() });
             }
             // One after the other from here on, so that each but the first knows what it is a copy of.
-            let mut first = first.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut first = lock(&first.0);
             if let Some(origin) = &*first {
-                run.is_copy_of(origin.clone());
+                run.set_copy_of(origin.clone());
             }
             let local = local.as_deref();
             let (report, outcome) =

@@ -13,11 +13,7 @@ use std::{
 
 use holdfast_pipe::{Compression, Headroom};
 use holdfast_repo::{
-    Kind, LogName, Repo, SourceName,
-    hooks::Hooks,
-    item::ItemPath,
-    run::RunOptions,
-    writer::{WriteError, WriterOptions},
+    Kind, LogName, Repo, SourceName, hooks::Hooks, item::ItemPath, run::RunOptions, writer::WriterOptions,
 };
 
 use crate::{
@@ -326,13 +322,6 @@ pub(crate) fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -
         headroom,
         hooks: Hooks::new(point),
         ..WriterOptions::default()
-    }
-}
-
-pub(crate) fn write_failed(error: WriteError) -> Error {
-    match error {
-        WriteError::Repo(error) => error.into(),
-        error => Error::failed("write to the repository").caused_by(error),
     }
 }
 

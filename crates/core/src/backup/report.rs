@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_pipe::meter::Meter;
+use holdfast_pipe::{lock::lock, meter::Meter};
 use holdfast_repo::{manifest::Totals, writer::WriterMeters};
 use serde::{Deserialize, Serialize};
 
@@ -118,7 +118,7 @@ impl<'a> Watch<'a> {
     }
 
     pub(crate) fn phases(&self) -> Vec<PhaseTime> {
-        let phases = self.phases.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let phases = lock(&self.phases);
         let ends = phases.iter().skip(1).map(|(_, begin)| *begin).chain([Instant::now()]);
         phases
             .iter()
@@ -134,10 +134,7 @@ impl<'a> Watch<'a> {
 impl Listener for Watch<'_> {
     fn event(&self, event: Event) {
         if let Event::Phase { name } = &event {
-            self.phases
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .push((name, Instant::now()));
+            lock(&self.phases).push((name, Instant::now()));
         }
         self.listener.event(event);
     }

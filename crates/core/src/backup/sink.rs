@@ -5,9 +5,8 @@ use holdfast_repo::{
     writer::{BackupWriter, FileSpec as WriterFile},
 };
 
-use super::write_failed;
 use crate::{
-    error::{Context, Result},
+    error::{Context, Error, Result},
     physical::REDO_ITEM,
     source::{FileId, FileSpec, Pages, Role, Sink},
 };
@@ -52,7 +51,7 @@ impl Sink for WriterSink<'_> {
             tablespace: spec.space.map(|(space, flags)| Tablespace { space, flags }),
             outside: spec.outside.map(String::into_bytes),
         };
-        self.writer.begin_file(file).map(|id| FileId(id.0 as u64)).map_err(write_failed)
+        self.writer.begin_file(file).map(|id| FileId(id.0 as u64)).map_err(Error::from)
     }
 
     fn pages(&self, file: FileId, pages: Pages<'_>) -> Result<()> {
@@ -69,22 +68,22 @@ impl Sink for WriterSink<'_> {
                 let bytes = &pages.bytes[start * page_bytes..(start + run) * page_bytes];
                 self.writer.pages(id(file), first, bytes)
             };
-            result.map_err(write_failed)?;
+            result?;
             start += run;
         }
         Ok(())
     }
 
     fn file_end(&self, file: FileId, size_bytes: u64) -> Result<()> {
-        self.writer.end_file(id(file), size_bytes).map_err(write_failed)
+        self.writer.end_file(id(file), size_bytes).map_err(Error::from)
     }
 
     fn file_renamed(&self, file: FileId, path: &str) -> Result<()> {
-        self.writer.rename_file(id(file), &item_path(path)?).map_err(write_failed)
+        self.writer.rename_file(id(file), &item_path(path)?).map_err(Error::from)
     }
 
     fn file_gone(&self, file: FileId) -> Result<()> {
-        self.writer.drop_file(id(file)).map_err(write_failed)
+        self.writer.drop_file(id(file)).map_err(Error::from)
     }
 
     fn directory(&self, path: &str, mode: u16) -> Result<()> {
@@ -98,7 +97,7 @@ impl Sink for WriterSink<'_> {
     }
 
     fn is_drained(&self) -> Result<bool> {
-        self.writer.is_drained().map_err(write_failed)
+        self.writer.is_drained().map_err(Error::from)
     }
 }
 

@@ -8,16 +8,17 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError, RwLock,
+        Mutex, RwLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
         mpsc::{Receiver, RecvTimeoutError},
     },
     time::Duration,
 };
 
+use holdfast_pipe::lock::{into_inner, lock, read, write};
 use holdfast_repo::writer::BackupWriter;
 
-use super::{sink::WriterSink, write_failed};
+use super::sink::WriterSink;
 use crate::{
     error::{Error, ErrorKind, Result},
     source::{FileId, FileSpec, Pages, Sink},
@@ -64,8 +65,8 @@ impl<'a> Tee<'a> {
     pub(super) fn into_failures(self) -> Vec<Option<Error>> {
         let failure = |branch: Branch<'_>| {
             // What stopped a writer that nobody has asked since.
-            let own = branch.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-            own.or_else(|| branch.writer.failure().map(write_failed))
+            let own = into_inner(branch.failure);
+            own.or_else(|| branch.writer.failure().map(Error::from))
         };
         self.branches.into_iter().map(failure).collect()
     }
@@ -92,7 +93,7 @@ impl<'a> Tee<'a> {
             return Ok(());
         }
         let first = self.branches.iter().find_map(|branch| {
-            let failure = branch.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            let failure = lock(&branch.failure);
             failure.as_ref().map(Error::again)
         });
         Err(first.unwrap_or_else(|| Error::failed("there is no repository to write to")))
@@ -103,7 +104,7 @@ impl<'a> Tee<'a> {
         file: FileId,
         call: impl Fn(&WriterSink<'_>, FileId) -> Result<T>,
     ) -> Result<Vec<Option<T>>> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = read(&self.files);
         let ids = usize::try_from(file.0).ok().and_then(|position| files.get(position)).cloned();
         drop(files);
         let ids = ids.ok_or_else(|| Error::failed("a file was sent that had not begun"))?;
@@ -137,9 +138,9 @@ impl<'a> Tee<'a> {
 impl Branch<'_> {
     /// The first failure counts, and what the writer says of it more than what its caller heard.
     fn fail(&self, error: Error) {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = lock(&self.failure);
         if failure.is_none() {
-            *failure = Some(self.writer.failure().map_or(error, write_failed));
+            *failure = Some(self.writer.failure().map_or(error, Error::from));
         }
         self.has_failed.store(true, Relaxed);
     }
@@ -148,7 +149,7 @@ impl Branch<'_> {
 impl Sink for Tee<'_> {
     fn file_begin(&self, spec: FileSpec) -> Result<FileId> {
         let ids = self.each(|_, sink| sink.file_begin(spec.clone()))?;
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let mut files = write(&self.files);
         files.push(ids);
         Ok(FileId(files.len() as u64 - 1))
     }

@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use holdfast_pipe::lock::lock;
+
 /// Waits at both ends.
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -42,7 +44,7 @@ pub(super) enum Popped<T> {
 
 impl<T> Queue<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Adds an item, once less than `bytes_max` are waiting; `false` where nobody will take it.

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
@@ -10,6 +10,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use holdfast_pipe::lock::lock;
 use holdfast_repo::{
     RepoError,
     run::Run,
@@ -177,10 +178,6 @@ struct Shared {
     pending: AtomicUsize,
     is_given_up: AtomicBool,
     is_ousted: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Segments {

@@ -3,12 +3,13 @@
 use std::{
     net::Shutdown,
     os::unix::net::UnixStream,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use holdfast_formats::{Flavor, Gtids, MySqlGtidSet, binlog::encode_set};
+use holdfast_pipe::lock::lock;
 
 use super::{
     queue::{Popped, Queue},
@@ -91,7 +92,7 @@ impl Acknowledger {
         let mut command = vec![ACK];
         command.extend_from_slice(&place.position.to_le_bytes());
         command.extend_from_slice(place.file.as_bytes());
-        let _gone = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(&command);
+        let _gone = lock(&self.0).send(&command);
     }
 }
 

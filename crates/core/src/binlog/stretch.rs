@@ -171,7 +171,7 @@ impl Stretch {
 
     /// Until when it has all that was committed, in microseconds since 1970; `None` where it has no transaction. MariaDB's
     /// binlog knows seconds: that of the last transaction may not be over where it ends.
-    pub(crate) fn has_all_until(&self) -> Option<u64> {
+    pub(crate) fn complete_until_us(&self) -> Option<u64> {
         match self.server.flavor() {
             Flavor::MariaDb => self.last_at.map(|at| at.saturating_sub(1_000_000)),
             Flavor::MySql => self.last_at,

@@ -2,12 +2,14 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
 };
+
+use holdfast_pipe::lock::{into_inner, lock};
 
 use crate::{
     error::{Error, Result},
@@ -28,12 +30,12 @@ pub(super) fn all<W: Send>(
                 let _guard = OnPanic(&give_up);
                 if let Err(error) = work(worker) {
                     give_up();
-                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    lock(&failure).get_or_insert(error);
                 }
             });
         }
     });
-    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    into_inner(failure).map_or(Ok(()), Err)
 }
 
 /// Calls a function if it is dropped by a panic.
@@ -65,7 +67,7 @@ impl<'a> Meter<'a> {
     pub(super) fn add(&self, bytes: u64) {
         const TELL_EVERY: Duration = Duration::from_millis(250);
         let bytes_done = self.bytes_done.fetch_add(bytes, Relaxed) + bytes;
-        let mut told_at = self.told_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told_at = lock(&self.told_at);
         if told_at.is_none_or(|told_at| told_at.elapsed() >= TELL_EVERY) {
             *told_at = Some(Instant::now());
             drop(told_at);

@@ -1,9 +1,12 @@
 //! Takes a logical backup: [`run`] is the outline. Reach the server → begin a run → make the view → read definitions
 //! and rows → complete. Nothing is visible before the outcome.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use holdfast_pipe::Headroom;
+use holdfast_pipe::{
+    Headroom,
+    lock::{into_inner, lock},
+};
 use holdfast_repo::{
     Kind, LogName, Repo,
     local_maps::LocalMaps,
@@ -26,7 +29,7 @@ use super::{
 use crate::{
     backup::{
         BackupOptions, NEW_IDENTITY, Watch, default_name, foundation, identity, item_path, keep_maps,
-        kept_maps, ms, object, stage_times, write_failed, writer_options,
+        kept_maps, ms, object, stage_times, writer_options,
     },
     error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
@@ -112,7 +115,7 @@ fn reach_and_run(
     let mut run = Run::begin(repo, &log, &options.run)?;
     point("logical.run.begun");
     if origin.is_some() {
-        run.is_imported();
+        run.set_imported();
     }
     let mut flags = if is_another { vec![NEW_IDENTITY.to_owned()] } else { Vec::new() };
     flags.extend(origin.iter().map(|_| IMPORTED.to_owned()));
@@ -151,13 +154,12 @@ impl Taking<'_> {
             run,
             &foundation,
             writer_options(self.options, Arc::new(Headroom::beside_server())),
-        )
-        .map_err(write_failed)?;
+        )?;
         let taken = self.take(control, facts, &writer);
-        let taken = taken.map_err(|error| writer.failure().map_or(error, write_failed))?;
+        let taken = taken.map_err(|error| writer.failure().map_or(error, Error::from))?;
         self.watch.phase("complete");
         let meters = Arc::clone(writer.meters());
-        let finished = writer.finish(run).map_err(write_failed)?;
+        let finished = writer.finish(run)?;
         point("logical.data.durable");
         self.cancel.check()?;
         self.publish(run, taken, base.map(|base| base.0), flags, finished, &meters, local.as_deref())
@@ -200,9 +202,9 @@ impl Taking<'_> {
         self.watch.phase("rows");
         let mut readers = std::mem::take(&mut view.readers);
         let view = Mutex::new(view);
-        let release = || view.lock().unwrap_or_else(PoisonError::into_inner).release_tables(self.watch);
+        let release = || lock(&view).release_tables(self.watch);
         let read = reading::read(&tables, &mut readers, writer, &release, self.watch, self.cancel)?;
-        let view = view.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let view = into_inner(view);
         let (position, readers_count) = (view.position.clone(), readers.len() as u64);
         let mut locks = view.close(self.watch)?;
         if self.origin.is_some() {
@@ -266,7 +268,7 @@ impl Taking<'_> {
             let path = item_path(names.iter().map(|name| name.as_bytes()))?;
             let json = serde_json::to_vec(definition).context("describe a definition")?;
             count += 1;
-            writer.definition(path, definition.kind(), &json).map_err(write_failed)
+            writer.definition(path, definition.kind(), &json).map_err(Error::from)
         };
         store(&Definition::Server(ServerDefinition {
             flavor: facts.flavor(),

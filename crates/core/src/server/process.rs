@@ -594,7 +594,9 @@ mod tests {
 
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::sync::{Mutex, MutexGuard};
+
+    use holdfast_pipe::lock::lock;
 
     use super::*;
 
@@ -602,7 +604,7 @@ mod tests {
     /// has inherited the open file.
     fn one_at_a_time() -> MutexGuard<'static, ()> {
         static TURN: Mutex<()> = Mutex::new(());
-        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&TURN)
     }
 
     /// A program that pretends to be a server: a shell script.

@@ -15,11 +15,12 @@ use std::{
     net::Shutdown,
     os::unix::net::{UnixListener, UnixStream},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
 };
 
+use holdfast_pipe::lock::lock;
 use mysql::DriverError;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -91,11 +92,11 @@ impl Relay {
                     }
                     let outcome = login.run();
                     // Told before the library sees that its connection is closed.
-                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
+                    *lock(&failure) = outcome.err();
                     Ok(login)
                 });
                 if let Ok(Login { library, server, tls, .. }) = outcome
-                    && failure.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+                    && lock(&failure).is_none()
                 {
                     // However it ends, both sides are closed then, and see that.
                     let _ended = Copying::new(library, server, tls).run();
@@ -113,9 +114,7 @@ impl Relay {
     /// The library has connected, or has failed to: why, where the relay knows better.
     pub(super) fn connected<T>(&mut self, outcome: mysql::Result<T>) -> mysql::Result<T> {
         self.way = None;
-        outcome.map_err(|error| {
-            self.failure.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(error)
-        })
+        outcome.map_err(|error| lock(&self.failure).take().unwrap_or(error))
     }
 }
 

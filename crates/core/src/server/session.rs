@@ -9,12 +9,13 @@ use std::{
         fd::{AsRawFd, BorrowedFd},
         unix::net::UnixStream,
     },
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use holdfast_formats::Flavor;
+use holdfast_pipe::lock::lock;
 use mysql::{Conn, Value, prelude::Queryable};
 
 use super::{
@@ -423,7 +424,7 @@ impl HeldSession {
 
     /// Runs statements on the session.
     pub fn with<T>(&self, work: impl FnOnce(&mut Session) -> Result<T, SqlError>) -> Result<T, SqlError> {
-        let mut slot = self.shared.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&self.shared.session);
         self.alive()?;
         let session = slot.as_mut().ok_or_else(|| SqlError::new(SqlCause::Lost, "the session is closed"))?;
         let outcome = work(session);
@@ -504,7 +505,7 @@ impl Drop for HeldSession {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The guarding thread: signs of life while idle, the cut at the deadline.

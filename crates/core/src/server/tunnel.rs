@@ -16,11 +16,12 @@ use std::{
     path::PathBuf,
     process::{Child, ChildStderr, Command, Stdio},
     str::FromStr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
+use holdfast_pipe::lock::lock;
 use tempfile::TempDir;
 
 use super::{
@@ -133,10 +134,6 @@ pub struct Tunnel {
     running: Mutex<Vec<(Endpoint, Arc<Process>)>>,
     /// What was said by the ones that ended.
     last_words: Mutex<Option<String>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tunnel {

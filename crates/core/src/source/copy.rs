@@ -19,7 +19,11 @@ use holdfast_formats::{
     page::{PageState, check_page, doublewrite_ranges},
     tablespace::Geometry,
 };
-use holdfast_pipe::{AlignedBuffer, Headroom, Stop, throttle::Throttle};
+use holdfast_pipe::{
+    AlignedBuffer, Headroom, Stop,
+    lock::{into_inner, lock},
+    throttle::Throttle,
+};
 use rustix::fs::{SeekFrom, seek};
 
 use super::{
@@ -548,11 +552,11 @@ pub fn on_threads<J: Send, R: Send>(
             scope.spawn(|| {
                 let mut buffers = Buffers::default();
                 while !stop.is_stopped() {
-                    let job = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
+                    let job = lock(&queue).next();
                     let Some(job) = job else { break };
                     match work(job, &mut buffers) {
                         Ok(result) => {
-                            results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(result);
+                            lock(&results).push(result);
                         }
                         Err(error) => stop.fail(error),
                     }
@@ -562,7 +566,7 @@ pub fn on_threads<J: Send, R: Send>(
     });
     match stop.take() {
         Some(error) => Err(error),
-        None => Ok(results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)),
+        None => Ok(into_inner(results)),
     }
 }
 

@@ -3,12 +3,10 @@
 //! One fails the backup, unless its user wants what there is: then the page is taken as it was read, and the backup says
 //! so wherever it is listed. A later backup without that wish cannot share such a page: it reads the page itself, and fails.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Mutex};
 
 use holdfast_formats::{Flavor, page::page_index_id, table_name::TableFile};
+use holdfast_pipe::lock::lock;
 use serde::Serialize;
 
 use crate::{
@@ -129,7 +127,7 @@ impl<'a> Damage<'a> {
     }
 
     fn found(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<DamagedPage>>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.found)
     }
 }
 

@@ -170,7 +170,7 @@ fn operate(orders: &Orders) {
             let to = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
             let mut options = CopyOptions { memory_bytes: memory_bytes as usize, ..CopyOptions::default() };
             options.writer.pack_target_bytes = orders.pack_bytes;
-            let copier = Copier::new(&repo, &history, &to, log().source, options).unwrap();
+            let mut copier = Copier::new(&repo, &history, &to, log().source, options).unwrap();
             for outcome in history.standing() {
                 println!("{:?}", copier.copy(outcome.run).unwrap());
             }

@@ -162,7 +162,8 @@ fn back_up(repos: &[Arc<Repo>], generation: u64, options: &BackupOptions) -> Vec
 fn plan(from: &Place, to: &Place) -> Vec<Verdict> {
     let history = from.history();
     let runs: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
-    let copier = Copier::new(&from.repo, &history, &to.repo, log().source, CopyOptions::default()).unwrap();
+    let mut copier =
+        Copier::new(&from.repo, &history, &to.repo, log().source, CopyOptions::default()).unwrap();
     copier.plan(&runs).unwrap().into_iter().map(|(_, verdict)| verdict).collect()
 }
 
@@ -225,7 +226,7 @@ fn what_fails_in_one_repository_does_not_fail_in_the_other() {
         bad.clock.advance(Duration::from_secs(16 * 60));
         assert_eq!(plan(&good, &bad)[1], Verdict::Copy);
         let history = good.history();
-        let copier =
+        let mut copier =
             Copier::new(&good.repo, &history, &bad.repo, log().source, CopyOptions::default()).unwrap();
         let Copied::Now(copied) = copier.copy(RunNo(2)).unwrap() else { panic!("it was there") };
         assert!(copied.compared_by_maps, "its first backup is the same as the other's");

@@ -13,7 +13,7 @@ use crate::{
     names::{ChunkRef, PackId, RunNo},
     pack::{ChunkKind, Directory},
     page_map::{LeafRef, PAGES_PER_LEAF},
-    reader::{Backup, ChunkSource, cache::Cache, catalog::is_of_the_object},
+    reader::{Backup, ChunkSource, cache::Cache},
     refs::{ChunkNeed, NeededPack},
     units::Units,
 };
@@ -172,7 +172,7 @@ impl Check {
     fn recorded(&self, run: RunNo) -> Result<Mapped, RepoError> {
         let refs = match self.history.backup_refs(self.source.repo(), run) {
             Ok(refs) => refs,
-            Err(error) if is_of_the_object(&error) => return Ok(Mapped::default()),
+            Err(error) if error.is_of_the_object() => return Ok(Mapped::default()),
             Err(error) => return Err(error),
         };
         let prunes = self.source.prunes();

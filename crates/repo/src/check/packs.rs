@@ -11,14 +11,15 @@ use std::{
     time::Instant,
 };
 
+use holdfast_pipe::lock::lock;
+
 use super::{Check, CheckOptions, Finding, Proven, Severity, rows::ProvenRows};
 use crate::{
     checked::{self, Checked},
     error::{Damage, RepoError},
-    lock::lock,
     names::{ChunkRef, PackId},
     pack::{ChunkKind, PackRows},
-    reader::{ChunkSource, catalog::is_of_the_object},
+    reader::ChunkSource,
 };
 
 /// One read of a pack is at most about so long.
@@ -216,7 +217,7 @@ struct PackRead {
 fn read_pack(source: &ChunkSource, rows_proven: &ProvenRows, pack: PackId) -> Result<PackRead, RepoError> {
     let mut read = PackRead::default();
     let mut note = |ordinal, error: RepoError| {
-        if is_of_the_object(&error) {
+        if error.is_of_the_object() {
             read.findings.push((ordinal, Finding::of(&error, Severity::Lost)));
             Ok(())
         } else {

@@ -11,17 +11,15 @@ use std::{
     sync::Mutex,
 };
 
-use holdfast_pipe::PageHash;
+use holdfast_pipe::{PageHash, lock::lock};
 
 use super::{Check, Severity, maps::Mapped};
 use crate::{
     error::{Damage, RepoError},
     item::{Item, ItemMap},
-    lock::lock,
     names::ChunkRef,
     reader::{
         Backup, ChunkSource,
-        catalog::is_of_the_object,
         rows::{Joints, verified},
     },
     rows::{DefinitionText, RowChunk, RowEntry, RowHashKey, RowTotals, TableRows},
@@ -205,7 +203,7 @@ impl Check {
                 let what = "its leaf names another base chunk than its pack";
                 Err(self.source.damaged(entry.chunk, Damage::Malformed { what }))
             }
-            Err(error) if !is_of_the_object(&error) => Err(error),
+            Err(error) if !error.is_of_the_object() => Err(error),
             // That it cannot be told was found when the pack was read.
             _ => Ok(()),
         }

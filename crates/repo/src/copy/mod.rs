@@ -203,6 +203,10 @@ pub struct Copier<'a> {
     history: &'a History,
     to: &'a Arc<Repo>,
     log: LogName,
+    /// The log in the target, as of the last look.
+    there: History,
+    /// The chunks of the source, once something was copied.
+    source: Option<Arc<ChunkSource>>,
     options: CopyOptions,
 }
 
@@ -220,7 +224,8 @@ impl<'a> Copier<'a> {
         if id == to.info().repository_id {
             return Err(CopyError::SameRepository { id: id.to_string() });
         }
-        Ok(Self { from, history, to, log, options })
+        let there = History::read(to, &log).map_err(CopyError::To)?;
+        Ok(Self { from, history, to, log, there, source: None, options })
     }
 
     /// The log in the target.
@@ -229,13 +234,19 @@ impl<'a> Copier<'a> {
         &self.log
     }
 
-    /// What is to become of each of `runs`, as the target is now.
-    pub fn plan(&self, runs: &[RunNo]) -> Result<Vec<(RunNo, Verdict)>, CopyError> {
-        let there = History::read(self.to, &self.log).map_err(CopyError::To)?;
-        runs.iter().map(|run| Ok((*run, self.verdict(self.backup(*run)?, &there)))).collect()
+    /// The history of the log in the target, as it is now.
+    pub fn there(&mut self) -> Result<&History, CopyError> {
+        self.there.refresh(self.to).map_err(CopyError::To)?;
+        Ok(&self.there)
     }
 
-    fn backup(&self, run: RunNo) -> Result<&Outcome, CopyError> {
+    /// What is to become of each of `runs`, as the target is now.
+    pub fn plan(&mut self, runs: &[RunNo]) -> Result<Vec<(RunNo, Verdict)>, CopyError> {
+        self.there()?;
+        runs.iter().map(|run| Ok((*run, self.verdict(self.backup(*run)?, &self.there)))).collect()
+    }
+
+    fn backup(&self, run: RunNo) -> Result<&'a Outcome, CopyError> {
         let no_such = || CopyError::NoSuchBackup { log: self.history.log().clone(), run };
         self.history.outcome(run).filter(|_| self.history.stands(run)).ok_or_else(no_such)
     }
@@ -253,14 +264,15 @@ impl<'a> Copier<'a> {
     }
 
     /// Copies backup `run`, unless the target has it.
-    pub fn copy(&self, run: RunNo) -> Result<Copied, CopyError> {
+    pub fn copy(&mut self, run: RunNo) -> Result<Copied, CopyError> {
         let backup = self.backup(run)?;
         // Before anything is begun in the target: most of what is asked for again is there.
-        let there = History::read(self.to, &self.log).map_err(CopyError::To)?;
-        if let Some(copied) = self.decided(backup, &there)? {
+        self.there()?;
+        if let Some(copied) = self.decided(backup, &self.there)? {
             return Ok(copied);
         }
-        let mut to = Run::begin(self.to, &self.log, &self.options.run).map_err(CopyError::Begin)?;
+        let begun = Run::begin_on(self.to, self.there.clone(), &self.options.run);
+        let mut to = begun.map_err(CopyError::Begin)?;
         let copied = match self.decided(backup, to.history()) {
             Ok(None) => self.copy_in(&mut to, backup),
             // Another was quicker.
@@ -289,7 +301,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    fn copy_in(&self, to: &mut Run, backup: &Outcome) -> Result<CopyReport, CopyError> {
+    fn copy_in(&mut self, to: &mut Run, backup: &Outcome) -> Result<CopyReport, CopyError> {
         let begun = Instant::now();
         let budget = self.options.budget();
         self.options.steps.phase("copy");
@@ -299,8 +311,11 @@ impl<'a> Copier<'a> {
             (Some(local), false) => Foundation::remembered(to.history(), Arc::clone(local)),
             (None, false) => Foundation::default(),
         };
-        let source = ChunkSource::new(Arc::clone(self.from), self.history, budget.maps_bytes)?;
-        let source = Arc::new(source);
+        let source = match self.source.take() {
+            Some(source) => source,
+            None => Arc::new(ChunkSource::new(Arc::clone(self.from), self.history, budget.maps_bytes)?),
+        };
+        self.source = Some(Arc::clone(&source));
         let from = Backup::open_with(Arc::clone(&source), self.history, backup.run)?;
         let twin = self.twin_of(to.history(), foundation.base, source)?;
         let writer = WriterOptions { memory_bytes: budget.writer_bytes, ..self.options.writer.clone() };
@@ -343,9 +358,9 @@ impl<'a> Copier<'a> {
             ..from.head().clone()
         };
         let head = head.encode().map_err(|_| self.not_json(backup, "manifest head"))?;
-        to.is_copy_of(origin);
+        to.set_copy_of(origin);
         if backup.imported {
-            to.is_imported();
+            to.set_imported();
         }
         let ending = Ending::Backup { head: head.clone(), refs: data.refs, parts: data.parts };
         let outcome = to.finish(ending).map_err(CopyError::Finish)?;
@@ -382,7 +397,7 @@ impl<'a> Copier<'a> {
         match Backup::open_with(source, self.history, twin.run) {
             Ok(twin) => Ok(Some(twin)),
             // Then all pages are read and compared.
-            Err(error) if catalog::is_of_the_object(&error) => Ok(None),
+            Err(error) if error.is_of_the_object() => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -392,7 +407,7 @@ impl<'a> Copier<'a> {
         let place = Place { log: self.history.log(), kind: ObjectKind::Report, run: backup.run, part: 0 };
         let taken = match self.from.read_object(&place, REPORT_BYTES_MAX) {
             Ok(json) => serde_json::from_slice(&json).unwrap_or_default(),
-            Err(error) if catalog::is_of_the_object(&error) => Map::new(),
+            Err(error) if error.is_of_the_object() => Map::new(),
             Err(error) => return Err(error.into()),
         };
         let not_json = |_| self.not_json(backup, "report");

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use holdfast_pipe::Suite;
+use holdfast_pipe::{Suite, lock::lock};
 
 use super::{
     FORMAT, KEYS_LIMIT, KdfParams, KeyError, KeyId, KeyMaterial, NewSlot, PublicKey, Role, Signer, Trusted,
@@ -22,12 +22,10 @@ use super::{
 };
 use crate::{
     error::{Damage, RepoError},
-    history::{History, list_folder},
+    history::History,
     lease,
-    lock::lock,
     names::{Folder, LogName, RunNo, SourceName},
     outcome::{self, OUTCOME_BYTES_MAX},
-    reader::catalog::is_of_the_object,
     repo::Repo,
     store::{ObjectPath, ahead::in_order, exists, read_listed},
 };
@@ -419,7 +417,7 @@ fn signed_too_late(
         let last = runs.get(&log.to_string()).copied().unwrap_or(0);
         let mut late = Vec::new();
         let behind = RunNo(last.saturating_add(1))..=RunNo(last.saturating_add(LATE_MAX));
-        for ((run, _), info) in list_folder(repo, log, Folder::Outcomes)? {
+        for ((run, _), info) in repo.list_folder(log, Folder::Outcomes)? {
             if !behind.contains(&run) {
                 continue;
             }
@@ -430,7 +428,7 @@ fn signed_too_late(
                 {
                     late.push(info.path);
                 }
-                Err(error) if !is_of_the_object(&error) => return Err(error),
+                Err(error) if !error.is_of_the_object() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
         }

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, OnceLock},
 };
 
-use holdfast_pipe::HashKey;
+use holdfast_pipe::{HashKey, lock::lock};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,6 @@ use super::{Act, KeyError, KeyId, RepositoryInfo, Role, Signer, random, wrap};
 use crate::{
     error::Damage,
     hex::{Hex, Secret32},
-    lock::lock,
     store::ObjectPath,
 };
 

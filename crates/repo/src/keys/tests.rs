@@ -472,7 +472,7 @@ fn a_writer_adds_and_neither_reads_nor_drops() {
         assert!(matches!(writer.read_object(&report, 100), Err(RepoError::NotReadable { .. })));
     }
     let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-    let error = Run::begin_as(Intent::Expire, &writer, &log, &options).err().unwrap();
+    let error = Run::begin_as(Intent::Expire, &writer, &own, &options).err().unwrap();
     assert!(error.to_string().contains("a writer's: dropping and pruning takes a keeper's"), "{error}");
     assert!(matches!(
         add(&writer, &key(Role::Writer, &[]), behind(&password("x"))),
@@ -514,7 +514,8 @@ fn a_keeper_drops_and_neither_reads_nor_adds() {
     let keeper = added(&store, &root, &key(Role::Keeper, &[]), "keeper");
     assert!(keeper.keys().hash_key().is_none());
     let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-    let mut run = Run::begin_as(Intent::Expire, &keeper, &log, &options).unwrap();
+    let history = History::read(&keeper, &log).unwrap();
+    let mut run = Run::begin_as(Intent::Expire, &keeper, &history, &options).unwrap();
     run.finish(Ending::Expire { dropped: vec![RunNo(1)] }).unwrap();
     let history = History::read(&root, &log).unwrap();
     assert_eq!(history.standing().count(), 1);

@@ -115,18 +115,9 @@ pub enum PruneError {
     Repo(#[from] RepoError),
 }
 
-/// What a prune would declare now.
+/// What a prune would declare now. Others may change the log meanwhile: what they have deleted is not missed once their
+/// outcomes are seen.
 pub fn plan_prune(
-    repo: &Repo,
-    log: &LogName,
-    options: &PruneOptions,
-    rewrite: Option<&mut dyn Rewrite>,
-) -> Result<PrunePlan, RepoError> {
-    plan_outside_run(repo, &mut History::read(repo, log)?, options, rewrite)
-}
-
-/// A plan while others may change the log: what they have deleted is not missed once their outcomes are seen.
-fn plan_outside_run(
     repo: &Repo,
     history: &mut History,
     options: &PruneOptions,
@@ -153,30 +144,37 @@ pub fn prune(
     rewrite: Option<&mut dyn Rewrite>,
     run_options: &RunOptions,
 ) -> Result<Pruned, PruneError> {
-    let swept = sweep(repo, log, options)?;
-    let declared = declare(repo, log, options, rewrite, run_options)?;
+    let mut history = History::read(repo, log)?;
+    let swept = sweep(repo, &history, options)?;
+    let declared = declare(repo, &mut history, options, rewrite, run_options)?;
     Ok(Pruned { swept, declared })
 }
 
 /// Declares what is dead, in a run if there is anything to declare.
 pub fn declare(
     repo: &Arc<Repo>,
-    log: &LogName,
+    history: &mut History,
     options: &PruneOptions,
     mut rewrite: Option<&mut dyn Rewrite>,
     run_options: &RunOptions,
 ) -> Result<PrunePlan, PruneError> {
-    let mut history = History::read(repo, log)?;
-    // What a dead run left is garbage only once it is known to be dead.
-    end_if_dead(repo, &history, &run_options.client)?;
     history.refresh(repo)?;
-    let plan = plan_outside_run(repo, &mut history, options, reborrow(&mut rewrite))?;
+    // What a dead run left is garbage only once it is known to be dead.
+    end_if_dead(repo, history, &run_options.client)?;
+    history.refresh(repo)?;
+    let mut plan = plan_prune(repo, history, options, reborrow(&mut rewrite))?;
     if plan.declares_nothing() {
         return Ok(plan);
     }
-    let mut run = Run::begin_as(Intent::Prune, repo, log, run_options)?;
-    let written = write_declaration(&run, options, rewrite).map_err(|error| run.lost_or(error))?;
-    let Declaration { plan, refs, parts, not_rewritten } = written;
+    let mut run = Run::begin_as(Intent::Prune, repo, history, run_options)?;
+    let declare = || {
+        // From here on no other backup can appear that counts. Where one has since it was planned, it is planned anew.
+        if run.no() != history.next_run() {
+            plan = PrunePlan::make(repo, run.history(), options, reborrow(&mut rewrite))?;
+        }
+        write_declaration(&run, plan, options, rewrite)
+    };
+    let Declaration { plan, refs, parts, not_rewritten } = declare().map_err(|error| run.lost_or(error))?;
     run.finish(Ending::Prune { refs, parts })?;
     match not_rewritten {
         None => Ok(plan),
@@ -203,11 +201,10 @@ struct Declaration {
 
 fn write_declaration(
     run: &Run,
+    mut plan: PrunePlan,
     options: &PruneOptions,
-    mut rewrite: Option<&mut dyn Rewrite>,
+    rewrite: Option<&mut dyn Rewrite>,
 ) -> Result<Declaration, RepoError> {
-    // Made within the run, so that no other backup can appear that counts.
-    let mut plan = PrunePlan::make(run.repo(), run.history(), options, reborrow(&mut rewrite))?;
     let mut not_rewritten = None;
     let copied = match rewrite {
         Some(rewrite) if !plan.rewrite.is_empty() => copy(run, rewrite, &plan).or_else(|error| {

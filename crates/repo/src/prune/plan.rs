@@ -9,10 +9,9 @@ use super::{PruneOptions, Rewrite};
 use crate::{
     check::{Finding, Severity},
     error::{Damage, RepoError},
-    history::{History, Prunes, list_folder},
+    history::{History, Prunes},
     interrupt::Interrupt,
     names::{ChunkRef, Folder, LogName, PackId, RunNo},
-    reader::catalog::is_of_the_object,
     repo::Repo,
     store::ObjectInfo,
 };
@@ -70,7 +69,7 @@ pub struct UnreadablePack {
 impl UnreadablePack {
     /// An error that is about one object. That it is missing is none of these: others may have moved it meanwhile.
     fn of(pack: PackId, error: RepoError) -> Result<Self, RepoError> {
-        if error.is_missing() || !is_of_the_object(&error) {
+        if error.is_missing() || !error.is_of_the_object() {
             return Err(error);
         }
         let Finding { object, problem, .. } = Finding::of(&error, Severity::Lost);
@@ -134,7 +133,7 @@ impl PrunePlan {
         let log = history.log();
         let prunes = history.prunes(repo)?;
         let mut packs = BTreeMap::new();
-        for ((run, part), info) in list_folder(repo, log, Folder::Packs)? {
+        for ((run, part), info) in repo.list_folder(log, Folder::Packs)? {
             if run < history.next_run() {
                 packs.insert(PackId { run, part }, info);
             }
@@ -249,9 +248,9 @@ fn needed(
     interrupt: &Interrupt,
 ) -> Result<BTreeMap<PackId, Needed>, RepoError> {
     let mut all: BTreeMap<PackId, Needed> = BTreeMap::new();
-    for backup in history.standing() {
+    history.all_backup_refs(repo, |_, refs| {
         interrupt.check()?;
-        for of_pack in history.backup_refs(repo, backup.run)?.packs {
+        for of_pack in refs?.packs {
             let stays = prunes.may_reference(of_pack.pack);
             for (ordinal, _) in (0..).zip(&of_pack.chunks).filter(|(_, chunk)| chunk.needed > 0) {
                 let mut chunk = ChunkRef { pack: of_pack.pack, ordinal };
@@ -265,7 +264,8 @@ fn needed(
                 }
             }
         }
-    }
+        Ok::<_, RepoError>(())
+    })?;
     Ok(all)
 }
 

@@ -13,7 +13,7 @@ use crate::{
     beneath::{last_covered, outcomes_beneath},
     checked,
     error::RepoError,
-    history::{History, list_folder},
+    history::History,
     interrupt::Interrupt,
     names::{Folder, LogName, PackId, RunNo},
     outcome::{Intent, OutcomeType},
@@ -45,10 +45,10 @@ pub struct Swept {
 }
 
 /// Deletes what earlier prunes declared dead, after the grace, in the order in which things depend on each other:
-/// packs, index parts, refs and reports, segments whose bytes are in packs, leases.
-pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept, RepoError> {
+/// packs, index parts, refs and reports, segments whose bytes are in packs, leases. `history` may be old.
+pub fn sweep(repo: &Repo, history: &History, options: &PruneOptions) -> Result<Swept, RepoError> {
     let PruneOptions { grace, interrupt, .. } = options;
-    let history = &History::read(repo, log)?;
+    let log = history.log();
     let mut swept = Swept::default();
     let prunes = history.prunes(repo)?;
     let now = repo.store().now()?;
@@ -66,7 +66,7 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
     let mut runs_with_packs = BTreeSet::new();
     let mut stay = HashSet::new();
     let mut due = BTreeMap::new();
-    for ((run, part), info) in list_folder(repo, log, Folder::Packs)? {
+    for ((run, part), info) in repo.list_folder(log, Folder::Packs)? {
         let pack = PackId { run, part };
         let is_due = is_dead(pack);
         if is_due && !is_spared(run) {
@@ -119,7 +119,8 @@ pub fn sweep(repo: &Repo, log: &LogName, options: &PruneOptions) -> Result<Swept
     ];
     for folder in folders {
         let is_void = |key: &(RunNo, u32)| folder == Folder::Index && void.contains(key);
-        let useless: Vec<ObjectPath> = list_folder(repo, log, folder)?
+        let useless: Vec<ObjectPath> = repo
+            .list_folder(log, folder)?
             .into_iter()
             .filter(|(key, _)| !is_useful(folder, key.0) || is_void(key))
             .map(|(_, info)| info.path)
@@ -154,7 +155,7 @@ pub(super) fn discard(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), Repo
         return Ok(());
     }
     for folder in [Folder::Packs, Folder::Index] {
-        let own = list_folder(repo, log, folder)?.into_iter().filter(|((of, _), _)| *of == run);
+        let own = repo.list_folder(log, folder)?.into_iter().filter(|((of, _), _)| *of == run);
         let own: Vec<ObjectPath> = own.map(|(_, info)| info.path).collect();
         delete(repo, &own, &Interrupt::default())?;
     }

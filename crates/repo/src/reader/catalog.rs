@@ -4,31 +4,36 @@
 //! itself decides wherever the two differ.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, OnceLock},
 };
+
+use holdfast_pipe::lock::lock;
 
 use super::cache::Cache;
 use crate::{
     error::{Damage, RepoError},
     index,
-    lock::lock,
     names::{Folder, LogName, PackId, RunNo},
     object::{HEADER_BYTES, ObjectKind, Place},
-    pack::{ChunkRow, Directory, PackRows, TRAILER_BYTES, Trailer},
+    pack::{ChunkRow, Directory, PackRows, TRAILER_BYTES, Trailer, directory_seal_context},
     repo::Repo,
-    store::StoreErrorKind,
-    writer::directory_context,
+    store::{ObjectInfo, ahead::sized_in_order},
 };
 
 /// Plain bytes of an index part, at most.
 const INDEX_BYTES_MAX: u64 = 1 << 28;
+/// Of a pack that is asked what is in it, so much is read at first: most directories are smaller.
+const END_BYTES: u64 = 128 << 10;
 pub(crate) const CACHE_BYTES: usize = 16 << 20;
+
+/// The index parts of each run, by number.
+type PartsOfRuns = BTreeMap<RunNo, Vec<(u32, ObjectInfo)>>;
 
 /// Rows of packs, as few as needed in memory.
 pub(crate) struct Catalog {
     /// Existing index parts of each run, in order.
-    parts: OnceLock<BTreeMap<RunNo, Vec<u32>>>,
+    parts: OnceLock<PartsOfRuns>,
     state: Mutex<State>,
 }
 
@@ -139,17 +144,17 @@ impl Catalog {
         let (mut low, mut high) = (0, parts.len());
         while low < high {
             let middle = low.midpoint(high);
-            let part = parts[middle];
-            let key = (pack.run, part);
+            let (part, info) = &parts[middle];
+            let key = (pack.run, *part);
             let known = lock(&self.state).ranges.get(&key).copied();
             let range = match known {
                 // Known not to hold the pack, or unreadable: no need to read it again.
                 Some(None) => None,
                 Some(Some(range)) if !(range.0..=range.1).contains(&pack.part) => Some(range),
                 _ => {
-                    let packs = match read_index_part(repo, log, pack.run, part) {
+                    let packs = match read_index_part(repo, log, key, info) {
                         Ok(packs) => packs,
-                        Err(error) if is_of_the_object(&error) => Vec::new(),
+                        Err(error) if error.is_of_the_object() => Vec::new(),
                         Err(error) => return Err(error),
                     };
                     let range = packs.first().zip(packs.last()).map(|(first, last)| (first.0, last.0));
@@ -171,11 +176,14 @@ impl Catalog {
         Ok(None)
     }
 
-    fn parts(&self, repo: &Repo, log: &LogName) -> Result<&BTreeMap<RunNo, Vec<u32>>, RepoError> {
+    fn parts(&self, repo: &Repo, log: &LogName) -> Result<&PartsOfRuns, RepoError> {
         if let Some(parts) = self.parts.get() {
             return Ok(parts);
         }
-        let parts = list_index_parts(repo, log)?;
+        let mut parts = PartsOfRuns::new();
+        for ((run, part), info) in repo.list_folder(log, Folder::Index)? {
+            parts.entry(run).or_default().push((part, info));
+        }
         Ok(self.parts.get_or_init(|| parts))
     }
 }
@@ -184,56 +192,33 @@ fn cached_bytes(rows: &PackRows) -> usize {
     rows.rows().len() * (size_of::<ChunkRow>() + 8) + 64
 }
 
-/// The index parts that exist, by run.
-pub(crate) fn list_index_parts(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Vec<u32>>, RepoError> {
-    let prefix = log.folder(Folder::Index);
-    let mut parts: BTreeMap<RunNo, Vec<u32>> = BTreeMap::new();
-    repo.store().list(&prefix, &mut |info| {
-        if let Some((run, part)) =
-            info.path.as_str().strip_prefix(&prefix).and_then(|name| Folder::Index.parse(name))
-        {
-            parts.entry(run).or_default().push(part);
-        }
-        true
-    })?;
-    Ok(parts)
-}
-
-/// Sizes of all packs of the log.
-pub(crate) fn list_packs(repo: &Repo, log: &LogName) -> Result<HashMap<PackId, u64>, RepoError> {
-    let prefix = log.folder(Folder::Packs);
-    let mut packs = HashMap::new();
-    repo.store().list(&prefix, &mut |info| {
-        let name = info.path.as_str().strip_prefix(&prefix);
-        if let Some((run, part)) = name.and_then(|name| Folder::Packs.parse(name)) {
-            packs.insert(PackId { run, part }, info.size_bytes);
-        }
-        true
-    })?;
-    Ok(packs)
-}
-
-/// Whether an error is about one object, not about the way to the store.
-pub(crate) fn is_of_the_object(error: &RepoError) -> bool {
-    match error {
-        RepoError::Damaged { .. } => true,
-        RepoError::Store(error) => matches!(
-            error.kind,
-            StoreErrorKind::NotFound | StoreErrorKind::ShortRead { .. } | StoreErrorKind::TooLarge { .. }
-        ),
-        _ => false,
-    }
-}
-
 /// The packs that one index part lists, with their rows.
-pub(crate) fn read_index_part(
+pub(crate) type IndexedRows = Vec<(u32, PackRows)>;
+
+/// Reads these index parts, several at a time where the store is far away; `each` gets what they list, in order.
+pub(crate) fn read_index_parts<E: From<RepoError> + Send>(
     repo: &Repo,
     log: &LogName,
-    run: RunNo,
-    part: u32,
-) -> Result<Vec<(u32, PackRows)>, RepoError> {
+    parts: &[((RunNo, u32), ObjectInfo)],
+    mut each: impl FnMut((RunNo, u32), Result<IndexedRows, RepoError>) -> Result<(), E>,
+) -> Result<(), E> {
+    sized_in_order(
+        repo.store().reads_at_once(),
+        parts,
+        &|(_, info)| info.size_bytes,
+        |(part, info)| Ok(read_index_part(repo, log, *part, info)),
+        |(part, _), listed| each(*part, listed),
+    )
+}
+
+fn read_index_part(
+    repo: &Repo,
+    log: &LogName,
+    (run, part): (RunNo, u32),
+    info: &ObjectInfo,
+) -> Result<IndexedRows, RepoError> {
     let place = Place { log, kind: ObjectKind::Index, run, part };
-    let plain = repo.read_object(&place, INDEX_BYTES_MAX)?;
+    let plain = repo.read_known_object(&place, Some(info), INDEX_BYTES_MAX)?;
     let damaged = |error| RepoError::damaged(place, Damage::Format(error));
     let packs = index::decode(&plain).map_err(damaged)?;
     packs
@@ -244,36 +229,46 @@ pub(crate) fn read_index_part(
 
 /// The rows of a pack, from the pack itself.
 fn own_rows(repo: &Repo, log: &LogName, pack: PackId) -> Result<PackRows, RepoError> {
-    let (size_bytes, directory) = read_directory(repo, log, pack)?;
+    let (size_bytes, directory) = read_directory(repo, log, pack, None)?;
     PackRows::new(size_bytes, directory.rows)
         .map_err(|error| RepoError::damaged(log.pack(pack), Damage::Format(error)))
 }
 
-/// The directory of a pack, from the pack itself, and the size of the pack.
+/// The directory of a pack, from the pack itself, and the size of the pack, which a listing may have told.
 pub(crate) fn read_directory(
     repo: &Repo,
     log: &LogName,
     pack: PackId,
+    size_bytes: Option<u64>,
 ) -> Result<(u64, Directory), RepoError> {
     let place = Place { log, kind: ObjectKind::Pack, run: pack.run, part: pack.part };
     let path = place.path();
     let damaged = |error| RepoError::damaged(&path, Damage::Format(error));
     let store = repo.store();
-    let size_bytes = store.head(&path).map_err(RepoError::of_needed)?.size_bytes;
-    let trailer_at = size_bytes
-        .checked_sub(TRAILER_BYTES as u64)
-        .filter(|at| *at >= HEADER_BYTES as u64)
-        .ok_or_else(|| RepoError::malformed(&path, "it is too short for a pack"))?;
-    let mut trailer = [0; TRAILER_BYTES];
-    store.read_exact_at(&path, trailer_at, &mut trailer).map_err(RepoError::of_needed)?;
-    let trailer = Trailer::decode(&trailer, size_bytes).map_err(damaged)?;
+    let size_bytes = match size_bytes {
+        Some(size_bytes) => size_bytes,
+        None => store.head(&path).map_err(RepoError::of_needed)?.size_bytes,
+    };
+    let mut end = vec![0; size_bytes.saturating_sub(HEADER_BYTES as u64).min(END_BYTES) as usize];
+    let end_at = size_bytes - end.len() as u64;
+    store.read_exact_at(&path, end_at, &mut end).map_err(RepoError::of_needed)?;
+    let too_short = || RepoError::malformed(&path, "it is too short for a pack");
+    let (before, trailer) = end.split_last_chunk::<TRAILER_BYTES>().ok_or_else(too_short)?;
+    let trailer = Trailer::decode(trailer, size_bytes).map_err(damaged)?;
     let mut header = [0; HEADER_BYTES];
     store.read_exact_at(&path, 0, &mut header).map_err(RepoError::of_needed)?;
     let key = repo.object_key(&place, &header)?;
-    let mut sealed = vec![0; trailer.sealed_len as usize];
-    store.read_exact_at(&path, trailer.offset, &mut sealed).map_err(RepoError::of_needed)?;
+    // It ends where the trailer begins.
+    let mut sealed = match before.len().checked_sub(trailer.sealed_len as usize) {
+        Some(begin) => before[begin..].to_vec(),
+        None => {
+            let mut sealed = vec![0; trailer.sealed_len as usize];
+            store.read_exact_at(&path, trailer.offset, &mut sealed).map_err(RepoError::of_needed)?;
+            sealed
+        }
+    };
     let plain = key
-        .open(directory_context(trailer.plain_len), &mut sealed)
+        .open(directory_seal_context(trailer.plain_len), &mut sealed)
         .map_err(|_| RepoError::damaged(&path, Damage::Sealed { what: "its directory" }))?;
     Ok((size_bytes, Directory::decode(plain).map_err(damaged)?))
 }

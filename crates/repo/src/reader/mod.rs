@@ -6,12 +6,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use holdfast_pipe::lock::lock;
+
 use crate::{
     columns::PageEntry,
     error::{Damage, RepoError},
     history::History,
     item::{Item, ItemMap, ItemPath, RootEntry, decode_items, decode_roots},
-    lock::lock,
     manifest::Head,
     names::{ChunkRef, RunNo},
     pack::ChunkKind,
@@ -27,7 +28,7 @@ pub(crate) mod rows;
 mod source;
 
 use cache::Cache;
-pub use pages::{ChunkPages, FetchOptions, PageWant};
+pub use pages::{ChunkPages, FetchOptions, PageWant, WholeChunk};
 pub use rows::{ReadRows, RowsRead, TableReader};
 pub use source::ChunkSource;
 pub(crate) use source::LoadedLeaf;

@@ -15,15 +15,13 @@ use std::{
 };
 
 use holdfast_formats::PageSize;
-use holdfast_pipe::{Codec, ObjectKey, PageHash, TAG_BYTES};
+use holdfast_pipe::{Codec, ObjectKey, PageHash, TAG_BYTES, lock::lock};
 
-use super::{catalog::is_of_the_object, source::ChunkSource};
+use super::source::ChunkSource;
 use crate::{
     error::{Damage, RepoError},
-    lock::lock,
     names::ChunkRef,
     pack::{ChunkKind, PackRows},
-    writer::WholeChunk,
 };
 
 /// Chunks of a pack are read together when no more than this lies between them.
@@ -68,6 +66,19 @@ pub struct ChunkPages<'a> {
     codec: Codec,
     /// What it was decompressed from; `None` where that was not all.
     compressed: Option<&'a [u8]>,
+}
+
+/// A chunk of pages of one size.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeChunk<'a> {
+    /// The size.
+    pub page_size: PageSize,
+    /// Its bytes.
+    pub plain: &'a [u8],
+    /// How they became `compressed`.
+    pub codec: Codec,
+    /// What `plain` was made from: nobody compares the two again.
+    pub compressed: &'a [u8],
 }
 
 impl<'a> ChunkPages<'a> {
@@ -222,7 +233,7 @@ impl ChunkSource {
         };
         let is_elsewhere = match (error.is_missing(), said) {
             (true, _) => self.moves().look_again(self.repo(), &known)?,
-            (false, Some(said)) => is_of_the_object(&error) && self.was_misled(pack, &said)?,
+            (false, Some(said)) => error.is_of_the_object() && self.was_misled(pack, &said)?,
             (false, None) => false,
         };
         if !is_elsewhere {

@@ -8,7 +8,7 @@ use std::{collections::VecDeque, ops::Range, sync::Arc, thread};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use holdfast_pipe::PageHash;
 
-use super::{Backup, ChunkSource, catalog::is_of_the_object, pages::GAP_BYTES_MAX};
+use super::{Backup, ChunkSource, pages::GAP_BYTES_MAX};
 use crate::{
     error::{Damage, RepoError},
     item::{Item, ItemMap, ItemPath},
@@ -143,7 +143,7 @@ pub(crate) fn verified(source: &ChunkSource, chunk: ChunkRef, hash: PageHash) ->
     let read = || verify(source, chunk, hash, source.follow_chunk(chunk)?);
     match read() {
         // What it is a patch on is told by no seal.
-        Err(error) if is_of_the_object(&error) && !error.is_missing() => {
+        Err(error) if error.is_of_the_object() && !error.is_missing() => {
             let pack = source.resolve(chunk).pack;
             source.past_the_index(pack, &mut || read())
         }

@@ -11,18 +11,15 @@ use std::{
 use holdfast_pipe::{
     ObjectKey, PageHash, TAG_BYTES,
     codec::{decompress, decompress_patch},
+    lock::lock,
 };
 
-use super::{
-    cache::Cache,
-    catalog::{Catalog, is_of_the_object},
-};
+use super::{cache::Cache, catalog::Catalog};
 use crate::{
     columns::PageEntry,
     error::{Damage, RepoError},
     history::{History, Prunes},
     local_maps::LocalMaps,
-    lock::lock,
     moves::Moves,
     names::{ChunkRef, LogName, PackId, RunNo},
     object::{HEADER_BYTES, ObjectKind, Place},
@@ -31,7 +28,6 @@ use crate::{
     repo::Repo,
     rows::{RowEntry, RowLeafRef, decode_leaf, totals_of},
     wire::FormatError,
-    writer::chunk_context,
 };
 
 const KEYS_MAX: usize = 4_096;
@@ -157,7 +153,7 @@ impl ChunkSource {
     pub(super) fn was_misled(&self, pack: PackId, said: &PackRows) -> Result<bool, RepoError> {
         match self.confirmed_pack(pack) {
             Ok(own) => Ok(*own != *said),
-            Err(error) if is_of_the_object(&error) => Ok(false),
+            Err(error) if error.is_of_the_object() => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -170,12 +166,12 @@ impl ChunkSource {
     ) -> Result<T, RepoError> {
         // It may be gone: then it is for `read` to look elsewhere.
         let said = match self.pack(pack) {
-            Err(error) if is_of_the_object(&error) => None,
+            Err(error) if error.is_of_the_object() => None,
             said => Some(said?),
         };
         match (read(), said) {
             (Err(error), Some(said))
-                if is_of_the_object(&error) && !error.is_missing() && self.was_misled(pack, &said)? =>
+                if error.is_of_the_object() && !error.is_missing() && self.was_misled(pack, &said)? =>
             {
                 read()
             }
@@ -185,7 +181,7 @@ impl ChunkSource {
 
     /// Size and directory of a pack, from the pack itself.
     pub fn directory(&self, pack: PackId) -> Result<(u64, Directory), RepoError> {
-        super::catalog::read_directory(&self.repo, &self.log, pack)
+        super::catalog::read_directory(&self.repo, &self.log, pack, None)
     }
 
     pub(crate) fn place(&self, pack: PackId) -> Place<'_> {
@@ -219,7 +215,7 @@ impl ChunkSource {
         plain: &mut Vec<u8>,
     ) -> Result<(), RepoError> {
         let broken = |what| self.damaged(chunk, Damage::Sealed { what });
-        let context = chunk_context(row, u64::from(chunk.ordinal));
+        let context = row.seal_context(chunk.ordinal);
         let opened = key.open(context, sealed).map_err(|_| broken("its seal"))?;
         let plain_len = row.plain_len as usize;
         let made = match row.base {

@@ -2,12 +2,12 @@
 
 use crate::{
     error::RepoError,
-    history::list_folder,
     index::{IndexedPack, encode},
     names::{Folder, PackId, RunNo},
     object::{ObjectKind, Place, RunSecrets},
-    reader::catalog::{is_of_the_object, read_directory},
+    reader::catalog::read_directory,
     run::Run,
+    store::ahead::in_order,
 };
 
 /// Packs in a part: as many as a writer lists in one of its own, since whoever looks for one pack reads all of the part.
@@ -20,30 +20,32 @@ const PACKS_PER_PART: usize = 32;
 /// leaves parts that say nothing wrong.
 pub(super) fn write(run: &Run, of: RunNo) -> Result<Vec<(RunNo, u32)>, RepoError> {
     let (repo, log) = (run.repo(), run.log());
-    let there = list_folder(repo, log, Folder::Index)?;
+    let there = repo.list_folder(log, Folder::Index)?;
     let parts: Vec<u32> = there.into_keys().filter(|(run, _)| *run == of).map(|(_, part)| part).collect();
     let recorded = run.history().outcome(of).map_or(0, |outcome| outcome.index_parts);
     let void = run.history().void_index(repo)?;
     let given_out = void.iter().filter(|(run, _)| *run == of).map(|(_, part)| part + 1).max();
-    let mut next = parts.last().map_or(0, |last| last + 1).max(recorded).max(given_out.unwrap_or(0));
+    let next = parts.last().map_or(0, |last| last + 1).max(recorded).max(given_out.unwrap_or(0));
     let mut listed = Vec::new();
-    let packs = list_folder(repo, log, Folder::Packs)?.into_keys().filter(|(run, _)| *run == of);
-    for (_, part) in packs {
-        // Nobody has signed the parts that are there: only the packs themselves tell what is in them.
-        match read_directory(repo, log, PackId { run: of, part }) {
-            Ok((size_bytes, directory)) => {
-                listed.push(IndexedPack { part, size_bytes, rows: directory.rows });
-            }
+    let packs = repo.list_folder(log, Folder::Packs)?.into_iter().filter(|((run, _), _)| *run == of);
+    let packs: Vec<(u32, u64)> = packs.map(|((_, part), info)| (part, info.size_bytes)).collect();
+    // Nobody has signed the parts that are there: only the packs themselves tell what is in them.
+    let ask = |(part, size_bytes): &(u32, u64)| {
+        match read_directory(repo, log, PackId { run: of, part: *part }, Some(*size_bytes)) {
+            Ok((_, directory)) => Ok(Some(directory.rows)),
             // A pack that does not say what is in it is a finding of its own.
-            Err(error) if is_of_the_object(&error) => {}
-            Err(error) => return Err(error),
+            Err(error) if error.is_of_the_object() => Ok(None),
+            Err(error) => Err(error),
         }
-    }
+    };
+    in_order(repo.store().reads_at_once(), &packs, ask, |(part, size_bytes), rows| {
+        listed.extend(rows.map(|rows| IndexedPack { part: *part, size_bytes: *size_bytes, rows }));
+        Ok(())
+    })?;
     let secrets = RunSecrets::draw(repo.keys(), log, of)?;
-    for packs in listed.chunks(PACKS_PER_PART) {
-        let object = secrets.seal_index(next, &encode(packs))?;
-        repo.put(&Place { log, kind: ObjectKind::Index, run: of, part: next }, &object)?;
-        next += 1;
+    for (part, packs) in (next..).zip(listed.chunks(PACKS_PER_PART)) {
+        let object = secrets.seal_index(part, &encode(packs))?;
+        repo.put(&Place { log, kind: ObjectKind::Index, run: of, part }, &object)?;
     }
     Ok(parts.into_iter().map(|part| (of, part)).collect())
 }

@@ -19,12 +19,12 @@ use crate::{
     beneath::{BeneathFinder, outcomes_beneath},
     check::{CheckOptions, CheckReport, Finding, Proven, Remedy, Severity, check_history},
     error::{Damage, RepoError},
-    history::{History, list_folder},
+    history::History,
     keys::{KeyError, manage},
     names::{Folder, Kind, LogName, PackId, RunNo},
     object::{ObjectKind, Place},
     outcome::{self, LostOutcome, OUTCOME_BYTES_MAX, ObjectHash, OutcomeType, Rebuilt, SignedBy},
-    reader::{ChunkSource, catalog::is_of_the_object},
+    reader::ChunkSource,
     refs::{PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
     repo::Repo,
     run::{BeginError, Ending, FinishError, Run, RunOptions},
@@ -268,7 +268,7 @@ pub fn repair(
         return Ok(inside);
     }
     let written = inside.write(&run).map_err(|error| run.lost_or(error))?;
-    run.why(inside.summary());
+    run.set_why(inside.summary());
     run.finish(written)?;
     inside.clean_up(repo, log)?;
     // Runs that had ended without an outcome have one by now.
@@ -411,15 +411,19 @@ impl<'a> Planning<'a> {
         let history = self.history.with_planned(self.made.clone());
         let prunes = history.prunes_or(self.repo, &mut |_, _| Ok(()))?;
         let mut needed = BTreeSet::new();
-        for backup in history.standing() {
-            let refs = match history.backup_refs(self.repo, backup.run) {
-                // What it needs is not known, and nobody shall say that nothing does.
-                Err(error) if is_of_the_object(&error) => return Ok(()),
-                refs => refs?,
-            };
-            needed.extend(refs.chunks().map(|chunk| prunes.resolve(chunk).pack));
+        let mut is_known = true;
+        history.all_backup_refs(self.repo, |_, refs| {
+            match refs {
+                Err(error) if error.is_of_the_object() => is_known = false,
+                refs => needed.extend(refs?.chunks().map(|chunk| prunes.resolve(chunk).pack)),
+            }
+            Ok::<_, RepoError>(())
+        })?;
+        // What is not known to be needed may be, and nobody shall say that nothing does.
+        if !is_known {
+            return Ok(());
         }
-        let there = list_folder(self.repo, history.log(), Folder::Packs)?;
+        let there = self.repo.list_folder(history.log(), Folder::Packs)?;
         let there: Vec<PackId> = there.into_keys().map(|(run, part)| PackId { run, part }).collect();
         let unneeded = there.into_iter().filter(|pack| !needed.contains(pack) && !prunes.is_dead(*pack));
         for pack in unneeded {
@@ -531,7 +535,7 @@ const FILES_NAMED: usize = 1000;
 fn require_damaged(repo: &Repo, log: &LogName, run: RunNo, error: &RepoError) -> Result<(), RepairError> {
     let path = log.outcome(run);
     let bytes = match read_all(&**repo.store(), &path, OUTCOME_BYTES_MAX).map_err(RepoError::from) {
-        Err(error) if is_of_the_object(&error) => return Ok(()),
+        Err(error) if error.is_of_the_object() => return Ok(()),
         bytes => bytes?,
     };
     match outcome::signed_by(repo, log, run, &bytes)? {
@@ -564,7 +568,7 @@ fn was_prune(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> 
     let place = Place { log, kind: ObjectKind::Refs, run, part: 0 };
     match repo.read_object(&place, REFS_BYTES_MAX) {
         Ok(plain) => Ok(PruneRefs::decode(run, &plain).is_ok()),
-        Err(error) if is_of_the_object(&error) => {
+        Err(error) if error.is_of_the_object() => {
             let lease = crate::lease::look(repo, log, run)?;
             Ok(lease.is_some_and(|lease| lease.intent == Some(outcome::Intent::Prune)))
         }

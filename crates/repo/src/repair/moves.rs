@@ -14,10 +14,9 @@ use super::{
 use crate::{
     check::{CheckReport, Remedy, Severity},
     error::RepoError,
-    history::list_folder,
     names::{ChunkRef, Folder, PackId, RunNo},
     pack::{ChunkKind, ChunkRow},
-    reader::{ChunkSource, catalog::is_of_the_object},
+    reader::ChunkSource,
     refs::{Move, PruneRefs, RebuiltRefs},
 };
 
@@ -58,7 +57,7 @@ impl Planning<'_> {
         if self.lost_prunes.is_empty() && !is_lost {
             return Ok(false);
         }
-        let there = list_folder(self.repo, self.history.log(), Folder::Packs)?;
+        let there = self.repo.list_folder(self.history.log(), Folder::Packs)?;
         let there: BTreeSet<PackId> = there.into_keys().map(|(run, part)| PackId { run, part }).collect();
         let mut known = BTreeSet::new();
         for _ in 0..LEVELS_MAX {
@@ -201,7 +200,7 @@ fn holds(
 fn readable<T>(read: Result<T, RepoError>) -> Result<Option<T>, RepoError> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error) if is_of_the_object(&error) => Ok(None),
+        Err(error) if error.is_of_the_object() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     item::{Item, ItemMap},
     manifest::Head,
     names::{ChunkRef, PackId, RunNo},
-    reader::{Backup, ChunkSource, catalog::is_of_the_object},
+    reader::{Backup, ChunkSource},
     refs::{BackupRefs, ChunkNeed, NeededPack},
     rows::{DefinitionText, TableRows},
     units::Units,
@@ -66,7 +66,7 @@ impl Walk<'_> {
     fn read<T>(&mut self, read: Result<T, RepoError>) -> Result<Option<T>, RepoError> {
         match read {
             Ok(read) => Ok(Some(read)),
-            Err(error) if is_of_the_object(&error) => {
+            Err(error) if error.is_of_the_object() => {
                 self.is_whole = false;
                 Ok(None)
             }
@@ -196,7 +196,7 @@ pub(super) fn refs(
     let mut refs = BackupRefs::default();
     for (pack, ordinals) in chunks {
         let rows = match source.confirmed_pack(pack) {
-            Err(error) if is_of_the_object(&error) => return Ok(None),
+            Err(error) if error.is_of_the_object() => return Ok(None),
             rows => rows?,
         };
         let wholly = whole.remove(&pack).unwrap_or_default();

@@ -173,7 +173,7 @@ fn another_segment_of_the_same_number_is_refused() {
 fn sweeping() {
     let (_, repo, run) = world(Suite::X25519Aes256Gcm);
     let parts = |run: u64| {
-        sweep(&repo, &log(), &PruneOptions::default()).unwrap();
+        sweep(&repo, &History::read(&repo, &log()).unwrap(), &PruneOptions::default()).unwrap();
         list_segments(&repo, &log()).unwrap().get(&RunNo(run)).map_or(0, Vec::len)
     };
     assert_eq!(parts(1), 3);

@@ -5,6 +5,10 @@ use std::{
     thread::{self, Builder, ScopedJoinHandle},
 };
 
+/// Of objects of all sizes that are asked for at a time, all together are no larger, unless one is by itself: decoded they
+/// take several times that.
+const AHEAD_BYTES: u64 = 8 << 20;
+
 /// Calls `fetch` for each of `items`, `at_once` at a time ([`Store::reads_at_once`](super::Store::reads_at_once)), and `take`
 /// with what came of it, in the order of the items. Ends with the first error; a few of what follows may have been fetched
 /// by then.
@@ -14,19 +18,44 @@ pub(crate) fn in_order<T: Sync, R: Send, E: Send>(
     fetch: impl Fn(&T) -> Result<R, E> + Sync,
     take: impl FnMut(&T, R) -> Result<(), E>,
 ) -> Result<(), E> {
-    in_order_on(&Builder::new, at_once, items, fetch, take)
+    in_order_on(&Builder::new, at_once, items, &|_| 0, fetch, take)
+}
+
+/// As [`in_order`], of objects that may be large: fewer at a time, where they are.
+pub(crate) fn sized_in_order<T: Sync, R: Send, E: Send>(
+    at_once: usize,
+    items: &[T],
+    size_bytes: &dyn Fn(&T) -> u64,
+    fetch: impl Fn(&T) -> Result<R, E> + Sync,
+    take: impl FnMut(&T, R) -> Result<(), E>,
+) -> Result<(), E> {
+    in_order_on(&Builder::new, at_once, items, size_bytes, fetch, take)
+}
+
+/// How many of `items` are asked for together.
+fn batch<T>(at_once: usize, items: &[T], size_bytes: &dyn Fn(&T) -> u64) -> usize {
+    let mut room_bytes = AHEAD_BYTES;
+    let fitting = items.iter().take(at_once).take_while(|item| {
+        let left = room_bytes.checked_sub(size_bytes(item));
+        room_bytes = left.unwrap_or(0);
+        left.is_some()
+    });
+    fitting.count().max(1)
 }
 
 /// With threads as specified.
 fn in_order_on<T: Sync, R: Send, E: Send>(
     thread: &dyn Fn() -> Builder,
     at_once: usize,
-    items: &[T],
+    mut items: &[T],
+    size_bytes: &dyn Fn(&T) -> u64,
     fetch: impl Fn(&T) -> Result<R, E> + Sync,
     mut take: impl FnMut(&T, R) -> Result<(), E>,
 ) -> Result<(), E> {
     let fetch = &fetch;
-    for batch in items.chunks(at_once.max(1)) {
+    while !items.is_empty() {
+        let (batch, behind) = items.split_at(batch(at_once, items, size_bytes));
+        items = behind;
         let [first, others @ ..] = batch else { return Ok(()) };
         let fetched: Vec<Result<R, E>> = thread::scope(|scope| {
             let others = others.iter().map(|item| (item, thread().spawn_scoped(scope, move || fetch(item))));
@@ -81,8 +110,17 @@ mod tests {
             taken.push(ten);
             Ok(())
         };
-        assert_eq!(in_order_on(&none, 4, &items, |item| Ok::<_, ()>(item * 10), take), Ok(()));
+        assert_eq!(in_order_on(&none, 4, &items, &|_| 0, |item| Ok::<_, ()>(item * 10), take), Ok(()));
         assert_eq!(taken, items.iter().map(|item| item * 10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn of_large_objects_fewer_are_asked_for_together() {
+        let whole = |n: u64| n * AHEAD_BYTES / 4;
+        assert_eq!(batch(16, &[1, 1, 2, 1], &|n| whole(*n)), 3);
+        assert_eq!(batch(2, &[1, 1, 2, 1], &|n| whole(*n)), 2);
+        assert_eq!(batch(16, &[u64::MAX, 0], &|n| *n), 1, "one is, however large");
+        assert_eq!(batch(0, &[0, 0], &|n| *n), 1);
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use std::{
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
+
+use holdfast_pipe::lock::lock;
 
 use super::{ObjectInfo, ObjectPath, Store, StoreError, StoreErrorKind, Upload};
 
@@ -128,7 +130,7 @@ impl FaultyStore {
     pub fn random(store: Arc<dyn Store>, seed: u64, every: u64, faults: Vec<Fault>) -> Self {
         let state = Mutex::new(seed);
         Self::new(store, move |_| {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&state);
             let draw = split_mix(&mut state);
             if faults.is_empty() || !draw.is_multiple_of(every.max(1)) {
                 return None;

@@ -3,9 +3,11 @@
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+use holdfast_pipe::lock::lock;
 
 use super::{ObjectInfo, ObjectPath, Store, StoreError, StoreErrorKind, Upload};
 
@@ -24,12 +26,12 @@ impl ManualClock {
     /// The time it shows.
     #[must_use]
     pub fn now(&self) -> SystemTime {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 
     /// Moves it on.
     pub fn advance(&self, by: Duration) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += by;
+        *lock(&self.0) += by;
     }
 }
 
@@ -66,7 +68,7 @@ impl MemStore {
 
     /// Lets it hold no more than so many bytes.
     pub fn set_capacity(&self, bytes: Option<u64>) {
-        *self.inner.capacity_bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+        *lock(&self.inner.capacity_bytes) = bytes;
     }
 
     /// Bytes of all objects.
@@ -93,12 +95,12 @@ fn used_bytes(objects: &BTreeMap<ObjectPath, Object>) -> u64 {
 impl Inner {
     /// What is left; `None` where there is no end.
     fn free_bytes(&self, objects: &BTreeMap<ObjectPath, Object>) -> Option<u64> {
-        let capacity = *self.capacity_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let capacity = *lock(&self.capacity_bytes);
         capacity.map(|bytes| bytes.saturating_sub(used_bytes(objects)))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectPath, Object>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.objects)
     }
 
     fn now(&self) -> SystemTime {

@@ -159,6 +159,19 @@ pub fn read_listed(store: &dyn Store, info: &ObjectInfo, limit_bytes: u64) -> Re
     Ok(bytes)
 }
 
+/// As [`read_all`]; where a listing has told of it, [`read_listed`].
+pub(crate) fn read_known(
+    store: &dyn Store,
+    path: &ObjectPath,
+    listed: Option<&ObjectInfo>,
+    limit_bytes: u64,
+) -> Result<Vec<u8>, StoreError> {
+    match listed {
+        Some(info) => read_listed(store, info, limit_bytes),
+        None => read_all(store, path, limit_bytes),
+    }
+}
+
 /// A failed store operation: on which object, and why.
 #[derive(Debug, Error)]
 #[error("{path}{}{kind}", if path.is_empty() { "" } else { ": " })]

@@ -11,18 +11,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use holdfast_pipe::{PageHash, meter::Meter};
+use holdfast_pipe::{PageHash, lock::lock, meter::Meter};
 
 use crate::{
     columns::StoredPage,
     error::RepoError,
-    lock::lock,
-    names::{ChunkRef, PackId, RunNo},
+    names::{ChunkRef, Folder, PackId, RunNo},
     pack::{Directory, pages_in},
-    reader::{
-        ChunkSource,
-        catalog::{is_of_the_object, list_index_parts, read_index_part},
-    },
+    reader::{ChunkSource, catalog::read_index_parts},
+    store::ahead::in_order,
 };
 
 /// What one sampled hash costs, with the room a hash map keeps.
@@ -71,7 +68,7 @@ impl KnownPack {
         let read = source.read_chunk(chunk);
         match read.and_then(|(row, plain)| source.compare_pages(chunk, &row, &plain, hashes)) {
             Ok(()) => Ok(true),
-            Err(error) if is_of_the_object(&error) => Ok(false),
+            Err(error) if error.is_of_the_object() => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -93,38 +90,40 @@ impl Adopted {
             return Ok(adopted);
         }
         let prunes = source.prunes();
-        let index_parts = list_index_parts(source.repo(), source.log())?;
-        for run in runs {
-            for part in index_parts.get(run).into_iter().flatten() {
-                let listed = match read_index_part(source.repo(), source.log(), *run, *part) {
-                    Ok(listed) => listed,
-                    Err(error) if is_of_the_object(&error) => continue,
-                    Err(error) => return Err(error),
-                };
-                for (part, rows) in listed {
-                    let pack = PackId { run: *run, part };
-                    if prunes.may_reference(pack) {
-                        adopted.packs.push(pack);
-                        pages += rows.rows().iter().map(|row| u64::from(pages_in(row))).sum::<u64>();
-                    }
+        let (repo, log) = (source.repo(), source.log());
+        let index_parts = repo.list_folder(log, Folder::Index)?.into_iter();
+        let index_parts: Vec<_> = index_parts.filter(|((run, _), _)| runs.contains(run)).collect();
+        read_index_parts(repo, log, &index_parts, |(run, _), listed| {
+            let listed = match listed {
+                Err(error) if error.is_of_the_object() => return Ok(()),
+                listed => listed?,
+            };
+            for (part, rows) in listed {
+                let pack = PackId { run, part };
+                if prunes.may_reference(pack) {
+                    adopted.packs.push(pack);
+                    pages += rows.rows().iter().map(|row| u64::from(pages_in(row))).sum::<u64>();
                 }
             }
-        }
+            Ok::<_, RepoError>(())
+        })?;
         while (pages >> adopted.mask.count_ones()) * SAMPLE_BYTES > memory_bytes as u64
             && adopted.mask != u16::MAX
         {
             adopted.mask = adopted.mask << 1 | 1;
         }
-        for position in 0..adopted.packs.len() {
-            let number = position as u32;
-            let Some(known) = adopted.known_pack(source, number)? else { continue };
-            for hash in known.places.into_keys() {
-                if adopted.is_sampled(hash) {
-                    adopted.sample.insert(hash, number);
-                }
-            }
-        }
-        Ok(adopted)
+        let numbers: Vec<u32> = (0..adopted.packs.len() as u32).collect();
+        let mut sample = HashMap::new();
+        let ask = |number: &u32| {
+            let known = adopted.known_pack(source, *number)?;
+            let hashes = known.into_iter().flat_map(|known| known.places.into_keys());
+            Ok(hashes.filter(|hash| adopted.is_sampled(*hash)).collect::<Vec<_>>())
+        };
+        in_order(repo.store().reads_at_once(), &numbers, ask, |number, sampled| {
+            sample.extend(sampled.into_iter().map(|hash| (hash, *number)));
+            Ok::<_, RepoError>(())
+        })?;
+        Ok(Self { sample, ..adopted })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -140,7 +139,7 @@ impl Adopted {
         let Some(pack) = self.packs.get(number as usize).copied() else { return Ok(None) };
         match source.directory(pack) {
             Ok((_, directory)) => Ok(Some(KnownPack::new(number, pack, directory))),
-            Err(error) if is_of_the_object(&error) => Ok(None),
+            Err(error) if error.is_of_the_object() => Ok(None),
             Err(error) => Err(error),
         }
     }

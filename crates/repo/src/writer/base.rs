@@ -13,12 +13,9 @@ use crate::{
     error::RepoError,
     history::History,
     item::{Item, ItemMap, ItemPath},
-    names::{ChunkRef, PackId, RunNo},
+    names::{ChunkRef, Folder, PackId, RunNo},
     page_map::LeafRef,
-    reader::{
-        Backup, ChunkSource, LoadedLeaf,
-        catalog::{is_of_the_object, list_packs},
-    },
+    reader::{Backup, ChunkSource, LoadedLeaf},
     refs::{ChunkNeed, NeededPack},
 };
 
@@ -48,7 +45,8 @@ pub(super) struct BaseFile {
 impl Base {
     pub(super) fn open(source: Arc<ChunkSource>, history: &History, run: RunNo) -> Result<Self, RepoError> {
         let refs = history.backup_refs(source.repo(), run)?;
-        let present = list_packs(source.repo(), source.log())?;
+        let present = source.repo().list_folder(source.log(), Folder::Packs)?;
+        let present = |pack: PackId| present.get(&(pack.run, pack.part)).map(|info| info.size_bytes);
         let mut sparse = HashSet::new();
         let mut lost = HashSet::new();
         // Where chunks went that prunes have moved since.
@@ -67,14 +65,14 @@ impl Base {
                     sparse.insert(chunk);
                 }
             }
-            if stays && present.get(&pack.pack) != Some(&pack.size_bytes) {
+            if stays && present(pack.pack) != Some(pack.size_bytes) {
                 lost.insert(pack.pack);
             }
         }
         let can_read = source.repo().can_read();
         let out_of_reach = moved_to.iter().copied().filter(|_| !can_read).collect();
         for pack in moved_to.into_iter().filter(|_| can_read) {
-            if !is_whole(&source, pack, present.get(&pack).copied())? {
+            if !is_whole(&source, pack, present(pack))? {
                 lost.insert(pack);
             }
         }
@@ -203,7 +201,7 @@ fn is_whole(source: &ChunkSource, pack: PackId, size_bytes: Option<u64>) -> Resu
     let Some(size_bytes) = size_bytes else { return Ok(false) };
     match source.pack(pack) {
         Ok(rows) => Ok(rows.size_bytes == size_bytes),
-        Err(error) if is_of_the_object(&error) => Ok(false),
+        Err(error) if error.is_of_the_object() => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -1,12 +1,12 @@
 //! Chunks on their way: pages gathered until a chunk is full, and the ticket that says where it went.
 
 use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError,
+    Arc, Mutex, OnceLock,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use holdfast_formats::PageSize;
-use holdfast_pipe::{PageHash, TAG_BYTES};
+use holdfast_pipe::{PageHash, TAG_BYTES, lock::lock};
 
 use crate::{
     columns::CHUNK_BYTES_MAX,
@@ -154,13 +154,13 @@ impl Buffers {
 
     /// An empty buffer with room for a sealed chunk.
     pub(super) fn take(&self) -> Vec<u8> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = lock(&self.free).pop();
         free.unwrap_or_else(|| Vec::with_capacity(Self::CAPACITY))
     }
 
     pub(super) fn give(&self, mut buffer: Vec<u8>) {
         buffer.clear();
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.free);
         if buffer.capacity() >= Self::CAPACITY && free.len() < self.keep {
             free.push(buffer);
         }

@@ -1,9 +1,8 @@
 //! The end of a backup: late pages, the item table, its roots, the last packs, the refs.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use holdfast_pipe::lock::{lock, read};
 
 use super::{
     BackupWriter, Pipeline, WriteError,
@@ -22,7 +21,6 @@ use crate::{
         FileRole, Item, ItemChunk, ItemCutter, ItemMap, ItemPath, ItemType, RootEntry, encode_roots,
         page_count,
     },
-    lock::lock,
     manifest::{RootPlace, Totals},
     names::{ChunkRef, PackId},
     pack::ChunkKind,
@@ -93,7 +91,7 @@ impl BackupWriter {
     }
 
     fn all_ended(&self) -> Result<(), WriteError> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = read(&self.files);
         for file in &files.list {
             let inner = lock(&file.inner);
             if inner.state == FileState::Open {
@@ -119,7 +117,7 @@ impl BackupWriter {
     /// those leaves back.
     fn amend(&mut self) -> Result<(), WriteError> {
         let undone = std::mem::take(&mut *lock(&self.undone));
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner).list.clone();
+        let files = read(&self.files).list.clone();
         let files: Vec<_> = files.into_iter().filter(|file| !lock(&file.inner).late.is_empty()).collect();
         let dropped = self.dropped_leaves()?;
         if undone.is_empty() && files.is_empty() && dropped.is_empty() {
@@ -231,7 +229,7 @@ impl BackupWriter {
 
     /// Everything that stays, in path order.
     fn entries(&self, logical: Vec<PlacedTable>) -> Result<Vec<(ItemPath, Entry)>, WriteError> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = read(&self.files);
         let directories =
             files.directories.iter().map(|(path, mode)| (path.clone(), Entry::Directory(*mode)));
         let of_files = files.by_path.iter().map(|(path, id)| (path.clone(), Entry::File(*id)));

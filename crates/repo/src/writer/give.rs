@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use holdfast_pipe::PageHash;
+use holdfast_pipe::{PageHash, lock::lock};
 
 use super::{
     BackupWriter, FileId, FileProblem, PAGE_SIZES, WriteError,
@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{
     columns::{PageEntry, StoredPage},
-    lock::lock,
     page_map::PAGES_PER_LEAF,
 };
 

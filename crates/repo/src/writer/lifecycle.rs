@@ -1,6 +1,8 @@
 //! Files come and go while the server lives: begun, ended, replaced, renamed, dropped.
 
-use std::sync::{Arc, PoisonError, atomic::Ordering};
+use std::sync::{Arc, atomic::Ordering};
+
+use holdfast_pipe::lock::{lock, write};
 
 use super::{
     BackupWriter, FileId, FileProblem, FileSpec, WriteError,
@@ -11,7 +13,6 @@ use super::{
 };
 use crate::{
     item::{INLINE_PAGES_MAX, ItemPath, leaf_count, page_count},
-    lock::lock,
     page_map::PAGES_PER_LEAF,
     wire::FormatError,
 };
@@ -35,7 +36,7 @@ impl BackupWriter {
         };
         let path = spec.path.clone();
         let file = Arc::new(File::new(spec, base));
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let mut files = write(&self.files);
         let id = FileId(files.list.len());
         files.list.push(file);
         let replaced = files.by_path.insert(path, id);
@@ -101,7 +102,7 @@ impl BackupWriter {
     pub fn drop_file(&self, id: FileId) -> Result<(), WriteError> {
         let file = self.file(id)?;
         let path = lock(&file.inner).spec.path.clone();
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let mut files = write(&self.files);
         if files.by_path.get(&path) == Some(&id) {
             files.by_path.remove(&path);
         }
@@ -130,7 +131,7 @@ impl BackupWriter {
     /// The file has another path now. One that had this path is dropped.
     pub fn rename_file(&self, id: FileId, path: &ItemPath) -> Result<(), WriteError> {
         let file = self.file(id)?;
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let mut files = write(&self.files);
         let mut inner = lock(&file.inner);
         if inner.spec.path == *path {
             return Ok(());
@@ -148,13 +149,13 @@ impl BackupWriter {
 
     /// A directory of the backup.
     pub fn directory(&self, path: ItemPath, mode: u16) {
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let mut files = write(&self.files);
         files.directories.insert(path, mode & 0o777);
     }
 
     /// Forgets a directory.
     pub fn drop_directory(&self, path: &ItemPath) {
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let mut files = write(&self.files);
         files.directories.remove(path);
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use holdfast_pipe::lock::lock;
+
 use super::{BackupWriter, FileId, WriteError, file::leaf_of, give::base_entry, leaf::Change};
 use crate::{
     columns::{PageEntry, StoredPage},
     item::ItemPath,
-    lock::lock,
     page_map::PAGES_PER_LEAF,
 };
 

@@ -15,24 +15,20 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, RwLock,
         atomic::{AtomicU64, AtomicUsize},
     },
 };
 
-use holdfast_pipe::{HashKey, Stop, meter::Meter};
+use holdfast_pipe::{
+    HashKey, Stop,
+    lock::{lock, read},
+    meter::Meter,
+};
 
 use crate::{
-    error::RepoError,
-    history::History,
-    item::ItemPath,
-    local_maps::LocalMaps,
-    lock::lock,
-    names::RunNo,
-    object::RunSecrets,
-    reader::{ChunkSource, catalog::is_of_the_object},
-    rows::RowHashKey,
-    run::Run,
+    error::RepoError, history::History, item::ItemPath, local_maps::LocalMaps, names::RunNo,
+    object::RunSecrets, reader::ChunkSource, rows::RowHashKey, run::Run,
 };
 
 mod adopt;
@@ -53,6 +49,7 @@ mod rows;
 mod seal;
 mod whole;
 
+pub use crate::reader::WholeChunk;
 use adopt::Adopted;
 use base::Base;
 use chunk::{Buffers, PageGatherer};
@@ -67,12 +64,10 @@ use options::Budget;
 pub use options::WriterOptions;
 pub use pipeline::PipelineMeters;
 use pipeline::{Pipeline, PipelineParts, Progress};
-pub(crate) use pipeline::{chunk_context, directory_context};
 pub use rewrite::ChunkRewriter;
 use rows::Tables;
 pub use rows::{BaseChunk, BaseChunks, LongRow, RangeNo, RangeStart, RowRange, TableId, TableSpec};
 use seal::{LeafGatherer, Waiting};
-pub use whole::WholeChunk;
 
 const PAGE_SIZES: usize = 7;
 
@@ -254,7 +249,7 @@ impl BackupWriter {
     }
 
     fn file(&self, id: FileId) -> Result<Arc<File>, WriteError> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = read(&self.files);
         files.list.get(id.0).cloned().ok_or(WriteError::Stopped)
     }
 
@@ -279,7 +274,7 @@ impl BackupWriter {
 fn readable<T>(meters: &WriterMeters, result: Result<T, RepoError>) -> Result<Option<T>, WriteError> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if is_of_the_object(&error) => {
+        Err(error) if error.is_of_the_object() => {
             meters.base_unreadable.add(0);
             Ok(None)
         }

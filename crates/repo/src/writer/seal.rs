@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use holdfast_pipe::PageHash;
+use holdfast_pipe::{PageHash, lock::lock};
 
 use super::{
     BackupWriter, WriteError,
@@ -13,7 +13,6 @@ use super::{
 use crate::{
     columns::{self, CHUNK_BYTES_MAX},
     item::INLINE_PAGES_MAX,
-    lock::lock,
     pack::ChunkKind,
     page_map::{LEAVES_PER_CHUNK_MAX, Leaf, encode_full, encode_leaf_chunk},
 };

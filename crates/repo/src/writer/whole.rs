@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use holdfast_formats::PageSize;
-use holdfast_pipe::{Codec, PageHash};
+use holdfast_pipe::PageHash;
 
 use super::{
     BackupWriter, FileId, WriteError,
@@ -16,20 +15,8 @@ use super::{
 use crate::{
     columns::{PageEntry, StoredPage},
     pack::ChunkKind,
+    reader::WholeChunk,
 };
-
-/// A chunk of pages of one size.
-#[derive(Clone, Copy, Debug)]
-pub struct WholeChunk<'a> {
-    /// The size.
-    pub page_size: PageSize,
-    /// Its bytes.
-    pub plain: &'a [u8],
-    /// How they became `compressed`.
-    pub codec: Codec,
-    /// What `plain` was made from: nobody compares the two again.
-    pub compressed: &'a [u8],
-}
 
 impl BackupWriter {
     /// Gives all pages of a chunk, which are those of `pages` in turn; it is stored as it is. Returns `false`, and takes

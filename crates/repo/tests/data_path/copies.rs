@@ -61,7 +61,7 @@ fn copied(from: &World, to: &World, run: u64) -> CopyReport {
 fn plan(from: &World, to: &World) -> Vec<(u64, Verdict)> {
     let history = from.history();
     let runs: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
-    let copier = Copier::new(&from.repo, &history, &to.repo, to.log.source.clone(), options()).unwrap();
+    let mut copier = Copier::new(&from.repo, &history, &to.repo, to.log.source.clone(), options()).unwrap();
     copier.plan(&runs).unwrap().into_iter().map(|(run, verdict)| (run.0, verdict)).collect()
 }
 
@@ -320,7 +320,7 @@ fn a_copy_through_bad_stores_fails_or_is_right() {
         // What stands is read through good eyes.
         let Ok(history) = History::read(&bad_from.repo, &from.log) else { continue };
         let done = Copier::new(&bad_from.repo, &history, &bad_to.repo, to.log.source.clone(), options())
-            .and_then(|copier| copier.copy(RunNo(2)));
+            .and_then(|mut copier| copier.copy(RunNo(2)));
         match done {
             Ok(_) => copies += 1,
             Err(_) => failures += 1,
@@ -380,7 +380,7 @@ fn a_copy_is_a_run_of_the_target() {
         {
             late.advance(MINUTES_16);
             let (history, to) = &*others;
-            let copier = Copier::new(&repo, history, &to.repo, to.log.source.clone(), options()).unwrap();
+            let mut copier = Copier::new(&repo, history, &to.repo, to.log.source.clone(), options()).unwrap();
             assert!(matches!(copier.copy(RunNo(2)), Ok(Copied::Now(_))));
         }
         None

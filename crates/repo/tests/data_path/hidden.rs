@@ -268,7 +268,7 @@ fn what_a_hidden_outcome_stood_for_stays_after_it_was_covered() {
         let left = stored(&world, folder);
         assert!(left.contains_key(&1) && left.contains_key(&2), "{folder:?}: {left:?}");
     }
-    let swept = sweep(&world.repo, &world.log, &at_once()).unwrap();
+    let swept = sweep(&world.repo, &world.history(), &at_once()).unwrap();
     assert_eq!(swept.kept_packs as usize, packs[&1] + packs[&2], "{swept:?}");
 
     let options =

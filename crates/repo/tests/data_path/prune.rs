@@ -148,7 +148,7 @@ fn world_with_little_room(store: MemStore, room: u64) -> (World, Source) {
 
 fn try_plan(world: &World) -> PrunePlan {
     let mut rewriter = rewriter(world, &world.repo, small_packs());
-    plan_prune(&world.repo, &world.log, &at_once(), Some(&mut rewriter)).unwrap()
+    plan_prune(&world.repo, &mut world.history(), &at_once(), Some(&mut rewriter)).unwrap()
 }
 
 /// As on an object store, which does not say how much is free, or where somebody else fills the disk meanwhile.

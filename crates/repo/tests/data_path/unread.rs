@@ -149,17 +149,17 @@ fn what_is_said_of_packs_that_are_gone_goes_with_them() {
         objects(&world).into_iter().map(|(path, _)| path).filter(|path| path.as_str().contains("/packs/"));
     let packs: Vec<_> = packs.collect();
     let options = PruneOptions::default();
-    sweep(&world.repo, &world.log, &options).unwrap();
+    sweep(&world.repo, &world.history(), &options).unwrap();
     assert_eq!(records(&world), first, "nothing is gone");
     let size = |world: &World| world.store.head(&world.log.check_record(RunNo(2))).unwrap().size_bytes;
     world.store.delete(&packs[..1]).unwrap();
-    sweep(&world.repo, &world.log, &options).unwrap();
+    sweep(&world.repo, &world.history(), &options).unwrap();
     assert_eq!(records(&world), [world.log.check_record(RunNo(2)).to_string()]);
     let before = size(&world);
-    sweep(&world.repo, &world.log, &options).unwrap();
+    sweep(&world.repo, &world.history(), &options).unwrap();
     assert_eq!(size(&world), before);
     world.store.delete(&packs[1..]).unwrap();
-    sweep(&world.repo, &world.log, &options).unwrap();
+    sweep(&world.repo, &world.history(), &options).unwrap();
     assert!(records(&world).is_empty());
 }
 

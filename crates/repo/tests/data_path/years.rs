@@ -419,7 +419,7 @@ impl Years {
             away.taken.insert((log.clone(), run), source.clone());
         }
         let copier = Copier::new(&home.operator, &history, &away.operator, log.source.clone(), options);
-        match copier.and_then(|copier| copier.copy(run)) {
+        match copier.and_then(|mut copier| copier.copy(run)) {
             Ok(holdfast_repo::copy::Copied::Now(_)) => self.told.copies += 1,
             Ok(_) => {}
             Err(_) => self.told.failed += 1,

@@ -2,13 +2,14 @@
 
 use std::{
     collections::HashSet,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, SystemTime},
 };
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use holdfast_pipe::lock::lock;
 use holdfast_repo::store::{
     ObjectPath, RemoteCause, StoreError,
     locks::{Beneath, Extend, Extended, Kept, LockMode, ObjectLock, Overwritten, Protection, Versioned},
@@ -245,7 +246,7 @@ impl Inner {
     /// That the first object of each way was locked as it was asked for. Whoever may not see locks goes on without.
     pub(super) async fn confirm_lock(&self, path: &ObjectPath, way: Way) -> Result<(), StoreError> {
         let Some(new) = self.locks.get().filter(|new| (new.lasts)(path)) else { return Ok(()) };
-        let seen = || new.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = || lock(&new.seen);
         if seen().contains(&way) {
             return Ok(());
         }

@@ -4,10 +4,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, SystemTime},
 };
 
+use holdfast_pipe::lock::lock;
 use holdfast_repo::store::{ObjectInfo, ObjectPath, RemoteCause, Store, StoreError, StoreErrorKind, Upload};
 use jiff::Timestamp;
 
@@ -60,7 +61,7 @@ impl PastBucket {
     }
 
     fn look(&self, path: &ObjectPath) -> Result<Known, StoreError> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+        let known = lock(&self.known).get(path).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
@@ -81,7 +82,7 @@ impl PastBucket {
     }
 
     fn remember(&self, known: &Known) {
-        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.known);
         if all.len() >= REMEMBERED_MAX {
             all.clear();
         }

@@ -5,11 +5,12 @@ use std::{
     io,
     process::Stdio,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use holdfast_pipe::lock::lock;
 use holdfast_repo::store::RemoteCause;
 use russh_sftp::{
     client::{Config, RawSftpSession, error::Error as SftpError, rawsession::Limits},
@@ -193,7 +194,7 @@ async fn listen(words: ChildStderr, said: Arc<Mutex<VecDeque<String>>>) {
         if line.is_empty() {
             continue;
         }
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = lock(&said);
         if said.len() == LINES_MAX {
             said.pop_front();
         }
@@ -202,7 +203,7 @@ async fn listen(words: ChildStderr, said: Arc<Mutex<VecDeque<String>>>) {
 }
 
 fn broken(said: &Mutex<VecDeque<String>>, otherwise: &str) -> Failure {
-    let said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    let said = lock(said);
     if said.is_empty() {
         return Failure::Lost(RemoteCause::Unreachable, format!("the connection broke: {otherwise}"));
     }

@@ -1,9 +1,11 @@
 //! The connections of a store: made when they are needed, used by several at once, replaced when they break.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc, Mutex,
     atomic::{AtomicBool, Ordering},
 };
+
+use holdfast_pipe::lock::lock;
 
 use super::{
     Place, SftpOptions,
@@ -33,7 +35,7 @@ impl Pool {
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Connection>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 
     /// One that nobody uses, or else, when there are enough, that which the fewest use.

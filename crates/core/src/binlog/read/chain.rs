@@ -92,7 +92,7 @@ impl Archive {
     #[must_use]
     pub fn recoverable_until(&self, chain: &Chain) -> Option<u64> {
         let stretches = self.stretches.get(chain.first..=chain.last)?;
-        stretches.iter().rev().find_map(|archived| archived.stretch.has_all_until())
+        stretches.iter().rev().find_map(|archived| archived.stretch.complete_until_us())
     }
 
     /// Where the archive goes on behind a backup; `None` where it does not, or where that cannot be told for sure.

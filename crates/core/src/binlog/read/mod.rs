@@ -4,10 +4,11 @@
 use std::{
     collections::BTreeMap,
     ops::ControlFlow,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use holdfast_formats::binlog::{HEADER_BYTES, Header};
+use holdfast_pipe::lock::lock;
 use holdfast_repo::{
     Kind, LogName, Repo, RunNo, SourceName,
     history::History,
@@ -144,7 +145,7 @@ impl Archive {
 
     /// A run that has ended, with its packs.
     fn backup(&self, run: RunNo) -> Result<Arc<Backup>> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.opened);
         let backup = match opened.take() {
             Some(backup) if backup.run() == run => backup,
             Some(other) => Arc::new(other.beside(&self.history, run)?),

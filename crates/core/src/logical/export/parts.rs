@@ -3,13 +3,14 @@
 use std::{
     ops::Range,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
 };
 
 use crossbeam_channel::bounded;
+use holdfast_pipe::lock::{into_inner, lock};
 use holdfast_repo::{
     reader::{Backup, ReadRows, TableReader},
     rows::RowTotals,
@@ -82,7 +83,7 @@ pub(super) fn write_all(
                     .part(place, &part, cancel)
                     .inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
                     .map_err(|error| place.explain(part.table.named(error)))?;
-                let mut all = written[table].lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = lock(&written[table]);
                 *all = all.and(totals).ok_or_else(|| part.table.named(Error::failed("too many rows")))?;
                 meter.add(totals.bytes);
                 sum = (sum.0 + 1, sum.1 + bytes);
@@ -114,7 +115,7 @@ pub(super) fn write_all(
         given
     })?;
     for ((table, reader), written) in tables.iter().zip(&readers).zip(written) {
-        let written = written.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let written = into_inner(written);
         done.rows += as_stored(reader, written).map_err(|error| table.named(error))?.rows;
     }
     Ok(files)

@@ -7,10 +7,11 @@
 //! Tables with transactions are read while their indexes are built, which changes no row; the others at the end.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    Mutex, MutexGuard,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
+use holdfast_pipe::lock::{into_inner, lock};
 use holdfast_repo::{
     reader::Backup,
     rows::{RowHashKey, RowHasher, RowTotals},
@@ -128,7 +129,7 @@ impl<'a> Verifying<'a> {
     }
 
     fn found(&self) -> MutexGuard<'_, Vec<Option<RowTotals>>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.found)
     }
 
     /// The ranges in which a table is read.
@@ -244,7 +245,7 @@ impl<'a> Verifying<'a> {
         is_open: impl Fn(&PlannedTable) -> bool,
     ) -> Result<Verdict> {
         let Self { backup, plan, found, cancel, .. } = self;
-        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let found = into_inner(found);
         let mut differing = Vec::new();
         for (number, (table, found)) in plan.tables.iter().zip(found).enumerate() {
             let found = found.unwrap_or_default();
@@ -278,7 +279,7 @@ struct Rest<'a> {
 
 impl Rest<'_> {
     fn ranges(&self) -> MutexGuard<'_, Vec<Range>> {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ranges)
     }
 
     fn work(&self, verifying: &Verifying<'_>, session: &mut Session) -> Result<()> {

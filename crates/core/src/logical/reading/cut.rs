@@ -12,7 +12,6 @@ use super::{
     range::{condition, order},
 };
 use crate::{
-    backup::write_failed,
     error::Result,
     logical::{key::Place, objects::quoted, tables::Table},
     server::{Session, SqlError},
@@ -33,7 +32,7 @@ const ROWS_COUNTED_MIN: u64 = 1_000;
 impl Reading<'_> {
     /// The chunks of a table in the base, where they are worth cutting at.
     pub(super) fn base_chunks(&self, id: TableId) -> Result<Option<(u64, u64)>> {
-        let chunks = self.writer.base_chunks(id).map_err(write_failed)?;
+        let chunks = self.writer.base_chunks(id)?;
         let count = chunks.map_or(0, |chunks| chunks.count());
         Ok((count >= BASE_CHUNKS_MIN).then_some((0, count)))
     }
@@ -62,13 +61,13 @@ impl Reading<'_> {
 
     /// The first key of a chunk in the middle of what is left.
     fn at_base_chunk(&self, cut: &Cut, table: &Table, (first, end): (u64, u64)) -> Result<Option<Begin>> {
-        let Some(mut chunks) = self.writer.base_chunks(cut.id).map_err(write_failed)? else {
+        let Some(mut chunks) = self.writer.base_chunks(cut.id)? else {
             return Ok(None);
         };
         let at = first + (end - first).saturating_mul(cut.percent_done) / 100;
         let middle = at + (end - at) / 2;
         for number in (middle..end).take(BASE_CHUNKS_TRIED as usize).filter(|number| *number > at) {
-            let key = chunks.get(number).map_err(write_failed)?.and_then(|chunk| chunk.key);
+            let key = chunks.get(number)?.and_then(|chunk| chunk.key);
             // A key of another definition may be none of this one.
             if let Some(place) = key.and_then(|key| Place::of_row(table, &key).ok()) {
                 return Ok(Some(Begin { place, base_chunk: Some(number) }));

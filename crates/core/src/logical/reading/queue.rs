@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
+use holdfast_pipe::lock::lock;
 use holdfast_repo::{
     rows::RowTotals,
     writer::{BackupWriter, RangeNo, TableId, TableSpec},
 };
 
 use crate::{
-    backup::{item_path, write_failed},
+    backup::item_path,
     error::{Context, Error, Result},
     logical::{
         definition::{Definition, Rows},
@@ -174,7 +175,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// What to do now; waits for at most `patience`.
@@ -373,14 +374,14 @@ impl State {
 pub(super) fn begin_table(writer: &BackupWriter, table: &Table) -> Result<TableId> {
     let names = [table.name.schema.as_bytes(), table.name.table.as_bytes()];
     let spec = TableSpec { path: item_path(names)?, has_key: table.definition.key.is_some() };
-    writer.begin_table(spec).map_err(write_failed)
+    writer.begin_table(spec).map_err(Error::from)
 }
 
 /// Ends it.
 pub(super) fn end_table(writer: &BackupWriter, id: TableId, table: &Table) -> Result<RowTotals> {
     let definition = Definition::Table(table.definition.clone());
     let definition = serde_json::to_vec(&definition).context("describe a table")?;
-    writer.end_table(id, &definition).map_err(write_failed)
+    writer.end_table(id, &definition).map_err(Error::from)
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use super::{
     queue::{Range, RunningNo, begin_table, end_table},
 };
 use crate::{
-    backup::write_failed,
     error::{Error, Result},
     logical::{
         definition::Direction,
@@ -49,10 +48,10 @@ impl Reading<'_> {
             reserved: range.reserved,
             base_chunk: range.begin.as_ref().and_then(|begin| begin.base_chunk),
         };
-        let mut rows = self.writer.begin_range(id, start).map_err(write_failed)?;
+        let mut rows = self.writer.begin_range(id, start)?;
         let running = self.queue.begun(&range, base_chunks);
         self.read_segments(session, raw, (&range, id, running), &mut rows)?;
-        rows.finish().map_err(write_failed)?;
+        rows.finish()?;
         if self.queue.done(running) {
             let totals = end_table(self.writer, id, table)?;
             self.queue.ended(range.table, totals);
@@ -87,7 +86,7 @@ impl Reading<'_> {
                 let is_within = is_within(session, table, &begin.place, Some(&position), end.as_ref());
                 if fitting(is_within)?.unwrap_or(false) {
                     // By this reader, behind what it has read: so the places are in the order of the rows.
-                    let reserved = self.writer.reserve_range(id, rows.no()).map_err(write_failed)?;
+                    let reserved = self.writer.reserve_range(id, rows.no())?;
                     self.queue.cut(running, begin, reserved);
                 }
             }
@@ -117,29 +116,29 @@ impl Reading<'_> {
             match part {
                 RowPart::Whole(row) => {
                     let key = key_of(row, key_columns)?;
-                    rows.row(key, row).map_err(write_failed)?;
+                    rows.row(key, row)?;
                     segment.note(key, row.len());
                 }
                 RowPart::First(piece) => {
                     let key = key_of(piece, key_columns)?.to_vec();
                     let mut bytes = piece.len();
                     let mut long = rows.long_row();
-                    long.piece(piece).map_err(write_failed)?;
+                    long.piece(piece)?;
                     loop {
                         match answer.next().map_err(explained)? {
                             Some(RowPart::More(piece)) => {
                                 bytes += piece.len();
-                                long.piece(piece).map_err(write_failed)?;
+                                long.piece(piece)?;
                             }
                             Some(RowPart::Last(piece)) => {
                                 bytes += piece.len();
-                                long.piece(piece).map_err(write_failed)?;
+                                long.piece(piece)?;
                                 break;
                             }
                             _ => return Err(SqlError::unexpected("a row without an end").into()),
                         }
                     }
-                    long.end(&key).map_err(write_failed)?;
+                    long.end(&key)?;
                     segment.note(&key, bytes);
                 }
                 RowPart::More(_) | RowPart::Last(_) => {

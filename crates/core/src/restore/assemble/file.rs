@@ -146,7 +146,7 @@ impl TargetFile {
     }
 
     /// Nothing more will be written.
-    pub(super) fn is_written(&mut self) {
+    pub(super) fn end_writing(&mut self) {
         self.direct = None;
     }
 

@@ -2,13 +2,14 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use holdfast_pipe::lock::{into_inner, lock};
 use holdfast_repo::{
     columns::PageEntry,
     reader::{CACHES_BYTES, ChunkPages, FetchOptions, PageWant},
@@ -134,7 +135,7 @@ impl<'a> Window<'a> {
     /// The first `count` files are whole.
     fn complete(&mut self, count: usize) -> Result<()> {
         self.files.drain(..count).try_for_each(|mut file| {
-            file.is_written();
+            file.end_writing();
             self.syncer.push(file)
         })
     }
@@ -182,7 +183,7 @@ impl<'a> Window<'a> {
                 progress.check()?;
                 self.compare(run, &mut buffer, &mut mine, progress)?;
             }
-            different.lock().unwrap_or_else(PoisonError::into_inner).append(&mut mine);
+            lock(&different).append(&mut mine);
             Ok(())
         };
         thread::scope(|scope| {
@@ -194,7 +195,7 @@ impl<'a> Window<'a> {
                 result.and(other)
             })
         })?;
-        Ok(different.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(into_inner(different))
     }
 
     /// Stretches of neighbouring pages of one file.

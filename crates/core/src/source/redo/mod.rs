@@ -5,13 +5,14 @@
 
 use std::{
     sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
+        Condvar, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use holdfast_formats::{Lsn, PageSize};
+use holdfast_pipe::lock::lock;
 
 use super::{FileSpec, Pages, Role, Sink, spool::Spool};
 use crate::{
@@ -149,10 +150,6 @@ impl Follow {
 }
 
 /// Nothing that is guarded here is left half changed by a panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

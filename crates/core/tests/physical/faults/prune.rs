@@ -108,8 +108,9 @@ fn assert_goes_on(repo: &Arc<Repo>, standing: &[u64]) {
     for _ in 0..2 {
         prune_everything(repo, Hooks::default()).unwrap();
     }
-    let plan =
-        plan_prune(repo, &log(), &everything(), Some(&mut rewriter(repo, &log(), Hooks::default()))).unwrap();
+    let mut rewriter = rewriter(repo, &log(), Hooks::default());
+    let mut history = History::read(repo, &log()).unwrap();
+    let plan = plan_prune(repo, &mut history, &everything(), Some(&mut rewriter)).unwrap();
     assert!(plan.declares_nothing(), "{plan:?}");
     let mut pack_bytes = 0;
     repo.store()

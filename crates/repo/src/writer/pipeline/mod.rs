@@ -13,7 +13,7 @@ use std::{
 };
 
 use crossbeam_channel::{SendTimeoutError, Sender, bounded, unbounded};
-use holdfast_pipe::{Codec, Compression, Headroom, ObjectKey, PageHash, Stop, meter::Meter};
+use holdfast_pipe::{Codec, Compression, Headroom, ObjectKey, PageHash, Stop, lock::lock, meter::Meter};
 use rustix::process::setpriority_process;
 
 use super::{
@@ -23,7 +23,6 @@ use super::{
 };
 use crate::{
     hooks::Hooks,
-    lock::lock,
     names::ChunkRef,
     object::RunSecrets,
     pack::{ChunkKind, ChunkRow},
@@ -37,8 +36,6 @@ mod upload;
 
 use index::Indexer;
 use stages::Placer;
-pub(crate) use stages::chunk_context;
-pub(crate) use upload::directory_context;
 
 /// Of the threads that compress (Linux has it for each thread).
 const COMPRESS_NICENESS: i32 = 10;

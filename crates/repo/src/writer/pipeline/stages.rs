@@ -4,17 +4,15 @@ use std::{sync::Arc, time::Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use holdfast_pipe::{
-    Codec, Compression, ObjectKey, SealContext, TAG_BYTES,
+    Codec, Compression, ObjectKey, TAG_BYTES,
     codec::{Compressor, compress_patch},
+    lock::lock,
 };
 
 use super::{Chunk, Compressed, Sealed, Shared, Ticket, WriteError};
 use crate::{
     columns::CHUNKS_PER_PACK_MAX,
-    lock::lock,
-    object::ObjectKind,
     pack::{ChunkKind, ChunkRow, PAGES_PER_PACK_MAX, pages_in},
-    reader::catalog::is_of_the_object,
     writer::chunk::PatchBase,
 };
 
@@ -90,7 +88,7 @@ impl Shared {
         let read = match self.source.read_chunk(base.chunk) {
             Ok((row, prefix)) if row.kind == ChunkKind::Rows && row.base.is_none() => Some((row, prefix)),
             Ok(_) => None,
-            Err(error) if is_of_the_object(&error) => None,
+            Err(error) if error.is_of_the_object() => None,
             Err(error) => return Err(error.into()),
         };
         let Some((row, prefix)) = read else {
@@ -119,7 +117,7 @@ impl Shared {
                 base: chunk.base,
             };
             let (sequence, part, ordinal, key) = self.place(&row, &chunk.ticket);
-            let context = chunk_context(&row, u64::from(ordinal));
+            let context = row.seal_context(ordinal);
             self.meters.seal.time(|| key.seal(context, &mut chunk.bytes));
             self.meters.seal.add(u64::from(sealed_len));
             let sealed = Sealed { sequence, part, key, row, bytes: chunk.bytes, hashes: chunk.hashes };
@@ -160,17 +158,5 @@ impl Shared {
             self.placed.notify_all();
         }
         place
-    }
-}
-
-/// The seal's context of a chunk of a pack.
-pub(crate) fn chunk_context(row: &ChunkRow, ordinal: u64) -> SealContext {
-    SealContext {
-        object_kind: ObjectKind::Pack as u8,
-        chunk_kind: row.kind.number(),
-        codec: row.codec as u8,
-        last: false,
-        ordinal,
-        plain_len: row.plain_len,
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, mem, sync::Arc};
 
 use crossbeam_channel::{Receiver, Sender};
-use holdfast_pipe::{Codec, ObjectKey, SealContext};
+use holdfast_pipe::ObjectKey;
 
 use super::{Sealed, Shared, WriteError};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     index::IndexedPack,
     names::PackId,
     object::{ObjectKind, Place},
-    pack::{ChunkRow, DIRECTORY_KIND, DIRECTORY_ORDINAL, Directory, Trailer},
+    pack::{ChunkRow, Directory, Trailer, directory_seal_context},
     store::Upload,
 };
 
@@ -95,18 +95,6 @@ impl Shared {
     }
 }
 
-/// The seal's context of a pack's directory.
-pub(crate) fn directory_context(plain_len: u32) -> SealContext {
-    SealContext {
-        object_kind: ObjectKind::Pack as u8,
-        chunk_kind: DIRECTORY_KIND,
-        codec: Codec::None as u8,
-        last: false,
-        ordinal: DIRECTORY_ORDINAL,
-        plain_len,
-    }
-}
-
 struct OpenPack {
     part: u32,
     key: Arc<ObjectKey>,
@@ -130,7 +118,7 @@ impl OpenPack {
     fn close(mut self, shared: &Shared) -> Result<Uploaded, WriteError> {
         let mut sealed = self.directory.encode();
         let plain_len = sealed.len() as u32;
-        self.key.seal(directory_context(plain_len), &mut sealed);
+        self.key.seal(directory_seal_context(plain_len), &mut sealed);
         let trailer = Trailer { offset: self.offset, sealed_len: sealed.len() as u32, plain_len }.encode();
         self.upload.write(&sealed)?;
         self.upload.write(&trailer)?;

@@ -8,13 +8,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use holdfast_pipe::PageHash;
+use holdfast_pipe::{PageHash, lock::lock};
 
 use super::{BackupWriter, WriteError};
 use crate::{
     error::RepoError,
     item::{ItemMap, ItemPath},
-    lock::lock,
     names::ChunkRef,
     reader::ChunkSource,
     rows::{DefinitionText, RowEntry, RowLeafRef, RowTotals, TableRows},

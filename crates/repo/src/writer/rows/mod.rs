@@ -15,12 +15,13 @@
 //! A chunk that the base has, anywhere in the same table, is referenced; one that the base has with other rows in it
 //! is stored as a patch on that one where this is worth it, by whoever can read the base.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
+
+use holdfast_pipe::lock::{lock, read, write};
 
 use super::{BackupWriter, FileProblem, WriteError, chunk::Chunk, chunk::Ticket, readable};
 use crate::{
     item::{Item, ItemMap, ItemPath},
-    lock::lock,
     names::ChunkRef,
     pack::ChunkKind,
     rows::{
@@ -87,13 +88,13 @@ impl BackupWriter {
             Some(base) => readable(&self.meters, base::BaseTable::open(base, &spec.path))?.flatten(),
             None => None,
         };
-        let mut list = self.tables.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = write(&self.tables.list);
         list.push(Arc::new(Table::new(spec, base.map(Arc::new))));
         Ok(TableId(list.len() - 1))
     }
 
     fn table(&self, id: TableId) -> Result<Arc<Table>, WriteError> {
-        let list = self.tables.list.read().unwrap_or_else(PoisonError::into_inner);
+        let list = read(&self.tables.list);
         list.get(id.0).cloned().ok_or(WriteError::Stopped)
     }
 
@@ -207,7 +208,7 @@ impl BackupWriter {
     /// Whether every table has ended; what is known only when all chunks are placed follows in
     /// [`Self::place_tables`].
     pub(super) fn tables_ended(&self) -> Result<(), WriteError> {
-        let list = self.tables.list.read().unwrap_or_else(PoisonError::into_inner);
+        let list = read(&self.tables.list);
         match list.iter().find(|table| matches!(lock(&table.inner).state, TableState::Open)) {
             None => Ok(()),
             Some(table) => Err(table.error(FileProblem::NotEnded)),
@@ -218,7 +219,7 @@ impl BackupWriter {
     /// returns, all but the leaves that it submits are.
     pub(super) fn place_tables(&self) -> Result<Vec<PlacedTable>, WriteError> {
         self.seal_tails()?;
-        let list = std::mem::take(&mut *self.tables.list.write().unwrap_or_else(PoisonError::into_inner));
+        let list = std::mem::take(&mut *write(&self.tables.list));
         let mut placed = Vec::new();
         for table in list {
             placed.extend(self.place_table(&table)?);

@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use holdfast_pipe::lock::{lock, read};
+
 use super::{
     BackupWriter, FileProblem, RangeNo, TableSpec, WriteError,
     base::BaseTable,
@@ -15,7 +17,6 @@ use super::{
 };
 use crate::{
     item::{Item, ItemMap},
-    lock::lock,
     names::{ChunkRef, PackId, RunNo},
     rows::{DefinitionText, INLINE_ENTRIES_MAX, RowTotals, TableMap, TableRows},
     writer::chunk::Ticket,
@@ -286,7 +287,7 @@ impl BackupWriter {
 
     /// Leaves of tables that were dropped, whose entries are needed no more.
     pub(in crate::writer) fn dropped_leaves(&self) -> Result<Vec<crate::rows::RowLeafRef>, WriteError> {
-        let list = self.tables.list.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let list = read(&self.tables.list);
         let mut dropped = Vec::new();
         for table in list.iter() {
             let mut inner = lock(&table.inner);

@@ -9,10 +9,11 @@ mod encode;
 mod queue;
 
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use holdfast_pipe::lock::{into_inner, lock};
 use holdfast_repo::{
     reader::{Backup, ReadRows},
     rows::RowTotals,
@@ -122,7 +123,7 @@ pub(super) fn load(
         rows: loading.rows_done.into_inner(),
         bytes: loading.meter.bytes_done(),
         is_bulk: target.has_local_infile,
-        adapted: loading.adapted.into_inner().unwrap_or_else(PoisonError::into_inner),
+        adapted: into_inner(loading.adapted),
     })
 }
 
@@ -352,7 +353,7 @@ impl Loading<'_> {
             if MADE_OTHERWISE.contains(&row.number("Code")?) {
                 let object = format!("table {}", table.name);
                 let adapted = Adaptation { object, what: row.text("Message")?.to_owned() };
-                self.adapted.lock().unwrap_or_else(PoisonError::into_inner).push(adapted);
+                lock(&self.adapted).push(adapted);
             }
         }
         Ok(())

@@ -2,6 +2,8 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use holdfast_pipe::lock::lock;
+
 use super::super::{
     plan::Plan,
     progress::{Progress, Stage},
@@ -133,7 +135,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn next(&self, worker: usize) -> Job {
