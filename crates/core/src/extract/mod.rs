@@ -46,7 +46,7 @@ use crate::{
     logical::{
         self, Selection,
         export::{self, ExportOptions, Exported},
-        load::{self, LoadOptions, LoadReport, Unfinished},
+        load::{self, CREATE, LoadOptions, LoadReport, Unfinished},
         quoted_text,
     },
     physical::read_head,
@@ -246,11 +246,11 @@ impl<'a> Extraction<'a> {
         // From whichever backup, a moment is the same; tomorrow a newer one may be the nearest.
         let of = match origin.recovery() {
             None => id.to_string(),
-            Some(recovery) => format!("{} {:?}", id.source, recovery.until()),
+            Some(recovery) => format!("{} {}", id.source, recovery.until()),
         };
         // What one target goes on with is neither used nor removed for another, or for files.
         let target = options.target.as_ref().map_or("files", |target| &target.server);
-        let identity = format!("{} {of} {selection:?} {target}", id.repository);
+        let identity = format!("{} {of} {} {target}", id.repository, selection.identity());
         Ok(Self { repo, origin, options, names, facts, id, identity })
     }
 
@@ -683,8 +683,7 @@ struct Begun<'a> {
 
 impl Listener for Begun<'_> {
     fn event(&self, event: Event) {
-        const FIRST: &str = "create";
-        if matches!(event, Event::Phase { name } if name == FIRST) {
+        if matches!(event, Event::Phase { name: CREATE }) {
             self.has.store(true, Ordering::SeqCst);
         }
         self.listener.event(event);

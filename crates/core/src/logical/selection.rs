@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use serde_json::json;
+
 use crate::error::{Error, ErrorKind};
 
 /// Schemas of the server's own, which are made by the server and not by a load. Accounts and programs, which are kept in
@@ -225,6 +227,22 @@ impl Selection {
         filter.map(|filter| filter.condition.as_str())
     }
 
+    /// What tells it from any other, in words that stay the same from version to version: an interrupted load is only gone
+    /// on with for the same.
+    pub(crate) fn identity(&self) -> String {
+        let Self { schemas, tables, schemas_excluded, tables_excluded, filters, without_accounts } = self;
+        let filters = filters.iter().map(|filter| (filter.tables.to_string(), &filter.condition));
+        json!({
+            "filters": filters.collect::<Vec<_>>(),
+            "schemas": texts(schemas),
+            "schemas_excluded": texts(schemas_excluded),
+            "tables": texts(tables),
+            "tables_excluded": texts(tables_excluded),
+            "without_accounts": without_accounts,
+        })
+        .to_string()
+    }
+
     /// Refuses what means nothing: a name that is mistyped must not become a backup without it.
     pub fn refuse_unknown(&self, schemas: &[String], tables: &[(String, String)]) -> Result<(), Error> {
         let no_schema = |pattern: &&Pattern| !schemas.iter().any(|name| pattern.matches(name));
@@ -244,6 +262,10 @@ impl Selection {
             None => Ok(()),
         }
     }
+}
+
+fn texts(of: &[impl ToString]) -> Vec<String> {
+    of.iter().map(ToString::to_string).collect()
 }
 
 #[cfg(test)]
@@ -268,6 +290,19 @@ mod tests {
         ] {
             assert_eq!(pattern.parse::<Pattern>().unwrap().matches(name), matches, "{pattern} {name}");
         }
+    }
+
+    /// Loads that an older version has begun go by these words.
+    #[test]
+    fn what_tells_a_selection_from_others_stays_as_it_is() {
+        let selection = Selection {
+            schemas: vec!["shop*".parse().unwrap()],
+            tables: vec!["other.t".parse().unwrap()],
+            filters: vec!["shop.log=at > '2026'".parse().unwrap()],
+            ..Selection::default()
+        };
+        let identity = r#"{"filters":[["shop.log","at > '2026'"]],"schemas":["shop*"],"schemas_excluded":[],"tables":["other.t"],"tables_excluded":[],"without_accounts":false}"#;
+        assert_eq!(selection.identity(), identity);
     }
 
     /// What is asked for, less what is left out; never the server's own.

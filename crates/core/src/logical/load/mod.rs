@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use holdfast_repo::{LogName, Repo, RunNo, hex::to_hex, history::History, reader::Backup};
 use serde::Deserialize;
+use serde_json::json;
 
 pub use names::{Rename, Renames};
 pub use plan::Adaptation;
@@ -52,6 +53,9 @@ use crate::{
     points::point,
     server::{ConnectOptions, ServerVersion, Session},
 };
+
+/// The phase from which on the target is changed.
+pub(crate) const CREATE: &str = "create";
 
 /// How to load.
 #[derive(Clone, Debug)]
@@ -165,7 +169,8 @@ impl<'a> Loading<'a> {
         control.settle(options, &target)?;
         let mut plan = Plan::make(&backup, &target, &mut control.session, options, cancel)?;
         let name = options.called.clone().unwrap_or_else(|| format!("{log}{run}"));
-        let asked = format!("{:?} {:?} {}", options.selection, options.renames, options.overwrite);
+        let renames: Vec<String> = options.renames.0.iter().map(ToString::to_string).collect();
+        let asked = json!([options.selection.identity(), renames, options.overwrite]).to_string();
         let asked = to_hex(&blake3::hash(asked.as_bytes()).as_bytes()[..8]);
         // The repository is the first word: see `Unfinished::repository`.
         let identity = format!("{} {name} {asked}", repo.info().repository_id);
@@ -208,7 +213,7 @@ impl<'a> Loading<'a> {
         self.shown.adapted = self.plan.adapted();
         self.shown.overwritten = in_the_way(&self.plan, &self.target, stages.as_deref(), self.options)?;
         // From here on the target is changed.
-        watch.phase("create");
+        watch.phase(CREATE);
         let verify = self.options.verify;
         let progress =
             Progress::begin(&mut self.control, &self.identity, &self.shown.backup, &self.plan, verify)?;
