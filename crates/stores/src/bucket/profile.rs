@@ -112,10 +112,23 @@ fn collect(text: &str, names: &[&str], settings: &mut Settings) -> bool {
     is_found
 }
 
-/// What is known of the credentials, and until when it may be used.
+/// What is known of the credentials.
 struct Known {
     credential: Arc<AwsCredential>,
+    /// Until when nobody is asked for others.
     until: Instant,
+    /// Until when they are good, if they are not for good.
+    good_until: Option<Instant>,
+}
+
+impl Known {
+    /// The same for a moment more, where others cannot be had just now.
+    fn once_more(&mut self) -> Option<Arc<AwsCredential>> {
+        let now = Instant::now();
+        let is_good = self.good_until.is_none_or(|until| now < until);
+        self.until = now + LOOK_AGAIN;
+        is_good.then(|| Arc::clone(&self.credential))
+    }
 }
 
 /// Credentials of a profile. The files are read again now and then, so that whoever renews them need not stop us.
@@ -140,28 +153,39 @@ impl ProfileCredentials {
         {
             return Ok(Arc::clone(&known.credential));
         }
+        let fresh = match (self.fresh().await, &mut *known) {
+            (Ok(fresh), _) => fresh,
+            // Whoever writes the files may be at it, and whoever is asked may be away: what is good is used.
+            (Err(error), Some(known)) => return known.once_more().ok_or(error),
+            (Err(error), None) => return Err(error),
+        };
+        let credential = Arc::clone(&fresh.credential);
+        *known = Some(fresh);
+        Ok(credential)
+    }
+
+    /// As files or a program give them now.
+    async fn fresh(&self) -> io::Result<Known> {
         let settings = self.profile.read()?;
         let setting = |key: &str| settings.get(key).filter(|value| !value.is_empty()).cloned();
-        let fresh = match (setting("aws_access_key_id"), setting("aws_secret_access_key")) {
-            (Some(key_id), Some(secret_key)) => Known {
+        match (setting("aws_access_key_id"), setting("aws_secret_access_key")) {
+            (Some(key_id), Some(secret_key)) => Ok(Known {
                 credential: Arc::new(AwsCredential {
                     key_id,
                     secret_key,
                     token: setting("aws_session_token"),
                 }),
                 until: Instant::now() + LOOK_AGAIN,
-            },
+                good_until: None,
+            }),
             _ => match setting("credential_process") {
-                Some(command) => ask(&command).await?,
+                Some(command) => ask(&command).await,
                 None => {
                     let what = format!("the profile \"{}\" holds no credentials", self.profile.name);
-                    return Err(io::Error::new(io::ErrorKind::NotFound, what));
+                    Err(io::Error::new(io::ErrorKind::NotFound, what))
                 }
             },
-        };
-        let credential = Arc::clone(&fresh.credential);
-        *known = Some(fresh);
-        Ok(credential)
+        }
     }
 }
 
@@ -208,6 +232,7 @@ async fn ask(command: &str) -> io::Result<Known> {
             token: printed.session_token,
         }),
         until: Instant::now() + good_for.min(Duration::from_secs(86_400)),
+        good_until: left.map(|left| Instant::now() + left.min(Duration::from_secs(86_400))),
     })
 }
 

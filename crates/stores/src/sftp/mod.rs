@@ -14,11 +14,12 @@ use std::{
     collections::HashSet,
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use futures_util::{StreamExt, stream};
+use holdfast_pipe::lock::lock;
 use holdfast_repo::store::{
     ObjectInfo, ObjectPath, RemoteCause, RemoteError, Store, StoreError, StoreErrorKind, Upload,
 };
@@ -90,6 +91,8 @@ struct Inner {
     folders: Mutex<HashSet<String>>,
     /// Folders in which an object may have got its name without that being durable.
     doubtful: Mutex<HashSet<String>>,
+    /// An object directly below the root that was seen: where it is not there, neither is the store.
+    landmark: Mutex<Option<String>>,
 }
 
 impl SftpStore {
@@ -105,6 +108,7 @@ impl SftpStore {
             root,
             folders: Mutex::default(),
             doubtful: Mutex::default(),
+            landmark: Mutex::default(),
         };
         let runtime = Arc::clone(&inner.runtime);
         runtime.block_on(inner.reach(missing))?;
@@ -169,7 +173,7 @@ impl Inner {
     }
 
     fn known(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.folders)
     }
 
     fn forget_folders(&self) {
@@ -177,7 +181,21 @@ impl Inner {
     }
 
     fn doubt(&self, folder: &str) {
-        self.doubtful.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned());
+        lock(&self.doubtful).insert(folder.to_owned());
+    }
+
+    /// Fails where what has been seen directly below the root is not there any more: another file system's directory is in
+    /// its place, or has lost it.
+    async fn require_landmark(&self) -> Result<(), Failure> {
+        let landmark = lock(&self.landmark).clone();
+        match landmark {
+            Some(landmark) if self.pool.look_through(&self.at(&landmark)).await?.is_none() => {
+                let what =
+                    format!("{landmark} is gone from the directory: has its file system been unmounted?");
+                Err(Failure::Lost(RemoteCause::NoPlace, what))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes a folder below the root, and everything on the way to it, durably.
@@ -185,6 +203,7 @@ impl Inner {
         if folder == self.root || self.known().contains(folder) {
             return Ok(());
         }
+        self.require_landmark().await?;
         let mut above = self.root.as_str();
         let starts = self.root.len() + 1;
         let ends = folder[starts..].match_indices('/').map(|(at, _)| starts + at).chain([folder.len()]);
@@ -202,7 +221,7 @@ impl Inner {
 
     /// Makes sure that what has a name in this folder keeps it.
     async fn confirm(&self, folder: &str) -> Result<(), Failure> {
-        let is_doubtful = self.doubtful.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
+        let is_doubtful = lock(&self.doubtful).remove(folder);
         if is_doubtful {
             self.pool.sync_folder(folder).await.inspect_err(|_| self.doubt(folder))?;
         }
@@ -334,7 +353,12 @@ impl Store for SftpStore {
             Ok(found)
         });
         match found.map_err(|failure| inner.error(failure, path))? {
-            Some(found) if found.is_file => Ok(info(path, &found)),
+            Some(found) if found.is_file => {
+                if !path.as_str().contains('/') {
+                    lock(&inner.landmark).get_or_insert_with(|| path.to_string());
+                }
+                Ok(info(path, &found))
+            }
             _ => Err(StoreError::new(path, StoreErrorKind::NotFound)),
         }
     }
@@ -356,6 +380,7 @@ impl Store for SftpStore {
 
     fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
         let inner = &self.inner;
+        lock(&inner.landmark).take_if(|landmark| paths.iter().any(|path| path.as_str() == landmark));
         inner.runtime.block_on(async {
             let mut deleted = stream::iter(paths)
                 .map(|path| async move {

@@ -15,10 +15,11 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, FileExt, MetadataExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use holdfast_pipe::lock::lock;
 use rustix::fs::{CWD, RenameFlags, renameat_with, statvfs};
 
 use self::{
@@ -43,6 +44,8 @@ pub struct FsStore {
 
 struct Inner {
     root: PathBuf,
+    /// Of the root, when it was opened.
+    identity: (u64, u64),
     /// Folders known to exist durably.
     durable_folders: Mutex<HashSet<PathBuf>>,
     /// Folders in which an object may have got its name without their having become durable.
@@ -56,18 +59,18 @@ type SyncFolder = dyn Fn(&Path) -> io::Result<()> + Send + Sync;
 impl FsStore {
     /// Opens a directory that exists.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let root = root.into();
-        match fs::metadata(&root) {
-            Ok(metadata) if metadata.is_dir() => {}
-            Ok(_) => return Err(io_error(&root, io::Error::from(io::ErrorKind::NotADirectory))),
-            Err(error) => return Err(io_error(&root, error)),
-        }
-        Ok(Self::over(root, Box::new(sync_folder)))
+        Self::over(root.into(), Box::new(sync_folder))
     }
 
-    fn over(root: PathBuf, sync_folder: Box<SyncFolder>) -> Self {
+    /// With folders made durable as specified.
+    fn over(root: PathBuf, sync_folder: Box<SyncFolder>) -> Result<Self, StoreError> {
+        let identity = match fs::metadata(&root) {
+            Ok(metadata) if metadata.is_dir() => identity(&metadata),
+            Ok(_) => return Err(io_error(&root, io::Error::from(io::ErrorKind::NotADirectory))),
+            Err(error) => return Err(io_error(&root, error)),
+        };
         let (durable_folders, doubtful_folders) = (Mutex::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { root, durable_folders, doubtful_folders, sync_folder }) }
+        Ok(Self { inner: Arc::new(Inner { root, identity, durable_folders, doubtful_folders, sync_folder }) })
     }
 
     /// Opens a directory, and makes it first, durably, if need be.
@@ -91,6 +94,11 @@ fn create_root(root: &Path, sync_folder: &SyncFolder) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(root)?;
     // One that is there is taken for durable.
     sync_folder(parent).inspect_err(|_| drop(fs::remove_dir(root)))
+}
+
+/// What tells a directory from any other of this host: its device and its number there.
+fn identity(metadata: &fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 fn io_error(path: &Path, error: io::Error) -> StoreError {
@@ -168,7 +176,7 @@ impl Inner {
     }
 
     fn folders(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
-        self.durable_folders.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.durable_folders)
     }
 
     /// Makes `folder`, below the root, and everything on the way to it, durably.
@@ -197,8 +205,19 @@ impl Inner {
         Ok(())
     }
 
+    /// Fails where another directory is in the root's place: that beneath a mount point, when its file system is gone.
+    fn require_root(&self) -> io::Result<()> {
+        if identity(&fs::metadata(&self.root)?) == self.identity {
+            return Ok(());
+        }
+        let root = self.root.display();
+        let what = format!("{root} is another directory than it was: has its file system been unmounted?");
+        Err(io::Error::other(what))
+    }
+
     /// An empty file that no listing shows.
     fn temporary(&self, is_small: bool) -> io::Result<(PathBuf, Appender)> {
+        self.require_root()?;
         let folder = self.root.join(TEMPORARY);
         for attempt in 1.. {
             self.make_folder(&folder)?;
@@ -241,7 +260,7 @@ impl Inner {
     }
 
     fn doubtful(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
-        self.doubtful_folders.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.doubtful_folders)
     }
 
     /// Makes sure that what has a name in the folder of `file` keeps it.
@@ -564,7 +583,7 @@ mod tests {
             true => Err(io::Error::other("injected fault")),
             false => sync_folder(folder),
         };
-        let store = Arc::new(FsStore::over(folder.path().to_owned(), Box::new(sync)));
+        let store = Arc::new(FsStore::over(folder.path().to_owned(), Box::new(sync)).unwrap());
         let repo = Arc::new(Repo::init(Arc::<FsStore>::clone(&store), &Protection::None).unwrap());
         let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
         let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
