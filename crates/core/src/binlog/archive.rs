@@ -28,6 +28,7 @@ use super::{
     standby,
     stream::{From, Next, Stream, StreamOptions},
     stretch::{Gap, GapKind, Place},
+    told::Told,
 };
 use crate::{
     error::{Context, Error, ErrorKind, Result},
@@ -53,6 +54,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const RENEWAL: Duration = Duration::from_secs(15);
 /// Who asks to end waits so long for the end of the transaction that is under way.
 const END_OF_TRANSACTION_MAX: Duration = Duration::from_secs(10);
+/// A server that cannot be reached for so long is told of.
+const TOLD_AFTER: Duration = Duration::from_secs(30);
 /// So far behind the server a run stores no segments: it ends as soon as it has caught up.
 const CATCH_UP_BYTES: u64 = 64 << 20;
 
@@ -73,6 +76,10 @@ pub struct ArchiveOptions {
     pub run_age: Duration,
     /// The server's commits wait until they are durable.
     pub semi_sync: bool,
+    /// How often it is looked whether the server has become one whose binlog lacks something.
+    pub look_every: Duration,
+    /// Ends where the server refuses for so long: a password that was changed is not found by waiting.
+    pub refused_max: Duration,
     /// Waits while another archives, and takes its place when it is gone, from this server. Gives the place up when the
     /// server is away.
     pub standby: bool,
@@ -100,6 +107,8 @@ impl ArchiveOptions {
             run_bytes: 1 << 30,
             run_age: Duration::from_secs(3600),
             semi_sync: false,
+            look_every: Duration::from_secs(60),
+            refused_max: Duration::from_secs(600),
             standby: false,
             new_identity: false,
             compression: Compression::default(),
@@ -170,7 +179,10 @@ pub(super) struct Archiver<'a> {
     /// As it was when the last run ended: between two runs nothing is made durable, so that little is to be read then.
     history: Option<History>,
     lag_sum: Duration,
-    is_store_failing: bool,
+    store_failing: Told,
+    /// What the server leaves out, and that it has stopped replicating.
+    filters: Option<String>,
+    stopped: Told,
     /// Since when this one would archive, nobody else does, and it cannot.
     pub(super) in_vain_since: Option<Instant>,
     report: ArchiveReport,
@@ -197,12 +209,7 @@ impl<'a> Archiver<'a> {
         let mut session = Session::open(&options.connect, Purpose::Control)?;
         check_binlog_grants(&mut session)?;
         let binlog = Binlog::read(&mut session)?;
-        if options.standby || left_out::is_replica(&mut session)? {
-            left_out::require_replica_updates(&mut session)?;
-        }
-        if let Some(text) = left_out::filters(&mut session)? {
-            listener.event(Event::Warning { text });
-        }
+        left_out::require_all(&mut session, options.standby)?;
         let name = match &options.name {
             Some(name) => name.clone(),
             None if options.standby => {
@@ -239,7 +246,9 @@ impl<'a> Archiver<'a> {
             stream_options,
             history: None,
             lag_sum: Duration::ZERO,
-            is_store_failing: false,
+            store_failing: Told::default(),
+            filters: None,
+            stopped: Told::default(),
             in_vain_since: None,
             report,
         })
@@ -287,9 +296,9 @@ impl<'a> Archiver<'a> {
                         && !self.options.once
                         && self.report.until.is_some() =>
                 {
-                    if !self.is_store_failing {
-                        self.warn(format!("the repository takes nothing at the moment: {error}"));
-                        self.is_store_failing = true;
+                    let text = format!("the repository takes nothing at the moment: {error}");
+                    if self.store_failing.is_news(&text) {
+                        self.warn(text);
                     }
                     let until = Instant::now() + wait;
                     while Instant::now() < until {
@@ -337,8 +346,7 @@ impl<'a> Archiver<'a> {
             Err(_) if self.cancel.is_cancelled() => return Ok(Left::Done),
             begun => begun?,
         };
-        if self.is_store_failing {
-            self.is_store_failing = false;
+        if self.store_failing.end() {
             self.note("the repository takes what comes again");
         }
         let mut recorder = recorder;
@@ -414,6 +422,7 @@ impl<'a> Archiver<'a> {
         let mut wait = RETRY_FIRST;
         let mut is_first = true;
         let mut lost_at = Instant::now();
+        let (mut away, mut refused_since) = (Told::default(), None);
         // Where the server was when the run began, if that is far.
         let mut target: Option<Place> = None;
         loop {
@@ -430,6 +439,7 @@ impl<'a> Archiver<'a> {
             if self.options.semi_sync && !self.settle(run, slot.as_ref(), None)? {
                 continue;
             }
+            self.store_what_came(run, slot.as_ref(), Duration::ZERO)?;
             let connected = self.connect(run, slot, &refused);
             let (stream, binlog) = match connected {
                 Ok(connected) => connected,
@@ -439,12 +449,24 @@ impl<'a> Archiver<'a> {
                 Err(error) if self.options.standby && lost_at.elapsed() > standby::YIELD_AFTER => {
                     return Err(standby::yields(&error));
                 }
-                Err(_) => {
-                    self.pause(wait);
+                Err(error) => {
+                    let is_refused = is_refused(&error);
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    if !is_refused {
+                        refused_since = None;
+                    } else if since.elapsed() >= self.options.refused_max {
+                        return Err(error);
+                    }
+                    let text = format!("the server cannot be archived: {error}");
+                    if (is_refused || lost_at.elapsed() >= TOLD_AFTER) && away.is_news(&text) {
+                        self.warn(text);
+                    }
+                    self.store_what_came(run, slot.as_ref(), wait)?;
                     wait = (wait * 2).min(RECONNECT_MAX);
                     continue;
                 }
             };
+            refused_since = None;
             let recorder = slot.as_mut().ok_or_else(|| Error::failed("nothing to record with"))?;
             if is_first {
                 let behind = binlog.bytes_from(recorder.place()).unwrap_or_default();
@@ -457,6 +479,11 @@ impl<'a> Archiver<'a> {
             } else {
                 self.report.reconnects += 1;
                 self.note("connected to the server again");
+                away.end();
+                if run.segments.is_none() {
+                    // It may be another server, or the same from the beginning.
+                    target = binlog.end();
+                }
             }
             is_first = false;
             let streamed = self.stream(run, recorder, &stream, target.as_ref());
@@ -479,11 +506,46 @@ impl<'a> Archiver<'a> {
                     refused = Refused::No;
                     let error = self.options.connect.explain_loss(error.into());
                     self.warn(format!("the connection to the server is lost, trying again: {error}"));
-                    self.pause(wait);
+                    self.store_what_came(run, slot.as_ref(), wait)?;
                     wait = RETRY_FIRST;
                 }
             }
         }
+    }
+
+    /// While no server is there, nobody else offers what came last to the store. Takes so long.
+    fn store_what_came(
+        &mut self,
+        run: &mut ArchiveRun,
+        recorder: Option<&Recorder>,
+        wait: Duration,
+    ) -> Result<()> {
+        let until = Instant::now() + wait;
+        self.settle(run, recorder, Some(until))?;
+        if let Some(segments) = &run.segments {
+            self.watch_store(segments);
+        }
+        self.pause(until.saturating_duration_since(Instant::now()));
+        Ok(())
+    }
+
+    /// Whether what the server is about to write can be archived: others can make it a replica, or start it anew with other
+    /// options.
+    fn look_at_server(&mut self, session: &mut Session) -> Result<()> {
+        left_out::require_all(session, self.options.standby)?;
+        let filters = left_out::filters(session)?;
+        if filters != self.filters {
+            filters.iter().for_each(|text| self.warn(text));
+            self.filters = filters;
+        }
+        match left_out::stopped_replica(session)? {
+            None => drop(self.stopped.end()),
+            // Another may be at a server that goes on.
+            Some(why) if self.options.standby => return Err(Error::new(ErrorKind::Active, why)),
+            Some(why) if self.stopped.is_news(&why) => self.warn(why),
+            Some(_) => {}
+        }
+        Ok(())
     }
 
     /// Waits until what came is durable, and at most until then. Returns whether it is.
@@ -512,6 +574,7 @@ impl<'a> Archiver<'a> {
         refused: &Refused,
     ) -> Result<(Stream, Binlog)> {
         let mut session = Session::open(&self.options.connect, Purpose::Control)?;
+        self.look_at_server(&mut session)?;
         let binlog = Binlog::read(&mut session)?;
         drop(session);
         let tail = slot.as_ref().and_then(Recorder::tail);
@@ -565,9 +628,18 @@ impl<'a> Archiver<'a> {
         let is_known = !recorder.is_confirmed();
         let mut is_anything_recorded = false;
         let mut cancelled = None;
+        let mut looked_at = Instant::now();
         loop {
             if run.is_lost() {
                 return Err(Broken::Fatal(ousted()));
+            }
+            if !self.options.once && looked_at.elapsed() >= self.options.look_every {
+                // Where no session is to be had the stream says what is wrong with the server, if anything is.
+                if let Ok(mut session) = Session::open(&self.options.connect, Purpose::Control) {
+                    self.look_at_server(&mut session)
+                        .or_else(|error| if is_passing(&error) { Ok(()) } else { Err(error) })?;
+                }
+                looked_at = Instant::now();
             }
             let due = run.segments.as_ref().and_then(|segments| segments.due_in(&run.batch, age));
             let wait = due.map_or(POLL, |due| due.min(POLL));
@@ -638,16 +710,15 @@ impl<'a> Archiver<'a> {
 
     fn watch_store(&mut self, segments: &Segments) {
         let failing = segments.with_progress(|progress| progress.failing.clone());
-        match (failing, self.is_store_failing) {
-            (Some(why), false) => {
-                self.warn(format!("the repository takes nothing at the moment, trying again: {why}"));
-                self.is_store_failing = true;
+        match failing {
+            Some(why) => {
+                let text = format!("the repository takes nothing at the moment, trying again: {why}");
+                if self.store_failing.is_news(&text) {
+                    self.warn(text);
+                }
             }
-            (None, true) => {
-                self.note("the repository takes what comes again");
-                self.is_store_failing = false;
-            }
-            _ => {}
+            None if self.store_failing.end() => self.note("the repository takes what comes again"),
+            None => {}
         }
     }
 }
@@ -683,6 +754,11 @@ fn broken(error: SqlError, is_under_way: bool) -> Broken {
 /// Whether the server may be back soon.
 fn is_passing(error: &Error) -> bool {
     error.kind() == ErrorKind::Server
+}
+
+/// Whether the server was there, and said no.
+fn is_refused(error: &Error) -> bool {
+    error.cause::<SqlError>().is_none_or(SqlError::lasts)
 }
 
 fn is_at(place: &Place, target: &Place) -> bool {

@@ -8,8 +8,30 @@ use crate::{
     },
 };
 
+/// Refuses a server whose binlog lacks what it applies as a replica; of one that is to `stand_in` for another also where it
+/// applies nothing yet.
+pub(super) fn require_all(session: &mut Session, stands_in: bool) -> Result<()> {
+    if stands_in || is_replica(session)? {
+        require_replica_updates(session)?;
+    }
+    Ok(())
+}
+
+/// Why a replica's binlog does not go on: it has stopped applying. One whose account may not see that is believed.
+pub(super) fn stopped_replica(session: &mut Session) -> Result<Option<String>> {
+    let channels = match ReplicaChannel::read_all(session) {
+        Err(error) if error.is_denied() => return Ok(None),
+        channels => channels?,
+    };
+    let stopped = channels.into_iter().find(|channel| !channel.is_applying);
+    Ok(stopped.map(|of| {
+        let (host, port) = (of.host, of.port);
+        format!("this server is a replica of {host}:{port}, and has stopped applying what comes from there")
+    }))
+}
+
 /// Whether a server replicates another. One whose account may not see that is taken for one that does not.
-pub(super) fn is_replica(session: &mut Session) -> Result<bool> {
+fn is_replica(session: &mut Session) -> Result<bool> {
     match ReplicaChannel::read_all(session) {
         Ok(channels) => Ok(!channels.is_empty()),
         Err(error) if error.is_denied() => Ok(false),
@@ -18,7 +40,7 @@ pub(super) fn is_replica(session: &mut Session) -> Result<bool> {
 }
 
 /// That what a server applies as a replica is in its binlog.
-pub(super) fn require_replica_updates(session: &mut Session) -> Result<()> {
+fn require_replica_updates(session: &mut Session) -> Result<()> {
     for name in ["log_replica_updates", "log_slave_updates"] {
         match session.variable(name)?.as_deref() {
             None => {}

@@ -20,6 +20,7 @@ mod segments;
 mod standby;
 mod stream;
 mod stretch;
+mod told;
 mod wire;
 
 pub use archive::{ArchiveOptions, ArchiveReport, archive};

@@ -36,6 +36,8 @@ use crate::{
 const PAGE_BYTES: u32 = 16 << 10;
 /// Given to the writer at once.
 const GIVE_BYTES: usize = 64 * PAGE_BYTES as usize;
+/// A run in which nothing comes ends after so long.
+const IDLE_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A head names each stretch; so many are far from its limit.
 const STRETCHES_MAX: usize = 1_000;
 
@@ -73,13 +75,6 @@ pub(super) struct Ended {
     pub(super) stored_bytes: u64,
 }
 
-fn write_failed(error: WriteError) -> Error {
-    match error {
-        WriteError::Repo(error) => error.into(),
-        error => Error::failed("write to the repository").caused_by(error),
-    }
-}
-
 impl ArchiveRun {
     /// Begins a run, and takes over what runs that died have left, where the key can read it. The recorder stands where the
     /// archive ends; `None` where there is nothing in it. Who drops or prunes is waited for, as long as `wait` says so.
@@ -104,7 +99,7 @@ impl ArchiveRun {
         };
         point("binlog.run.begun");
         let foundation = Foundation::none(run.history());
-        let writer = BackupWriter::new(&run, &foundation, writer).map_err(write_failed)?;
+        let writer = BackupWriter::new(&run, &foundation, writer)?;
         let mut this = Self {
             run,
             writer: Some(writer),
@@ -197,12 +192,14 @@ impl ArchiveRun {
         self.run.is_asked()
     }
 
-    /// Whether it is long enough.
+    /// Whether it is long enough. One of a server that writes nothing ends as well: whatever shows that it lives is kept
+    /// as long as it does.
     pub(super) fn is_due(&self, bytes_max: u64, age_max: Duration) -> bool {
-        self.bytes > 0
-            && (self.bytes >= bytes_max
-                || self.began.elapsed() >= age_max
-                || self.stretches.len() >= STRETCHES_MAX)
+        let age = self.began.elapsed();
+        match self.bytes {
+            0 => age >= age_max.max(IDLE_AGE_MAX),
+            bytes => bytes >= bytes_max || age >= age_max || self.stretches.len() >= STRETCHES_MAX,
+        }
     }
 
     /// Whether there is nothing in it.
@@ -221,7 +218,7 @@ impl ArchiveRun {
             self.run.abandon("nothing came")?;
             return Ok(None);
         };
-        let finished = writer.finish(&self.run).map_err(write_failed)?;
+        let finished = writer.finish(&self.run)?;
         point("binlog.data.durable");
         let log = self.run.log().clone();
         let position = Position {
@@ -291,7 +288,7 @@ impl ArchiveRun {
 
     fn failed(&self, error: WriteError) -> Error {
         let first = self.writer.as_ref().and_then(BackupWriter::failure);
-        write_failed(first.unwrap_or(error))
+        first.unwrap_or(error).into()
     }
 }
 

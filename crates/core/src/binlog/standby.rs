@@ -13,6 +13,7 @@ use super::{
     resume::{Binlog, is_behind},
     run::stored_tail,
     stretch::Place,
+    told::Told,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -26,56 +27,59 @@ const IDLE_MIN: Duration = Duration::from_secs(10);
 /// A server that is away for so long is left to those who reach another.
 pub(super) const YIELD_AFTER: Duration = Duration::from_secs(30);
 /// A server that is behind is asked again after so long more: what runs have left is read each time.
-const BEHIND: Duration = Duration::from_secs(10);
+const NOT_YET: Duration = Duration::from_secs(10);
 /// Who would archive and cannot, while nobody else does, ends after so long.
 const IN_VAIN_MAX: Duration = Duration::from_secs(600);
 
 impl Archiver<'_> {
     /// Waits until nobody else archives, and the server can be reached. `false`: asked to end.
     pub(super) fn stand_by(&mut self) -> Result<bool> {
-        let (mut idle_since, mut is_told, mut is_warned, mut is_behind) = (None, false, false, false);
+        let (mut idle_since, mut is_told, mut unseen, mut unable) =
+            (None, false, Told::default(), Told::default());
         loop {
             if self.cancel.is_cancelled() {
                 return Ok(false);
             }
-            let is_free = match standing(self.repo, &self.log) {
+            let seen = standing(self.repo, &self.log);
+            if seen.is_ok() && unseen.end() {
+                self.note("whether another archives can be seen again");
+            }
+            let is_free = match seen {
                 Ok(Standing::Dead) => true,
                 Ok(Standing::Idle) => idle_since.get_or_insert_with(Instant::now).elapsed() >= IDLE_MIN,
                 Ok(Standing::Alive) => {
                     idle_since = None;
                     self.in_vain_since = None;
+                    unable.end();
                     if !is_told {
                         self.note(format!("another archives {}: standing by", self.log));
                         is_told = true;
                     }
                     false
                 }
-                Err(_) if is_warned => false,
                 Err(error) => {
-                    self.warn(format!("whether another archives cannot be seen at the moment: {error}"));
-                    is_warned = true;
+                    let text = format!("whether another archives cannot be seen at the moment: {error}");
+                    if unseen.is_news(&text) {
+                        self.warn(text);
+                    }
                     false
                 }
             };
             if is_free {
                 // A run that begins in vain is in the repository for good: what can be known is known before.
-                match self.look() {
+                let (error, wait) = match self.look() {
                     Ok(None) => return Ok(true),
-                    Ok(Some(behind)) => {
-                        if !is_behind {
-                            self.warn(format!("nobody archives {}: {behind}", self.log));
-                            is_behind = true;
-                        }
-                        self.in_vain(&behind)?;
-                        self.pause(BEHIND);
-                    }
+                    Ok(Some(not_yet)) => (not_yet, NOT_YET),
                     Err(error) if error.kind() == ErrorKind::Usage => return Err(error),
-                    Err(_) if is_warned => {}
-                    Err(error) => {
-                        self.warn(format!("nobody archives, and this one cannot take the place: {error}"));
-                        is_warned = true;
-                    }
+                    Err(error) => (error, Duration::ZERO),
+                };
+                let text =
+                    format!("nobody archives {}, and this one cannot take the place: {error}", self.log);
+                if unable.is_news(&text) {
+                    self.warn(text);
                 }
+                self.in_vain(&error)?;
+                self.pause(wait);
             }
             self.pause(LOOK_EVERY);
         }
@@ -84,7 +88,10 @@ impl Archiver<'_> {
     /// Whether the server could be archived now; if not, why not yet.
     fn look(&self) -> Result<Option<Error>> {
         let mut session = Session::open(&self.options.connect, Purpose::Control)?;
-        left_out::require_replica_updates(&mut session)?;
+        left_out::require_all(&mut session, true)?;
+        if let Some(why) = left_out::stopped_replica(&mut session)? {
+            return Ok(Some(Error::new(ErrorKind::Active, why)));
+        }
         let binlog = Binlog::read(&mut session)?;
         drop(session);
         let tail = stored_tail(self.repo, &self.log)?.filter(|_| !self.options.new_identity);

@@ -145,7 +145,10 @@ enum Stopped {
 
 impl From<Error> for Stopped {
     fn from(error: Error) -> Self {
-        Self::Failed(error)
+        match error.cause::<SqlError>().is_some_and(is_gone) {
+            true => Self::Again(error),
+            false => Self::Failed(error),
+        }
     }
 }
 
@@ -154,14 +157,16 @@ impl From<SqlError> for Stopped {
         match error.cause() {
             SqlCause::Expired => Self::Again(error.into()),
             _ if error.is_lock_timeout() => Self::Again(in_the_way(&error.to_string())),
-            // A table that was listed is gone, or another.
-            _ if matches!(error.code(), Some(1146 | 1049 | 1412 | 1347 | 1305 | 1360 | 1539)) => {
-                Self::Again(error.into())
-            }
+            _ if is_gone(&error) => Self::Again(error.into()),
             _ if error.is_denied() => Self::Less(error.into()),
             _ => Self::Failed(error.into()),
         }
     }
+}
+
+/// Whether what was listed is gone, or another: a table, a database, a view, a program, a trigger, an event.
+fn is_gone(error: &SqlError) -> bool {
+    matches!(error.code(), Some(1146 | 1049 | 1412 | 1347 | 1305 | 1360 | 1539))
 }
 
 fn in_the_way(lock: &str) -> Error {

@@ -22,13 +22,14 @@ pub(super) fn run(
     let mut orders = vec![option_of("--init-file=", &tree.path_of(&init))];
     orders.extend(ground.without_plugins());
     let mut server = ground.start(prepare::buffer_pool_bytes(ground.options, 0), orders, None)?;
-    let session = own.connect(&mut server, DOING, cancel)?;
+    // An idle session would not outlive what takes hours.
+    drop(own.connect(&mut server, DOING, cancel)?);
     point("restore.serving");
     let asked = ask(&own.options(&server));
     if let Err(error) = asked {
         return Err(if server.has_ended() { server.explain(error, "ask the server") } else { error });
     }
-    account::end(&own, session)?;
+    account::end(&own, own.connect(&mut server, "end the server on the restored files", cancel)?)?;
     let exit = server.wait(cancel)?;
     if !exit.status.success() {
         return Err(Error::failed(format!("the server on the restored files ended with {}", exit.status)));

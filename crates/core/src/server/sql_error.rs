@@ -140,6 +140,15 @@ impl SqlError {
         matches!(self.code(), Some(code::LOCK_WAIT_TIMEOUT | code::LOCK_DEADLOCK))
     }
 
+    /// Whether the server was there, and said no for a reason that is seldom over soon.
+    pub(crate) fn lasts(&self) -> bool {
+        match &self.cause {
+            SqlCause::Lost => false,
+            SqlCause::Refused(code) => *code != code::TOO_MANY_CONNECTIONS && !code::KILLED.contains(code),
+            _ => true,
+        }
+    }
+
     /// Whether a privilege is missing.
     #[must_use]
     pub fn is_denied(&self) -> bool {
@@ -200,10 +209,11 @@ impl std::error::Error for SqlError {}
 impl From<SqlError> for Error {
     fn from(error: SqlError) -> Error {
         let result = Error::new(ErrorKind::Server, error.to_string());
-        match error.hint.as_deref().or(error.standard_hint()) {
+        let result = match error.hint.as_deref().or(error.standard_hint()) {
             Some(hint) => result.hinted(hint),
             None => result,
-        }
+        };
+        result.caused_by(error)
     }
 }
 
