@@ -6,7 +6,7 @@
 use std::hash::Hasher;
 
 use holdfast_pipe::{HashKey, PageHash};
-use siphasher::sip128::{Hasher128, SipHasher24};
+use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::{
     columns::{CHUNK_BYTES_MAX, get_chunk, put_chunk},
@@ -38,21 +38,21 @@ const MEAN_CHUNK_BYTES_LOG2: u32 = 18;
 const MEAN_LEAF_ENTRIES_LOG2: u32 = 10;
 /// Chunks of a definition: of the 4 GiB that a server can hold of one.
 const DEFINITION_CHUNKS_MAX: usize = 4_200;
-/// Of a table. 0 and 1 were those of rows with checksums of another kind.
-const FORM_INLINE: u8 = 2;
-const FORM_LEAVES: u8 = 3;
+/// Of a table. Those before were of rows with checksums of other kinds.
+const FORM_INLINE: u8 = 4;
+const FORM_LEAVES: u8 = 5;
 const ENTRY_BYTES_MIN: usize = 2 + 16 + 16 + 3 + 1 + 1;
 const LEAF_REF_BYTES_MIN: usize = 3 + 16 + 3;
 
-/// What hashes rows and their keys: SipHash-2-4 of 128 bits, with a key that follows from the repository's hash key.
+/// What hashes rows and their keys: SipHash-1-3 of 128 bits, with a key that follows from the repository's hash key.
 ///
 /// Rows are short, and a hash for long messages would take more of a dump's time than everything else. The key is
 /// secret, since sums of hashes that anybody can compute are easily made to be equal.
 #[derive(Clone)]
-pub struct RowHashKey(SipHasher24);
+pub struct RowHashKey(SipHasher13);
 
 impl RowHashKey {
-    const CONTEXT: &str = "holdfast 2026-11 rows 1";
+    const CONTEXT: &str = "holdfast 2026-11 rows 2";
 
     /// Of the repository that has this key.
     #[must_use]
@@ -60,7 +60,7 @@ impl RowHashKey {
         let derived = blake3::derive_key(Self::CONTEXT, hash_key.expose());
         let mut key = [0; 16];
         key.copy_from_slice(&derived[..16]);
-        Self(SipHasher24::new_with_key(&key))
+        Self(SipHasher13::new_with_key(&key))
     }
 
     /// The checksum of one row.
@@ -84,7 +84,7 @@ impl std::fmt::Debug for RowHashKey {
 
 /// Of a row on its way.
 #[derive(Clone)]
-pub struct RowHasher(SipHasher24);
+pub struct RowHasher(SipHasher13);
 
 impl RowHasher {
     /// The next bytes of the row.
@@ -542,7 +542,7 @@ pub(crate) fn get_table(decoder: &mut Decoder<'_>, size_bytes: u64) -> Result<Ta
         checksum: RowsChecksum(u128::from_le_bytes(decoder.array("checksum of rows")?)),
     };
     let rows = match decoder.u8("form of a table")? {
-        0 | 1 => {
+        0..FORM_INLINE => {
             return Err(FormatError::rule("form of a table", "is of a version that was never released"));
         }
         FORM_INLINE => TableRows::Inline(get_entries(decoder, INLINE_ENTRIES_MAX)?),

@@ -176,6 +176,25 @@ fn an_upload_whose_connection_dies_fails_and_leaves_nothing() {
     assert_eq!(read_all(&*it, &path("packs/1"), 10).unwrap(), b"again");
 }
 
+/// A host that comes back without the file system of the store: nothing is begun anew in the empty directory.
+#[test]
+fn a_store_whose_file_system_is_gone_takes_nothing_until_it_is_back() {
+    let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
+    let (root, away) = (folder.path().join("r"), folder.path().join("away"));
+    let it = create_store(&format!("sftp://backup-host{}", root.display()), &options(&server)).unwrap();
+    it.create_if_absent(&path("mark"), b"x").unwrap();
+    it.create_if_absent(&path("a/b"), b"x").unwrap();
+    it.head(&path("mark")).unwrap();
+    std::fs::rename(&root, &away).unwrap();
+    std::fs::create_dir(&root).unwrap();
+    let error = it.create_if_absent(&path("a/c"), b"x").unwrap_err();
+    assert!(error.to_string().contains("mark is gone"), "{error}");
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::rename(&away, &root).unwrap();
+    it.create_if_absent(&path("a/c"), b"x").unwrap();
+}
+
 /// Connections die at any moment while two create the same names.
 #[test]
 fn creations_are_right_whenever_connections_die() {

@@ -65,7 +65,7 @@ pub(crate) enum BinlogAction {
 
 /// Receive the binlog as a replica does and store it, until stopped.
 ///
-/// Begins with the file in which the newest backup's position is, or, where there is none, with the oldest; goes on exactly where it ended, also on another server that has taken the place of the first, by GTID. What is missing because it was purged or begun anew is named, recorded, and told at once.
+/// Begins with the file in which the newest backup's position is, or, where there is none, with the oldest; goes on exactly where it ended, also on another server that has taken the place of the first, by GTID. What is missing because it was purged or begun anew is named, recorded, and told at once. A server that is away is waited for; one that refuses for ten minutes, or that begins to leave out what it replicates, ends it.
 #[derive(Args, Debug)]
 #[command(after_long_help = ARCHIVE_EXAMPLES)]
 pub(crate) struct ArchiveArgs {

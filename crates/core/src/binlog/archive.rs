@@ -5,7 +5,7 @@
 
 use std::{
     sync::Arc,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -164,6 +164,7 @@ pub fn archive(
     let began = Instant::now();
     let mut archiver = Archiver::reach(repo, options, listener, cancel).map_err(|error| error.at(repo))?;
     let outcome = archiver.work();
+    archiver.discarded();
     archiver.report.elapsed_ms = began.elapsed().as_millis() as u64;
     outcome.map_err(|error| options.connect.explain_loss(error).at(repo))?;
     Ok(archiver.report)
@@ -178,6 +179,7 @@ pub(super) struct Archiver<'a> {
     stream_options: StreamOptions,
     /// As it was when the last run ended: between two runs nothing is made durable, so that little is to be read then.
     history: Option<History>,
+    discarding: Option<JoinHandle<()>>,
     lag_sum: Duration,
     store_failing: Told,
     /// What the server leaves out, and that it has stopped replicating.
@@ -245,6 +247,7 @@ impl<'a> Archiver<'a> {
             cancel,
             stream_options,
             history: None,
+            discarding: None,
             lag_sum: Duration::ZERO,
             store_failing: Told::default(),
             filters: None,
@@ -393,6 +396,16 @@ impl<'a> Archiver<'a> {
         let name = &self.log;
         self.note(format!("{name} {}: {} bytes archived", ended.run, ended.bytes));
         self.history = ended.history;
+        self.discarded();
+        self.discarding = ended.discarding;
+    }
+
+    /// Waits until what the last run has left is deleted.
+    fn discarded(&mut self) {
+        if let Some(discarding) = self.discarding.take() {
+            // It only tidies up: a later sweep does what is left.
+            let _ended = discarding.join();
+        }
     }
 
     fn account(&mut self, run: &ArchiveRun) {

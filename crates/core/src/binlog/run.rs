@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -73,6 +73,8 @@ pub(super) struct Ended {
     pub(super) history: Option<History>,
     pub(super) bytes: u64,
     pub(super) stored_bytes: u64,
+    /// Deletes what nobody needs any more.
+    pub(super) discarding: Option<JoinHandle<()>>,
 }
 
 impl ArchiveRun {
@@ -261,16 +263,12 @@ impl ArchiveRun {
             error => error.into(),
         })?;
         point("binlog.published");
-        // What is left lying a later sweep takes.
         let mut history = self.run.history().clone();
         let history = history.refresh(&repo).is_ok().then_some(history);
-        if let Some(history) = &history {
-            for run in self.taken.iter().chain([&outcome.run]) {
-                let _left = discard_segments(&repo, history, *run);
-            }
-        }
+        let superseded = self.taken.iter().copied().chain([outcome.run]).collect();
+        let discarding = history.as_ref().and_then(|history| discard(repo, history.clone(), superseded));
         let stored_bytes = finished.totals.bytes_stored;
-        Ok(Some(Ended { run: outcome.run, history, bytes: self.bytes, stored_bytes }))
+        Ok(Some(Ended { run: outcome.run, history, bytes: self.bytes, stored_bytes, discarding }))
     }
 
     /// Ends it without a word of its own: what is in its segments another run takes over.
@@ -290,6 +288,17 @@ impl ArchiveRun {
         let first = self.writer.as_ref().and_then(BackupWriter::failure);
         first.unwrap_or(error).into()
     }
+}
+
+/// Deletes the segments of runs whose bytes are in packs by now, on a thread of its own: a server waits meanwhile. What is
+/// left lying a later sweep takes.
+fn discard(repo: Arc<Repo>, history: History, runs: Vec<RunNo>) -> Option<JoinHandle<()>> {
+    let discard_all = move || {
+        for run in runs {
+            let _left = discard_segments(&repo, &history, run);
+        }
+    };
+    thread::Builder::new().name("discard".to_owned()).spawn(discard_all).ok()
 }
 
 /// The outcome behind which an archive goes on: the last one that no repair has dropped. What such a one had the server may

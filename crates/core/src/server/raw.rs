@@ -18,8 +18,10 @@ use super::{
 
 /// Rows up to so many bytes are handed out whole; longer ones in pieces, of which the first is at least so long.
 pub const ROW_WHOLE_MAX: usize = 1 << 20;
-/// Room for one row, its packet's header, and some of what follows.
-const BUFFER_BYTES: usize = ROW_WHOLE_MAX + (256 << 10);
+/// What is read at a time: it stays in a core's own cache until it is handed on.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Where a row is longer: room for the longest, its packet's header, and some of what follows.
+const BUFFER_BYTES_MAX: usize = ROW_WHOLE_MAX + BUFFER_BYTES;
 /// A packet of this length is continued in the next.
 const PACKET_FULL: usize = 0xFF_FFFF;
 const COM_QUERY: u8 = 3;
@@ -91,13 +93,17 @@ impl Buffer {
         self.end - self.begin
     }
 
-    /// Reads until `count` bytes are there; at most [`BUFFER_BYTES`].
+    /// Reads until `count` bytes are there; at most [`BUFFER_BYTES_MAX`].
     fn fill(&mut self, socket: &mut impl Read, count: usize) -> io::Result<()> {
-        if self.bytes.is_empty() {
-            self.bytes.resize(BUFFER_BYTES, 0);
-        }
         if self.unread() >= count {
             return Ok(());
+        }
+        let room = if count > BUFFER_BYTES { BUFFER_BYTES_MAX } else { BUFFER_BYTES };
+        if self.bytes.len() < room {
+            self.bytes.resize(room, 0);
+        }
+        if self.unread() == 0 {
+            (self.begin, self.end) = (0, 0);
         }
         if self.begin + count > self.bytes.len() {
             self.bytes.copy_within(self.begin..self.end, 0);

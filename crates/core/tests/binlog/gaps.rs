@@ -318,6 +318,54 @@ fn servers_that_leave_something_out() {
     assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("log_slave_updates"), "{error}");
 }
 
+/// The same of a server that is made such a replica while it is archived.
+#[test]
+fn a_server_that_begins_to_leave_something_out_ends_its_archiver() {
+    let primary = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    write(&primary, 1);
+    let stage = Stage::with(ServerKind::MariaDb1011, ServerOptions::default().arg("--log-slave-updates=OFF"));
+    let options = ArchiveOptions { look_every: Duration::from_millis(200), ..stage.options() };
+    let archiver = Archiver::start(&stage.repo, options);
+    wait_archived(&stage);
+    let position = replica::Position::Gtid(String::new());
+    replica::catch_up(&primary, &stage.server, &position, Duration::from_secs(60)).unwrap();
+    let error = archiver.ended_by_itself();
+    assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("log_slave_updates"), "{error}");
+}
+
+/// Waiting does not help against a password that was changed: it is said, and ends.
+fn a_server_that_refuses(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    stage
+        .server
+        .exec_all(["CREATE USER a@localhost IDENTIFIED BY 'p'", "GRANT ALL ON *.* TO a@localhost"])
+        .unwrap();
+    let mut options = ArchiveOptions { refused_max: Duration::from_secs(1), ..stage.options() };
+    options.connect.user = Some("a".to_owned());
+    options.connect.password = Some(holdfast_core::server::Secret::new("p".to_owned()));
+    let archiver = Archiver::start(&stage.repo, options);
+    write(&stage.server, 3);
+    wait_archived(&stage);
+    stage.server.exec("ALTER USER a@localhost IDENTIFIED BY 'another'").unwrap();
+    let of_it = "SELECT id FROM information_schema.processlist WHERE user = 'a'";
+    for id in stage.server.query::<u64>(of_it).unwrap() {
+        stage.server.exec(format!("KILL {id}")).ok();
+    }
+    let error = archiver.ended_by_itself();
+    assert!(error.kind() == ErrorKind::Server && error.to_string().contains("1045"), "{error}");
+    assert_eq!(inserts(&stage.archive()), 3);
+}
+
+#[test]
+fn mariadb_10_11_refuses() {
+    a_server_that_refuses(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_refuses() {
+    a_server_that_refuses(ServerKind::MySql97);
+}
+
 /// A server that is behind what another's archive has begins no run, however long it waits.
 #[test]
 fn a_server_that_is_behind_begins_no_run() {

@@ -115,6 +115,19 @@ impl Archiver {
         self.thread.take().unwrap().join().unwrap().unwrap()
     }
 
+    /// Why it ends, within a minute, without being asked to.
+    pub(crate) fn ended_by_itself(mut self) -> Error {
+        let (begin, thread) = (Instant::now(), self.thread.take().unwrap());
+        while !thread.is_finished() {
+            if begin.elapsed() > Duration::from_secs(60) {
+                self.cancel.cancel();
+                panic!("it goes on: {:?}", thread.join().unwrap());
+            }
+            sleep(Duration::from_millis(50));
+        }
+        thread.join().unwrap().unwrap_err()
+    }
+
     /// It has not ended by itself.
     #[track_caller]
     pub(crate) fn check(&mut self) {

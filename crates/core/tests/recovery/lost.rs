@@ -51,7 +51,20 @@ fn the_host_is_lost(kind: ServerKind, semi_sync: bool, seed: u64) {
     stage.server.kill9().unwrap();
     std::fs::remove_dir_all(stage.server.datadir()).unwrap();
     let told: Vec<Vec<(u32, Timestamp)>> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
-    println!("{:?}", archiver.stop());
+    if semi_sync {
+        println!("{:?}", archiver.stop());
+    } else {
+        // Nobody asks it to end: what has come is durable nonetheless.
+        sleep(Duration::from_secs(2));
+        let ends = || {
+            let archive = Archive::open(&stage.repo, &source()).unwrap();
+            let chains = archive.chains().unwrap();
+            archive.recoverable_until(chains.last().unwrap())
+        };
+        let alive = ends();
+        println!("{:?}", archiver.stop());
+        assert_eq!(ends(), alive, "what it had was in memory");
+    }
 
     let target = dir.path().join("target");
     recover(&stage.repo, kind, &target, Until::End).unwrap();

@@ -303,7 +303,7 @@ fn what_moves_while_it_is_read_is_found_where_it_went() {
 fn a_check_beside_an_expiry_and_prunes_finds_nothing() {
     let (pristine, _) = world_of_three();
     let mut disturbed = 0;
-    for at in (1..).step_by(17) {
+    for at in (1..).step_by(9) {
         let world = Arc::new(copy(&pristine, &objects(&pristine)));
         let other = Arc::clone(&world);
         let done = Arc::new(AtomicBool::new(false));

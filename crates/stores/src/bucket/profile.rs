@@ -323,6 +323,21 @@ aws_session_token=token
         assert!(!format!("{it:?}{renewed:?}").contains("\"n\""));
     }
 
+    /// Whoever rewrites the file truncates it first; a process may be asked in vain.
+    #[tokio::test]
+    async fn credentials_are_used_as_long_as_they_are_good() {
+        let (home, environment) = home();
+        let it = ProfileCredentials::of(Profile::find(Some("backup"), &environment)).unwrap().unwrap();
+        assert_eq!(it.current().await.unwrap().key_id, "AKBACKUP");
+        fs::write(home.path().join(".aws/credentials"), "").unwrap();
+        let look_again = async || it.known.lock().await.as_mut().unwrap().until = Instant::now();
+        look_again().await;
+        assert_eq!(it.current().await.unwrap().key_id, "AKBACKUP");
+        it.known.lock().await.as_mut().unwrap().good_until = Some(Instant::now());
+        look_again().await;
+        assert!(it.current().await.is_err());
+    }
+
     #[tokio::test]
     async fn a_process_may_hold_the_credentials() {
         let (home, environment) = home();

@@ -44,8 +44,8 @@ pub struct FsStore {
 
 struct Inner {
     root: PathBuf,
-    /// Of the root, when it was opened.
-    identity: (u64, u64),
+    /// An object directly below the root that was seen: where it is not there, neither is the store.
+    landmark: Mutex<Option<ObjectPath>>,
     /// Folders known to exist durably.
     durable_folders: Mutex<HashSet<PathBuf>>,
     /// Folders in which an object may have got its name without their having become durable.
@@ -64,13 +64,14 @@ impl FsStore {
 
     /// With folders made durable as specified.
     fn over(root: PathBuf, sync_folder: Box<SyncFolder>) -> Result<Self, StoreError> {
-        let identity = match fs::metadata(&root) {
-            Ok(metadata) if metadata.is_dir() => identity(&metadata),
+        match fs::metadata(&root) {
+            Ok(metadata) if metadata.is_dir() => {}
             Ok(_) => return Err(io_error(&root, io::Error::from(io::ErrorKind::NotADirectory))),
             Err(error) => return Err(io_error(&root, error)),
-        };
+        }
         let (durable_folders, doubtful_folders) = (Mutex::default(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { root, identity, durable_folders, doubtful_folders, sync_folder }) })
+        let landmark = Mutex::default();
+        Ok(Self { inner: Arc::new(Inner { root, landmark, durable_folders, doubtful_folders, sync_folder }) })
     }
 
     /// Opens a directory, and makes it first, durably, if need be.
@@ -94,11 +95,6 @@ fn create_root(root: &Path, sync_folder: &SyncFolder) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(root)?;
     // One that is there is taken for durable.
     sync_folder(parent).inspect_err(|_| drop(fs::remove_dir(root)))
-}
-
-/// What tells a directory from any other of this host: its device and its number there.
-fn identity(metadata: &fs::Metadata) -> (u64, u64) {
-    (metadata.dev(), metadata.ino())
 }
 
 fn io_error(path: &Path, error: io::Error) -> StoreError {
@@ -206,18 +202,20 @@ impl Inner {
     }
 
     /// Fails where another directory is in the root's place: that beneath a mount point, when its file system is gone.
-    fn require_root(&self) -> io::Result<()> {
-        if identity(&fs::metadata(&self.root)?) == self.identity {
-            return Ok(());
+    fn require_landmark(&self) -> io::Result<()> {
+        match &*lock(&self.landmark) {
+            Some(landmark) if fs::symlink_metadata(self.file(landmark)).is_err() => {
+                let root = self.root.display();
+                let what = format!("{landmark} is gone from {root}: has its file system been unmounted?");
+                Err(io::Error::other(what))
+            }
+            _ => Ok(()),
         }
-        let root = self.root.display();
-        let what = format!("{root} is another directory than it was: has its file system been unmounted?");
-        Err(io::Error::other(what))
     }
 
     /// An empty file that no listing shows.
     fn temporary(&self, is_small: bool) -> io::Result<(PathBuf, Appender)> {
-        self.require_root()?;
+        self.require_landmark()?;
         let folder = self.root.join(TEMPORARY);
         for attempt in 1.. {
             self.make_folder(&folder)?;
@@ -416,6 +414,9 @@ impl Store for FsStore {
         let metadata = self.inner.in_folder(path, Folder::metadata).map_err(object_error(path))?;
         if metadata.is_file() {
             self.inner.confirm(&self.inner.file(path)).map_err(object_error(path))?;
+            if !path.as_str().contains('/') {
+                lock(&self.inner.landmark).get_or_insert_with(|| path.clone());
+            }
             Ok(info(path, &metadata))
         } else {
             Err(StoreError::new(path, StoreErrorKind::NotFound))
@@ -432,6 +433,7 @@ impl Store for FsStore {
     }
 
     fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
+        lock(&self.inner.landmark).take_if(|landmark| paths.contains(landmark));
         for path in paths {
             let (folder, name) = split(path);
             let found = Folder::find(&self.inner.root, folder).map_err(object_error(path))?;
@@ -601,6 +603,28 @@ mod tests {
         fails.store(false, Ordering::SeqCst);
         end(&mut run).unwrap();
         store.head(&outcome).unwrap();
+    }
+
+    /// A file system that is unmounted leaves the directory beneath: nothing is begun anew there.
+    #[test]
+    fn a_store_whose_file_system_is_gone_takes_nothing_until_it_is_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, away) = (folder.path().join("r"), folder.path().join("away"));
+        let store = FsStore::create(&root).unwrap();
+        store.create_if_absent(&path("mark"), b"x").unwrap();
+        store.create_if_absent(&path("a/b"), b"x").unwrap();
+        store.head(&path("mark")).unwrap();
+        fs::rename(&root, &away).unwrap();
+        fs::create_dir(&root).unwrap();
+        let error = store.create_if_absent(&path("a/c"), b"x").unwrap_err();
+        assert!(error.to_string().contains("mark is gone"), "{error}");
+        assert!(store.put(&path("a/c")).is_err());
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+        fs::remove_dir(&root).unwrap();
+        fs::rename(&away, &root).unwrap();
+        store.create_if_absent(&path("a/c"), b"x").unwrap();
+        store.delete(&[path("mark")]).unwrap();
+        store.create_if_absent(&path("a/d"), b"x").unwrap();
     }
 
     #[test]
