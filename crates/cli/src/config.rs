@@ -3,7 +3,7 @@
 //! It is read from one place only, never from the current directory: it can name a command to run.
 
 use std::{
-    io,
+    env, io,
     path::{Path, PathBuf},
 };
 
@@ -104,6 +104,13 @@ fn usual_places() -> impl Iterator<Item = PathBuf> {
     home.map(|home| home.join(".config/holdfast/holdfast.toml"))
         .into_iter()
         .chain([PathBuf::from("/etc/holdfast/holdfast.toml")])
+}
+
+/// Where programs of this user keep what they can do without.
+pub(crate) fn usual_cache_dir() -> Option<PathBuf> {
+    let of = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")))?;
+    Some(cache.join("holdfast"))
 }
 
 #[cfg(test)]

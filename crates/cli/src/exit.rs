@@ -1,6 +1,6 @@
 //! Exit codes: a promise to scripts. `docs/errors.md` and every help text list them from here.
 
-use holdfast_core::ErrorKind;
+use holdfast_core::{Error, ErrorKind};
 use serde::{Serialize, Serializer};
 
 /// How the program ends.
@@ -101,6 +101,19 @@ impl Serialize for Exit {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u8(self.code())
     }
+}
+
+/// Whether the exit code tells of `error` and not of `worst`, of several failures: what does not pass by itself before what
+/// does.
+pub(crate) fn is_worse(error: &Error, worst: Option<&Error>) -> bool {
+    let badness = |error: &Error| match error.kind() {
+        ErrorKind::Damaged => 4,
+        ErrorKind::Key => 3,
+        ErrorKind::Store => 2,
+        ErrorKind::Failed | ErrorKind::Usage | ErrorKind::Server | ErrorKind::Interrupted => 1,
+        ErrorKind::Active => 0,
+    };
+    worst.is_none_or(|worst| badness(worst) < badness(error))
 }
 
 #[cfg(test)]

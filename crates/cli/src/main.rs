@@ -11,9 +11,11 @@ use holdfast_core::{Cancel, Error, ErrorKind};
 mod args;
 mod commands;
 mod config;
+mod context;
 mod exit;
 mod output;
 mod password;
+mod reach;
 mod signals;
 
 use exit::Exit;

@@ -1,4 +1,4 @@
-//! What was typed. Nothing here says what it means: that is for `options` and the commands.
+//! What was typed. Nothing here says what it means: that is for `reach` and the commands.
 //!
 //! Options that the configuration file may set too are declared once, in a struct that both clap and serde fill
 //! ([`source::SourceArgs`], [`resources::ResourceArgs`], [`expire::KeepArgs`]); what was typed wins.
@@ -145,6 +145,37 @@ impl Verb {
             | Self::Lock(_)
             | Self::Key(_)
             | Self::Binlog(_)
+            | Self::Doctor(_)
+            | Self::Version(_) => false,
+        }
+    }
+
+    /// Whether a signal ends it in good order, after what it is at; any other verb ends at once.
+    pub(crate) fn ends_in_order(&self) -> bool {
+        match self {
+            Self::Backup(_)
+            | Self::Binlog(_)
+            | Self::Restore(_)
+            | Self::Check(_)
+            | Self::Repair(_)
+            | Self::Copy(_)
+            | Self::Expire(_)
+            | Self::Export(_)
+            | Self::Import(_)
+            | Self::Hold(_)
+            | Self::Release(_)
+            | Self::Prune(_)
+            | Self::Lock(_) => true,
+            Self::Init(_)
+            | Self::List(_)
+            | Self::Stats(_)
+            | Self::Show(_)
+            | Self::Ls(_)
+            | Self::Cat(_)
+            | Self::Diff(_)
+            | Self::Log(_)
+            | Self::Report(_)
+            | Self::Key(_)
             | Self::Doctor(_)
             | Self::Version(_) => false,
         }

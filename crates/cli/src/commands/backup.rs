@@ -1,9 +1,7 @@
 //! `backup`: from what was typed to a backup that stands.
 
 use std::{
-    env,
     fmt::{self, Write as _},
-    path::PathBuf,
     sync::Arc,
 };
 
@@ -16,13 +14,14 @@ use holdfast_repo::{Act, Kind, LogName, RunNo, SourceName};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Context, list, report::Report, repository, source};
+use super::{Context, report::Report, repository, server};
 use crate::{
     args::{
         backup::{BackupArgs, Method, Tag},
         doctor::DoctorArgs,
         resources::ResourceArgs,
     },
+    config::usual_cache_dir,
     exit::Exit,
     output::{Render, text},
 };
@@ -117,7 +116,7 @@ fn shown(source: &str, kind: Kind, backup: u64, report: &impl Serialize) -> Resu
     let log = LogName { source: source.parse().context("name the source")?, kind };
     let run = RunNo(backup);
     let whole = serde_json::to_value(report).context_kind(ErrorKind::Failed, "describe the backup")?;
-    let report = Report::new(list::id(&log, run), whole)?;
+    let report = Report::new(text::backup_id(&log, run), whole)?;
     Ok((log, run, report))
 }
 
@@ -204,20 +203,13 @@ fn run_to(args: BackupArgs, others: &[String], context: &Context<'_>) -> Result<
     let repositories = places.collect::<Result<Vec<_>>>()?;
     let first = repositories.iter().find_map(|place| place.name.as_ref().zip(place.report.as_ref()));
     let (id, report) = match first {
-        Some(((log, run), report)) => (list::id(log, *run), report.whole().clone()),
+        Some(((log, run), report)) => (text::backup_id(log, *run), report.whole().clone()),
         None => (String::new(), Value::Null),
     };
     let is_everywhere = repositories.iter().all(|place| place.error.is_none());
     let exit = if is_everywhere { Exit::Done } else { Exit::Finding };
     context.output.result(exit, &TakenInto { id, report, repositories });
     Ok(exit)
-}
-
-/// Where programs of this user keep what they can do without.
-pub(super) fn usual_cache_dir() -> Option<PathBuf> {
-    let of = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")))?;
-    Some(cache.join("holdfast"))
 }
 
 /// As a backup with nothing else typed would have them.
@@ -230,7 +222,7 @@ pub(super) fn doctor_options(args: DoctorArgs, context: &Context<'_>) -> Result<
 fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
     let typed = args.source.or(context.config.source.clone());
     let resources = args.resources.or(context.config.resources.clone());
-    let chosen = BackupOptions::new(source::connect_options(&typed, context)?);
+    let chosen = BackupOptions::new(server::connect_options(&typed, context)?);
     let chosen = stored(chosen, args.name, args.tags, &resources, context)?;
     let lock_max = resources.lock_max.map(|span| span.0);
     Ok(BackupOptions {

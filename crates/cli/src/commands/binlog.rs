@@ -21,7 +21,7 @@ use holdfast_repo::{Act, Kind, Repo};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, repository, select, source};
+use super::{Context, repository, select, server};
 use crate::{
     args::{
         binlog::{ArchiveArgs, BinlogAction, BinlogArgs, CatArgs, ListArgs},
@@ -82,7 +82,7 @@ impl Render for Archived {
 fn run_archive(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
     let typed = args.source.or(context.config.source.clone());
     let resources = context.config.resources.clone();
-    let chosen = ArchiveOptions::new(source::connect_options(&typed, context)?);
+    let chosen = ArchiveOptions::new(server::connect_options(&typed, context)?);
     let options = ArchiveOptions {
         name: args.name.or_else(|| context.config.name.clone()),
         once: args.once,

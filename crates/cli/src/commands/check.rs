@@ -21,7 +21,7 @@ use holdfast_repo::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, list, repository};
+use super::{Context, repository};
 use crate::{
     args::{
         check::CheckArgs,
@@ -130,7 +130,7 @@ impl Found {
             },
             object: finding.object,
             problem: finding.problem,
-            backups: finding.backups.into_iter().map(|run| list::id(log, run)).collect(),
+            backups: finding.backups.into_iter().map(|run| text::backup_id(log, run)).collect(),
             files: finding.files.iter().map(ToString::to_string).collect(),
             files_more: finding.files_more,
         }

@@ -14,14 +14,12 @@ use holdfast_repo::{
 };
 use serde::Serialize;
 
-use super::{Context, backup::usual_cache_dir, list, prune::badness, repository, select};
+use super::{Context, repository, select};
 use crate::{
     args::{copy::CopyArgs, units::ByteSize},
-    exit::Exit,
-    output::{
-        Render,
-        text::{self},
-    },
+    config::usual_cache_dir,
+    exit::{Exit, is_worse},
+    output::{Render, text},
 };
 
 /// What a backup is a copy of, as `list` and `show` tell of it.
@@ -154,7 +152,7 @@ pub(super) fn run(args: CopyArgs, context: &Context<'_>) -> Result<Exit> {
             if error.kind() == ErrorKind::Interrupted {
                 return Err(error);
             }
-            if worst.as_ref().is_none_or(|worst| badness(worst.kind()) < badness(error.kind())) {
+            if is_worse(&error, worst.as_ref()) {
                 worst = Some(if args.all { error.context(history.log()) } else { error });
             }
         }
@@ -244,7 +242,7 @@ impl Log<'_> {
         for (run, verdict) in plan {
             self.context.cancel.check()?;
             let mut backup = Backup {
-                id: list::id(self.history.log(), run),
+                id: text::backup_id(self.history.log(), run),
                 state: State::ToCopy,
                 there: None,
                 report: None,
@@ -254,7 +252,7 @@ impl Log<'_> {
                 Verdict::IsThere(as_run) => backup.is_there(&self.copier, as_run),
                 Verdict::Older(newest) if !is_asked_for => {
                     backup.state = State::Older;
-                    backup.there = Some(list::id(self.copier.log(), newest));
+                    backup.there = Some(text::backup_id(self.copier.log(), newest));
                 }
                 _ if args.dry_run => {}
                 _ => {
@@ -282,7 +280,7 @@ impl Log<'_> {
         match self.copier.copy(run).map_err(failed)? {
             Copied::Now(report) => {
                 backup.state = State::Copied;
-                backup.there = Some(list::id(self.copier.log(), RunNo(report.backup)));
+                backup.there = Some(text::backup_id(self.copier.log(), RunNo(report.backup)));
                 backup.report = Some(report);
             }
             Copied::WasThere(as_run) => backup.is_there(&self.copier, as_run),
@@ -294,6 +292,6 @@ impl Log<'_> {
 impl Backup {
     fn is_there(&mut self, copier: &Copier<'_>, run: RunNo) {
         self.state = State::WasThere;
-        self.there = Some(list::id(copier.log(), run));
+        self.there = Some(text::backup_id(copier.log(), run));
     }
 }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::{
     Context,
     extract::{self, Chosen},
-    list, repository,
+    repository,
 };
 use crate::{
     args::{export::ExportArgs, units::ByteSize},
@@ -83,7 +83,7 @@ pub(super) fn run(args: ExportArgs, context: &Context<'_>) -> Result<Exit> {
         Chosen::Logical(chosen) => {
             let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
             let exported = export::export(&backup, &options, &**context.output, context.cancel)?;
-            Done { id: list::id(chosen.log(), chosen.run), target, extracted: None, exported }
+            Done { id: text::backup_id(chosen.log(), chosen.run), target, extracted: None, exported }
         }
         Chosen::Physical(_) | Chosen::Moment(_) => {
             let selection = Selection { tables: args.table.into_iter().collect(), ..Selection::default() };

@@ -14,7 +14,7 @@ use holdfast_repo::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, list, repository, select};
+use super::{Context, repository, select};
 use crate::{
     args::{
         backup_ref::BackupRef,
@@ -94,7 +94,7 @@ pub(super) fn run(args: &HoldArgs, context: &Context<'_>) -> Result<Exit> {
         context.cancel.check()?;
         let done = hold(&repo, &log, &runs, &terms, &context.run_options());
         (_, held.until) = done.map_err(of_hold)?;
-        held.held.extend(runs.into_iter().map(|run| list::id(&log, run)));
+        held.held.extend(runs.into_iter().map(|run| text::backup_id(&log, run)));
     }
     context.output.result(Exit::Done, &held);
     Ok(Exit::Done)
@@ -106,7 +106,7 @@ pub(super) fn run_release(args: &ReleaseArgs, context: &Context<'_>) -> Result<E
     for (log, runs) in chosen(context, &repo, &args.ids, args.name.name.as_ref())? {
         context.cancel.check()?;
         release(&repo, &log, &runs, &context.run_options()).map_err(of_hold)?;
-        released.released.extend(runs.into_iter().map(|run| list::id(&log, run)));
+        released.released.extend(runs.into_iter().map(|run| text::backup_id(&log, run)));
     }
     context.output.result(Exit::Done, &released);
     Ok(Exit::Done)
@@ -140,7 +140,7 @@ fn of_hold(error: HoldError) -> Error {
             Error::new(ErrorKind::Usage, error.to_string())
         }
         HoldError::HeldLonger { ref log, run } => {
-            let hint = format!("\"holdfast release {}\" ends that hold first", list::id(log, run));
+            let hint = format!("\"holdfast release {}\" ends that hold first", text::backup_id(log, run));
             Error::failed(error.to_string()).hinted(hint)
         }
         HoldError::NoSuchBackup { .. } | HoldError::NotHeld { .. } => {

@@ -61,7 +61,7 @@ impl Listed {
     fn new(history: &History, run: RunNo, finished_at: Timestamp, details: Option<Details>) -> Self {
         let log = history.log();
         Self {
-            id: id(log, run),
+            id: text::backup_id(log, run),
             source: log.source.to_string(),
             kind: log.kind.to_string(),
             run: run.0,
@@ -105,7 +105,7 @@ impl Details {
             self.server.as_ref().map(ToString::to_string).unwrap_or_default(),
             ByteSize(self.size_bytes).to_string(),
             ByteSize(self.stored_bytes).to_string(),
-            Span(duration(self.started_at, finished_at)).to_string(),
+            Span(text::duration(self.started_at, finished_at)).to_string(),
             self.position.as_ref().map(short_position).unwrap_or_default(),
             self.flags
                 .iter()
@@ -115,18 +115,6 @@ impl Details {
                 .join(" "),
         ]
     }
-}
-
-/// How a person types it: `db1#42`, with the kind where it is not the usual one.
-pub(super) fn id(log: &LogName, run: RunNo) -> String {
-    match log.kind {
-        holdfast_repo::Kind::Physical => format!("{}{run}", log.source),
-        kind => format!("{}/{kind}{run}", log.source),
-    }
-}
-
-pub(super) fn duration(from: Timestamp, to: Timestamp) -> std::time::Duration {
-    to.duration_since(from).try_into().unwrap_or_default()
 }
 
 /// The binlog's place, or else the GTID as far as it fits.

@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::{
     Context,
     extract::{self, Chosen},
-    repository, source,
+    repository, server,
 };
 use crate::{
     args::{restore::RestoreArgs, source::SourceArgs, units::ByteSize},
@@ -123,7 +123,7 @@ pub(super) fn refuse_contradictions(args: &RestoreArgs) -> Result<()> {
 
 pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     let RestoreArgs { id, moment, name, dry_run, parallel, load: args, recovery, .. } = args;
-    let chosen = LoadOptions::new(source::connect_options(&args.server, context)?);
+    let chosen = LoadOptions::new(server::connect_options(&args.server, context)?);
     let options = LoadOptions {
         selection: args.selection.into(),
         renames: Renames(args.renames),

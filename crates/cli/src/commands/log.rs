@@ -10,7 +10,7 @@ use holdfast_repo::{Act, Kind, item::ItemMap, reader::Backup};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, list, repository, select};
+use super::{Context, repository, select};
 use crate::{
     args::rows::LogArgs,
     exit::Exit,
@@ -120,7 +120,7 @@ pub(super) fn run(args: &LogArgs, context: &Context<'_>) -> Result<Exit> {
         };
         for (table, (rows, change, is_redefined)) in tables.0 {
             entries.push(Entry {
-                id: list::id(&log, outcome.run),
+                id: text::backup_id(&log, outcome.run),
                 finished_at: backup.head().finished_at,
                 table,
                 rows,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use holdfast_core::{Cancel, Error, ErrorKind, Result};
-use holdfast_repo::run::RunOptions;
 
 use crate::{
-    args::{Cli, Verb, global::GlobalArgs, store::StoreArgs},
+    args::{Cli, Verb},
     config::Config,
+    context::Context,
     exit::Exit,
     output::Output,
-    signals,
+    reach::{repository, select, server},
 };
 
 mod backup;
@@ -36,42 +36,10 @@ mod ls;
 mod prune;
 mod repair;
 mod report;
-mod repository;
 mod restore;
-mod select;
 mod show;
-mod source;
 mod stats;
 mod version;
-
-/// What every verb gets.
-struct Context<'a> {
-    global: GlobalArgs,
-    store: StoreArgs,
-    config: Config,
-    output: &'a Arc<Output>,
-    cancel: &'a Cancel,
-    /// Whether the verb is to end in good order when a signal comes.
-    ends_in_order: bool,
-}
-
-impl Context<'_> {
-    /// How a run of a verb behaves that changes what stands.
-    fn run_options(&self) -> RunOptions {
-        RunOptions { interrupt: self.cancel.interrupt(), ..RunOptions::of_this_process() }
-    }
-
-    /// From here on signals are ours: no password will be asked for any more.
-    fn watch_signals(&self) -> Result<()> {
-        if !self.ends_in_order {
-            return signals::end_at_once();
-        }
-        let output = Arc::clone(self.output);
-        signals::end_in_order(self.cancel, move || {
-            output.notice("interrupted: ending in good order; again to end at once");
-        })
-    }
-}
 
 /// Runs the verb.
 pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exit> {
@@ -80,22 +48,7 @@ pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exi
         return Err(Error::new(ErrorKind::Usage, what));
     }
     let config = Config::load(cli.global.config.as_deref())?;
-    let ends_in_order = matches!(
-        cli.verb,
-        Verb::Backup(_)
-            | Verb::Binlog(_)
-            | Verb::Restore(_)
-            | Verb::Check(_)
-            | Verb::Repair(_)
-            | Verb::Copy(_)
-            | Verb::Expire(_)
-            | Verb::Export(_)
-            | Verb::Import(_)
-            | Verb::Hold(_)
-            | Verb::Release(_)
-            | Verb::Prune(_)
-            | Verb::Lock(_)
-    );
+    let ends_in_order = cli.verb.ends_in_order();
     let context = Context { global: cli.global, store: cli.store, config, output, cancel, ends_in_order };
     dispatch(cli.verb, &context).map_err(|error| match (error.kind(), error.hint()) {
         (ErrorKind::Damaged, None) => {

@@ -24,7 +24,7 @@ use crate::{
         prune::PruneArgs,
         units::{ByteSize, Span},
     },
-    exit::Exit,
+    exit::{Exit, is_worse},
     output::{Output, Render, text},
 };
 
@@ -244,7 +244,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
                 return Err(error);
             }
             log.error = Some(error.to_string());
-            if worst.as_ref().is_none_or(|worst| badness(worst.kind()) < badness(error.kind())) {
+            if is_worse(&error, worst.as_ref()) {
                 worst = Some(error.context(&name));
             }
         }
@@ -258,17 +258,6 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
     let exit = if is_clean { Exit::Done } else { Exit::Finding };
     context.output.result(exit, &pruned);
     Ok(exit)
-}
-
-/// Which of several failures the exit code tells of: what does not pass by itself before what does.
-pub(super) fn badness(kind: ErrorKind) -> u8 {
-    match kind {
-        ErrorKind::Damaged => 4,
-        ErrorKind::Key => 3,
-        ErrorKind::Store => 2,
-        ErrorKind::Failed | ErrorKind::Usage | ErrorKind::Server | ErrorKind::Interrupted => 1,
-        ErrorKind::Active => 0,
-    }
 }
 
 /// What writes the needed chunks of mostly dead packs anew.

@@ -15,7 +15,7 @@ use holdfast_repo::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, list, repository};
+use super::{Context, repository};
 use crate::{
     args::repair::RepairArgs,
     exit::Exit,
@@ -87,7 +87,7 @@ struct Log {
 
 impl Log {
     fn new(log: &LogName, plan: RepairPlan) -> Self {
-        let id = |run| list::id(log, run);
+        let id = |run| text::backup_id(log, run);
         let lost = |findings: Vec<Finding>| findings.into_iter().map(Lost::from).collect();
         let backups = |them: Vec<BeyondHelp>| {
             them.into_iter().map(|it| Backup { id: id(it.run), lost: lost(it.findings) }).collect()

@@ -12,7 +12,7 @@ use holdfast_repo::{Act, ObjectKind, Place, run::REPORT_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Context, list, repository, select};
+use super::{Context, repository, select};
 use crate::{
     args::{
         inspect::ReportArgs,
@@ -289,7 +289,7 @@ impl Render for Report {
 pub(super) fn run(args: &ReportArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open_for(context, Act::Read, "to show a report")?;
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
-    let id = list::id(chosen.log(), chosen.run);
+    let id = text::backup_id(chosen.log(), chosen.run);
     let place = Place { log: chosen.log(), kind: ObjectKind::Report, run: chosen.run, part: 0 };
     let json = repo.read_object(&place, REPORT_BYTES_MAX)?;
     let whole = serde_json::from_slice(&json)

@@ -12,7 +12,6 @@ use super::{
     copy::CopyShown,
     head,
     hold::HoldShown,
-    list,
     report::{position_facts, rows_fact, view_facts},
     repository, select,
 };
@@ -40,7 +39,7 @@ struct Shown {
 impl Render for Shown {
     fn render(&self, out: &mut String) -> fmt::Result {
         let Head { server, totals, .. } = &self.head;
-        let took = Span(list::duration(self.head.started_at, self.head.finished_at));
+        let took = Span(text::duration(self.head.started_at, self.head.finished_at));
         text::fact(out, "backup", format!("{} ({})", self.id, self.head.method))?;
         text::fact(
             out,
@@ -119,7 +118,7 @@ pub(super) fn run(args: &ShowArgs, context: &Context<'_>) -> Result<Exit> {
     let host = chosen.history.outcome(chosen.run).map(|outcome| outcome.host.clone()).unwrap_or_default();
     let hold = HoldShown::of(&chosen.history, chosen.run);
     let copy_of = CopyShown::of(&chosen.history, chosen.run);
-    let shown = Shown { id: list::id(chosen.log(), chosen.run), host, hold, copy_of, head };
+    let shown = Shown { id: text::backup_id(chosen.log(), chosen.run), host, hold, copy_of, head };
     context.output.result(Exit::Done, &shown);
     Ok(Exit::Done)
 }

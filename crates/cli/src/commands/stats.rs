@@ -21,7 +21,7 @@ use holdfast_repo::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, list, repository, select};
+use super::{Context, repository, select};
 use crate::{
     args::{
         inspect::StatsArgs,
@@ -150,7 +150,7 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
     for (BackupSpace { run, needed_bytes, own_bytes }, head) in space.backups.into_iter().zip(heads) {
         totals.push((head.finished_at, head.totals));
         backups.push(BackupStats {
-            id: list::id(history.log(), run),
+            id: text::backup_id(history.log(), run),
             finished_at: head.finished_at,
             size_bytes: head.totals.bytes,
             new_bytes: plain_bytes(&head.totals),
@@ -215,7 +215,7 @@ fn growth(totals: &[(Timestamp, Totals)]) -> Option<Growth> {
     let [(first_at, first), later @ ..] = totals else { return None };
     let (last_at, last) = later.last()?;
     Some(Growth {
-        days: list::duration(*first_at, *last_at).as_secs_f64() / 86_400.0,
+        days: text::duration(*first_at, *last_at).as_secs_f64() / 86_400.0,
         size_bytes: last.bytes.cast_signed().saturating_sub(first.bytes.cast_signed()),
         stored_bytes: later.iter().map(|(_, totals)| totals.bytes_stored).sum(),
     })

@@ -6,6 +6,7 @@ use std::{
 };
 
 use holdfast_core::{Error, ErrorKind, backup::PhaseTime};
+use holdfast_repo::{Kind, LogName, RunNo};
 use jiff::Timestamp;
 
 use crate::args::units::{ByteSize, Span};
@@ -13,6 +14,19 @@ use crate::args::units::{ByteSize, Span};
 /// Now, UTC, to the millisecond.
 pub(crate) fn now() -> String {
     format!("{:.3}", Timestamp::now())
+}
+
+/// How a person types it: `db1#42`, with the kind where it is not the usual one.
+pub(crate) fn backup_id(log: &LogName, run: RunNo) -> String {
+    match log.kind {
+        Kind::Physical => format!("{}{run}", log.source),
+        kind => format!("{}/{kind}{run}", log.source),
+    }
+}
+
+/// Between two stored instants.
+pub(crate) fn duration(from: Timestamp, to: Timestamp) -> Duration {
+    to.duration_since(from).try_into().unwrap_or_default()
 }
 
 /// A stored instant as people read it: `2026-11-21 09:30:05`, UTC.

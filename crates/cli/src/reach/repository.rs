@@ -11,15 +11,15 @@ use holdfast_repo::{
 };
 use holdfast_stores::{OpenStoreError, StoreOptions, create_store, open_store};
 
-use super::Context;
 use crate::{
     args::{copy::OtherArgs, store::StoreArgs},
     config::OtherRepository,
+    context::Context,
     password,
 };
 
 /// Where the repository is, as typed or configured.
-pub(super) fn location(context: &Context<'_>) -> Result<String> {
+pub(crate) fn location(context: &Context<'_>) -> Result<String> {
     context.global.repo.clone().or_else(|| context.config.repo.clone()).ok_or_else(|| {
         Error::new(ErrorKind::Usage, "no repository was named")
             .hinted("use --repo, HOLDFAST_REPO, or \"repo\" in the configuration file")
@@ -32,7 +32,7 @@ fn existing_store(location: &str, options: StoreOptions) -> Result<Arc<dyn Store
 }
 
 /// A store for a new repository; its directory is made if need be.
-pub(super) fn new_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn Store>> {
+pub(crate) fn new_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn Store>> {
     let mut options = options(context);
     // Whether it takes several writers shows only where they can be there at once.
     options.limits.calls = None;
@@ -40,7 +40,7 @@ pub(super) fn new_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn
 }
 
 /// How the repository that is worked on is reached.
-pub(super) fn options(context: &Context<'_>) -> StoreOptions {
+pub(crate) fn options(context: &Context<'_>) -> StoreOptions {
     let as_of = context.global.as_of.map(Into::into);
     StoreOptions { as_of, ..reached(context) }
 }
@@ -66,19 +66,19 @@ fn of_opening(error: OpenStoreError, doing: &str) -> Error {
 }
 
 /// What it means that a repository is for one writer.
-pub(super) const ONE_WRITER: &str = "this store lets several create one name: see to it that never two runs (backup, \
+pub(crate) const ONE_WRITER: &str = "this store lets several create one name: see to it that never two runs (backup, \
     expire, prune) of one source go on at once, also not from two hosts (docs/stores.md)";
 
 /// Opens the repository that was named, with the password or identity that was given; asks for a password only where one
 /// is needed.
-pub(super) fn open(context: &Context<'_>) -> Result<Repo> {
+pub(crate) fn open(context: &Context<'_>) -> Result<Repo> {
     let opened = unlock(context);
     context.watch_signals()?;
     opened
 }
 
 /// The same, for `act`; `doing` names it where the key is not for that.
-pub(super) fn open_for(context: &Context<'_>, act: Act, doing: &'static str) -> Result<Repo> {
+pub(crate) fn open_for(context: &Context<'_>, act: Act, doing: &'static str) -> Result<Repo> {
     let repo = open(context)?;
     warn_of_keys(context, &repo);
     repo.require(act, doing)?;
@@ -89,14 +89,14 @@ pub(super) fn open_for(context: &Context<'_>, act: Act, doing: &'static str) -> 
 }
 
 /// Says what is wrong with the records of keys: by them it is told whose backups are believed.
-pub(super) fn warn_of_keys(context: &Context<'_>, repo: &Repo) {
+pub(crate) fn warn_of_keys(context: &Context<'_>, repo: &Repo) {
     for (object, damage) in repo.key_problems() {
         context.output.warning(format!("{object}: {damage}; see \"holdfast key list\""));
     }
 }
 
 /// The same as [`open`], before other passwords are asked for.
-pub(super) fn unlock(context: &Context<'_>) -> Result<Repo> {
+pub(crate) fn unlock(context: &Context<'_>) -> Result<Repo> {
     let store = existing_store(&location(context)?, options(context))?;
     let (global, config) = (&context.global, &context.config);
     let only = global.key.or(config.key);
@@ -111,7 +111,7 @@ pub(super) fn unlock(context: &Context<'_>) -> Result<Repo> {
 }
 
 /// Opens the repository that is worked on, and another, for `act` each.
-pub(super) fn open_both(
+pub(crate) fn open_both(
     context: &Context<'_>,
     (from, doing): (Act, &'static str),
     other: &OtherArgs,
@@ -127,11 +127,11 @@ pub(super) fn open_both(
 }
 
 /// What came of opening a repository, by where it is.
-pub(super) type Opened = (String, Result<Arc<Repo>>);
+pub(crate) type Opened = (String, Result<Arc<Repo>>);
 
 /// Opens the repository that is worked on and `others`, as they are typed or configured, for backups. One that cannot be
 /// opened does not keep the others from it; only what can never be right is an error.
-pub(super) fn open_all_for_backup(
+pub(crate) fn open_all_for_backup(
     context: &Context<'_>,
     others: &[String],
     password_file: Option<&Path>,
@@ -231,18 +231,18 @@ fn with_identity(store: Arc<dyn Store>, path: &Path, only: Option<KeyId>) -> Res
 }
 
 /// The password as the library takes it.
-pub(super) fn password_of(secret: Secret) -> Result<Password> {
+pub(crate) fn password_of(secret: Secret) -> Result<Password> {
     Password::new(secret.reveal().to_owned())
         .ok_or_else(|| Error::new(ErrorKind::Usage, "an empty password protects nothing"))
 }
 
 /// A failed store as an operation's failure.
-pub(super) fn of_store(error: StoreError) -> Error {
+pub(crate) fn of_store(error: StoreError) -> Error {
     holdfast_repo::RepoError::from(error).into()
 }
 
 /// A failure to make or open a repository at this place as an operation's failure.
-pub(super) fn of_keys_at(error: KeyError, location: &str) -> Error {
+pub(crate) fn of_keys_at(error: KeyError, location: &str) -> Error {
     match error {
         KeyError::Store(error) => of_store(error).context(format_args!("the repository {location}")),
         error => of_keys(error),
@@ -250,7 +250,7 @@ pub(super) fn of_keys_at(error: KeyError, location: &str) -> Error {
 }
 
 /// A failure to change or read keys as an operation's failure.
-pub(super) fn of_keys(error: KeyError) -> Error {
+pub(crate) fn of_keys(error: KeyError) -> Error {
     let trust;
     let (kind, hint) = match &error {
         KeyError::NotARepository { location } if location.starts_with("s3://") => (

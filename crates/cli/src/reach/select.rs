@@ -7,23 +7,25 @@ use holdfast_repo::{
     Kind, LogName, Repo, RepoError, RunNo, SourceName, history::History, outcome::OutcomeType,
 };
 
-use super::Context;
-use crate::args::backup_ref::{BackupRef, Which};
+use crate::{
+    args::backup_ref::{BackupRef, Which},
+    context::Context,
+};
 
 /// A backup that stands.
-pub(super) struct Chosen {
-    pub(super) history: History,
-    pub(super) run: RunNo,
+pub(crate) struct Chosen {
+    pub(crate) history: History,
+    pub(crate) run: RunNo,
 }
 
 impl Chosen {
-    pub(super) fn log(&self) -> &LogName {
+    pub(crate) fn log(&self) -> &LogName {
         self.history.log()
     }
 }
 
 /// The one log that `name` or the configuration leads to, or the only one there is.
-pub(super) fn log(
+pub(crate) fn log(
     context: &Context<'_>,
     repo: &Repo,
     name: Option<&SourceName>,
@@ -49,7 +51,7 @@ pub(super) fn log(
 
 /// The logs of the one source that `name` or the configuration leads to, or of the only one there is; none where the
 /// repository holds nothing yet.
-pub(super) fn logs_of_source(
+pub(crate) fn logs_of_source(
     context: &Context<'_>,
     repo: &Repo,
     name: Option<&SourceName>,
@@ -94,7 +96,7 @@ fn only(
 }
 
 /// The backup that was typed.
-pub(super) fn backup(
+pub(crate) fn backup(
     context: &Context<'_>,
     repo: &Repo,
     typed: &BackupRef,
@@ -138,7 +140,7 @@ pub(super) fn backup(
 }
 
 /// The history as far as it is whole, for those who only read. Tells the person what is not, and `each` too.
-pub(super) fn salvaged(
+pub(crate) fn salvaged(
     context: &Context<'_>,
     repo: &Repo,
     log: &LogName,

@@ -7,15 +7,15 @@ use holdfast_core::{
     server::{ConnectOptions, OptionFile, Secret, SshOptions, SslMode, Tunnel, option_file::CLIENT_GROUPS},
 };
 
-use super::{Context, repository};
-use crate::{args::source, password};
+use super::repository;
+use crate::{args::source, context::Context, password};
 
 /// Where the servers' own clients look, in their order; later files win.
 const GLOBAL_FILES: [&str; 2] = ["/etc/my.cnf", "/etc/mysql/my.cnf"];
 const USER_FILE: &str = ".my.cnf";
 
 /// What was typed, and for the rest what the option files say.
-pub(super) fn connect_options(typed: &source::SourceArgs, context: &Context<'_>) -> Result<ConnectOptions> {
+pub(crate) fn connect_options(typed: &source::SourceArgs, context: &Context<'_>) -> Result<ConnectOptions> {
     let files = option_files(typed)?;
     for path in files.ignored() {
         context.output.warning(format!("{} is ignored: everybody may write it", path.display()));

@@ -1,0 +1,42 @@
+//! What every verb gets, and how it behaves when it is interrupted.
+
+use std::sync::Arc;
+
+use holdfast_core::{Cancel, Result};
+use holdfast_repo::run::RunOptions;
+
+use crate::{
+    args::{global::GlobalArgs, store::StoreArgs},
+    config::Config,
+    output::Output,
+    signals,
+};
+
+/// What every verb gets.
+pub(crate) struct Context<'a> {
+    pub(crate) global: GlobalArgs,
+    pub(crate) store: StoreArgs,
+    pub(crate) config: Config,
+    pub(crate) output: &'a Arc<Output>,
+    pub(crate) cancel: &'a Cancel,
+    /// Whether the verb is to end in good order when a signal comes.
+    pub(crate) ends_in_order: bool,
+}
+
+impl Context<'_> {
+    /// How a run of a verb behaves that changes what stands.
+    pub(crate) fn run_options(&self) -> RunOptions {
+        RunOptions { interrupt: self.cancel.interrupt(), ..RunOptions::of_this_process() }
+    }
+
+    /// From here on signals are ours: no password will be asked for any more.
+    pub(crate) fn watch_signals(&self) -> Result<()> {
+        if !self.ends_in_order {
+            return signals::end_at_once();
+        }
+        let output = Arc::clone(self.output);
+        signals::end_in_order(self.cancel, move || {
+            output.notice("interrupted: ending in good order; again to end at once");
+        })
+    }
+}
