@@ -111,6 +111,12 @@ impl Store for LimitedStore {
         self.gate.pass(|| self.store.read_exact_at(path, offset, buffer))
     }
 
+    fn read_whole(&self, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
+        let bytes = self.gate.pass(|| self.store.read_whole(path, limit_bytes))?;
+        self.download.take(bytes.len() as u64, || false);
+        Ok(bytes)
+    }
+
     fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
         self.gate.pass(|| self.store.head(path))
     }

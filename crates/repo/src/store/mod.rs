@@ -94,6 +94,11 @@ pub trait Store: Send + Sync {
     /// Reads exactly `buffer.len()` bytes at `offset`; fewer there is [`StoreErrorKind::ShortRead`].
     fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError>;
 
+    /// All of an object of at most `limit_bytes`; of a larger one nothing is read. In one request, where that is dear.
+    fn read_whole(&self, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
+        read_listed(self, &self.head(path)?, limit_bytes)
+    }
+
     /// Size and time of one object. It may be one whose confirmation failed: once this shows it, it is durable as well.
     fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError>;
 
@@ -142,11 +147,15 @@ pub fn exists(store: &dyn Store, path: &ObjectPath) -> Result<bool, StoreError> 
 
 /// A whole small object; larger than `limit_bytes` is an error before anything is allocated.
 pub fn read_all(store: &dyn Store, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
-    read_listed(store, &store.head(path)?, limit_bytes)
+    store.read_whole(path, limit_bytes)
 }
 
 /// As [`read_all`], of an object whose size is known from a listing.
-pub fn read_listed(store: &dyn Store, info: &ObjectInfo, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
+pub fn read_listed<S: Store + ?Sized>(
+    store: &S,
+    info: &ObjectInfo,
+    limit_bytes: u64,
+) -> Result<Vec<u8>, StoreError> {
     let size = usize::try_from(info.size_bytes).ok().filter(|_| info.size_bytes <= limit_bytes);
     let Some(size) = size else {
         return Err(StoreError::new(

@@ -346,6 +346,29 @@ impl Inner {
             Err(self.remote(path, RemoteCause::Unreachable, "the answer broke off"))
         }
     }
+
+    /// All of an object, in one request. What is too large is not received.
+    async fn read_whole(&self, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
+        let key = self.key(path)?;
+        let got = self.fresh(|| self.clients.repeating.get_opts(&key, GetOptions::default())).await;
+        let got = got.map_err(|error| self.error(&error, path))?;
+        let size_bytes = got.meta.size;
+        let Some(size) = usize::try_from(size_bytes).ok().filter(|_| size_bytes <= limit_bytes) else {
+            return Err(StoreError::new(path, StoreErrorKind::TooLarge { size_bytes, limit_bytes }));
+        };
+        let mut bytes = Vec::with_capacity(size);
+        let mut blocks = got.into_stream();
+        while let Some(block) = blocks.try_next().await.map_err(|error| self.error(&error, path))? {
+            if block.len() > size - bytes.len() {
+                return Err(self.remote(path, RemoteCause::Other, "it sent more bytes than it said"));
+            }
+            bytes.extend_from_slice(&block);
+        }
+        match bytes.len() == size {
+            true => Ok(bytes),
+            false => Err(self.remote(path, RemoteCause::Unreachable, "the answer broke off")),
+        }
+    }
 }
 
 /// How often credentials that have expired are tried again.
@@ -369,6 +392,10 @@ impl Store for BucketStore {
             return self.head(path).map(|_| ());
         }
         self.inner.runtime.block_on(self.inner.read(path, None, offset, buffer))
+    }
+
+    fn read_whole(&self, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
+        self.inner.runtime.block_on(self.inner.read_whole(path, limit_bytes))
     }
 
     fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
