@@ -20,6 +20,7 @@ mod interrupted;
 mod names;
 mod other_servers;
 mod round_trip;
+mod told;
 
 /// A source with every type and kind of object, saved.
 fn saved(kind: ServerKind) -> (Stage, u64) {

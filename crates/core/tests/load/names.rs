@@ -88,16 +88,16 @@ fn a_table_beside_itself() {
 }
 
 /// Changes something when a phase begins, or when the first rows are in.
-struct Meddler {
+pub(super) struct Meddler {
     conn: Mutex<mysql::Conn>,
     phase: &'static str,
     statement: &'static str,
 }
 
 impl Meddler {
-    const FIRST_ROWS: &str = "first rows";
+    pub(super) const FIRST_ROWS: &str = "first rows";
 
-    fn new(target: &Server, phase: &'static str, statement: &'static str) -> Self {
+    pub(super) fn new(target: &Server, phase: &'static str, statement: &'static str) -> Self {
         Self { conn: Mutex::new(target.conn().unwrap()), phase, statement }
     }
 }

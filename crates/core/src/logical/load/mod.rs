@@ -10,6 +10,7 @@
 
 mod accept;
 mod adapt;
+mod alike;
 mod keys;
 mod link;
 mod names;
@@ -22,7 +23,6 @@ mod rows;
 mod target;
 pub(super) mod tokens;
 mod verify;
-mod zeros;
 
 use std::sync::Arc;
 
@@ -270,10 +270,7 @@ impl<'a> Loading<'a> {
         let with = (&*target, *options);
         let mut loaded =
             rows::load(backup, plan, with, progress, verifying.as_ref(), control, (watch, cancel))?;
-        for adapted in std::mem::take(&mut loaded.adapted) {
-            watch.event(Event::Note { text: adapted.to_string() });
-            shown.adapted.push(adapted);
-        }
+        shown.name_adapted(std::mem::take(&mut loaded.adapted), watch);
         point("load.rows.done");
         watch.phase("keys");
         shown.name_refused(keys::link(plan, target, progress, control, cancel)?, watch);
@@ -283,7 +280,8 @@ impl<'a> Loading<'a> {
         let mut verified = 0;
         if let Some(verifying) = verifying {
             watch.phase("verify");
-            let verdict = verifying.rest(target, options, progress, watch)?;
+            let mut verdict = verifying.rest(target, options, progress, watch)?;
+            shown.name_adapted(std::mem::take(&mut verdict.adapted), watch);
             let differing: Vec<usize> = verdict.differing.iter().map(|(table, _)| *table).collect();
             progress.note_verified(&mut control.session, plan, &differing)?;
             point("load.verified");
@@ -299,6 +297,14 @@ impl<'a> Loading<'a> {
 }
 
 impl LoadPlan {
+    /// Names what the target has made otherwise.
+    fn name_adapted(&mut self, adapted: Vec<Adaptation>, watch: &Watch<'_>) {
+        for adapted in adapted {
+            watch.event(Event::Note { text: adapted.to_string() });
+            self.adapted.push(adapted);
+        }
+    }
+
     /// Names what has turned out to be impossible on the target.
     fn name_refused(&mut self, refused: Vec<Adaptation>, watch: &Watch<'_>) {
         for refused in refused {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_formats::Flavor;
 use holdfast_repo::{item::Item, reader::Backup, rows::RowTotals};
 use serde::Serialize;
 
@@ -105,6 +106,8 @@ pub(super) struct PlannedTable {
     pub(super) keeps_order: bool,
     /// Whether the target may print a zero below zero otherwise than the source did.
     pub(super) prints_zeros_otherwise: bool,
+    /// Whether the target parses documents of JSON that it is given as text.
+    pub(super) parses_documents: bool,
     /// Which elements are added when the rows are in.
     deferred: Vec<bool>,
 }
@@ -526,6 +529,12 @@ impl Maker<'_> {
         let name = TableName { schema, table: name };
         let prints_zeros_otherwise = !self.adapter.is_same_series()
             && definition.columns.iter().any(|column| column.form == Form::Float);
+        let parses_documents = self.target.flavor == Flavor::MySql
+            && definition.columns.iter().any(|column| column.form == Form::Json);
+        if parses_documents && !self.options.verify {
+            let what = "the server parses its JSON again: numbers within it that are decimals become doubles (--no-verify)";
+            self.adapted(&label, vec![what.to_owned()]);
+        }
         self.plan.tables.push(PlannedTable {
             object,
             item,
@@ -538,6 +547,7 @@ impl Maker<'_> {
             is_partial,
             keeps_order,
             prints_zeros_otherwise,
+            parses_documents,
             deferred,
         });
         Ok(())

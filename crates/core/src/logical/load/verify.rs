@@ -18,12 +18,12 @@ use holdfast_repo::{
 };
 
 use super::{
-    LoadOptions,
+    LoadOptions, alike,
+    alike::Alike,
     link::Link,
-    plan::{Plan, PlannedTable, named},
+    plan::{Adaptation, Plan, PlannedTable, named},
     progress::{Progress, Stage},
     target::Target,
-    zeros::is_same_but_for_zeros,
 };
 use crate::{
     error::{Error, Result},
@@ -67,6 +67,8 @@ pub(super) struct Verdict {
     pub(super) verified: u64,
     /// Numbers of the plan's tables that are not, and what is wrong.
     pub(super) differing: Vec<(usize, String)>,
+    /// What of those that are was not compared.
+    pub(super) adapted: Vec<Adaptation>,
 }
 
 impl Verdict {
@@ -246,16 +248,26 @@ impl<'a> Verifying<'a> {
     ) -> Result<Verdict> {
         let Self { backup, plan, found, cancel, .. } = self;
         let found = into_inner(found);
-        let mut differing = Vec::new();
+        let (mut differing, mut adapted) = (Vec::new(), Vec::new());
         for (number, (table, found)) in plan.tables.iter().zip(found).enumerate() {
             let found = found.unwrap_or_default();
             if !is_open(table) || found == table.totals {
                 continue;
             }
-            let is_same = found.rows == table.totals.rows
-                && table.prints_zeros_otherwise
-                && is_same_but_for_zeros(backup, table, target, options, cancel)?;
-            if !is_same {
+            let may_be_alike =
+                found.rows == table.totals.rows && (table.prints_zeros_otherwise || table.parses_documents);
+            let alike = if may_be_alike {
+                alike::compare(backup, table, target, options, cancel)
+                    .map_err(|error| error.context(format_args!("compare table {}", table.name)))?
+            } else {
+                Alike::No
+            };
+            if alike == Alike::ButForNumbersInDocuments {
+                let what = "numbers within JSON that are no integers are as the server parses them: decimals have \
+                            become doubles; everything else was compared";
+                adapted.push(Adaptation { object: format!("table {}", table.name), what: what.to_owned() });
+            }
+            if alike == Alike::No {
                 let what = if found.rows == table.totals.rows {
                     "other bytes in its rows".to_owned()
                 } else {
@@ -265,7 +277,7 @@ impl<'a> Verifying<'a> {
             }
         }
         let verified = plan.tables.iter().filter(|table| table.has_rows()).count() - differing.len();
-        Ok(Verdict { verified: verified as u64, differing })
+        Ok(Verdict { verified: verified as u64, differing, adapted })
     }
 }
 

@@ -1,0 +1,50 @@
+//! What servers make otherwise than they were told, or show otherwise than they keep it: it is put right, or named.
+
+use super::{other_servers::said, *};
+
+/// Numbers within documents are parsed again by MySQL: a decimal becomes a double. The load says so, and everything else
+/// in such a table is compared.
+#[test]
+fn numbers_in_documents() {
+    let stage = Stage::new(ServerKind::MySql97);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE s",
+            "CREATE TABLE s.decimals (id INT PRIMARY KEY, j JSON)",
+            "INSERT INTO s.decimals VALUES (1, JSON_OBJECT('7.00', CAST(7 AS DECIMAL(10,2)), 'n', 12.50)), \
+             (2, JSON_OBJECT('large', CAST('99999999999999999999999999' AS DECIMAL(40,0)), 's', 'say \"7.00\\\\'))",
+            "CREATE TABLE s.plain (id INT PRIMARY KEY, j JSON)",
+            "INSERT INTO s.plain VALUES (1, '{\"a\": 1.5}')",
+        ])
+        .unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let target = start(ServerKind::MySql97);
+    let report = load(&stage, backup, &options(&target)).unwrap();
+    let adapted = said(&report.plan.adapted);
+    assert!(adapted.contains("table s.decimals: numbers within JSON"), "{adapted}");
+    assert!(!adapted.contains("s.plain"), "{adapted}");
+    assert_eq!(report.tables_verified, 2);
+    assert_eq!(
+        target.query::<String>("SELECT j FROM s.decimals WHERE id = 1").unwrap(),
+        [r#"{"n": 12.5, "7.00": 7.0}"#]
+    );
+    assert_clean(&target);
+    // Where nobody reads the rows again, it is named of all such tables, before anything is touched.
+    let quick = LoadOptions { verify: false, overwrite: true, ..options(&target) };
+    let plan = load::plan(&stage.repo, &log(), RunNo(backup), &quick, &Cancel::default()).unwrap();
+    let adapted = said(&plan.adapted);
+    assert!(adapted.contains("s.decimals") && adapted.contains("s.plain"), "{adapted}");
+
+    // What is no such number must be what it was.
+    let other = start(ServerKind::MySql97);
+    let chosen = LoadOptions {
+        selection: Selection { tables: vec!["s.decimals".parse().unwrap()], ..Selection::default() },
+        ..options(&other)
+    };
+    let change = r#"UPDATE s.decimals SET j = REPLACE(j, '"say', '"Say') WHERE id = 2"#;
+    let meddler = super::names::Meddler::new(&other, super::names::Meddler::FIRST_ROWS, change);
+    let error =
+        load::run(&stage.repo, &log(), RunNo(backup), &chosen, &meddler, &Cancel::default()).unwrap_err();
+    assert!(error.to_string().contains("s.decimals (other bytes in its rows)"), "{error}");
+}
