@@ -1,4 +1,18 @@
 //! Members of `ENUM` and `SET`, which are stored by number, by the names that their type gives them.
+//!
+//! Servers print types in a character set of three bytes for each character: of a member that needs four, a `?` is left.
+//! What the server keeps is asked for ([`hidden`]), and put into the definition by its bytes ([`Hidden::spell`]).
+
+use holdfast_repo::hex::from_hex;
+
+use super::{
+    load::tokens::{Kind, tokens},
+    objects::quoted,
+};
+use crate::{
+    error::{Error, Result},
+    server::{Session, inventory::TableName},
+};
 
 /// What a value says: the name of an `ENUM`'s member (empty for the one of errors), or the names of a `SET`'s with commas
 /// between them. `None` where the type or the value is not understood.
@@ -22,6 +36,116 @@ pub(super) fn text_of(column_type: &str, value: &[u8]) -> Option<String> {
     match usize::try_from(number).ok()?.checked_sub(1) {
         None => Some(String::new()),
         Some(place) => names.into_iter().nth(place),
+    }
+}
+
+/// A member as the server keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Member {
+    text: String,
+    /// In the column's character set, in hex digits.
+    bytes: String,
+    is_shown: bool,
+}
+
+/// The members of a column of which the server shows some otherwise than it keeps them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hidden {
+    column: String,
+    members: Vec<Member>,
+}
+
+/// Asks for the members of a column of a character set that has characters of four bytes; `None` if all are as shown.
+pub(super) fn hidden(
+    session: &mut Session,
+    table: &TableName,
+    column: &str,
+    column_type: &str,
+) -> Result<Option<Hidden>> {
+    if !column_type.contains('?') {
+        return Ok(None);
+    }
+    let wrong = || {
+        Error::failed(format!("the members of column {column} cannot be read: {column_type}")).hinted(
+            "give them names without characters of four bytes, or leave the table out (--exclude-table)",
+        )
+    };
+    let shown = names(column_type).ok_or_else(wrong)?;
+    // The columns of a recursive query have the types of its first rows, here the column's own; then numbers go into it.
+    let number = if is_set(column_type) { "1 << n" } else { "n + 1" };
+    let query = format!(
+        "WITH RECURSIVE c (n, m) AS (SELECT 0, {} FROM (SELECT 1 AS one) AS x LEFT JOIN {} ON FALSE \
+         UNION ALL SELECT n + 1, {number} FROM c WHERE n < {}) \
+         SELECT HEX(m) AS b, LOWER(HEX(CONVERT(m USING utf8mb4))) AS t FROM c WHERE n > 0 ORDER BY n",
+        quoted(column),
+        table.quoted(),
+        shown.len()
+    );
+    let mut members = Vec::with_capacity(shown.len());
+    for row in session.rows(&query)? {
+        let text = from_hex(row.text("t")?).and_then(|text| String::from_utf8(text).ok());
+        let text = text.ok_or_else(wrong)?;
+        let is_shown = shown.get(members.len()) == Some(&text);
+        members.push(Member { text, bytes: row.text("b")?.to_owned(), is_shown });
+    }
+    // What is kept must explain what is seen.
+    let narrow = |text: &str| text.chars().map(|c| if c > '\u{FFFF}' { '?' } else { c }).collect::<String>();
+    if members.len() != shown.len()
+        || members.iter().zip(&shown).any(|(member, shown)| narrow(&member.text) != *shown)
+    {
+        return Err(wrong());
+    }
+    let is_hidden = members.iter().any(|member| !member.is_shown);
+    Ok(is_hidden.then(|| Hidden { column: column.to_owned(), members }))
+}
+
+impl Hidden {
+    /// The column's type, with all of its members.
+    pub(super) fn column_type(&self, shown: &str) -> String {
+        let word = shown.split('(').next().unwrap_or_default();
+        let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
+        let names: Vec<String> = self.members.iter().map(|member| quoted(&member.text)).collect();
+        format!("{word}({})", names.join(","))
+    }
+
+    /// `CREATE TABLE` with the bytes of the members that are not shown, and with the column's `default` if that is not shown
+    /// either. `None` where it is not as expected.
+    pub(super) fn spell(&self, create: &[u8], default: Option<&str>) -> Option<Vec<u8>> {
+        let all = tokens(create);
+        let mut out = Vec::with_capacity(create.len());
+        let (mut members, mut default) = (self.members.iter(), default);
+        let (mut depth, mut is_first, mut is_in_column, mut is_default) = (0, false, false, false);
+        for token in &all {
+            match token.kind {
+                Kind::Symbol if token.is_symbol(b'(') => depth += 1,
+                Kind::Symbol if token.is_symbol(b')') => depth -= 1,
+                // Columns are the elements that begin with a name.
+                Kind::Name if is_first => {
+                    is_in_column = token.name().is_some_and(|name| name == self.column);
+                }
+                Kind::Text if is_in_column && depth == 2 && members.len() > 0 => {
+                    if let Some(member) = members.next().filter(|member| !member.is_shown) {
+                        out.extend_from_slice(format!("x'{}'", member.bytes).as_bytes());
+                        continue;
+                    }
+                }
+                Kind::Text if is_in_column && is_default => {
+                    if let Some(default) = default.take() {
+                        out.extend_from_slice(default.as_bytes());
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            out.extend_from_slice(token.bytes);
+            if !matches!(token.kind, Kind::Space | Kind::Comment) {
+                let is_separator = token.is_symbol(b'(') || token.is_symbol(b',');
+                is_first = depth == 1 && is_separator;
+                is_in_column &= depth > 1 || depth == 1 && !is_separator;
+                is_default = depth == 1 && token.is_word("DEFAULT");
+            }
+        }
+        (members.len() == 0 && default.is_none()).then_some(out)
     }
 }
 
@@ -63,6 +187,8 @@ fn names(column_type: &str) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use proptest::prelude::*;
 
     use super::*;
@@ -82,6 +208,32 @@ mod tests {
         let all: Vec<String> = (0..64).map(|n| format!("'{n}'")).collect();
         let all = format!("set({})", all.join(","));
         assert!(of(&all, "18446744073709551615").is_some_and(|text| text.ends_with(",62,63")));
+    }
+
+    /// What is not shown is put in by its bytes, into its column and nowhere else.
+    #[test]
+    fn members_are_spelled() {
+        let member =
+            |text: &str, bytes: &str, is_shown| Member { text: text.into(), bytes: bytes.into(), is_shown };
+        let members =
+            vec![member("😀", "F09F9880", false), member("?", "3F", true), member("'\\", "275C", true)];
+        let hidden = Hidden { column: "m".into(), members };
+        let create = |member: &str, default: &str| {
+            format!(
+                "CREATE TABLE `m` (\n  `a` enum('?','m') DEFAULT '?',\n  \
+                 `m` enum({member},'?','''\\\\') CHARACTER SET utf8mb4 DEFAULT {default} COMMENT 'enum(''?'')',\n  \
+                 KEY `m` (`m`),\n  CONSTRAINT `m` CHECK (`m` <> '?' and (`m` in ('?','x')))\n) COMMENT '?'"
+            )
+        };
+        let (shown, spelled) = (create("'?'", "'?'"), create("x'F09F9880'", "_utf8mb4 x'00'"));
+        let found = hidden.spell(shown.as_bytes(), Some("_utf8mb4 x'00'")).unwrap();
+        assert_eq!(String::from_utf8(found).unwrap(), spelled);
+        assert_eq!(hidden.column_type("enum('?','?','''\\\\')"), "enum('😀','?','''\\\\')");
+        assert_eq!(text_of(&hidden.column_type("enum("), b"3").as_deref(), Some("'\\"));
+        for cut in 0..shown.len() {
+            let _ = hidden.spell(&shown.as_bytes()[..cut], None);
+        }
+        assert_eq!(hidden.spell(b"CREATE TABLE `t` (`m` enum('?'))", None), None);
     }
 
     proptest! {

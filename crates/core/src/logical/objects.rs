@@ -111,14 +111,14 @@ pub(crate) fn quoted_text(text: &str) -> String {
 /// Settings under which statements come as they were stored.
 pub(super) fn settle(session: &mut Session) -> Result<(), SqlError> {
     session.exec("SET SESSION character_set_results = NULL, sql_quote_show_create = 1")?;
-    if session.flavor() == Flavor::MySql {
-        session.exec(
+    session.exec(match session.flavor() {
+        Flavor::MariaDb => "SET SESSION max_recursive_iterations = 4294967295",
+        Flavor::MySql => {
             // Sizes of yesterday would say what is read first, and what is worth cutting.
-            "SET SESSION print_identified_with_as_hex = 1, \
-             show_gipk_in_create_table_and_information_schema = 1, information_schema_stats_expiry = 0",
-        )?;
-    }
-    Ok(())
+            "SET SESSION print_identified_with_as_hex = 1, cte_max_recursion_depth = 4294967295, \
+             show_gipk_in_create_table_and_information_schema = 1, information_schema_stats_expiry = 0"
+        }
+    })
 }
 
 /// Reads every definition that is not a table's or a sequence's. Two readings that are equal show that nothing of it has

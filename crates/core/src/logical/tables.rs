@@ -9,6 +9,8 @@ use holdfast_formats::Flavor;
 
 use super::{
     definition::{ColumnDefinition, Direction, Form, KeyDefinition, Rows, Sql, TableDefinition},
+    load::tokens::{Kind, tokens},
+    members,
     objects::{Listed, TableKind, one, quoted, quoted_text, sql},
     selection::Selection,
 };
@@ -131,7 +133,7 @@ fn definition(
         Error::failed("the server cannot open it")
             .hinted("repair or drop it, or leave it out by --exclude-table")
     })?;
-    let create: Sql =
+    let mut create: Sql =
         sql(&one(session, &format!("SHOW CREATE TABLE {}", table.name.quoted()))?, "Create Table")?;
     let has_history = table.kind == TableKind::Versioned;
     let period = has_history.then(|| Period::of(columns)).transpose()?;
@@ -145,6 +147,21 @@ fn definition(
     let mut defaults = Vec::new();
     if session.flavor() == Flavor::MariaDb {
         defaults = hidden_defaults(session, &table.name, columns)?;
+    }
+    for row in columns.iter().filter(|row| has_wide_characters(row)) {
+        if !matches!(row.text("d")?.to_ascii_lowercase().as_str(), "enum" | "set") {
+            continue;
+        }
+        let (column, column_type) = (row.text("c")?, row.text("ct")?);
+        let Some(hidden) = members::hidden(session, &table.name, column, column_type)? else { continue };
+        // What is none of the members is no default, not even for a moment.
+        let default = defaults.iter().position(|(name, _)| name == column).map(|at| defaults.remove(at).1);
+        create.0 = hidden.spell(&create.0, default.as_deref()).ok_or_else(|| {
+            Error::failed(format!("the definition of column {column} is not understood: {column_type}"))
+        })?;
+        for stored in stored.iter_mut().filter(|stored| stored.name == column) {
+            stored.column_type = hidden.column_type(column_type);
+        }
     }
     let mut key = key(keys, &stored, engine.eq_ignore_ascii_case("MEMORY"));
     if let Some(period) = &period {
@@ -308,6 +325,12 @@ fn is_comparable(column: &ColumnDefinition) -> bool {
     }
 }
 
+/// Whether a column's character set has characters of four bytes, which servers cannot show in definitions.
+fn has_wide_characters(row: &ByteRow) -> bool {
+    let charset = row.bytes_or_null("cs").ok().flatten();
+    charset.is_some_and(|name| [&b"utf8mb4"[..], b"utf16", b"utf16le", b"utf32"].contains(&name))
+}
+
 /// MariaDB shows defaults in a character set of three bytes for each character: what needs four is a `?` there. The
 /// server itself knows it.
 fn hidden_defaults(
@@ -316,25 +339,26 @@ fn hidden_defaults(
     columns: &[ByteRow],
 ) -> Result<Vec<(String, String)>, SqlError> {
     let mut found = Vec::new();
-    for row in columns {
-        let shown = row.bytes_or_null("df")?.unwrap_or_default();
-        let charset = row.bytes_or_null("cs")?.and_then(|name| std::str::from_utf8(name).ok());
-        let Some(charset) = charset.filter(|name| ["utf8mb4", "utf16", "utf16le", "utf32"].contains(name))
-        else {
-            continue;
-        };
+    for row in columns.iter().filter(|row| has_wide_characters(row)) {
+        let (shown, charset) = (row.bytes_or_null("df")?.unwrap_or_default(), row.text("cs")?);
         // A literal; expressions have no quote in front.
         if !shown.starts_with(b"'") || !shown.contains(&b'?') {
             continue;
         }
         let column = row.text("c")?;
+        // A column that cannot be NULL has no default to show without a row. A derived table has one, and the default with it.
         let query = format!(
-            "SELECT HEX(DEFAULT({c})) AS h FROM (SELECT 1 AS one) AS x LEFT JOIN {t} ON FALSE",
+            "SELECT HEX(DEFAULT(d.{c})) FROM \
+             (SELECT x.one, t.{c} FROM (SELECT 1 AS one) AS x LEFT JOIN {t} AS t ON FALSE LIMIT 1) AS d",
             c = quoted(column),
             t = table.quoted()
         );
-        if let Some(hex) = session.value(&query)? {
-            found.push((column.to_owned(), format!("_{charset} x'{hex}'")));
+        match session.value(&query)? {
+            Some(hex) => found.push((column.to_owned(), format!("_{charset} x'{hex}'"))),
+            None if matches!(tokens(shown).as_slice(), [text] if text.kind == Kind::Text) => {
+                return Err(SqlError::unexpected(format_args!("column {column} has no default")).doing(query));
+            }
+            None => {}
         }
     }
     Ok(found)

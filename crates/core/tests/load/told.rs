@@ -48,3 +48,60 @@ fn numbers_in_documents() {
         load::run(&stage.repo, &log(), RunNo(backup), &chosen, &meddler, &Cancel::default()).unwrap_err();
     assert!(error.to_string().contains("s.decimals (other bytes in its rows)"), "{error}");
 }
+
+/// Servers print members of lists in a character set that has no characters of four bytes: what they keep is asked for.
+#[test]
+fn members_of_four_bytes() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118, ServerKind::MySql97] {
+        let stage = Stage::new(kind);
+        stage
+            .source
+            .exec_all([
+                "CREATE DATABASE s",
+                "CREATE TABLE s.mood (id INT PRIMARY KEY, \
+                 m ENUM('😀', '?', 'it''s', '\\\\', 'ä', '😡') CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '😡', \
+                 w SET('😀', 'b?', '''😐''') CHARACTER SET utf16 COLLATE utf16_bin NOT NULL DEFAULT 'b?,''😐''', \
+                 v VARCHAR(9) CHARACTER SET utf8mb4 NOT NULL DEFAULT '😀?', \
+                 p ENUM('?', 'x') CHARACTER SET utf8mb4 DEFAULT '?' COMMENT 'enum(''?'')') \
+                 CHARSET = utf8mb4",
+                "INSERT INTO s.mood (id, m, w, p) \
+                 VALUES (1, '😀', '😀,''😐''', '?'), (2, '?', 'b?', 'x'), (3, '\\\\', '', 'x'), (4, 'ä', '', 'x')",
+                "INSERT INTO s.mood (id, w) VALUES (5, 4)",
+            ])
+            .unwrap();
+        let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+        let loaded = start(kind);
+        let report = load(&stage, backup, &options(&loaded)).unwrap();
+        assert!(!said(&report.plan.adapted).contains("s.mood"), "{report:?}");
+        let scripted = start(kind);
+        crate::logical::load(&scripted, &stage.script(backup, None));
+        for target in [&loaded, &scripted] {
+            target.exec("INSERT INTO s.mood (id, w) VALUES (6, 1)").unwrap();
+            let rows = "SELECT id, HEX(m), HEX(w), HEX(p), HEX(v) FROM s.mood WHERE id < 6 ORDER BY id";
+            let of = |server: &Server| {
+                server.query::<(i32, Option<String>, String, String, String)>(rows).unwrap()
+            };
+            assert_eq!(of(&stage.source), of(target), "{kind}");
+            assert_eq!(
+                target.query::<(String, String, String)>("SELECT m, w, v FROM s.mood WHERE id = 6").unwrap(),
+                [("😡".to_owned(), "😀".to_owned(), "😀?".to_owned())],
+                "{kind}"
+            );
+            assert_same_objects(&stage.source, target);
+        }
+        // Into another flavor.
+        let other = if kind.is_mariadb() { ServerKind::MySql97 } else { ServerKind::MariaDb118 };
+        let other = start(other);
+        load(&stage, backup, &LoadOptions { leave_out: true, ..options(&other) }).unwrap();
+        other.exec("INSERT INTO s.mood (id, w) VALUES (6, 1)").unwrap();
+        let members = "SELECT m, w, v FROM s.mood WHERE id = 6";
+        assert_eq!(
+            other.query::<(String, String, String)>(members).unwrap(),
+            [("😡".to_owned(), "😀".to_owned(), "😀?".to_owned())],
+            "{kind}"
+        );
+        // As text, too.
+        let lines = crate::logical::delimited::csv(&stage, backup, "s.mood");
+        assert!(lines.contains("😀,'😐'") && lines.contains("😡"), "{lines}");
+    }
+}

@@ -11,6 +11,15 @@ use serde_json::Value as Json;
 
 use super::*;
 
+/// A table of a backup as CSV.
+pub(crate) fn csv(stage: &Stage, backup: u64, table: &str) -> String {
+    let history = History::read(&stage.repo, &log()).unwrap();
+    let backup = Backup::open(&stage.repo, &history, RunNo(backup)).unwrap();
+    let mut out = Vec::new();
+    write(&backup, &table.parse().unwrap(), RowFormat::Csv, &mut out, &Cancel::default()).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
 /// The fields of CSV, by the rules alone: `None` where there are no quotes and the word NULL.
 fn parse(csv: &str) -> Vec<Vec<Option<String>>> {
     let (mut rows, mut row, mut chars) = (Vec::new(), Vec::new(), csv.chars().peekable());

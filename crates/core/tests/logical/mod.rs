@@ -28,7 +28,7 @@ use crate::capture::Told;
 
 mod charsets;
 mod consistency;
-mod delimited;
+pub(crate) mod delimited;
 mod diff;
 mod disturbed;
 mod export;
