@@ -105,3 +105,32 @@ fn members_of_four_bytes() {
         assert!(lines.contains("😀,'😐'") && lines.contains("😡"), "{lines}");
     }
 }
+
+/// An event whose time has passed since it was saved is not made, or made without running: that is named.
+#[test]
+fn events_whose_time_has_passed() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let stage = Stage::new(kind);
+        stage
+            .source
+            .exec_all([
+                "CREATE DATABASE s",
+                // As it was a while ago.
+                "SET SESSION timestamp = UNIX_TIMESTAMP('2020-01-01')",
+                "CREATE EVENT s.once ON SCHEDULE AT '2020-01-02' DO SELECT 1",
+                "CREATE EVENT s.kept ON SCHEDULE AT '2020-01-02' ON COMPLETION PRESERVE DO SELECT 1",
+                "CREATE EVENT s.daily ON SCHEDULE EVERY 1 DAY STARTS '2020-01-01' DO SELECT 1",
+            ])
+            .unwrap();
+        let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+        let target = start(kind);
+        let report = load(&stage, backup, &options(&target)).unwrap();
+        let (gone, changed) = (said(&report.plan.left_out), said(&report.plan.adapted));
+        assert!(gone.contains("event s.once: its time has passed"), "{kind}: {gone}");
+        assert!(changed.contains("event s.kept: its time has passed"), "{kind}: {changed}");
+        assert!(!gone.contains("s.daily") && !changed.contains("s.daily"), "{kind}: {gone}{changed}");
+        let events = "SELECT CONCAT(event_name, ' ', status) FROM information_schema.events ORDER BY 1";
+        assert_eq!(target.query::<String>(events).unwrap(), ["daily ENABLED", "kept DISABLED"], "{kind}");
+        assert_clean(&target);
+    }
+}

@@ -64,7 +64,7 @@ impl Link {
     pub(super) fn settle(&mut self, options: &LoadOptions, target: &Target) -> Result<()> {
         bulk::one_statement_at_a_time(&mut self.session)?;
         let mut settings = vec![
-            format!("sql_mode = '{SQL_MODE}', max_error_count = {WARNINGS_MAX}"),
+            format!("sql_mode = '{SQL_MODE}', max_error_count = {WARNINGS_MAX}, sql_notes = 1"),
             // MariaDB would fill an empty table in a way that shuts all other sessions out, and is no faster.
             "foreign_key_checks = 0, unique_checks = 1".to_owned(),
             format!("lock_wait_timeout = {LOCK_WAIT_S}, wait_timeout = 31536000"),

@@ -241,8 +241,9 @@ impl<'a> Loading<'a> {
             progress: &progress,
             cancel,
         };
-        let refused = programs.at_the_end(&mut self.control)?;
-        self.shown.name_refused(refused, watch);
+        let ended = programs.at_the_end(&mut self.control)?;
+        self.shown.name_refused(ended.left_out, watch);
+        self.shown.name_adapted(ended.adapted, watch);
         point("load.ended");
         progress.end(&mut self.control.session)?;
         Ok(LoadReport {

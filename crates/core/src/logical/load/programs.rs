@@ -24,6 +24,23 @@ use crate::{
 const NOT_THERE: [u16; 5] = [1049, 1054, 1146, 1305, 1356];
 /// MySQL and MariaDB: a function that is not said to be deterministic, while there is a binlog.
 const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
+/// What they note of an event whose time has passed: it is gone again, or is there and does not run.
+const EVENT_GONE: u16 = 1588;
+const EVENT_DISABLED: u16 = 1544;
+
+/// What the end of a load has come to.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    pub(super) left_out: Vec<Adaptation>,
+    pub(super) adapted: Vec<Adaptation>,
+}
+
+/// What the server has made of an event other than it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passed {
+    Gone,
+    Disabled,
+}
 
 pub(super) struct Programs<'a> {
     pub(super) plan: &'a Plan,
@@ -184,18 +201,29 @@ impl Programs<'_> {
         Ok(left_out)
     }
 
-    /// Events, which may run from now on, and what accounts may do. What was left out.
-    pub(super) fn at_the_end(&self, link: &mut Link) -> Result<Vec<Adaptation>> {
+    /// Events, which may run from now on, and what accounts may do.
+    pub(super) fn at_the_end(&self, link: &mut Link) -> Result<Ended> {
+        let mut ended = Ended::default();
         for event in &self.plan.events {
-            self.program(link, event)?;
-        }
-        let mut left_out = Vec::new();
-        for statement in accounts::grants(&self.accounts()) {
-            if let Err(error) = link.exec(&statement) {
-                left_out.push(self.left_out(error, "a grant".to_owned())?);
+            let object = format!("event {}.{}", event.schema, event.name);
+            match self.program(link, event)? {
+                Some(Passed::Gone) => {
+                    let what = "its time has passed, and the server has not made it".to_owned();
+                    ended.left_out.push(Adaptation { object, what });
+                }
+                Some(Passed::Disabled) => {
+                    let what = "its time has passed, and the server has disabled it".to_owned();
+                    ended.adapted.push(Adaptation { object, what });
+                }
+                None => {}
             }
         }
-        Ok(left_out)
+        for statement in accounts::grants(&self.accounts()) {
+            if let Err(error) = link.exec(&statement) {
+                ended.left_out.push(self.left_out(error, "a grant".to_owned())?);
+            }
+        }
+        Ok(ended)
     }
 
     fn schema(&self, program: &Program) -> Option<&PlannedSchema> {
@@ -206,18 +234,18 @@ impl Programs<'_> {
         self.plan.schemas.iter().find(is_its)
     }
 
-    fn program(&self, link: &mut Link, program: &Program) -> Result<()> {
+    fn program(&self, link: &mut Link, program: &Program) -> Result<Option<Passed>> {
         if !self.is_open(program.object) {
-            return Ok(());
+            return Ok(None);
         }
         self.cancel.check()?;
         self.progress.fence(&mut link.session)?;
-        let mut is_unsafe = false;
+        let (mut is_unsafe, mut passed) = (false, None);
         let made = self.make(link, program.object, |link, is_to_be_dropped| {
             let made = self.create(link, program, is_to_be_dropped);
             let code = made.as_ref().err().and_then(SqlError::code);
             is_unsafe = code.is_some_and(|code| UNSAFE_FUNCTION.contains(&code));
-            made
+            made.map(|made| passed = made)
         });
         made.map_err(|error| {
             let word = program.word.to_lowercase();
@@ -230,10 +258,16 @@ impl Programs<'_> {
                 error
             }
         })?;
-        self.progress.note(&mut link.session, program.object, Stage::Done)
+        self.progress.note(&mut link.session, program.object, Stage::Done)?;
+        Ok(passed)
     }
 
-    fn create(&self, link: &mut Link, program: &Program, is_to_be_dropped: bool) -> Result<(), SqlError> {
+    fn create(
+        &self,
+        link: &mut Link,
+        program: &Program,
+        is_to_be_dropped: bool,
+    ) -> Result<Option<Passed>, SqlError> {
         link.enter(&program.schema)?;
         let context = &program.context;
         let had = Some(context.schema_collation.as_str()).filter(|had| !had.is_empty());
@@ -257,13 +291,30 @@ impl Programs<'_> {
         } else {
             Ok(())
         };
-        let made = cleared.and_then(|()| link.exec(&program.create));
+        let made =
+            cleared.and_then(|()| link.exec(&program.create)).and_then(|done| match program.word.as_str() {
+                // Of the statement just executed.
+                "EVENT" if done.warnings > 0 => passed(link),
+                _ => Ok(None),
+            });
         link.session.exec("SET NAMES utf8mb4")?;
         link.session.exec(&format!("SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"))?;
         if let Some(schema) = schema.filter(|_| differs) {
             let (name, collation) = (quoted(&schema.name), &schema.collation);
             link.session.exec(&format!("ALTER DATABASE {name} COLLATE {collation}"))?;
         }
-        made.map(drop)
+        made
     }
+}
+
+/// Whether an event that was just made had its time already.
+fn passed(link: &mut Link) -> Result<Option<Passed>, SqlError> {
+    for row in link.session.rows("SHOW WARNINGS")? {
+        match row.number("Code")? {
+            EVENT_GONE => return Ok(Some(Passed::Gone)),
+            EVENT_DISABLED => return Ok(Some(Passed::Disabled)),
+            _ => {}
+        }
+    }
+    Ok(None)
 }
