@@ -50,6 +50,7 @@ impl Listing {
         let names: Vec<_> =
             tables.iter().map(|table| (table.name.schema.clone(), table.name.table.clone())).collect();
         selection.refuse_unknown(&schemas, &names)?;
+        refuse_ndbinfo(session, &schemas, selection)?;
         Ok(Self::selected(schemas, tables, selection))
     }
 
@@ -73,7 +74,7 @@ impl Listing {
             rows.iter().map(|row| Ok(row.text("s")?.to_owned())).collect::<Result<_, SqlError>>()?;
         let rows = session.rows(
             "SELECT table_schema AS s, table_name AS t, table_type AS k, engine AS e \
-             FROM information_schema.tables WHERE table_schema NOT IN \
+             FROM information_schema.tables WHERE CAST(table_schema AS BINARY) NOT IN \
              ('mysql', 'information_schema', 'performance_schema', 'sys', 'ndbinfo')",
         )?;
         let mut tables = Vec::with_capacity(rows.len());
@@ -101,6 +102,21 @@ impl Listing {
     pub(super) fn with_rows(&self) -> impl Iterator<Item = &Listed> {
         self.tables.iter().filter(|table| table.kind != TableKind::View)
     }
+}
+
+/// A database of the name that one of NDB's has, where there is no NDB, is somebody's: it must not be missing in silence.
+fn refuse_ndbinfo(session: &mut Session, schemas: &[String], selection: &Selection) -> Result<()> {
+    const NAME: &str = "ndbinfo";
+    if !schemas.iter().any(|schema| schema == NAME) || !selection.would_have(NAME) {
+        return Ok(());
+    }
+    let query = "SELECT COUNT(*) FROM information_schema.engines \
+                 WHERE engine = 'ndbinfo' AND support IN ('YES', 'DEFAULT')";
+    if session.number::<u64>(query)? > 0 {
+        return Ok(());
+    }
+    let text = format!("the database {NAME} is called as one of NDB's, which no logical backup has");
+    Err(Error::failed(text).hinted("give it another name, or leave it out: --exclude-database ndbinfo"))
 }
 
 /// A text as it is written in a statement whose session has no `NO_BACKSLASH_ESCAPES`.

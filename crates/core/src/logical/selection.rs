@@ -13,10 +13,19 @@ pub const SYSTEM_SCHEMAS: [&str; 5] = ["mysql", "information_schema", "performan
 /// The database that a load keeps its progress in. It is of the server that is loaded into, and of no backup.
 pub(super) const LOAD_SCHEMA: &str = "holdfast_load";
 
-/// Whether a schema is the server's own, or a load's.
+/// Those of them whose names have no case on any server.
+const WITHOUT_CASE: [&str; 2] = ["information_schema", "performance_schema"];
+
+/// Whether a schema of this name, as the server lists it, is the server's own, or a load's. Where names have a case, `SYS`
+/// is a schema like any other.
 pub(crate) fn is_own_schema(schema: &str) -> bool {
-    let schema = schema.to_lowercase();
-    SYSTEM_SCHEMAS.contains(&schema.as_str()) || schema == LOAD_SCHEMA
+    let is_virtual = WITHOUT_CASE.iter().any(|name| name.eq_ignore_ascii_case(schema));
+    is_virtual || SYSTEM_SCHEMAS.contains(&schema) || schema == LOAD_SCHEMA
+}
+
+/// Whether a name would mean one of those on some server.
+pub(crate) fn is_like_own_schema(schema: &str) -> bool {
+    is_own_schema(&schema.to_lowercase())
 }
 
 /// A name with wildcards: `*` for any characters, `?` for one.
@@ -192,8 +201,12 @@ impl Selection {
     /// Whether a schema is taken with its routines and events.
     #[must_use]
     pub fn has_whole(&self, schema: &str) -> bool {
-        !is_own_schema(schema)
-            && !self.schemas_excluded.iter().any(|pattern| pattern.matches(schema))
+        !is_own_schema(schema) && self.would_have(schema)
+    }
+
+    /// Whether a schema would be taken with all that is in it if it were not the server's own.
+    pub(crate) fn would_have(&self, schema: &str) -> bool {
+        !self.schemas_excluded.iter().any(|pattern| pattern.matches(schema))
             && (self.is_of_all() || self.schemas.iter().any(|pattern| pattern.matches(schema)))
     }
 
@@ -248,6 +261,15 @@ impl Selection {
         let no_schema = |pattern: &&Pattern| !schemas.iter().any(|name| pattern.matches(name));
         let no_table =
             |pattern: &&TablePattern| !tables.iter().any(|(schema, table)| pattern.matches(schema, table));
+        let named = self.schemas.iter().chain(self.tables.iter().map(|it| &it.schema));
+        let own = named.filter(|it| it.is_name()).map(ToString::to_string).find(|it| is_own_schema(it));
+        if let Some(own) = own {
+            let text = format!("the database {own} is the server's own, and in no logical backup");
+            return Err(Error::new(ErrorKind::Usage, text).hinted(
+                "accounts and programs are in a backup of everything (without --database and --table); its tables as such \
+                 are in a physical backup",
+            ));
+        }
         let filtered: Vec<_> = self.filters.iter().map(|filter| filter.tables.clone()).collect();
         let unknown = None
             .or_else(|| self.schemas.iter().find(no_schema).map(|name| format!("no database {name}")))
@@ -312,6 +334,12 @@ mod tests {
         assert!(all.has_whole("shop") && all.has_table("shop", "t") && all.has_accounts());
         assert!(!all.has_whole("holdfast_load") && !all.has_table("holdfast_load", "load"));
         assert!(!all.has_whole("mysql") && !all.has_table("performance_schema", "t"));
+        assert!(all.has_whole("SYS") && all.has_table("Mysql", "t") && !all.has_whole("Information_Schema"));
+        for own in ["mysql", "sys", "INFORMATION_SCHEMA", "holdfast_load"] {
+            let named = Selection { schemas: vec![own.parse().unwrap()], ..Selection::default() };
+            let error = named.refuse_unknown(&[own.to_owned()], &[]).unwrap_err();
+            assert!(error.to_string().contains("the server's own"), "{error}");
+        }
         let some = Selection {
             schemas: vec!["shop*".parse().unwrap()],
             tables: vec!["other.t".parse().unwrap()],

@@ -223,7 +223,7 @@ fn parts_and_strange_places_are_named() {
     };
     let error = load(&stage, part, &chosen).unwrap_err();
     assert!(error.to_string().contains("rows of table shop.orders: the backup holds only"), "{error}");
-    for place in ["mysql", "holdfast_load", "SYS"] {
+    for place in ["mysql", "holdfast_load", "sys", "Information_Schema"] {
         let renames = renames(&[format!("shop.orders={place}.orders").as_str()]);
         let error =
             load(&stage, backup, &LoadOptions { renames, leave_out: true, ..chosen.clone() }).unwrap_err();

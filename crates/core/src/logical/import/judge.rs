@@ -9,7 +9,7 @@ use holdfast_formats::{
 };
 
 use super::settings::Settings;
-use crate::logical::selection::is_own_schema;
+use crate::logical::selection::is_like_own_schema;
 
 /// Pieces of a statement that are looked at to say what it is.
 const HEAD_TOKENS: usize = 96;
@@ -133,7 +133,7 @@ impl Judge {
             "SET" => self.settings.set(statement),
             "USE" => {
                 let name = head.get(1).and_then(Token::name).ok_or_else(|| unclear("USE"))?;
-                let is_own = is_own_schema(&name);
+                let is_own = is_like_own_schema(&name);
                 self.database = Some(name.into_owned());
                 // Nothing is done there.
                 Ok(if is_own { Verdict::Skip } else { Verdict::Execute })
@@ -172,7 +172,7 @@ impl Judge {
 
     /// Whether the database in use is the server's own.
     fn is_in_own(&self) -> bool {
-        self.database.as_deref().is_some_and(is_own_schema)
+        self.database.as_deref().is_some_and(is_like_own_schema)
     }
 
     /// Whether what is named here is the server's own; an error where no name stands.
@@ -180,7 +180,7 @@ impl Judge {
         let part = |at: usize| name.get(at).and_then(Token::name);
         let first = part(0).ok_or_else(|| Refusal::new("it names nothing"))?;
         if name.get(1) == Some(&Token::Symbol(b'.')) {
-            return Ok(is_own_schema(&first));
+            return Ok(is_like_own_schema(&first));
         }
         if self.database.is_none() {
             return Err(Refusal::hinted(
@@ -339,7 +339,7 @@ impl Judge {
                     !matches!(head[2], Token::Word(_))
                         || !is_option.iter().any(|it| name.eq_ignore_ascii_case(it))
                 });
-                let is_own = named.map_or_else(|| self.is_in_own(), |name| is_own_schema(&name));
+                let is_own = named.map_or_else(|| self.is_in_own(), |name| is_like_own_schema(&name));
                 Ok(if is_own { own() } else { Verdict::Execute })
             }
             Some(token) if token.is("USER") => Ok(Verdict::LeaveOut("accounts and grants")),
@@ -382,7 +382,7 @@ fn own() -> Verdict {
 /// What makes or drops the database that is named here.
 fn of_database(name: &[Token<'_>], what: &str) -> Result<Verdict, Refusal> {
     let name = name.first().and_then(Token::name).ok_or_else(|| unclear(what))?;
-    Ok(if is_own_schema(&name) { own() } else { Verdict::WithDatabase(name.into_owned()) })
+    Ok(if is_like_own_schema(&name) { own() } else { Verdict::WithDatabase(name.into_owned()) })
 }
 
 /// What stands behind a run of these words.

@@ -33,7 +33,7 @@ use self::{
     server::{PrivateServer, STATEMENT_BYTES_MAX, Wanted},
     source::Directory,
 };
-use super::{Selection, objects::quoted, report::LogicalReport, selection::is_own_schema, take};
+use super::{Selection, objects::quoted, report::LogicalReport, selection::is_like_own_schema, take};
 use crate::{
     backup::{BackupOptions, PRIVATE_LOCK_MAX, Watch},
     error::{Error, ErrorKind, Result},
@@ -427,7 +427,7 @@ impl Databases {
         match made {
             [database] => drop(self.names.insert(file.database.clone(), database.clone())),
             // The server's own, which is left out as a whole.
-            [] if is_own_schema(&file.database) => {
+            [] if is_like_own_schema(&file.database) => {
                 self.names.insert(file.database.clone(), file.database.clone());
             }
             _ => {
@@ -453,7 +453,7 @@ fn execute_directory(
         let path = directory.path.join(name);
         let part = databases.part(directory, name, file)?;
         // Databases of the server's own are judged, and not entered.
-        let counted = match part.database.as_deref().is_some_and(is_own_schema) {
+        let counted = match part.database.as_deref().is_some_and(is_like_own_schema) {
             true => reading.look(&Part { path: Some(&path), ..part })?,
             false => reading.execute(&Part { path: Some(&path), ..part }, server)?,
         };
@@ -466,7 +466,7 @@ fn execute_directory(
     }
     for (table, told) in &directory.metadata.rows {
         let found = rows.get(table).copied().unwrap_or(0);
-        if found != *told && !is_own_schema(&table.0) {
+        if found != *told && !is_like_own_schema(&table.0) {
             let (database, table) = table;
             return Err(Error::failed(format!(
                 "the files of {database}.{table} have {found} rows, and the metadata of the dump says {told}"

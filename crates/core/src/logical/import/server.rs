@@ -27,7 +27,7 @@ use crate::{
     event::Cancel,
     logical::{
         objects::{quoted, quoted_text},
-        selection::is_own_schema,
+        selection::is_like_own_schema,
     },
     server::{
         ConnectOptions, OwnAccount, Purpose, ServerVersion, Session, option_of, own_options,
@@ -263,7 +263,7 @@ impl PrivateServer {
 
     /// Lets the dump work in a database, which need not be there yet.
     pub(super) fn open_database(&mut self, name: &str) -> Result<()> {
-        if is_own_schema(name) || name.to_ascii_lowercase().starts_with(RAW_NAME) {
+        if is_like_own_schema(name) || name.to_ascii_lowercase().starts_with(RAW_NAME) {
             return Err(Error::new(ErrorKind::Usage, format!("no dump makes a database called {name}")));
         }
         let database = quoted(&as_pattern(name));

@@ -24,7 +24,7 @@ use rustix::{
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::Cancel,
-    logical::selection::is_own_schema,
+    logical::selection::is_like_own_schema,
 };
 
 /// Bytes that tell how a file is compressed.
@@ -131,8 +131,11 @@ fn missing(metadata: &Metadata, files: &[(String, FileName)]) -> Option<String> 
             file.kind == maker.kind && file.database == maker.database && (is_of_table || is_of_some)
         })
     };
-    let missing =
-        metadata.makers.iter().filter(|maker| !is_own_schema(&maker.database)).find(|it| !is_there(it))?;
+    let missing = metadata
+        .makers
+        .iter()
+        .filter(|maker| !is_like_own_schema(&maker.database))
+        .find(|it| !is_there(it))?;
     let Maker { kind, database, table } = missing;
     let name = table.as_ref().map_or_else(|| database.clone(), |table| format!("{database}.{table}"));
     let what = match kind {
@@ -154,7 +157,7 @@ fn uncounted<'a>(metadata: &Metadata, files: &'a [(String, FileName)]) -> Option
     };
     let tables =
         files.iter().map(|(_, file)| file).filter(|file| matches!(file.kind, Kind::Table | Kind::Rows));
-    tables.filter(|file| !is_own_schema(&file.database)).find_map(|file| {
+    tables.filter(|file| !is_like_own_schema(&file.database)).find_map(|file| {
         let table = file.table.as_ref()?;
         let is_counted = metadata.rows.contains_key(&(file.database.clone(), table.clone()));
         (!is_counted && !is_view(file)).then_some((file.database.as_str(), table.as_str()))

@@ -243,7 +243,7 @@ impl Plan {
         let mut plan = maker.plan;
         plan.adapted.sort();
         plan.left_out.sort();
-        plan.refuse_own_schemas()?;
+        plan.refuse_own_schemas(target)?;
         plan.refuse_doubles(target)?;
         if !plan.left_out.is_empty() && !options.leave_out {
             let text = format!("this cannot be on the target: {}", named(&plan.left_out));
@@ -254,8 +254,8 @@ impl Plan {
     }
 
     /// Nothing is loaded into what is the server's own, or the load's.
-    fn refuse_own_schemas(&self) -> Result<()> {
-        match self.objects.iter().find(|object| is_own_schema(&object.schema)) {
+    fn refuse_own_schemas(&self, target: &Target) -> Result<()> {
+        match self.objects.iter().find(|object| is_own_schema(&target.folded(&object.schema))) {
             Some(object) => Err(Error::new(
                 ErrorKind::Usage,
                 format!("nothing can be loaded into the database {}", object.schema),
@@ -726,7 +726,7 @@ impl Maker<'_> {
             let is_there = |used: &Used| {
                 let database = target.folded(&used.schema);
                 // Of the server's own databases, and of what may be no database, nothing is known.
-                if is_own_schema(&used.schema)
+                if is_own_schema(&database)
                     || !schemas.contains(&database) && !target.schemas.contains_key(&database)
                 {
                     return true;

@@ -205,7 +205,7 @@ fn tables(session: &mut Session) -> Result<BTreeMap<TableName, Existing>, SqlErr
     let own = SYSTEM_SCHEMAS.map(|schema| format!("'{schema}'")).join(", ");
     let rows = session.rows(&format!(
         "SELECT table_schema AS s, table_name AS t, table_type AS k FROM information_schema.tables \
-         WHERE table_schema NOT IN ({own}) AND table_type NOT LIKE '%TEMPORARY'"
+         WHERE CAST(table_schema AS BINARY) NOT IN ({own}) AND table_type NOT LIKE '%TEMPORARY'"
     ))?;
     let table = |row: &crate::server::session::Row| -> Result<_, SqlError> {
         let kind = match row.text("k")? {

@@ -1,0 +1,64 @@
+//! Databases whose names are like others: those of the server, and those that differ by case or accents alone.
+
+use holdfast_core::ErrorKind;
+
+use super::*;
+
+fn schemas(all: &[&str]) -> Selection {
+    Selection { schemas: all.iter().map(|it| it.parse().unwrap()).collect(), ..Selection::default() }
+}
+
+/// What is asked for by name and is the server's own is refused: it would be a backup of nothing.
+#[test]
+fn databases_of_the_server_are_refused_by_name() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    stage.source.exec("CREATE DATABASE shop").unwrap();
+    for name in ["mysql", "sys", "performance_schema", "information_schema"] {
+        for selection in [schemas(&[name]), schemas(&["shop", name])] {
+            let error = stage.back_up(&stage.options(), &selection).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+            assert!(error.to_string().contains(&format!("database {name} is the server's own")), "{error}");
+        }
+    }
+    assert_eq!(stage.backups(), 0);
+    // What wildcards mean besides is not.
+    stage.back_up(&stage.options(), &schemas(&["s*"])).unwrap();
+}
+
+/// A database that is only called like one of the server's is a database like any other.
+#[test]
+fn databases_that_look_like_the_servers_are_saved() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let stage = Stage::new(kind);
+        let names = ["SYS", "Mysql", "NdbInfo", "HOLDFAST_LOAD"];
+        for name in names {
+            stage
+                .source
+                .exec_all([
+                    format!("CREATE DATABASE {name}"),
+                    format!("CREATE TABLE {name}.t (id INT PRIMARY KEY)"),
+                    format!("INSERT INTO {name}.t VALUES (1)"),
+                    format!("CREATE VIEW {name}.v AS SELECT id FROM {name}.t"),
+                ])
+                .unwrap();
+        }
+        let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
+        let target = start(kind);
+        let options = holdfast_core::logical::load::LoadOptions::new(crate::server::options(&target));
+        let run = RunNo(report.backup);
+        holdfast_core::logical::load::run(&stage.repo, &log(), run, &options, &Told, &Cancel::default())
+            .unwrap();
+        for name in names {
+            let found = target.query::<i32>(format!("SELECT id FROM {name}.v"));
+            assert_eq!(found.unwrap(), [1], "{kind} {name}");
+        }
+        assert_same_objects(&stage.source, &target);
+        // Of what cannot be told from the server's own by its name alone, nothing is missing in silence.
+        stage.source.exec("CREATE DATABASE ndbinfo").unwrap();
+        let error = stage.back_up(&stage.options(), &Selection::default()).unwrap_err();
+        assert!(error.to_string().contains("the database ndbinfo is called as one of NDB's"), "{error}");
+        let without =
+            Selection { schemas_excluded: vec!["ndbinfo".parse().unwrap()], ..Selection::default() };
+        stage.back_up(&stage.options(), &without).unwrap();
+    }
+}
