@@ -134,3 +134,24 @@ fn events_whose_time_has_passed() {
         assert_clean(&target);
     }
 }
+
+/// What a server makes otherwise with a warning only is named.
+#[test]
+fn tables_that_are_made_otherwise() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE s",
+            "CREATE TABLE s.small (id INT PRIMARY KEY, t TEXT) ROW_FORMAT = COMPRESSED KEY_BLOCK_SIZE = 8",
+            "CREATE TABLE s.plain (id INT PRIMARY KEY, a INT, KEY one (a), KEY two (a))",
+        ])
+        .unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let target = start(ServerKind::MariaDb1011);
+    target.exec("SET GLOBAL innodb_file_per_table = OFF").unwrap();
+    let report = load(&stage, backup, &options(&target)).unwrap();
+    let adapted = said(&report.plan.adapted);
+    assert!(adapted.contains("table s.small") && adapted.contains("ROW_FORMAT"), "{adapted}");
+    assert!(!adapted.contains("s.plain"), "{adapted}");
+}

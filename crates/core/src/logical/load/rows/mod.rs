@@ -56,8 +56,11 @@ const CHANGED: [u16; 6] = [1264, NOT_IN_LIST, 1292, 1366, 1411, 1406];
 /// The same where the value is none of an enumeration.
 const NOT_IN_LIST: u16 = 1265;
 
-/// What servers warn of where they make an index of the beginnings of values, or a text of a short string.
+/// What servers only note where they make an index of the beginnings of values, or a text of a short string.
 const MADE_OTHERWISE: [u16; 2] = [1071, 1246];
+/// What servers warn of that changes nothing: what is deprecated, an index that is there twice or is of little use, rows
+/// that may turn out too long (which are found out), directories (which the plan names).
+const MADE_ALL_THE_SAME: [u16; 9] = [139, 1287, 1618, 1681, 1831, 3674, 3719, 3778, 4079];
 
 /// A lock was waited for too long, or would have been for ever.
 const WAITED_IN_VAIN: [u16; 2] = [1205, 1213];
@@ -350,7 +353,9 @@ impl Loading<'_> {
             return Ok(());
         }
         for row in &link.session.rows("SHOW WARNINGS")? {
-            if MADE_OTHERWISE.contains(&row.number("Code")?) {
+            let code = row.number("Code")?;
+            let is_warning = row.text("Level")? == "Warning" && !MADE_ALL_THE_SAME.contains(&code);
+            if is_warning || MADE_OTHERWISE.contains(&code) {
                 let object = format!("table {}", table.name);
                 let adapted = Adaptation { object, what: row.text("Message")?.to_owned() };
                 lock(&self.adapted).push(adapted);
