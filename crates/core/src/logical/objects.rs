@@ -69,9 +69,11 @@ impl Listing {
     }
 
     fn read_all(session: &mut Session) -> Result<(Vec<String>, Vec<Listed>), SqlError> {
-        let rows = session.rows("SELECT schema_name AS s FROM information_schema.schemata ORDER BY 1")?;
-        let schemas =
-            rows.iter().map(|row| Ok(row.text("s")?.to_owned())).collect::<Result<_, SqlError>>()?;
+        let rows = session.rows("SELECT schema_name AS s FROM information_schema.schemata")?;
+        let mut schemas =
+            rows.iter().map(|row| Ok(row.text("s")?.to_owned())).collect::<Result<Vec<_>, SqlError>>()?;
+        // The server's own order does not tell cases apart, and is another one each time.
+        schemas.sort();
         let rows = session.rows(
             "SELECT table_schema AS s, table_name AS t, table_type AS k, engine AS e \
              FROM information_schema.tables WHERE CAST(table_schema AS BINARY) NOT IN \
@@ -145,36 +147,70 @@ pub(super) fn programs(
     selection: &Selection,
 ) -> Result<Vec<Definition>> {
     let mut definitions = Vec::new();
+    let names = Names::read(session)?;
     for schema in &listing.schemas {
-        definitions.push(Definition::Schema(schema_definition(session, schema)?));
+        definitions.push(Definition::Schema(schema_definition(session, &names, schema)?));
         if selection.has_whole(schema) {
-            routines(session, schema, &mut definitions)?;
-            events(session, schema, &mut definitions)?;
+            routines(session, &names, schema, &mut definitions)?;
+            events(session, &names, schema, &mut definitions)?;
         }
-        triggers(session, schema, selection, &mut definitions)?;
+        triggers(session, &names, schema, selection, &mut definitions)?;
     }
     views(session, listing, &mut definitions)?;
     Ok(definitions)
 }
 
-fn schema_definition(session: &mut Session, schema: &str) -> Result<SchemaDefinition> {
+/// How a server compares names of databases. Where it tells their cases apart, `information_schema` does not: asked for
+/// those of `shop`, it shows those of `Shop` and `shöp`, too.
+struct Names {
+    are_folded: bool,
+}
+
+impl Names {
+    fn read(session: &mut Session) -> Result<Names, SqlError> {
+        let are_folded = session.number::<u8>("SELECT @@GLOBAL.lower_case_table_names")? != 0;
+        Ok(Names { are_folded })
+    }
+
+    /// The rows of an answer that are of a schema, by their column `s`.
+    fn rows_of(&self, session: &mut Session, schema: &str, query: &str) -> Result<Vec<ByteRow>, SqlError> {
+        let mut rows = Vec::new();
+        for row in session.byte_rows(query)? {
+            let found = row.text("s")?;
+            if found == schema || self.are_folded && found.to_lowercase() == schema.to_lowercase() {
+                rows.push(row);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn schema_definition(session: &mut Session, names: &Names, schema: &str) -> Result<SchemaDefinition> {
     let row = one(session, &format!("SHOW CREATE DATABASE {}", quoted(schema)))?;
     let create = sql(&row, "Create Database")?;
     let query = format!(
-        "SELECT default_collation_name AS c FROM information_schema.schemata WHERE schema_name = {}",
+        "SELECT schema_name AS s, default_collation_name AS c FROM information_schema.schemata \
+         WHERE schema_name = {}",
         quoted_text(schema)
     );
-    let collation = one(session, &query)?.text("c")?.to_owned();
+    let rows = names.rows_of(session, schema, &query)?;
+    let row = rows.first().ok_or_else(|| SqlError::unexpected("no row").doing(query))?;
+    let collation = row.text("c")?.to_owned();
     Ok(SchemaDefinition { schema: schema.to_owned(), create, collation })
 }
 
-fn routines(session: &mut Session, schema: &str, definitions: &mut Vec<Definition>) -> Result<()> {
+fn routines(
+    session: &mut Session,
+    names: &Names,
+    schema: &str,
+    definitions: &mut Vec<Definition>,
+) -> Result<()> {
     let query = format!(
-        "SELECT routine_name AS n, routine_type AS k, routine_definition AS b FROM information_schema.routines \
-         WHERE routine_schema = {} ORDER BY routine_type, routine_name",
+        "SELECT routine_schema AS s, routine_name AS n, routine_type AS k, routine_definition AS b \
+         FROM information_schema.routines WHERE routine_schema = {} ORDER BY routine_type, routine_name",
         quoted_text(schema)
     );
-    for row in session.byte_rows(&query)? {
+    for row in names.rows_of(session, schema, &query)? {
         let (name, kind) = (row.text("n")?.to_owned(), row.text("k")?.to_owned());
         let body = row.bytes_or_null("b")?.unwrap_or_default().to_vec();
         let column = match kind.as_str() {
@@ -235,13 +271,18 @@ fn hidden(flavor: Flavor, what: &str) -> Error {
     Error::new(ErrorKind::Server, format!("the server does not show the text of {what}")).hinted(grant)
 }
 
-fn events(session: &mut Session, schema: &str, definitions: &mut Vec<Definition>) -> Result<()> {
+fn events(
+    session: &mut Session,
+    names: &Names,
+    schema: &str,
+    definitions: &mut Vec<Definition>,
+) -> Result<()> {
     let query = format!(
-        "SELECT event_name AS n, event_definition AS b FROM information_schema.events \
-         WHERE event_schema = {} ORDER BY 1",
+        "SELECT event_schema AS s, event_name AS n, event_definition AS b FROM information_schema.events \
+         WHERE event_schema = {} ORDER BY event_name",
         quoted_text(schema)
     );
-    for row in session.byte_rows(&query)? {
+    for row in names.rows_of(session, schema, &query)? {
         let name = row.text("n")?.to_owned();
         let body = row.bytes_or_null("b")?.unwrap_or_default().to_vec();
         let row = one(session, &format!("SHOW CREATE EVENT {}.{}", quoted(schema), quoted(&name)))?;
@@ -260,18 +301,20 @@ fn events(session: &mut Session, schema: &str, definitions: &mut Vec<Definition>
 
 fn triggers(
     session: &mut Session,
+    names: &Names,
     schema: &str,
     selection: &Selection,
     definitions: &mut Vec<Definition>,
 ) -> Result<()> {
+    // A trigger is in the schema of its table, by which alone MariaDB looks it up without opening all tables of the server.
     let query = format!(
-        "SELECT trigger_name AS n, event_object_table AS t, \
+        "SELECT event_object_schema AS s, trigger_name AS n, event_object_table AS t, \
          CONCAT(action_timing, ' ', event_manipulation) AS w, action_order AS o \
-         FROM information_schema.triggers WHERE trigger_schema = {} \
-         ORDER BY event_object_table, action_timing, event_manipulation, action_order",
+         FROM information_schema.triggers WHERE event_object_schema = {} \
+         ORDER BY event_object_table, action_timing, event_manipulation, action_order, trigger_name",
         quoted_text(schema)
     );
-    for row in session.byte_rows(&query)? {
+    for row in names.rows_of(session, schema, &query)? {
         let (name, table) = (row.text("n")?.to_owned(), row.text("t")?.to_owned());
         if !selection.has_table(schema, &table) {
             continue;

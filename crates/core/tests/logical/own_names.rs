@@ -62,3 +62,39 @@ fn databases_that_look_like_the_servers_are_saved() {
         stage.back_up(&stage.options(), &without).unwrap();
     }
 }
+
+/// Databases, triggers, events and routines whose names differ by case or accents alone.
+#[test]
+fn databases_that_differ_by_case_or_accents() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let stage = Stage::new(kind);
+        for (number, schema) in ["shop", "Shop", "SHOP", "shöp"].into_iter().enumerate() {
+            let collation = ["utf8mb4_bin", "latin1_bin", "utf8mb4_general_ci", "latin1_swedish_ci"][number];
+            let charset = collation.split('_').next().unwrap();
+            let mut conn = stage.source.conn().unwrap();
+            for statement in [
+                "SET NAMES utf8mb4".to_owned(),
+                format!("CREATE DATABASE `{schema}` CHARACTER SET {charset} COLLATE {collation}"),
+                format!("CREATE TABLE `{schema}`.t (id INT PRIMARY KEY)"),
+                format!(
+                    "CREATE TRIGGER `{schema}`.both BEFORE INSERT ON `{schema}`.t FOR EACH ROW SET NEW.id = {number}"
+                ),
+                format!(
+                    "CREATE TRIGGER `{schema}`.tr{number} BEFORE DELETE ON `{schema}`.t FOR EACH ROW SET @x = {number}"
+                ),
+                format!(
+                    "CREATE EVENT `{schema}`.both ON SCHEDULE EVERY 1 YEAR STARTS '2030-01-01' DO SELECT {number}"
+                ),
+                format!(
+                    "CREATE EVENT `{schema}`.e{number} ON SCHEDULE EVERY 1 YEAR STARTS '2030-01-01' DO SELECT {number}"
+                ),
+                format!("CREATE PROCEDURE `{schema}`.both () SELECT {number}"),
+                format!("CREATE PROCEDURE `{schema}`.p{number} () SELECT {number}"),
+            ] {
+                conn.query_drop(statement).unwrap();
+            }
+        }
+        let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
+        assert_same_objects(&stage.source, &stage.loaded(report.backup));
+    }
+}
