@@ -286,6 +286,42 @@ fn keys_that_lead_to_what_is_there_hold() {
     assert_clean(source);
 }
 
+/// A key to what was there is compared; another one of the same table, whose rows have led nowhere on the source either, is
+/// made as it was.
+#[test]
+fn keys_that_lead_to_what_is_there_and_keys_that_led_nowhere() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let stage = Stage::new(kind);
+        stage
+            .source
+            .exec_all([
+                "CREATE DATABASE shop",
+                "CREATE TABLE shop.parent (id INT PRIMARY KEY)",
+                "CREATE TABLE shop.other (id INT PRIMARY KEY)",
+                "CREATE TABLE shop.child (id INT PRIMARY KEY, p INT, o INT, \
+                 CONSTRAINT f1 FOREIGN KEY (p) REFERENCES shop.parent (id), \
+                 CONSTRAINT f2 FOREIGN KEY (o) REFERENCES shop.other (id))",
+                "INSERT INTO shop.other VALUES (1)",
+                "SET foreign_key_checks = 0",
+                "INSERT INTO shop.child VALUES (1, 99, 1)",
+            ])
+            .unwrap();
+        let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+        let target = start(kind);
+        target.exec_all(["CREATE DATABASE shop", "CREATE TABLE shop.other (id INT PRIMARY KEY)"]).unwrap();
+        let tables = ["shop.parent", "shop.child"].map(|table| table.parse().unwrap()).to_vec();
+        let selection = Selection { tables, ..Selection::default() };
+        let chosen = LoadOptions { selection, leave_out: true, ..options(&target) };
+        let error = load(&stage, backup, &chosen).unwrap_err();
+        assert!(error.hint().unwrap_or_default().contains("they lead to shop.other"), "{kind}: {error:?}");
+        target.exec("INSERT INTO shop.other VALUES (1)").unwrap();
+        load(&stage, backup, &chosen).unwrap();
+        let keys = "SELECT constraint_name FROM information_schema.referential_constraints ORDER BY 1";
+        assert_eq!(target.query::<String>(keys).unwrap(), ["f1", "f2"], "{kind}");
+        assert_clean(&target);
+    }
+}
+
 /// What is done is not done again where the end fails: rows that somebody has written since are his. And what the server
 /// refuses to make is not the load's: what is made in its place stays.
 #[test]

@@ -130,7 +130,7 @@ pub(super) fn link(
                 );
             }
         }
-        // Those without names and with one parent come all at once or not at all.
+        // Those without names that lead to one parent come all at once or not at all.
         let is_missing = |key: &&Element| match &key.name {
             Some(name) => !there.contains_key(&name.to_lowercase()),
             None => !there.values().any(|it| Some(folded(target, it)) == leads_to(key)),
@@ -140,19 +140,24 @@ pub(super) fn link(
         link.enter(&table.name.schema).map_err(doing)?;
         let begin = format!("ALTER TABLE {} ", table.name.quoted());
         let add = |key: &Element| [b"ADD ", key.text.as_slice()].concat();
-        if !missing.is_empty() {
-            // Of a table that may be in use nothing is believed, either.
-            let is_other = |parent: &TableName| is_done || !loaded.contains(parent);
-            let others = missing.iter().filter_map(|key| leads_to(key)).find(is_other);
-            let missing: Vec<Vec<u8>> = missing.iter().map(|key| add(key)).collect();
-            if others.is_some() {
+        // Of a table that may be in use nothing is believed, either.
+        let is_other = |parent: &TableName| is_done || !loaded.contains(parent);
+        let (to_others, among_ours): (Vec<&Element>, Vec<&Element>) =
+            missing.into_iter().partition(|key| leads_to(key).is_some_and(|parent| is_other(&parent)));
+        let add_all = |link: &mut Link, keys: &[&Element]| -> Result<()> {
+            if keys.is_empty() {
+                return Ok(());
+            }
+            let other = keys.iter().filter_map(|key| leads_to(key)).find(is_other);
+            let all: Vec<Vec<u8>> = keys.iter().map(|key| add(key)).collect();
+            if other.is_some() {
                 link.session.exec("SET SESSION foreign_key_checks = 1")?;
             }
-            let added = link.exec(&[begin.as_bytes(), &missing.join(&b", "[..])].concat());
-            if others.is_some() {
+            let added = link.exec(&[begin.as_bytes(), &all.join(&b", "[..])].concat());
+            if other.is_some() {
                 link.session.exec("SET SESSION foreign_key_checks = 0")?;
             }
-            added.map_err(|error| match &others {
+            added.map(drop).map_err(|error| match &other {
                 Some(parent) => doing(error).hinted(format!(
                     "they lead to {parent}, which was there: its rows must be those that are needed; mend them and go on by the same command"
                 )),
@@ -161,8 +166,9 @@ pub(super) fn link(
                      time of the load, and go on by the same command",
                 ),
                 None => doing(error),
-            })?;
-        }
+            })
+        };
+        add_all(link, &to_others)?;
         let mut is_whole = true;
         let mut by_parent: BTreeMap<Option<TableName>, Vec<Vec<u8>>> = BTreeMap::new();
         for key in in_doubt {
@@ -184,6 +190,8 @@ pub(super) fn link(
                 added => drop(added.map_err(doing)?),
             }
         }
+        // Rows that led nowhere on the source may, here, too. Last, for MySQL compares with each key that is there.
+        add_all(link, &among_ours)?;
         point("load.table.linked");
         if is_whole && !is_done {
             progress.note(&mut link.session, table.object, Stage::Done)?;
