@@ -155,3 +155,31 @@ fn tables_that_are_made_otherwise() {
     assert!(adapted.contains("table s.small") && adapted.contains("ROW_FORMAT"), "{adapted}");
     assert!(!adapted.contains("s.plain"), "{adapted}");
 }
+
+/// A server may begin a transaction whenever one has ended: not for us.
+#[test]
+fn transactions_end_where_they_end() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE s",
+            "CREATE TABLE s.t (id INT PRIMARY KEY)",
+            "INSERT INTO s.t VALUES (1)",
+        ])
+        .unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        for how in ["CHAIN", "RELEASE"] {
+            let target = start(kind);
+            target.exec(format!("SET GLOBAL completion_type = '{how}'")).unwrap();
+            let chosen = LoadOptions {
+                selection: Selection { without_accounts: true, ..Selection::default() },
+                leave_out: true,
+                ..options(&target)
+            };
+            load(&stage, backup, &chosen).unwrap();
+            assert_eq!(target.query::<i32>("SELECT id FROM s.t").unwrap(), [1], "{kind} {how}");
+        }
+    }
+}
