@@ -5,7 +5,7 @@ use std::{
     io::Write,
     os::unix::process::ExitStatusExt,
     path::PathBuf,
-    process::Command,
+    process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -32,6 +32,8 @@ struct Orders {
     backup: u64,
     /// Dies at this passing of this point.
     point: Option<(String, u64)>,
+    /// Stops there instead, until it is told to go on.
+    freezes: bool,
     /// Dies after so long.
     after: Option<Duration>,
     record: PathBuf,
@@ -44,6 +46,7 @@ impl Orders {
             socket: target.socket().to_owned(),
             backup,
             point: None,
+            freezes: false,
             after: None,
             record: target.socket().with_extension("points"),
         }
@@ -59,15 +62,24 @@ impl Orders {
         LoadOptions { parallel: 2, chunks_per_commit: 2, leave_out: true, ..LoadOptions::new(connect) }
     }
 
-    /// Loads in a process of its own. The points it passed; whether it did its work.
-    fn carry_out(&self) -> (Vec<String>, bool) {
-        let output = Command::new("setpriv")
+    fn command(&self) -> Command {
+        let mut command = Command::new("setpriv");
+        command
             .args(["--pdeathsig", "SIGKILL", "--"])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "load::interrupted::operation", "--ignored", "--nocapture"])
-            .env(ORDERS, serde_json::to_string(self).unwrap())
-            .output()
-            .unwrap();
+            .env(ORDERS, serde_json::to_string(self).unwrap());
+        command
+    }
+
+    /// Begins to load in a process of its own.
+    fn start(&self) -> Child {
+        self.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// Loads in a process of its own. The points it passed; whether it did its work.
+    fn carry_out(&self) -> (Vec<String>, bool) {
+        let output = self.command().output().unwrap();
         let is_killed = output.status.signal() == Some(Signal::KILL.as_raw());
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(is_killed || output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -93,12 +105,17 @@ fn operation() {
         });
     }
     let (at, passings) = (orders.point.clone(), AtomicU64::new(0));
+    let freezes = orders.freezes;
     set_hook(move |name| {
         writeln!(record.lock().unwrap(), "{name}").unwrap();
         if let Some((point, nth)) = &at
             && point == name
             && passings.fetch_add(1, Ordering::SeqCst) + 1 == *nth
         {
+            if freezes {
+                kill_process(getpid(), Signal::STOP).unwrap();
+                return;
+            }
             die();
         }
     });
@@ -210,6 +227,13 @@ fn a_load_goes_on_after_any_moment_of_its_death_and_the_servers() {
         if orders.carry_out().1 {
             break;
         }
+        // It may have died with its work done.
+        let is_there =
+            |name| !target.query::<String>(format!("SHOW DATABASES LIKE '{name}'")).unwrap().is_empty();
+        if is_there("shop") && !is_there("holdfast\\_load") {
+            println!("died at its end");
+            return assert_whole(&stage, &target);
+        }
         deaths += 1;
         if round % 3 == 1 {
             target.kill9().unwrap();
@@ -285,6 +309,47 @@ fn one_load_at_a_time() {
         sleep(Duration::from_millis(10));
     }
     load(&stage, backup, &orders.options()).unwrap();
+    assert_whole(&stage, &target);
+}
+
+/// A load that is frozen, or whose host or network is gone, which to the server is the same, is another's to go on with
+/// after a minute at most; and when it wakes up, it does nothing more.
+#[test]
+fn a_load_that_is_frozen_is_gone_on_with() {
+    let (stage, backup) = shop(ServerKind::MariaDb1011);
+    let target = start(ServerKind::MariaDb1011);
+    let mut orders = Orders::new(&stage, backup, &target);
+    orders.point = Some(("load.rows.committed".to_owned(), 2));
+    orders.freezes = true;
+    let mut frozen = orders.start();
+    let is_stopped = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        status.rsplit(')').next().unwrap().trim_start().starts_with('T')
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_stopped(frozen.id()) {
+        assert!(Instant::now() < until);
+        sleep(Duration::from_millis(10));
+    }
+    // Who holds it is named.
+    let holder = target.query::<u64>("SELECT IS_USED_LOCK('holdfast_load')").unwrap()[0];
+    let again = Orders::new(&stage, backup, &target);
+    let error = load(&stage, backup, &again.options()).unwrap_err();
+    assert_eq!(error.kind(), holdfast_core::ErrorKind::Active, "{error}");
+    assert!(error.to_string().contains(&format!("session {holder} of root@")), "{error}");
+    let begun = Instant::now();
+    let report = loop {
+        match load(&stage, backup, &again.options()) {
+            Err(error) if error.kind() == holdfast_core::ErrorKind::Active => {}
+            other => break other.unwrap(),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        sleep(Duration::from_secs(1));
+    };
+    assert!(report.plan.is_continued, "{report:?}");
+    assert_whole(&stage, &target);
+    kill_process(rustix::process::Pid::from_child(&frozen), Signal::CONT).unwrap();
+    assert!(!frozen.wait().unwrap().success());
     assert_whole(&stage, &target);
 }
 

@@ -1,20 +1,23 @@
 //! Our sessions on the target, and what is set in them. Nothing is set for anybody else.
 
-use std::time::Duration;
+use std::{sync::Mutex, time::Duration};
 
 use holdfast_formats::Flavor;
+use holdfast_pipe::lock::lock;
 
 use super::{LoadOptions, target::Target};
 use crate::{
     error::{Error, ErrorKind, Result},
     server::{
-        Purpose, Session, SqlError,
+        ConnectOptions, HeldSession, Purpose, Session, SqlError, WAIT_TIMEOUT,
         bulk::{self, Done},
     },
 };
 
-/// What holds for the whole load: whoever has this lock is the load.
+/// What holds for the whole load: whoever has this lock is the load. Each of its sessions has one with a number besides.
 const LOCK: &str = "holdfast_load";
+/// In the place of a number.
+const CONTROL: &str = "control";
 /// Under which statements of a load are carried out. Directories that they name are the source's; on the target, files
 /// are where the server puts them.
 pub(super) const SQL_MODE: &str =
@@ -55,7 +58,7 @@ impl Link {
         // The session that had it before may still be on its way out.
         let take = format!("SELECT GET_LOCK('{LOCK}.{number}', {LOCK_WAIT_S})");
         if link.session.value(&take)?.as_deref() != Some("1") {
-            return Err(active());
+            return Err(active(&mut link.session, &format!("{LOCK}.{number}")));
         }
         Ok(link)
     }
@@ -117,19 +120,20 @@ impl Link {
     }
 
     /// Becomes the one load of the server, once all sessions of an earlier one are gone.
-    pub(super) fn become_the_load(&mut self) -> Result<()> {
-        if self.session.value(&format!("SELECT GET_LOCK('{LOCK}', 0)"))?.as_deref() != Some("1") {
-            return Err(active());
-        }
-        // Whoever held that lock is dead. What its sessions still do, like building an index, is not waited for.
-        let names: Vec<String> =
-            (0..SESSIONS_MAX).map(|number| format!("IS_USED_LOCK('{LOCK}.{number}')")).collect();
+    pub(super) fn become_the_load(&mut self, options: &LoadOptions) -> Result<Lease> {
+        let lease = Lease::take(&options.connect)?;
+        // Whoever held that lock is dead, or frozen. What its sessions still do, like building an index, is not waited for.
+        let numbers = (0..SESSIONS_MAX).map(|number| number.to_string());
+        let names: Vec<String> = numbers
+            .chain([CONTROL.to_owned()])
+            .map(|number| format!("IS_USED_LOCK('{LOCK}.{number}')"))
+            .collect();
         let query = format!("SELECT CONCAT_WS(',', {})", names.join(", "));
         let mut waited = Duration::ZERO;
         loop {
             let left = self.session.value(&query)?.unwrap_or_default();
             if left.is_empty() {
-                return Ok(());
+                break;
             }
             if waited >= GONE_AFTER {
                 let text = format!("sessions of an earlier load are still there: {left}");
@@ -143,9 +147,64 @@ impl Link {
             std::thread::sleep(LOOK_EVERY);
             waited += LOOK_EVERY;
         }
+        // So that it does nothing more, either, once another has become the load.
+        let take = format!("SELECT GET_LOCK('{LOCK}.{CONTROL}', {LOCK_WAIT_S})");
+        if self.session.value(&take)?.as_deref() != Some("1") {
+            return Err(active(&mut self.session, &format!("{LOCK}.{CONTROL}")));
+        }
+        Ok(lease)
     }
 }
 
-fn active() -> Error {
-    Error::new(ErrorKind::Active, "another load into this server is running").hinted("wait for it to end")
+/// The lock of the one load, in a session of its own, which shows signs of life while all others work or wait: the server
+/// lets go of it soon after our host, or the network, is gone.
+pub(super) struct Lease {
+    held: Mutex<HeldSession>,
+    connect: ConnectOptions,
+}
+
+impl Lease {
+    fn take(connect: &ConnectOptions) -> Result<Lease> {
+        Ok(Lease { held: Mutex::new(hold(connect, Duration::ZERO)?), connect: connect.clone() })
+    }
+
+    /// Takes the lock again where it was lost for a moment. Whether another has been the load meanwhile is not told here,
+    /// but by the epoch.
+    pub(super) fn keep(&self) -> Result<()> {
+        let mut held = lock(&self.held);
+        if held.alive().is_err() {
+            *held = hold(&self.connect, 2 * WAIT_TIMEOUT)?;
+        }
+        Ok(())
+    }
+}
+
+/// A session that holds the lock; one that has just been lost may have it for a while.
+fn hold(connect: &ConnectOptions, wait: Duration) -> Result<HeldSession> {
+    let held = HeldSession::open(connect, Purpose::Load)?;
+    let take = format!("SELECT GET_LOCK('{LOCK}', {})", wait.as_secs());
+    if held.with(|session| session.value(&take))?.as_deref() == Some("1") {
+        return Ok(held);
+    }
+    Err(held.with(|session| Ok(active(session, LOCK)))?)
+}
+
+/// Why nothing can be loaded: who has a lock.
+fn active(session: &mut Session, lock: &str) -> Error {
+    let mut who = || -> Result<Option<String>, SqlError> {
+        let Some(id) = session.value(&format!("SELECT IS_USED_LOCK('{lock}')"))? else { return Ok(None) };
+        for row in session.byte_rows("SHOW PROCESSLIST")? {
+            if row.text("Id")? == id {
+                let (user, host) = (row.text("User")?, row.text("Host")?);
+                return Ok(Some(format!(": session {id} of {user}@{host}")));
+            }
+        }
+        Ok(Some(format!(": session {id}")))
+    };
+    // The refusal stands, whoever it is.
+    let who = who().ok().flatten().unwrap_or_default();
+    Error::new(ErrorKind::Active, format!("another load into this server is running{who}")).hinted(format!(
+        "wait for it to end; one whose host or network is gone is another's to go on with after {} seconds",
+        WAIT_TIMEOUT.as_secs()
+    ))
 }

@@ -204,7 +204,7 @@ impl<'a> Loading<'a> {
         for adapted in self.shown.adapted.iter().chain(&self.shown.left_out) {
             watch.event(Event::Note { text: adapted.to_string() });
         }
-        self.control.become_the_load()?;
+        let lease = self.control.become_the_load(self.options)?;
         // Until now others could make things, and another process could take this load up, or end it.
         self.target = Target::read(&mut self.control.session)?;
         let stages = Progress::under_way(&mut self.control.session, &self.identity, &self.plan)?;
@@ -215,8 +215,14 @@ impl<'a> Loading<'a> {
         // From here on the target is changed.
         watch.phase(CREATE);
         let verify = self.options.verify;
-        let progress =
-            Progress::begin(&mut self.control, &self.identity, &self.shown.backup, &self.plan, verify)?;
+        let progress = Progress::begin(
+            &mut self.control,
+            lease,
+            &self.identity,
+            &self.shown.backup,
+            &self.plan,
+            verify,
+        )?;
         if progress.is_continued {
             watch.event(Event::Note { text: "an unfinished load goes on".to_owned() });
         }

@@ -8,7 +8,7 @@
 //! one that was believed dead changes nothing any more.
 
 use super::{
-    link::Link,
+    link::{Lease, Link},
     plan::{Object, ObjectKind, Plan},
     target::Target,
 };
@@ -92,6 +92,7 @@ fn in_the_way(what: &str) -> Error {
 
 /// A load that is under way.
 pub(super) struct Progress {
+    lease: Lease,
     epoch: u64,
     /// Of the plan's objects, in their order.
     pub(super) stages: Vec<Stage>,
@@ -181,6 +182,7 @@ impl Progress {
     /// Begins a load, or goes on with it.
     pub(super) fn begin(
         link: &mut Link,
+        lease: Lease,
         identity: &str,
         what: &str,
         plan: &Plan,
@@ -188,7 +190,7 @@ impl Progress {
     ) -> Result<Progress> {
         if let Some(found) = Self::unfinished(&mut link.session)? {
             found.refuse_another(identity)?;
-            return Self::go_on(link, &found, plan, verify);
+            return Self::go_on(link, lease, &found, plan, verify);
         }
         let session = &mut link.session;
         // What there is of it was made by one that died before it had changed anything.
@@ -235,15 +237,22 @@ impl Progress {
             quoted_text(what)
         ))?;
         session.exec("COMMIT")?;
-        Ok(Progress { epoch: 1, stages, is_continued: false })
+        Ok(Progress { lease, epoch: 1, stages, is_continued: false })
     }
 
-    fn go_on(link: &mut Link, found: &Unfinished, plan: &Plan, verify: bool) -> Result<Progress> {
+    fn go_on(
+        link: &mut Link,
+        lease: Lease,
+        found: &Unfinished,
+        plan: &Plan,
+        verify: bool,
+    ) -> Result<Progress> {
         let session = &mut link.session;
         let epoch = found.epoch + 1;
         // Waits for whoever is about to commit in the epoch before.
         session.exec(&format!("UPDATE {SCHEMA}.`load` SET epoch = {epoch} WHERE one = 1"))?;
-        let mut progress = Progress { epoch, stages: Self::stages(session, plan)?, is_continued: true };
+        let stages = Self::stages(session, plan)?;
+        let mut progress = Progress { lease, epoch, stages, is_continued: true };
         if !is_same_life(session)? {
             progress.doubt(session, plan, verify)?;
             note_life(session)?;
@@ -371,6 +380,7 @@ impl Progress {
 
     /// Fails where another process has taken this load up; where not, none can before the transaction ends.
     pub(super) fn fence(&self, session: &mut Session) -> Result<()> {
+        self.lease.keep()?;
         let query = format!("SELECT epoch FROM {SCHEMA}.`load` WHERE one = 1 LOCK IN SHARE MODE");
         let epoch: u64 = session.number(&query)?;
         if epoch == self.epoch {
