@@ -171,6 +171,7 @@ fn killed_everywhere(kind: ServerKind) {
     let points = [
         ("load.begun", 1),
         ("load.schemas.made", 1),
+        ("load.object.noted", 1),
         ("load.table.made", 1),
         ("load.rows.sent", 1),
         ("load.rows.noted", 2),
@@ -396,6 +397,31 @@ fn what_others_made_meanwhile_is_not_dropped() {
     assert!(error.to_string().contains("shop.procedure p"), "{error}");
     target.exec("DROP PROCEDURE shop.p").unwrap();
     run(&Told).unwrap();
+    assert_whole(&stage, &target);
+}
+
+/// A table that a load was about to make and somebody else has made and filled since is his.
+#[test]
+fn what_others_made_in_the_place_of_what_was_begun_is_not_dropped() {
+    let (stage, backup) = shop(ServerKind::MariaDb1011);
+    let target = start(ServerKind::MariaDb1011);
+    let mut orders = Orders::new(&stage, backup, &target);
+    orders.point = Some(("load.object.noted".to_owned(), 1));
+    assert!(!orders.carry_out().1);
+    let begun = "SELECT name FROM holdfast_load.objects WHERE kind = 'table' AND stage = 1 AND name <> 'old'";
+    let begun = target.query::<String>(begun).unwrap();
+    assert!(!begun.is_empty());
+    for table in &begun {
+        target.exec(format!("CREATE TABLE shop.{table} (id INT PRIMARY KEY)")).unwrap();
+        target.exec(format!("INSERT INTO shop.{table} VALUES (1)")).unwrap();
+    }
+    let error = load(&stage, backup, &orders.options()).unwrap_err();
+    assert!(error.to_string().contains("is there by now, and was not made by this load"), "{error}");
+    for table in &begun {
+        assert_eq!(target.query::<i32>(format!("SELECT id FROM shop.{table}")).unwrap(), [1], "{table}");
+        target.exec(format!("DROP TABLE shop.{table}")).unwrap();
+    }
+    load(&stage, backup, &orders.options()).unwrap();
     assert_whole(&stage, &target);
 }
 

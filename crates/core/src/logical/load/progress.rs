@@ -18,6 +18,7 @@ use crate::{
         objects::{quoted, quoted_text},
         selection::LOAD_SCHEMA,
     },
+    points::point,
     server::{Session, SqlError},
 };
 
@@ -85,7 +86,7 @@ fn is_same_life(session: &mut Session) -> Result<bool, SqlError> {
 const EXISTS: [u16; 4] = [1050, 1304, 1359, 1537];
 
 /// Something of one of the load's names, which the load has not made.
-fn in_the_way(what: &str) -> Error {
+pub(super) fn in_the_way(what: &str) -> Error {
     Error::new(ErrorKind::Usage, format!("{what} is there by now, and was not made by this load"))
         .hinted("rename or drop it, if it is not needed, and go on by the same command")
 }
@@ -335,6 +336,7 @@ impl Progress {
         if !is_ours {
             self.note(&mut link.session, object, Stage::Begun)?;
         }
+        point("load.object.noted");
         let made = make(link, is_ours || overwrite);
         if let Err(error) = &made
             && error.code().is_some_and(|code| EXISTS.contains(&code))

@@ -20,6 +20,15 @@ pub(super) enum Existing {
 }
 
 impl Existing {
+    /// As `information_schema` calls it.
+    fn of(table_type: &str) -> Existing {
+        match table_type {
+            "VIEW" => Existing::View,
+            "SEQUENCE" => Existing::Sequence,
+            _ => Existing::Table,
+        }
+    }
+
     /// As it stands in `DROP`.
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -135,6 +144,28 @@ impl Target {
         self.tables.get(&name).copied()
     }
 
+    /// The same now.
+    pub(super) fn existing_by_now(
+        session: &mut Session,
+        target: &Target,
+        name: &TableName,
+    ) -> Result<Option<Existing>, SqlError> {
+        let query = format!(
+            "SELECT table_schema AS s, table_name AS t, table_type AS k FROM information_schema.tables \
+             WHERE table_schema = {} AND table_name = {}",
+            quoted_text(&name.schema),
+            quoted_text(&name.table)
+        );
+        for row in session.rows(&query)? {
+            let is_it = target.folded(row.text("s")?) == target.folded(&name.schema)
+                && target.folded(row.text("t")?) == target.folded(&name.table);
+            if is_it {
+                return Ok(Some(Existing::of(row.text("k")?)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether something has come to be in the place of an object since this was read.
     pub(super) fn is_there_by_now(
         &self,
@@ -208,11 +239,7 @@ fn tables(session: &mut Session) -> Result<BTreeMap<TableName, Existing>, SqlErr
          WHERE CAST(table_schema AS BINARY) NOT IN ({own}) AND table_type NOT LIKE '%TEMPORARY'"
     ))?;
     let table = |row: &crate::server::session::Row| -> Result<_, SqlError> {
-        let kind = match row.text("k")? {
-            "VIEW" => Existing::View,
-            "SEQUENCE" => Existing::Sequence,
-            _ => Existing::Table,
-        };
+        let kind = Existing::of(row.text("k")?);
         Ok((TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() }, kind))
     };
     rows.iter().map(table).collect()

@@ -23,8 +23,8 @@ use super::{
     LoadOptions,
     link::Link,
     plan::{Adaptation, Plan, PlannedTable},
-    progress::{Progress, Stage},
-    target::Target,
+    progress::{Progress, Stage, in_the_way},
+    target::{Existing, Target},
     verify::Verifying,
 };
 use crate::{
@@ -178,6 +178,9 @@ impl Loading<'_> {
     /// Makes the table anew.
     fn make(&self, link: &mut Link, table: &PlannedTable) -> Result<()> {
         self.progress.fence(&mut link.session)?;
+        if self.progress.stages[table.object] == Stage::Begun && !self.options.overwrite {
+            self.refuse_others(link, table)?;
+        }
         self.progress.forget_ranges(&mut link.session, table.object)?;
         let (place, overwrite) = ((self.target, table.object), self.options.overwrite);
         self.progress.make(link, place, overwrite, self.plan, |link, is_to_be_dropped| {
@@ -206,6 +209,27 @@ impl Loading<'_> {
             self.progress.note(&mut link.session, table.object, Stage::Made)?;
         }
         Ok(())
+    }
+
+    /// A table with transactions that an earlier try was about to make has no rows yet: those that are committed are noted
+    /// with it. What has some in its place was made by somebody else.
+    fn refuse_others(&self, link: &mut Link, table: &PlannedTable) -> Result<()> {
+        let name = &table.name;
+        let Some(existing) = Target::existing_by_now(&mut link.session, self.target, name)? else {
+            return Ok(());
+        };
+        let is_other = match existing {
+            Existing::View | Existing::Sequence => true,
+            Existing::Table if !table.is_transactional => false,
+            Existing::Table => {
+                link.session.value(&format!("SELECT 1 FROM {} LIMIT 1", name.quoted()))?.is_some()
+            }
+        };
+        if !is_other {
+            return Ok(());
+        }
+        self.progress.note(&mut link.session, table.object, Stage::Planned)?;
+        Err(in_the_way(&name.to_string()))
     }
 
     /// Loads the rows of some chunks.
