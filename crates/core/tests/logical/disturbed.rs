@@ -1,7 +1,7 @@
 //! What happens to the server while it is backed up makes a backup fail, or wait, but never wrong.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -56,12 +56,12 @@ fn changes_of_definitions_wait_or_fail_the_backup() {
         with_rows(&stage);
         stage.source.exec("CREATE TABLE shop.swapped (id INT PRIMARY KEY, old INT)").unwrap();
         stage.source.exec("INSERT INTO shop.swapped VALUES (1, 1)").unwrap();
-        let is_over = AtomicBool::new(false);
+        let (is_over, changes) = (AtomicBool::new(false), AtomicU64::new(0));
         let (mut done, mut failed) = (0, 0);
-        let changes = thread::scope(|scope| {
-            let changer = scope.spawn(|| {
-                let mut changes = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
+                    let changes = changes.fetch_add(1, Ordering::Relaxed);
                     let all = stage.source.exec_all([
                         "SET SESSION lock_wait_timeout = 1".to_owned(),
                         format!("CREATE TABLE shop.next (id INT PRIMARY KEY, c{changes} INT)"),
@@ -73,17 +73,15 @@ fn changes_of_definitions_wait_or_fail_the_backup() {
                         "DROP PROCEDURE IF EXISTS shop.p".to_owned(),
                         format!("CREATE PROCEDURE shop.p () SELECT {changes}"),
                     ]);
-                    changes += 1;
                     if all.is_err() {
                         // Whatever was waited for in vain.
                         stage.source.exec("DROP TABLE IF EXISTS shop.next, shop.old").ok();
                     }
                     thread::sleep(Duration::from_millis(5));
                 }
-                changes
             });
             let until = Instant::now() + Duration::from_secs(4);
-            while done == 0 || Instant::now() < until {
+            while done == 0 || changes.load(Ordering::Relaxed) < 5 || Instant::now() < until {
                 let options = BackupOptions { lock_tries: 20, ..stage.options() };
                 match stage.back_up(&options, &Selection::default()) {
                     Ok(report) => {
@@ -104,13 +102,11 @@ fn changes_of_definitions_wait_or_fail_the_backup() {
                         println!("{kind}: {error}");
                     }
                 }
-                assert!(failed < 200, "no backup succeeds");
+                assert!(failed < 20, "no backup succeeds");
             }
             is_over.store(true, Ordering::Relaxed);
-            changer.join().unwrap()
         });
-        println!("{kind}: {changes} changes, {done} backups, {failed} failed");
-        assert!(changes > 3 && done > 0);
+        println!("{kind}: {changes:?} changes, {done} backups, {failed} failed");
         assert_eq!(stage.backups(), done);
     }
 }
