@@ -54,6 +54,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const RENEWAL: Duration = Duration::from_secs(15);
 /// Who asks to end waits so long for the end of the transaction that is under way.
 const END_OF_TRANSACTION_MAX: Duration = Duration::from_secs(10);
+/// So long a server may take to say whether it has changed, while it is archived.
+const LOOK_MAX: Duration = Duration::from_secs(5);
 /// A server that cannot be reached for so long is told of.
 const TOLD_AFTER: Duration = Duration::from_secs(30);
 /// So far behind the server a run stores no segments: it ends as soon as it has caught up.
@@ -274,7 +276,12 @@ impl<'a> Archiver<'a> {
                 return Ok(());
             }
             is_waiting = false;
-            match self.one_run() {
+            let began = Instant::now();
+            let outcome = self.one_run();
+            if began.elapsed() >= standby::IN_VAIN_MAX {
+                self.in_vain_since = None;
+            }
+            match outcome {
                 Ok(Left::Done) => return Ok(()),
                 Ok(left) => {
                     wait = RETRY_FIRST;
@@ -648,7 +655,10 @@ impl<'a> Archiver<'a> {
             }
             if !self.options.once && looked_at.elapsed() >= self.options.look_every {
                 // Where no session is to be had the stream says what is wrong with the server, if anything is.
-                if let Ok(mut session) = Session::open(&self.options.connect, Purpose::Control) {
+                // It is not waited for: events go on coming.
+                if let Ok(mut session) = Session::open(&self.options.connect, Purpose::Control)
+                    && session.set_answer_timeout(LOOK_MAX).is_ok()
+                {
                     self.look_at_server(&mut session)
                         .or_else(|error| if is_passing(&error) { Ok(()) } else { Err(error) })?;
                 }
@@ -770,8 +780,8 @@ fn is_passing(error: &Error) -> bool {
 }
 
 /// Whether the server was there, and said no.
-fn is_refused(error: &Error) -> bool {
-    error.cause::<SqlError>().is_none_or(SqlError::lasts)
+pub(super) fn is_refused(error: &Error) -> bool {
+    error.cause::<SqlError>().is_some_and(SqlError::lasts)
 }
 
 fn is_at(place: &Place, target: &Place) -> bool {

@@ -17,14 +17,18 @@ pub(super) fn require_all(session: &mut Session, stands_in: bool) -> Result<()> 
     Ok(())
 }
 
-/// Why a replica's binlog does not go on: it has stopped applying. One whose account may not see that is believed.
+/// Why a replica's binlog does not go on: it has stopped applying. One that can be written to was promoted, whatever is left
+/// of its being a replica; and one whose account may not see that is believed.
 pub(super) fn stopped_replica(session: &mut Session) -> Result<Option<String>> {
+    if matches!(session.variable("read_only")?.as_deref(), None | Some("0" | "OFF")) {
+        return Ok(None);
+    }
     let channels = match ReplicaChannel::read_all(session) {
         Err(error) if error.is_denied() => return Ok(None),
         channels => channels?,
     };
-    let stopped = channels.into_iter().find(|channel| !channel.is_applying);
-    Ok(stopped.map(|of| {
+    let applies = channels.iter().any(|channel| channel.is_applying);
+    Ok(channels.into_iter().next().filter(|_| !applies).map(|of| {
         let (host, port) = (of.host, of.port);
         format!("this server is a replica of {host}:{port}, and has stopped applying what comes from there")
     }))

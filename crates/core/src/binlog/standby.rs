@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use holdfast_repo::run::{Standing, standing};
 
 use super::{
-    archive::Archiver,
+    archive::{Archiver, is_refused},
     left_out,
     resume::{Binlog, is_behind},
     run::stored_tail,
@@ -29,7 +29,7 @@ pub(super) const YIELD_AFTER: Duration = Duration::from_secs(30);
 /// A server that is behind is asked again after so long more: what runs have left is read each time.
 const NOT_YET: Duration = Duration::from_secs(10);
 /// Who would archive and cannot, while nobody else does, ends after so long.
-const IN_VAIN_MAX: Duration = Duration::from_secs(600);
+pub(super) const IN_VAIN_MAX: Duration = Duration::from_secs(600);
 
 impl Archiver<'_> {
     /// Waits until nobody else archives, and the server can be reached. `false`: asked to end.
@@ -78,7 +78,10 @@ impl Archiver<'_> {
                 if unable.is_news(&text) {
                     self.warn(text);
                 }
-                self.in_vain(&error)?;
+                // A server that is only away may be back; what it has then, or says, is another matter.
+                if error.kind() == ErrorKind::Active || is_refused(&error) {
+                    self.in_vain(&error)?;
+                }
                 self.pause(wait);
             }
             self.pause(LOOK_EVERY);

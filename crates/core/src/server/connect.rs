@@ -539,11 +539,11 @@ impl ConnectOptions {
         };
         let is_said = |words: &String| error.to_string().contains(words.as_str());
         let words = words.filter(|words| !is_said(words));
-        let error = Error::from(error.doing(doing));
-        match words {
-            Some(words) => error.caused_by(words),
+        let error = match words {
+            Some(words) => error.because(words),
             None => error,
-        }
+        };
+        error.doing(doing).into()
     }
 }
 

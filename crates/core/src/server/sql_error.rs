@@ -10,6 +10,7 @@ pub(crate) mod code {
     pub(crate) const ACCESS_DENIED_DATABASE: u16 = 1044;
     pub(crate) const ACCESS_DENIED: u16 = 1045;
     pub(crate) const UNKNOWN_THREAD: u16 = 1094;
+    pub(crate) const HOST_NOT_ALLOWED: u16 = 1130;
     pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
     pub(crate) const COLUMN_ACCESS_DENIED: u16 = 1143;
     pub(crate) const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
@@ -113,6 +114,12 @@ impl SqlError {
         self
     }
 
+    /// With what somebody else said of it.
+    pub(crate) fn because(mut self, words: impl fmt::Display) -> SqlError {
+        self.message = format!("{}: {words}", self.message);
+        self
+    }
+
     pub(crate) fn hinted(mut self, hint: impl Into<String>) -> SqlError {
         self.hint = Some(hint.into());
         self
@@ -140,12 +147,24 @@ impl SqlError {
         matches!(self.code(), Some(code::LOCK_WAIT_TIMEOUT | code::LOCK_DEADLOCK))
     }
 
-    /// Whether the server was there, and said no for a reason that is seldom over soon.
+    /// Whether the server was there, and said no for a reason that is seldom over soon: who asks, or how.
     pub(crate) fn lasts(&self) -> bool {
         match &self.cause {
-            SqlCause::Lost => false,
-            SqlCause::Refused(code) => *code != code::TOO_MANY_CONNECTIONS && !code::KILLED.contains(code),
-            _ => true,
+            SqlCause::Refused(code) => {
+                self.is_denied()
+                    || matches!(
+                        *code,
+                        code::HOST_NOT_ALLOWED
+                            | code::ACCESS_DENIED_NO_PASSWORD
+                            | code::PASSWORD_EXPIRED
+                            | code::PASSWORD_EXPIRED_LOGIN
+                            | code::SECURE_TRANSPORT_REQUIRED
+                            | code::ACCOUNT_LOCKED
+                            | code::ACCOUNT_LOCKED_MARIADB
+                    )
+            }
+            SqlCause::Protocol => true,
+            _ => false,
         }
     }
 

@@ -125,9 +125,11 @@ impl Known {
     /// The same for a moment more, where others cannot be had just now.
     fn once_more(&mut self) -> Option<Arc<AwsCredential>> {
         let now = Instant::now();
-        let is_good = self.good_until.is_none_or(|until| now < until);
+        if self.good_until.is_some_and(|until| until <= now) {
+            return None;
+        }
         self.until = now + LOOK_AGAIN;
-        is_good.then(|| Arc::clone(&self.credential))
+        Some(Arc::clone(&self.credential))
     }
 }
 

@@ -56,6 +56,8 @@ const CHANGED: [u16; 6] = [1264, NOT_IN_LIST, 1292, 1366, 1411, 1406];
 /// The same where the value is none of an enumeration.
 const NOT_IN_LIST: u16 = 1265;
 
+/// A tablespace is missing; the engine knows nothing of the table.
+const HALF_MADE: [u16; 2] = [1812, 1932];
 /// What servers only note where they make an index of the beginnings of values, or a text of a short string.
 const MADE_OTHERWISE: [u16; 2] = [1071, 1246];
 /// What servers warn of that changes nothing: what is deprecated, an index that is there twice or is of little use, rows
@@ -222,7 +224,12 @@ impl Loading<'_> {
             Existing::View | Existing::Sequence => true,
             Existing::Table if !table.is_transactional => false,
             Existing::Table => {
-                link.session.value(&format!("SELECT 1 FROM {} LIMIT 1", name.quoted()))?.is_some()
+                match link.session.value(&format!("SELECT 1 FROM {} LIMIT 1", name.quoted())) {
+                    Ok(row) => row.is_some(),
+                    // Nobody can have used what a crash of the server has left half made.
+                    Err(error) if error.code().is_some_and(|code| HALF_MADE.contains(&code)) => false,
+                    Err(error) => return Err(error.into()),
+                }
             }
         };
         if !is_other {
