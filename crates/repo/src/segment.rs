@@ -5,7 +5,10 @@
 //! - They hold until the run has an outcome as a backup, which has the same bytes in packs, or until such an outcome of a
 //!   later run says that it has taken them over.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -194,11 +197,14 @@ pub fn list_segments(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Vec<u
     Ok(runs)
 }
 
-/// Deletes the segments of a run that nobody needs any more, as far as the store lets us; a later sweep does the rest.
-pub fn discard_segments(repo: &Repo, history: &History, run: RunNo) -> Result<(), RepoError> {
-    let log = history.log();
-    let own = repo.list_folder(log, Folder::Segments)?.into_iter().filter(|((of, _), _)| *of == run);
-    let paths: Vec<_> = own.filter(|_| is_superseded(history, run)).map(|(_, info)| info.path).collect();
+/// Deletes the segments of those of `runs` that nobody needs any more, as far as the store lets us; a later sweep does the
+/// rest.
+pub fn discard_segments(repo: &Repo, history: &History, runs: &BTreeSet<RunNo>) -> Result<(), RepoError> {
+    let superseded: BTreeSet<RunNo> =
+        runs.iter().copied().filter(|run| is_superseded(history, *run)).collect();
+    let there = repo.list_folder(history.log(), Folder::Segments)?.into_iter();
+    let paths: Vec<_> =
+        there.filter(|((run, _), _)| superseded.contains(run)).map(|(_, info)| info.path).collect();
     for batch in paths.chunks(1000) {
         // What is refused is for the next prune.
         repo.discard(batch)?;

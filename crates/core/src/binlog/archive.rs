@@ -176,11 +176,11 @@ pub(super) struct Archiver<'a> {
     pub(super) repo: &'a Arc<Repo>,
     pub(super) log: LogName,
     pub(super) options: &'a ArchiveOptions,
-    listener: &'a dyn Listener,
+    pub(super) listener: &'a dyn Listener,
     pub(super) cancel: &'a Cancel,
     stream_options: StreamOptions,
     /// As it was when the last run ended: between two runs nothing is made durable, so that little is to be read then.
-    history: Option<History>,
+    history: Option<Arc<History>>,
     discarding: Option<JoinHandle<()>>,
     lag_sum: Duration,
     store_failing: Told,
@@ -307,9 +307,7 @@ impl<'a> Archiver<'a> {
                         && self.report.until.is_some() =>
                 {
                     let text = format!("the repository takes nothing at the moment: {error}");
-                    if self.store_failing.is_news(&text) {
-                        self.warn(text);
-                    }
+                    self.store_failing.warn(self.listener, text);
                     let until = Instant::now() + wait;
                     while Instant::now() < until {
                         if self.cancel.is_cancelled() {
@@ -347,7 +345,7 @@ impl<'a> Archiver<'a> {
             self.pause(LOOK_EVERY);
             !self.cancel.is_cancelled()
         };
-        let known = self.history.as_ref();
+        let known = self.history.as_deref();
         ArchiveRun::begin(self.repo, &self.log, known, &options, self.writer_options(), &mut wait)
     }
 
@@ -442,7 +440,7 @@ impl<'a> Archiver<'a> {
         let mut wait = RETRY_FIRST;
         let mut is_first = true;
         let mut lost_at = Instant::now();
-        let (mut away, mut refused_since) = (Told::default(), None);
+        let (mut away, mut refused_since) = (Told::default(), None::<Instant>);
         // Where the server was when the run began, if that is far.
         let mut target: Option<Place> = None;
         loop {
@@ -470,16 +468,12 @@ impl<'a> Archiver<'a> {
                     return Err(standby::yields(&error));
                 }
                 Err(error) => {
-                    let is_refused = is_refused(&error);
-                    let since = *refused_since.get_or_insert_with(Instant::now);
-                    if !is_refused {
-                        refused_since = None;
-                    } else if since.elapsed() >= self.options.refused_max {
+                    refused_since = is_refused(&error).then(|| refused_since.unwrap_or_else(Instant::now));
+                    if refused_since.is_some_and(|since| since.elapsed() >= self.options.refused_max) {
                         return Err(error);
                     }
-                    let text = format!("the server cannot be archived: {error}");
-                    if (is_refused || lost_at.elapsed() >= TOLD_AFTER) && away.is_news(&text) {
-                        self.warn(text);
+                    if refused_since.is_some() || lost_at.elapsed() >= TOLD_AFTER {
+                        away.warn(self.listener, format!("the server cannot be archived: {error}"));
                     }
                     self.store_what_came(run, slot.as_ref(), wait)?;
                     wait = (wait * 2).min(RECONNECT_MAX);
@@ -562,8 +556,7 @@ impl<'a> Archiver<'a> {
             None => drop(self.stopped.end()),
             // Another may be at a server that goes on.
             Some(why) if self.options.standby => return Err(Error::new(ErrorKind::Active, why)),
-            Some(why) if self.stopped.is_news(&why) => self.warn(why),
-            Some(_) => {}
+            Some(why) => self.stopped.warn(self.listener, why),
         }
         Ok(())
     }
@@ -736,9 +729,7 @@ impl<'a> Archiver<'a> {
         match failing {
             Some(why) => {
                 let text = format!("the repository takes nothing at the moment, trying again: {why}");
-                if self.store_failing.is_news(&text) {
-                    self.warn(text);
-                }
+                self.store_failing.warn(self.listener, text);
             }
             None if self.store_failing.end() => self.note("the repository takes what comes again"),
             None => {}

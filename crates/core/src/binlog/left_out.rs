@@ -8,8 +8,8 @@ use crate::{
     },
 };
 
-/// Refuses a server whose binlog lacks what it applies as a replica; of one that is to `stand_in` for another also where it
-/// applies nothing yet.
+/// Refuses a server whose binlog lacks what it applies as a replica; of one that `stands_in` for others also where it applies
+/// nothing yet.
 pub(super) fn require_all(session: &mut Session, stands_in: bool) -> Result<()> {
     if stands_in || is_replica(session)? {
         require_replica_updates(session)?;

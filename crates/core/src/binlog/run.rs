@@ -70,7 +70,7 @@ struct OpenFile {
 pub(super) struct Ended {
     pub(super) run: RunNo,
     /// With it.
-    pub(super) history: Option<History>,
+    pub(super) history: Option<Arc<History>>,
     pub(super) bytes: u64,
     pub(super) stored_bytes: u64,
     /// Deletes what nobody needs any more.
@@ -264,9 +264,9 @@ impl ArchiveRun {
         })?;
         point("binlog.published");
         let mut history = self.run.history().clone();
-        let history = history.refresh(&repo).is_ok().then_some(history);
+        let history = history.refresh(&repo).is_ok().then(|| Arc::new(history));
         let superseded = self.taken.iter().copied().chain([outcome.run]).collect();
-        let discarding = history.as_ref().and_then(|history| discard(repo, history.clone(), superseded));
+        let discarding = history.clone().and_then(|history| discard(repo, history, superseded));
         let stored_bytes = finished.totals.bytes_stored;
         Ok(Some(Ended { run: outcome.run, history, bytes: self.bytes, stored_bytes, discarding }))
     }
@@ -292,13 +292,9 @@ impl ArchiveRun {
 
 /// Deletes the segments of runs whose bytes are in packs by now, on a thread of its own: a server waits meanwhile. What is
 /// left lying a later sweep takes.
-fn discard(repo: Arc<Repo>, history: History, runs: Vec<RunNo>) -> Option<JoinHandle<()>> {
-    let discard_all = move || {
-        for run in runs {
-            let _left = discard_segments(&repo, &history, run);
-        }
-    };
-    thread::Builder::new().name("discard".to_owned()).spawn(discard_all).ok()
+fn discard(repo: Arc<Repo>, history: Arc<History>, runs: BTreeSet<RunNo>) -> Option<JoinHandle<()>> {
+    let discard = move || drop(discard_segments(&repo, &history, &runs));
+    thread::Builder::new().name("discard".to_owned()).spawn(discard).ok()
 }
 
 /// The outcome behind which an archive goes on: the last one that no repair has dropped. What such a one had the server may

@@ -59,9 +59,7 @@ impl Archiver<'_> {
                 }
                 Err(error) => {
                     let text = format!("whether another archives cannot be seen at the moment: {error}");
-                    if unseen.is_news(&text) {
-                        self.warn(text);
-                    }
+                    unseen.warn(self.listener, text);
                     false
                 }
             };
@@ -75,9 +73,7 @@ impl Archiver<'_> {
                 };
                 let text =
                     format!("nobody archives {}, and this one cannot take the place: {error}", self.log);
-                if unable.is_news(&text) {
-                    self.warn(text);
-                }
+                unable.warn(self.listener, text);
                 // A server that is only away may be back; what it has then, or says, is another matter.
                 if error.kind() == ErrorKind::Active || is_refused(&error) {
                     self.in_vain(&error)?;

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::event::{Event, Listener};
+
 /// The same is told again after so long.
 const SAME_AGAIN: Duration = Duration::from_secs(600);
 /// Something else, after so long: words of one failure may differ from attempt to attempt.
@@ -14,11 +16,14 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Whether this is to be told now. It counts as told then.
-    pub(super) fn is_news(&mut self, text: &str) -> bool {
-        self.is_news_at(text, Instant::now())
+    /// Warns, if this is to be told now.
+    pub(super) fn warn(&mut self, listener: &dyn Listener, text: String) {
+        if self.is_news_at(&text, Instant::now()) {
+            listener.event(Event::Warning { text });
+        }
     }
 
+    /// Whether this is to be told. It counts as told then.
     fn is_news_at(&mut self, text: &str, now: Instant) -> bool {
         let is_news = self.last.as_ref().is_none_or(|(last, at)| {
             let again = if last == text { SAME_AGAIN } else { OTHER_AGAIN };

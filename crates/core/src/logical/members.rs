@@ -7,7 +7,7 @@ use holdfast_repo::hex::from_hex;
 
 use super::{
     load::tokens::{Kind, tokens},
-    objects::quoted,
+    objects::{quoted, quoted_text},
 };
 use crate::{
     error::{Error, Result},
@@ -103,8 +103,7 @@ impl Hidden {
     /// The column's type, with all of its members.
     pub(super) fn column_type(&self, shown: &str) -> String {
         let word = shown.split('(').next().unwrap_or_default();
-        let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
-        let names: Vec<String> = self.members.iter().map(|member| quoted(&member.text)).collect();
+        let names: Vec<String> = self.members.iter().map(|member| quoted_text(&member.text)).collect();
         format!("{word}({})", names.join(","))
     }
 

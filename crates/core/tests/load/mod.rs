@@ -39,6 +39,14 @@ fn load(stage: &Stage, backup: u64, options: &LoadOptions) -> Result<LoadReport>
     load::run(&stage.repo, &log(), RunNo(backup), options, &Told, &Cancel::default())
 }
 
+/// A server that statements were carried out on, and its backup.
+fn backed_up(kind: ServerKind, statements: &[&str]) -> (Stage, u64) {
+    let stage = Stage::new(kind);
+    stage.source.exec_all(statements).unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    (stage, backup)
+}
+
 /// Nothing of ours is left.
 fn assert_clean(target: &Server) {
     let schemas: Vec<String> = target.query("SHOW DATABASES LIKE 'holdfast%'").unwrap();

@@ -291,10 +291,9 @@ fn keys_that_lead_to_what_is_there_hold() {
 #[test]
 fn keys_that_lead_to_what_is_there_and_keys_that_led_nowhere() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
-        let stage = Stage::new(kind);
-        stage
-            .source
-            .exec_all([
+        let (stage, backup) = backed_up(
+            kind,
+            &[
                 "CREATE DATABASE shop",
                 "CREATE TABLE shop.parent (id INT PRIMARY KEY)",
                 "CREATE TABLE shop.other (id INT PRIMARY KEY)",
@@ -304,9 +303,8 @@ fn keys_that_lead_to_what_is_there_and_keys_that_led_nowhere() {
                 "INSERT INTO shop.other VALUES (1)",
                 "SET foreign_key_checks = 0",
                 "INSERT INTO shop.child VALUES (1, 99, 1)",
-            ])
-            .unwrap();
-        let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+            ],
+        );
         let target = start(kind);
         target.exec_all(["CREATE DATABASE shop", "CREATE TABLE shop.other (id INT PRIMARY KEY)"]).unwrap();
         let tables = ["shop.parent", "shop.child"].map(|table| table.parse().unwrap()).to_vec();

@@ -6,19 +6,17 @@ use super::{other_servers::said, *};
 /// in such a table is compared.
 #[test]
 fn numbers_in_documents() {
-    let stage = Stage::new(ServerKind::MySql97);
-    stage
-        .source
-        .exec_all([
+    let (stage, backup) = backed_up(
+        ServerKind::MySql97,
+        &[
             "CREATE DATABASE s",
             "CREATE TABLE s.decimals (id INT PRIMARY KEY, j JSON)",
             "INSERT INTO s.decimals VALUES (1, JSON_OBJECT('7.00', CAST(7 AS DECIMAL(10,2)), 'n', 12.50)), \
              (2, JSON_OBJECT('large', CAST('99999999999999999999999999' AS DECIMAL(40,0)), 's', 'say \"7.00\\\\'))",
             "CREATE TABLE s.plain (id INT PRIMARY KEY, j JSON)",
             "INSERT INTO s.plain VALUES (1, '{\"a\": 1.5}')",
-        ])
-        .unwrap();
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+        ],
+    );
     let target = start(ServerKind::MySql97);
     let report = load(&stage, backup, &options(&target)).unwrap();
     let adapted = said(&report.plan.adapted);
@@ -53,10 +51,9 @@ fn numbers_in_documents() {
 #[test]
 fn members_of_four_bytes() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118, ServerKind::MySql97] {
-        let stage = Stage::new(kind);
-        stage
-            .source
-            .exec_all([
+        let (stage, backup) = backed_up(
+            kind,
+            &[
                 "CREATE DATABASE s",
                 "CREATE TABLE s.mood (id INT PRIMARY KEY, \
                  m ENUM('😀', '?', 'it''s', '\\\\', 'ä', '😡') CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '😡', \
@@ -67,9 +64,8 @@ fn members_of_four_bytes() {
                 "INSERT INTO s.mood (id, m, w, p) \
                  VALUES (1, '😀', '😀,''😐''', '?'), (2, '?', 'b?', 'x'), (3, '\\\\', '', 'x'), (4, 'ä', '', 'x')",
                 "INSERT INTO s.mood (id, w) VALUES (5, 4)",
-            ])
-            .unwrap();
-        let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+            ],
+        );
         let loaded = start(kind);
         let report = load(&stage, backup, &options(&loaded)).unwrap();
         assert!(!said(&report.plan.adapted).contains("s.mood"), "{report:?}");
@@ -110,19 +106,17 @@ fn members_of_four_bytes() {
 #[test]
 fn events_whose_time_has_passed() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
-        let stage = Stage::new(kind);
-        stage
-            .source
-            .exec_all([
+        let (stage, backup) = backed_up(
+            kind,
+            &[
                 "CREATE DATABASE s",
                 // As it was a while ago.
                 "SET SESSION timestamp = UNIX_TIMESTAMP('2020-01-01')",
                 "CREATE EVENT s.once ON SCHEDULE AT '2020-01-02' DO SELECT 1",
                 "CREATE EVENT s.kept ON SCHEDULE AT '2020-01-02' ON COMPLETION PRESERVE DO SELECT 1",
                 "CREATE EVENT s.daily ON SCHEDULE EVERY 1 DAY STARTS '2020-01-01' DO SELECT 1",
-            ])
-            .unwrap();
-        let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+            ],
+        );
         let target = start(kind);
         let report = load(&stage, backup, &options(&target)).unwrap();
         let (gone, changed) = (said(&report.plan.left_out), said(&report.plan.adapted));
@@ -138,16 +132,14 @@ fn events_whose_time_has_passed() {
 /// What a server makes otherwise with a warning only is named.
 #[test]
 fn tables_that_are_made_otherwise() {
-    let stage = Stage::new(ServerKind::MariaDb1011);
-    stage
-        .source
-        .exec_all([
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb1011,
+        &[
             "CREATE DATABASE s",
             "CREATE TABLE s.small (id INT PRIMARY KEY, t TEXT) ROW_FORMAT = COMPRESSED KEY_BLOCK_SIZE = 8",
             "CREATE TABLE s.plain (id INT PRIMARY KEY, a INT, KEY one (a), KEY two (a))",
-        ])
-        .unwrap();
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+        ],
+    );
     let target = start(ServerKind::MariaDb1011);
     target.exec("SET GLOBAL innodb_file_per_table = OFF").unwrap();
     let report = load(&stage, backup, &options(&target)).unwrap();
@@ -159,16 +151,10 @@ fn tables_that_are_made_otherwise() {
 /// A server may begin a transaction whenever one has ended: not for us.
 #[test]
 fn transactions_end_where_they_end() {
-    let stage = Stage::new(ServerKind::MariaDb1011);
-    stage
-        .source
-        .exec_all([
-            "CREATE DATABASE s",
-            "CREATE TABLE s.t (id INT PRIMARY KEY)",
-            "INSERT INTO s.t VALUES (1)",
-        ])
-        .unwrap();
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb1011,
+        &["CREATE DATABASE s", "CREATE TABLE s.t (id INT PRIMARY KEY)", "INSERT INTO s.t VALUES (1)"],
+    );
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
         for how in ["CHAIN", "RELEASE"] {
             let target = start(kind);

@@ -18,8 +18,7 @@ use crate::{
     checked::{self, Checked},
     error::{Damage, RepoError},
     names::{ChunkRef, PackId},
-    pack::{ChunkKind, PackRows},
-    reader::ChunkSource,
+    pack::{ChunkKind, ChunkRow, PackRows},
 };
 
 /// One read of a pack is at most about so long.
@@ -119,7 +118,7 @@ impl Check {
                     break;
                 }
                 let interrupt = self.options.interrupt.check();
-                let read = interrupt.and_then(|()| read_pack(&self.source, rows, *pack));
+                let read = interrupt.and_then(|()| self.read_pack(rows, *pack));
                 match read {
                     Ok(result) => {
                         let before = progress.bytes_read.fetch_add(result.bytes, Ordering::Relaxed);
@@ -159,6 +158,93 @@ impl Check {
         Ok((results, stopped))
     }
 
+    fn read_pack(&self, rows_proven: &ProvenRows, pack: PackId) -> Result<PackRead, RepoError> {
+        let source = &*self.source;
+        let mut read = PackRead::default();
+        let mut note = |ordinal, error: RepoError| {
+            if error.is_of_the_object() {
+                read.findings.push((ordinal, Finding::of(&error, Severity::Lost)));
+                Ok(())
+            } else {
+                Err(error)
+            }
+        };
+        let (size_bytes, directory) = match source.directory(pack) {
+            Ok(directory) => directory,
+            Err(error) => {
+                note(None, error)?;
+                return Ok(read);
+            }
+        };
+        let path = source.log().pack(pack);
+        let rows = match PackRows::new(size_bytes, directory.rows.clone()) {
+            Ok(rows) => rows,
+            Err(error) => {
+                note(None, RepoError::damaged(&path, Damage::Format(error)))?;
+                return Ok(read);
+            }
+        };
+        // What the index says of it instead is found once all are read.
+        source.take_own(pack, rows.clone())?;
+        let key = match source.key(pack) {
+            Ok(key) => key,
+            Err(error) => {
+                note(None, error)?;
+                return Ok(read);
+            }
+        };
+        let mut hashes = directory.chunks().map(|(_, hashes)| hashes);
+        let (mut sealed, mut plain) = (Vec::new(), Vec::new());
+        let (mut buffer_begin, mut buffer_end) = (0, 0);
+        for ordinal in 0..rows.rows().len() as u32 {
+            let Some((row, offset)) = rows.chunk(ordinal) else { break };
+            let end = offset + u64::from(row.sealed_len);
+            if end > buffer_end {
+                buffer_begin = offset;
+                buffer_end = (offset + READ_BYTES).max(end).min(size_bytes);
+                sealed.resize(usize::try_from(buffer_end - buffer_begin).unwrap_or(usize::MAX), 0);
+                if let Err(error) = source.repo().store().read_exact_at(&path, buffer_begin, &mut sealed) {
+                    note(None, error.into())?;
+                    return Ok(read);
+                }
+            }
+            let page_hashes = hashes.next().unwrap_or_default();
+            let chunk = ChunkRef { pack, ordinal };
+            if self.is_cut_off(chunk, row) {
+                continue;
+            }
+            let from = usize::try_from(offset - buffer_begin).unwrap_or(usize::MAX);
+            let bytes = &mut sealed[from..from + row.sealed_len as usize];
+            if let Err(error) = source.open_chunk(chunk, row, &key, bytes, &mut plain) {
+                // Its own bytes were there.
+                if !error.is_missing() || self.needs(chunk) {
+                    note(Some(ordinal), error)?;
+                }
+                continue;
+            }
+            let compared = match row.kind {
+                ChunkKind::Rows => rows_proven.take(source, chunk, &plain),
+                _ => source.compare_pages(chunk, row, &plain, page_hashes),
+            };
+            if let Err(error) = compared {
+                note(Some(ordinal), error)?;
+            }
+        }
+        read.bytes = size_bytes;
+        Ok(read)
+    }
+
+    /// Whether a backup needs it.
+    fn needs(&self, chunk: ChunkRef) -> bool {
+        self.needed.get(&chunk.pack).is_some_and(|needed| needed.needs(chunk.ordinal))
+    }
+
+    /// Whether it is a patch without its base: nothing keeps that of a patch that no backup needs.
+    fn is_cut_off(&self, chunk: ChunkRef, row: &ChunkRow) -> bool {
+        let is_gone = |base| !self.there.contains_key(&self.source.resolve(base).pack);
+        row.base.is_some_and(is_gone) && !self.needs(chunk)
+    }
+
     /// Takes down what was found in a pack.
     fn take_in(
         &mut self,
@@ -175,7 +261,7 @@ impl Check {
         }
         for (ordinal, finding) in read.findings {
             match ordinal {
-                Some(ordinal) if self.needed.get(&pack).is_some_and(|needed| needed.needs(ordinal)) => {
+                Some(ordinal) if self.needs(ChunkRef { pack, ordinal }) => {
                     // Many chunks may be patches on one that cannot be read: that is one finding.
                     let same = (finding.object.clone(), finding.problem.clone());
                     let position = *found.entry(same).or_insert_with(|| self.find(finding));
@@ -212,75 +298,6 @@ struct PackRead {
     bytes: u64,
     /// With the chunk, or without where the whole pack is meant.
     findings: Vec<(Option<u32>, Finding)>,
-}
-
-fn read_pack(source: &ChunkSource, rows_proven: &ProvenRows, pack: PackId) -> Result<PackRead, RepoError> {
-    let mut read = PackRead::default();
-    let mut note = |ordinal, error: RepoError| {
-        if error.is_of_the_object() {
-            read.findings.push((ordinal, Finding::of(&error, Severity::Lost)));
-            Ok(())
-        } else {
-            Err(error)
-        }
-    };
-    let (size_bytes, directory) = match source.directory(pack) {
-        Ok(directory) => directory,
-        Err(error) => {
-            note(None, error)?;
-            return Ok(read);
-        }
-    };
-    let path = source.log().pack(pack);
-    let rows = match PackRows::new(size_bytes, directory.rows.clone()) {
-        Ok(rows) => rows,
-        Err(error) => {
-            note(None, RepoError::damaged(&path, Damage::Format(error)))?;
-            return Ok(read);
-        }
-    };
-    // What the index says of it instead is found once all are read.
-    source.take_own(pack, rows.clone())?;
-    let key = match source.key(pack) {
-        Ok(key) => key,
-        Err(error) => {
-            note(None, error)?;
-            return Ok(read);
-        }
-    };
-    let mut hashes = directory.chunks().map(|(_, hashes)| hashes);
-    let (mut sealed, mut plain) = (Vec::new(), Vec::new());
-    let (mut buffer_begin, mut buffer_end) = (0, 0);
-    for ordinal in 0..rows.rows().len() as u32 {
-        let Some((row, offset)) = rows.chunk(ordinal) else { break };
-        let end = offset + u64::from(row.sealed_len);
-        if end > buffer_end {
-            buffer_begin = offset;
-            buffer_end = (offset + READ_BYTES).max(end).min(size_bytes);
-            sealed.resize(usize::try_from(buffer_end - buffer_begin).unwrap_or(usize::MAX), 0);
-            if let Err(error) = source.repo().store().read_exact_at(&path, buffer_begin, &mut sealed) {
-                note(None, error.into())?;
-                return Ok(read);
-            }
-        }
-        let from = usize::try_from(offset - buffer_begin).unwrap_or(usize::MAX);
-        let chunk = ChunkRef { pack, ordinal };
-        let page_hashes = hashes.next().unwrap_or_default();
-        let bytes = &mut sealed[from..from + row.sealed_len as usize];
-        if let Err(error) = source.open_chunk(chunk, row, &key, bytes, &mut plain) {
-            note(Some(ordinal), error)?;
-            continue;
-        }
-        let compared = match row.kind {
-            ChunkKind::Rows => rows_proven.take(source, chunk, &plain),
-            _ => source.compare_pages(chunk, row, &plain, page_hashes),
-        };
-        if let Err(error) = compared {
-            note(Some(ordinal), error)?;
-        }
-    }
-    read.bytes = size_bytes;
-    Ok(read)
 }
 
 /// Whether a sample of `share` of all packs contains this one.

@@ -311,11 +311,14 @@ impl<'a> Copier<'a> {
             (Some(local), false) => Foundation::remembered(to.history(), Arc::clone(local)),
             (None, false) => Foundation::default(),
         };
-        let source = match self.source.take() {
+        let source = match &self.source {
             Some(source) => source,
-            None => Arc::new(ChunkSource::new(Arc::clone(self.from), self.history, budget.maps_bytes)?),
+            None => {
+                let source = ChunkSource::new(Arc::clone(self.from), self.history, budget.maps_bytes)?;
+                self.source.insert(Arc::new(source))
+            }
         };
-        self.source = Some(Arc::clone(&source));
+        let source = Arc::clone(source);
         let from = Backup::open_with(Arc::clone(&source), self.history, backup.run)?;
         let twin = self.twin_of(to.history(), foundation.base, source)?;
         let writer = WriterOptions { memory_bytes: budget.writer_bytes, ..self.options.writer.clone() };

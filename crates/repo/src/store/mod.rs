@@ -18,6 +18,7 @@ pub(crate) mod ahead;
 pub mod conformance;
 pub mod faulty;
 pub mod fs;
+pub mod landmark;
 pub mod locks;
 pub mod mem;
 pub mod probe;

@@ -239,6 +239,29 @@ fn patches_outlive_the_packs_of_their_bases_and_their_own() {
     assert!(moved > 1, "{moved} packs were written anew");
 }
 
+/// Nothing keeps the base of a patch that no backup needs, however long its pack stays for what else is in it.
+#[test]
+fn a_patch_that_nobody_needs_may_lose_its_base() {
+    let world = World::logical(Suite::X25519Aes256Gcm);
+    let mut random = Random::new(17);
+    let give = |tables: &Tables| world.backup_with(large_packs(), |writer| give_tables(writer, tables, 1)).0;
+    let mut tables = Tables::from([("db/t".into(), rows(&mut random, 300, 3_000))]);
+    let full = give(&tables);
+    tables.get_mut("db/t").unwrap().values_mut().next().unwrap()[..30].fill(b'x');
+    tables.insert("db/u".into(), rows(&mut random, 3_000, 3_000));
+    let patched = give(&tables);
+    assert!(patches(&world, patched).0 > 0);
+    tables.insert("db/t".into(), rows(&mut random, 300, 3_000));
+    let newest = give(&tables);
+    drop_backups(&world, &[full, patched]);
+    let packs = || objects(&world).iter().filter(|(path, _)| path.as_str().contains("/packs/")).count();
+    let before = packs();
+    assert_eq!(prune_all(&world), 0);
+    prune_all(&world);
+    assert!(packs() < before);
+    assert_is(&world, newest, &tables);
+}
+
 #[test]
 fn a_writer_shares_what_it_cannot_read_and_makes_no_patches() {
     let roles = Roles::of(World::logical(Suite::X25519Aes256Gcm));

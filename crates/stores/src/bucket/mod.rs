@@ -24,7 +24,7 @@ use holdfast_repo::store::{
     locks::{ObjectLock, Versioned},
 };
 use object_store::{
-    Attribute, Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    Attribute, Attributes, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
     PutOptions, PutPayload, path::Path,
 };
 use tokio::{runtime::Runtime, sync::Semaphore};
@@ -331,6 +331,11 @@ impl Inner {
         if got.range != (offset..end) {
             return Err(short());
         }
+        self.receive(path, got, buffer).await
+    }
+
+    /// Fills `buffer` with all of an answer, which has so many bytes.
+    async fn receive(&self, path: &ObjectPath, got: GetResult, buffer: &mut [u8]) -> Result<(), StoreError> {
         let mut filled = 0;
         let mut blocks = got.into_stream();
         while let Some(block) = blocks.try_next().await.map_err(|error| self.error(&error, path))? {
@@ -356,18 +361,9 @@ impl Inner {
         let Some(size) = usize::try_from(size_bytes).ok().filter(|_| size_bytes <= limit_bytes) else {
             return Err(StoreError::new(path, StoreErrorKind::TooLarge { size_bytes, limit_bytes }));
         };
-        let mut bytes = Vec::with_capacity(size);
-        let mut blocks = got.into_stream();
-        while let Some(block) = blocks.try_next().await.map_err(|error| self.error(&error, path))? {
-            if block.len() > size - bytes.len() {
-                return Err(self.remote(path, RemoteCause::Other, "it sent more bytes than it said"));
-            }
-            bytes.extend_from_slice(&block);
-        }
-        match bytes.len() == size {
-            true => Ok(bytes),
-            false => Err(self.remote(path, RemoteCause::Unreachable, "the answer broke off")),
-        }
+        let mut bytes = vec![0; size];
+        self.receive(path, got, &mut bytes).await?;
+        Ok(bytes)
     }
 }
 

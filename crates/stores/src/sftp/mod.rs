@@ -22,6 +22,7 @@ use futures_util::{StreamExt, stream};
 use holdfast_pipe::lock::lock;
 use holdfast_repo::store::{
     ObjectInfo, ObjectPath, RemoteCause, RemoteError, Store, StoreError, StoreErrorKind, Upload,
+    landmark::{Landmark, is_gone},
 };
 use russh_sftp::protocol::StatusCode;
 use tokio::runtime::Runtime;
@@ -91,8 +92,7 @@ struct Inner {
     folders: Mutex<HashSet<String>>,
     /// Folders in which an object may have got its name without that being durable.
     doubtful: Mutex<HashSet<String>>,
-    /// An object directly below the root that was seen: where it is not there, neither is the store.
-    landmark: Mutex<Option<String>>,
+    landmark: Landmark,
 }
 
 impl SftpStore {
@@ -108,7 +108,7 @@ impl SftpStore {
             root,
             folders: Mutex::default(),
             doubtful: Mutex::default(),
-            landmark: Mutex::default(),
+            landmark: Landmark::default(),
         };
         let runtime = Arc::clone(&inner.runtime);
         runtime.block_on(inner.reach(missing))?;
@@ -184,15 +184,11 @@ impl Inner {
         lock(&self.doubtful).insert(folder.to_owned());
     }
 
-    /// Fails where what has been seen directly below the root is not there any more: another file system's directory is in
-    /// its place, or has lost it.
+    /// Fails where another directory is in the root's place: that beneath a mount point, when its file system is gone.
     async fn require_landmark(&self) -> Result<(), Failure> {
-        let landmark = lock(&self.landmark).clone();
-        match landmark {
-            Some(landmark) if self.pool.look_through(&self.at(&landmark)).await?.is_none() => {
-                let what =
-                    format!("{landmark} is gone from the directory: has its file system been unmounted?");
-                Err(Failure::Lost(RemoteCause::NoPlace, what))
+        match self.landmark.get() {
+            Some(landmark) if self.pool.look_through(&self.at(landmark.as_str())).await?.is_none() => {
+                Err(Failure::Lost(RemoteCause::NoPlace, is_gone(&landmark, &self.root)))
             }
             _ => Ok(()),
         }
@@ -354,9 +350,7 @@ impl Store for SftpStore {
         });
         match found.map_err(|failure| inner.error(failure, path))? {
             Some(found) if found.is_file => {
-                if !path.as_str().contains('/') {
-                    lock(&inner.landmark).get_or_insert_with(|| path.to_string());
-                }
+                inner.landmark.saw(path);
                 Ok(info(path, &found))
             }
             _ => Err(StoreError::new(path, StoreErrorKind::NotFound)),
@@ -380,7 +374,7 @@ impl Store for SftpStore {
 
     fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
         let inner = &self.inner;
-        lock(&inner.landmark).take_if(|landmark| paths.iter().any(|path| path.as_str() == landmark));
+        inner.landmark.forget(paths);
         inner.runtime.block_on(async {
             let mut deleted = stream::iter(paths)
                 .map(|path| async move {

@@ -44,9 +44,15 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, key: &RowHashKey, columns: &[ColumnDefinition], row: &[u8]) {
-        self.without_signs = self.without_signs.and(without_signs(key, columns, row, false));
-        self.without_numbers = self.without_numbers.and(without_signs(key, columns, row, true));
+    /// Adds a row to what may be why this table differs.
+    fn add(&mut self, key: &RowHashKey, table: &PlannedTable, row: &[u8]) {
+        let columns = &table.definition.columns;
+        if table.prints_zeros_otherwise {
+            self.without_signs = self.without_signs.and(without_signs(key, columns, row, false));
+        }
+        if table.parses_documents {
+            self.without_numbers = self.without_numbers.and(without_signs(key, columns, row, true));
+        }
     }
 }
 
@@ -58,12 +64,11 @@ pub(super) fn compare(
     options: &LoadOptions,
     cancel: &Cancel,
 ) -> Result<Alike> {
-    let columns = &planned.definition.columns;
     let reader = backup.table(&planned.item).ok_or_else(|| Error::failed("it holds no rows"))?;
     let row_key = backup.row_key()?;
     let (mut stored, mut there) = (Sums::default(), Sums::default());
     each_row(&reader, 0..reader.chunk_count(), ReadRows::default(), &|| cancel.check(), &mut |row| {
-        stored.add(&row_key, columns, row);
+        stored.add(&row_key, planned, row);
         Ok(())
     })?;
     let mut link = Link::open(options, target, 0)?;
@@ -74,11 +79,11 @@ pub(super) fn compare(
     let mut long = Vec::new();
     while let Some(part) = answer.next()? {
         match part {
-            RowPart::Whole(row) => there.add(&row_key, columns, row),
+            RowPart::Whole(row) => there.add(&row_key, planned, row),
             RowPart::First(piece) | RowPart::More(piece) => long.extend_from_slice(piece),
             RowPart::Last(piece) => {
                 long.extend_from_slice(piece);
-                there.add(&row_key, columns, &std::mem::take(&mut long));
+                there.add(&row_key, planned, &std::mem::take(&mut long));
             }
         }
     }

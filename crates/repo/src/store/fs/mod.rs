@@ -26,7 +26,10 @@ use self::{
     append::Appender,
     folder::{Entry, Folder},
 };
-use super::{ObjectInfo, ObjectPath, Store, StoreError, StoreErrorKind, Upload};
+use super::{
+    ObjectInfo, ObjectPath, Store, StoreError, StoreErrorKind, Upload,
+    landmark::{Landmark, is_gone},
+};
 
 mod append;
 mod folder;
@@ -44,8 +47,7 @@ pub struct FsStore {
 
 struct Inner {
     root: PathBuf,
-    /// An object directly below the root that was seen: where it is not there, neither is the store.
-    landmark: Mutex<Option<ObjectPath>>,
+    landmark: Landmark,
     /// Folders known to exist durably.
     durable_folders: Mutex<HashSet<PathBuf>>,
     /// Folders in which an object may have got its name without their having become durable.
@@ -70,7 +72,7 @@ impl FsStore {
             Err(error) => return Err(io_error(&root, error)),
         }
         let (durable_folders, doubtful_folders) = (Mutex::default(), Mutex::default());
-        let landmark = Mutex::default();
+        let landmark = Landmark::default();
         Ok(Self { inner: Arc::new(Inner { root, landmark, durable_folders, doubtful_folders, sync_folder }) })
     }
 
@@ -203,11 +205,9 @@ impl Inner {
 
     /// Fails where another directory is in the root's place: that beneath a mount point, when its file system is gone.
     fn require_landmark(&self) -> io::Result<()> {
-        match &*lock(&self.landmark) {
-            Some(landmark) if fs::symlink_metadata(self.file(landmark)).is_err() => {
-                let root = self.root.display();
-                let what = format!("{landmark} is gone from {root}: has its file system been unmounted?");
-                Err(io::Error::other(what))
+        match self.landmark.get() {
+            Some(landmark) if fs::symlink_metadata(self.file(&landmark)).is_err() => {
+                Err(io::Error::other(is_gone(&landmark, self.root.display())))
             }
             _ => Ok(()),
         }
@@ -414,9 +414,7 @@ impl Store for FsStore {
         let metadata = self.inner.in_folder(path, Folder::metadata).map_err(object_error(path))?;
         if metadata.is_file() {
             self.inner.confirm(&self.inner.file(path)).map_err(object_error(path))?;
-            if !path.as_str().contains('/') {
-                lock(&self.inner.landmark).get_or_insert_with(|| path.clone());
-            }
+            self.inner.landmark.saw(path);
             Ok(info(path, &metadata))
         } else {
             Err(StoreError::new(path, StoreErrorKind::NotFound))
@@ -433,7 +431,7 @@ impl Store for FsStore {
     }
 
     fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
-        lock(&self.inner.landmark).take_if(|landmark| paths.contains(landmark));
+        self.inner.landmark.forget(paths);
         for path in paths {
             let (folder, name) = split(path);
             let found = Folder::find(&self.inner.root, folder).map_err(object_error(path))?;
