@@ -1,7 +1,7 @@
 //! A logical backup, or tables of a physical one, into a running server.
 
 use clap::Args;
-use holdfast_core::logical::load::Rename;
+use holdfast_core::logical::load::{Conversion, Rename};
 
 use super::{
     backup::{SelectionArgs, words},
@@ -25,6 +25,14 @@ pub(crate) struct LoadArgs {
     /// Another name for a database or a table there, like shop=shop_copy or shop.orders=shop.orders_old; can be repeated
     #[arg(long = "as", value_name = "OLD=NEW", value_parser = rename, requires = "to_server")]
     pub(crate) renames: Vec<Rename>,
+
+    /// Another engine for tables of one, like MyISAM=InnoDB; can be repeated
+    #[arg(long = "engine", value_name = "OLD=NEW", value_parser = conversion, requires = "to_server")]
+    pub(crate) engines: Vec<Conversion>,
+
+    /// Another character set for the databases, tables and columns of one, like latin1=utf8mb4; can be repeated
+    #[arg(long = "charset", value_name = "OLD=NEW", value_parser = conversion, requires = "to_server")]
+    pub(crate) charsets: Vec<Conversion>,
 
     /// Drop what is there under the same names, and load anew; without it, that is refused
     #[arg(long, requires = "to_server")]
@@ -51,6 +59,10 @@ pub(crate) struct LoadArgs {
 
     #[command(flatten)]
     pub(crate) server: SourceArgs,
+}
+
+fn conversion(text: &str) -> Result<Conversion, String> {
+    text.parse().map_err(words)
 }
 
 fn rename(text: &str) -> Result<Rename, String> {

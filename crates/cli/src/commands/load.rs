@@ -10,7 +10,7 @@ use holdfast_core::{
     extract::ExtractReport,
     logical::{
         import::Origin,
-        load::{self, Adaptation, LoadOptions, LoadPlan, LoadReport, Renames},
+        load::{self, Adaptation, Conversions, LoadOptions, LoadPlan, LoadReport, Renames},
     },
 };
 use holdfast_repo::Act;
@@ -127,6 +127,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     let options = LoadOptions {
         selection: args.selection.into(),
         renames: Renames(args.renames),
+        conversions: Conversions { engines: args.engines, charsets: args.charsets },
         overwrite: args.overwrite,
         leave_out: args.leave_out,
         without_binlog: args.without_binlog,

@@ -367,17 +367,24 @@ fn hidden_defaults(
 impl Table {
     /// `SELECT` of what is stored, up to and with the name of the table.
     pub(super) fn select(&self) -> String {
-        let expression = |column: &ColumnDefinition| {
-            let name = quoted(&column.name);
-            match column.form {
-                Form::Members => format!("CAST({name} AS UNSIGNED)"),
-                Form::Float if column.column_type != "double" => format!("CAST({name} AS DOUBLE)"),
-                _ => name,
-            }
-        };
-        let list: Vec<String> = self.definition.columns.iter().map(expression).collect();
+        let expressions: Vec<String> = self.definition.columns.iter().map(Self::expression).collect();
+        self.select_as(&expressions)
+    }
+
+    /// What a column is read by.
+    pub(super) fn expression(column: &ColumnDefinition) -> String {
+        let name = quoted(&column.name);
+        match column.form {
+            Form::Members => format!("CAST({name} AS UNSIGNED)"),
+            Form::Float if column.column_type != "double" => format!("CAST({name} AS DOUBLE)"),
+            _ => name,
+        }
+    }
+
+    /// The same with other expressions for its columns.
+    pub(super) fn select_as(&self, expressions: &[String]) -> String {
         // A write that waits for our lock of a table without transactions would make this wait for the write.
-        format!("SELECT HIGH_PRIORITY {} FROM {}", list.join(", "), self.place())
+        format!("SELECT HIGH_PRIORITY {} FROM {}", expressions.join(", "), self.place())
     }
 
     /// The table in a `FROM`, with the index that has its order.

@@ -5,7 +5,7 @@ use holdfast_core::{
     Cancel, Result,
     logical::{
         Selection,
-        load::{self, LoadOptions, LoadReport, Renames},
+        load::{self, Conversions, LoadOptions, LoadReport, Renames},
     },
 };
 use holdfast_repo::RunNo;
@@ -16,6 +16,7 @@ use crate::{
     logical::{Stage, assert_same_objects, assert_same_rows, load_file, log, round_trip::histories, start},
 };
 
+mod converted;
 mod interrupted;
 mod names;
 mod other_servers;

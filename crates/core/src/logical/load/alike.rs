@@ -74,7 +74,7 @@ pub(super) fn compare(
     let mut link = Link::open(options, target, 0)?;
     objects::settle(&mut link.session)?;
     let mut raw = RawReader::default();
-    let query = planned.as_read().select();
+    let query = planned.select();
     let mut answer = raw.query(&mut link.session, &query)?;
     let mut long = Vec::new();
     while let Some(part) = answer.next()? {

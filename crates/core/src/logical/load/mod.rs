@@ -30,6 +30,7 @@ use holdfast_repo::{LogName, Repo, RunNo, hex::to_hex, history::History, reader:
 use serde::Deserialize;
 use serde_json::json;
 
+pub use adapt::{Conversion, Conversions};
 pub use names::{Rename, Renames};
 pub use plan::Adaptation;
 pub use report::{LoadPlan, LoadReport};
@@ -68,6 +69,8 @@ pub struct LoadOptions {
     pub called: Option<String>,
     /// What gets another name.
     pub renames: Renames,
+    /// What becomes another: engines, character sets.
+    pub conversions: Conversions,
     /// Drops what is there under the same names.
     pub overwrite: bool,
     /// Loads without what cannot be on the target, instead of refusing.
@@ -94,6 +97,7 @@ impl LoadOptions {
             selection: Selection::default(),
             called: None,
             renames: Renames::default(),
+            conversions: Conversions::default(),
             overwrite: false,
             leave_out: false,
             without_binlog: false,
@@ -170,7 +174,9 @@ impl<'a> Loading<'a> {
         let mut plan = Plan::make(&backup, &target, &mut control.session, options, cancel)?;
         let name = options.called.clone().unwrap_or_else(|| format!("{log}{run}"));
         let renames: Vec<String> = options.renames.0.iter().map(ToString::to_string).collect();
-        let asked = json!([options.selection.identity(), renames, options.overwrite]).to_string();
+        let mut asked = vec![json!(options.selection.identity()), json!(renames), json!(options.overwrite)];
+        asked.extend(options.conversions.identity().map(|conversions| json!(conversions)));
+        let asked = json!(asked).to_string();
         let asked = to_hex(&blake3::hash(asked.as_bytes()).as_bytes()[..8]);
         // The repository is the first word: see `Unfinished::repository`.
         let identity = format!("{} {name} {asked}", repo.info().repository_id);

@@ -19,8 +19,8 @@ use crate::{
         accounts,
         contents::{Contents, definition},
         definition::{
-            AccountDefinition, Context as MadeUnder, Definition, Form, Rows, ServerDefinition,
-            TableDefinition, ViewDefinition,
+            AccountDefinition, ColumnDefinition, Context as MadeUnder, Definition, Form, Rows,
+            ServerDefinition, TableDefinition, ViewDefinition,
         },
         objects::quoted,
         selection::is_own_schema,
@@ -108,6 +108,8 @@ pub(super) struct PlannedTable {
     pub(super) prints_zeros_otherwise: bool,
     /// Whether the target parses documents of JSON that it is given as text.
     pub(super) parses_documents: bool,
+    /// By column: whether the target stores its text in another character set.
+    pub(super) is_converted: Vec<bool>,
     /// Which elements are added when the rows are in.
     deferred: Vec<bool>,
 }
@@ -116,6 +118,24 @@ impl PlannedTable {
     /// Whether it has rows of its own: others are elsewhere.
     pub(super) fn has_rows(&self) -> bool {
         self.definition.rows != Rows::None
+    }
+
+    /// Its columns, each with the character set that its text comes in where the target stores it in another one.
+    pub(super) fn columns(&self) -> impl Iterator<Item = (&ColumnDefinition, Option<&str>)> {
+        let columns = self.definition.columns.iter().zip(&self.is_converted);
+        columns.map(|(column, is_converted)| (column, column.charset.as_deref().filter(|_| *is_converted)))
+    }
+
+    /// `SELECT` of what a backup of the target would read, had it the character sets of the source.
+    pub(super) fn select(&self) -> String {
+        let expressions: Vec<String> = self
+            .columns()
+            .map(|(column, charset)| match charset {
+                Some(charset) => format!("CONVERT({} USING {charset})", quoted(&column.name)),
+                None => Table::expression(column),
+            })
+            .collect();
+        self.as_read().select_as(&expressions)
     }
 
     /// As a backup reads it.
@@ -204,6 +224,7 @@ impl Plan {
         options: &LoadOptions,
         cancel: &Cancel,
     ) -> Result<Plan> {
+        options.conversions.refuse_unknown(target)?;
         let mut contents = Contents::read(backup, &options.selection, cancel)?;
         refuse_unknown(&contents, options)?;
         let source = contents.server.take();
@@ -221,10 +242,11 @@ impl Plan {
                 adapted: Vec::new(),
                 left_out: Vec::new(),
             },
-            adapter: adapt::Adapter::new(source.as_ref(), target),
+            adapter: adapt::Adapter::new(source.as_ref(), target, &options.conversions),
             target,
             options,
             unknown_time_zones: BTreeSet::new(),
+            seen: adapt::Seen::default(),
         };
         maker.plan.left_out = accept::sift(&mut contents);
         for event in &contents.events {
@@ -238,6 +260,7 @@ impl Plan {
             cancel.check()?;
             maker.table(backup, item)?;
         }
+        options.conversions.refuse_unused(&maker.seen)?;
         maker.foreign_keys();
         maker.programs(contents, source.as_ref());
         let mut plan = maker.plan;
@@ -390,6 +413,7 @@ struct Maker<'a> {
     target: &'a Target,
     options: &'a LoadOptions,
     unknown_time_zones: BTreeSet<String>,
+    seen: adapt::Seen,
 }
 
 impl Maker<'_> {
@@ -412,6 +436,7 @@ impl Maker<'_> {
         for schema in &contents.schemas {
             let name = self.options.renames.schema(&schema.schema).to_owned();
             let label = format!("database {name}");
+            self.seen.collation(&schema.collation);
             let (options, collation, notes) = self.adapter.schema(schema);
             self.adapted(&label, notes);
             self.add_schema(name, &options, collation);
@@ -484,6 +509,7 @@ impl Maker<'_> {
                 format!("the backup holds only those for which {condition}"),
             );
         }
+        self.seen.table(&definition);
         let create = renames.in_statement(&definition.create.0);
         let Some(mut sql) = TableSql::parse(&create) else {
             self.leave_out(&label, "its definition is not understood");
@@ -526,6 +552,8 @@ impl Maker<'_> {
         let is_partial = definition.condition.take().is_some();
         let is_transactional = definition.engine.eq_ignore_ascii_case("InnoDB");
         let deferred = deferred(&sql, &definition, is_transactional && totals.bytes >= DEFERRED_BYTES_MIN);
+        let columns = definition.columns.iter();
+        let is_converted = columns.map(|column| self.options.conversions.concern(column)).collect();
         let name = TableName { schema, table: name };
         let prints_zeros_otherwise = !self.adapter.is_same_series()
             && definition.columns.iter().any(|column| column.form == Form::Float);
@@ -548,6 +576,7 @@ impl Maker<'_> {
             keeps_order,
             prints_zeros_otherwise,
             parses_documents,
+            is_converted,
             deferred,
         });
         Ok(())

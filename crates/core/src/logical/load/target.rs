@@ -39,6 +39,12 @@ impl Existing {
     }
 }
 
+/// A character set.
+pub(super) struct Charset {
+    pub(super) default_collation: String,
+    pub(super) character_bytes_max: u64,
+}
+
 /// The server that is loaded into.
 pub(super) struct Target {
     pub(super) flavor: Flavor,
@@ -56,6 +62,8 @@ pub(super) struct Target {
     pub(super) references: Vec<(TableName, TableName)>,
     /// Kind, schema, name.
     pub(super) programs: BTreeSet<(String, String, String)>,
+    /// By name.
+    pub(super) charsets: BTreeMap<String, Charset>,
     pub(super) collations: BTreeSet<String>,
     pub(super) engines: BTreeSet<String>,
     pub(super) privileges: Privileges,
@@ -99,6 +107,7 @@ impl Target {
             tables: tables(session)?,
             references: references(session)?,
             programs: programs(session)?,
+            charsets: charsets(session)?,
             collations: set(
                 session,
                 match flavor {
@@ -219,6 +228,20 @@ impl Target {
     pub(super) fn has_program(&self, kind: &str, schema: &str, name: &str) -> bool {
         self.programs.contains(&(kind.to_owned(), self.folded(schema), name.to_lowercase()))
     }
+}
+
+fn charsets(session: &mut Session) -> Result<BTreeMap<String, Charset>, SqlError> {
+    let query = "SELECT character_set_name AS name, default_collate_name AS collation, maxlen AS bytes \
+                 FROM information_schema.character_sets";
+    let mut found = BTreeMap::new();
+    for row in session.rows(query)? {
+        let charset = Charset {
+            default_collation: row.text("collation")?.to_owned(),
+            character_bytes_max: row.number("bytes")?,
+        };
+        found.insert(row.text("name")?.to_owned(), charset);
+    }
+    Ok(found)
 }
 
 fn schemas(session: &mut Session) -> Result<BTreeMap<String, String>, SqlError> {

@@ -157,7 +157,7 @@ impl<'a> Verifying<'a> {
 
     /// Reads a range.
     pub(super) fn read(&self, session: &mut Session, raw: &mut RawReader, range: &Range) -> Result<u64> {
-        let table = &self.tables[range.table];
+        let table = &self.plan.tables[range.table];
         let totals = self
             .totals(session, raw, table, &range.condition)
             .map_err(|error| error.context(format_args!("read table {} again", table.name)))?;
@@ -171,13 +171,13 @@ impl<'a> Verifying<'a> {
         &self,
         session: &mut Session,
         raw: &mut RawReader,
-        table: &Table,
+        planned: &PlannedTable,
         condition: &str,
     ) -> Result<RowTotals> {
         const ROWS_BETWEEN_CHECKS: u64 = 65_536;
-        let query = format!("{}{condition}", table.select());
+        let query = format!("{}{condition}", planned.select());
         let mut answer = raw.query(session, &query)?;
-        if answer.columns() != table.definition.columns.len() {
+        if answer.columns() != planned.definition.columns.len() {
             return Err(SqlError::unexpected("another number of columns").into());
         }
         let mut totals = RowTotals::default();

@@ -64,7 +64,8 @@ fn quoted(out: &mut impl Write, value: &[u8]) -> io::Result<()> {
     out.write_all(b"'")
 }
 
-fn hex(out: &mut impl Write, value: &[u8]) -> io::Result<()> {
+/// Writes bytes in hex.
+pub(in crate::logical) fn hex(out: &mut impl Write, value: &[u8]) -> io::Result<()> {
     const PIECE: usize = 512;
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     out.write_all(b"x'")?;

@@ -1,13 +1,18 @@
 //! What is changed so that another server takes it; and what cannot be, which is said by name.
 //!
 //! Rows are never changed. What is said of them is: collations, engines, options. An index is no data: one that the
-//! target cannot have is left out and named. What would mean something else there is refused.
+//! target cannot have is left out and named. What would mean something else there is refused. Beside what must be, there
+//! is what is asked for ([`Conversions`]), which comes first.
 
+mod asked;
 mod collations;
 mod to_mariadb;
 mod to_mysql;
 
 use holdfast_formats::Flavor;
+
+pub(super) use asked::Seen;
+pub use asked::{Conversion, Conversions};
 
 use super::{
     names::Renames,
@@ -54,15 +59,20 @@ pub(super) struct Adapted {
 pub(super) struct Adapter<'a> {
     source: Option<ServerVersion>,
     target: &'a Target,
+    conversions: &'a Conversions,
 }
 
 impl<'a> Adapter<'a> {
-    pub(super) fn new(source: Option<&ServerDefinition>, target: &'a Target) -> Self {
+    pub(super) fn new(
+        source: Option<&ServerDefinition>,
+        target: &'a Target,
+        conversions: &'a Conversions,
+    ) -> Self {
         let source = source.and_then(|source| {
             let version = ServerVersion::parse(&source.version)?;
             Some(ServerVersion { flavor: source.flavor, ..version })
         });
-        Self { source, target }
+        Self { source, target, conversions }
     }
 
     fn changes_flavor(&self) -> bool {
@@ -76,6 +86,19 @@ impl<'a> Adapter<'a> {
 
     /// What follows `CREATE DATABASE name`, the database's collation, and what was changed.
     pub(super) fn schema(&self, schema: &SchemaDefinition) -> (Vec<u8>, String, Vec<String>) {
+        if let Some(other) = self.conversions.collation(&schema.collation, self.target) {
+            let note = format!("its default collation {} becomes {other}", schema.collation);
+            let mut options = format!("COLLATE {other}").into_bytes();
+            if self.is_same_series() {
+                // The one thing that it says besides.
+                let all = tokens(&schema.create.0);
+                let comments = all.iter().filter(|token| token.kind == Kind::Comment);
+                let is_of_encryption =
+                    |comment: &&Token<'_>| comment.bytes.windows(10).any(|it| it == b"ENCRYPTION");
+                options.extend(comments.filter(is_of_encryption).flat_map(|comment| comment.bytes));
+            }
+            return (options, other, vec![note]);
+        }
         let (collation, notes) = match self.collation(&schema.collation) {
             Some(other) => {
                 let note = format!("its default collation {} becomes {other}", schema.collation);
@@ -108,6 +131,8 @@ impl<'a> Adapter<'a> {
         sql: &mut TableSql,
         definition: &mut TableDefinition,
     ) -> Result<Adapted, String> {
+        let mut asked = Vec::new();
+        let is_ordered = self.conversions.table(sql, definition, self.target, &mut asked)?;
         let mut notes = Vec::new();
         let mut keeps_order = true;
         if !self.is_same_series() {
@@ -130,9 +155,10 @@ impl<'a> Adapter<'a> {
         if !self.target.engines.contains(&definition.engine.to_uppercase()) {
             return Err(format!("the target has no engine {}", definition.engine));
         }
+        notes.append(&mut asked);
         notes.sort();
         notes.dedup();
-        Ok(Adapted { keeps_order, notes })
+        Ok(Adapted { keeps_order: keeps_order && is_ordered, notes })
     }
 
     fn target_series(&self) -> (u16, u16) {
@@ -195,6 +221,10 @@ impl<'a> Adapter<'a> {
     /// The same for a program.
     pub(super) fn program(&self, program: &mut Program, kind: ObjectKind) -> Result<Vec<String>, String> {
         let mut notes = Vec::new();
+        if let Some(other) = self.conversions.collation(&program.context.schema_collation, self.target) {
+            notes.push(format!("it is made where the default is {other}"));
+            program.context.schema_collation = other;
+        }
         if self.is_same_series() {
             return Ok(notes);
         }

@@ -3,6 +3,7 @@
 //! `LOAD DATA` reads lines as bytes without a character set, so that text goes into its column as it is. Where bytes
 //! would mean something else than the text they spell, a value goes through a variable.
 
+use super::super::plan::PlannedTable;
 use crate::{
     error::{Error, ErrorKind, Result},
     logical::{
@@ -11,35 +12,31 @@ use crate::{
         objects::quoted,
         script::literal,
     },
-    server::inventory::TableName,
 };
 
-fn names(columns: &[ColumnDefinition]) -> String {
-    columns.iter().map(|column| quoted(&column.name)).collect::<Vec<_>>().join(", ")
-}
-
 /// `INSERT INTO .. VALUES`.
-pub(super) fn insert(table: &TableName, columns: &[ColumnDefinition]) -> String {
-    format!("INSERT INTO {} ({}) VALUES\n", table.quoted(), names(columns))
+pub(super) fn insert(table: &PlannedTable) -> String {
+    let names: Vec<String> = table.columns().map(|(column, _)| quoted(&column.name)).collect();
+    format!("INSERT INTO {} ({}) VALUES\n", table.name.quoted(), names.join(", "))
 }
 
 /// `LOAD DATA` of what [`line`] writes.
-pub(super) fn load_data(table: &TableName, columns: &[ColumnDefinition]) -> String {
+pub(super) fn load_data(table: &PlannedTable) -> String {
     let (mut places, mut values) = (Vec::new(), Vec::new());
-    for (number, column) in columns.iter().enumerate() {
+    for (number, (column, other_charset)) in table.columns().enumerate() {
         let name = quoted(&column.name);
-        match conversion(column) {
+        match conversion(column, other_charset, &format!("@v{number}")) {
             None => places.push(name),
-            Some((before, behind)) => {
+            Some(conversion) => {
                 places.push(format!("@v{number}"));
-                values.push(format!("{name} = {before}@v{number}{behind}"));
+                values.push(format!("{name} = {conversion}"));
             }
         }
     }
     let mut statement = format!(
         "LOAD DATA LOCAL INFILE 'rows' INTO TABLE {} CHARACTER SET binary \
          FIELDS TERMINATED BY '\\t' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({})",
-        table.quoted(),
+        table.name.quoted(),
         places.join(", ")
     );
     if !values.is_empty() {
@@ -48,17 +45,19 @@ pub(super) fn load_data(table: &TableName, columns: &[ColumnDefinition]) -> Stri
     statement
 }
 
-/// What a column's bytes go through.
-fn conversion(column: &ColumnDefinition) -> Option<(&'static str, &'static str)> {
+/// What the bytes of a column, in a variable, go through.
+fn conversion(column: &ColumnDefinition, other_charset: Option<&str>, variable: &str) -> Option<String> {
+    let text_in = |charset: &str| Some(format!("CONVERT({variable} USING {charset})"));
+    if let Some(charset) = other_charset {
+        return text_in(charset);
+    }
     let column_type = column.column_type.to_ascii_lowercase();
     match column.form {
         // Members may have names that are numbers.
-        Form::Members => Some(("CAST(", " AS UNSIGNED)")),
-        Form::Json => Some(("CONVERT(", " USING utf8mb4)")),
+        Form::Members => Some(format!("CAST({variable} AS UNSIGNED)")),
+        Form::Json => text_in("utf8mb4"),
         // As bytes they would be what the server stores, not what it shows.
-        Form::Ascii if column_type.starts_with("inet") || column_type == "uuid" => {
-            Some(("CONVERT(", " USING ascii)"))
-        }
+        Form::Ascii if column_type.starts_with("inet") || column_type == "uuid" => text_in("ascii"),
         _ => None,
     }
 }
@@ -99,16 +98,22 @@ fn escape(out: &mut Vec<u8>, value: &[u8]) {
 }
 
 /// Appends a row as `(..)`.
-pub(super) fn values(out: &mut Vec<u8>, columns: &[ColumnDefinition], row: &[u8]) -> Result<()> {
+pub(super) fn values(out: &mut Vec<u8>, table: &PlannedTable, row: &[u8]) -> Result<()> {
     let mut values = Values { bytes: row };
     out.push(b'(');
-    for (number, column) in columns.iter().enumerate() {
+    for (number, (column, other_charset)) in table.columns().enumerate() {
         if number > 0 {
             out.push(b',');
         }
         let value = values.next().ok_or_else(wrong)?;
-        literal::write(out, column, value)
-            .map_err(|error| Error::failed("write a value").caused_by(error))?;
+        let written = match (other_charset, value) {
+            (Some(charset), Some(value)) => {
+                out.extend_from_slice(format!("_{charset} ").as_bytes());
+                literal::hex(out, value)
+            }
+            _ => literal::write(out, column, value),
+        };
+        written.map_err(|error| Error::failed("write a value").caused_by(error))?;
     }
     out.push(b')');
     if values.bytes.is_empty() { Ok(()) } else { Err(wrong()) }

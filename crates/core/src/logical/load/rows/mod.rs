@@ -295,7 +295,7 @@ impl Loading<'_> {
 
     fn fill_in_bulk(&self, link: &mut Link, table: &PlannedTable, unit: &Unit) -> Result<RowTotals> {
         let columns = &table.definition.columns;
-        let statement = encode::load_data(&table.name, columns);
+        let statement = encode::load_data(table);
         let mut totals = RowTotals::default();
         let mut feed = |out: &mut Feed<'_>| -> Result<()> {
             totals = self.read(table, unit, &mut |row| {
@@ -312,7 +312,7 @@ impl Loading<'_> {
     }
 
     fn fill_by_statements(&self, link: &mut Link, table: &PlannedTable, unit: &Unit) -> Result<RowTotals> {
-        let begin = encode::insert(&table.name, &table.definition.columns);
+        let begin = encode::insert(table);
         let room = self.target.max_packet_bytes.saturating_sub(STATEMENT_SPARE_BYTES);
         let mut statement: Vec<u8> = Vec::new();
         let mut rows_taken = 0;
@@ -327,7 +327,7 @@ impl Loading<'_> {
         };
         let totals = self.read(table, unit, &mut |row| {
             values.clear();
-            encode::values(&mut values, &table.definition.columns, row)?;
+            encode::values(&mut values, table, row)?;
             if begin.len() + values.len() > room {
                 let text = format!("a row takes {} bytes in a statement", values.len());
                 return Err(Error::new(ErrorKind::Server, text).hinted(

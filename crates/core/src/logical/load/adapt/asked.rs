@@ -1,0 +1,388 @@
+//! What is changed because somebody asks for it: engines of tables, and the character sets that text is stored in.
+//!
+//! Rows say what they said. The server converts text as it takes it in, and is asked for it in the old character set when
+//! rows are read again: what the new one does not have is found out.
+
+use std::{collections::BTreeSet, fmt, str::FromStr};
+
+use super::{
+    super::{
+        target::Target,
+        tokens::{ElementKind, Kind, TableSql, tokens},
+    },
+    collations, drop_options, type_word,
+};
+use crate::{
+    error::{Error, ErrorKind},
+    logical::{
+        definition::{ColumnDefinition, Form, Rows, TableDefinition},
+        tables::EngineKind,
+    },
+};
+
+/// Options that mean something to one engine only.
+const OF_ENGINES: [&str; 12] = [
+    "ROW_FORMAT",
+    "KEY_BLOCK_SIZE",
+    "TRANSACTIONAL",
+    "PAGE_CHECKSUM",
+    "PAGE_COMPRESSED",
+    "PAGE_COMPRESSION_LEVEL",
+    "ENCRYPTED",
+    "ENCRYPTION_KEY_ID",
+    "COMPRESSION",
+    "ENCRYPTION",
+    "TABLESPACE",
+    "AUTOEXTEND_SIZE",
+];
+/// Types that hold so many bytes, and the next larger.
+const WIDER: [(&str, &str); 3] = [("tinytext", "text"), ("text", "mediumtext"), ("mediumtext", "longtext")];
+
+/// One in the place of another: `MyISAM=InnoDB`, `latin1=utf8mb4`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conversion {
+    /// As in the backup.
+    pub from: String,
+    /// As on the target.
+    pub to: String,
+}
+
+impl fmt::Display for Conversion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.from, self.to)
+    }
+}
+
+impl FromStr for Conversion {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let is_word =
+            |word: &str| !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
+        match text.split_once('=') {
+            Some((from, to)) if is_word(from) && is_word(to) => {
+                Ok(Self { from: from.to_owned(), to: to.to_owned() })
+            }
+            _ => Err(Error::new(ErrorKind::Usage, format!("{text:?} puts nothing in the place of another"))
+                .hinted("write MyISAM=InnoDB, or latin1=utf8mb4")),
+        }
+    }
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub struct Conversions {
+    /// Engines of tables.
+    pub engines: Vec<Conversion>,
+    /// Character sets of databases, tables and columns.
+    pub charsets: Vec<Conversion>,
+}
+
+/// The name of a character set that has two.
+fn full_name(charset: &str) -> String {
+    match charset.to_lowercase().as_str() {
+        "utf8" => "utf8mb3".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+impl Conversions {
+    /// What a load is known by, beside others; nothing where nothing is asked for.
+    pub(in super::super) fn identity(&self) -> Option<Vec<String>> {
+        let all = self.engines.iter().chain(&self.charsets).map(ToString::to_string);
+        (!self.engines.is_empty() || !self.charsets.is_empty()).then(|| all.collect())
+    }
+
+    /// Refuses what the target does not have.
+    pub(in super::super) fn refuse_unknown(&self, target: &Target) -> Result<(), Error> {
+        let refused = |what: String| Err(Error::new(ErrorKind::Usage, format!("the target has no {what}")));
+        for Conversion { to, .. } in &self.engines {
+            if !target.engines.contains(&to.to_uppercase()) {
+                return refused(format!("engine {to} (SHOW ENGINES)"));
+            }
+            if EngineKind::of(to) == EngineKind::NoRows {
+                return Err(Error::new(ErrorKind::Usage, format!("the engine {to} keeps no rows")));
+            }
+        }
+        for conversion in &self.charsets {
+            for charset in [&conversion.from, &conversion.to] {
+                if !target.charsets.contains_key(&full_name(charset)) {
+                    return refused(format!("character set {charset} (SHOW CHARACTER SET)"));
+                }
+            }
+            if conversion.to.eq_ignore_ascii_case("binary") {
+                return Err(Error::new(ErrorKind::Usage, "text does not become bytes: --charset .. =binary"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what does not concern anything that is loaded: a name that is mistyped must not become a load without it.
+    pub(in super::super) fn refuse_unused(&self, seen: &Seen) -> Result<(), Error> {
+        let engine = self.engines.iter().find(|it| !seen.engines.contains(&it.from.to_uppercase()));
+        let charset = self.charsets.iter().find(|it| !seen.charsets.contains(&full_name(&it.from)));
+        let unused = [engine.map(|it| ("engine", it)), charset.map(|it| ("charset", it))];
+        match unused.into_iter().flatten().next() {
+            Some((option, unused)) => Err(Error::new(
+                ErrorKind::Usage,
+                format!("the backup, as selected, has nothing for --{option} {unused}"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The character set in the place of another.
+    fn charset(&self, charset: &str) -> Option<String> {
+        let charset = full_name(charset);
+        self.charsets.iter().find(|it| full_name(&it.from) == charset).map(|it| full_name(&it.to))
+    }
+
+    /// Whether the target stores the text of a column in another character set.
+    pub(in super::super) fn concern(&self, column: &ColumnDefinition) -> bool {
+        column.form == Form::Text && column.charset.as_deref().and_then(|it| self.charset(it)).is_some()
+    }
+
+    /// The collation in the place of another, if its character set is another then: default for default, else what
+    /// compares as much alike as there is.
+    pub(super) fn collation(&self, name: &str, target: &Target) -> Option<String> {
+        let (from, rest) = name.split_once('_')?;
+        let to = self.charset(from)?;
+        let of = |charset: &str| target.charsets.get(charset).map(|it| it.default_collation.clone());
+        let from = full_name(from);
+        let full = format!("{from}_{rest}");
+        if of(&from).is_some_and(|default| default == full) {
+            return of(&to);
+        }
+        let same = format!("{to}_{rest}");
+        let is_there = target.collations.contains(&same);
+        if is_there { Some(same) } else { collations::nearest(&same, &target.collations) }
+    }
+
+    /// Makes of a table what is asked for. Whether its text has the order that it had.
+    pub(super) fn table(
+        &self,
+        sql: &mut TableSql,
+        definition: &mut TableDefinition,
+        target: &Target,
+        notes: &mut Vec<String>,
+    ) -> Result<bool, String> {
+        self.engine(sql, definition, notes)?;
+        if self.charsets.is_empty() {
+            return Ok(true);
+        }
+        for element in &mut sql.elements {
+            element.text = self.with_charsets(&element.text, target, notes)?;
+        }
+        sql.tail = self.with_charsets(&sql.tail, target, notes)?;
+        let mut keeps_order = true;
+        for column in definition.columns.iter().filter(|column| self.concern(column)) {
+            keeps_order = false;
+            self.widen(sql, column, target, notes);
+        }
+        Ok(keeps_order)
+    }
+
+    fn engine(
+        &self,
+        sql: &mut TableSql,
+        definition: &mut TableDefinition,
+        notes: &mut Vec<String>,
+    ) -> Result<(), String> {
+        let from = definition.engine.clone();
+        let Some(Conversion { to, .. }) = self.engines.iter().find(|it| it.from.eq_ignore_ascii_case(&from))
+        else {
+            return Ok(());
+        };
+        if definition.rows == Rows::None {
+            return Err(format!("its rows are not in the backup, so that {from} cannot become {to}"));
+        }
+        let is_innodb = to.eq_ignore_ascii_case("InnoDB");
+        if is_innodb && !has_leading_counter(sql) {
+            return Err("its AUTO_INCREMENT leads no key, as InnoDB wants it to".to_owned());
+        }
+        sql.tail = with_engine(&sql.tail, to)?;
+        drop_options(&mut sql.tail, &OF_ENGINES, notes);
+        if !is_innodb {
+            sql.elements.retain(|element| {
+                let is_kept = element.kind != ElementKind::ForeignKey;
+                if !is_kept {
+                    let name = element.name.as_deref().unwrap_or_default();
+                    notes.push(format!("foreign key {name} is left out: {to} has none"));
+                }
+                is_kept
+            });
+        }
+        notes.push(format!("engine {from} becomes {to}"));
+        definition.engine.clone_from(to);
+        Ok(())
+    }
+
+    /// A column, key or the end of a statement with other character sets; what expressions say stays.
+    fn with_charsets(&self, sql: &[u8], target: &Target, notes: &mut Vec<String>) -> Result<Vec<u8>, String> {
+        let mut out = Vec::with_capacity(sql.len());
+        let mut depth = 0_i32;
+        // The word that one of these names is to follow.
+        let mut behind = None;
+        for token in tokens(sql) {
+            depth += i32::from(token.is_symbol(b'(')) - i32::from(token.is_symbol(b')'));
+            if token.kind == Kind::Word && depth == 0 {
+                let word = String::from_utf8_lossy(token.bytes).to_uppercase();
+                let other = match behind.as_deref() {
+                    Some("CHARSET" | "SET") => self.charset(&word).map(|other| ("character set", other)),
+                    Some("COLLATE") => {
+                        let name = word.to_lowercase();
+                        let is_concerned =
+                            name.split_once('_').is_some_and(|(charset, _)| self.charset(charset).is_some());
+                        match self.collation(&name, target) {
+                            None if is_concerned => {
+                                return Err(format!(
+                                    "the target has nothing like the collation {name} there"
+                                ));
+                            }
+                            other => other.map(|other| ("collation", other)),
+                        }
+                    }
+                    _ => None,
+                };
+                // `CHARACTER SET`, but not the type of that name.
+                let is_set = word == "SET" && behind.as_deref() == Some("CHARACTER");
+                let is_introduced = is_set || matches!(word.as_str(), "CHARACTER" | "CHARSET" | "COLLATE");
+                behind = is_introduced.then_some(word);
+                if let Some((what, other)) = other {
+                    let name = String::from_utf8_lossy(token.bytes);
+                    notes.push(format!("{what} {name} becomes {other}"));
+                    out.extend_from_slice(other.as_bytes());
+                    continue;
+                }
+            } else if !(token.kind == Kind::Space || token.is_symbol(b'=')) {
+                behind = None;
+            }
+            out.extend_from_slice(token.bytes);
+        }
+        Ok(out)
+    }
+
+    /// Gives a text room for as many characters as it had, as servers do where they convert a table.
+    fn widen(&self, sql: &mut TableSql, column: &ColumnDefinition, target: &Target, notes: &mut Vec<String>) {
+        let bytes = |charset: &str| target.charsets.get(charset).map_or(0, |it| it.character_bytes_max);
+        let Some(from) = column.charset.as_deref() else { return };
+        let to = self.charset(from).unwrap_or_default();
+        if bytes(&to) <= bytes(&full_name(from)) {
+            return;
+        }
+        let is_it = |name: &Option<String>| name.as_deref() == Some(column.name.as_str());
+        let mut elements = sql.elements.iter_mut();
+        let Some(element) = elements.find(|it| it.kind == ElementKind::Column && is_it(&it.name)) else {
+            return;
+        };
+        let word = type_word(&element.text);
+        let Some((_, wider)) = WIDER.iter().find(|(type_name, _)| word.eq_ignore_ascii_case(type_name))
+        else {
+            return;
+        };
+        let mut is_done = false;
+        let text = tokens(&element.text).into_iter().flat_map(|token| {
+            let is_type = !is_done && token.kind == Kind::Word;
+            is_done |= is_type;
+            if is_type { wider.as_bytes() } else { token.bytes }
+        });
+        let text: Vec<u8> = text.copied().collect();
+        element.text = text;
+        notes.push(format!(
+            "column {} of {word} becomes {wider}: its characters take more bytes",
+            column.name
+        ));
+    }
+}
+
+/// What of it a backup has, as far as it is loaded.
+#[derive(Default)]
+pub(in super::super) struct Seen {
+    engines: BTreeSet<String>,
+    charsets: BTreeSet<String>,
+}
+
+impl Seen {
+    pub(in super::super) fn table(&mut self, definition: &TableDefinition) {
+        self.engines.insert(definition.engine.to_uppercase());
+        let charsets = definition.columns.iter().filter_map(|column| column.charset.as_deref());
+        self.charsets.extend(charsets.map(full_name));
+    }
+
+    pub(in super::super) fn collation(&mut self, name: &str) {
+        self.charsets.extend(name.split_once('_').map(|(charset, _)| full_name(charset)));
+    }
+}
+
+/// Whether the column that counts, if there is one, is the first of a key.
+fn has_leading_counter(sql: &TableSql) -> bool {
+    let counter = sql
+        .elements
+        .iter()
+        .find(|element| element.kind == ElementKind::Column && element.has_word("AUTO_INCREMENT"));
+    let Some(counter) = counter else { return true };
+    let leads = |kind: ElementKind| kind == ElementKind::Primary || kind.is_secondary();
+    sql.elements.iter().any(|element| leads(element.kind) && element.first_column() == counter.name)
+}
+
+/// What follows the columns, with another engine: partitions name it, too.
+fn with_engine(tail: &[u8], engine: &str) -> Result<Vec<u8>, String> {
+    let mut out = Vec::with_capacity(tail.len());
+    let mut is_awaited = false;
+    for token in tokens(tail) {
+        if token.kind == Kind::Comment
+            && token.bytes.to_ascii_uppercase().windows(6).any(|it| it == b"ENGINE")
+        {
+            return Err(format!("its partitions cannot become ones of {engine}"));
+        }
+        if is_awaited && token.kind == Kind::Word {
+            is_awaited = false;
+            out.extend_from_slice(engine.as_bytes());
+            continue;
+        }
+        is_awaited |= token.is_word("ENGINE");
+        out.extend_from_slice(token.bytes);
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn conversions_are_words() {
+        let parsed: Conversion = "latin1=utf8mb4".parse().unwrap();
+        assert_eq!(parsed.to_string(), "latin1=utf8mb4");
+        for wrong in ["", "latin1", "=utf8mb4", "latin1=", "a=b=c", "latin1=utf8mb4; DROP TABLE t", "a=`b`"] {
+            wrong.parse::<Conversion>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn counters_lead_keys() {
+        let sql = |keys: &str| {
+            let sql = format!("CREATE TABLE `t` (`a` int, `c` int AUTO_INCREMENT, {keys}) ENGINE=MyISAM");
+            TableSql::parse(sql.as_bytes()).unwrap()
+        };
+        assert!(has_leading_counter(&sql("PRIMARY KEY (`c`,`a`)")));
+        assert!(has_leading_counter(&sql("PRIMARY KEY (`a`,`c`), KEY `k` (`c`)")));
+        assert!(!has_leading_counter(&sql("PRIMARY KEY (`a`,`c`)")));
+    }
+
+    #[test]
+    fn engines_of_partitions() {
+        let tail = b" ENGINE=MyISAM COMMENT='ENGINE=MyISAM'\n PARTITION BY RANGE (`a`)\n\
+                     (PARTITION `engine` VALUES LESS THAN (9) ENGINE = MyISAM)";
+        let expected = " ENGINE=Aria COMMENT='ENGINE=MyISAM'\n PARTITION BY RANGE (`a`)\n\
+                        (PARTITION `engine` VALUES LESS THAN (9) ENGINE = Aria)";
+        assert_eq!(String::from_utf8(with_engine(tail, "Aria").unwrap()).unwrap(), expected);
+        with_engine(
+            b" ENGINE=InnoDB\n/*!50100 PARTITION BY HASH (a) (PARTITION p ENGINE = InnoDB) */",
+            "Aria",
+        )
+        .unwrap_err();
+    }
+}
