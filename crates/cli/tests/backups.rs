@@ -50,7 +50,9 @@ fn take_flagged(program: &Program, source: &str, turn: u8, pages: usize, flags: 
     let mut run = Run::begin(&repo, &log, &RunOptions::of_this_process()).unwrap();
     let base = History::read(&repo, &log).unwrap().newest_backup();
     let foundation = Foundation { base, ..Foundation::default() };
-    let writer = BackupWriter::new(&run, &foundation, WriterOptions::default()).unwrap();
+    // One thread each: chunks lie in the pack as they came.
+    let options = WriterOptions { compress_threads: 1, encrypt_threads: 1, ..WriterOptions::default() };
+    let writer = BackupWriter::new(&run, &foundation, options).unwrap();
     writer.directory(ItemPath::new("shop").unwrap(), 0o750);
     let spec = FileSpec {
         path: ItemPath::new("shop/orders@002d1.ibd").unwrap(),
@@ -381,6 +383,15 @@ fn a_bad_source_and_a_busy_one_keep_prune_from_no_other() {
     let busy = program.run(&["prune", "--name", "db2"]).expect_code(8);
     assert!(busy.out.contains("db2/physical") && busy.err.contains("is active"), "{busy:#?}");
     program.run(&["prune", "--name", "db3", "--grace", "0s"]).expect_code(0);
+}
+
+/// A source whose backups have stopped is a problem where somebody says how old they may be.
+#[test]
+fn doctor_tells_backups_that_are_too_old() {
+    let program = three();
+    program.run(&["doctor", "--no-server", "--max-age", "2d"]).expect_code(0);
+    let late = program.run(&["doctor", "--no-server", "--max-age", "1ms"]).expect_code(3);
+    assert!(late.out.contains("does the job that takes backups still run?"), "{late:#?}");
 }
 
 #[test]

@@ -217,6 +217,8 @@ fn a_record_that_somebody_put_there_is_named() {
         let it = program.run(words).expect_code(3);
         assert!(it.out.contains("signers/0011223344556677"), "{it:#?}");
     }
+    let empty = program.run(&["doctor", "--no-server", "--max-age", "1d"]).expect_code(3);
+    assert!(empty.out.contains("there is no backup"), "{empty:#?}");
     let doctor = program.run(&["doctor", "--no-server"]).expect_code(0);
     assert!(doctor.out.contains("signers/0011223344556677"), "{doctor:#?}");
 }

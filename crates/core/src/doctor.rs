@@ -5,6 +5,7 @@
 use std::{
     fs::File,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use holdfast_pipe::{
@@ -30,7 +31,7 @@ use crate::{
 /// A redo log that is smaller is overwritten, or stalls its server, while a large backup reads elsewhere.
 const REDO_SMALL_BYTES: u64 = 256 << 20;
 /// A backup that is older than that was not taken when it should have been, wherever backups are taken at all.
-const OLD: jiff::SignedDuration = jiff::SignedDuration::from_hours(48);
+const OLD: Duration = Duration::from_secs(48 * 3600);
 
 /// What a finding means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -196,8 +197,9 @@ fn readable(reached: &Reached, options: &BackupOptions) -> Result<()> {
     Ok(())
 }
 
-/// Whether a repository's records are whole and its sources have recent backups. Reads no backup's data: `check` does.
-pub fn repository(repo: &Arc<Repo>, cancel: &Cancel) -> Result<Vec<Finding>> {
+/// Whether a repository's records are whole and its sources have recent backups: none, or one that is older than `age_max`,
+/// is a problem, and without such a bound a notice where it is old. Reads no backup's data: `check` does.
+pub fn repository(repo: &Arc<Repo>, age_max: Option<Duration>, cancel: &Cancel) -> Result<Vec<Finding>> {
     let findings = Findings::default();
     let logs = repo.logs()?;
     findings.add(Finding::good(format!(
@@ -226,9 +228,14 @@ pub fn repository(repo: &Arc<Repo>, cancel: &Cancel) -> Result<Vec<Finding>> {
         Ok(found) => found.into_iter().flatten().for_each(|finding| findings.add(finding)),
         Err(error) => findings.add(error),
     }
+    if age_max.is_some() && !logs.iter().any(|log| log.kind != Kind::Binlog) {
+        findings.add(Error::failed("there is no backup").hinted("take one; is it the right repository?"));
+    }
     for log in &logs {
         cancel.check()?;
-        findings.check(source(repo, log, &findings));
+        // How far an archive goes is no question of when its last run has ended.
+        let age_max = age_max.filter(|_| log.kind != Kind::Binlog);
+        findings.check(source(repo, log, age_max, &findings));
     }
     Ok(findings.into_vec())
 }
@@ -292,10 +299,11 @@ fn days(lock: ObjectLock) -> String {
     }
 }
 
-fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
+fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Findings) -> Result<()> {
     let history = History::salvage(repo, log, &mut |run, error| {
         findings.add(Error::from(error).context(format!("{log} {run}")));
     })?;
+    let missed = if age_max.is_some() { Verdict::Problem } else { Verdict::Notice };
     let mut damaged: Vec<RunNo> = Vec::new();
     let mut newest = None;
     let taken: Vec<_> = history.standing().filter(|outcome| !outcome.imported).collect();
@@ -312,19 +320,21 @@ fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
         newest = taken.last().map(|outcome| (outcome.run, outcome.taken_at()));
     }
     match newest {
-        None => findings.add(Finding::notice(format!("{log} has no backup"), "take one")),
+        None => findings
+            .add(Finding { verdict: missed, ..Finding::notice(format!("{log} has no backup"), "take one") }),
         Some((run, at)) => {
-            let age = jiff::Timestamp::now().duration_since(at);
+            // One of the future is not old.
+            let age = Duration::try_from(jiff::Timestamp::now().duration_since(at)).unwrap_or_default();
             let standing = match history.standing().count() {
                 1 => "one backup stands".to_owned(),
                 count => format!("{count} backups stand"),
             };
             let text = format!("{log}: {standing}, the newest, {run}, is of {at:.0}");
-            match age > OLD {
-                true => findings.add(Finding::notice(
-                    text,
-                    "it is older than two days: does the job that takes backups still run?",
-                )),
+            match age > age_max.unwrap_or(OLD) {
+                true => findings.add(Finding {
+                    verdict: missed,
+                    ..Finding::notice(text, "it is too old: does the job that takes backups still run?")
+                }),
                 false => findings.add(Finding::good(text)),
             }
         }
@@ -339,7 +349,11 @@ fn source(repo: &Repo, log: &LogName, findings: &Findings) -> Result<()> {
     let unfinished = history.adoptable().len();
     if unfinished > 0 {
         findings.add(Finding::notice(
-            format!("{log}: {unfinished} runs ended before they were done since then"),
+            format!(
+                "{log}: {} ended before {} done since then",
+                if unfinished == 1 { "a run".to_owned() } else { format!("{unfinished} runs") },
+                if unfinished == 1 { "it was" } else { "they were" }
+            ),
             "the next backup takes up what they have stored; why they ended is in their messages",
         ));
     }

@@ -1,7 +1,7 @@
 use clap::Args;
 use holdfast_repo::SourceName;
 
-use super::source::SourceArgs;
+use super::{source::SourceArgs, units::Span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -9,6 +9,7 @@ Examples:
   holdfast doctor --socket /run/mysqld/mysqld.sock
   holdfast doctor --ssh-tunnel bastion -h db1.internal
   holdfast doctor --no-server                  only the repository
+  holdfast doctor --no-server --max-age 26h    for monitoring: code 3 where the newest backup of a source is older
 
 Nothing is changed, and no lock is held.";
 
@@ -25,6 +26,10 @@ pub(crate) struct DoctorArgs {
     /// Look at the repository only
     #[arg(long)]
     pub(crate) no_server: bool,
+
+    /// A problem (code 3) where the newest backup of a source is older, or there is none; otherwise a notice after two days
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_age: Option<Span>,
 
     #[command(flatten)]
     pub(crate) source: SourceArgs,

@@ -5,6 +5,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use holdfast_core::{
@@ -77,7 +78,8 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
         global.identity.as_ref().or(config.identity.as_ref()),
     ];
     examined.configuration.extend(secrets.into_iter().flatten().filter_map(|path| secret_file(path)));
-    let repo = examine_repository(context, &mut examined)?;
+    let age_max = args.max_age.map(|age| age.0);
+    let repo = examine_repository(context, age_max, &mut examined)?;
     if !args.no_server {
         match backup::doctor_options(args, context) {
             Ok(options) => examined.server = doctor::server(&options, repo.as_ref()),
@@ -90,7 +92,11 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
 }
 
 /// The repository, if one is named and opens.
-fn examine_repository(context: &Context<'_>, examined: &mut Examined) -> Result<Option<Arc<Repo>>> {
+fn examine_repository(
+    context: &Context<'_>,
+    age_max: Option<Duration>,
+    examined: &mut Examined,
+) -> Result<Option<Arc<Repo>>> {
     if let Err(error) = repository::location(context) {
         examined.configuration.push(error.into());
         return Ok(None);
@@ -102,7 +108,7 @@ fn examine_repository(context: &Context<'_>, examined: &mut Examined) -> Result<
             return Ok(None);
         }
     };
-    match doctor::repository(&repo, context.cancel) {
+    match doctor::repository(&repo, age_max, context.cancel) {
         Ok(findings) => examined.repository = findings,
         Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
         Err(error) => examined.repository.push(error.into()),
