@@ -21,6 +21,7 @@ pub mod server;
 mod spawn;
 pub mod sshd;
 pub mod tables;
+pub mod tls;
 
 pub use checksum::assert_equal_checksums;
 pub use kind::ServerKind;

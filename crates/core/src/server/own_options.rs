@@ -20,8 +20,16 @@ pub(crate) fn own_options(flavor: Flavor, buffer_pool_bytes: u64) -> Vec<OsStrin
         "--innodb-buffer-pool-dump-at-shutdown=OFF",
     ];
     let of_flavor: &[&str] = match flavor {
-        Flavor::MariaDb => &["--loose-wsrep-on=OFF"],
-        Flavor::MySql => &["--persisted-globals-load=OFF", "--mysqlx=OFF", "--secure-file-priv=NULL"],
+        // Nobody speaks TLS with it, and servers make keys at their start.
+        Flavor::MariaDb => &["--loose-wsrep-on=OFF", "--skip-ssl"],
+        Flavor::MySql => &[
+            "--persisted-globals-load=OFF",
+            "--mysqlx=OFF",
+            "--secure-file-priv=NULL",
+            "--auto-generate-certs=OFF",
+            "--loose-sha256-password-auto-generate-rsa-keys=OFF",
+            "--caching-sha2-password-auto-generate-rsa-keys=OFF",
+        ],
     };
     let mut options: Vec<OsString> = ALL.iter().chain(of_flavor).map(OsString::from).collect();
     options.push(format!("--innodb-buffer-pool-size={buffer_pool_bytes}").into());

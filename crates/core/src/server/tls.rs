@@ -153,7 +153,7 @@ mod tests {
     /// With authorities of one's own nobody else is believed; public ones are where none are named.
     #[test]
     fn own_authorities_alone() {
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/tls/ca.pem");
+        let own = holdfast_testkit::tls::file("ca.pem");
         let own = roots(Some(&own)).unwrap();
         assert_eq!(own.len(), 1);
         let public = roots(None).unwrap();

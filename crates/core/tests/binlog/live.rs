@@ -1,9 +1,6 @@
 //! An archiver that goes on while the server works, goes away and comes back, and the repository does.
 
-use std::{
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_core::{
     ErrorKind,
@@ -29,14 +26,8 @@ fn flush(server: &Server) {
 
 /// Where nothing but TLS is let in, the archive comes by TLS, from a server whose certificate names it.
 fn by_tls(kind: ServerKind) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/tls");
-    let options = ["ca=ca", "cert=server-cert", "key=server-key"].into_iter().fold(
-        ServerOptions::default().arg("--require-secure-transport=ON"),
-        |options, option| {
-            let (option, file) = option.split_once('=').unwrap();
-            options.arg(format!("--ssl-{option}={}", dir.join(file).with_extension("pem").display()))
-        },
-    );
+    let required = ServerOptions::default().arg("--require-secure-transport=ON");
+    let options = tls::server_options().into_iter().fold(required, ServerOptions::arg);
     let stage = Stage::with(kind, options);
     let grant = if kind.is_mariadb() { "BINLOG MONITOR" } else { "REPLICATION CLIENT" };
     stage
@@ -53,7 +44,7 @@ fn by_tls(kind: ServerKind) {
         user: Some("a".to_owned()),
         password: Some(Secret::new("geheim".to_owned())),
         ssl_mode: Some(SslMode::VerifyIdentity),
-        ssl_ca: Some(dir.join("ca.pem")),
+        ssl_ca: Some(tls::file("ca.pem")),
         ..ConnectOptions::default()
     };
     let plain = ConnectOptions { ssl_mode: Some(SslMode::Disabled), ..options.connect.clone() };

@@ -14,7 +14,7 @@ use holdfast_core::{
 };
 use holdfast_formats::binlog::{FILE_MAGIC, Part};
 use holdfast_repo::{Password, Protection, Repo, keys::KdfParams, store::fs::FsStore};
-use holdfast_testkit::{Server, ServerKind, ServerOptions, replica};
+use holdfast_testkit::{Server, ServerKind, ServerOptions, replica, tls};
 use mysql::prelude::Queryable;
 use tempfile::TempDir;
 

@@ -119,7 +119,8 @@ impl Stage {
 
     /// Two backups of the busy server, the second on top of the first.
     fn two_backups(&self, seed: u64) -> [BackupReport; 2] {
-        let load = WriteLoad::start(&self.source, 2, seed).unwrap();
+        // What is written is written again by each replica: no more than what any server does here.
+        let load = WriteLoad::start_paced(&self.source, 2, seed, Some(400)).unwrap();
         let storm = DdlStorm::start(&self.source, 2, seed).unwrap();
         sleep(Duration::from_secs(2));
         let full = self.back_up();

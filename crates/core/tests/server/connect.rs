@@ -1,12 +1,12 @@
 //! Connections by every way and with every failure that a person meets.
 
-use std::{net::TcpListener, path::Path, time::Duration};
+use std::{net::TcpListener, time::Duration};
 
 use holdfast_core::{
     ErrorKind,
     server::{ConnectOptions, Purpose, Secret, Session, SslMode},
 };
-use holdfast_testkit::{Server, ServerKind, ServerOptions};
+use holdfast_testkit::{Server, ServerKind, ServerOptions, tls};
 
 use super::{as_user, on_each, options, tcp};
 
@@ -144,13 +144,8 @@ fn tls() {
 /// is asked of TLS, but for none, and checked against the right authority and name only.
 #[test]
 fn tls_only() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/tls");
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
-        let options = ["ca=ca", "cert=server-cert", "key=server-key"]
-            .map(|option| {
-                let (option, file) = option.split_once('=').unwrap();
-                format!("--ssl-{option}={}", dir.join(file).with_extension("pem").display())
-            })
+        let options = tls::server_options()
             .into_iter()
             .chain(
                 ["--require-secure-transport=ON", "--skip-name-resolve", "--bind-address=0.0.0.0"]
@@ -169,7 +164,7 @@ fn tls_only() {
             password: Some(Secret::new("pw".to_owned())),
             host: Some(host.to_owned()),
             ssl_mode: Some(mode),
-            ssl_ca: (!ca.is_empty()).then(|| dir.join(ca)),
+            ssl_ca: (!ca.is_empty()).then(|| tls::file(ca)),
             ..tcp(&server)
         };
         for (mode, ca, host, is_good) in [

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     sync::Arc,
     thread::sleep,
@@ -15,7 +15,7 @@ use holdfast_core::{
     logical::{self, Selection},
     server::{ConnectOptions, Purpose, Session, SshOptions, SslMode, Tunnel},
 };
-use holdfast_testkit::{Server, ServerKind, sshd::Sshd};
+use holdfast_testkit::{Server, ServerKind, sshd::Sshd, tls};
 
 use super::{options, tcp};
 use crate::{
@@ -64,12 +64,9 @@ fn count(session: &mut Session) -> u64 {
 #[test]
 fn every_way_leads_to_the_server() {
     let sshd = Sshd::start("internal-sftp").unwrap();
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/tls");
-    let tls = ["ca=ca", "cert=server-cert", "key=server-key"].map(|option| {
-        let (option, file) = option.split_once('=').unwrap();
-        format!("--ssl-{option}={}", dir.join(file).with_extension("pem").display())
-    });
-    let tls = tls.into_iter().fold(holdfast_testkit::ServerOptions::default(), |it, arg| it.arg(arg));
+    let tls = tls::server_options()
+        .into_iter()
+        .fold(holdfast_testkit::ServerOptions::default(), |it, arg| it.arg(arg));
     let server = Server::start(ServerKind::MariaDb1011, tls.arg("--bind-address=0.0.0.0")).unwrap();
     server.exec("CREATE USER n@'127.0.0._'").unwrap();
     let config = sshd.ssh_config().with_file_name("jump_config");
@@ -113,7 +110,7 @@ fn every_way_leads_to_the_server() {
                 user: Some("n".to_owned()),
                 host: Some(host.to_owned()),
                 ssl_mode: Some(mode),
-                ssl_ca: Some(dir.join("ca.pem")),
+                ssl_ca: Some(tls::file("ca.pem")),
                 ..by_port.clone()
             };
             let opened = Session::open(&options, Purpose::Control);

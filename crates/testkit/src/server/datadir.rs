@@ -43,6 +43,21 @@ fn template(kind: ServerKind, init: &[String]) -> Result<PathBuf> {
     Ok(template)
 }
 
+/// Gives a restored directory the certificates and keys that MySQL would make at its start, which takes half a second of a
+/// processor.
+pub(super) fn give_certificates(kind: ServerKind, datadir: &Path) -> Result<()> {
+    if kind.is_mariadb() || datadir.join("ca.pem").exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(template(kind, &[])?)? {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|it| it == "pem") {
+            fs::copy(entry.path(), datadir.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
 fn initialise(kind: ServerKind, init: &[String], datadir: &Path) -> Result<()> {
     let mut command = if kind.is_mariadb() {
         let program = kind.program("mariadb-install-db")?;
