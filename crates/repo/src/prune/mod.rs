@@ -60,10 +60,13 @@ impl Default for PruneOptions {
     }
 }
 
+/// Takes the stored bytes of each chunk of a pack.
+pub type TakeChunkBytes<'a> = &'a mut dyn FnMut(PackId, Result<Vec<u64>, RepoError>) -> Result<(), RepoError>;
+
 /// How chunks are written anew.
 pub trait Rewrite {
-    /// Stored bytes of each chunk of a pack, by ordinal.
-    fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError>;
+    /// Gives `take` the stored bytes of each chunk, by ordinal, of one pack after the other, as far as they can be read.
+    fn chunk_bytes(&mut self, packs: &[PackId], take: TakeChunkBytes<'_>) -> Result<(), RepoError>;
 
     /// Hears, before anything is checked, how many bytes will be: for whoever is told how far it is.
     fn expect(&mut self, bytes: u64);

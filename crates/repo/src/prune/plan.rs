@@ -181,17 +181,17 @@ impl PrunePlan {
         rewrite: &mut dyn Rewrite,
     ) -> Result<(), RepoError> {
         let mut found = Vec::new();
-        for (pack, needed) in needed {
-            if needed.chunk_count == Some(needed.count()) {
-                continue;
-            }
+        let in_part = needed.iter().filter(|(_, needed)| needed.chunk_count != Some(needed.count()));
+        let in_part: Vec<PackId> = in_part.map(|(pack, _)| *pack).collect();
+        rewrite.chunk_bytes(&in_part, &mut |pack, bytes| {
             options.interrupt.check()?;
-            let Some(size_bytes) = packs.get(pack).map(|info| info.size_bytes) else { continue };
-            match mostly_dead(log, *pack, size_bytes, needed, options, rewrite) {
+            let (Some(needed), Some(info)) = (needed.get(&pack), packs.get(&pack)) else { return Ok(()) };
+            match bytes.and_then(|bytes| mostly_dead(log, pack, info.size_bytes, needed, options, &bytes)) {
                 Ok(mostly_dead) => found.extend(mostly_dead),
-                Err(error) => self.unreadable.push(UnreadablePack::of(*pack, error)?),
+                Err(error) => self.unreadable.push(UnreadablePack::of(pack, error)?),
             }
-        }
+            Ok(())
+        })?;
         // What frees most for what is written comes first.
         found.sort_by(|a, b| {
             let of = |pack: &RewritePack, other: &RewritePack| {
@@ -285,9 +285,8 @@ fn mostly_dead(
     size_bytes: u64,
     needed: &Needed,
     options: &PruneOptions,
-    rewrite: &mut dyn Rewrite,
+    bytes: &[u64],
 ) -> Result<Option<RewritePack>, RepoError> {
-    let bytes = rewrite.chunk_bytes(pack)?;
     let ordinals = needed.ordinals();
     let live = ordinals.iter().map(|ordinal| bytes.get(*ordinal as usize).copied());
     let Some(live_bytes) = live.sum::<Option<u64>>() else {

@@ -88,6 +88,7 @@ type Decide = dyn Fn(&Call<'_>) -> Option<Fault> + Send + Sync;
 struct Inner {
     store: Arc<dyn Store>,
     decide: Box<Decide>,
+    reads_at_once: usize,
     calls: AtomicU64,
     crashed: AtomicBool,
 }
@@ -104,8 +105,19 @@ impl FaultyStore {
         store: Arc<dyn Store>,
         decide: impl Fn(&Call<'_>) -> Option<Fault> + Send + Sync + 'static,
     ) -> Self {
+        let reads_at_once = store.reads_at_once();
+        Self::far_away(store, reads_at_once, decide)
+    }
+
+    /// As [`new`](Self::new), of a store that says how many objects it is best asked for at the same time.
+    pub fn far_away(
+        store: Arc<dyn Store>,
+        reads_at_once: usize,
+        decide: impl Fn(&Call<'_>) -> Option<Fault> + Send + Sync + 'static,
+    ) -> Self {
         let inner = Inner {
             store,
+            reads_at_once,
             decide: Box::new(decide),
             calls: AtomicU64::new(0),
             crashed: AtomicBool::new(false),
@@ -298,7 +310,7 @@ impl Store for FaultyStore {
     }
 
     fn reads_at_once(&self) -> usize {
-        self.inner.store.reads_at_once()
+        self.inner.reads_at_once
     }
 
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {

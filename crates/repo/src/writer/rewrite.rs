@@ -20,13 +20,13 @@ use crate::{
     interrupt::Interrupt,
     names::{ChunkRef, Folder, PackId},
     pack::{ChunkKind, ChunkRow},
-    prune::{Copied, Rewrite},
+    prune::{Copied, Rewrite, TakeChunkBytes},
     reader::ChunkSource,
     refs::Move,
     repo::Repo,
     run::{PartCounts, Run},
     steps::Steps,
-    store::{StoreError, StoreErrorKind},
+    store::{StoreError, StoreErrorKind, ahead::in_order},
     units::Units,
 };
 
@@ -76,6 +76,12 @@ impl ChunkRewriter {
         Self { steps, ..self }
     }
 
+    /// How many packs or chunks are read together: as many as the store is best asked for, in the memory in which a
+    /// backup would gather a chunk for each of several files. What is read is there twice, opened and as it is stored.
+    fn reads_at_once(&self) -> usize {
+        self.source.repo().store().reads_at_once().min(self.options.budget().gathering_files / 2)
+    }
+
     fn copy_all(&self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, WriteError> {
         let stop = Stop::default();
         let queue_chunks = self.options.budget().queue_chunks;
@@ -96,11 +102,16 @@ impl ChunkRewriter {
         let mut moves = Vec::with_capacity(chunks.len());
         // Chunks on their way, in order.
         let mut tickets: VecDeque<(ChunkRef, Arc<Ticket>)> = VecDeque::new();
-        let (mut plain, mut bytes_done) = (Vec::new(), 0);
+        let mut bytes_done = 0;
         self.steps.phase("rewrite");
-        for from in chunks {
+        let read = |from: &ChunkRef| {
             self.interrupt.check()?;
+            let mut plain = Vec::new();
             let (row, compressed) = self.source.read_compressed(*from, &mut plain)?;
+            let hashes = self.hashes(&row, &plain)?;
+            Ok::<_, WriteError>((row, compressed, hashes))
+        };
+        in_order(self.reads_at_once(), chunks, read, |from, (row, bytes, hashes)| {
             bytes_done += u64::from(row.sealed_len);
             // All of them were checked.
             self.steps.bytes(bytes_done, self.bytes_checked);
@@ -110,8 +121,8 @@ impl ChunkRewriter {
                 codec: row.codec,
                 plain_len: row.plain_len,
                 unit_count: row.unit_count,
-                bytes: compressed,
-                hashes: self.hashes(&row, &plain)?,
+                bytes,
+                hashes,
                 ticket: Arc::clone(&ticket),
                 base: row.base,
             })?;
@@ -120,7 +131,8 @@ impl ChunkRewriter {
                 moves.push(moved);
                 tickets.pop_front();
             }
-        }
+            Ok(())
+        })?;
         let progress = pipeline.finish()?;
         for (from, ticket) in tickets {
             moves.push(moved(from, &ticket, run).ok_or(WriteError::Lost)?);
@@ -145,8 +157,15 @@ fn moved(from: ChunkRef, ticket: &Ticket, run: &Run) -> Option<Move> {
 }
 
 impl Rewrite for ChunkRewriter {
-    fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError> {
-        Ok(self.source.pack(pack)?.rows().iter().map(|row| u64::from(row.sealed_len)).collect())
+    fn chunk_bytes(&mut self, packs: &[PackId], take: TakeChunkBytes<'_>) -> Result<(), RepoError> {
+        let read = |pack: &PackId| {
+            self.interrupt.check()?;
+            let directory = self.source.pack(*pack);
+            let bytes =
+                directory.map(|it| it.rows().iter().map(|row| u64::from(row.sealed_len)).collect::<Vec<_>>());
+            Ok(bytes)
+        };
+        in_order(self.reads_at_once(), packs, read, |pack, bytes| take(*pack, bytes))
     }
 
     fn expect(&mut self, bytes: u64) {
@@ -154,17 +173,19 @@ impl Rewrite for ChunkRewriter {
     }
 
     fn check(&mut self, chunks: &[ChunkRef]) -> Result<(), RepoError> {
-        let mut plain = Vec::new();
-        for chunk in chunks {
-            if self.whole.count(*chunk) == 0 {
-                self.interrupt.check()?;
-                let (row, _) = self.source.read_compressed(*chunk, &mut plain)?;
-                self.whole.insert(*chunk, 0);
-                self.bytes_checked += u64::from(row.sealed_len);
-                self.steps.bytes(self.bytes_checked, self.bytes_to_check);
-            }
-        }
-        Ok(())
+        let unread: Vec<ChunkRef> =
+            chunks.iter().copied().filter(|chunk| self.whole.count(*chunk) == 0).collect();
+        let read = |chunk: &ChunkRef| {
+            self.interrupt.check()?;
+            let (row, _) = self.source.read_compressed(*chunk, &mut Vec::new())?;
+            Ok(u64::from(row.sealed_len))
+        };
+        in_order(self.reads_at_once(), &unread, read, |chunk, bytes| {
+            self.whole.insert(*chunk, 0);
+            self.bytes_checked += bytes;
+            self.steps.bytes(self.bytes_checked, self.bytes_to_check);
+            Ok(())
+        })
     }
 
     fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, RepoError> {

@@ -1,6 +1,6 @@
 use std::{
     sync::{
-        Arc,
+        Arc, Condvar, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -132,6 +132,63 @@ fn what_is_due_is_swept_where_no_run_can_begin() {
     assert_eq!(dead_packs(&world), 0);
     drop(active);
     assert!(!try_prune(&world, &world.repo, large_packs()).unwrap().declared.declares_nothing());
+    world.assert_is(RunNo(3), &source);
+}
+
+/// Readers of packs, who wait for a while for so many to be there at once.
+struct Meeting {
+    of: usize,
+    there: Mutex<usize>,
+    come: Condvar,
+}
+
+impl Meeting {
+    fn new(of: usize) -> Arc<Self> {
+        Arc::new(Self { of, there: Mutex::new(0), come: Condvar::new() })
+    }
+
+    /// Whoever has met goes on at once ever after; who is alone does in the end.
+    fn wait(&self) {
+        let mut there = self.there.lock().unwrap();
+        *there += 1;
+        self.come.notify_all();
+        let too_few = |there: &mut usize| *there < self.of;
+        let (mut there, waited) =
+            self.come.wait_timeout_while(there, Duration::from_secs(2), too_few).unwrap();
+        if waited.timed_out() {
+            *there -= 1;
+        }
+    }
+
+    fn has_met(&self) -> bool {
+        *self.there.lock().unwrap() >= self.of
+    }
+}
+
+/// Where each answer comes from far away chunks are asked for several at a time: before a run, and within it.
+#[test]
+fn a_far_store_is_asked_for_several_chunks_at_a_time() {
+    const AT_ONCE: usize = 4;
+    let (world, source) = world_of_three();
+    drop_backups(&world, &[RunNo(1), RunNo(2)]);
+    let (before, within) = (Meeting::new(AT_ONCE), Meeting::new(AT_ONCE));
+    let (early, late) = (Arc::clone(&before), Arc::clone(&within));
+    let is_within = AtomicBool::new(false);
+    let far = FaultyStore::far_away(Arc::new(world.store.clone()), AT_ONCE, move |call| {
+        if call.op == Op::Create {
+            is_within.store(true, Ordering::SeqCst);
+        }
+        if call.op == Op::Read && call.path.contains("/packs/") {
+            let meeting = if is_within.load(Ordering::SeqCst) { &late } else { &early };
+            meeting.wait();
+        }
+        None
+    });
+    let repo = Arc::new(open_repo(Arc::new(far), world.suite));
+    let pruned = try_prune(&world, &repo, large_packs()).unwrap();
+    assert!(!pruned.declared.rewrite.is_empty() && pruned.declared.unreadable.is_empty(), "{pruned:?}");
+    assert!(before.has_met(), "chunks are checked one after the other");
+    assert!(within.has_met(), "chunks are written anew one after the other");
     world.assert_is(RunNo(3), &source);
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use holdfast_repo::{
     ChunkRef, Folder, LogName, ObjectKind, PackId, Place, Repo, RepoError, RunNo,
-    prune::{Copied, Rewrite},
+    prune::{Copied, Rewrite, TakeChunkBytes},
     refs::Move,
     run::{PartCounts, Run},
     store::{Store, StoreError, StoreErrorKind, read_all},
@@ -114,8 +114,11 @@ pub(crate) struct ModelRewrite<'a> {
 impl Rewrite for ModelRewrite<'_> {
     fn expect(&mut self, _: u64) {}
 
-    fn chunk_bytes(&mut self, pack: PackId) -> Result<Vec<u64>, RepoError> {
-        Ok(read_pack(&**self.repo.store(), self.log, pack)?.iter().map(|_| 100).collect())
+    fn chunk_bytes(&mut self, packs: &[PackId], take: TakeChunkBytes<'_>) -> Result<(), RepoError> {
+        packs.iter().try_for_each(|pack| {
+            let chunks = read_pack(&**self.repo.store(), self.log, *pack);
+            take(*pack, chunks.map(|chunks| vec![100; chunks.len()]).map_err(Into::into))
+        })
     }
 
     fn check(&mut self, chunks: &[ChunkRef]) -> Result<(), RepoError> {
