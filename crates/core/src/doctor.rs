@@ -3,6 +3,7 @@
 //! A backup ends at the first thing that is wrong. Here the same checks go on, and everything is told at once.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     sync::{Arc, Mutex},
     time::Duration,
@@ -13,10 +14,11 @@ use holdfast_pipe::{
     lock::{into_inner, lock},
 };
 use holdfast_repo::{
-    Kind, LogName, Repo, RepoError, Role, RunNo,
+    Kind, LogName, Repo, RepoError, Role, RunNo, SourceName,
     history::History,
     store::locks::{LockMode, ObjectLock},
 };
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::{
@@ -32,6 +34,8 @@ use crate::{
 const REDO_SMALL_BYTES: u64 = 256 << 20;
 /// A backup that is older than that was not taken when it should have been, wherever backups are taken at all.
 const OLD: Duration = Duration::from_secs(48 * 3600);
+/// Clocks of hosts differ by less.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_hours(1);
 
 /// What a finding means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -197,8 +201,8 @@ fn readable(reached: &Reached, options: &BackupOptions) -> Result<()> {
     Ok(())
 }
 
-/// Whether a repository's records are whole and its sources have recent backups: none, or one that is older than `age_max`,
-/// is a problem, and without such a bound a notice where it is old. Reads no backup's data: `check` does.
+/// Whether a repository's records are whole and its sources have recent backups: a newest one, of whatever kind, that is
+/// older than `age_max`, or none, is a problem, and without such a bound a notice for each kind where it is old. Reads no backup's data: `check` does.
 pub fn repository(repo: &Arc<Repo>, age_max: Option<Duration>, cancel: &Cancel) -> Result<Vec<Finding>> {
     let findings = Findings::default();
     let logs = repo.logs()?;
@@ -231,13 +235,35 @@ pub fn repository(repo: &Arc<Repo>, age_max: Option<Duration>, cancel: &Cancel) 
     if age_max.is_some() && !logs.iter().any(|log| log.kind != Kind::Binlog) {
         findings.add(Error::failed("there is no backup").hinted("take one; is it the right repository?"));
     }
+    let mut newest: BTreeMap<&SourceName, Option<Timestamp>> = BTreeMap::new();
     for log in &logs {
         cancel.check()?;
-        // How far an archive goes is no question of when its last run has ended.
-        let age_max = age_max.filter(|_| log.kind != Kind::Binlog);
-        findings.check(source(repo, log, age_max, &findings));
+        match source(repo, log, age_max.is_none(), &findings) {
+            // How far an archive goes is no question of when its last run has ended.
+            Ok(Taken::Newest(at)) if log.kind != Kind::Binlog => {
+                let of_source = newest.entry(&log.source).or_default();
+                *of_source = (*of_source).max(at);
+            }
+            Ok(_) => {}
+            Err(error) => findings.add(error),
+        }
+    }
+    for (source, newest) in newest {
+        if age_max.is_some_and(|age_max| newest.is_none_or(|at| is_old(at, age_max))) {
+            let of = newest.map_or_else(|| "there is none".to_owned(), |at| format!("it is of {at:.0}"));
+            findings.add(
+                Error::failed(format!("{source}: its newest backup is not as new as asked for: {of}"))
+                    .hinted("does the job that takes backups still run?"),
+            );
+        }
     }
     Ok(findings.into_vec())
+}
+
+/// Whether a backup is too old, or of a future that only a clock that was wrong can have seen.
+fn is_old(at: Timestamp, age_max: Duration) -> bool {
+    let age = Timestamp::now().duration_since(at);
+    age < -CLOCKS_DIFFER || Duration::try_from(age).is_ok_and(|age| age > age_max)
 }
 
 /// What the bucket of a repository does for objects that somebody deletes or overwrites; nothing where it is in none.
@@ -299,11 +325,19 @@ fn days(lock: ObjectLock) -> String {
     }
 }
 
-fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Findings) -> Result<()> {
+/// What a source has of one kind.
+enum Taken {
+    /// Only dumps that were imported.
+    Imports,
+    /// Backups, the newest of which is of then, or none.
+    Newest(Option<Timestamp>),
+}
+
+/// Examines a source. Whether it has no recent backup is told if `tells_age`.
+fn source(repo: &Repo, log: &LogName, tells_age: bool, findings: &Findings) -> Result<Taken> {
     let history = History::salvage(repo, log, &mut |run, error| {
         findings.add(Error::from(error).context(format!("{log} {run}")));
     })?;
-    let missed = if age_max.is_some() { Verdict::Problem } else { Verdict::Notice };
     let mut damaged: Vec<RunNo> = Vec::new();
     let mut newest = None;
     let taken: Vec<_> = history.standing().filter(|outcome| !outcome.imported).collect();
@@ -320,21 +354,18 @@ fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Find
         newest = taken.last().map(|outcome| (outcome.run, outcome.taken_at()));
     }
     match newest {
-        None => findings
-            .add(Finding { verdict: missed, ..Finding::notice(format!("{log} has no backup"), "take one") }),
+        None => findings.add(Finding::notice(format!("{log} has no backup"), "take one")),
         Some((run, at)) => {
-            // One of the future is not old.
-            let age = Duration::try_from(jiff::Timestamp::now().duration_since(at)).unwrap_or_default();
             let standing = match history.standing().count() {
                 1 => "one backup stands".to_owned(),
                 count => format!("{count} backups stand"),
             };
             let text = format!("{log}: {standing}, the newest, {run}, is of {at:.0}");
-            match age > age_max.unwrap_or(OLD) {
-                true => findings.add(Finding {
-                    verdict: missed,
-                    ..Finding::notice(text, "it is too old: does the job that takes backups still run?")
-                }),
+            match tells_age && is_old(at, OLD) {
+                true => findings.add(Finding::notice(
+                    text,
+                    "it is older than two days, or of the future: does the job that takes backups still run?",
+                )),
                 false => findings.add(Finding::good(text)),
             }
         }
@@ -357,5 +388,6 @@ fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Find
             "the next backup takes up what they have stored; why they ended is in their messages",
         ));
     }
-    Ok(())
+    let has_imports_only = taken.is_empty() && history.standing().next().is_some();
+    Ok(if has_imports_only { Taken::Imports } else { Taken::Newest(newest.map(|(_, at)| at)) })
 }

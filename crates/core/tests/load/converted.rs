@@ -92,7 +92,7 @@ fn becomes_what_is_asked_for(kind: ServerKind) {
             "database old: its default collation latin1_swedish_ci becomes utf8mb4_",
             "table old.t: engine MyISAM becomes InnoDB",
             "table old.t: collation latin1_bin becomes utf8mb4_bin",
-            "table old.t: column note of tinytext becomes text: its characters take more bytes",
+            "table old.t: column note of tinytext becomes text: its characters may take more bytes",
             "table old.named: character set latin1 becomes utf8mb4",
         ] {
             assert!(named.iter().any(|it| it.starts_with(expected)), "{expected} is not in {named:#?}");
@@ -156,4 +156,88 @@ fn what_cannot_be_is_refused() {
         "{named:#?}"
     );
     assert_same_rows(&stage.source, &target);
+}
+
+/// Members are not read again, so that they are refused where they may become others; and what is put together of tables
+/// that become something else.
+#[test]
+fn what_nobody_would_find_out_is_refused() {
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb118,
+        &[
+            "CREATE DATABASE new CHARACTER SET utf8mb4 COMMENT 'of old'",
+            "CREATE TABLE new.plain (id INT PRIMARY KEY, e ENUM('a','b'), s SET('x','y'), t TEXT)",
+            "CREATE TABLE new.letters (id INT PRIMARY KEY, e ENUM('Łódź','b'), t TEXT)",
+            "CREATE TABLE new.faces (id INT PRIMARY KEY, e SET('😀','b'), t TEXT)",
+            "CREATE TABLE new.part (id INT PRIMARY KEY) ENGINE=MyISAM",
+            "CREATE TABLE new.merged (id INT PRIMARY KEY) ENGINE=MRG_MyISAM UNION=(new.part)",
+            "INSERT INTO new.plain VALUES (1, 'b', 'x,y', 'ä')",
+        ],
+    );
+    let target = start(ServerKind::MariaDb118);
+    let attempt = |leave_out, engines: &[&str], charsets: &[&str]| LoadOptions {
+        conversions: conversions(engines, charsets),
+        leave_out,
+        ..options(&target)
+    };
+    let members = "has every character of the members of its column e";
+    for (chosen, expected) in [
+        (attempt(false, &[], &["utf8mb4=latin1"]), vec!["new.letters", "new.faces", members]),
+        (attempt(false, &[], &["utf8mb4=utf16"]), vec!["new.faces", members]),
+        (attempt(false, &["MyISAM=InnoDB"], &[]), vec!["new.merged", "would no longer be of MyISAM"]),
+        (attempt(false, &[], &["utf8mb4=utf16", "utf8mb4=ucs2"]), vec!["utf8mb4 is to become two things"]),
+    ] {
+        let error = load(&stage, backup, &chosen).unwrap_err();
+        assert!(expected.iter().all(|expected| error.to_string().contains(expected)), "{error}");
+        assert_eq!(target.query::<String>("SHOW DATABASES LIKE 'new'").unwrap(), Vec::<String>::new());
+    }
+    load(&stage, backup, &attempt(true, &[], &["utf8mb4=latin1"])).unwrap();
+    assert_eq!(target.query::<String>("SHOW TABLES IN new").unwrap(), ["merged", "part", "plain"]);
+    let row: Vec<String> = target.query("SELECT CONCAT_WS(' ', e, s, HEX(t)) FROM new.plain").unwrap();
+    assert_eq!(row, ["b x,y E4"]);
+    let said: Vec<String> = target
+        .query("SELECT schema_comment FROM information_schema.schemata WHERE schema_name = 'new'")
+        .unwrap();
+    assert_eq!(said, ["of old"]);
+}
+
+/// Text that is another in its new character set leads elsewhere, and everything that has a default has the same one.
+#[test]
+fn what_text_leads_to_is_compared() {
+    let (stage, backup) = backed_up(
+        ServerKind::MySql97,
+        &[
+            "CREATE DATABASE old CHARACTER SET latin1",
+            "CREATE TABLE old.parent (name VARCHAR(9) PRIMARY KEY, other VARCHAR(9) COLLATE latin1_swedish_ci)",
+            "CREATE TABLE old.child (id INT PRIMARY KEY, name VARCHAR(9), note TINYTEXT, twice TEXT AS (CONCAT(note, note)),
+             CONSTRAINT leads FOREIGN KEY (name) REFERENCES old.parent (name))",
+            "INSERT INTO old.parent VALUES ('b', NULL)",
+            // The same where spaces at the end do not count.
+            "INSERT INTO old.child (id, name) VALUES (1, 'b ')",
+        ],
+    );
+    let chosen = |target: &Server| LoadOptions {
+        conversions: conversions(&[], &["latin1=utf8mb4"]),
+        ..options(target)
+    };
+    let target = start(ServerKind::MySql97);
+    let error = load(&stage, backup, &chosen(&target)).unwrap_err();
+    assert!(error.to_string().contains("old.child"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("--charset")), "{error}");
+
+    let target = start(ServerKind::MariaDb118);
+    let all_but_accounts = LoadOptions { leave_out: true, ..chosen(&target) };
+    let report = load(&stage, backup, &all_but_accounts).unwrap();
+    let named: Vec<String> = report.plan.adapted.iter().map(ToString::to_string).collect();
+    let computed = "table old.child: column twice is computed anew, of text in another character set";
+    assert!(named.iter().any(|it| it == computed), "{named:#?}");
+    let collations: Vec<String> = target
+        .query(
+            "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = 'old'
+             UNION SELECT table_collation FROM information_schema.tables WHERE table_schema = 'old'
+             UNION SELECT collation_name FROM information_schema.columns WHERE table_schema = 'old'
+             AND collation_name IS NOT NULL",
+        )
+        .unwrap();
+    assert_eq!(collations.len(), 1, "{collations:?}");
 }

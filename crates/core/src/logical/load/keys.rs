@@ -142,25 +142,33 @@ pub(super) fn link(
         let add = |key: &Element| [b"ADD ", key.text.as_slice()].concat();
         // Of a table that may be in use nothing is believed, either.
         let is_other = |parent: &TableName| is_done || !loaded.contains(parent);
-        let (to_others, among_ours): (Vec<&Element>, Vec<&Element>) =
-            missing.into_iter().partition(|key| leads_to(key).is_some_and(|parent| is_other(&parent)));
+        // Text of another character set may lead elsewhere.
+        let is_converted = table.is_converted.contains(&true);
+        let (to_others, among_ours): (Vec<&Element>, Vec<&Element>) = missing
+            .into_iter()
+            .partition(|key| is_converted || leads_to(key).is_some_and(|parent| is_other(&parent)));
         let add_all = |link: &mut Link, keys: &[&Element]| -> Result<()> {
             if keys.is_empty() {
                 return Ok(());
             }
             let other = keys.iter().filter_map(|key| leads_to(key)).find(is_other);
             let all: Vec<Vec<u8>> = keys.iter().map(|key| add(key)).collect();
-            if other.is_some() {
+            let compares = other.is_some() || is_converted;
+            if compares {
                 link.session.exec("SET SESSION foreign_key_checks = 1")?;
             }
             let added = link.exec(&[begin.as_bytes(), &all.join(&b", "[..])].concat());
-            if other.is_some() {
+            if compares {
                 link.session.exec("SET SESSION foreign_key_checks = 0")?;
             }
             added.map(drop).map_err(|error| match &other {
                 Some(parent) => doing(error).hinted(format!(
                     "they lead to {parent}, which was there: its rows must be those that are needed; mend them and go on by the same command"
                 )),
+                None if is_converted => doing(error).hinted(
+                    "text that was the same in its old character set may not be in the new one (--charset): load without \
+                     it, or mend the source",
+                ),
                 None if error.code() == Some(NOT_UNIQUE) => doing(error).hinted(
                     "let the account set restrict_fk_on_non_standard_key (SESSION_VARIABLES_ADMIN), or set it OFF for the \
                      time of the load, and go on by the same command",

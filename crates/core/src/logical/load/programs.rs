@@ -20,8 +20,8 @@ use crate::{
 };
 
 /// What servers say of a view, or a grant, over something that is not there, or cannot be used: a database, column, table,
-/// program, view.
-const NOT_THERE: [u16; 5] = [1049, 1054, 1146, 1305, 1356];
+/// program, view; texts that cannot be compared any more, in the character sets that they have there.
+const NOT_THERE: [u16; 9] = [1049, 1054, 1146, 1253, 1267, 1270, 1271, 1305, 1356];
 /// MySQL and MariaDB: a function that is not said to be deterministic, while there is a binlog.
 const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
 /// What they note of an event whose time has passed: it is gone again, or is there and does not run.

@@ -39,12 +39,6 @@ impl Existing {
     }
 }
 
-/// A character set.
-pub(super) struct Charset {
-    pub(super) default_collation: String,
-    pub(super) character_bytes_max: u64,
-}
-
 /// The server that is loaded into.
 pub(super) struct Target {
     pub(super) flavor: Flavor,
@@ -62,8 +56,8 @@ pub(super) struct Target {
     pub(super) references: Vec<(TableName, TableName)>,
     /// Kind, schema, name.
     pub(super) programs: BTreeSet<(String, String, String)>,
-    /// By name.
-    pub(super) charsets: BTreeMap<String, Charset>,
+    /// Of each character set, by its name, the default collation.
+    pub(super) charsets: BTreeMap<String, String>,
     pub(super) collations: BTreeSet<String>,
     pub(super) engines: BTreeSet<String>,
     pub(super) privileges: Privileges,
@@ -230,18 +224,11 @@ impl Target {
     }
 }
 
-fn charsets(session: &mut Session) -> Result<BTreeMap<String, Charset>, SqlError> {
-    let query = "SELECT character_set_name AS name, default_collate_name AS collation, maxlen AS bytes \
+fn charsets(session: &mut Session) -> Result<BTreeMap<String, String>, SqlError> {
+    let query = "SELECT character_set_name AS name, default_collate_name AS collation \
                  FROM information_schema.character_sets";
-    let mut found = BTreeMap::new();
-    for row in session.rows(query)? {
-        let charset = Charset {
-            default_collation: row.text("collation")?.to_owned(),
-            character_bytes_max: row.number("bytes")?,
-        };
-        found.insert(row.text("name")?.to_owned(), charset);
-    }
-    Ok(found)
+    let rows = session.rows(query)?;
+    rows.iter().map(|row| Ok((row.text("name")?.to_owned(), row.text("collation")?.to_owned()))).collect()
 }
 
 fn schemas(session: &mut Session) -> Result<BTreeMap<String, String>, SqlError> {

@@ -3,12 +3,16 @@
 //! Rows say what they said. The server converts text as it takes it in, and is asked for it in the old character set when
 //! rows are read again: what the new one does not have is found out.
 
-use std::{collections::BTreeSet, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
 
 use super::{
     super::{
         target::Target,
-        tokens::{ElementKind, Kind, TableSql, tokens},
+        tokens::{Element, ElementKind, Kind, TableSql, Token, tokens},
     },
     collations, drop_options, type_word,
 };
@@ -34,6 +38,14 @@ const OF_ENGINES: [&str; 12] = [
     "ENCRYPTION",
     "TABLESPACE",
     "AUTOEXTEND_SIZE",
+];
+/// Character sets that have every character of others, but for those that are written in hex in lists of members: all of
+/// the first plane.
+const UNICODE: [&str; 7] = ["utf8mb4", "utf8mb3", "ucs2", "utf16", "utf16le", "utf32", "gb18030"];
+/// Character sets with characters of several bytes: text of another may take more of them in these.
+const OF_MANY_BYTES: [&str; 15] = [
+    "utf8mb4", "utf8mb3", "ucs2", "utf16", "utf16le", "utf32", "gb18030", "gbk", "gb2312", "big5", "sjis",
+    "cp932", "ujis", "eucjpms", "euckr",
 ];
 /// Types that hold so many bytes, and the next larger.
 const WIDER: [(&str, &str); 3] = [("tinytext", "text"), ("text", "mediumtext"), ("mediumtext", "longtext")];
@@ -104,6 +116,15 @@ impl Conversions {
                 return Err(Error::new(ErrorKind::Usage, format!("the engine {to} keeps no rows")));
             }
         }
+        for all in [&self.engines, &self.charsets] {
+            for (at, conversion) in all.iter().enumerate() {
+                let of = |it: &Conversion| full_name(&it.from);
+                if all[..at].iter().any(|it| of(it) == of(conversion)) {
+                    let text = format!("{} is to become two things", conversion.from);
+                    return Err(Error::new(ErrorKind::Usage, text));
+                }
+            }
+        }
         for conversion in &self.charsets {
             for charset in [&conversion.from, &conversion.to] {
                 if !target.charsets.contains_key(&full_name(charset)) {
@@ -147,7 +168,7 @@ impl Conversions {
     pub(super) fn collation(&self, name: &str, target: &Target) -> Option<String> {
         let (from, rest) = name.split_once('_')?;
         let to = self.charset(from)?;
-        let of = |charset: &str| target.charsets.get(charset).map(|it| it.default_collation.clone());
+        let of = |charset: &str| target.charsets.get(charset).cloned();
         let from = full_name(from);
         let full = format!("{from}_{rest}");
         if of(&from).is_some_and(|default| default == full) {
@@ -170,14 +191,25 @@ impl Conversions {
         if self.charsets.is_empty() {
             return Ok(true);
         }
+        let default = charset_of(&sql.tail);
         for element in &mut sql.elements {
+            let charset = charset_of(&element.text).or_else(|| default.clone());
+            let other =
+                charset.filter(|_| element.kind == ElementKind::Column).and_then(|it| self.charset(&it));
+            if let Some(other) = &other {
+                refuse_members(element, other)?;
+            }
+            if other.is_some() && element.has_word("GENERATED") {
+                let name = element.name.as_deref().unwrap_or_default();
+                notes.push(format!("column {name} is computed anew, of text in another character set"));
+            }
             element.text = self.with_charsets(&element.text, target, notes)?;
         }
         sql.tail = self.with_charsets(&sql.tail, target, notes)?;
         let mut keeps_order = true;
         for column in definition.columns.iter().filter(|column| self.concern(column)) {
             keeps_order = false;
-            self.widen(sql, column, target, notes);
+            self.widen(sql, column, notes);
         }
         Ok(keeps_order)
     }
@@ -189,6 +221,10 @@ impl Conversions {
         notes: &mut Vec<String>,
     ) -> Result<(), String> {
         let from = definition.engine.clone();
+        let of_others = from.eq_ignore_ascii_case("MRG_MyISAM");
+        if of_others && self.engines.iter().any(|it| it.from.eq_ignore_ascii_case("MyISAM")) {
+            return Err("the tables that it puts together would no longer be of MyISAM".to_owned());
+        }
         let Some(Conversion { to, .. }) = self.engines.iter().find(|it| it.from.eq_ignore_ascii_case(&from))
         else {
             return Ok(());
@@ -219,55 +255,44 @@ impl Conversions {
 
     /// A column, key or the end of a statement with other character sets; what expressions say stays.
     fn with_charsets(&self, sql: &[u8], target: &Target, notes: &mut Vec<String>) -> Result<Vec<u8>, String> {
+        let all = tokens(sql);
+        let named = named_charsets(&all);
         let mut out = Vec::with_capacity(sql.len());
-        let mut depth = 0_i32;
-        // The word that one of these names is to follow.
-        let mut behind = None;
-        for token in tokens(sql) {
-            depth += i32::from(token.is_symbol(b'(')) - i32::from(token.is_symbol(b')'));
-            if token.kind == Kind::Word && depth == 0 {
-                let word = String::from_utf8_lossy(token.bytes).to_uppercase();
-                let other = match behind.as_deref() {
-                    Some("CHARSET" | "SET") => self.charset(&word).map(|other| ("character set", other)),
-                    Some("COLLATE") => {
-                        let name = word.to_lowercase();
-                        let is_concerned =
-                            name.split_once('_').is_some_and(|(charset, _)| self.charset(charset).is_some());
-                        match self.collation(&name, target) {
-                            None if is_concerned => {
-                                return Err(format!(
-                                    "the target has nothing like the collation {name} there"
-                                ));
-                            }
-                            other => other.map(|other| ("collation", other)),
-                        }
+        for (at, token) in all.iter().enumerate() {
+            let name = String::from_utf8_lossy(token.bytes).to_lowercase();
+            let (what, other) = match named.get(&at) {
+                Some(Named::Charset) => ("character set", self.charset(&name)),
+                Some(Named::Collation) => {
+                    let is_concerned =
+                        name.split_once('_').is_some_and(|(charset, _)| self.charset(charset).is_some());
+                    let other = self.collation(&name, target);
+                    if is_concerned && other.is_none() {
+                        return Err(format!("the target has nothing like the collation {name} there"));
                     }
-                    _ => None,
-                };
-                // `CHARACTER SET`, but not the type of that name.
-                let is_set = word == "SET" && behind.as_deref() == Some("CHARACTER");
-                let is_introduced = is_set || matches!(word.as_str(), "CHARACTER" | "CHARSET" | "COLLATE");
-                behind = is_introduced.then_some(word);
-                if let Some((what, other)) = other {
-                    let name = String::from_utf8_lossy(token.bytes);
-                    notes.push(format!("{what} {name} becomes {other}"));
-                    out.extend_from_slice(other.as_bytes());
-                    continue;
+                    ("collation", other)
                 }
-            } else if !(token.kind == Kind::Space || token.is_symbol(b'=')) {
-                behind = None;
+                None => ("", None),
+            };
+            let Some(other) = other else {
+                out.extend_from_slice(token.bytes);
+                continue;
+            };
+            notes.push(format!("{what} {name} becomes {other}"));
+            out.extend_from_slice(other.as_bytes());
+            let is_last = named.range(at + 1..).next().is_none();
+            let default = target.charsets.get(&other).filter(|_| what == "character set" && is_last);
+            if let Some(collation) = default {
+                // What an account's settings make of a character set alone is not the same everywhere.
+                out.extend_from_slice(format!(" COLLATE {collation}").as_bytes());
             }
-            out.extend_from_slice(token.bytes);
         }
         Ok(out)
     }
 
     /// Gives a text room for as many characters as it had, as servers do where they convert a table.
-    fn widen(&self, sql: &mut TableSql, column: &ColumnDefinition, target: &Target, notes: &mut Vec<String>) {
-        let bytes = |charset: &str| target.charsets.get(charset).map_or(0, |it| it.character_bytes_max);
-        let Some(from) = column.charset.as_deref() else { return };
-        let to = self.charset(from).unwrap_or_default();
-        if bytes(&to) <= bytes(&full_name(from)) {
+    fn widen(&self, sql: &mut TableSql, column: &ColumnDefinition, notes: &mut Vec<String>) {
+        let Some(to) = column.charset.as_deref().and_then(|from| self.charset(from)) else { return };
+        if !OF_MANY_BYTES.contains(&to.as_str()) {
             return;
         }
         let is_it = |name: &Option<String>| name.as_deref() == Some(column.name.as_str());
@@ -289,7 +314,7 @@ impl Conversions {
         let text: Vec<u8> = text.copied().collect();
         element.text = text;
         notes.push(format!(
-            "column {} of {word} becomes {wider}: its characters take more bytes",
+            "column {} of {word} becomes {wider}: its characters may take more bytes",
             column.name
         ));
     }
@@ -312,6 +337,67 @@ impl Seen {
     pub(in super::super) fn collation(&mut self, name: &str) {
         self.charsets.extend(name.split_once('_').map(|(charset, _)| full_name(charset)));
     }
+}
+
+/// What a word of a definition is the name of.
+enum Named {
+    Charset,
+    Collation,
+}
+
+/// Where a definition names character sets and collations, but for those in expressions.
+fn named_charsets(all: &[Token<'_>]) -> BTreeMap<usize, Named> {
+    let mut found = BTreeMap::new();
+    let mut depth = 0_i32;
+    // The word that one of these names is to follow.
+    let mut behind: Option<String> = None;
+    for (at, token) in all.iter().enumerate() {
+        depth += i32::from(token.is_symbol(b'(')) - i32::from(token.is_symbol(b')'));
+        if token.kind == Kind::Word && depth == 0 {
+            let word = String::from_utf8_lossy(token.bytes).to_uppercase();
+            match behind.as_deref() {
+                Some("CHARSET" | "SET") => drop(found.insert(at, Named::Charset)),
+                Some("COLLATE") => drop(found.insert(at, Named::Collation)),
+                _ => {}
+            }
+            // `CHARACTER SET`, but not the type of that name.
+            let is_set = word == "SET" && behind.as_deref() == Some("CHARACTER");
+            let is_introduced = is_set || matches!(word.as_str(), "CHARACTER" | "CHARSET" | "COLLATE");
+            behind = is_introduced.then_some(word);
+        } else if !(token.kind == Kind::Space || token.is_symbol(b'=')) {
+            behind = None;
+        }
+    }
+    found
+}
+
+/// The character set that a column, or the end of a statement, names itself, if only by a collation.
+fn charset_of(sql: &[u8]) -> Option<String> {
+    let all = tokens(sql);
+    let (at, named) = named_charsets(&all).into_iter().next()?;
+    let name = String::from_utf8_lossy(all.get(at)?.bytes).to_lowercase();
+    match named {
+        Named::Charset => Some(name),
+        Named::Collation => name.split_once('_').map(|(charset, _)| charset.to_owned()),
+    }
+}
+
+/// Refuses members that servers would make others of: they say nothing where a character is none of the character set, and
+/// bytes in hex are taken for bytes of it.
+fn refuse_members(column: &Element, charset: &str) -> Result<(), String> {
+    if !["enum", "set"].iter().any(|word| type_word(&column.text).eq_ignore_ascii_case(word)) {
+        return Ok(());
+    }
+    let all = tokens(&column.text);
+    let members =
+        all.iter().skip_while(|token| !token.is_symbol(b'(')).take_while(|token| !token.is_symbol(b')'));
+    let mut values = members.filter(|token| !matches!(token.kind, Kind::Space | Kind::Symbol));
+    let has_all = UNICODE.contains(&charset);
+    if values.all(|token| token.kind == Kind::Text && (has_all || token.bytes.is_ascii())) {
+        return Ok(());
+    }
+    let name = column.name.as_deref().unwrap_or_default();
+    Err(format!("whether {charset} has every character of the members of its column {name} is not known"))
 }
 
 /// Whether the column that counts, if there is one, is the first of a key.

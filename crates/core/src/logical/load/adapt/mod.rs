@@ -90,8 +90,10 @@ impl<'a> Adapter<'a> {
             let note = format!("its default collation {} becomes {other}", schema.collation);
             let mut options = format!("COLLATE {other}").into_bytes();
             if self.is_same_series() {
-                // The one thing that it says besides.
+                // What it says besides.
                 let all = tokens(&schema.create.0);
+                let comment = all.iter().position(|token| token.is_word("COMMENT"));
+                options.extend(comment.into_iter().flat_map(|at| [b" ", &*joined(&all[at..])].concat()));
                 let comments = all.iter().filter(|token| token.kind == Kind::Comment);
                 let is_of_encryption =
                     |comment: &&Token<'_>| comment.bytes.windows(10).any(|it| it == b"ENCRYPTION");
