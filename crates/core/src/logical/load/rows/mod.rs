@@ -59,9 +59,10 @@ const NOT_IN_LIST: u16 = 1265;
 
 /// A tablespace is missing; the engine knows nothing of the table.
 const HALF_MADE: [u16; 2] = [1812, 1932];
-/// What servers only note where they make an index of the beginnings of values, a text of a short string,
-/// or members that are the same.
-const MADE_OTHERWISE: [u16; 3] = [1071, 1246, 1291];
+/// What servers only note where they make an index of the beginnings of values, or a text of a short string.
+const MADE_OTHERWISE: [u16; 2] = [1071, 1246];
+/// Members of an enumeration that are the same: they may have been on the source, in the same character set.
+const SAME_MEMBERS: u16 = 1291;
 /// What servers warn of that changes nothing: what is deprecated, an index that is there twice or is of little use, rows
 /// that may turn out too long (which are found out), directories (which the plan names).
 const MADE_ALL_THE_SAME: [u16; 9] = [139, 1287, 1618, 1681, 1831, 3674, 3719, 3778, 4079];
@@ -391,7 +392,8 @@ impl Loading<'_> {
         for row in &link.session.rows("SHOW WARNINGS")? {
             let code = row.number("Code")?;
             let is_warning = row.text("Level")? == "Warning" && !MADE_ALL_THE_SAME.contains(&code);
-            if is_warning || MADE_OTHERWISE.contains(&code) {
+            let became_same = code == SAME_MEMBERS && !self.options.conversions.charsets.is_empty();
+            if is_warning || became_same || MADE_OTHERWISE.contains(&code) {
                 let object = format!("table {}", table.name);
                 let adapted = Adaptation { object, what: row.text("Message")?.to_owned() };
                 lock(&self.adapted).push(adapted);
