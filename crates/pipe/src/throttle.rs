@@ -112,10 +112,15 @@ mod tests {
     #[test]
     fn a_rate_of_nothing_holds_until_it_is_changed_or_the_run_stops() {
         let throttle = Arc::new(Throttle::new(Some(0)));
+        let (begins, begun) = std::sync::mpsc::channel();
         let waiting = thread::spawn({
             let throttle = Arc::clone(&throttle);
-            move || throttle.take(1, || false)
+            move || {
+                begins.send(()).unwrap();
+                throttle.take(1, || false)
+            }
         });
+        begun.recv().unwrap();
         thread::sleep(Duration::from_millis(50));
         assert!(!waiting.is_finished());
         throttle.set_rate(None);

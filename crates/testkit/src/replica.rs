@@ -36,6 +36,9 @@ pub struct CaughtUp {
     pub elapsed: Duration,
 }
 
+/// A replica that has not stopped by itself is waited for: how much it has to catch up with is the machine's to say.
+pub const CATCH_UP_MAX: Duration = Duration::from_secs(900);
+
 /// Makes `replica` a replica of `source` and waits until it has everything that the source has now.
 pub fn catch_up(
     source: &Server,

@@ -301,6 +301,7 @@ fn the_repository_comes_and_goes() {
     let options =
         ArchiveOptions { run_bytes: 1 << 20, segment_age: Duration::from_millis(100), ..stage.options() };
     let mut archiver = Archiver::start(&repo, options);
+    wait_archived_by(&stage, &mut archiver);
     let counter = Counter::start(&stage.server);
     for away in [300, 1500, 700] {
         sleep(Duration::from_millis(600));

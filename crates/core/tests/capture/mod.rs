@@ -38,7 +38,7 @@ use holdfast_testkit::{
     checksum::assert_equal_checksums,
     data::{misc, shop},
     load::{DdlStorm, WriteLoad, writes::check_ledger},
-    replica::{self, Position},
+    replica::{self, CATCH_UP_MAX, Position},
 };
 
 use crate::server::options;
@@ -375,7 +375,7 @@ fn captured_server_equals_its_source(kind: ServerKind, seed: u64, options: &Serv
         .unwrap();
     }
     let position = Position::Gtid(gtid);
-    replica::catch_up(&source, &copy, &position, Duration::from_secs(120)).unwrap();
+    replica::catch_up(&source, &copy, &position, CATCH_UP_MAX).unwrap();
     let tables = assert_equal_checksums(&source, &copy).unwrap();
     println!("{tables} tables equal");
     assert!(tables > 20);

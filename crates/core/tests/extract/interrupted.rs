@@ -56,7 +56,7 @@ fn die_at(stage: &Stage, place: &Path, run: RunNo, point: &str) {
 }
 
 /// Processes that were given something below a directory.
-fn processes_of(place: &Path) -> Vec<String> {
+pub(crate) fn processes_of(place: &Path) -> Vec<String> {
     let place = place.display().to_string();
     let lines = fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let line = fs::read(entry.ok()?.path().join("cmdline")).ok()?;

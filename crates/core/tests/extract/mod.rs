@@ -31,7 +31,7 @@ use crate::{
     capture::Told,
 };
 
-mod interrupted;
+pub(crate) mod interrupted;
 
 fn log() -> LogName {
     LogName { source: source(), kind: Kind::Physical }

@@ -5,12 +5,10 @@ use std::{thread::sleep, time::Duration};
 use holdfast_testkit::{
     data::shop,
     load::{WriteLoad, writes::check_ledger},
-    replica::{self, Position},
+    replica::{self, CATCH_UP_MAX, Position},
 };
 
 use super::*;
-
-const CATCH_UP_MAX: Duration = Duration::from_secs(600);
 
 /// What is loaded, made a replica at the recorded position, becomes equal to its source: neither one transaction more nor
 /// less is in the backup, in tables with and without transactions.

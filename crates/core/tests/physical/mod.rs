@@ -21,7 +21,7 @@ use holdfast_testkit::{
     data::{misc, shop},
     keyring::give_keyring,
     load::{DdlStorm, WriteLoad, writes::check_ledger},
-    replica::{self, Position},
+    replica::{self, CATCH_UP_MAX, Position},
     rng::Rng,
 };
 use tempfile::TempDir;
@@ -38,9 +38,6 @@ mod replicas;
 mod roles;
 mod salvage;
 mod writers;
-
-/// A replica that has not stopped by itself is waited for: how much it has to catch up with is the machine's to say.
-const CATCH_UP_MAX: Duration = Duration::from_secs(900);
 
 /// A server with data, a repository, and room to restore into.
 struct Stage {
@@ -119,8 +116,7 @@ impl Stage {
 
     /// Two backups of the busy server, the second on top of the first.
     fn two_backups(&self, seed: u64) -> [BackupReport; 2] {
-        // What is written is written again by each replica: no more than what any server does here.
-        let load = WriteLoad::start_paced(&self.source, 2, seed, Some(400)).unwrap();
+        let load = WriteLoad::start(&self.source, 2, seed).unwrap();
         let storm = DdlStorm::start(&self.source, 2, seed).unwrap();
         sleep(Duration::from_secs(2));
         let full = self.back_up();

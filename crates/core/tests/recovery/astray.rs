@@ -3,12 +3,10 @@
 use std::fs::OpenOptions;
 
 use holdfast_core::binlog::GapKind;
-use holdfast_testkit::replica;
+use holdfast_testkit::replica::{self, CATCH_UP_MAX};
 
 use super::*;
 use crate::binlog::{once, start_replica};
-
-const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A server of number 1, as most are, and a table.
 fn stage(kind: ServerKind, more: &[&str]) -> (Stage, tempfile::TempDir) {
@@ -52,7 +50,7 @@ fn failover(kind: ServerKind) {
     back_up(&stage, dir.path());
     insert(&stage.server, 5..10);
     stage.once();
-    replica::wait(&stage.server, &second, DEADLINE).unwrap();
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
     replica::detach(&second).unwrap();
     insert(&second, 10..20);
     let report = once(&stage.repo, &second);
@@ -79,7 +77,7 @@ fn a_replica_before_the_failover(kind: ServerKind) {
     back_up_of(&second, &stage, dir.path());
     insert(&stage.server, 5..10);
     stage.once();
-    replica::wait(&stage.server, &second, DEADLINE).unwrap();
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
     replica::detach(&second).unwrap();
     insert(&second, 10..20);
     once(&stage.repo, &second);
@@ -106,10 +104,10 @@ fn mariadb_10_11_a_replica_that_logs_its_own_only() {
     let options = ServerOptions::default().arg("--server-id=2").arg("--gtid-strict-mode=OFF");
     let second = Server::start(ServerKind::MariaDb1011, options).unwrap();
     let position = replica::Position::Gtid(String::new());
-    replica::catch_up(&stage.server, &second, &position, DEADLINE).unwrap();
+    replica::catch_up(&stage.server, &second, &position, CATCH_UP_MAX).unwrap();
     second.exec("CREATE DATABASE own").unwrap();
     insert(&stage.server, 5..10);
-    replica::wait(&stage.server, &second, DEADLINE).unwrap();
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
     back_up_of(&second, &stage, dir.path());
     insert(&stage.server, 10..15);
     stage.once();

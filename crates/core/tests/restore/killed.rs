@@ -7,6 +7,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     process::{Command, Stdio},
     thread,
+    time::Instant,
 };
 
 use holdfast_core::points::set_hook;
@@ -15,6 +16,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::extract::interrupted::processes_of;
 
 const ORDERS: &str = "HOLDFAST_TEST_RESTORE";
 
@@ -62,6 +64,12 @@ fn killed(orders: &Orders) -> bool {
         .status()
         .unwrap();
     assert!(status.success() || status.signal() == Some(9), "{status}");
+    // Its server is killed with it, but not in the same instant.
+    let begin = Instant::now();
+    while !processes_of(&orders.target).is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "a server outlives the restore that started it");
+        sleep(Duration::from_millis(50));
+    }
     !status.success()
 }
 

@@ -21,7 +21,7 @@ use holdfast_testkit::{
     checksum::assert_equal_checksums,
     data::{misc, shop},
     load::{WriteLoad, writes::check_ledger},
-    replica::{self, Position},
+    replica::{self, CATCH_UP_MAX, Position},
 };
 
 use mysql::prelude::Queryable;
@@ -91,7 +91,7 @@ fn assert_follows_with(
             Position::Held
         }
     };
-    replica::catch_up(source, &copy, &position, Duration::from_secs(120)).unwrap();
+    replica::catch_up(source, &copy, &position, CATCH_UP_MAX).unwrap();
     let tables = assert_equal_checksums(source, &copy).unwrap();
     assert!(tables > 20, "{tables}");
     let open = open_files(&copy);
@@ -235,7 +235,7 @@ fn encrypted_mariadb_is_restored_by_a_server_that_has_the_keys() {
     let copy = Server::attach(kind, &target, server_options).unwrap();
     check_ledger(&copy).unwrap();
     let position = Position::Gtid(backup.position.gtid.unwrap());
-    replica::catch_up(&source, &copy, &position, Duration::from_secs(120)).unwrap();
+    replica::catch_up(&source, &copy, &position, CATCH_UP_MAX).unwrap();
     assert_equal_checksums(&source, &copy).unwrap();
 }
 

@@ -153,7 +153,7 @@ fn moments_are_restored(kind: ServerKind, server_options: ServerOptions, seed: u
             (false, Some(_)) if uses_gtids => Position::Held,
             _ => continue,
         };
-        replica::catch_up(&source, &copy, &position, Duration::from_secs(120)).unwrap();
+        replica::catch_up(&source, &copy, &position, CATCH_UP_MAX).unwrap();
         assert_equal_checksums(&source, &copy).unwrap();
     }
 }

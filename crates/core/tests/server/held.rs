@@ -136,15 +136,15 @@ fn the_limit_releases() {
             let error = if busy {
                 held.exec("SELECT SLEEP(30)").unwrap_err()
             } else {
-                assert!(passes(server, ddl), "released while nobody looked");
+                eventually(Duration::from_secs(60), "released while nobody looks", || passes(server, ddl));
                 server.exec("DROP TABLE d.x").unwrap();
                 held.exec("SELECT 1").unwrap_err()
             };
-            assert!(begin.elapsed() < Duration::from_secs(5));
+            assert!(begin.elapsed() < Duration::from_secs(25), "it ended by itself");
             assert_eq!(*error.cause(), SqlCause::Expired, "{error}");
             assert!(error.to_string().contains("held for 300 ms"), "{error}");
             let what = format!("{} busy {busy} release", server.kind());
-            eventually(Duration::from_secs(3), &what, || passes(server, "DROP TABLE IF EXISTS d.y"));
+            eventually(Duration::from_secs(60), &what, || passes(server, "DROP TABLE IF EXISTS d.y"));
             assert!(stages.map_or(Ok(()), |mut stages| stages.end()).is_err() || lock.is_some());
         }
     });
@@ -193,7 +193,7 @@ fn instance_lock() {
     granted(lock.try_lock().unwrap());
     // Tables have a limit of their own, within the instance's.
     granted(lock.try_lock_tables(&tables, Some(Duration::from_millis(200))).unwrap());
-    eventually(Duration::from_secs(3), "release", || passes(&server, write) && passes(&server, ddl));
+    eventually(Duration::from_secs(60), "release", || passes(&server, write) && passes(&server, ddl));
     assert!(lock.release().is_err());
 }
 
@@ -238,7 +238,7 @@ fn redo_consumer() {
     consumer.advance(Lsn(lsn)).unwrap();
     consumer.unregister().unwrap();
     drop(RedoConsumer::register(&options(&server)).unwrap());
-    eventually(Duration::from_secs(3), "unregistered", || RedoConsumer::register(&options(&server)).is_ok());
+    eventually(Duration::from_secs(60), "unregistered", || RedoConsumer::register(&options(&server)).is_ok());
 }
 
 /// Nobody advances the consumer although the process is well and shows signs of life: the server gets its redo back, and
@@ -246,13 +246,13 @@ fn redo_consumer() {
 #[test]
 fn a_redo_consumer_that_nobody_advances_lets_go() {
     let server = start(ServerKind::MySql97);
-    let mut consumer = RedoConsumer::register_within(&options(&server), Duration::from_millis(1500)).unwrap();
-    for _ in 0..4 {
-        thread::sleep(Duration::from_millis(700));
+    let mut consumer = RedoConsumer::register_within(&options(&server), Duration::from_secs(10)).unwrap();
+    for _ in 0..3 {
+        thread::sleep(Duration::from_secs(4));
         consumer.advance(Lsn(1)).unwrap();
     }
     assert!(RedoConsumer::register(&options(&server)).is_err());
-    eventually(Duration::from_secs(6), "the consumer lets go", || {
+    eventually(Duration::from_secs(60), "the consumer lets go", || {
         RedoConsumer::register(&options(&server)).is_ok()
     });
     let error = consumer.advance(Lsn(2)).unwrap_err();

@@ -46,12 +46,15 @@ pub struct Counts {
 }
 
 impl WriteLoad {
-    /// Starts as many workers as `threads` says, each as fast as the server lets it.
+    /// Starts as many workers as `threads` says. They write no faster than what each replica of them can repeat, which is
+    /// what any of the servers does here with a durable binlog.
     pub fn start(server: &Server, threads: u32, seed: u64) -> Result<WriteLoad> {
-        WriteLoad::start_paced(server, threads, seed, None)
+        const PER_SECOND: u32 = 400;
+        WriteLoad::start_paced(server, threads, seed, Some(PER_SECOND))
     }
 
-    /// As [`start`](WriteLoad::start), but each worker does at most `per_second` transactions a second.
+    /// As [`start`](WriteLoad::start), each worker with at most `per_second` transactions a second, or as fast as the
+    /// server lets it.
     pub fn start_paced(
         server: &Server,
         threads: u32,

@@ -6,11 +6,9 @@ use anyhow::Result;
 use holdfast_testkit::checksum::{checksums, differences};
 use holdfast_testkit::data::{misc, shop};
 use holdfast_testkit::load::{CommitProber, DdlStorm, WriteLoad, writes};
-use holdfast_testkit::replica::{self, Position};
+use holdfast_testkit::replica::{self, CATCH_UP_MAX, Position};
 use holdfast_testkit::server::copy_datadir;
 use holdfast_testkit::{Server, ServerKind, ServerOptions, assert_equal_checksums};
-
-const DEADLINE: Duration = Duration::from_secs(120);
 
 fn a_replica_ends_equal_after_every_kind_of_change(kind: ServerKind) -> Result<()> {
     let mut source = Server::start(kind, ServerOptions::default())?;
@@ -36,7 +34,7 @@ fn a_replica_ends_equal_after_every_kind_of_change(kind: ServerKind) -> Result<(
         // Plugins are not replicated.
         target.exec("INSTALL SONAME 'ha_archive'")?;
     }
-    replica::catch_up(&source, &target, &Position::Held, DEADLINE)?;
+    replica::catch_up(&source, &target, &Position::Held, CATCH_UP_MAX)?;
     assert_equal_checksums(&source, &target)?;
     assert_eq!(writes::check_ledger(&source)?, writes::check_ledger(&target)?);
 
@@ -99,7 +97,7 @@ fn a_wrong_position_does_not_pass() -> Result<()> {
         }
         source.run()?;
         let target = Server::attach(kind, &copy, ServerOptions::default())?;
-        let error = replica::catch_up(&source, &target, &too_early, DEADLINE).expect_err("caught up");
+        let error = replica::catch_up(&source, &target, &too_early, CATCH_UP_MAX).expect_err("caught up");
         let error = format!("{error:#}");
         let cause = if kind.is_mariadb() { "Duplicate entry" } else { "recorded was" };
         assert!(error.contains(cause), "{kind}: {error}");

@@ -162,7 +162,7 @@ struct Work {
 
 impl Work {
     fn start(server: &Server, plan: &Plan, rng: &mut Rng) -> Result<Work> {
-        let load = WriteLoad::start(server, plan.writers, rng.next_u64())?;
+        let load = WriteLoad::start_paced(server, plan.writers, rng.next_u64(), None)?;
         let storm = match plan.storm_connections {
             0 => None,
             connections => Some(DdlStorm::start(server, connections, rng.next_u64())?),
