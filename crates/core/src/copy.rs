@@ -1,13 +1,11 @@
 //! Copies of backups in another repository: whether they belong there, and their failures as an operation's.
 
-use holdfast_repo::{Repo, RunNo, copy::CopyError, history::History, manifest::Head};
-use serde::Deserialize;
+use holdfast_repo::{Repo, RunNo, copy::CopyError, history::History};
 
 use crate::{
-    backup::identity::{self, NEW_IDENTITY},
     error::{Error, ErrorKind, Result},
-    physical::read_head,
-    server::facts::Identity,
+    head::{self, read_head},
+    taking::identity::{self, NEW_IDENTITY},
 };
 
 /// Refuses to add a backup of one server to the history of another.
@@ -26,10 +24,10 @@ pub fn check_server(
     if (origin.repository, &origin.source) == (before.repository, &before.source) || !to_repo.can_read() {
         return Ok(());
     }
-    let head = read_head(from_repo, from, run)?;
-    let known = identity_of(&read_head(to_repo, to, newest.run)?);
-    let (Some(found), Some(known)) = (identity_of(&head), known) else { return Ok(()) };
-    if head.flags.iter().any(|flag| flag == NEW_IDENTITY) || identity::is_same(&known, &found) {
+    let added = read_head(from_repo, from, run)?;
+    let known = head::identity(&read_head(to_repo, to, newest.run)?);
+    let (Some(found), Some(known)) = (head::identity(&added), known) else { return Ok(()) };
+    if added.flags.iter().any(|flag| flag == NEW_IDENTITY) || identity::is_same(&known, &found) {
         return Ok(());
     }
     let (log, newest) = (to.log(), newest.run);
@@ -38,10 +36,6 @@ pub fn check_server(
         "{log} of the other repository is of another server: backup {newest} is of {was}, this is of {is}"
     );
     Err(Error::new(ErrorKind::Usage, text).hinted("give the copies a name of their own there (--as)"))
-}
-
-fn identity_of(head: &Head) -> Option<Identity> {
-    Identity::deserialize(head.server.get("identity")?).ok()
 }
 
 /// A copy's failure as an operation's: with the repository that it is about.

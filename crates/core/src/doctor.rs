@@ -22,12 +22,15 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::{
-    backup::{self, BackupOptions, Judge, Reached, forecast, identity},
+    backup::{self, BackupOptions, Judge, Reached, forecast},
     error::{Error, Result},
     event::{Cancel, Event, Listener},
-    physical::{DAMAGED_PAGES, read_heads},
+    head::read_heads,
+    physical::DAMAGED_PAGES,
     server::{Purpose, ServerFacts, Session, Tunnel, check_binlog_grants},
+    size::ByteSize,
     source::options::map_path,
+    taking::identity,
 };
 
 /// A redo log that is smaller is overwritten, or stalls its server, while a large backup reads elsewhere.
@@ -161,7 +164,7 @@ fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>,
         findings.add(Finding::notice(
             format!(
                 "the redo log has {}: a burst of writes can overwrite it before it is captured, or has to wait for that",
-                backup::human(facts.innodb.redo_size)
+                ByteSize(facts.innodb.redo_size)
             ),
             "make it larger (innodb_log_file_size, MySQL: innodb_redo_log_capacity): a gigabyte is cheap",
         ));

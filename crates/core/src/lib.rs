@@ -8,7 +8,9 @@ pub mod error;
 pub mod event;
 mod key_files;
 pub mod points;
+pub mod size;
 pub mod usage;
+mod watch;
 mod work_place;
 
 // A server: connections, locks, what it is, its programs.
@@ -17,10 +19,14 @@ pub mod server;
 // Its data directory, captured while it writes: pages, redo, position.
 pub mod source;
 
-// Taking: a physical backup, what is written in its manifest, and rows (with their export, import and load).
+// What the head of a manifest says of a server, and of a physical backup of it.
+pub mod head;
+pub mod physical;
+
+// Taking: what both kinds share, pages, and rows (with their export, import and load).
 pub mod backup;
 pub mod logical;
-pub mod physical;
+mod taking;
 
 // Bringing back: into a directory; the archive of binlogs; both together; single tables out of them.
 pub mod binlog;
@@ -34,3 +40,5 @@ pub mod doctor;
 
 pub use error::{BENEATH_HINT, Context, Error, ErrorKind, HISTORY_HINT, Result};
 pub use event::{Cancel, Event, Listener};
+pub use taking::{REPORT_SCHEMA, RunReport, StageTime};
+pub use watch::PhaseTime;

@@ -4,39 +4,14 @@
 //! `docs/hot-backup.md`). Backup writes them, restore lays the redo out from them.
 
 use holdfast_formats::Lsn;
-use holdfast_repo::{Repo, RunNo, history::History, manifest::Head};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    error::{Context, ErrorKind, Result},
-    server::status::{BinlogCoordinates, ReplicaChannel},
-};
+use crate::server::status::{BinlogCoordinates, ReplicaChannel};
 
 /// Path of the item that holds the captured redo; its type is *captured redo*.
 pub const REDO_ITEM: &str = "#redo";
 
 pub use holdfast_repo::manifest::DAMAGED_PAGES;
-
-/// The head of a backup's manifest.
-pub fn read_head(repo: &Repo, history: &History, run: RunNo) -> Result<Head> {
-    understood(history, run, &history.head(repo, run)?)
-}
-
-/// The heads of several backups, in their order, which is faster where the store is far away.
-pub fn read_heads(
-    repo: &Repo,
-    history: &History,
-    runs: &[RunNo],
-    mut each: impl FnMut(RunNo, Head) -> Result<()>,
-) -> Result<()> {
-    history.heads(repo, runs, |run, bytes| each(run, understood(history, run, &bytes)?))
-}
-
-fn understood(history: &History, run: RunNo, bytes: &[u8]) -> Result<Head> {
-    let log = history.log();
-    Head::decode(bytes)
-        .context_kind(ErrorKind::Damaged, format_args!("understand the manifest of {log} {run}"))
-}
 
 /// The captured redo, as restore must know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

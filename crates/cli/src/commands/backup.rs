@@ -109,7 +109,7 @@ impl Place {
 
 /// Names and report of a physical backup that was taken.
 fn described(report: &BackupReport) -> Result<(LogName, RunNo, Report)> {
-    shown(&report.source, Kind::Physical, report.backup, report)
+    shown(&report.run.source, Kind::Physical, report.run.backup, report)
 }
 
 fn shown(source: &str, kind: Kind, backup: u64, report: &impl Serialize) -> Result<(LogName, RunNo, Report)> {
@@ -134,7 +134,7 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
         Method::Physical => described(&backup::run(&repo, &options, output, cancel)?)?,
         Method::Logical => {
             let report = logical::run(&repo, &options, &selection.into(), output, cancel)?;
-            shown(&report.source, Kind::Logical, report.backup, &report)?
+            shown(&report.run.source, Kind::Logical, report.run.backup, &report)?
         }
     };
     context.output.result(Exit::Done, &Taken { report, log, run });

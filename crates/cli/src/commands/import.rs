@@ -55,8 +55,8 @@ pub(super) fn run(args: ImportArgs, context: &Context<'_>) -> Result<Exit> {
 }
 
 fn imported(report: &LogicalReport) -> Result<Imported> {
-    let log = LogName { source: report.source.parse().context("name the source")?, kind: Kind::Logical };
-    let run = RunNo(report.backup);
+    let log = LogName { source: report.run.source.parse().context("name the source")?, kind: Kind::Logical };
+    let run = RunNo(report.run.backup);
     let whole = serde_json::to_value(report).context_kind(ErrorKind::Failed, "describe the backup")?;
     let facts = report.import.as_ref().map(import::Origin::facts).unwrap_or_default();
     Ok(Imported { report: Report::new(text::backup_id(&log, run), whole)?, facts, log, run })

@@ -3,13 +3,16 @@
 use std::fmt;
 
 use holdfast_core::{
-    Event, Listener as _, Result, physical::Position, physical::read_heads, server::ServerVersion,
+    Event, Listener as _, Result,
+    head::{self, read_heads},
+    physical::Position,
+    server::ServerVersion,
 };
 use holdfast_repo::{Act, LogName, Repo, RunNo, history::History, manifest::Head, outcome::Outcome};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, copy::CopyShown, head, hold::HoldShown, repository, select};
+use super::{Context, copy::CopyShown, hold::HoldShown, repository, select};
 use crate::{
     args::{
         inspect::ListArgs,

@@ -23,7 +23,6 @@ mod doctor;
 mod expire;
 mod export;
 mod extract;
-mod head;
 mod hold;
 mod import;
 mod init;

@@ -3,8 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use holdfast_core::{
-    Context as _, ErrorKind, Result,
-    backup::PhaseTime,
+    Context as _, ErrorKind, PhaseTime, Result,
     logical::{ReadFacts, ViewFacts},
     physical::Position,
 };

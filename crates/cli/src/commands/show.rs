@@ -2,15 +2,18 @@
 
 use std::fmt;
 
-use holdfast_core::{Result, logical::import::Origin, physical::read_head};
+use holdfast_core::{
+    Result,
+    head::{self, read_head},
+    logical::{ReadFacts, ViewFacts, import::Origin},
+};
 use holdfast_repo::{Act, RunNo, manifest::Head};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     Context,
     copy::CopyShown,
-    head,
     hold::HoldShown,
     report::{position_facts, rows_fact, view_facts},
     repository, select,
@@ -68,22 +71,22 @@ impl Render for Shown {
         }
         for part in ["identity", "innodb"] {
             if let Some(Value::Object(values)) = server.get(part) {
-                text::fact(out, part, head::short_values(values))?;
+                text::fact(out, part, short_values(values))?;
             }
         }
-        for (name, value) in head::origin(&self.head).iter().flat_map(Origin::facts) {
+        for (name, value) in Origin::of(&self.head).iter().flat_map(Origin::facts) {
             text::fact(out, name, value)?;
         }
         if let Some(position) = head::position(&self.head) {
             position_facts(out, &position)?;
         }
         if let Some(redo) = &self.head.redo {
-            text::fact(out, "redo", head::short_values(redo))?;
+            text::fact(out, "redo", short_values(redo))?;
         }
-        match head::view(&self.head) {
+        match ViewFacts::of(&self.head) {
             Some(view) => {
                 view_facts(out, &view)?;
-                rows_fact(out, &head::read(&self.head))?;
+                rows_fact(out, &ReadFacts::of(&self.head))?;
             }
             None => {
                 let files = text::count(totals.files, "file");
@@ -121,4 +124,17 @@ pub(super) fn run(args: &ShowArgs, context: &Context<'_>) -> Result<Exit> {
     let shown = Shown { id: text::backup_id(chosen.log(), chosen.run), host, hold, copy_of, head };
     context.output.result(Exit::Done, &shown);
     Ok(Exit::Done)
+}
+
+/// `name=value` lines of what fits a line: hex dumps of headers are for machines.
+fn short_values(values: &Map<String, Value>) -> String {
+    const SHORT: usize = 60;
+    let lines: Vec<String> = values
+        .iter()
+        .filter(|(_, value)| !value.is_null() && !value.is_object() && !value.is_array())
+        .map(|(name, value)| (name, value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+        .filter(|(_, value)| !value.is_empty() && value.len() <= SHORT)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    lines.join("\n")
 }

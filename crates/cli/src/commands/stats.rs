@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use holdfast_core::{ErrorKind, Result, physical::read_heads};
+use holdfast_core::{ErrorKind, Result, head::read_heads};
 use holdfast_formats::table_name::TableFile;
 use holdfast_repo::{
     Act, Repo, RunNo,

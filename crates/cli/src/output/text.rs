@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use holdfast_core::{Error, ErrorKind, backup::PhaseTime};
+use holdfast_core::{Error, ErrorKind, PhaseTime};
 use holdfast_repo::{Kind, LogName, RunNo};
 use jiff::Timestamp;
 

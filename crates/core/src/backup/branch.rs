@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use holdfast_pipe::lock::lock;
 use holdfast_repo::{
     LogName, Repo,
-    local_maps::LocalMaps,
     outcome::CopyOf,
     run::Run,
     writer::{BackupWriter, WriterOptions},
@@ -14,13 +13,14 @@ use holdfast_repo::{
 use super::{
     BackupOptions, BackupReport,
     complete::{self, Beginning},
-    kept, report,
 };
 use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
     points::point,
     source::Captured,
+    taking::Kept,
+    watch::Watch,
 };
 
 /// What the repository that came first has made of the backup: the same in the others is a copy of it.
@@ -30,7 +30,6 @@ pub(super) struct FirstCopy(Mutex<Option<CopyOf>>);
 /// A run that is being written.
 pub(super) struct Branch {
     run: Run,
-    local: Option<Arc<LocalMaps>>,
     beginning: Beginning,
     pub(super) writer: BackupWriter,
 }
@@ -42,12 +41,12 @@ impl Branch {
         flags: Vec<String>,
         writing: WriterOptions,
         options: &BackupOptions,
-        watch: &report::Watch<'_>,
+        watch: &Watch<'_>,
     ) -> Result<Self> {
         let run = Run::begin(repo, log, &options.run)?;
         point("backup.run.begun");
         match Self::writing(&run, flags, writing, options, watch) {
-            Ok((local, beginning, writer)) => Ok(Self { run, local, beginning, writer }),
+            Ok((beginning, writer)) => Ok(Self { run, beginning, writer }),
             Err(error) => Err(abandon(run, error)),
         }
     }
@@ -57,13 +56,13 @@ impl Branch {
         flags: Vec<String>,
         writing: WriterOptions,
         options: &BackupOptions,
-        watch: &report::Watch<'_>,
-    ) -> Result<(Option<Arc<LocalMaps>>, Beginning, BackupWriter)> {
-        let local = kept::open(run.repo(), run.log(), options)?;
-        let foundation = kept::foundation(run, local.as_ref(), options, watch);
-        let beginning = Beginning { base: foundation.base, flags };
+        watch: &Watch<'_>,
+    ) -> Result<(Beginning, BackupWriter)> {
+        let kept = Kept::open(run.repo(), run.log(), options)?;
+        let foundation = kept.foundation(run, options, watch);
+        let beginning = Beginning { base: foundation.base, flags, kept };
         let writer = BackupWriter::new(run, &foundation, writing)?;
-        Ok((local, beginning, writer))
+        Ok((beginning, writer))
     }
 
     /// Stores what is missing, and publishes the backup.
@@ -72,16 +71,16 @@ impl Branch {
         captured: Captured,
         first: &FirstCopy,
         options: &BackupOptions,
-        watch: &report::Watch<'_>,
+        watch: &Watch<'_>,
         cancel: &Cancel,
     ) -> Result<BackupReport> {
-        let Self { mut run, local, beginning, writer } = self;
+        let Self { mut run, beginning, writer } = self;
         let meters = Arc::clone(writer.meters());
         let complete = || -> Result<BackupReport> {
             let finished = writer.finish(&run)?;
             point("backup.data.durable");
             cancel.check()?;
-            if meters.base_unreadable.units() > 0 && local.is_some() {
+            if meters.base_unreadable.units() > 0 && beginning.kept.is_in_use() {
                 let text = "parts of the page maps that were kept of the last backup are lost or damaged: their pages were stored anew";
                 watch.event(Event::Warning { text: text.to_owned() });
             } else if meters.base_unreadable.units() > 0 {
@@ -97,9 +96,8 @@ impl Branch {
             if let Some(origin) = &*first {
                 run.set_copy_of(origin.clone());
             }
-            let local = local.as_deref();
-            let (report, outcome) =
-                complete::publish(&mut run, beginning, captured, finished, &meters, local, options, watch)?;
+            let stored = (finished, &*meters);
+            let (report, outcome) = complete::publish(&mut run, beginning, captured, stored, options, watch)?;
             first.get_or_insert_with(|| outcome.origin(run.repo(), run.log()));
             Ok(report)
         };

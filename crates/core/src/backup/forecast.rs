@@ -8,14 +8,12 @@ use std::path::{Path, PathBuf};
 use holdfast_pipe::Compression;
 use holdfast_repo::{LogName, Repo, history::History};
 
-use super::{
-    BackupOptions,
-    reach::{Reached, human},
-};
+use super::{BackupOptions, reach::Reached};
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::{Event, Listener},
-    physical::read_head,
+    head::read_head,
+    size::ByteSize,
 };
 
 /// Spool directories to choose from: not `/tmp`, which is often memory.
@@ -82,7 +80,7 @@ pub(crate) fn room(
     };
     let forecast = Forecast::new(reached.data_bytes(), options.compression, stored(repo, log, options.full)?);
     if free < forecast.least_bytes {
-        let (free, data) = (human(free), human(reached.data_bytes()));
+        let (free, data) = (ByteSize(free), ByteSize(reached.data_bytes()));
         let hint = match options.compression {
             Compression::None => "make room, choose another repository, or compress by --compress",
             _ => "make room, or choose another repository",
@@ -91,7 +89,7 @@ pub(crate) fn room(
         return Err(Error::new(ErrorKind::Store, text).hinted(hint));
     }
     if free < forecast.likely_bytes {
-        let (free, likely) = (human(free), human(forecast.likely_bytes));
+        let (free, likely) = (ByteSize(free), ByteSize(forecast.likely_bytes));
         let location = repo.store().location();
         let text = format!("{location} has {free} free; this backup may need about {likely}");
         listener.event(Event::Warning { text });
@@ -126,7 +124,7 @@ fn room_for_redo(dir: &Path, capacity_bytes: u64, spool_max_bytes: u64) -> Resul
     if free_bytes >= needed_bytes {
         return Ok(());
     }
-    let (free, needed) = (human(free_bytes), human(needed_bytes));
+    let (free, needed) = (ByteSize(free_bytes), ByteSize(needed_bytes));
     let text = format!(
         "{free} are free in {}, too little for the {needed} of redo that a backup may have to capture",
         dir.display()

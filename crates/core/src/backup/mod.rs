@@ -5,30 +5,24 @@
 //! later prune removes, or that the next run adopts.
 
 use std::{
-    path::PathBuf,
     sync::{Arc, mpsc},
     thread,
-    time::Duration,
 };
 
-use holdfast_pipe::{Compression, Headroom};
-use holdfast_repo::{
-    Kind, LogName, Repo, SourceName, hooks::Hooks, item::ItemPath, run::RunOptions, writer::WriterOptions,
-};
+use holdfast_pipe::Headroom;
+use holdfast_repo::{Kind, LogName, Repo, writer::WriterOptions};
 
 use crate::{
-    error::{Context, Error, Result},
+    error::{Error, Result},
     event::{Cancel, Listener},
-    points::point,
-    server::ConnectOptions,
-    source::{Captured, Source, copy::BUFFERS_BYTES},
+    source::{Captured, Source},
+    taking::identity,
+    watch::Watch,
 };
 
 mod branch;
 mod complete;
 pub(crate) mod forecast;
-pub(crate) mod identity;
-mod kept;
 mod reach;
 mod report;
 mod sink;
@@ -37,114 +31,10 @@ mod tee;
 use branch::{Branch, FirstCopy};
 use tee::Tee;
 
-pub use report::{BackupReport, PhaseTime, REPORT_SCHEMA, StageTime};
+pub use crate::taking::BackupOptions;
+pub use report::BackupReport;
 
-pub(crate) use complete::{keep_maps, object};
-pub(crate) use identity::NEW_IDENTITY;
-pub(crate) use kept::{foundation, open as kept_maps};
-pub(crate) use reach::{Judge, Reached, default_name, human, server as reach};
-pub(crate) use report::{Watch, ms, stage_times};
-
-/// What the user decides.
-#[derive(Clone, Debug)]
-pub struct BackupOptions {
-    /// How to reach the server.
-    pub connect: ConnectOptions,
-    /// The history that the backup belongs to; `None`: host and port of the server.
-    pub name: Option<SourceName>,
-    /// The data directory, where it is elsewhere for this process than for the server.
-    pub datadir: Option<PathBuf>,
-    /// Where this process sees paths of the server: its prefix, ours.
-    pub path_map: Vec<(PathBuf, PathBuf)>,
-    /// Reader threads; fewer where their buffers would take more than half of the memory.
-    pub parallel: usize,
-    /// How chunks are made smaller.
-    pub compression: Compression,
-    /// Threads that compress.
-    pub compress_threads: usize,
-    /// Threads that seal.
-    pub encrypt_threads: usize,
-    /// Memory for everything that grows.
-    pub memory_bytes: usize,
-    /// A pack is closed when it has so many stored bytes.
-    pub pack_target_bytes: u64,
-    /// Of the data, how much may be stored again although unchanged.
-    pub max_rewrite_fraction: f64,
-    /// Longest time that commits, or writes to tables of other engines, may be blocked in one try.
-    pub lock_max: Duration,
-    /// Longest time that DDL may be blocked in one try.
-    pub ddl_lock_max: Duration,
-    /// Longest time to wait for a lock in one try.
-    pub lock_wait: Duration,
-    /// Tries to take the locks.
-    pub lock_tries: u32,
-    /// Most bytes to read each second; never bounds the redo, nor what is read under a lock.
-    pub read_bytes_per_s_max: Option<u64>,
-    /// Where the redo spool goes; `None`: the system's directory for temporary files that survive a restart.
-    pub spool_dir: Option<PathBuf>,
-    /// Most redo that may be captured.
-    pub redo_spool_max_bytes: u64,
-    /// Where a key that cannot read backups keeps the page maps of its last one, to build the next on it; `None`: nowhere,
-    /// and everything is stored each time.
-    pub cache_dir: Option<PathBuf>,
-    /// Builds on no earlier backup: everything is stored, and damage of theirs is not shared.
-    pub full: bool,
-    /// The server may be another than the one that the backups of this name are of, and is from now on.
-    pub new_identity: bool,
-    /// Pages that are damaged on the source are taken as they are, and the backup is marked: else it fails.
-    pub allow_corrupt: bool,
-    /// Longest time, in all, that one of several repositories may hold up the backup to the others.
-    pub hold_up_max: Duration,
-    /// Words that the user attaches.
-    pub tags: Vec<String>,
-    /// How the run presents itself and keeps its lease.
-    pub run: RunOptions,
-}
-
-/// How long a server of ours may be locked: nobody else waits for it.
-pub(crate) const PRIVATE_LOCK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
-
-impl BackupOptions {
-    /// What an expert would choose on this host.
-    #[must_use]
-    pub fn new(connect: ConnectOptions) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self {
-            connect,
-            name: None,
-            datadir: None,
-            path_map: Vec::new(),
-            parallel: threads.clamp(1, 4),
-            compression: Compression::default(),
-            compress_threads: threads,
-            encrypt_threads: 1,
-            memory_bytes: 256 << 20,
-            pack_target_bytes: WriterOptions::default().pack_target_bytes,
-            max_rewrite_fraction: 0.05,
-            lock_max: Duration::from_secs(2),
-            ddl_lock_max: Duration::from_secs(30),
-            lock_wait: Duration::from_secs(2),
-            lock_tries: 3,
-            read_bytes_per_s_max: None,
-            spool_dir: None,
-            redo_spool_max_bytes: 64 << 30,
-            cache_dir: None,
-            full: false,
-            new_identity: false,
-            allow_corrupt: false,
-            hold_up_max: Duration::from_secs(600),
-            tags: Vec::new(),
-            run: RunOptions::of_this_process(),
-        }
-    }
-}
-
-impl BackupOptions {
-    /// Threads that read.
-    fn readers(&self) -> usize {
-        self.parallel.clamp(1, (self.memory_bytes / 2 / BUFFERS_BYTES).max(1))
-    }
-}
+pub(crate) use reach::{Judge, Reached, server as reach};
 
 /// Takes a backup.
 pub fn run(
@@ -164,7 +54,7 @@ pub fn run_to(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Vec<Result<BackupReport>> {
-    let watch = report::Watch::new(listener);
+    let watch = Watch::new(listener);
     match reach_and_run(repos, options, &watch, cancel) {
         Ok(taken) => repos.iter().zip(taken).map(|(repo, it)| it.map_err(|error| error.at(repo))).collect(),
         Err(error) => repos.iter().map(|_| Err(error.again())).collect(),
@@ -179,7 +69,7 @@ fn only(taken: Vec<Result<BackupReport>>) -> Result<BackupReport> {
 fn reach_and_run(
     repos: &[Arc<Repo>],
     options: &BackupOptions,
-    watch: &report::Watch<'_>,
+    watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<Vec<Result<BackupReport>>> {
     watch.phase("reach");
@@ -223,7 +113,7 @@ pub fn of_source_to(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Vec<Result<BackupReport>> {
-    let watch = report::Watch::new(listener);
+    let watch = Watch::new(listener);
     let capture = Capture { source, headroom: Arc::default(), options, watch: &watch, cancel };
     let admitted = repos.iter().map(|_| Ok(Vec::new())).collect();
     let taken = capture.in_runs(repos, log, admitted, &|| Ok(()));
@@ -236,7 +126,7 @@ struct Capture<'a> {
     /// What the threads that compress leave to the source.
     headroom: Arc<Headroom>,
     options: &'a BackupOptions,
-    watch: &'a report::Watch<'a>,
+    watch: &'a Watch<'a>,
     cancel: &'a Cancel,
 }
 
@@ -253,7 +143,7 @@ impl Capture<'_> {
         let Self { source, headroom, options, watch, cancel } = self;
         let share = admitted.iter().filter(|it| it.is_ok()).count().max(1);
         let begin = |(repo, flags): (_, Result<Vec<String>>)| {
-            let writing = writer_options(options, Arc::clone(&headroom));
+            let writing = options.writing(Arc::clone(&headroom));
             let writing = WriterOptions { memory_bytes: writing.memory_bytes / share, ..writing };
             Branch::begin(repo, log, flags?, writing, options, watch)
         };
@@ -289,7 +179,7 @@ fn capture(
     source: &mut dyn Source,
     branches: &[Result<Branch>],
     options: &BackupOptions,
-    watch: &report::Watch<'_>,
+    watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> (Result<Captured>, Vec<Option<Error>>) {
     let begun = || branches.iter().filter_map(|branch| branch.as_ref().ok());
@@ -309,23 +199,4 @@ fn capture(
     let mut failures = tee.into_failures().into_iter();
     let failures = branches.iter().map(|branch| branch.as_ref().ok().and_then(|_| failures.next().flatten()));
     (captured, failures.collect())
-}
-
-pub(crate) fn writer_options(options: &BackupOptions, headroom: Arc<Headroom>) -> WriterOptions {
-    WriterOptions {
-        compression: options.compression,
-        compress_threads: options.compress_threads,
-        encrypt_threads: options.encrypt_threads,
-        memory_bytes: options.memory_bytes.saturating_sub(options.readers() * BUFFERS_BYTES),
-        pack_target_bytes: options.pack_target_bytes,
-        max_rewrite_fraction: options.max_rewrite_fraction,
-        headroom,
-        hooks: Hooks::new(point),
-        ..WriterOptions::default()
-    }
-}
-
-/// The path of an item that has these names.
-pub(crate) fn item_path<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> Result<ItemPath> {
-    ItemPath::of_names(names).context("name what is stored")
 }

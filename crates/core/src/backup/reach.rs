@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_formats::{Flavor, aria};
+use holdfast_formats::{Flavor, aria, redo};
 use holdfast_pipe::Headroom;
 use holdfast_repo::SourceName;
 
@@ -17,6 +17,7 @@ use crate::{
     event::{Event, Listener},
     key_files::KeyFiles,
     server::{Purpose, ServerFacts, Session, TableInventory, facts::Identity, grants, stale},
+    size::ByteSize,
     source::{
         CaptureOptions, Source,
         files::{Skip, walk},
@@ -24,6 +25,7 @@ use crate::{
         mysql::{self, MySqlSource},
         options::map_path,
     },
+    taking::name,
 };
 
 /// What becomes of an error that does not keep the next check from being made. A backup hands it on; who only wants to
@@ -51,10 +53,7 @@ pub(crate) fn server(options: &BackupOptions, listener: &dyn Listener, judge: Ju
     for text in tables.warnings() {
         listener.event(Event::Warning { text });
     }
-    for other in stale::other_sessions(&mut session, &options.connect.run)? {
-        let text = format!("{other} is still there: another run, or one that has just died");
-        listener.event(Event::Warning { text });
-    }
+    stale::warn_of_others(&mut session, &options.connect.run, listener)?;
     let here = |path: PathBuf| map_path(&options.path_map, &path);
     let datadir = match &options.datadir {
         Some(datadir) => datadir.clone(),
@@ -70,7 +69,7 @@ pub(crate) fn server(options: &BackupOptions, listener: &dyn Listener, judge: Ju
     let redo_dir = place_of(facts.innodb.log_group_home_dir.as_deref());
     let redo_dir = match facts.flavor() {
         Flavor::MariaDb => redo_dir,
-        Flavor::MySql => redo_dir.join("#innodb_redo"),
+        Flavor::MySql => redo_dir.join(redo::mysql::DIRECTORY),
     };
     let aria_dir = facts.aria.as_ref().map(|aria| place_of(aria.log_dir_path.as_deref()));
     let data_bytes = readable_bytes(&datadir, &facts).or_else(|error| judge(error).map(|()| 0))?;
@@ -88,13 +87,13 @@ pub(crate) fn server(options: &BackupOptions, listener: &dyn Listener, judge: Ju
         "{} at {}: {} in {}",
         facts.version,
         facts.identity.hostname,
-        human(data_bytes),
+        ByteSize(data_bytes),
         datadir.display()
     );
     listener.event(Event::Note { text });
     let name = match &options.name {
         Some(name) => name.clone(),
-        None => default_name(&facts)?,
+        None => name::of_server(&facts.identity.hostname, facts.identity.port)?,
     };
     Ok(Reached { name, facts, session, datadir, redo_dir, data_bytes })
 }
@@ -110,19 +109,6 @@ fn aria_uuid(dir: &Path) -> Result<Option<String>> {
 pub(super) fn still_supported(options: &BackupOptions) -> Result<()> {
     let mut session = Session::open_patiently(&options.connect, Purpose::Control)?;
     TableInventory::read(&mut session)?.refuse_unsupported()
-}
-
-/// `host:port`, with what cannot be in a name left out.
-pub(crate) fn default_name(facts: &ServerFacts) -> Result<SourceName> {
-    let host: String = facts
-        .identity
-        .hostname
-        .chars()
-        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
-        .collect();
-    let host = host.trim_start_matches('.');
-    let name = format!("{}:{}", if host.is_empty() { "server" } else { host }, facts.identity.port);
-    name.parse().context("make a name for this source").map_err(|error| error.hinted("give one by --name"))
 }
 
 /// Size of everything below the data directory that a backup copies; fails if it is not there or not ours to read.
@@ -197,16 +183,4 @@ impl Reached {
             Flavor::MySql => Box::new(MySqlSource::new(connect, self.facts, self.session, capture)),
         })
     }
-}
-
-/// A size for reading.
-pub(crate) fn human(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }

@@ -31,10 +31,11 @@ use super::{
     told::Told,
 };
 use crate::{
-    error::{Context, Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     points::point,
     server::{ConnectOptions, Purpose, Session, SqlCause, SqlError, check_binlog_grants},
+    taking::name,
 };
 
 /// Longest wait before it is looked whether something is due, or somebody has asked for the end.
@@ -220,15 +221,7 @@ impl<'a> Archiver<'a> {
                 let error = Error::new(ErrorKind::Usage, "the archivers of several servers share one name");
                 return Err(error.hinted("give it by --name"));
             }
-            None => {
-                let good = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-                let host: String = binlog.server.hostname.chars().filter(good).collect();
-                let name =
-                    format!("{}:{}", if host.is_empty() { "server" } else { &host }, binlog.server.port);
-                name.parse()
-                    .context("make a name for this source")
-                    .map_err(|error| error.hinted("give one by --name"))?
-            }
+            None => name::of_server(&binlog.server.hostname, binlog.server.port)?,
         };
         let mut random = [0; 4];
         getrandom::fill(&mut random)

@@ -14,10 +14,10 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    physical::{Position, read_head},
+    head::{self, read_head},
+    physical::Position,
     server::{ConnectOptions, Session, SqlError},
 };
-use serde::Deserialize;
 
 /// What stands before an encrypted binlog of MySQL.
 const ENCRYPTION_HEADER_BYTES: u64 = 512;
@@ -38,7 +38,7 @@ impl Binlog {
         let is_on = session.variable("log_bin")?.is_some_and(|value| value != "0");
         if !is_on {
             return Err(Error::new(ErrorKind::Server, "the server writes no binlog")
-                .hinted("Set log_bin in its configuration, and start it anew."));
+                .hinted("set log_bin in its configuration, and start it anew"));
         }
         let (uuid, executed) = match version.flavor {
             Flavor::MySql => (session.variable("server_uuid")?, "SELECT @@GLOBAL.gtid_executed"),
@@ -132,9 +132,7 @@ pub(super) fn first(binlog: &Binlog, repo: &Repo, log: &LogName) -> Result<(Star
         let history = History::salvage(repo, &log, &mut |_, _| {})?;
         let Some(run) = history.newest_backup() else { continue };
         let head = read_head(repo, &history, run)?;
-        let position = head.position.map(serde_json::Value::Object);
-        let position = position.and_then(|position| Position::deserialize(position).ok());
-        if let Some(position) = position
+        if let Some(position) = head::position(&head)
             && newest.as_ref().is_none_or(|(at, _)| *at < head.finished_at)
         {
             newest = Some((head.finished_at, position));

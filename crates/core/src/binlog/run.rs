@@ -26,8 +26,8 @@ use super::{
     stretch::{Stretch, Tail},
 };
 use crate::{
-    backup::object,
     error::{Context, Error, ErrorKind, Result},
+    head::object,
     physical::{BinlogPosition, Position, Precision},
     points::point,
 };
@@ -237,7 +237,7 @@ impl ArchiveRun {
             run: self.run.no().0,
             source: log.source.to_string(),
             kind: log.kind.to_string(),
-            method: "binlog".to_owned(),
+            method: log.kind.to_string(),
             started_at: self.began_at,
             finished_at: jiff::Timestamp::now(),
             tags: Vec::new(),

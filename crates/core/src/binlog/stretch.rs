@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    backup::object,
     error::{Context, Error, ErrorKind, Result},
+    head::object,
     server::{ServerFacts, ServerVersion},
 };
 

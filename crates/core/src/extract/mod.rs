@@ -40,20 +40,22 @@ use report::Taken;
 use work::WorkDir;
 
 use crate::{
-    backup::{BackupOptions, PRIVATE_LOCK_MAX, Watch},
+    backup::BackupOptions,
     error::{Context, Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
+    head,
     logical::{
         self, Selection,
         export::{self, ExportOptions, Exported},
         load::{self, CREATE, LoadOptions, LoadReport, Unfinished},
         quoted_text,
     },
-    physical::read_head,
     points::point,
     recovery::Recovery,
     restore::{self, Apart, BackupId, Errand, MissingTablespaces, Part, Piece, RestoreOptions, Transactions},
     server::{ConnectOptions, Purpose, ServerFacts, Session, inventory::TableName},
+    taking::PRIVATE_LOCK_MAX,
+    watch::Watch,
 };
 
 /// So often a restore is begun again because more is needed. Each time brings all that was named.
@@ -231,10 +233,8 @@ impl<'a> Extraction<'a> {
         }
         let id = BackupId::of_physical(repo, log, run)?;
         let history = History::salvage(repo, log, &mut |_, _| {})?;
-        let head = read_head(repo, &history, run)?;
-        let facts: ServerFacts = serde_json::from_value(head.server.into())
-            .context_kind(ErrorKind::Damaged, format_args!("understand the manifest of {log} {run}"))?;
         let backup = Backup::open(repo, &history, run)?;
+        let facts = head::require_server(backup.head(), &id)?;
         let names = Names::read(&backup, facts.flavor(), selection, cancel)?;
         // Behind the backup there may be more tables, and on MySQL some have no file of their own.
         if facts.flavor() == Flavor::MariaDb
@@ -376,8 +376,12 @@ impl<'a> Extraction<'a> {
             row_bytes: read.read.row_bytes,
             phases: watch.phases(),
         };
-        let taken =
-            Taken { identity: self.identity.clone(), source: read.source.clone(), run: read.backup, report };
+        let taken = Taken {
+            identity: self.identity.clone(),
+            source: read.run.source.clone(),
+            run: read.run.backup,
+            report,
+        };
         work.set_ready(&taken)?;
         point("extract.ready");
         Ok(taken)

@@ -4,9 +4,9 @@ use holdfast_repo::RunNo;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    backup::PhaseTime,
     physical::Position,
     restore::{BackupId, Prepared, Reached, Replayed, RestorePlan},
+    watch::PhaseTime,
 };
 
 /// A table, as far as the names of files tell.

@@ -34,7 +34,7 @@ pub mod values;
 mod view;
 
 pub(crate) use objects::quoted_text;
-pub use report::{LogicalReport, REPORT_SCHEMA, ReadFacts, TableFacts, ViewFacts};
+pub use report::{LogicalReport, ReadFacts, TableFacts, ViewFacts};
 pub use selection::Selection;
 pub use take::run;
 pub use view::Method;

@@ -1,17 +1,15 @@
 //! What a logical backup measured. Stored with the run, printed at its end.
 
-use holdfast_repo::{manifest::Totals, rows::RowTotals};
+use holdfast_repo::{manifest::Head, rows::RowTotals};
 use serde::{Deserialize, Serialize};
 
 use super::{import::Origin, view::Method};
-use crate::{
-    backup::{PhaseTime, StageTime},
-    physical::Position,
-    server::LockRecord,
-};
+use crate::{head::field, physical::Position, server::LockRecord, taking::RunReport};
 
-/// Version of the report's layout; raised when a field changes its meaning or goes.
-pub const REPORT_SCHEMA: u32 = 1;
+/// Field of a head that holds its [`ViewFacts`].
+pub(super) const VIEW: &str = "view";
+/// Field of a head that holds its [`ReadFacts`].
+pub(super) const READ: &str = "read";
 
 /// What is said of the view of a logical backup, in its head and its report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +24,14 @@ pub struct ViewFacts {
     /// Tables whose rows are elsewhere, and are not saved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_rows: Vec<String>,
+}
+
+impl ViewFacts {
+    /// The view that a logical backup is of; `None` of other backups.
+    #[must_use]
+    pub fn of(head: &Head) -> Option<Self> {
+        field(head.more.get(VIEW)?)
+    }
 }
 
 /// What was read.
@@ -48,6 +54,14 @@ pub struct ReadFacts {
     pub statements: u64,
 }
 
+impl ReadFacts {
+    /// What was read of a logical backup; nothing of other backups.
+    #[must_use]
+    pub fn of(head: &Head) -> Self {
+        head.more.get(READ).and_then(field).unwrap_or_default()
+    }
+}
+
 /// A table's part of the backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TableFacts {
@@ -68,30 +82,9 @@ impl TableFacts {
 /// What a logical backup measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogicalReport {
-    /// [`REPORT_SCHEMA`].
-    pub schema_version: u32,
-    /// Number of the run, and of the backup.
-    pub backup: u64,
-    /// The backup that rows were compared with.
-    pub base: Option<u64>,
-    /// Whose.
-    pub source: String,
-    /// `logical`.
-    pub kind: String,
-    /// What wrote it.
-    pub holdfast_version: &'static str,
-    /// The server, as it calls itself.
-    pub server_version: String,
-    /// When it began, RFC 3339, UTC.
-    pub started_at: String,
-    /// When the backup was complete.
-    pub finished_at: String,
-    /// Wall time.
-    pub total_ms: u64,
-    /// Its parts.
-    pub phases: Vec<PhaseTime>,
-    /// Busy time of the stages between server and repository.
-    pub stages: Vec<StageTime>,
+    /// What those of all kinds measure.
+    #[serde(flatten)]
+    pub run: RunReport,
     /// The position of the view, where it is known.
     pub position: Option<Position>,
     /// Where it comes from, if it was imported.
@@ -105,12 +98,4 @@ pub struct LogicalReport {
     pub largest: Vec<TableFacts>,
     /// Locks, in the order they were released.
     pub locks: Vec<LockRecord>,
-    /// What was stored.
-    pub totals: Totals,
-    /// Highest memory of the process.
-    pub memory_bytes_max: u64,
-    /// CPU time of the process, user and system.
-    pub cpu_seconds: f64,
-    /// How it was made smaller.
-    pub compression: String,
 }

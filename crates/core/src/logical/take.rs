@@ -9,32 +9,35 @@ use holdfast_pipe::{
 };
 use holdfast_repo::{
     Kind, LogName, Repo,
-    local_maps::LocalMaps,
-    manifest::{HEAD_SCHEMA, Head},
-    run::{Ending, Run},
-    writer::{BackupWriter, FinishedData, WriterMeters},
+    item::ItemPath,
+    run::Run,
+    writer::{BackupWriter, WriterMeters},
 };
 use serde_json::{Map, Value};
 
 use super::{
     definition::{Definition, Rows, ServerDefinition},
-    import::{IMPORT, Origin},
+    import::Origin,
     objects::{self, TableKind},
     reading::{self, ReadTables},
-    report::{LogicalReport, REPORT_SCHEMA, ReadFacts, TableFacts, ViewFacts},
+    report::{LogicalReport, READ, ReadFacts, TableFacts, VIEW, ViewFacts},
     selection::Selection,
     tables::Table,
     view::{Method, View, Wanted},
 };
 use crate::{
-    backup::{
-        BackupOptions, NEW_IDENTITY, Watch, default_name, foundation, identity, item_path, keep_maps,
-        kept_maps, ms, object, stage_times, writer_options,
-    },
+    backup::BackupOptions,
     error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
+    head::{IMPORT, object},
     points::point,
     server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, stale},
+    taking::{
+        Kept, Publication, Said,
+        identity::{self, NEW_IDENTITY},
+        name,
+    },
+    watch::Watch,
 };
 
 /// So often the view is begun again because the way to the server broke.
@@ -92,13 +95,10 @@ fn reach_and_run(
     watch.phase("reach");
     let mut control = Session::open(&options.connect, Purpose::Control)?;
     let facts = ServerFacts::probe(&mut control)?;
-    for other in stale::other_sessions(&mut control, &options.connect.run)? {
-        let text = format!("{other} is still there: another run, or one that has just died");
-        watch.event(Event::Warning { text });
-    }
+    stale::warn_of_others(&mut control, &options.connect.run, &watch)?;
     let name = match &options.name {
         Some(name) => name.clone(),
-        None => default_name(&facts)?,
+        None => name::of_server(&facts.identity.hostname, facts.identity.port)?,
     };
     let log = LogName { source: name, kind: Kind::Logical };
     // A dump does not prove of which server it is. Its history stays that of the server that it was of.
@@ -147,14 +147,10 @@ impl Taking<'_> {
         facts: ServerFacts,
         flags: Vec<String>,
     ) -> Result<LogicalReport> {
-        let local = kept_maps(run.repo(), run.log(), self.options)?;
-        let foundation = foundation(run, local.as_ref(), self.options, self.watch);
-        let base = foundation.base;
-        let writer = BackupWriter::new(
-            run,
-            &foundation,
-            writer_options(self.options, Arc::new(Headroom::beside_server())),
-        )?;
+        let kept = Kept::open(run.repo(), run.log(), self.options)?;
+        let foundation = kept.foundation(run, self.options, self.watch);
+        let writing = self.options.writing(Arc::new(Headroom::beside_server()));
+        let writer = BackupWriter::new(run, &foundation, writing)?;
         let taken = self.take(control, facts, &writer);
         let taken = taken.map_err(|error| writer.failure().map_or(error, Error::from))?;
         self.watch.phase("complete");
@@ -162,7 +158,8 @@ impl Taking<'_> {
         let finished = writer.finish(run)?;
         point("logical.data.durable");
         self.cancel.check()?;
-        self.publish(run, taken, base.map(|base| base.0), flags, finished, &meters, local.as_deref())
+        let publication = Publication::new(run, foundation.base, finished, self.options, self.watch);
+        self.publish(publication, taken, flags, &meters, &kept)
     }
 
     /// From the view to the last row.
@@ -265,7 +262,8 @@ impl Taking<'_> {
         let mut count = 0;
         let mut store = |definition: &Definition| -> Result<()> {
             let names = definition.names();
-            let path = item_path(names.iter().map(|name| name.as_bytes()))?;
+            let path = ItemPath::of_names(names.iter().map(|name| name.as_bytes()));
+            let path = path.context("name what is stored")?;
             let json = serde_json::to_vec(definition).context("describe a definition")?;
             count += 1;
             writer.definition(path, definition.kind(), &json).map_err(Error::from)
@@ -296,80 +294,42 @@ impl Taking<'_> {
         dumped.filter(is_same).map_or_else(|| facts.version.text.clone(), str::to_owned)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "each is a part of the backup")]
     fn publish(
         &self,
-        run: &mut Run,
+        publication: Publication<'_>,
         taken: Taken,
-        base: Option<u64>,
         flags: Vec<String>,
-        finished: FinishedData,
         meters: &WriterMeters,
-        local: Option<&LocalMaps>,
+        kept: &Kept,
     ) -> Result<LogicalReport> {
-        let finished_at = jiff::Timestamp::now();
-        let started_at =
-            finished_at - jiff::SignedDuration::try_from(self.watch.elapsed()).unwrap_or_default();
-        let mut more = Map::new();
-        more.insert("view".to_owned(), Value::Object(object(&taken.view)?));
-        more.insert("read".to_owned(), Value::Object(object(&taken.read)?));
-        let mut server = object(&taken.facts)?;
-        if let Some(origin) = self.origin {
-            more.insert(IMPORT.to_owned(), Value::Object(object(origin)?));
-            // The private server's, which is gone.
-            server.remove("identity");
-            server.remove("paths");
-        }
-        let head = Head {
-            schema: HEAD_SCHEMA,
-            run: run.no().0,
-            source: run.log().source.to_string(),
-            kind: run.log().kind.to_string(),
-            method: "logical".to_owned(),
-            started_at,
-            finished_at,
-            tags: self.options.tags.clone(),
-            server,
+        let mut said = Said {
+            server: object(&taken.facts)?,
             redo: None,
             position: taken.position.as_ref().map(object).transpose()?,
-            totals: finished.totals,
             flags,
-            base,
-            roots: finished.roots.clone(),
-            more,
+            more: Map::new(),
         };
+        said.more.insert(VIEW.to_owned(), Value::Object(object(&taken.view)?));
+        said.more.insert(READ.to_owned(), Value::Object(object(&taken.read)?));
+        if let Some(origin) = self.origin {
+            said.more.insert(IMPORT.to_owned(), Value::Object(object(origin)?));
+            // The private server's, which is gone.
+            said.server.remove("identity");
+            said.server.remove("paths");
+        }
         let report = LogicalReport {
-            schema_version: REPORT_SCHEMA,
-            backup: run.no().0,
-            base,
-            source: run.log().source.to_string(),
-            kind: run.log().kind.to_string(),
-            holdfast_version: env!("CARGO_PKG_VERSION"),
-            server_version: taken.facts.version.to_string(),
-            started_at: started_at.to_string(),
-            finished_at: finished_at.to_string(),
-            total_ms: ms(self.watch.elapsed()),
-            phases: self.watch.phases(),
-            stages: stage_times(meters),
+            run: publication.run_report(&taken.facts.version, meters),
             position: taken.position,
             import: self.origin.cloned(),
             view: taken.view,
             read: taken.read,
             largest: taken.largest,
             locks: taken.locks,
-            totals: finished.totals,
-            memory_bytes_max: crate::usage::memory_bytes_max(),
-            cpu_seconds: crate::usage::cpu_time().as_secs_f64(),
-            compression: self.options.compression.to_string(),
         };
-        run.write_report(&serde_json::to_vec(&report).context("describe the run")?)?;
-        let head = head.encode().context("encode the manifest head")?;
-        let ending = Ending::Backup { head: head.clone(), refs: finished.refs, parts: finished.parts };
-        let outcome = run.finish(ending)?;
+        publication.write_report(&report)?;
+        let (outcome, head) = publication.publish(said)?;
         point("logical.published");
-        if let Some(local) = local {
-            keep_maps(local, &outcome, &head, "maps", self.watch);
-        }
+        kept.keep(&outcome, &head, self.watch);
         Ok(report)
     }
 }

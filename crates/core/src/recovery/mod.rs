@@ -15,7 +15,7 @@ use crate::{
     binlog::{Archive, Behind, Taken},
     error::{Error, ErrorKind, Result},
     event::{Cancel, Listener},
-    physical::read_head,
+    head::read_head,
     restore::{self, Reached, RestoreOptions, RestorePlan, RestoreReport, Transactions},
 };
 

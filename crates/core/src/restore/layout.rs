@@ -19,7 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use holdfast_formats::{Flavor, SpaceId};
+use holdfast_formats::{Flavor, SpaceId, redo};
 use holdfast_repo::item::{FileRole, Item, ItemPath, ItemType};
 
 use super::{opened::Opened, options::RestoreOptions, part::Part, target::LOST_AND_FOUND};
@@ -39,7 +39,7 @@ pub(super) const PARTIAL: &str = ".partial";
 /// MariaDB's redo log.
 pub(super) const REDO_MARIADB: &str = "ib_logfile0";
 /// The directory of MySQL's.
-pub(super) const REDO_MYSQL_DIR: &str = "#innodb_redo";
+pub(super) const REDO_MYSQL_DIR: &str = redo::mysql::DIRECTORY;
 
 /// MySQL: begins the paths, in a backup, of files from outside of the data directory.
 const OUTSIDE: &[u8] = b"#outside/";

@@ -53,13 +53,13 @@ use self::{
     target::io_failed,
 };
 use crate::{
-    backup::Watch,
     error::{Context, Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     key_files::KeyFiles,
     physical::Position,
     points::point,
     server::{ConnectOptions, inventory::TableName},
+    watch::Watch,
 };
 
 pub use options::RestoreOptions;

@@ -9,12 +9,11 @@ use holdfast_repo::{
     item::{Item, ItemPath},
     reader::Backup,
 };
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 
 use super::{layout::damaged, report::BackupId};
 use crate::{
     error::{Error, Result},
+    head,
     physical::{CapturedRedo, DAMAGED_PAGES, Position, REDO_ITEM},
     server::ServerFacts,
 };
@@ -47,28 +46,21 @@ impl Opened {
             return Err(error.into());
         }
         let backup = Backup::open(repo, &history, which)?;
-        let unreadable = |error| damaged(format!("read the manifest of {id}")).caused_by(error);
-        let mut head: Map<String, Value> =
-            serde_json::from_slice(&history.head(repo, which)?).map_err(unreadable)?;
-        let flags =
-            head.remove("flags").map_or(Ok(Vec::new()), serde_json::from_value).map_err(unreadable)?;
         let path =
             ItemPath::new(REDO_ITEM).map_err(|error| Error::failed("name the redo").caused_by(error))?;
         let redo_item = backup.find(&path)?.ok_or_else(|| damaged(format!("{id} has no captured redo")))?;
         Ok(Self {
-            server: field(&mut head, "server", &id)?,
-            redo: field(&mut head, "redo", &id)?,
-            position: field(&mut head, "position", &id)?,
-            flags,
+            server: head::require_server(backup.head(), &id)?,
+            redo: head::require_redo(backup.head(), &id)?,
+            position: head::require_position(backup.head(), &id)?,
+            flags: backup.head().flags.clone(),
             id,
             hash_key: repo.hash_key()?.clone(),
             backup,
             redo_item,
         })
     }
-}
 
-impl Opened {
     /// Whether pages of it were damaged on the source.
     pub(super) fn has_damaged_pages(&self) -> bool {
         self.flags.iter().any(|flag| flag == DAMAGED_PAGES)
@@ -80,10 +72,4 @@ impl Opened {
             CapturedRedo::MariaDb { encrypted, .. } | CapturedRedo::MySql { encrypted, .. } => *encrypted,
         }
     }
-}
-
-fn field<T: DeserializeOwned>(head: &mut Map<String, Value>, name: &str, id: &BackupId) -> Result<T> {
-    let value = head.remove(name).unwrap_or(Value::Null);
-    serde_json::from_value(value)
-        .map_err(|error| damaged(format!("the manifest of {id} does not say its {name}")).caused_by(error))
 }

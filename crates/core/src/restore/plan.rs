@@ -26,11 +26,11 @@ use super::{
     target::{Found, FoundKind, LOST_AND_FOUND, Room, Tree, io_failed},
 };
 use crate::{
-    backup::human,
     error::{Error, ErrorKind, Result},
     event::Cancel,
     key_files::KeyFiles,
     server::{ServerVersion, process::ServerBinary},
+    size::ByteSize,
 };
 
 /// Room for what no plan knows: directories, the marker, the server's small files.
@@ -287,10 +287,7 @@ fn find_binary(opened: &Opened, options: &RestoreOptions) -> Result<ServerBinary
 }
 
 fn without_prepare(error: Error) -> Error {
-    let hint = error.hint().unwrap_or_default().to_owned();
-    error.hinted(format!(
-        "{hint} Or use --no-prepare: the server that is started on the files recovers them then."
-    ))
+    error.also_hinted("or use --no-prepare: the server that is started on the files recovers them then")
 }
 
 /// The target as an absolute path, whether it exists or not.
@@ -588,8 +585,8 @@ impl<'a> Planner<'a> {
                 return Err(Error::failed(format!(
                     "{} has {} free, and the restore needs {}",
                     room.path.display(),
-                    human(room.free_bytes),
-                    human(room.needed_bytes)
+                    ByteSize(room.free_bytes),
+                    ByteSize(room.needed_bytes)
                 ))
                 .hinted("make room, or restore into another filesystem"));
             }

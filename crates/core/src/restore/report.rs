@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::replay::Replayed;
 use crate::{
-    backup::PhaseTime,
     error::{Error, ErrorKind, Result},
     physical::{BinlogPosition, Position, Precision},
     server::ServerVersion,
+    watch::PhaseTime,
 };
 
 /// Of the report and of `holdfast-restore.json`. Fields are added without raising it.

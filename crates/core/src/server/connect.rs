@@ -93,7 +93,7 @@ impl FromStr for SslMode {
             "verify_identity" => SslMode::VerifyIdentity,
             _ => {
                 return Err(Error::new(ErrorKind::Usage, format!("unknown TLS mode {text:?}"))
-                    .hinted("One of disabled, preferred, required, verify_ca, verify_identity."));
+                    .hinted("one of disabled, preferred, required, verify_ca, verify_identity"));
             }
         })
     }
@@ -318,7 +318,7 @@ impl ConnectOptions {
             Some(user) => Ok(user.clone()),
             None => os_user().ok_or_else(|| {
                 Error::new(ErrorKind::Usage, "the operating system's user has no name to log in with")
-                    .hinted("Name the account with --user.")
+                    .hinted("name the account with --user")
             }),
         }
     }
@@ -495,13 +495,13 @@ impl ConnectOptions {
                         lost("there is no such socket".to_owned()).hinted(socket_hint(path))
                     }
                     (Endpoint::Socket(_), std::io::ErrorKind::PermissionDenied) => {
-                        error.hinted("The socket's directory is closed to this user; run as a user who may enter it.")
+                        error.hinted("the socket's directory is closed to this user: run as a user who may enter it")
                     }
                     (Endpoint::Tcp { host, port }, _) if (host.as_str(), *port).to_socket_addrs().is_err() => {
-                        error.hinted("The host name is not known here; check --host.")
+                        error.hinted("the host name is not known here: check --host")
                     }
                     (_, std::io::ErrorKind::ConnectionRefused) => {
-                        error.hinted("Nothing listens there: is the server running, and is it the right one?")
+                        error.hinted("nothing listens there: is the server running, and is it the right one?")
                     }
                     _ => error,
                 }
@@ -514,22 +514,22 @@ impl ConnectOptions {
             }
             E::IoError(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 SqlError::new(SqlCause::Protocol, error.to_string())
-                    .hinted("Let the server offer TLS, and use --ssl-mode=required.")
+                    .hinted("let the server offer TLS, and use --ssl-mode=required")
             }
             E::DriverError(DriverError::ConnectTimeout) => {
                 lost(format!("no answer within {} s", self.timeout().as_secs()))
-                    .hinted("Is the address right, and does a firewall let us through? --connect-timeout sets the limit.")
+                    .hinted("is the address right, and does a firewall let us through? --connect-timeout sets the limit")
             }
             E::DriverError(DriverError::TlsNotSupported) => {
                 SqlError::new(SqlCause::Protocol, "the server offers no TLS")
-                    .hinted("Configure a certificate on the server, connect by its socket, or lower --ssl-mode.")
+                    .hinted("configure a certificate on the server, connect by its socket, or lower --ssl-mode")
             }
             E::DriverError(DriverError::UnknownAuthPlugin(plugin)) => SqlError::new(
                 SqlCause::Protocol,
                 format!("the account wants the authentication method {plugin}, which is not supported"),
             )
             .hinted(
-                "Supported: caching_sha2_password, mysql_native_password, ed25519, and unix_socket by the socket.",
+                "supported are caching_sha2_password, mysql_native_password, ed25519, and unix_socket by the socket",
             ),
             other => SqlError::from_client(other),
         };
@@ -590,8 +590,8 @@ fn switch(options: &OptionFile, key: &str) -> Option<bool> {
 fn socket_hint(missing: &Path) -> String {
     let other = SOCKETS_DEFAULT.iter().map(Path::new).find(|path| *path != missing && path.exists());
     match other {
-        Some(path) => format!("Is the server running? There is a socket at {}: --socket.", path.display()),
-        None => "Is the server running? Its `SELECT @@socket` says where the socket is: --socket.".to_owned(),
+        Some(path) => format!("is the server running? there is a socket at {}: --socket", path.display()),
+        None => "is the server running? its `SELECT @@socket` says where the socket is: --socket".to_owned(),
     }
 }
 

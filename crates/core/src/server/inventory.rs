@@ -158,7 +158,7 @@ impl TableInventory {
             let names: Vec<_> = self.of_unknown_engine.iter().collect();
             let message = format!("the server cannot tell which engine holds {}", shown(&names));
             return Err(Error::failed(message).hinted(
-                "Their definitions cannot be read, so where their rows are is not known, and a backup could lack them. Repair or drop these tables.",
+                "their definitions cannot be read, so where their rows are is not known, and a backup could lack them: repair or drop these tables",
             ));
         }
         let unsupported: Vec<&OtherTable> =
@@ -176,7 +176,7 @@ impl TableInventory {
             shown(&of_engine)
         );
         Err(Error::failed(message).hinted(
-            "Move these tables to a supported engine (InnoDB, Aria, MyISAM, ARCHIVE, CSV), or drop them.",
+            "move these tables to a supported engine (InnoDB, Aria, MyISAM, ARCHIVE, CSV), or drop them",
         ))
     }
 

@@ -222,7 +222,7 @@ impl RedoConsumer {
         match consumer.call("innodb_redo_log_consumer_register()")? {
             0 => Ok(consumer),
             _ => Err(Error::new(ErrorKind::Server, "the server's only redo consumer is taken").hinted(
-                "Another backup is running, or one has died less than 20 s ago: SHOW PROCESSLIST lists its sessions.",
+                "another backup is running, or one has died less than 20 s ago: SHOW PROCESSLIST lists its sessions",
             )),
         }
     }

@@ -100,7 +100,7 @@ impl ServerBinary {
         best.ok_or_else(|| {
             Error::failed(format!("there is no {} server program on this host", wanted.flavor)).hinted(
                 format!(
-                    "Install {} {}, or name its program with --server-binary.",
+                    "install {} {}, or name its program with --server-binary",
                     wanted.flavor,
                     wanted.series()
                 ),
@@ -124,7 +124,7 @@ impl ServerBinary {
             self.version
         );
         Err(Error::failed(message).hinted(format!(
-            "Install {} {}, name its program with --server-binary, or use --allow-version if you know that it works.",
+            "install {} {}, name its program with --server-binary, or use --allow-version if you know that it works",
             wanted.flavor,
             wanted.series()
         )))
@@ -355,7 +355,7 @@ impl ServerRun {
         let error = Error::failed(message).caused_by(error);
         match self.run_as {
             Some(run_as) if denied => error.hinted(format!(
-                "It runs as user {}, who must be able to reach and execute the program and to enter {}.",
+                "it runs as user {}, who must be able to reach and execute the program and to enter {}",
                 run_as.uid,
                 self.scratch.display()
             )),
@@ -580,10 +580,10 @@ impl ServerExit {
             (line.contains("mysqld") || line.contains("mariadbd")) && line.ends_with("(enforce)")
         };
         Some(if profiles.lines().any(confined) {
-            "An AppArmor profile keeps the server out of other directories than its own: allow the target in \
-             /etc/apparmor.d/local, or put the profile into complain mode while restoring."
+            "an AppArmor profile keeps the server out of other directories than its own: allow the target in \
+             /etc/apparmor.d/local, or put the profile into complain mode while restoring"
         } else {
-            "The user whom the server runs as must be able to enter every directory above the target."
+            "the user whom the server runs as must be able to enter every directory above the target"
         })
     }
 }

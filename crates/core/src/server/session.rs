@@ -390,7 +390,7 @@ impl HeldSession {
         if session.is_proxied() {
             let error = SqlError::new(SqlCause::Protocol, "a proxy stands between us and the server")
                 .doing(format!("open a session for {}", purpose.name()))
-                .hinted("Locks belong to one session: connect to the server itself, by its socket or its own port.");
+                .hinted("locks belong to one session: connect to the server itself, by its socket or its own port");
             return Err(error.into());
         }
         session.exec(&format!("SET SESSION wait_timeout = {}", WAIT_TIMEOUT.as_secs()))?;
@@ -593,5 +593,5 @@ fn expired(held_max: Duration) -> SqlError {
 fn unattended(silence_max: Duration) -> SqlError {
     let text = format!("nobody looked after it for {} ms, and it was let go", silence_max.as_millis());
     SqlError::new(SqlCause::Expired, text)
-        .hinted("The server, or the disk of this host, did not answer for so long.")
+        .hinted("the server, or the disk of this host, did not answer for so long")
 }

@@ -15,6 +15,7 @@ use super::{
     session::{Row, Session},
     sql_error::SqlError,
 };
+use crate::event::{Event, Listener};
 
 /// A session of ours that does not belong to the current run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,19 @@ impl std::fmt::Display for OtherSession {
         }
         write!(f, ", {} s", self.seconds)
     }
+}
+
+/// Tells of sessions of ours that do not belong to `run`.
+pub(crate) fn warn_of_others(
+    session: &mut Session,
+    run: &str,
+    listener: &dyn Listener,
+) -> Result<(), SqlError> {
+    for other in other_sessions(session, run)? {
+        let text = format!("{other} is still there: another run, or one that has just died");
+        listener.event(Event::Warning { text });
+    }
+    Ok(())
 }
 
 /// Finds sessions of ours that do not belong to `run`. On a server that shows no connection attributes: those that hold

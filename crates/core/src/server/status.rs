@@ -415,7 +415,7 @@ pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<(
             "the replica applies in parallel without keeping the order, and without GTIDs",
         )
         .hinted(
-            "Stop its applier first (STOP REPLICA SQL_THREAD), or set replica_preserve_commit_order=ON.",
+            "stop its applier first (STOP REPLICA SQL_THREAD), or set replica_preserve_commit_order=ON",
         ));
     }
     Ok(())

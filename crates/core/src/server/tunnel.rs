@@ -248,7 +248,7 @@ impl Process {
     fn start(options: &SshOptions, server: &Endpoint, timeout: Duration) -> Result<Process, SqlError> {
         let failed = |error: io::Error| {
             SqlError::new(SqlCause::Protocol, format!("{}: {error}", options.program.display()))
-                .hinted("Is ssh installed? --ssh names the program.")
+                .hinted("is ssh installed? --ssh names the program")
         };
         let dir = private_dir().map_err(failed)?;
         let socket = dir.path().join("s");
@@ -335,7 +335,7 @@ impl Process {
             );
         }
         if is("Host key verification failed") {
-            return error.hinted("Connect once by hand with ssh, and compare the key of the host.");
+            return error.hinted("connect once by hand with ssh, and compare the key of the host");
         }
         error
     }

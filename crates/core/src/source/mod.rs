@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{
     error::{Error, Result},
-    event::{Cancel, Listener},
+    event::{Cancel, Event, Listener},
     physical::{CapturedRedo, Position},
     server::{LockRecord, ServerFacts},
 };
@@ -153,6 +153,28 @@ pub struct CaptureStats {
 }
 
 impl CaptureStats {
+    /// Adds locks that were released, and tells of them.
+    pub(crate) fn add_locks(&mut self, locks: &[LockRecord], listener: &dyn Listener) {
+        for lock in locks {
+            lock.report(listener);
+        }
+        self.locks.extend_from_slice(locks);
+    }
+
+    /// Adds what a look for DDL found, and tells of it.
+    pub(crate) fn add_rescan(&mut self, rescan: &inventory::Rescan, listener: &dyn Listener) {
+        let copied = rescan.copy.len() as u64;
+        self.files_renamed += rescan.renamed;
+        self.files_recopied += copied;
+        if copied + rescan.renamed + rescan.gone > 0 {
+            let text = format!(
+                "DDL since the copy: {copied} tablespaces to copy, {} renamed, {} dropped",
+                rescan.renamed, rescan.gone
+            );
+            listener.event(Event::Note { text });
+        }
+    }
+
     /// Adds what the copies counted.
     pub(crate) fn count(&mut self, counters: &copy::CopyCounters) {
         use std::sync::atomic::Ordering::Relaxed;

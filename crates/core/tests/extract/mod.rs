@@ -59,7 +59,7 @@ fn back_up(stage: &Stage, dir: &Path) -> RunNo {
         spool_dir: Some(dir.to_owned()),
         ..BackupOptions::new(crate::server::options(&stage.server))
     };
-    RunNo(backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap().backup)
+    RunNo(backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap().run.backup)
 }
 
 /// Extracts into a server, as schema `to`.

@@ -81,11 +81,11 @@ fn directories_of_mydumper() {
     assert!(
         again.import.as_ref().unwrap().without_end_mark && !whole.import.as_ref().unwrap().without_end_mark
     );
-    assert_no_difference(&repo, whole.backup, again.backup);
+    assert_no_difference(&repo, whole.run.backup, again.run.backup);
     let origin = again.import.as_ref().unwrap();
     assert_eq!(origin.position.as_ref().unwrap().text(), "binlog.000003:339, GTID 0-1-157");
     assert_eq!(origin.primary_position.as_ref().unwrap().text(), "primary.000009:4, GTID 0-1-157");
-    assert!(again.totals.bytes_stored < whole.totals.bytes_stored, "{:?}", again.totals);
+    assert!(again.run.totals.bytes_stored < whole.run.totals.bytes_stored, "{:?}", again.run.totals);
 
     // What is not whole is no backup.
     let metadata = fs::read_to_string(fixture("mydumper/metadata")).unwrap();

@@ -186,9 +186,9 @@ fn becomes_the_same(kind: ServerKind) {
     dump(&stage.source, &[&[position, "--databases"], &DATABASES[..]].concat(), &path);
     let imported = import(&stage.repo, &options(&path, kind, work.path())).unwrap();
     assert_empty(work.path());
-    assert_no_difference(&stage.repo, taken.backup, imported.backup);
-    assert_eq!((imported.base, imported.read.rows), (Some(taken.backup), taken.read.rows));
-    let stored = (imported.totals.bytes_stored, taken.totals.bytes_stored);
+    assert_no_difference(&stage.repo, taken.run.backup, imported.run.backup);
+    assert_eq!((imported.run.base, imported.read.rows), (Some(taken.run.backup), taken.read.rows));
+    let stored = (imported.run.totals.bytes_stored, taken.run.totals.bytes_stored);
     assert!(stored.0 < stored.1 / 10, "{stored:?}");
 
     // What it says of itself is kept.
@@ -210,7 +210,7 @@ fn becomes_the_same(kind: ServerKind) {
 
     // The history stays that of the server, which goes on in it.
     let again = stage.back_up(&stage.options(), &selection).unwrap();
-    assert_no_difference(&stage.repo, imported.backup, again.backup);
+    assert_no_difference(&stage.repo, imported.run.backup, again.run.backup);
 
     // Written and compressed otherwise, it is still the same.
     dump(&stage.source, &[&["--hex-blob", "--databases"], &DATABASES[..]].concat(), &path);
@@ -219,20 +219,20 @@ fn becomes_the_same(kind: ServerKind) {
     gzip.write_all(&fs::read(&path).unwrap()).unwrap();
     gzip.finish().unwrap();
     let second = import(&stage.repo, &options(&packed, kind, work.path())).unwrap();
-    assert_no_difference(&stage.repo, imported.backup, second.backup);
-    assert!(second.totals.bytes_stored < stored.1 / 10, "{:?}", second.totals);
+    assert_no_difference(&stage.repo, imported.run.backup, second.run.backup);
+    assert!(second.run.totals.bytes_stored < stored.1 / 10, "{:?}", second.run.totals);
     assert!(second.import.unwrap().position.is_none_or(|it| it.binlog.is_none()));
 
     // No rule goes for dumps, and none is the latest.
     let history = History::read(&stage.repo, &log()).unwrap();
-    assert_eq!(history.newest_taken(), Some(RunNo(again.backup)));
+    assert_eq!(history.newest_taken(), Some(RunNo(again.run.backup)));
     let policy = RetentionPolicy { last: 1, daily: 7, ..RetentionPolicy::default() };
     let rules = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
     let plan = plan_expire(&stage.repo, &history, &rules, stage.repo.now().unwrap()).unwrap();
-    assert_eq!(plan.dropped, [RunNo(taken.backup)]);
+    assert_eq!(plan.dropped, [RunNo(taken.run.backup)]);
     let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.run.0, kept.reasons[0])).collect();
-    let imports = [imported.backup, second.backup].map(|run| (run, Reason::Imported));
-    assert_eq!(kept, [imports[0], (again.backup, Reason::Last), imports[1]]);
+    let imports = [imported.run.backup, second.run.backup].map(|run| (run, Reason::Imported));
+    assert_eq!(kept, [imports[0], (again.run.backup, Reason::Last), imports[1]]);
 
     // Another server is still another, although a dump came between.
     stage.source = crate::logical::start(kind);

@@ -155,7 +155,7 @@ fn what_is_zero() {
     };
     let bare = place.import(dump("")).unwrap();
     let whole = place.import(dump("SET SQL_MODE='NO_AUTO_VALUE_ON_ZERO';\n")).unwrap();
-    assert_no_difference(&place.repo, bare.backup, whole.backup);
+    assert_no_difference(&place.repo, bare.run.backup, whole.run.backup);
 }
 
 /// What a dump does not say can be said by whoever knows it; what is left out is named; and it is the same history.
@@ -187,7 +187,7 @@ fn what_the_user_knows() {
         (&["accounts and grants".to_owned()][..], true)
     );
     let mut found = Differences::default();
-    let (one, other) = (opened(&place.repo, whole.backup), opened(&place.repo, second.backup));
+    let (one, other) = (opened(&place.repo, whole.run.backup), opened(&place.repo, second.run.backup));
     let totals = diff(&one, &other, &DiffOptions::default(), &mut found, &Cancel::default()).unwrap();
     assert_eq!((totals.rows.changed, totals.tables_differing), (0, 0), "{:?}", found.0);
 }

@@ -37,7 +37,7 @@ fn old_shop(kind: ServerKind) -> (Stage, u64) {
             ))
             .unwrap();
     }
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     (stage, backup)
 }
 

@@ -154,7 +154,7 @@ fn shop(kind: ServerKind) -> (Stage, u64) {
         ])
         .unwrap();
     let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
-    (stage, report.backup)
+    (stage, report.run.backup)
 }
 
 fn assert_whole(stage: &Stage, target: &Server) {
@@ -438,7 +438,7 @@ fn tables_that_a_restart_empties() {
             "CREATE TRIGGER shop.t BEFORE INSERT ON shop.quick FOR EACH ROW SET NEW.id = NEW.id",
         ])
         .unwrap();
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     let mut target = start(ServerKind::MariaDb1011);
     let mut orders = Orders::new(&stage, backup, &target);
     for point in ["load.programs.made", "load.verified"] {

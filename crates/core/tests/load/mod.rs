@@ -29,7 +29,7 @@ fn saved(kind: ServerKind) -> (Stage, u64) {
     load_file(&stage.source, "torture.sql");
     load_file(&stage.source, if kind.is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
     let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
-    (stage, report.backup)
+    (stage, report.run.backup)
 }
 
 fn options(target: &Server) -> LoadOptions {
@@ -44,7 +44,7 @@ fn load(stage: &Stage, backup: u64, options: &LoadOptions) -> Result<LoadReport>
 fn backed_up(kind: ServerKind, statements: &[&str]) -> (Stage, u64) {
     let stage = Stage::new(kind);
     stage.source.exec_all(statements).unwrap();
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     (stage, backup)
 }
 

@@ -31,7 +31,7 @@ fn shop() -> (Stage, u64) {
         ])
         .unwrap();
     let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
-    (stage, report.backup)
+    (stage, report.run.backup)
 }
 
 /// A database under another name beside itself: everything in it leads to the copy.
@@ -215,7 +215,7 @@ fn parts_and_strange_places_are_named() {
     let (stage, backup) = shop();
     let filtered =
         Selection { filters: vec!["shop.orders=id > 10".parse().unwrap()], ..Selection::default() };
-    let part = stage.back_up(&stage.options(), &filtered).unwrap().backup;
+    let part = stage.back_up(&stage.options(), &filtered).unwrap().run.backup;
     let target = start(ServerKind::MariaDb118);
     let chosen = LoadOptions {
         selection: Selection { schemas: vec!["shop".parse().unwrap()], ..Selection::default() },
@@ -240,7 +240,7 @@ fn parts_and_strange_places_are_named() {
     // Nor is a key believed that leads to a part of a table, or from a table that is there to what is loaded in its place.
     let parents =
         Selection { filters: vec!["shop.customers=id > 1".parse().unwrap()], ..Selection::default() };
-    let part = stage.back_up(&stage.options(), &parents).unwrap().backup;
+    let part = stage.back_up(&stage.options(), &parents).unwrap().run.backup;
     let again =
         LoadOptions { leave_out: true, overwrite: true, selection: Selection::default(), ..only.clone() };
     let report = load(&stage, part, &again).unwrap();
@@ -344,7 +344,7 @@ fn what_is_in_use_by_now_stays() {
             "CREATE TABLE shop.other (id INT PRIMARY KEY)",
         ])
         .unwrap();
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     // Of a server that has another idea of time stamps, and takes no updates without keys.
     let target = Server::start(
         ServerKind::MariaDb1011,
@@ -357,7 +357,7 @@ fn what_is_in_use_by_now_stays() {
     let error = load(&stage, backup, &chosen).unwrap_err();
     assert!(error.to_string().contains("event shop.elsewhere: the target does not know"), "{error}");
     stage.source.exec("DROP EVENT shop.elsewhere").unwrap();
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     let run = |phase, statement| {
         let meddler = Meddler::new(&target, phase, statement);
         load::run(&stage.repo, &log(), RunNo(backup), &chosen, &meddler, &Cancel::default())
@@ -411,7 +411,7 @@ fn views_over_what_is_there_and_what_is_not() {
             "CREATE VIEW shop.bills AS SELECT b.id FROM other.bills b JOIN shop.v ON v.id = b.id",
         ])
         .unwrap();
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     let target = start(ServerKind::MariaDb118);
     let shop = Selection { schemas: vec!["shop".parse().unwrap()], ..Selection::default() };
     let without = Selection { tables_excluded: vec!["shop.customers".parse().unwrap()], ..shop.clone() };
@@ -439,7 +439,7 @@ fn views_over_what_is_there_and_what_is_not() {
     assert_eq!(target.query::<i32>("SELECT customer FROM shop.orders ORDER BY id").unwrap(), [1, 1]);
     // An alias that is called as the database: what is meant is not guessed.
     stage.source.exec("CREATE VIEW shop.own AS SELECT shop.id FROM shop.orders shop").unwrap();
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     let tables = ["shop.orders", "shop.own"].map(|table| table.parse().unwrap()).to_vec();
     let chosen = LoadOptions {
         selection: Selection { tables, ..Selection::default() },

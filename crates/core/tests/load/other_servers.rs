@@ -17,7 +17,7 @@ fn across(source: ServerKind, target: ServerKind, adapted: &[&str], left_out: &[
         // MySQL has constraints that cannot be passed by.
         stage.source.exec("DELETE FROM torture.documents WHERE j = 'not json'").unwrap();
     }
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     let target = start(target);
     let refused = load(&stage, backup, &options(&target)).unwrap_err();
     assert!(refused.to_string().contains("cannot be on the target"), "{refused}");
@@ -97,7 +97,7 @@ fn collations_that_are_not_said() {
             "INSERT INTO c.t VALUES ('a', 'b'), (CONCAT('a', CONVERT(X'E2808B' USING utf8mb3)), 'c')",
         ])
         .unwrap();
-    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     let target = start(ServerKind::MariaDb118);
     let report = load(&stage, backup, &LoadOptions { leave_out: true, ..options(&target) }).unwrap();
     assert!(report.plan.adapted.iter().all(|it| !it.object.contains("c.t")), "{:?}", report.plan.adapted);
@@ -134,7 +134,7 @@ fn keys_and_directories_of_other_servers() {
         ])
         .unwrap();
     let selection = Selection { without_accounts: true, ..Selection::default() };
-    let backup = stage.back_up(&stage.options(), &selection).unwrap().backup;
+    let backup = stage.back_up(&stage.options(), &selection).unwrap().run.backup;
     for kind in [ServerKind::MySql97, ServerKind::MariaDb118] {
         let target = start(kind);
         let files = std::fs::read_dir(outside.path().join("c")).unwrap().count();
@@ -159,9 +159,9 @@ fn values_that_the_target_does_not_hold() {
             "INSERT INTO c.t VALUES (1, '2030-01-01', 'none')",
         ])
         .unwrap();
-    let whole = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let whole = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     stage.source.exec("INSERT INTO c.t VALUES (2, '2100-01-01', 'a')").unwrap();
-    let late = stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let late = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     for has_infile in ["ON", "OFF"] {
         let target = start(ServerKind::MariaDb1011);
         target.exec(format!("SET GLOBAL local_infile = {has_infile}")).unwrap();

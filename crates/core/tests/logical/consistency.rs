@@ -28,7 +28,7 @@ fn at_its_position(kind: ServerKind, seed: u64) {
     );
     assert!(writes.committed > 50, "there was no load to speak of");
 
-    let target = stage.loaded(report.backup);
+    let target = stage.loaded(report.run.backup);
     assert!(check_ledger(&target).unwrap() > 0);
     let gtid = report.position.and_then(|position| position.gtid).unwrap();
     let position = if kind.is_mariadb() {

@@ -101,7 +101,7 @@ fn rows_come_back(kind: ServerKind) {
     let back_up = || {
         let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
         let history = History::read(&stage.repo, &log()).unwrap();
-        Backup::open(&stage.repo, &history, RunNo(report.backup)).unwrap()
+        Backup::open(&stage.repo, &history, RunNo(report.run.backup)).unwrap()
     };
     let rows = |backup: &Backup, table: &TableDefinition, format| {
         let mut out = Vec::new();

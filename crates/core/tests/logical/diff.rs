@@ -273,7 +273,7 @@ fn differences_are_those_of_a_client(kind: ServerKind) {
     let mut rng = Rng::new(seed);
     let stage = Stage::new(kind);
     create(&stage.source, &mut rng);
-    let back_up = || stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let back_up = || stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     let (mut backups, mut states) = (vec![back_up()], vec![seen(&stage.source)]);
     for (share, also) in [
         (2_000, &["DROP VIEW d.gone", "CREATE OR REPLACE VIEW d.other AS SELECT 2 AS two"][..]),
@@ -339,7 +339,7 @@ fn equal_chunks_are_not_read() {
             "INSERT INTO d.large SELECT seq, CONCAT(SHA2(seq, 512), SHA2(seq + 1, 512), SHA2(seq + 2, 512)) FROM seq_1_to_90000",
         ])
         .unwrap();
-    let back_up = || stage.back_up(&stage.options(), &Selection::default()).unwrap().backup;
+    let back_up = || stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     let before = back_up();
     stage.source.exec("UPDATE d.large SET v = 'x' WHERE id = 45000").unwrap();
     let after = back_up();

@@ -88,7 +88,7 @@ fn changes_of_definitions_wait_or_fail_the_backup() {
                         done += 1;
                         // Each version of the table has a column of its own, with its number in its one row.
                         let script =
-                            String::from_utf8(stage.script(report.backup, Some("shop.swapped"))).unwrap();
+                            String::from_utf8(stage.script(report.run.backup, Some("shop.swapped"))).unwrap();
                         let column = script
                             .lines()
                             .find_map(|line| line.trim().strip_prefix("`c"))

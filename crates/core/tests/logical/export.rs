@@ -53,7 +53,7 @@ fn files_load(kind: ServerKind) {
     stage.source.exec_all(WITHOUT_WHAT_CSV_CANNOT_SAY).unwrap();
     let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
     let history = History::read(&stage.repo, &log()).unwrap();
-    let backup = Backup::open(&stage.repo, &history, RunNo(report.backup)).unwrap();
+    let backup = Backup::open(&stage.repo, &history, RunNo(report.run.backup)).unwrap();
     let place = |name: &str| stage.dir.path().join(name);
 
     // CSV with its scripts is everything.
@@ -84,7 +84,7 @@ fn files_load(kind: ServerKind) {
     let file = fs::File::open(place("sql/backup.sql.zst")).unwrap();
     let mut unpacked = Vec::new();
     zstd::stream::read::Decoder::new(file).unwrap().read_to_end(&mut unpacked).unwrap();
-    assert!(unpacked == stage.script(report.backup, None));
+    assert!(unpacked == stage.script(report.run.backup, None));
 
     // mydumper's files: tables by a client, everything by myloader, but for names that it cannot read itself.
     let readable = Selection {
@@ -96,7 +96,7 @@ fn files_load(kind: ServerKind) {
     stage.source.exec("DROP TABLE torture.`a ``very`` odd.table/%#`").unwrap();
     let report = stage.back_up(&stage.options(), &readable).unwrap();
     let history = History::read(&stage.repo, &log()).unwrap();
-    let backup = Backup::open(&stage.repo, &history, RunNo(report.backup)).unwrap();
+    let backup = Backup::open(&stage.repo, &history, RunNo(report.run.backup)).unwrap();
     run(&backup, &options(&place("dump"), ExportFormat::MyDumper)).unwrap();
     target.exec_all([odd, "DROP DATABASE torture", "DROP DATABASE `größe`"]).unwrap();
     let read = |name: &str| fs::read(place("dump").join(name)).unwrap();

@@ -81,7 +81,7 @@ fn cut(kind: ServerKind) {
     create(&stage.source);
     let alone = BackupOptions { parallel: 1, ..stage.options() };
     let whole = stage.back_up(&alone, &Selection::default()).unwrap();
-    let expected = totals(&stage, whole.backup);
+    let expected = totals(&stage, whole.run.backup);
     let large = if kind.is_mariadb() { 5 } else { 4 };
     assert_eq!((whole.read.rows, whole.read.ranges), (large * u64::from(ROWS) + 10, large + 1));
     for table in ["skewed", "tenants", "digests"] {
@@ -94,12 +94,16 @@ fn cut(kind: ServerKind) {
                 let held = HoldFirst::default();
                 let report =
                     logical::run(&stage.repo, &options, &selection, &held, &Cancel::default()).unwrap();
-                println!("{kind} {table} full {full}: {:?} {:?}", report.read, report.totals);
-                for (name, found) in totals(&stage, report.backup) {
+                println!("{kind} {table} full {full}: {:?} {:?}", report.read, report.run.totals);
+                for (name, found) in totals(&stage, report.run.backup) {
                     assert!(expected.contains(&(name.clone(), found)), "{name}: {found:?} {expected:?}");
                 }
                 if !full {
-                    assert!(report.totals.bytes_new < report.totals.bytes_reused / 10, "{:?}", report.totals);
+                    assert!(
+                        report.run.totals.bytes_new < report.run.totals.bytes_reused / 10,
+                        "{:?}",
+                        report.run.totals
+                    );
                 }
                 report.read.ranges > 1
             });

@@ -45,7 +45,7 @@ fn databases_that_look_like_the_servers_are_saved() {
         let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
         let target = start(kind);
         let options = holdfast_core::logical::load::LoadOptions::new(crate::server::options(&target));
-        let run = RunNo(report.backup);
+        let run = RunNo(report.run.backup);
         holdfast_core::logical::load::run(&stage.repo, &log(), run, &options, &Told, &Cancel::default())
             .unwrap();
         for name in names {
@@ -95,6 +95,6 @@ fn databases_that_differ_by_case_or_accents() {
             }
         }
         let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
-        assert_same_objects(&stage.source, &stage.loaded(report.backup));
+        assert_same_objects(&stage.source, &stage.loaded(report.run.backup));
     }
 }

@@ -52,7 +52,7 @@ fn errors_name_the_grants_that_are_missing() {
         };
         println!("{kind}: {granted:?} {:?}", report.view);
         assert!(!granted.is_empty());
-        let script = String::from_utf8(stage.script(report.backup, None)).unwrap();
+        let script = String::from_utf8(stage.script(report.run.backup, None)).unwrap();
         for object in ["TABLE `t`", "PROCEDURE `p`", "TRIGGER", "VIEW `v`"] {
             assert!(script.contains(object), "{object}: {script}");
         }
@@ -88,7 +88,7 @@ fn the_grants_of_the_documentation() {
         assert_eq!((report.view.method, &report.view.inconsistent[..]), (expected, &[][..]), "{kind}");
         let position = report.position.expect("a position");
         assert!(position.binlog.is_some(), "{kind}: {position:?}");
-        let script = String::from_utf8(stage.script(report.backup, None)).unwrap();
+        let script = String::from_utf8(stage.script(report.run.backup, None)).unwrap();
         for object in ["TABLE `t`", "TABLE `m`", "PROCEDURE `p`", "TRIGGER", "VIEW `v`", "dump"] {
             assert!(script.contains(object), "{kind}: {object}: {script}");
         }
@@ -145,6 +145,6 @@ fn rows_by_tls_are_the_same() {
     by_tls.connect.ssl_mode = Some(holdfast_core::server::SslMode::Required);
     let by_tls = stage.back_up(&by_tls, &Selection::default()).unwrap();
     assert_eq!(by_socket.read.rows, by_tls.read.rows);
-    assert_eq!(by_tls.totals.bytes_new, 0, "{:?}", by_tls.totals);
-    assert_eq!(stage.script(by_socket.backup, None), stage.script(by_tls.backup, None));
+    assert_eq!(by_tls.run.totals.bytes_new, 0, "{:?}", by_tls.run.totals);
+    assert_eq!(stage.script(by_socket.run.backup, None), stage.script(by_tls.run.backup, None));
 }

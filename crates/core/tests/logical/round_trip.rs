@@ -27,7 +27,7 @@ fn round_trip(kind: ServerKind) {
     let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
     assert_eq!(report.view.without_rows, ["torture.merged"]);
     assert!(report.view.inconsistent.is_empty());
-    let target = stage.loaded(report.backup);
+    let target = stage.loaded(report.run.backup);
     assert_same_rows(&stage.source, &target);
     assert_same_objects(&stage.source, &target);
     if kind.is_mariadb() {
@@ -45,12 +45,13 @@ fn round_trip(kind: ServerKind) {
 
     // The same rows are the same to a second backup, which stores next to nothing.
     let again = stage.back_up(&stage.options(), &Selection::default()).unwrap();
-    assert_eq!((again.base, again.read.rows), (Some(report.backup), report.read.rows));
-    assert!(again.totals.bytes_stored < report.totals.bytes_stored / 10, "{:?}", again.totals);
+    assert_eq!((again.run.base, again.read.rows), (Some(report.run.backup), report.read.rows));
+    assert!(again.run.totals.bytes_stored < report.run.totals.bytes_stored / 10, "{:?}", again.run.totals);
 
     // One table, into a schema of another name.
     target.exec("CREATE DATABASE elsewhere").unwrap();
-    let script = [b"USE elsewhere;\n".to_vec(), stage.script(report.backup, Some("torture.texts"))].concat();
+    let script =
+        [b"USE elsewhere;\n".to_vec(), stage.script(report.run.backup, Some("torture.texts"))].concat();
     load(&target, &script);
     let sum = |table: &str| target.query::<(String, u64)>(format!("CHECKSUM TABLE {table}")).unwrap()[0].1;
     assert_eq!(sum("elsewhere.texts"), sum("torture.texts"));
@@ -96,12 +97,12 @@ fn selections_and_filters() {
     };
     let report = stage.back_up(&stage.options(), &selection).unwrap();
     assert_eq!((report.read.tables, report.read.rows), (1, 2));
-    let script = String::from_utf8(stage.script(report.backup, None)).unwrap();
+    let script = String::from_utf8(stage.script(report.run.backup, None)).unwrap();
     assert!(
         script.contains("PROCEDURE `p`") && !script.contains("somebody") && !script.contains("tmp_1"),
         "{script}"
     );
-    let target = stage.loaded(report.backup);
+    let target = stage.loaded(report.run.backup);
     assert_eq!(target.query::<i32>("SELECT id FROM shop.orders ORDER BY id").unwrap(), [2, 3]);
 
     let unknown = Selection { tables: vec!["shop.ordres".parse().unwrap()], ..Selection::default() };

@@ -67,12 +67,12 @@ fn mariadb_full_and_incremental(kind: ServerKind, seed: u64) {
     let stage = mariadb_stage(kind, 40);
     assert!(log_is_encrypted(stage.source.datadir()));
     let [full, second] = stage.two_backups(seed);
-    let without = RestoreOptions { prepare_options: Vec::new(), ..stage.restore_options(second.backup) };
-    fails_without_keys(&stage, &without, second.backup, ["file_key_management", "--prepare-option"]);
+    let without = RestoreOptions { prepare_options: Vec::new(), ..stage.restore_options(second.run.backup) };
+    fails_without_keys(&stage, &without, second.run.backup, ["file_key_management", "--prepare-option"]);
     stage.prove(&second);
     stage.prove(&full);
     // What the recovering server wrote is encrypted, too.
-    assert!(log_is_encrypted(&stage.restore_options(full.backup).target_dir));
+    assert!(log_is_encrypted(&stage.restore_options(full.run.backup).target_dir));
 }
 
 #[test]
@@ -99,14 +99,14 @@ fn encrypted_mariadb_tables_elsewhere_are_refused_where_they_were() {
         ])
         .unwrap();
     let backup = stage.back_up();
-    let options = stage.restore_options(backup.backup);
+    let options = stage.restore_options(backup.run.backup);
     for maps in [
         Vec::new(),
         vec![(outside.clone(), stage.dir.path().join("elsewhere"))],
         vec![(outside.clone(), outside)],
     ] {
         let options = RestoreOptions { maps, ..options.clone() };
-        restore::run(&stage.repo, &log(), RunNo(backup.backup), &options, &Told, &Cancel::default())
+        restore::run(&stage.repo, &log(), RunNo(backup.run.backup), &options, &Told, &Cancel::default())
             .unwrap_err();
         assert!(!options.target_dir.exists());
     }
@@ -156,11 +156,11 @@ fn encrypted_mysql_9_7_restores_to_its_position_under_writes_and_ddl() {
 
     let away = keyring.with_extension("away");
     fs::rename(&keyring, &away).unwrap();
-    let options = stage.restore_options(second.backup);
-    fails_without_keys(&stage, &options, second.backup, ["component_keyring_file", "--keyring"]);
+    let options = stage.restore_options(second.run.backup);
+    fails_without_keys(&stage, &options, second.run.backup, ["component_keyring_file", "--keyring"]);
     // Told where the keys are, and with the backup's own configuration again afterwards.
     let options = RestoreOptions { keyring: Some(away.clone()), ..options };
-    restore::run(&stage.repo, &log(), RunNo(second.backup), &options, &Told, &Cancel::default()).unwrap();
+    restore::run(&stage.repo, &log(), RunNo(second.run.backup), &options, &Told, &Cancel::default()).unwrap();
     let config = fs::read_to_string(options.target_dir.join("component_keyring_file.cnf")).unwrap();
     assert!(config.contains(&format!("\"{}\"", keyring.display())), "{config}");
     assert!(!options.target_dir.join("auto.cnf").exists());

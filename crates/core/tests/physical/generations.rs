@@ -11,7 +11,7 @@ use super::*;
 fn a_restored_server_can_be_backed_up_and_restored() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
         let first = Stage::new(kind, 5);
-        let (restored, _) = first.restore(first.back_up().backup);
+        let (restored, _) = first.restore(first.back_up().run.backup);
         std::fs::write(restored.server.datadir().join("mysql/left.partial"), b"x").unwrap();
         let second = Stage::with_repo(restored.server, Arc::clone(&first.repo), TempDir::new().unwrap());
         let back_up = |options| backup::run(&second.repo, &options, &Told, &Cancel::default());
@@ -23,11 +23,11 @@ fn a_restored_server_can_be_backed_up_and_restored() {
         let taken_over = back_up(BackupOptions { new_identity: true, ..second.options() }).unwrap();
         let next = second.back_up();
         let flags = |backup: &BackupReport| {
-            let head = history().head(&second.repo, RunNo(backup.backup)).unwrap();
+            let head = history().head(&second.repo, RunNo(backup.run.backup)).unwrap();
             Head::decode(&head).unwrap().flags
         };
         assert_eq!((flags(&taken_over), flags(&next)), (vec!["new-identity".to_owned()], Vec::new()));
-        let (again, _) = second.restore(next.backup);
+        let (again, _) = second.restore(next.run.backup);
         assert_equal_checksums(&first.source, &again.server).unwrap();
     }
 }

@@ -25,7 +25,7 @@ fn keys_stay_where_they_are(mut stage: Stage, keys: &[&str], without: RestoreOpt
         warned_by(|told| backup::run(&stage.repo, &stage.options(), told, &Cancel::default()).unwrap());
     let restore = |options: &RestoreOptions| {
         warned_by(|told| {
-            restore::run(&stage.repo, &log(), RunNo(backup.backup), options, told, &Cancel::default())
+            restore::run(&stage.repo, &log(), RunNo(backup.run.backup), options, told, &Cancel::default())
                 .unwrap()
         })
     };

@@ -130,11 +130,11 @@ impl Stage {
             println!("{:?} {:#?}", backup.position, backup.locks);
         }
         assert!(writes.committed > 50 && ddl.done > 5, "there was no load to speak of");
-        assert_eq!(second.base, Some(full.backup));
+        assert_eq!(second.run.base, Some(full.run.backup));
         assert!(
-            second.totals.bytes_reused > 0,
+            second.run.totals.bytes_reused > 0,
             "nothing was taken from the first backup: {:?}",
-            second.totals
+            second.run.totals
         );
         [full, second]
     }
@@ -170,7 +170,7 @@ impl Stage {
 
     /// Restores `backup`; the server ended its recovery exactly where the backup ends.
     fn restore_recovered(&self, backup: &BackupReport) -> Restored {
-        let (restored, report) = self.restore(backup.backup);
+        let (restored, report) = self.restore(backup.run.backup);
         let prepared = report.prepared.expect("the server recovered it");
         let beyond =
             prepared.lsn.checked_sub(backup.position.lsn).expect("recovery ended before the position");
@@ -187,7 +187,7 @@ impl Stage {
         let position = if self.source.kind().is_mariadb() { Position::Gtid(gtid) } else { Position::Held };
         replica::catch_up(&self.source, &restored.server, &position, CATCH_UP_MAX).unwrap();
         let tables = assert_equal_checksums(&self.source, &restored.server).unwrap();
-        println!("backup {}: {tables} tables equal", backup.backup);
+        println!("backup {}: {tables} tables equal", backup.run.backup);
     }
 }
 

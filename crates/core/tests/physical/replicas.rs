@@ -137,7 +137,7 @@ fn restored_replica_follows(
     println!("{committed} transactions, {:?}", backup.position);
     assert_eq!(backup.position.replica_of.len(), primaries.len());
 
-    let (restored, report) = stage.restore(backup.backup);
+    let (restored, report) = stage.restore(backup.run.backup);
     let copy = restored.server;
     check_ledger(&copy).unwrap();
     for statement in &report.primary_statements {

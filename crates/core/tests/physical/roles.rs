@@ -55,7 +55,7 @@ fn a_server_in_a_container_is_backed_up(kind: ServerKind) {
     assert!(error.hint().unwrap_or_default().contains("--path-map"), "{error:?}");
     let mapped = BackupOptions { path_map: vec![(seen, real)], ..unmapped };
     let backup = backup::run(&stage.repo, &mapped, &Told, &Cancel::default()).unwrap();
-    let (restored, _) = stage.restore(backup.backup);
+    let (restored, _) = stage.restore(backup.run.backup);
     let rows: Vec<u32> = restored
         .server
         .query("SELECT i FROM c.t UNION ALL SELECT i FROM c.m UNION ALL SELECT i FROM c.far ORDER BY i")

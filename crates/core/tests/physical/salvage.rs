@@ -68,12 +68,12 @@ fn salvage(kind: ServerKind) {
     let damaged: Vec<String> = report.capture.damaged_pages.iter().map(ToString::to_string).collect();
     assert_eq!(damaged, [name]);
     let history = holdfast_repo::history::History::read(&stage.repo, &log()).unwrap();
-    let head = history.head(&stage.repo, RunNo(report.backup)).unwrap();
+    let head = history.head(&stage.repo, RunNo(report.run.backup)).unwrap();
     let head = holdfast_repo::manifest::Head::decode(&head).unwrap();
     assert_eq!(head.flags, [DAMAGED_PAGES]);
 
     // What is not damaged is there.
-    let (restored, _) = stage.restore(report.backup);
+    let (restored, _) = stage.restore(report.run.backup);
     let mut conn = restored.server.conn().unwrap();
     assert_eq!(conn.query_first::<u64, _>("SELECT COUNT(*) FROM `sh op`.well").unwrap(), Some(1));
     let by_key = "SELECT COUNT(*) FROM `sh op`.orders FORCE INDEX (PRIMARY) WHERE id > 0";
@@ -87,7 +87,7 @@ fn salvage(kind: ServerKind) {
     stage.source.run().unwrap();
     let sound = stage.back_up();
     assert!(sound.capture.damaged_pages.is_empty());
-    let (restored, _) = stage.restore(sound.backup);
+    let (restored, _) = stage.restore(sound.run.backup);
     assert_equal_checksums(&stage.source, &restored.server).unwrap();
 }
 

@@ -62,14 +62,14 @@ fn a_writers_host_is_backed_up(kind: ServerKind) {
     let (full, _) = host.back_up();
     sleep(Duration::from_secs(1));
     let (second, warned) = host.back_up();
-    assert_eq!((second.base, warned.as_str()), (Some(full.backup), ""));
-    assert!(second.totals.bytes_reused > 0, "{:?}", second.totals);
+    assert_eq!((second.run.base, warned.as_str()), (Some(full.run.backup), ""));
+    assert!(second.run.totals.bytes_reused > 0, "{:?}", second.run.totals);
 
     let refused = restore::run(
         &host.repo(),
         &log(),
-        RunNo(second.backup),
-        &stage.restore_options(second.backup),
+        RunNo(second.run.backup),
+        &stage.restore_options(second.run.backup),
         &Told,
         &Cancel::default(),
     );
@@ -86,14 +86,14 @@ fn a_writers_host_is_backed_up(kind: ServerKind) {
     }
     let (third, warned) = host.back_up();
     assert!(warned.contains("page maps that were kept of the last backup are lost or damaged"), "{warned}");
-    assert!(third.totals.bytes_reused < second.totals.bytes_reused, "{:?}", third.totals);
+    assert!(third.run.totals.bytes_reused < second.run.totals.bytes_reused, "{:?}", third.run.totals);
     let (fourth, _) = host.back_up();
-    assert_eq!(fourth.base, Some(third.backup));
-    assert!(fourth.totals.bytes_reused > 0, "{:?}", fourth.totals);
+    assert_eq!(fourth.run.base, Some(third.run.backup));
+    assert!(fourth.run.totals.bytes_reused > 0, "{:?}", fourth.run.totals);
 
     fs::remove_dir_all(&host.cache).unwrap();
     let (fifth, warned) = host.back_up();
-    assert_eq!((fifth.base, fifth.totals.bytes_reused), (None, 0));
+    assert_eq!((fifth.run.base, fifth.run.totals.bytes_reused), (None, 0));
     assert!(warned.contains("everything is stored anew"), "{warned}");
     assert!(load.stop().unwrap().committed > 10, "there was no load to speak of");
     for backup in [&second, &fourth, &fifth] {

@@ -90,7 +90,7 @@ fn killed_while_recovering(kind: ServerKind, seed: u64, server_options: &ServerO
         repo: place.clone(),
         target: target.clone(),
         program: kind.server_program().unwrap(),
-        run: backup.backup,
+        run: backup.run.backup,
         point: point.to_owned(),
         after_ms,
     };

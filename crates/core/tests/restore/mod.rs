@@ -64,7 +64,7 @@ fn options(kind: ServerKind, target: PathBuf) -> RestoreOptions {
 }
 
 fn restore(repo: &Arc<Repo>, backup: &BackupReport, options: &RestoreOptions) -> Result<RestoreReport> {
-    restore::run(repo, &log(), RunNo(backup.backup), options, &Told, &Cancel::default())
+    restore::run(repo, &log(), RunNo(backup.run.backup), options, &Told, &Cancel::default())
 }
 
 /// A server on `target` catches up with the source, holds the same rows, and has none of the source's files open.
@@ -227,7 +227,8 @@ fn encrypted_mariadb_is_restored_by_a_server_that_has_the_keys() {
 
     // Stopped while the server recovers, it starts on nothing, and goes on when it is run again.
     let stop = StopAtPrepare(Cancel::default());
-    let error = restore::run(&repo, &log(), RunNo(backup.backup), &with_keys, &stop, &stop.0).unwrap_err();
+    let error =
+        restore::run(&repo, &log(), RunNo(backup.run.backup), &with_keys, &stop, &stop.0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     assert_blocked(&target);
     let report = restore(&repo, &backup, &with_keys).unwrap();

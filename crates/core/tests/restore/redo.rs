@@ -158,7 +158,7 @@ fn much_redo_is_recovered(kind: ServerKind) {
     println!(
         "{kind}: {} MiB of redo, {} s to back up, {} s to restore, {} s of them to recover",
         backup.capture.redo_bytes >> 20,
-        backup.total_ms / 1000,
+        backup.run.total_ms / 1000,
         report.phases.iter().map(|phase| phase.ms).sum::<u64>() / 1000,
         prepared.ms / 1000
     );

@@ -124,7 +124,7 @@ fn moments_are_restored(kind: ServerKind, server_options: ServerOptions, seed: u
         let report = restore::run_and_replay(
             &repo,
             &log(),
-            RunNo(backup.backup),
+            RunNo(backup.run.backup),
             &options(kind, target.clone()),
             Some(&mut transactions),
             &Told,

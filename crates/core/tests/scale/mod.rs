@@ -127,9 +127,9 @@ fn operate(orders: &Orders) {
             };
             let report =
                 backup::of_source(&repo, &log(), &mut server, &options, &Silent, &Cancel::default()).unwrap();
-            assert_eq!(report.totals.pages, server.all_pages() + 1, "and the redo's");
-            println!("{:?}", report.totals);
-            for stage in &report.stages {
+            assert_eq!(report.run.totals.pages, server.all_pages() + 1, "and the redo's");
+            println!("{:?}", report.run.totals);
+            for stage in &report.run.stages {
                 println!("{} {} ms, {} bytes", stage.name, stage.busy_ms, stage.bytes);
             }
         }

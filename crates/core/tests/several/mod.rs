@@ -175,9 +175,9 @@ fn two_repositories_get_the_same_backup() {
     for generation in [1, 2] {
         let taken = back_up(&repos, generation, &options());
         let [Ok(first), Ok(second)] = &taken[..] else { panic!("{taken:?}") };
-        assert_eq!((first.backup, second.backup), (generation, generation));
-        assert_eq!(first.totals.bytes_new, second.totals.bytes_new);
-        assert!(generation == 1 || first.totals.bytes_new < first.totals.bytes / 2, "{first:?}");
+        assert_eq!((first.run.backup, second.run.backup), (generation, generation));
+        assert_eq!(first.run.totals.bytes_new, second.run.totals.bytes_new);
+        assert!(generation == 1 || first.run.totals.bytes_new < first.run.totals.bytes / 2, "{first:?}");
         one.assert_same_as(&two);
     }
     one.assert_whole();
@@ -232,7 +232,7 @@ fn what_fails_in_one_repository_does_not_fail_in_the_other() {
         assert!(copied.compared_by_maps, "its first backup is the same as the other's");
         bad.assert_same_as(&good);
         let next = back_up(&[Arc::clone(&bad.repo), Arc::clone(&good.repo)], 3, &options());
-        assert!(next.iter().all(|taken| taken.as_ref().unwrap().totals.bytes_new == 0), "{next:?}");
+        assert!(next.iter().all(|taken| taken.as_ref().unwrap().run.totals.bytes_new == 0), "{next:?}");
         bad.assert_whole();
         good.assert_whole();
     }
@@ -263,7 +263,7 @@ fn a_repository_that_hangs_is_given_up() {
     good.assert_whole();
     // What it had taken until then is taken up.
     let next = back_up(&[Arc::clone(&bad.repo)], 1, &options);
-    assert!(next[0].as_ref().unwrap().totals.bytes_adopted > 0, "{next:?}");
+    assert!(next[0].as_ref().unwrap().run.totals.bytes_adopted > 0, "{next:?}");
 }
 
 /// Where none gets it, the backup has failed, and says why for each.

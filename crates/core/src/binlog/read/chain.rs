@@ -4,14 +4,14 @@
 use holdfast_formats::{Flavor, Gtids, binlog::Header, gtid::MariaDbGtidPos};
 use holdfast_repo::{Kind, LogName, history::History, manifest::Head};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{Archive, ArchivedStretch, Behind, Place};
 use crate::{
     binlog::stretch::{BinlogServer, parse_gtids},
-    error::{Context, ErrorKind, Result},
-    physical::{Position, read_head},
-    server::ServerFacts,
+    error::Result,
+    head::{self, read_head},
+    physical::Position,
 };
 
 /// Clocks of a server and of the host that backs it up may differ by so much.
@@ -172,11 +172,9 @@ pub struct Taken {
 impl Taken {
     /// What a backup's manifest says of it.
     pub fn of(head: &Head) -> Result<Taken> {
-        let unreadable = "understand what a manifest says of server and position";
-        let position = head.position.clone().map(serde_json::Value::Object).unwrap_or_default();
-        let position = Position::deserialize(position).context_kind(ErrorKind::Damaged, unreadable)?;
-        let facts = serde_json::Value::Object(head.server.clone());
-        let facts = ServerFacts::deserialize(facts).context_kind(ErrorKind::Damaged, unreadable)?;
+        let backup = format_args!("{}/{} #{}", head.source, head.kind, head.run);
+        let position = head::require_position(head, &backup)?;
+        let facts = head::require_server(head, &backup)?;
         let gtid_mode = facts.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref());
         Ok(Taken {
             position,

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     error::{Context, Error, ErrorKind, Result},
-    physical::read_heads,
+    head::read_heads,
 };
 
 mod chain;

@@ -17,12 +17,14 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     event::Cancel,
+    head,
     logical::{
         contents::Contents,
         definition::{Context, Sql, TriggerDefinition, ViewDefinition},
         objects::{quoted, quoted_text},
         script::{Inserts, accounts, write_failed},
     },
+    physical::{BinlogPosition, Position},
 };
 
 /// Names that stand for themselves in names of files are no longer.
@@ -195,14 +197,10 @@ impl<'a> Layout<'a> {
         let head = self.backup.head();
         let mut text = format!("# Started dump at: {}\n", head.started_at.strftime("%Y-%m-%d %H:%M:%S"));
         text.push_str("[config]\nquote-character = BACKTICK\n");
-        let position = head.position.as_ref();
-        let told = |pointer: &str| -> Option<String> {
-            let value = serde_json::Value::Object(position?.clone());
-            let value = value.pointer(pointer)?;
-            Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-        };
-        if let (Some(file), Some(offset)) = (told("/binlog/file"), told("/binlog/offset")) {
-            let gtid = told("/gtid").unwrap_or_default().replace(['\n', '\r'], "");
+        if let Some(Position { binlog: Some(BinlogPosition { file, offset }), gtid, .. }) =
+            head::position(head)
+        {
+            let gtid = gtid.unwrap_or_default().replace(['\n', '\r'], "");
             text.push_str(&format!(
                 "\n[source]\nFile = {file}\nPosition = {offset}\nExecuted_Gtid_Set = {gtid}\n"
             ));

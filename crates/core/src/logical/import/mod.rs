@@ -35,7 +35,7 @@ use self::{
 };
 use super::{Selection, objects::quoted, report::LogicalReport, selection::is_like_own_schema, take};
 use crate::{
-    backup::{BackupOptions, PRIVATE_LOCK_MAX, Watch},
+    backup::BackupOptions,
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     points::point,
@@ -43,9 +43,10 @@ use crate::{
         Purpose, ServerVersion, Session,
         process::{RunAs, ServerBinary},
     },
+    taking::PRIVATE_LOCK_MAX,
+    watch::Watch,
 };
 
-pub(crate) use origin::IMPORT;
 pub use origin::{Origin, OriginPosition};
 pub use source::Input;
 

@@ -1,12 +1,14 @@
 //! What is kept of a dump that was imported: what it said of itself, and what was made of it.
 
 use holdfast_formats::dump::{About, Metadata, about::Place};
+use holdfast_repo::manifest::Head;
 use serde::{Deserialize, Serialize};
 
-use crate::{physical::BinlogPosition, server::facts::Identity};
-
-/// Field of a manifest's head that holds it.
-pub(crate) const IMPORT: &str = "import";
+use crate::{
+    head::{IMPORT, field},
+    physical::BinlogPosition,
+    server::facts::Identity,
+};
 
 /// Where an imported backup comes from. All but what was counted is as the dump says, which nothing proves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +74,12 @@ impl OriginPosition {
 }
 
 impl Origin {
+    /// Where an imported backup comes from; `None` of others.
+    #[must_use]
+    pub fn of(head: &Head) -> Option<Self> {
+        field(head.more.get(IMPORT)?)
+    }
+
     /// Keeps what a dump says of itself.
     pub(super) fn hear(&mut self, about: &About) {
         self.tool.clone_from(&about.tool);

@@ -26,8 +26,7 @@ mod verify;
 
 use std::sync::Arc;
 
-use holdfast_repo::{LogName, Repo, RunNo, hex::to_hex, history::History, reader::Backup};
-use serde::Deserialize;
+use holdfast_repo::{Kind, LogName, Repo, RunNo, hex::to_hex, history::History, reader::Backup};
 use serde_json::json;
 
 pub use adapt::{Conversion, Conversions};
@@ -43,16 +42,14 @@ use progress::{Progress, Stage};
 use target::Target;
 use verify::Verifying;
 
-use super::{
-    import::{IMPORT, Origin},
-    selection::Selection,
-};
+use super::{import::Origin, selection::Selection};
 use crate::{
-    backup::{Watch, ms},
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
+    head,
     points::point,
-    server::{ConnectOptions, ServerVersion, Session},
+    server::{ConnectOptions, Session},
+    watch::{Watch, ms},
 };
 
 /// The phase from which on the target is changed.
@@ -164,7 +161,7 @@ impl<'a> Loading<'a> {
     ) -> Result<Self> {
         let history = History::read(repo, log)?;
         let backup = Backup::open(repo, &history, run)?;
-        if backup.head().method != "logical" {
+        if log.kind != Kind::Logical {
             return Err(Error::new(ErrorKind::Usage, format!("{log} {run} is not a logical backup"))
                 .hinted("a physical one is restored into a directory: --target-dir"));
         }
@@ -185,11 +182,9 @@ impl<'a> Loading<'a> {
         plan.settle_accounts(&mut control.session, options, stages.as_deref())?;
         refuse_missing_privileges(&target, &plan)?;
         let there = in_the_way(&plan, &target, stages.as_deref(), options)?;
-        let source_version = backup.head().server.get("version");
-        let source_version = source_version.and_then(|version| ServerVersion::deserialize(version).ok());
-        let import = backup.head().more.get(IMPORT);
+        let source_version = head::server_version(backup.head());
         let shown = LoadPlan {
-            import: import.and_then(|import| Origin::deserialize(import).ok()),
+            import: Origin::of(backup.head()),
             source_version: source_version.map(|version| version.to_string()).unwrap_or_default(),
             backup: name,
             target_version: target.version.to_string(),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::plan::Adaptation;
-use crate::{backup::PhaseTime, logical::import::Origin};
+use crate::{logical::import::Origin, watch::PhaseTime};
 
 /// What a load would do.
 #[derive(Clone, Debug, Serialize)]

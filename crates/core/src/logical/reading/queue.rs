@@ -8,12 +8,12 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 use holdfast_repo::{
+    item::ItemPath,
     rows::RowTotals,
     writer::{BackupWriter, RangeNo, TableId, TableSpec},
 };
 
 use crate::{
-    backup::item_path,
     error::{Context, Error, Result},
     logical::{
         definition::{Definition, Rows},
@@ -373,7 +373,10 @@ impl State {
 /// Begins a table in the backup.
 pub(super) fn begin_table(writer: &BackupWriter, table: &Table) -> Result<TableId> {
     let names = [table.name.schema.as_bytes(), table.name.table.as_bytes()];
-    let spec = TableSpec { path: item_path(names)?, has_key: table.definition.key.is_some() };
+    let spec = TableSpec {
+        path: ItemPath::of_names(names).context("name what is stored")?,
+        has_key: table.definition.key.is_some(),
+    };
     writer.begin_table(spec).map_err(Error::from)
 }
 

@@ -255,18 +255,7 @@ impl Capture<'_> {
             _ => judge(&notes, changes.as_ref(), look, found),
         };
         let rescan = inventory.rescan(context.flavor, context.sink, now, *parallel, &judge)?;
-        self.stats.files_renamed += rescan.renamed;
-        self.stats.files_recopied += rescan.copy.len() as u64;
-        if rescan.copy.len() as u64 + rescan.renamed + rescan.gone > 0 {
-            self.listener.event(Event::Note {
-                text: format!(
-                    "DDL since the copy: {} tablespaces to copy, {} renamed, {} dropped",
-                    rescan.copy.len(),
-                    rescan.renamed,
-                    rescan.gone
-                ),
-            });
-        }
+        self.stats.add_rescan(&rescan, self.listener);
         Ok(rescan)
     }
 }

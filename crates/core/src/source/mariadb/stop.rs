@@ -13,7 +13,7 @@ use crate::{
     physical::{CapturedRedo, Position, Precision},
     points::point,
     server::{
-        Attempt, BackupStages, ConnectOptions, LockRecord, Session, SqlError, Stage, TableLock,
+        Attempt, BackupStages, ConnectOptions, Session, SqlError, Stage, TableLock,
         status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel, ServerStart},
     },
     source::{
@@ -77,13 +77,6 @@ pub(super) fn baseline(
 }
 
 impl Capture<'_> {
-    fn note_locks(&mut self, locks: &[LockRecord]) {
-        for lock in locks {
-            lock.report(self.listener);
-        }
-        self.stats.locks.extend_from_slice(locks);
-    }
-
     /// Steps 4 to 6 of the order in [`super`], tried again when a lock is not to be had or held too long.
     pub(super) fn stop(&mut self, mut stages: BackupStages, connect: &ConnectOptions) -> Result<Position> {
         let limits = self.options.stage_limits();
@@ -95,7 +88,7 @@ impl Capture<'_> {
             if stopped.is_err() {
                 self.follower.go_on();
             }
-            self.note_locks(stages.records());
+            self.stats.add_locks(stages.records(), self.listener);
             let error = match stopped {
                 Ok(position) => return Ok(position),
                 Err(Stopped::Failed(error)) => return Err(error),
@@ -156,7 +149,7 @@ impl Capture<'_> {
         if let Some(mut exported) = exported {
             exported.alive()?;
             exported.release()?;
-            self.note_locks(exported.records());
+            self.stats.add_locks(exported.records(), self.listener);
         }
         Ok(position)
     }

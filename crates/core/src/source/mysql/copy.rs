@@ -10,7 +10,6 @@ use holdfast_formats::{SpaceId, table_name::TableFile};
 use super::{Capture, layout::When};
 use crate::{
     error::Result,
-    event::Event,
     points::point,
     server::status,
     source::{
@@ -137,18 +136,7 @@ impl Capture<'_> {
         let judge = |found: &Found<'_>| judge(spaces, &unlogged, &deleted, found);
         let Copier { context, inventory, parallel } = &mut self.copier;
         let rescan = inventory.rescan(context.flavor, context.sink, now, *parallel, &judge)?;
-        self.stats.files_renamed += rescan.renamed;
-        self.stats.files_recopied += rescan.copy.len() as u64;
-        if rescan.copy.len() as u64 + rescan.renamed + rescan.gone > 0 {
-            self.listener.event(Event::Note {
-                text: format!(
-                    "DDL since the copy: {} tablespaces to copy, {} renamed, {} dropped",
-                    rescan.copy.len(),
-                    rescan.renamed,
-                    rescan.gone
-                ),
-            });
-        }
+        self.stats.add_rescan(&rescan, self.listener);
         Ok(rescan)
     }
 }

@@ -1,6 +1,6 @@
 //! What lies in a MySQL data directory: which files are copied when, and which are left.
 
-use holdfast_formats::table_name;
+use holdfast_formats::{redo, table_name};
 
 use crate::{
     server::ServerFacts,
@@ -34,7 +34,8 @@ pub struct Layout {
 }
 
 /// Made anew by the server at each start.
-const NEVER_FOLDERS: &[&str] = &["#innodb_redo", "#innodb_temp", "#ib_archive", "#meb", "#ib_16384_0.dblwr"];
+const NEVER_FOLDERS: &[&str] =
+    &[redo::mysql::DIRECTORY, "#innodb_temp", "#ib_archive", "#meb", "#ib_16384_0.dblwr"];
 
 impl Layout {
     /// From the server's settings.

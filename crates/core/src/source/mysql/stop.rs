@@ -12,7 +12,7 @@ use crate::{
     physical::{CapturedRedo, Position, Precision, ReplicaPosition},
     points::point,
     server::{
-        Attempt, ConnectOptions, InstanceLock, LockLimits, LockRecord, Session, SqlError, TableInventory,
+        Attempt, ConnectOptions, InstanceLock, LockLimits, Session, SqlError, TableInventory,
         inventory::TableName,
         status::{self, MySqlPosition, MySqlRedoStatus, ReplicaChannel, TablespaceRow},
     },
@@ -54,13 +54,6 @@ pub(super) fn lock_for_the_copy(
 }
 
 impl Capture<'_> {
-    fn note_locks(&mut self, locks: &[LockRecord]) {
-        for lock in locks {
-            lock.report(self.listener);
-        }
-        self.stats.locks.extend_from_slice(locks);
-    }
-
     /// Steps 3 to 5 of the order in [`super`], tried again when a lock is not to be had or held too long. `held`: the
     /// lock, if it is held already.
     pub(super) fn stop(&mut self, connect: &ConnectOptions, held: Option<InstanceLock>) -> Result<Position> {
@@ -95,7 +88,7 @@ impl Capture<'_> {
             }
             // What was lost with the session was released by the server.
             drop(lock.release());
-            self.note_locks(lock.records());
+            self.stats.add_locks(lock.records(), self.listener);
             let error = match stopped {
                 Ok(position) => return Ok(position),
                 Err(Stopped::Failed(error)) => return Err(error),

@@ -188,7 +188,7 @@ fn work(place: &Place, work: &Work, repo: &Arc<Repo>) {
         Work::BackUp => {
             let report = backup::run(repo, &place.backup_options(), &Quiet, &Cancel::default())
                 .unwrap_or_else(failed_operation);
-            println!("backup {}", report.backup);
+            println!("backup {}", report.run.backup);
         }
         Work::Prune => {
             prune_everything(repo, Hooks::new(point)).unwrap_or_else(failed);

@@ -270,16 +270,16 @@ fn a_full_backup_shares_no_damage_with_earlier_ones() {
     let heir = stage.back_up();
     let options = BackupOptions { full: true, ..stage.options() };
     let full = backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
-    assert_eq!((full.base, full.totals.bytes_reused), (None, 0));
+    assert_eq!((full.run.base, full.run.totals.bytes_reused), (None, 0));
     let options = CheckOptions { read_data: READ_ALL, ..CheckOptions::default() };
     let report = check(&stage.repo, &log(), options).unwrap();
     let named: BTreeSet<u64> =
         report.findings.iter().flat_map(|finding| &finding.backups).map(|run| run.0).collect();
-    assert_eq!(named, BTreeSet::from([first.backup, heir.backup]));
+    assert_eq!(named, BTreeSet::from([first.run.backup, heir.run.backup]));
     let request = ExpireRequest::Exactly(named.into_iter().map(RunNo).collect());
     expire(&stage.repo, &log(), &request, &RunOptions::of_this_process()).unwrap();
     check_all(&stage.repo, READ_ALL);
-    let (restored, _) = stage.restore(full.backup);
+    let (restored, _) = stage.restore(full.run.backup);
     assert_equal_checksums(&stage.source, &restored.server).unwrap();
 }
 
@@ -292,7 +292,7 @@ fn damage_in_any_kind_of_object_is_found_and_never_restored() {
     let third = scene.stage.back_up();
     let Scene { stage, load } = scene;
     load.stop().unwrap();
-    let standing = [first.backup, second.backup, third.backup];
+    let standing = [first.run.backup, second.run.backup, third.run.backup];
     assert_eq!(standing_in(&stage.repo), standing);
     check_all(&stage.repo, READ_ALL);
     let backups = standing.map(|run| (run, contents(&stage.repo, run).unwrap())).into();

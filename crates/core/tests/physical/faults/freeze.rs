@@ -83,9 +83,9 @@ fn frozen_backup_loses(kind: ServerKind, seed: u64, point: &str, holds: bool) {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Active);
     let repo = later(&scene.place());
     let next = backup::run(&repo, &scene.stage.options(), &Told, &Cancel::default()).unwrap();
-    assert_eq!(next.base, Some(first.backup));
+    assert_eq!(next.run.base, Some(first.run.backup));
     let before = scene.standing();
-    assert_eq!(before, [first.backup, next.backup]);
+    assert_eq!(before, [first.run.backup, next.run.backup]);
 
     frozen.thaw();
     let ended = frozen.ended();

@@ -95,7 +95,7 @@ impl Scene {
         let begin = Instant::now();
         let next = self.stage.back_up();
         assert!(begin.elapsed() < NEXT_RUN_MAX, "it waited for {:?}", begin.elapsed());
-        assert_eq!(next.base, newest);
+        assert_eq!(next.run.base, newest);
         next
     }
 
@@ -113,7 +113,7 @@ impl Scene {
             _ => OutcomeType::Tombstone,
         };
         assert_eq!(killed, expected, "how the killed run ended");
-        let adopted = next.totals.bytes_adopted;
+        let adopted = next.run.totals.bytes_adopted;
         assert!(!passing.is_adoptable || adopted > 128 << 10, "only {adopted} bytes were adopted");
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn prune_everything(repo: &Arc<Repo>, hooks: Hooks) -> Result<Pruned,
 }
 
 fn expire_exactly(repo: &Arc<Repo>, backups: &[&BackupReport]) {
-    let request = ExpireRequest::Exactly(backups.iter().map(|backup| RunNo(backup.backup)).collect());
+    let request = ExpireRequest::Exactly(backups.iter().map(|backup| RunNo(backup.run.backup)).collect());
     expire(repo, &log(), &request, &RunOptions::of_this_process()).unwrap();
 }
 
@@ -161,7 +161,7 @@ fn dry_run(scene: &Scene) -> Vec<String> {
 #[test]
 fn a_prune_is_killed_at_any_point() {
     let (mut scene, [first, newest]) = ripe(81);
-    let standing = [first.backup, newest.backup];
+    let standing = [first.run.backup, newest.run.backup];
     for (number, Passing { trap, .. }) in passings(&dry_run(&scene), &Deed::Kill).into_iter().enumerate() {
         let begin = Instant::now();
         let place = scene.copy(&format!("killed-{number}"));
@@ -193,7 +193,7 @@ fn a_prune_is_frozen_while_others_back_up_and_prune() {
         let repo = later(&place);
         let next = backup::run(&repo, &scene.stage.options(), &Told, &Cancel::default()).unwrap();
         expire_exactly(&repo, &[&first]);
-        let standing = [second.backup, next.backup];
+        let standing = [second.run.backup, next.run.backup];
         assert_goes_on(&repo, &standing);
 
         frozen.thaw();

@@ -57,7 +57,7 @@ impl Restores {
 
     fn begin(&self, name: &str, trap: Option<Trap>) -> Child {
         let server = self.kind().server_program().unwrap();
-        let work = Work::Restore { backup: self.backup.backup, target: self.target(name), server };
+        let work = Work::Restore { backup: self.backup.run.backup, target: self.target(name), server };
         Child::start(&self.scene.place(), work, trap)
     }
 

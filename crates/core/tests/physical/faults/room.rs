@@ -91,7 +91,7 @@ fn backup_without_room(kind: ServerKind, seed: u64) {
         &[&location, "sources/db1/physical/", "No space left on device"],
         "make room",
     );
-    scene.assert_untouched(&[first.backup]);
+    scene.assert_untouched(&[first.run.backup]);
     assert_eq!(fs::read_dir(repo.join("sources/db1/physical/packs")).unwrap().count(), before);
     mount(&["-o", "remount,size=1g"], repo);
     let second = scene.assert_next_works();
@@ -102,7 +102,7 @@ fn backup_without_room(kind: ServerKind, seed: u64) {
         &[&location, "Read-only file system"],
         "mounted read-only",
     );
-    scene.assert_untouched(&[first.backup, second.backup]);
+    scene.assert_untouched(&[first.run.backup, second.run.backup]);
     mount(&["-o", "remount,rw"], repo);
     let third = scene.assert_next_works();
 
@@ -113,7 +113,7 @@ fn backup_without_room(kind: ServerKind, seed: u64) {
         &["write the redo spool in", &spool, "No space left on device"],
         "--spool-dir",
     );
-    let standing = [first.backup, second.backup, third.backup];
+    let standing = [first.run.backup, second.run.backup, third.run.backup];
     scene.assert_untouched(&standing);
     scene.begin(None).ended().assert_said(
         ErrorKind::Failed,

@@ -20,11 +20,11 @@ impl Scene {
     fn assert_next_works_after_failure(&self, first: &BackupReport) -> BackupReport {
         self.until_free(Duration::from_secs(5));
         self.assert_nothing_spooled();
-        assert_eq!(self.standing(), [first.backup]);
+        assert_eq!(self.standing(), [first.run.backup]);
         assert_eq!(self.history().outcomes().last().unwrap().outcome_type, OutcomeType::Abandoned);
         self.assert_whole();
         let next = self.stage.back_up();
-        assert_eq!(next.base, Some(first.backup));
+        assert_eq!(next.run.base, Some(first.run.backup));
         self.assert_readable();
         next
     }
@@ -49,7 +49,7 @@ fn backup_survives_death_of_the_server(kind: ServerKind, seed: u64) {
     let load = slow_load(&stage.source, seed + 1);
     let scene = Scene { stage, load };
     let next = scene.assert_next_works_after_failure(&first);
-    assert!(next.totals.bytes_adopted > 0, "nothing was adopted: {:?}", next.totals);
+    assert!(next.run.totals.bytes_adopted > 0, "nothing was adopted: {:?}", next.run.totals);
     scene.prove(&first, &next);
 }
 

@@ -69,7 +69,7 @@ fn what_is_broken_stays_as_it_is(kind: ServerKind) {
     stage.source.exec("INSERT INTO b.good VALUES (3, 'c')").unwrap();
     let second = stage.back_up();
 
-    let (restored, _) = stage.restore(second.backup);
+    let (restored, _) = stage.restore(second.run.backup);
     let copy = &restored.server;
     for (table, rows) in [("b.good", 3), ("b.plain", 2), ("b.part_2", 1), ("b.narrow", 0)] {
         assert_eq!(copy.value::<u64>(format!("SELECT COUNT(*) FROM {table}")).unwrap(), rows, "{table}");
@@ -94,7 +94,7 @@ fn what_is_broken_stays_as_it_is(kind: ServerKind) {
         .query("SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'temp\\_%'")
         .unwrap();
     assert!(temporary.is_empty(), "{temporary:?}");
-    let (older, _) = stage.restore(first.backup);
+    let (older, _) = stage.restore(first.run.backup);
     assert_eq!(older.server.value::<u64>("SELECT COUNT(*) FROM b.good").unwrap(), 2);
 }
 
@@ -171,7 +171,7 @@ fn a_table_without_its_file_is_not_hidden() {
         let stage = Stage::around(source);
         let backup = backup::run(&stage.repo, &stage.options(), &Told, &Cancel::default());
         if kind.is_mariadb() {
-            let (restored, _) = stage.restore(backup.unwrap().backup);
+            let (restored, _) = stage.restore(backup.unwrap().run.backup);
             assert_eq!(restored.server.value::<u64>("SELECT COUNT(*) FROM g.there").unwrap(), 2);
             assert!(restored.server.query::<(u64,)>("SELECT COUNT(*) FROM g.gone").is_err());
         } else {

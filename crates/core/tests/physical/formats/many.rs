@@ -28,13 +28,13 @@ fn many_tables(kind: ServerKind, schemas: u32, tables: u32) {
         let begun = Instant::now();
         let report = stage.back_up();
         println!("{kind}: {what} in {:.1?}, peak of memory {} MiB", begun.elapsed(), peak_mib());
-        println!("  {:?}\n  {:?}", report.phases, report.locks);
+        println!("  {:?}\n  {:?}", report.run.phases, report.locks);
         report
     };
     let full = timed("full backup");
     stage.source.exec("INSERT INTO `many 1`.t1 VALUES (77, 'later')").unwrap();
     let second = timed("second backup");
-    assert_eq!(second.base, Some(full.backup));
+    assert_eq!(second.run.base, Some(full.run.backup));
     reset_peak();
     let begun = Instant::now();
     let restored = stage.restore_recovered(&second);

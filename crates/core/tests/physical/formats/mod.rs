@@ -36,8 +36,12 @@ impl Stage {
         load.pass(BETWEEN, LOAD_MAX).unwrap();
         let second = self.back_up();
         load.stop().unwrap();
-        assert_eq!(second.base, Some(first.backup));
-        assert!(second.totals.bytes_reused > 0, "nothing was taken from the first: {:?}", second.totals);
+        assert_eq!(second.run.base, Some(first.run.backup));
+        assert!(
+            second.run.totals.bytes_reused > 0,
+            "nothing was taken from the first: {:?}",
+            second.run.totals
+        );
         self.prove_tables(&second);
         self.prove_tables(&first);
     }

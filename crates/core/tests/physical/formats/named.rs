@@ -59,7 +59,7 @@ fn every_name_comes_back(kind: ServerKind) {
             restored.server.query("SELECT schema_name FROM information_schema.schemata").unwrap();
         let missing: Vec<_> = schemas.iter().filter(|schema| !found.contains(schema)).collect();
         assert!(missing.is_empty(), "{missing:?}");
-        if backup.backup == later.backup {
+        if backup.run.backup == later.run.backup {
             assert_equal_checksums(&stage.source, &restored.server).unwrap();
         }
         restored.server.exec("INSERT INTO `names`.`dot.ted.name` VALUES (9, 'y')").unwrap();

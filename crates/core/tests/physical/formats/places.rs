@@ -241,11 +241,12 @@ fn undo_is_truncated_meanwhile(kind: ServerKind, seed: u64) {
     for backup in backups.iter().rev() {
         // With little memory, redo is applied before all of it is read: of pages, too, that were cut off later.
         let little = RestoreOptions {
-            target_dir: stage.dir.path().join(format!("little-{}", backup.backup)),
+            target_dir: stage.dir.path().join(format!("little-{}", backup.run.backup)),
             prepare_memory_bytes: Some(32 << 20),
-            ..stage.restore_options(backup.backup)
+            ..stage.restore_options(backup.run.backup)
         };
-        restore::run(&stage.repo, &log(), RunNo(backup.backup), &little, &Told, &Cancel::default()).unwrap();
+        restore::run(&stage.repo, &log(), RunNo(backup.run.backup), &little, &Told, &Cancel::default())
+            .unwrap();
         stage.prove_tables(backup);
     }
 }

@@ -7,6 +7,9 @@
 mod block;
 mod file;
 
+/// The directory of the log, in the data directory or in `innodb_log_group_home_dir`.
+pub const DIRECTORY: &str = "#innodb_redo";
+
 pub use block::{
     BLOCK_BYTES, BLOCK_HEADER_BYTES, BLOCK_TRAILER_BYTES, BlockHeader, BlockState, CutError, classify,
     cut_block, empty_block,

@@ -3,14 +3,13 @@
 //!
 //! This decides nothing about which pages are shared: they go by their hashes alone.
 
-use holdfast_repo::{LogName, Repo, history::History, manifest::Head};
-use serde::Deserialize;
+use holdfast_repo::{LogName, Repo, history::History};
 
-use super::{BackupOptions, kept};
+use super::{BackupOptions, Kept};
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Event, Listener},
-    logical::import::IMPORT,
+    head,
     server::facts::Identity,
 };
 
@@ -28,7 +27,7 @@ pub(crate) fn check(
 ) -> Result<bool> {
     let history = History::read(repo, log)?;
     let Some(newest) = history.newest_backup() else { return Ok(false) };
-    let Some(head) = kept::head(repo, &history, newest, options)? else {
+    let Some(head) = Kept::open(repo, log, options)?.head(repo, &history, newest)? else {
         if !options.new_identity {
             let name = &log.source;
             let text = format!(
@@ -38,7 +37,7 @@ pub(crate) fn check(
         }
         return Ok(options.new_identity);
     };
-    let Some(known) = of_head(&head).filter(|known| !is_same(known, found)) else { return Ok(false) };
+    let Some(known) = head::identity(&head).filter(|known| !is_same(known, found)) else { return Ok(false) };
     let (was, is, name) = (described(&known), described(found), &log.source);
     if options.new_identity {
         let text = format!("{name} was {was} until backup {newest}, and from here on is {is}");
@@ -56,14 +55,7 @@ pub(crate) fn check(
 pub(crate) fn known(repo: &Repo, log: &LogName, options: &BackupOptions) -> Result<Option<Identity>> {
     let history = History::read(repo, log)?;
     let Some(newest) = history.newest_backup() else { return Ok(None) };
-    Ok(kept::head(repo, &history, newest, options)?.as_ref().and_then(of_head))
-}
-
-/// The server that a backup is of. An import, which proves nothing, hands on whose history it was.
-fn of_head(head: &Head) -> Option<Identity> {
-    let own = head.server.get("identity");
-    let handed_on = || head.more.get(IMPORT)?.get("identity_before");
-    Identity::deserialize(own.or_else(handed_on)?).ok()
+    Ok(Kept::open(repo, log, options)?.head(repo, &history, newest)?.as_ref().and_then(head::identity))
 }
 
 /// MySQL makes itself a UUID and keeps it. MariaDB has two halves of one: the uuid of Aria's logs, which every copy of the

@@ -1,0 +1,98 @@
+//! The heads of manifests, in words of servers.
+//!
+//! A backup writes what it knows as JSON objects into its head, and the repository keeps them without looking
+//! (`docs/repository.md` section 9). What is only listed or compared is `None` where another version of Holdfast wrote
+//! it in another way; what a restore goes by must be understood, or it fails (`require_…`).
+
+use std::fmt;
+
+use holdfast_repo::{Repo, RunNo, history::History, manifest::Head};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+use crate::{
+    error::{Context, Error, ErrorKind, Result},
+    physical::{CapturedRedo, Position},
+    server::{ServerFacts, ServerVersion, facts::Identity},
+};
+
+/// Field of what an imported dump says of itself.
+pub(crate) const IMPORT: &str = "import";
+
+/// The head of a backup's manifest.
+pub fn read_head(repo: &Repo, history: &History, run: RunNo) -> Result<Head> {
+    understood(history, run, &history.head(repo, run)?)
+}
+
+/// The heads of several backups, in their order, which is faster where the store is far away.
+pub fn read_heads(
+    repo: &Repo,
+    history: &History,
+    runs: &[RunNo],
+    mut each: impl FnMut(RunNo, Head) -> Result<()>,
+) -> Result<()> {
+    history.heads(repo, runs, |run, bytes| each(run, understood(history, run, &bytes)?))
+}
+
+fn understood(history: &History, run: RunNo, bytes: &[u8]) -> Result<Head> {
+    let log = history.log();
+    Head::decode(bytes)
+        .context_kind(ErrorKind::Damaged, format_args!("understand the manifest of {log} {run}"))
+}
+
+/// The server's version.
+#[must_use]
+pub fn server_version(head: &Head) -> Option<ServerVersion> {
+    field(head.server.get("version")?)
+}
+
+/// Where the backup stands in the replication log.
+#[must_use]
+pub fn position(head: &Head) -> Option<Position> {
+    field(&Value::Object(head.position.clone()?))
+}
+
+/// The server that a backup is of. An import, which proves nothing, hands on whose history it was.
+#[must_use]
+pub fn identity(head: &Head) -> Option<Identity> {
+    let handed_on = || head.more.get(IMPORT)?.get("identity_before");
+    field(head.server.get("identity").or_else(handed_on)?)
+}
+
+/// The server, with all that is known of it. `backup` is what the error calls it.
+pub(crate) fn require_server(head: &Head, backup: &impl fmt::Display) -> Result<ServerFacts> {
+    required(Some(&head.server), "server", backup)
+}
+
+/// The redo that belongs to the pages.
+pub(crate) fn require_redo(head: &Head, backup: &impl fmt::Display) -> Result<CapturedRedo> {
+    required(head.redo.as_ref(), "redo", backup)
+}
+
+/// Where the backup stands in the replication log.
+pub(crate) fn require_position(head: &Head, backup: &impl fmt::Display) -> Result<Position> {
+    required(head.position.as_ref(), "position", backup)
+}
+
+/// A field of a head as another version may have written it.
+pub(crate) fn field<T: DeserializeOwned>(value: &Value) -> Option<T> {
+    T::deserialize(value).ok()
+}
+
+fn required<T: DeserializeOwned>(
+    values: Option<&Map<String, Value>>,
+    name: &str,
+    backup: &impl fmt::Display,
+) -> Result<T> {
+    let value = values.cloned().map_or(Value::Null, Value::Object);
+    serde_json::from_value(value)
+        .context_kind(ErrorKind::Damaged, format_args!("the manifest of {backup} does not say its {name}"))
+}
+
+/// What a head keeps of `value`.
+pub(crate) fn object(value: &impl Serialize) -> Result<Map<String, Value>> {
+    match serde_json::to_value(value).context("describe the backup")? {
+        Value::Object(object) => Ok(object),
+        other => Err(Error::failed(format!("describe the backup: {other} is no JSON object"))),
+    }
+}

@@ -1,0 +1,39 @@
+//! What of a table waits until its rows are in.
+
+use super::super::tokens::{Element, ElementKind, TableSql};
+use crate::logical::definition::TableDefinition;
+
+/// Which elements are added when the rows are in.
+pub(super) fn deferred(sql: &TableSql, definition: &TableDefinition, is_large: bool) -> Vec<bool> {
+    let mut deferred: Vec<bool> =
+        sql.elements.iter().map(|element| element.kind == ElementKind::ForeignKey).collect();
+    // Past and periods have rules of their own for changes of the table.
+    if !is_large || definition.has_history || sql.has(ElementKind::Period) {
+        return deferred;
+    }
+    let counter = sql
+        .elements
+        .iter()
+        .find(|element| element.kind == ElementKind::Column && element.has_word("AUTO_INCREMENT"));
+    let counter = counter.and_then(|element| element.name.clone());
+    let is_needed = |element: &Element| {
+        let is_clustered =
+            definition.key.as_ref().is_some_and(|key| element.name.as_ref() == Some(&key.index));
+        is_clustered || counter.is_some() && element.first_column() == counter
+    };
+    // What is needed and what stands before it: their order is to stay what it is. A primary key is no secondary index.
+    let has_primary_counter = sql.elements.iter().any(|element| {
+        element.kind == ElementKind::Primary && (counter.is_none() || element.first_column() == counter)
+    });
+    let last_needed = sql
+        .elements
+        .iter()
+        .rposition(|element| element.kind.is_secondary() && is_needed(element) && !has_primary_counter);
+    for (position, element) in sql.elements.iter().enumerate() {
+        let is_behind = last_needed.is_none_or(|last| position > last);
+        // An index of full texts is built on its own terms, and adds a hidden column.
+        deferred[position] |=
+            element.kind.is_secondary() && element.kind != ElementKind::Fulltext && is_behind;
+    }
+    deferred
+}

@@ -1,0 +1,321 @@
+//! What a load will make, under which names, and what of it is not as it was: decided before anything is touched.
+//!
+//! Here is what a plan is and what it is asked. `make` makes it of a backup and a target, `programs` what has a text of its own
+//! in it, `deferred` says what of a table waits for its rows.
+
+mod deferred;
+mod make;
+mod programs;
+
+use std::collections::BTreeSet;
+
+use holdfast_repo::{item::Item, rows::RowTotals};
+use serde::Serialize;
+
+use super::{
+    LoadOptions,
+    progress::Stage,
+    target::Target,
+    tokens::{Element, ElementKind, TableSql},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    logical::{
+        accounts,
+        definition::{AccountDefinition, ColumnDefinition, Context as MadeUnder, Rows, TableDefinition},
+        objects::quoted,
+        selection::is_own_schema,
+        tables::Table,
+    },
+    server::{Session, inventory::TableName},
+};
+
+/// Things that are named in an error.
+const NAMED_MAX: usize = 10;
+
+/// Something that is not on the target as it was in the backup.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Adaptation {
+    /// What: `table shop.orders`.
+    pub object: String,
+    /// What became of it.
+    pub what: String,
+}
+
+impl std::fmt::Display for Adaptation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.object, self.what)
+    }
+}
+
+/// What kind of thing an object is; in the order in which they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ObjectKind {
+    Schema,
+    Sequence,
+    Table,
+    Routine,
+    View,
+    Trigger,
+    Event,
+    Account,
+}
+
+/// Something that is made, by its name on the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Object {
+    pub(super) kind: ObjectKind,
+    pub(super) schema: String,
+    pub(super) name: String,
+}
+
+/// A database.
+pub(super) struct PlannedSchema {
+    pub(super) object: usize,
+    pub(super) name: String,
+    pub(super) create: Vec<u8>,
+    pub(super) collation: String,
+    /// Whether its defaults may be changed while programs are made: it was not there, or is overwritten as it is.
+    pub(super) is_ours: bool,
+}
+
+/// A sequence.
+pub(super) struct PlannedSequence {
+    pub(super) object: usize,
+    pub(super) name: TableName,
+    pub(super) create: Vec<u8>,
+    pub(super) state: String,
+}
+
+/// A table.
+pub(super) struct PlannedTable {
+    pub(super) object: usize,
+    pub(super) item: Item,
+    /// With the names of the target, and no condition.
+    pub(super) definition: TableDefinition,
+    pub(super) name: TableName,
+    pub(super) sql: TableSql,
+    pub(super) totals: RowTotals,
+    pub(super) chunks: u64,
+    pub(super) is_transactional: bool,
+    /// Whether the backup holds only some of its rows.
+    pub(super) is_partial: bool,
+    /// Whether the target orders text as the source did.
+    pub(super) keeps_order: bool,
+    /// Whether the target may print a zero below zero otherwise than the source did.
+    pub(super) prints_zeros_otherwise: bool,
+    /// Whether the target parses documents of JSON that it is given as text.
+    pub(super) parses_documents: bool,
+    /// By column: whether the target stores its text in another character set.
+    pub(super) is_converted: Vec<bool>,
+    /// Which elements are added when the rows are in.
+    deferred: Vec<bool>,
+}
+
+impl PlannedTable {
+    /// Whether it has rows of its own: others are elsewhere.
+    pub(super) fn has_rows(&self) -> bool {
+        self.definition.rows != Rows::None
+    }
+
+    /// Its columns, each with the character set that its text comes in where the target stores it in another one.
+    pub(super) fn columns(&self) -> impl Iterator<Item = (&ColumnDefinition, Option<&str>)> {
+        let columns = self.definition.columns.iter().zip(&self.is_converted);
+        columns.map(|(column, is_converted)| (column, column.charset.as_deref().filter(|_| *is_converted)))
+    }
+
+    /// `SELECT` of what a backup of the target would read, had it the character sets of the source.
+    pub(super) fn select(&self) -> String {
+        let expressions: Vec<String> = self
+            .columns()
+            .map(|(column, charset)| match charset {
+                Some(charset) => format!("CONVERT({} USING {charset})", quoted(&column.name)),
+                None => Table::expression(column),
+            })
+            .collect();
+        self.as_read().select_as(&expressions)
+    }
+
+    /// As a backup reads it.
+    pub(super) fn as_read(&self) -> Table {
+        Table {
+            definition: self.definition.clone(),
+            name: self.name.clone(),
+            bytes_estimated: self.totals.bytes,
+            rows_estimated: self.totals.rows,
+        }
+    }
+
+    /// The statement that makes the table without what is added later; its indexes may be wanted now.
+    pub(super) fn create(&self, with_indexes: bool) -> Vec<u8> {
+        let later = self.later().filter(|element| !with_indexes || element.kind == ElementKind::ForeignKey);
+        let later: BTreeSet<&[u8]> = later.map(|element| element.text.as_slice()).collect();
+        self.sql.create(&self.name.quoted(), |element| !later.contains(element.text.as_slice()))
+    }
+
+    fn later(&self) -> impl Iterator<Item = &Element> {
+        self.sql
+            .elements
+            .iter()
+            .zip(&self.deferred)
+            .filter(|(_, deferred)| **deferred)
+            .map(|(element, _)| element)
+    }
+
+    /// Indexes that are added when the rows are in.
+    pub(super) fn indexes(&self) -> impl Iterator<Item = &Element> {
+        self.later().filter(|element| element.kind.is_secondary())
+    }
+
+    /// Foreign keys, which are added when all tables are there.
+    pub(super) fn foreign_keys(&self) -> impl Iterator<Item = &Element> {
+        self.later().filter(|element| element.kind == ElementKind::ForeignKey)
+    }
+}
+
+/// A view, routine, trigger or event.
+pub(super) struct Program {
+    pub(super) object: usize,
+    /// As it stands in `DROP`.
+    pub(super) word: String,
+    pub(super) schema: String,
+    pub(super) name: String,
+    pub(super) create: Vec<u8>,
+    pub(super) context: MadeUnder,
+    /// Of views: their columns.
+    pub(super) columns: Vec<String>,
+    /// Of events.
+    pub(super) time_zone: Option<String>,
+    /// Of triggers.
+    pub(super) table: Option<TableName>,
+}
+
+/// An account or a role.
+pub(super) struct PlannedAccount {
+    pub(super) object: usize,
+    pub(super) definition: AccountDefinition,
+    /// Whether it is made, and gets what it had: what is there is somebody else's, and keeps what it may.
+    pub(super) is_ours: bool,
+}
+
+/// All of it.
+pub(super) struct Plan {
+    pub(super) objects: Vec<Object>,
+    pub(super) schemas: Vec<PlannedSchema>,
+    pub(super) sequences: Vec<PlannedSequence>,
+    pub(super) tables: Vec<PlannedTable>,
+    pub(super) routines: Vec<Program>,
+    pub(super) views: Vec<Program>,
+    pub(super) triggers: Vec<Program>,
+    pub(super) events: Vec<Program>,
+    pub(super) accounts: Vec<PlannedAccount>,
+    adapted: Vec<Adaptation>,
+    pub(super) left_out: Vec<Adaptation>,
+}
+
+impl Plan {
+    /// Nothing is loaded into what is the server's own, or the load's.
+    fn refuse_own_schemas(&self, target: &Target) -> Result<()> {
+        match self.objects.iter().find(|object| is_own_schema(&target.folded(&object.schema))) {
+            Some(object) => Err(Error::new(
+                ErrorKind::Usage,
+                format!("nothing can be loaded into the database {}", object.schema),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Two things of one name, after renaming or because the target does not tell cases apart.
+    fn refuse_doubles(&self, target: &Target) -> Result<()> {
+        let mut seen = BTreeSet::new();
+        let has_no_place = |kind| matches!(kind, ObjectKind::Schema | ObjectKind::Account);
+        for object in self.objects.iter().filter(|object| !has_no_place(object.kind)) {
+            let is_table = matches!(object.kind, ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence);
+            let kind = if is_table { 0 } else { object.kind as u8 };
+            if !seen.insert((kind, target.folded(&object.schema), target.folded(&object.name))) {
+                let text = format!("two objects would be called {}.{}", object.schema, object.name);
+                return Err(Error::new(ErrorKind::Usage, text).hinted("give one another name by --as"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The triggers of a table, as objects.
+    pub(super) fn triggers_of(&self, table: &TableName) -> impl Iterator<Item = usize> {
+        let is_its = |trigger: &&Program| trigger.table.as_ref() == Some(table);
+        self.triggers.iter().filter(is_its).map(|trigger| trigger.object)
+    }
+
+    /// Tells accounts that are the load's from those that are there already.
+    pub(super) fn settle_accounts(
+        &mut self,
+        session: &mut Session,
+        options: &LoadOptions,
+        stages: Option<&[Stage]>,
+    ) -> Result<()> {
+        if self.accounts.is_empty() {
+            return Ok(());
+        }
+        let there = accounts::names(session).map_err(|error| {
+            let is_denied = error.is_denied();
+            let error = Error::from(error).context("see which accounts are there");
+            match is_denied {
+                true => error.hinted(
+                    "GRANT SELECT ON mysql.* TO the account; or leave accounts out: --without-accounts",
+                ),
+                false => error,
+            }
+        })?;
+        for account in &mut self.accounts {
+            let is_begun = stages.is_some_and(|stages| stages[account.object] != Stage::Planned);
+            account.is_ours = options.overwrite || is_begun || !there.contains(&account.definition.account);
+        }
+        Ok(())
+    }
+
+    /// What is not as it was in the backup, accounts that are there among it.
+    pub(super) fn adapted(&self) -> Vec<Adaptation> {
+        let there = self.accounts.iter().filter(|account| !account.is_ours).map(|account| Adaptation {
+            object: format!("account {}", account.definition.account),
+            what: "it is there, and keeps its password and what it may".to_owned(),
+        });
+        let mut adapted: Vec<Adaptation> = self.adapted.iter().cloned().chain(there).collect();
+        adapted.sort();
+        adapted
+    }
+
+    /// What is there already and would be in the way. Of a load that goes on, only what it has not begun to make.
+    pub(super) fn conflicts(&self, target: &Target, stages: Option<&[Stage]>) -> Vec<String> {
+        let mut found = Vec::new();
+        for (number, Object { kind, schema, name }) in self.objects.iter().enumerate() {
+            let stage = stages.and_then(|stages| stages.get(number));
+            if stage.is_some_and(|stage| *stage != Stage::Planned) {
+                continue;
+            }
+            let is_there = match kind {
+                ObjectKind::Schema | ObjectKind::Account => false,
+                ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence => {
+                    target.existing(schema, name).is_some()
+                }
+                ObjectKind::Routine => {
+                    name.split_once(' ').is_some_and(|(kind, name)| target.has_program(kind, schema, name))
+                }
+                ObjectKind::Trigger => target.has_program("trigger", schema, name),
+                ObjectKind::Event => target.has_program("event", schema, name),
+            };
+            if is_there {
+                found.push(format!("{schema}.{name}"));
+            }
+        }
+        found
+    }
+}
+
+/// The first few of many names.
+pub(super) fn named<T: std::fmt::Display>(all: &[T]) -> String {
+    let mut text = all.iter().take(NAMED_MAX).map(T::to_string).collect::<Vec<_>>().join(", ");
+    if all.len() > NAMED_MAX {
+        text.push_str(&format!(", and {} more", all.len() - NAMED_MAX));
+    }
+    text
+}

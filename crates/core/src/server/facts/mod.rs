@@ -1,0 +1,358 @@
+//! What a server is: identity, places, the options that its files depend on, and what it can do.
+//!
+//! Read once at the start of a run and stored in the manifest: a restore needs most of it to start the same release
+//! series on the same file formats. Capabilities are probed by asking for the thing itself.
+
+mod probe;
+mod refuse;
+mod variables;
+
+use std::path::{Component, Path, PathBuf};
+
+use holdfast_formats::Flavor;
+use serde::{Deserialize, Serialize};
+
+use super::version::ServerVersion;
+use crate::error::{Error, Result};
+
+/// Everything about a server that a backup records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerFacts {
+    /// Version and flavor.
+    pub version: ServerVersion,
+    /// Who built it: `version_comment`.
+    pub vendor: String,
+    /// What tells this server from others.
+    pub identity: Identity,
+    /// Its directories.
+    pub paths: Paths,
+    /// InnoDB's options that files depend on.
+    pub innodb: InnodbFacts,
+    /// Aria's, on MariaDB.
+    pub aria: Option<AriaFacts>,
+    /// The binlog; `None` where it is off.
+    pub binlog: Option<BinlogFacts>,
+    /// Replication as a replica.
+    pub replica: ReplicaFacts,
+    /// What is encrypted, and who has the keys.
+    pub encryption: EncryptionFacts,
+    /// Options of the SQL layer that a start on the same files must know.
+    pub sql: SqlFacts,
+    /// Active plugins from shared libraries.
+    pub plugins: Vec<Plugin>,
+    /// Installed components, as URNs (MySQL).
+    pub components: Vec<String>,
+    /// What it can do.
+    pub capabilities: Capabilities,
+}
+
+/// What tells one server from another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// MySQL's `server_uuid`.
+    pub server_uuid: Option<String>,
+    /// MariaDB's `server_uid`, a hash of its hardware address and port.
+    pub server_uid: Option<String>,
+    /// MariaDB's uuid in `aria_log_control`, which is in its files only: [`ServerFacts::probe`] does not see it.
+    pub aria_uuid: Option<String>,
+    /// `server_id`.
+    pub server_id: u32,
+    /// `hostname`.
+    pub hostname: String,
+    /// `port`.
+    pub port: u16,
+    /// `socket`.
+    pub socket: PathBuf,
+}
+
+/// Directories as the server names them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paths {
+    /// `datadir`.
+    pub datadir: PathBuf,
+    /// `basedir`.
+    pub basedir: PathBuf,
+    /// `plugin_dir`.
+    pub plugin_dir: PathBuf,
+    /// `lc_messages_dir`, where it is set.
+    pub lc_messages_dir: Option<PathBuf>,
+    /// `character_sets_dir`.
+    pub character_sets_dir: PathBuf,
+    /// `tmpdir`: several directories may be given with colons between.
+    pub tmpdir: String,
+    /// `pid_file`.
+    pub pid_file: Option<PathBuf>,
+    /// `log_error`, where it is a file.
+    pub log_error: Option<PathBuf>,
+    /// `general_log_file`, whether it is written or not.
+    #[serde(default)]
+    pub general_log: Option<PathBuf>,
+    /// `slow_query_log_file`, whether it is written or not.
+    #[serde(default)]
+    pub slow_log: Option<PathBuf>,
+    /// Logs of plugins, above all of those that audit. What is rotated gets a number behind a dot.
+    #[serde(default)]
+    pub plugin_logs: Vec<PathBuf>,
+}
+
+/// InnoDB's options that its files depend on. Directories are as configured: see [`ServerFacts::resolved`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InnodbFacts {
+    /// `innodb_page_size`.
+    pub page_size: u32,
+    /// `innodb_data_file_path`.
+    pub data_file_path: String,
+    /// `innodb_data_home_dir`; `None` is the data directory.
+    pub data_home_dir: Option<PathBuf>,
+    /// `innodb_undo_directory`; `None` is the data directory.
+    pub undo_directory: Option<PathBuf>,
+    /// `innodb_undo_tablespaces` (MariaDB): how many a start must expect.
+    pub undo_tablespaces: Option<u32>,
+    /// `innodb_log_group_home_dir`; `None` is the data directory.
+    pub log_group_home_dir: Option<PathBuf>,
+    /// `innodb_directories` (MySQL): where else tablespaces are looked for.
+    pub directories: Vec<PathBuf>,
+    /// `innodb_doublewrite_dir` (MySQL), where it is set.
+    pub doublewrite_dir: Option<PathBuf>,
+    /// `innodb_temp_tablespaces_dir` (MySQL).
+    pub temp_tablespaces_dir: Option<PathBuf>,
+    /// `innodb_temp_data_file_path`: files that are made anew at each start.
+    pub temp_data_file_path: String,
+    /// `innodb_buffer_pool_filename`.
+    pub buffer_pool_filename: Option<String>,
+    /// `innodb_flush_method`: tells how the server writes, and so how to read.
+    pub flush_method: String,
+    /// `innodb_checksum_algorithm`.
+    pub checksum_algorithm: String,
+    /// Size of the redo log on disk: `innodb_redo_log_capacity`, or `innodb_log_file_size`.
+    pub redo_size: u64,
+    /// `innodb_flush_log_at_trx_commit`.
+    pub flush_log_at_trx_commit: u8,
+    /// `innodb_force_recovery`.
+    pub force_recovery: u8,
+    /// `innodb_read_only`.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// Aria's options.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AriaFacts {
+    /// `aria_log_dir_path`; `None` is the data directory.
+    pub log_dir_path: Option<PathBuf>,
+    /// `aria_block_size`.
+    pub block_size: u32,
+    /// `aria_encrypt_tables`.
+    pub encrypt_tables: bool,
+}
+
+/// The binlog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BinlogFacts {
+    /// `log_bin_basename`: path without the number.
+    pub basename: PathBuf,
+    /// `log_bin_index`.
+    pub index: PathBuf,
+    /// `binlog_format`.
+    pub format: Option<String>,
+    /// `gtid_mode` (MySQL).
+    pub gtid_mode: Option<String>,
+    /// `gtid_domain_id` (MariaDB).
+    pub gtid_domain_id: Option<u32>,
+    /// Whether what arrives by replication is logged too.
+    pub log_replica_updates: bool,
+    /// `binlog_storage_engine`, where the server has it.
+    pub storage_engine: Option<String>,
+    /// `binlog_encryption` or `encrypt_binlog`.
+    pub encrypted: bool,
+}
+
+/// Replication as a replica. Where it stands is [`status`](super::status)'s to say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaFacts {
+    /// `relay_log_basename`, where there is one.
+    pub relay_log_basename: Option<PathBuf>,
+    /// `relay_log_index`.
+    pub relay_log_index: Option<PathBuf>,
+    /// Appliers that run in parallel.
+    pub parallel_workers: u32,
+    /// Whether parallel appliers commit in the primary's order, so that no gaps appear.
+    pub preserve_commit_order: bool,
+}
+
+/// What is encrypted, and who has the keys. Keys are never part of a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EncryptionFacts {
+    /// New redo is encrypted (`innodb_redo_log_encrypt`, `innodb_encrypt_log`). Redo written before may differ: the
+    /// redo log itself has the last word.
+    pub redo: bool,
+    /// New undo is encrypted (`innodb_undo_log_encrypt`).
+    pub undo: bool,
+    /// Active key providers: plugins and components.
+    pub key_providers: Vec<String>,
+    /// The file with the keys: `file_key_management_filename`, or that of a keyring component or plugin.
+    pub key_file: Option<PathBuf>,
+    /// What else opens them: the key of that file, a plugin's configuration with a token. Relative to the data directory,
+    /// or absolute.
+    #[serde(default)]
+    pub more_key_files: Vec<PathBuf>,
+}
+
+/// Options of the SQL layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SqlFacts {
+    /// `lower_case_table_names`.
+    pub lower_case_table_names: u8,
+    /// `sql_mode`.
+    pub sql_mode: String,
+    /// `character_set_server`.
+    pub character_set_server: String,
+    /// `collation_server`.
+    pub collation_server: String,
+    /// `explicit_defaults_for_timestamp`.
+    pub explicit_defaults_for_timestamp: Option<bool>,
+    /// `system_time_zone`.
+    pub system_time_zone: Option<String>,
+    /// `default_storage_engine`.
+    pub default_storage_engine: String,
+    /// `performance_schema`.
+    pub performance_schema: bool,
+    /// `myisam_use_mmap`.
+    #[serde(default)]
+    pub myisam_use_mmap: bool,
+}
+
+/// An active plugin from a shared library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plugin {
+    /// Its name.
+    pub name: String,
+    /// `STORAGE ENGINE`, `ENCRYPTION`, `AUTHENTICATION` …
+    pub kind: String,
+    /// Its library, a file name in `plugin_dir`.
+    pub library: String,
+}
+
+/// What a server can do, each probed. A capability of the other flavor is `false`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Capabilities {
+    /// `BACKUP STAGE` (MariaDB).
+    pub backup_stages: bool,
+    /// LSNs as status values `Innodb_lsn_*` (MariaDB).
+    pub lsn_status: bool,
+    /// `SET GLOBAL innodb_log_checkpoint_now` exists.
+    pub checkpoint_now: bool,
+    /// `LOCK INSTANCE FOR BACKUP` (MySQL).
+    pub instance_lock: bool,
+    /// `performance_schema.log_status` (MySQL).
+    pub log_status: bool,
+    /// `innodb_redo_log_consumer_*` (MySQL).
+    pub redo_consumer: bool,
+    /// `innodb_redo_log_sharp_checkpoint` (MySQL).
+    pub sharp_checkpoint: bool,
+    /// Connection attributes of other sessions can be read.
+    pub connection_attributes: bool,
+    /// Whether redo is written at all (`Innodb_redo_log_enabled`).
+    pub redo_enabled: bool,
+    /// The server is a node of a Galera cluster.
+    pub galera: bool,
+    /// The server is an active member of a replication group.
+    pub group_member: bool,
+    /// `innodb_log_archive` is on: a redo layout that is not supported.
+    pub log_archive: bool,
+}
+
+impl ServerFacts {
+    /// MySQL or MariaDB.
+    #[must_use]
+    pub fn flavor(&self) -> Flavor {
+        self.version.flavor
+    }
+
+    /// A directory or file of the server's options as an absolute path: relative ones begin at the data directory, and
+    /// may lead out of it.
+    #[must_use]
+    pub fn resolved(&self, path: &Path) -> PathBuf {
+        let mut resolved = PathBuf::new();
+        for component in self.paths.datadir.join(path).components() {
+            // In a path that is absolute `..` never stands first. Equal paths must not look different.
+            match component {
+                Component::ParentDir => drop(resolved.pop()),
+                component => resolved.push(component),
+            }
+        }
+        resolved
+    }
+
+    /// Where the redo log is.
+    #[must_use]
+    pub fn redo_dir(&self) -> PathBuf {
+        self.resolved(self.innodb.log_group_home_dir.as_deref().unwrap_or(Path::new("")))
+    }
+
+    /// Where undo tablespaces are.
+    #[must_use]
+    pub fn undo_dir(&self) -> PathBuf {
+        self.resolved(self.innodb.undo_directory.as_deref().unwrap_or(Path::new("")))
+    }
+
+    /// Where Aria's log is.
+    #[must_use]
+    pub fn aria_log_dir(&self) -> Option<PathBuf> {
+        let aria = self.aria.as_ref()?;
+        Some(self.resolved(aria.log_dir_path.as_deref().unwrap_or(Path::new(""))))
+    }
+
+    /// The files of the system tablespace.
+    pub fn system_files(&self) -> Result<Vec<PathBuf>> {
+        let home = self.innodb.data_home_dir.as_deref().unwrap_or(Path::new(""));
+        let files = data_files(&self.innodb.data_file_path)?;
+        Ok(files.into_iter().map(|file| self.resolved(&home.join(file))).collect())
+    }
+
+    /// Whether InnoDB writes its tablespaces past the page cache.
+    #[must_use]
+    pub fn writes_directly(&self) -> bool {
+        self.innodb.flush_method.to_ascii_uppercase().starts_with("O_DIRECT")
+    }
+}
+
+/// The names in `innodb_data_file_path`: `ibdata1:12M;/disk2/ibdata2:50M:autoextend`.
+fn data_files(specification: &str) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for file in specification.split(';').filter(|file| !file.is_empty()) {
+        let (name, size) = file.split_once(':').ok_or_else(|| {
+            Error::failed(format!("innodb_data_file_path holds {file:?}, which names no size"))
+        })?;
+        if size.ends_with("raw") {
+            return Err(Error::failed(format!("the system tablespace is on a raw device: {file}"))
+                .hinted("raw devices are not supported: move it into a file"));
+        }
+        files.push(PathBuf::from(name));
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// The system tablespace's files are found in every form of the option.
+    #[test]
+    fn system_files() {
+        let names = |text| -> Vec<String> {
+            let files = data_files(text).unwrap();
+            files.iter().map(|file| file.display().to_string()).collect()
+        };
+        assert_eq!(names("ibdata1:12M:autoextend"), ["ibdata1"]);
+        assert_eq!(names("ibdata1:12M;/disk2/ibdata2:50M:autoextend"), ["ibdata1", "/disk2/ibdata2"]);
+        assert_eq!(names("a:1G:autoextend:max:2G"), ["a"]);
+        assert_eq!(names("ibdata1:1048576"), ["ibdata1"]);
+        for text in ["ibdata1", "/dev/sdb:3Graw", "/dev/sdb:3Gnewraw"] {
+            assert!(data_files(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Asks a server for its facts. Nothing is changed and nothing waits.
+
+use std::path::{Path, PathBuf};
+
+use holdfast_formats::Flavor;
+
+use super::{
+    super::{
+        session::{Row, Session},
+        sql_error::SqlError,
+    },
+    AriaFacts, Capabilities, Identity, Paths, Plugin, ServerFacts, SqlFacts,
+    variables::Variables,
+};
+use crate::error::Result;
+
+impl ServerFacts {
+    /// Asks the server. Nothing is changed and nothing waits.
+    pub fn probe(session: &mut Session) -> Result<ServerFacts> {
+        let flavor = session.flavor();
+        let variables = Variables::read(session)?;
+        let plugins = active_plugins(session)?;
+        let components = components(session)?;
+        let keyring_file = keyring_file(session)?;
+        let capabilities = Capabilities::probe(session, &variables)?;
+        Ok(ServerFacts {
+            version: session.version().clone(),
+            vendor: variables.text("version_comment"),
+            identity: Identity {
+                server_uuid: variables.set("server_uuid"),
+                server_uid: variables.set("server_uid"),
+                aria_uuid: None,
+                server_id: variables.number("server_id")?,
+                hostname: variables.text("hostname"),
+                port: variables.number("port")?,
+                socket: variables.path("socket")?,
+            },
+            paths: Paths {
+                datadir: variables.path("datadir")?,
+                basedir: variables.path("basedir")?,
+                plugin_dir: variables.path("plugin_dir")?,
+                lc_messages_dir: variables.path_set("lc_messages_dir"),
+                character_sets_dir: variables.path("character_sets_dir")?,
+                tmpdir: variables.text("tmpdir"),
+                pid_file: variables.path_set("pid_file"),
+                log_error: variables.path_set("log_error").filter(|path| path != Path::new("stderr")),
+                general_log: variables.path_set("general_log_file"),
+                slow_log: variables.path_set("slow_query_log_file"),
+                plugin_logs: variables.plugin_logs(),
+            },
+            innodb: variables.innodb()?,
+            aria: match flavor {
+                Flavor::MariaDb => Some(AriaFacts {
+                    log_dir_path: variables.path_set("aria_log_dir_path"),
+                    block_size: variables.number("aria_block_size")?,
+                    encrypt_tables: variables.is_on("aria_encrypt_tables"),
+                }),
+                Flavor::MySql => None,
+            },
+            binlog: variables.binlog()?,
+            replica: variables.replica()?,
+            encryption: variables.encryption(&plugins, &components, keyring_file),
+            sql: SqlFacts {
+                lower_case_table_names: variables.number("lower_case_table_names")?,
+                sql_mode: variables.text("sql_mode"),
+                character_set_server: variables.text("character_set_server"),
+                collation_server: variables.text("collation_server"),
+                explicit_defaults_for_timestamp: variables.switch("explicit_defaults_for_timestamp"),
+                system_time_zone: variables.set("system_time_zone"),
+                default_storage_engine: variables.text("default_storage_engine"),
+                performance_schema: variables.is_on("performance_schema"),
+                myisam_use_mmap: variables.is_on("myisam_use_mmap"),
+            },
+            plugins,
+            components,
+            capabilities,
+        })
+    }
+}
+
+impl Capabilities {
+    fn probe(session: &mut Session, variables: &Variables) -> Result<Capabilities> {
+        let mut can = Capabilities {
+            checkpoint_now: variables.has("innodb_log_checkpoint_now"),
+            galera: variables.is_on("wsrep_on"),
+            log_archive: variables.is_on("innodb_log_archive"),
+            connection_attributes: answers(
+                session,
+                "SELECT 1 FROM performance_schema.session_connect_attrs LIMIT 1",
+            )? && variables.is_on("performance_schema"),
+            redo_enabled: true,
+            ..Capabilities::default()
+        };
+        match session.flavor() {
+            Flavor::MariaDb => {
+                // Outside a backup both are refused, but a server that knows stages refuses in another way.
+                can.backup_stages = known(session, "BACKUP STAGE END")?;
+                can.lsn_status =
+                    session.row("SHOW GLOBAL STATUS LIKE 'Innodb_lsn_last_checkpoint'")?.is_some();
+            }
+            Flavor::MySql => {
+                can.instance_lock = known(session, "UNLOCK INSTANCE")?;
+                can.log_status =
+                    known(session, "SELECT storage_engines FROM performance_schema.log_status LIMIT 0")?;
+                can.redo_consumer = has_function(session, "innodb_redo_log_consumer_register")?;
+                can.sharp_checkpoint = has_function(session, "innodb_redo_log_sharp_checkpoint")?;
+                let enabled = session.row("SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'")?;
+                can.redo_enabled = match enabled {
+                    Some(row) => row.text("Value")?.eq_ignore_ascii_case("ON"),
+                    None => true,
+                };
+                let members = "SELECT 1 FROM performance_schema.replication_group_members \
+                               WHERE member_id = @@server_uuid AND member_state <> 'OFFLINE'";
+                can.group_member = match session.row(members) {
+                    // A physical backup, which must know, has the right to look.
+                    Err(error) if error.is_denied() => false,
+                    found => found?.is_some(),
+                };
+            }
+        }
+        Ok(can)
+    }
+}
+
+/// Whether the server knows a statement or table, be it allowed now or not.
+fn known(session: &mut Session, statement: &str) -> Result<bool, SqlError> {
+    const SYNTAX_ERROR: u16 = 1064;
+    const NO_SUCH_TABLE: u16 = 1146;
+    const NO_SUCH_SCHEMA: u16 = 1049;
+    const NO_SUCH_COLUMN: u16 = 1054;
+    match session.rows(statement) {
+        Ok(_) => Ok(true),
+        Err(error) => match error.code() {
+            Some(SYNTAX_ERROR | NO_SUCH_TABLE | NO_SUCH_SCHEMA | NO_SUCH_COLUMN) => Ok(false),
+            Some(_) => Ok(true),
+            None => Err(error),
+        },
+    }
+}
+
+/// Whether a query works for this account.
+fn answers(session: &mut Session, query: &str) -> Result<bool, SqlError> {
+    match session.rows(query) {
+        Ok(_) => Ok(true),
+        Err(error) if error.code().is_some() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn has_function(session: &mut Session, name: &str) -> Result<bool, SqlError> {
+    let query = format!("SELECT 1 FROM performance_schema.user_defined_functions WHERE udf_name = '{name}'");
+    match session.row(&query) {
+        Ok(row) => Ok(row.is_some()),
+        // Without the right to look: the privileges that the backup needs include it, and are checked by name.
+        Err(error) if error.is_denied() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn active_plugins(session: &mut Session) -> Result<Vec<Plugin>, SqlError> {
+    let rows = session.rows(
+        "SELECT plugin_name, plugin_type, plugin_library \
+         FROM information_schema.plugins WHERE plugin_status = 'ACTIVE' AND plugin_library IS NOT NULL \
+         ORDER BY plugin_name",
+    )?;
+    let plugin = |row: &Row| -> Result<Plugin, SqlError> {
+        Ok(Plugin {
+            name: row.text("plugin_name")?.to_owned(),
+            kind: row.text("plugin_type")?.to_owned(),
+            library: row.text("plugin_library")?.to_owned(),
+        })
+    };
+    rows.iter().map(plugin).collect()
+}
+
+/// Where a keyring component of MySQL keeps its keys, if that is a file.
+fn keyring_file(session: &mut Session) -> Result<Option<PathBuf>, SqlError> {
+    if session.flavor() == Flavor::MariaDb {
+        return Ok(None);
+    }
+    let query = "SELECT status_value AS path FROM performance_schema.keyring_component_status \
+                 WHERE status_key = 'Data_file'";
+    match session.row(query) {
+        Ok(Some(row)) => {
+            Ok(row.text_or_null("path")?.filter(|path| !path.starts_with('<')).map(PathBuf::from))
+        }
+        Ok(None) => Ok(None),
+        // As for the components.
+        Err(error) if error.code().is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn components(session: &mut Session) -> Result<Vec<String>, SqlError> {
+    if session.flavor() == Flavor::MariaDb {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    // Components of the server's manifest, a keyring above all, are in no table but in this one.
+    let keyring = "SELECT status_value AS urn FROM performance_schema.keyring_component_status \
+                   WHERE status_key = 'Implementation_name'";
+    for query in ["SELECT component_urn AS urn FROM mysql.component ORDER BY 1", keyring] {
+        match session.rows(query) {
+            Ok(rows) => {
+                for row in rows {
+                    found.push(row.text("urn")?.to_owned());
+                }
+            }
+            // Tables that this release lacks, or rights that the check of grants will name.
+            Err(error) if error.code().is_some() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}

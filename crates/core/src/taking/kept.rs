@@ -1,0 +1,91 @@
+//! What a key that cannot read backups builds on: the page maps that it has kept of its last one.
+
+use std::sync::Arc;
+
+use holdfast_repo::{
+    LogName, Repo, RunNo, history::History, local_maps::LocalMaps, manifest::Head, outcome::Outcome,
+    run::Run, writer::Foundation,
+};
+
+use super::BackupOptions;
+use crate::{
+    error::{Context, ErrorKind, Result},
+    event::{Event, Listener},
+    head::read_head,
+};
+
+/// The maps that are kept of a history, where its key needs them.
+pub(crate) struct Kept(Option<Arc<LocalMaps>>);
+
+impl Kept {
+    pub(crate) fn open(repo: &Repo, log: &LogName, options: &BackupOptions) -> Result<Self> {
+        match &options.cache_dir {
+            Some(directory) if !repo.can_read() => {
+                Ok(Self(Some(Arc::new(LocalMaps::open(directory, repo, log)?))))
+            }
+            _ => Ok(Self(None)),
+        }
+    }
+
+    /// Whether anything is kept of this history, now or from now on.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// What the backup of `run` builds on.
+    pub(crate) fn foundation(
+        &self,
+        run: &Run,
+        options: &BackupOptions,
+        listener: &dyn Listener,
+    ) -> Foundation {
+        let history = run.history();
+        if run.repo().can_read() {
+            return if options.full { Foundation::none(history) } else { Foundation::newest(history) };
+        }
+        let local = self.0.as_ref();
+        let remembered = local.map(|local| Foundation::remembered(history, Arc::clone(local)));
+        let foundation = remembered.unwrap_or_default();
+        if options.full {
+            return Foundation { base: None, ..foundation };
+        }
+        if let (None, Some(newest)) = (foundation.base, history.newest_backup()) {
+            let place = match local {
+                Some(local) => {
+                    format!("{} has no page maps of a backup that stands", local.directory().display())
+                }
+                None => "no directory is known where page maps could be kept (--cache-dir)".to_owned(),
+            };
+            let text =
+                format!("this key cannot read backup {newest}, and {place}: everything is stored anew");
+            listener.event(Event::Warning { text });
+        }
+        foundation
+    }
+
+    /// The head of a backup, read or remembered; `None` where the key can do neither.
+    pub(super) fn head(&self, repo: &Repo, history: &History, run: RunNo) -> Result<Option<Head>> {
+        if repo.can_read() {
+            return read_head(repo, history, run).map(Some);
+        }
+        let Some(local) = &self.0 else { return Ok(None) };
+        // What was kept of another backup says nothing of this one: a different host may have taken it.
+        if local.backup(history) != Some(run) {
+            return Ok(None);
+        }
+        let head = local.head(history, run).map(Head::decode).transpose();
+        head.context_kind(ErrorKind::Damaged, format_args!("understand what was kept of backup {run}"))
+    }
+
+    /// Keeps what the next backup builds on. This one stands whatever becomes of that.
+    pub(crate) fn keep(&self, outcome: &Outcome, head: &[u8], listener: &dyn Listener) {
+        let Some(local) = &self.0 else { return };
+        if let Err(error) = local.commit(outcome, head) {
+            let place = local.directory().display();
+            let text = format!(
+                "its maps could not be kept in {place}: {error}; the next backup may store everything"
+            );
+            listener.event(Event::Warning { text });
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What the user decides of a backup.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use holdfast_pipe::{Compression, Headroom};
+use holdfast_repo::{SourceName, hooks::Hooks, run::RunOptions, writer::WriterOptions};
+
+use crate::{points::point, server::ConnectOptions, source::copy::BUFFERS_BYTES};
+
+/// What the user decides.
+#[derive(Clone, Debug)]
+pub struct BackupOptions {
+    /// How to reach the server.
+    pub connect: ConnectOptions,
+    /// The history that the backup belongs to; `None`: host and port of the server.
+    pub name: Option<SourceName>,
+    /// The data directory, where it is elsewhere for this process than for the server.
+    pub datadir: Option<PathBuf>,
+    /// Where this process sees paths of the server: its prefix, ours.
+    pub path_map: Vec<(PathBuf, PathBuf)>,
+    /// Reader threads; fewer where their buffers would take more than half of the memory.
+    pub parallel: usize,
+    /// How chunks are made smaller.
+    pub compression: Compression,
+    /// Threads that compress.
+    pub compress_threads: usize,
+    /// Threads that seal.
+    pub encrypt_threads: usize,
+    /// Memory for everything that grows.
+    pub memory_bytes: usize,
+    /// A pack is closed when it has so many stored bytes.
+    pub pack_target_bytes: u64,
+    /// Of the data, how much may be stored again although unchanged.
+    pub max_rewrite_fraction: f64,
+    /// Longest time that commits, or writes to tables of other engines, may be blocked in one try.
+    pub lock_max: Duration,
+    /// Longest time that DDL may be blocked in one try.
+    pub ddl_lock_max: Duration,
+    /// Longest time to wait for a lock in one try.
+    pub lock_wait: Duration,
+    /// Tries to take the locks.
+    pub lock_tries: u32,
+    /// Most bytes to read each second; never bounds the redo, nor what is read under a lock.
+    pub read_bytes_per_s_max: Option<u64>,
+    /// Where the redo spool goes; `None`: the system's directory for temporary files that survive a restart.
+    pub spool_dir: Option<PathBuf>,
+    /// Most redo that may be captured.
+    pub redo_spool_max_bytes: u64,
+    /// Where a key that cannot read backups keeps the page maps of its last one, to build the next on it; `None`: nowhere,
+    /// and everything is stored each time.
+    pub cache_dir: Option<PathBuf>,
+    /// Builds on no earlier backup: everything is stored, and damage of theirs is not shared.
+    pub full: bool,
+    /// The server may be another than the one that the backups of this name are of, and is from now on.
+    pub new_identity: bool,
+    /// Pages that are damaged on the source are taken as they are, and the backup is marked: else it fails.
+    pub allow_corrupt: bool,
+    /// Longest time, in all, that one of several repositories may hold up the backup to the others.
+    pub hold_up_max: Duration,
+    /// Words that the user attaches.
+    pub tags: Vec<String>,
+    /// How the run presents itself and keeps its lease.
+    pub run: RunOptions,
+}
+
+/// How long a server of ours may be locked: nobody else waits for it.
+pub(crate) const PRIVATE_LOCK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+impl BackupOptions {
+    /// What an expert would choose on this host.
+    #[must_use]
+    pub fn new(connect: ConnectOptions) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            connect,
+            name: None,
+            datadir: None,
+            path_map: Vec::new(),
+            parallel: threads.clamp(1, 4),
+            compression: Compression::default(),
+            compress_threads: threads,
+            encrypt_threads: 1,
+            memory_bytes: 256 << 20,
+            pack_target_bytes: WriterOptions::default().pack_target_bytes,
+            max_rewrite_fraction: 0.05,
+            lock_max: Duration::from_secs(2),
+            ddl_lock_max: Duration::from_secs(30),
+            lock_wait: Duration::from_secs(2),
+            lock_tries: 3,
+            read_bytes_per_s_max: None,
+            spool_dir: None,
+            redo_spool_max_bytes: 64 << 30,
+            cache_dir: None,
+            full: false,
+            new_identity: false,
+            allow_corrupt: false,
+            hold_up_max: Duration::from_secs(600),
+            tags: Vec::new(),
+            run: RunOptions::of_this_process(),
+        }
+    }
+
+    /// Threads that read.
+    pub(crate) fn readers(&self) -> usize {
+        self.parallel.clamp(1, (self.memory_bytes / 2 / BUFFERS_BYTES).max(1))
+    }
+
+    /// How the writer of one repository works, beside a source that `headroom` is left to.
+    pub(crate) fn writing(&self, headroom: Arc<Headroom>) -> WriterOptions {
+        WriterOptions {
+            compression: self.compression,
+            compress_threads: self.compress_threads,
+            encrypt_threads: self.encrypt_threads,
+            memory_bytes: self.memory_bytes.saturating_sub(self.readers() * BUFFERS_BYTES),
+            pack_target_bytes: self.pack_target_bytes,
+            max_rewrite_fraction: self.max_rewrite_fraction,
+            headroom,
+            hooks: Hooks::new(point),
+            ..WriterOptions::default()
+        }
+    }
+}

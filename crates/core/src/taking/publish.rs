@@ -1,0 +1,106 @@
+//! The end of a run whose data are stored and confirmed: report, head, and last the outcome, which makes it a backup.
+
+use holdfast_repo::{
+    RunNo,
+    manifest::{HEAD_SCHEMA, Head},
+    outcome::Outcome,
+    run::{Ending, Run},
+    writer::{FinishedData, WriterMeters},
+};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{BackupOptions, REPORT_SCHEMA, RunReport, report::stage_times};
+use crate::{
+    error::{Context, Result},
+    server::ServerVersion,
+    watch::{Watch, ms},
+};
+
+/// A backup that waits for nothing but to be one.
+pub(crate) struct Publication<'a> {
+    run: &'a mut Run,
+    base: Option<RunNo>,
+    finished: FinishedData,
+    options: &'a BackupOptions,
+    watch: &'a Watch<'a>,
+    started_at: Timestamp,
+    finished_at: Timestamp,
+}
+
+/// What a head says in words of the server.
+pub(crate) struct Said {
+    pub(crate) server: Map<String, Value>,
+    pub(crate) redo: Option<Map<String, Value>>,
+    pub(crate) position: Option<Map<String, Value>>,
+    pub(crate) flags: Vec<String>,
+    /// Further fields.
+    pub(crate) more: Map<String, Value>,
+}
+
+impl<'a> Publication<'a> {
+    pub(crate) fn new(
+        run: &'a mut Run,
+        base: Option<RunNo>,
+        finished: FinishedData,
+        options: &'a BackupOptions,
+        watch: &'a Watch<'a>,
+    ) -> Self {
+        let finished_at = Timestamp::now();
+        let started_at = finished_at - SignedDuration::try_from(watch.elapsed()).unwrap_or_default();
+        Self { run, base, finished, options, watch, started_at, finished_at }
+    }
+
+    /// What the reports of all kinds say.
+    pub(crate) fn run_report(&self, server: &ServerVersion, meters: &WriterMeters) -> RunReport {
+        RunReport {
+            schema_version: REPORT_SCHEMA,
+            backup: self.run.no().0,
+            base: self.base.map(|base| base.0),
+            source: self.run.log().source.to_string(),
+            kind: self.run.log().kind.to_string(),
+            holdfast_version: env!("CARGO_PKG_VERSION"),
+            server_version: server.to_string(),
+            started_at: self.started_at.to_string(),
+            finished_at: self.finished_at.to_string(),
+            total_ms: ms(self.watch.elapsed()),
+            phases: self.watch.phases(),
+            stages: stage_times(meters),
+            totals: self.finished.totals,
+            memory_bytes_max: crate::usage::memory_bytes_max(),
+            cpu_seconds: crate::usage::cpu_time().as_secs_f64(),
+            compression: self.options.compression.to_string(),
+        }
+    }
+
+    pub(crate) fn write_report(&self, report: &impl Serialize) -> Result<()> {
+        Ok(self.run.write_report(&serde_json::to_vec(report).context("describe the run")?)?)
+    }
+
+    /// Makes it a backup. Returns its head, too, as it is stored.
+    pub(crate) fn publish(self, said: Said) -> Result<(Outcome, Vec<u8>)> {
+        let Self { run, base, finished, options, watch: _, started_at, finished_at } = self;
+        let head = Head {
+            schema: HEAD_SCHEMA,
+            run: run.no().0,
+            source: run.log().source.to_string(),
+            kind: run.log().kind.to_string(),
+            method: run.log().kind.to_string(),
+            started_at,
+            finished_at,
+            tags: options.tags.clone(),
+            server: said.server,
+            redo: said.redo,
+            position: said.position,
+            totals: finished.totals,
+            flags: said.flags,
+            base: base.map(|base| base.0),
+            roots: finished.roots,
+            more: said.more,
+        };
+        let head = head.encode().context("encode the manifest head")?;
+        let ending = Ending::Backup { head: head.clone(), refs: finished.refs, parts: finished.parts };
+        Ok((run.finish(ending)?, head))
+    }
+}
