@@ -6,6 +6,7 @@ use holdfast_testkit::ServerKind;
 use super::{Scenario, expected_s, group};
 use crate::args::Options;
 use crate::dataset::TABLES;
+use crate::interrupt;
 use crate::results::{Cache, Load};
 use crate::run::{Bench, Turn, order};
 use crate::source::Source;
@@ -47,20 +48,26 @@ impl Scenario for LoadRows {
         let tools = tools(&bench.options);
         let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
         let tools = bench.present(&group, source.kind(), &tools);
-        let mut backups = Vec::new();
+        let mut contestants = Vec::new();
         for &tool in &tools {
             let dir = bench.scratch.dir("backup-")?;
-            bench.untimed(&tool.backup(source, dir.path())?)?;
-            backups.push(dir);
+            let job = tool.backup(source, dir.path())?;
+            let made = bench.untimed(&job);
+            interrupt::check()?;
+            match made {
+                Ok(()) => contestants.push((tool, dir)),
+                Err(error) => bench.give_up(&Turn { group: &group, tool, round: 0, load: None }, &error),
+            }
         }
         let wanted = checksums(source)?;
         // It would only take memory from the loads.
         source.stop()?;
         for round in 0..bench.options.rounds {
-            for at in order(tools.len(), round) {
+            for at in order(contestants.len(), round) {
+                let (tool, dump) = &contestants[at];
                 let target = Source::empty(source.kind(), &bench.scratch)?;
-                let turn = Turn { group: &group, tool: tools[at], round, load: None };
-                let loaded = bench.measure(&target, &turn, tools[at].load(backups[at].path(), &target))?;
+                let turn = Turn { group: &group, tool: *tool, round, load: None };
+                let loaded = bench.measure(&target, &turn, tool.load(dump.path(), &target))?;
                 if loaded && round == 0 {
                     let found = checksums(&target).context("what was loaded");
                     let checked = found.and_then(|found| {

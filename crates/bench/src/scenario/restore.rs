@@ -100,6 +100,6 @@ fn back_up(
 }
 
 fn check(bench: &Bench, kind: ServerKind, target: &Path) -> Result<()> {
-    let server = Server::attach(kind, target, source::options(&bench.scratch))?;
+    let server = Server::attach(kind, target, source::options(kind, &bench.scratch))?;
     writes::check_ledger(&server).context("the restored books do not balance").map(drop)
 }

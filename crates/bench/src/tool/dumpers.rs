@@ -133,16 +133,29 @@ impl Tool for Mydumper {
     fn backup(&self, source: &Source, dir: &Path) -> Result<Job> {
         let target = dir.join("dump");
         let compress = if self.compressed { " --compress ZSTD" } else { "" };
+        let server = server_version(source.kind())?;
         let text = format!(
-            "mydumper --socket \"$SOCKET\" --user root --threads 2 --database shop --outputdir \"$TARGET\"{compress}{SYNC}"
+            "mydumper --socket \"$SOCKET\" --user root{server} --threads 2 --database shop \\\n  \
+             --outputdir \"$TARGET\"{compress}{SYNC}"
         );
         let script = Script::new(text).var("SOCKET", source.server.socket()).var("TARGET", &target);
         Ok(Job::new(script, &target))
     }
 
     fn load(&self, backup: &Path, target: &Source) -> Result<Job> {
-        let text = "myloader --socket \"$SOCKET\" --user root --threads 2 --directory \"$DUMP\"";
+        let server = server_version(target.kind())?;
+        let text =
+            format!("myloader --socket \"$SOCKET\" --user root{server} --threads 2 --directory \"$DUMP\"");
         let timed = Script::new(text).var("SOCKET", target.server.socket()).var("DUMP", backup.join("dump"));
         Ok(Job { before: None, timed, stored_in: None })
+    }
+}
+
+/// What tells mydumper the server. It knows a MySQL by the word in `@@version_comment`, where Debian's build says
+/// `(Debian)`, and asks a server that it does not know what 9.7 has forgotten.
+fn server_version(kind: ServerKind) -> Result<String> {
+    match kind.is_mariadb() {
+        true => Ok(String::new()),
+        false => Ok(format!(" --server-version mysql-{}", kind.version()?)),
     }
 }
