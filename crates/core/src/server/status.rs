@@ -4,7 +4,7 @@
 //! `log_status` is consistent in itself.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     time::{Duration, Instant},
 };
 
@@ -434,10 +434,43 @@ pub struct TablespaceRow {
     pub file: Option<String>,
     /// `normal`, `discarded`, `corrupted`, `active`, `inactive`, `empty` (MySQL).
     pub state: Option<String>,
-    /// Tables in it (MySQL).
-    pub table_ids: BTreeSet<u64>,
-    /// Indexes in it (MySQL).
-    pub index_ids: BTreeSet<u64>,
+    /// The indexes in it, and of which table each is (MySQL).
+    pub indexes: BTreeMap<u64, u64>,
+    /// Of an index of full texts that is not listed, since it is being built (MySQL).
+    pub is_being_built: bool,
+}
+
+impl TablespaceRow {
+    /// One that is not listed, as the system tablespace is not.
+    fn unlisted(space: SpaceId) -> Self {
+        Self {
+            space,
+            name: String::new(),
+            flag: 0,
+            file: None,
+            state: None,
+            indexes: BTreeMap::new(),
+            is_being_built: false,
+        }
+    }
+
+    /// Whether the table has an index in it: each has one at least.
+    #[must_use]
+    pub fn has_table(&self, table: u64) -> bool {
+        self.indexes.values().any(|it| *it == table)
+    }
+
+    /// Whether a table of it has an index that it had not `then`. Those of a table that came since do not count.
+    #[must_use]
+    pub fn has_new_index_since(&self, then: &Self) -> bool {
+        let new = self.indexes.iter().filter(|(index, _)| !then.indexes.contains_key(index));
+        let mut tables = new.map(|(_, table)| table).peekable();
+        if tables.peek().is_none() {
+            return false;
+        }
+        let old_tables: HashSet<&u64> = then.indexes.values().collect();
+        tables.any(|table| old_tables.contains(table))
+    }
 }
 
 /// InnoDB's tablespaces at one moment, by id. MariaDB lists only those that it has opened since its start. Under heavy
@@ -461,24 +494,35 @@ pub fn tablespaces(session: &mut Session) -> Result<BTreeMap<SpaceId, Tablespace
             flag: row.number("flag")?,
             file: text("file")?,
             state: text("state")?,
-            table_ids: BTreeSet::new(),
-            index_ids: BTreeSet::new(),
+            ..TablespaceRow::unlisted(space)
         };
         spaces.insert(space, tablespace);
     }
     if session.flavor() == Flavor::MySql {
-        for row in session.rows("SELECT space, table_id AS id FROM information_schema.innodb_tables")? {
-            if let Some(tablespace) = spaces.get_mut(&SpaceId(row.number("space")?)) {
-                tablespace.table_ids.insert(row.number("id")?);
-            }
+        // Behind the tablespaces: what is being built now may be there by then, and is looked at again; not the other way.
+        let query = "SELECT space, index_id, table_id FROM information_schema.innodb_indexes";
+        let mut listed: HashSet<u64> = HashSet::new();
+        for row in session.rows(query)? {
+            let space = SpaceId(row.number("space")?);
+            let tablespace = spaces.entry(space).or_insert_with(|| TablespaceRow::unlisted(space));
+            tablespace.indexes.insert(row.number("index_id")?, row.number("table_id")?);
+            listed.insert(row.number("index_id")?);
         }
-        for row in session.rows("SELECT space, index_id AS id FROM information_schema.innodb_indexes")? {
-            if let Some(tablespace) = spaces.get_mut(&SpaceId(row.number("space")?)) {
-                tablespace.index_ids.insert(row.number("id")?);
-            }
+        for tablespace in spaces.values_mut() {
+            let index = index_of_full_texts(&tablespace.name);
+            tablespace.is_being_built = index.is_some_and(|index| !listed.contains(&index));
         }
     }
     Ok(spaces)
+}
+
+/// Which index of full texts a table of InnoDB's is of: `db/fts_<its table>_<the index>_index_1`, in 16 hexadecimal digits each.
+fn index_of_full_texts(name: &str) -> Option<u64> {
+    let (_, name) = name.rsplit_once('/')?;
+    let lower = name.to_ascii_lowercase();
+    let (_table, rest) = lower.strip_prefix("fts_")?.split_once('_')?;
+    let (index, _) = rest.split_once("_index_")?;
+    u64::from_str_radix(index, 16).ok()
 }
 
 /// MariaDB: the ids of the InnoDB tables in each tablespace, opened or not. DISCARD gives a table a new id, and nothing
@@ -593,6 +637,18 @@ mod tests {
         for (local, engines) in [("", ENGINES), ("{}", "{}"), ("{}", r#"{"InnoDB":{"LSN":-1}}"#)] {
             let error = LogStatus::parse("uuid", local, engines).unwrap_err();
             assert!(error.to_string().contains("log_status."), "{error}");
+        }
+    }
+
+    #[test]
+    fn tables_of_full_texts_name_their_index() {
+        let name = "i/fts_000000000000042e_00000000000000ad_index_1";
+        assert_eq!(index_of_full_texts(name), Some(0xAD));
+        assert_eq!(index_of_full_texts("i/FTS_000000000000042E_00000000000000AD_INDEX_6"), Some(0xAD));
+        for name in
+            ["i/fts_000000000000042e_config", "i/fts_x", "fts_1_2_index_1", "i/t", "i/fts_1_z_index_1"]
+        {
+            assert_eq!(index_of_full_texts(name), None, "{name}");
         }
     }
 }

@@ -48,6 +48,7 @@ mod encryption;
 mod engines;
 mod growth;
 mod imports;
+mod indexes;
 mod logs;
 mod places;
 mod races;

@@ -110,7 +110,9 @@ fn spaces() {
             assert!(after.len() == 1 && after != before, "DISCARD gives another id: {before:?} {after:?}");
         } else {
             assert_eq!(after.state.as_deref(), Some("normal"));
-            assert!(after.table_ids.is_disjoint(&before.table_ids) && after.index_ids.len() == 1);
+            assert!(after.indexes.len() == 1 && !after.has_new_index_since(&before), "{after:?}");
+            server.exec("ALTER TABLE d.t ADD KEY later (i)").unwrap();
+            assert!(find(&mut session).has_new_index_since(&after));
             let files = mysql_files(&mut session).unwrap();
             assert!(files.iter().any(|file| file.space == after.space && file.path == "./d/t.ibd"));
             assert!(files.iter().filter(|file| file.is_undo).count() >= 2);

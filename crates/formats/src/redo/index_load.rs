@@ -1,8 +1,15 @@
-//! Finding index loads in MySQL redo without parsing it.
+//! Finding index loads, and pages of new indexes, in MySQL redo without parsing it.
 //!
 //! A sorted index build writes its pages without redo and then logs one MLOG_INDEX_LOAD; changes after it are logged
 //! again. So a copy of the tablespace that was *started* before this record cannot be recovered and must be made
-//! again. Verified on MySQL 9.7.4: every build and rebuild that was tried writes it, alone in its mini-transaction.
+//! again. Verified on MySQL 9.7.4: every build while the table is written to logs it, and every rebuild, alone in its
+//! mini-transaction. A build while the table is locked does not (`LOCK=SHARED`, indexes on expressions, those that are
+//! built beside one of full texts or of places).
+//!
+//! What such a build leaves is that pages were made for an index: its root at least, later any page that a full one was
+//! split into. Making one logs the index id that it gets, at offset 66: an MLOG_8BYTES record, or for pages that are stored
+//! compressed an MLOG_ZIP_WRITE_HEADER (type 50: space, page, one byte each for offset and length, the bytes). Several
+//! records are in such a mini-transaction, so the bit of a single one is never set.
 //!
 //! The record is the byte 0xBD (type 61 and the bit of a single-record group), the compressed space id, the
 //! compressed page number of the index root, and the index id, 8 bytes. Every 0xBD is tried, wherever it is, so
@@ -19,10 +26,14 @@ use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
 use crate::{Lsn, PageNo, SpaceId, be};
 
 const KIND: u8 = 0xBD;
-/// How a write to the counter of index ids goes on after its first byte: space 0, page 7, offset 54.
-const COUNTER: [u8; 4] = [0, 7, 0, 54];
+/// The counter of index ids: space, page and offset.
+const COUNTER: (u32, u32, u16) = (0, 7, 54);
+/// Where a page of an index says of which.
+const INDEX_ID_OFFSET: u8 = 66;
 /// MLOG_8BYTES.
 const WRITE_8_BYTES: u8 = 8;
+/// MLOG_ZIP_WRITE_HEADER.
+const WRITE_ZIP_HEADER: u8 = 50;
 /// The pages before it belong to the tablespace itself, in every kind of tablespace.
 const FIRST_ROOT_PAGE: u32 = 3;
 
@@ -39,19 +50,52 @@ pub struct IndexLoad {
     pub lsn: Lsn,
 }
 
+/// A page was made for an index that is younger than the search, or what looks like it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewIndexPage {
+    /// Its tablespace.
+    pub space: SpaceId,
+    /// The index.
+    pub index_id: u64,
+    /// Start of the block in which the record begins: the record is not before it.
+    pub lsn: Lsn,
+}
+
+/// What is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexChange {
+    /// Its pages are in no redo.
+    Load(IndexLoad),
+    /// Other pages of the index may be in no redo.
+    NewPage(NewIndexPage),
+}
+
 /// Searches consecutive blocks.
 #[derive(Clone, Debug)]
 pub struct IndexLoadFinder {
-    /// No index has a higher id so far.
-    highest_index_id: u64,
+    ids: Ids,
     search: Search,
+    /// For pages that are stored compressed.
+    zipped: Search,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ids {
+    /// When the search began.
+    old: u64,
+    /// No index has a higher id so far.
+    highest: u64,
 }
 
 impl IndexLoadFinder {
     /// For blocks from the one at `start` on, where no index had an id above `highest_index_id`.
     pub fn new(start: Lsn, highest_index_id: u64) -> IndexLoadFinder {
         let kinds = [KIND, WRITE_8_BYTES, WRITE_8_BYTES | SINGLE_RECORD];
-        IndexLoadFinder { highest_index_id, search: Search::new(start, kinds) }
+        IndexLoadFinder {
+            ids: Ids { old: highest_index_id, highest: highest_index_id },
+            search: Search::new(start, kinds),
+            zipped: Search::new(start, [WRITE_ZIP_HEADER; 3]),
+        }
     }
 
     /// The block that [`IndexLoadFinder::feed`] expects next.
@@ -60,24 +104,37 @@ impl IndexLoadFinder {
     }
 
     /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
-    pub fn feed(&mut self, blocks: &[u8], on_find: impl FnMut(IndexLoad)) -> Result<(), EncryptedBlock> {
-        self.search.feed(blocks, look, bounded(&mut self.highest_index_id, on_find))
+    pub fn feed(
+        &mut self,
+        blocks: &[u8],
+        mut on_find: impl FnMut(IndexChange),
+    ) -> Result<(), EncryptedBlock> {
+        self.search.feed(blocks, look, bounded(&mut self.ids, &mut on_find))?;
+        // Ids that the counter reaches in these blocks are known now.
+        self.zipped.feed(blocks, |_, bytes| zipped(bytes), bounded(&mut self.ids, &mut on_find))
     }
 
     /// Searches the partly filled block that the log ends with for now, without taking it as fed: it will come again
     /// when it has grown.
-    pub fn peek(&self, block: &[u8], on_find: impl FnMut(IndexLoad)) -> Result<(), EncryptedBlock> {
-        self.search.peek(block, look, bounded(&mut self.highest_index_id.clone(), on_find))
+    pub fn peek(&self, block: &[u8], mut on_find: impl FnMut(IndexChange)) -> Result<(), EncryptedBlock> {
+        let mut ids = self.ids;
+        self.search.peek(block, look, bounded(&mut ids, &mut on_find))?;
+        self.zipped.peek(block, |_, bytes| zipped(bytes), bounded(&mut ids, &mut on_find))
     }
 }
 
-/// Passes on what can be a load: none is of an index above the counter of ids, which is followed.
-fn bounded(highest_index_id: &mut u64, mut on_find: impl FnMut(IndexLoad)) -> impl FnMut(Found, Lsn) {
+/// Passes on what can be real: nothing is of an index above the counter of ids, which is followed.
+fn bounded(ids: &mut Ids, on_find: &mut impl FnMut(IndexChange)) -> impl FnMut(Found, Lsn) {
     move |found, lsn| match found {
-        Found::Counter(id) => *highest_index_id = id.max(*highest_index_id),
+        Found::Counter(id) => ids.highest = id.max(ids.highest),
         Found::Load { space, root, index_id } => {
-            if (1..=*highest_index_id).contains(&index_id) && root.0 >= FIRST_ROOT_PAGE {
-                on_find(IndexLoad { space, root, index_id, lsn });
+            if (1..=ids.highest).contains(&index_id) && root.0 >= FIRST_ROOT_PAGE {
+                on_find(IndexChange::Load(IndexLoad { space, root, index_id, lsn }));
+            }
+        }
+        Found::Page { space, index_id } => {
+            if ids.old < index_id && index_id <= ids.highest {
+                on_find(IndexChange::NewPage(NewIndexPage { space, index_id, lsn }));
             }
         }
     }
@@ -89,6 +146,11 @@ enum Found {
         root: PageNo,
         index_id: u64,
     },
+    /// A page gets the id of its index.
+    Page {
+        space: SpaceId,
+        index_id: u64,
+    },
     /// The counter of index ids has this value from now on.
     Counter(u64),
 }
@@ -97,7 +159,7 @@ enum Found {
 fn look(kind: u8, bytes: &[u8]) -> Look<Found> {
     match kind {
         KIND => load(bytes).into(),
-        _ => counter(bytes),
+        _ => written(bytes),
     }
 }
 
@@ -107,17 +169,47 @@ fn load(bytes: &[u8]) -> Option<Found> {
     Some(Found::Load { space: SpaceId(space), root: PageNo(root), index_id: be::u64_at(bytes, 0)? })
 }
 
-/// The value, if `bytes` are those of a write to the counter of index ids.
-fn counter(bytes: &[u8]) -> Look<Found> {
-    let seen = bytes.len().min(COUNTER.len());
-    if bytes[..seen] != COUNTER[..seen] {
-        return Look::Nothing;
-    }
-    let value = || {
-        let (high, low) = compressed(bytes.get(COUNTER.len()..)?)?;
-        Some(u64::from(high) << 32 | u64::from(be::u32_at(low, 0)?))
+/// A write of eight bytes: to the counter of index ids, or of an index id to a page.
+fn written(bytes: &[u8]) -> Look<Found> {
+    let place = || {
+        let (space, page, bytes) = page(bytes)?;
+        Some((space, page, be::u16_at(bytes, 0)?, bytes.get(2..)?))
     };
-    Look::from(value().map(Found::Counter))
+    Look::from(place()).and_then(|(space, page, offset, bytes)| {
+        let value = || {
+            let (high, low) = compressed(bytes)?;
+            Some(u64::from(high) << 32 | u64::from(be::u32_at(low, 0)?))
+        };
+        if (space, page, offset) == COUNTER {
+            Look::from(value().map(Found::Counter))
+        } else if page >= FIRST_ROOT_PAGE && offset == u16::from(INDEX_ID_OFFSET) {
+            Look::from(value().map(|index_id| Found::Page { space: SpaceId(space), index_id }))
+        } else {
+            Look::Nothing
+        }
+    })
+}
+
+/// A write of an index id to a page that is stored compressed.
+fn zipped(bytes: &[u8]) -> Look<Found> {
+    const ID_BYTES: u8 = 8;
+    let place = || {
+        let (space, page, bytes) = page(bytes)?;
+        Some((space, page, [*bytes.first()?, *bytes.get(1)?], bytes.get(2..)?))
+    };
+    Look::from(place()).and_then(|(space, page, head, bytes)| {
+        if page < FIRST_ROOT_PAGE || head != [INDEX_ID_OFFSET, ID_BYTES] {
+            return Look::Nothing;
+        }
+        Look::from(be::u64_at(bytes, 0).map(|index_id| Found::Page { space: SpaceId(space), index_id }))
+    })
+}
+
+/// Tablespace and page of a record, and what follows.
+fn page(bytes: &[u8]) -> Option<(u32, u32, &[u8])> {
+    let (space, bytes) = compressed(bytes)?;
+    let (page, bytes) = compressed(bytes)?;
+    Some((space, page, bytes))
 }
 
 #[cfg(test)]
@@ -140,8 +232,15 @@ mod tests {
 
     fn find(blocks: &[u8]) -> Vec<IndexLoad> {
         let mut found = Vec::new();
-        IndexLoadFinder::new(START, HIGHEST).feed(blocks, |load| found.push(load)).unwrap();
+        IndexLoadFinder::new(START, HIGHEST).feed(blocks, |it| found.extend(load_of(it))).unwrap();
         found
+    }
+
+    fn load_of(change: IndexChange) -> Option<IndexLoad> {
+        match change {
+            IndexChange::Load(load) => Some(load),
+            IndexChange::NewPage(_) => None,
+        }
     }
 
     #[test]
@@ -197,8 +296,7 @@ mod tests {
             for at in 470..510 {
                 for (value, found) in [((5_u64 << 32) + 100, 1), ((5 << 32) + 99, 0)] {
                     let count = [
-                        vec![kind],
-                        COUNTER.to_vec(),
+                        vec![kind, 0, 7, 0, 54],
                         compress((value >> 32) as u32),
                         (value as u32).to_be_bytes().to_vec(),
                     ];
@@ -209,6 +307,42 @@ mod tests {
         }
         let other_page = [vec![WRITE_8_BYTES, 0, 8, 0, 54, 5, 0, 0, 0, 200], load, vec![0; 40]].concat();
         assert!(find(&blocks(&other_page)).is_empty());
+    }
+
+    /// Pages of indexes that are younger than the search are found, of both forms, wherever a block ends; those of older ones
+    /// and of ids that nobody has got are not.
+    #[test]
+    fn pages_of_new_indexes_are_found() {
+        let count = |value: u64| {
+            [
+                vec![WRITE_8_BYTES, 0, 7, 0, 54],
+                compress((value >> 32) as u32),
+                (value as u32).to_be_bytes().to_vec(),
+            ]
+            .concat()
+        };
+        let id = HIGHEST + 5;
+        let plain = |id: u64| {
+            let value = [compress((id >> 32) as u32), (id as u32).to_be_bytes().to_vec()].concat();
+            [vec![WRITE_8_BYTES], compress(70_000), compress(300), vec![0, 66], value].concat()
+        };
+        let zipped = |id: u64| {
+            let place = [compress(70_000), compress(300)].concat();
+            [vec![WRITE_ZIP_HEADER], place, vec![66, 8], id.to_be_bytes().to_vec()].concat()
+        };
+        for (at, record) in (440..500).flat_map(|at| [(at, plain(id)), (at, zipped(id))]) {
+            let stream = [count(id), vec![1; at], record, vec![0; 40]].concat();
+            let lsn = Lsn(START.0 + ((count(id).len() + at) / 496 * 512) as u64);
+            let mut found = Vec::new();
+            IndexLoadFinder::new(START, HIGHEST).feed(&blocks(&stream), |it| found.push(it)).unwrap();
+            let page = NewIndexPage { space: SpaceId(70_000), index_id: id, lsn };
+            assert_eq!(found, [IndexChange::NewPage(page)], "at {at}");
+        }
+        for (reached, id) in [(id, HIGHEST), (id - 1, id)] {
+            let stream = [count(reached), plain(id), zipped(id), vec![0; 40]].concat();
+            let none = |it: IndexChange| panic!("{it:?}");
+            IndexLoadFinder::new(START, HIGHEST).feed(&blocks(&stream), none).unwrap();
+        }
     }
 
     #[test]
@@ -240,7 +374,7 @@ mod tests {
             let mut found = Vec::new();
             let mut finder = IndexLoadFinder::new(START, HIGHEST);
             for blocks in blocks(&stream).chunks(piece * BLOCK_BYTES) {
-                finder.feed(blocks, |load| found.push(load)).unwrap();
+                finder.feed(blocks, |it| found.extend(load_of(it))).unwrap();
             }
             for load in expected {
                 prop_assert!(found.contains(&load), "{:?} of {:?}", load, found);

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use holdfast_formats::{SpaceId, table_name::TableFile};
@@ -10,8 +11,9 @@ use holdfast_formats::{SpaceId, table_name::TableFile};
 use super::{Capture, layout::When};
 use crate::{
     error::Result,
+    event::{Cancel, Event, Listener},
     points::point,
-    server::status,
+    server::{Session, SqlError, status},
     source::{
         Role,
         copier::Copier,
@@ -22,10 +24,13 @@ use crate::{
         keys::leave_keys,
         outside::{OutsideFiles, number_system_files},
         plain::PlainFile,
-        redo::mysql::Unlogged,
+        questions::Questions,
+        redo::mysql::{NewIndexPages, Unlogged},
     },
 };
 
+/// How long a change of a definition may keep the server from listing its indexes.
+const DEFINITION_WAIT_MAX: Duration = Duration::from_secs(3_600);
 /// Passes over what DDL made meanwhile, before the lock: under a constant storm more of them stop paying.
 const CATCH_UP_PASSES: u32 = 2;
 /// What is left to copy under the lock is little enough at this size.
@@ -46,7 +51,7 @@ impl Capture<'_> {
     pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
         // In this order: a file that took the place of the listed one since was not looked at by the server's answer.
         let listing = self.list()?;
-        let spaces = self.questions.ask(status::tablespaces)?;
+        let spaces = self.spaces()?;
         let bytes = listing.tablespaces.iter().map(|found| found.entry.size_bytes).sum::<u64>()
             + listing.others.values().map(|entry| entry.size_bytes).sum::<u64>();
         self.copier.context.progress.expect(bytes);
@@ -65,12 +70,17 @@ impl Capture<'_> {
     /// writes is left for the end.
     pub(super) fn catch_up(&mut self) -> Result<u64> {
         let listing = self.list()?;
-        let spaces = self.questions.ask(status::tablespaces)?;
+        let spaces = self.spaces()?;
         let rescan = self.rescan(listing.tablespaces, &spaces)?;
         let bytes = rescan.copy.iter().map(|found| found.entry.size_bytes).sum();
         self.copier.tablespaces(rescan.copy, &spaces)?;
         self.copy_other_files(&listing.others)?;
         Ok(bytes)
+    }
+
+    fn spaces(&mut self) -> Result<Spaces> {
+        let cancel = self.copier.context.cancel;
+        ask_past_definitions(self.questions, status::tablespaces, self.listener, cancel)
     }
 
     /// Everything in the data directory, and the tablespaces that the server has elsewhere.
@@ -132,8 +142,12 @@ impl Capture<'_> {
     }
 
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<Rescan> {
-        let (unlogged, deleted) = (self.follower.unlogged(), self.follower.deleted());
-        let judge = |found: &Found<'_>| judge(spaces, &unlogged, &deleted, found);
+        let noted = Noted {
+            unlogged: self.follower.unlogged(),
+            new_index_pages: self.follower.new_index_pages(),
+            deleted: self.follower.deleted(),
+        };
+        let judge = |found: &Found<'_>| judge(spaces, &noted, found);
         let Copier { context, inventory, parallel } = &mut self.copier;
         let rescan = inventory.rescan(context.flavor, context.sink, now, *parallel, &judge)?;
         self.stats.add_rescan(&rescan, self.listener);
@@ -146,12 +160,18 @@ impl Capture<'_> {
 /// index that failed late, and encryption that was switched on and off again: all of them make backups that cannot be
 /// recovered (verified on 9.7.4).
 ///
+/// Load records alone would miss indexes that are built while their table is locked: by `LOCK=SHARED`, on an expression or
+/// a virtual column that comes with them, beside one of full texts or places. Their pages are in no redo, nor does a record
+/// tell of them: recovery ends as it should, with an empty index (verified on 9.7.4). The tables of an index of full texts
+/// are there when its building begins, are filled the same way, and have no new index then. Such an index that was dropped
+/// again shows by the pages that were made for it; where rows were written meanwhile, recovery would not end.
+///
 /// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id: recovery ignores all redo of the space, so
 /// no copy that was made while it could be written to is good, not even a first one (verified on 9.7.4).
-fn judge(spaces: &Spaces, unlogged: &Unlogged, deleted: &HashSet<SpaceId>, found: &Found<'_>) -> Verdict {
+fn judge(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> Verdict {
     let is_of_a_table =
         found.entry.role == Role::Tablespace && TableFile::from_path(&found.entry.entry.path).is_some();
-    if is_of_a_table && found.space.is_some_and(|space| deleted.contains(&space)) {
+    if is_of_a_table && found.space.is_some_and(|space| noted.deleted.contains(&space)) {
         return Verdict::CopyClosed;
     }
     let Some((_, before)) = found.copy else { return Verdict::CopyAgain };
@@ -161,11 +181,57 @@ fn judge(spaces: &Spaces, unlogged: &Unlogged, deleted: &HashSet<SpaceId>, found
     // The system tablespace and undo tablespaces are not always listed; they are ordinary redo.
     let listed = spaces.get(&space);
     let changed = listed.is_some_and(|now| {
-        before.space.as_ref().is_none_or(|then| then.flag != now.flag || then.state != now.state)
+        before.space.as_ref().is_none_or(|then| {
+            then.flag != now.flag
+                || then.state != now.state
+                || then.is_being_built
+                || now.has_new_index_since(then)
+        })
     });
-    let lacks_pages =
-        unlogged.newest(space).is_some_and(|lsn| lsn.0 + NOTE_MARGIN_BYTES >= before.captured.0);
+    let then = before.space.as_ref();
+    let is_unseen = |index: u64| {
+        let was_there = then.is_some_and(|then| then.indexes.contains_key(&index));
+        let table = listed.and_then(|now| now.indexes.get(&index));
+        let is_of_a_new_table = table.is_some_and(|table| then.is_none_or(|then| !then.has_table(*table)));
+        !was_there && !is_of_a_new_table
+    };
+    let newest = noted.unlogged.newest(space).max(noted.new_index_pages.newest(space, is_unseen));
+    let lacks_pages = newest.is_some_and(|lsn| lsn.0 + NOTE_MARGIN_BYTES >= before.captured.0);
     if changed || lacks_pages { Verdict::CopyAgain } else { Verdict::Keep }
+}
+
+/// Asks about InnoDB's indexes. While an index of full texts is built, whoever wants to see them waits for its end (verified on
+/// 9.7.4): so do we.
+pub(super) fn ask_past_definitions<T>(
+    questions: &mut Questions,
+    question: impl Fn(&mut Session) -> Result<T, SqlError>,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<T> {
+    let begun = Instant::now();
+    let mut is_told = false;
+    loop {
+        let asked = questions.ask(|session| match question(session) {
+            Err(error) if error.is_lock_timeout() && begun.elapsed() < DEFINITION_WAIT_MAX => Ok(None),
+            answer => answer.map(Some),
+        });
+        if let Some(answer) = asked? {
+            return Ok(answer);
+        }
+        cancel.check()?;
+        if !std::mem::replace(&mut is_told, true) {
+            let text = "a change of a definition, most likely a full-text index that is being built, keeps the server from \
+                        listing its indexes: waiting for its end";
+            listener.event(Event::Warning { text: text.to_owned() });
+        }
+    }
+}
+
+/// What the redo that was captured so far only notes.
+struct Noted {
+    unlogged: Unlogged,
+    new_index_pages: NewIndexPages,
+    deleted: HashSet<SpaceId>,
 }
 
 /// Where the tablespace in the file `real` is in a backup.

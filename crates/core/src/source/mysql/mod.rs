@@ -1,8 +1,8 @@
 //! A running MySQL server, captured so that its own crash recovery makes one consistent state of the copy.
 //!
 //! DDL is blocked only at the end. Bulk builds of indexes write pages without redo, so a copy that began before such
-//! a build ended is void: the redo holds a record for each (MLOG_INDEX_LOAD), which the follower looks for. Order of
-//! the steps, each verified on 9.7.4 (`docs/hot-backup.md`):
+//! a build ended is void: the redo holds a record for each (MLOG_INDEX_LOAD), which the follower looks for, unless the table
+//! was locked meanwhile: then the listed indexes tell, and pages that were made for new ones. Order of the steps, each verified on 9.7.4 (`docs/hot-backup.md`):
 //!
 //! 1. register as consumer of the redo, then follow it from the newest checkpoint;
 //! 2. copy tablespaces, then all other files, while the server writes; catch up once or twice;
@@ -11,7 +11,8 @@
 //! 5. `log_status`: position and end LSN together; release; cut the redo exactly there.
 //!
 //! Where the redo is encrypted, neither load records can be found nor deletions of files, nor its last block be cut: then
-//! the lock of step 3 comes before step 1, and what the last block has beyond the position is restored, too. IMPORT ends
+//! the lock of step 3 comes before step 1, and what the last block has beyond the position is restored, too. It comes first,
+//! too, on a series on which none of this was tried. IMPORT ends
 //! with a checkpoint (verified on 9.7.4), so the redo from then on has no deletion of a file that came back.
 
 use holdfast_formats::Lsn;
@@ -48,6 +49,7 @@ mod looks;
 mod stop;
 
 pub use layout::Layout;
+use stop::Blind;
 
 /// The server.
 pub struct MySqlSource {
@@ -93,19 +95,19 @@ impl Source for MySqlSource {
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
         let is_encrypted = self.facts.encryption.redo || redo::mysql::is_encrypted(&self.options.redo_dir)?;
-        let lock = match is_encrypted {
-            true => Some(stop::lock_for_the_copy(&self.connect, &self.options, listener)?),
-            false => None,
-        };
+        let blind = Blind::of(&self.facts.version, is_encrypted);
+        let lock = |why| stop::lock_for_the_copy(why, &self.connect, &self.options, listener);
+        let lock = blind.map(lock).transpose()?;
         let alter_instance_count = self.questions.ask(status::alter_instance_count)?;
         // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on.
         let consumer = RedoConsumer::register(&self.connect)?;
         point("backup.consumer.registered");
-        let listed = self.questions.ask(|session| {
+        let newest_index = |session: &mut Session| {
             session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
-        })?;
+        };
+        let listed: u64 = copy::ask_past_definitions(&mut self.questions, newest_index, listener, cancel)?;
         let follower = Follower::start(&self.options.redo_dir, spool, is_encrypted, || {
-            index_ids::highest(&self.facts, &self.options, mode).map(|highest: u64| highest.max(listed))
+            index_ids::highest(&self.facts, &self.options, mode).map(|highest| highest.max(listed))
         })?;
         if follower.begin().encrypted != is_encrypted {
             return Err(redo::mysql::encryption_switched_on());

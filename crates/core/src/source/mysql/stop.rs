@@ -1,6 +1,6 @@
 //! The end of the copy, under `LOCK INSTANCE FOR BACKUP`: names settled, position and end of redo read together.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use holdfast_formats::SpaceId;
 use holdfast_repo::hex::to_hex;
@@ -12,7 +12,7 @@ use crate::{
     physical::{CapturedRedo, Position, Precision, ReplicaPosition},
     points::point,
     server::{
-        Attempt, ConnectOptions, InstanceLock, LockLimits, Session, SqlError, TableInventory,
+        Attempt, ConnectOptions, InstanceLock, LockLimits, ServerVersion, Session, SqlError, TableInventory,
         inventory::TableName,
         status::{self, MySqlPosition, MySqlRedoStatus, ReplicaChannel, TablespaceRow},
     },
@@ -28,9 +28,38 @@ use crate::{
 /// The redo reader is behind by milliseconds; much more means that the disk is stuck.
 pub(super) const REDO_WAIT: Duration = Duration::from_secs(30);
 
-/// Blocks definitions for the whole capture, whatever `--ddl-lock-max` says: bulk loads of indexes and deletions of files
-/// cannot be found in encrypted redo, so there may be none.
+/// Why definitions may not change during the whole copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blind {
+    /// Bulk loads of indexes and deletions of files cannot be found in the redo.
+    Encrypted,
+    /// What they look like in the redo was verified on another series.
+    UntriedSeries,
+}
+
+impl Blind {
+    /// What was seen in the redo of 9.7 holds for 9.7.
+    pub(super) fn of(version: &ServerVersion, is_encrypted: bool) -> Option<Self> {
+        const TRIED: (u16, u16) = (9, 7);
+        match is_encrypted {
+            true => Some(Self::Encrypted),
+            false => ((version.major, version.minor) != TRIED).then_some(Self::UntriedSeries),
+        }
+    }
+}
+
+impl fmt::Display for Blind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Encrypted => "the redo log is encrypted, so builds of indexes cannot be seen in it",
+            Self::UntriedSeries => "how this series of MySQL notes builds of indexes was never tried",
+        })
+    }
+}
+
+/// Blocks definitions for the whole capture, whatever `--ddl-lock-max` says.
 pub(super) fn lock_for_the_copy(
+    why: Blind,
     connect: &ConnectOptions,
     options: &CaptureOptions,
     listener: &dyn Listener,
@@ -39,18 +68,16 @@ pub(super) fn lock_for_the_copy(
     let mut lock = InstanceLock::open(connect, limits)?;
     for _ in 0..options.lock_tries {
         if lock.try_lock()? == Attempt::Granted {
-            listener.event(Event::Warning {
-                text: "the redo log is encrypted, so builds of indexes cannot be seen in it: definitions of tables \
-                       cannot be changed until the copy ends (LOCK INSTANCE FOR BACKUP)"
-                    .to_owned(),
-            });
+            let text = format!(
+                "{why}: definitions of tables cannot be changed until the copy ends (LOCK INSTANCE FOR BACKUP)"
+            );
+            listener.event(Event::Warning { text });
             return Ok(lock);
         }
     }
-    Err(Error::new(ErrorKind::Server, "LOCK INSTANCE FOR BACKUP was not granted in time").hinted(
-        "the redo log is encrypted, so no definition of a table may change during the copy, and one is being \
-         changed: see SHOW PROCESSLIST",
-    ))
+    Err(Error::new(ErrorKind::Server, "LOCK INSTANCE FOR BACKUP was not granted in time").hinted(format!(
+        "{why}: no definition of a table may change during the copy, and one is being changed, see SHOW PROCESSLIST"
+    )))
 }
 
 impl Capture<'_> {
@@ -326,5 +353,22 @@ pub(super) fn describe_redo(start: &Start, position: &Position) -> CapturedRedo 
         stop_lsn: position.lsn,
         header: to_hex(&start.header),
         encrypted: start.encrypted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_tried_is_copied_while_definitions_change() {
+        let blind = |text: &str, encrypted| Blind::of(&ServerVersion::parse(text).unwrap(), encrypted);
+        assert_eq!(blind("9.7.4-2", false), None);
+        assert_eq!(blind("9.7.4-2", true), Some(Blind::Encrypted));
+        for text in ["8.0.30", "8.4.7", "9.6.0", "10.1.0"] {
+            assert_eq!(blind(text, false), Some(Blind::UntriedSeries), "{text}");
+        }
     }
 }

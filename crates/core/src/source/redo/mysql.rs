@@ -14,7 +14,7 @@
 //! - whoever copies must keep definitions blocked from before the first file on.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -29,7 +29,7 @@ use holdfast_formats::{
     redo::{
         encryption_change::EncryptionChangeFinder,
         file_delete::FileDeleteFinder,
-        index_load::IndexLoadFinder,
+        index_load::{IndexChange, IndexLoadFinder, NewIndexPage},
         mysql::{
             BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockState, CutError, FILE_HEADER_BYTES, RedoFileHeader,
             RedoFileName, checkpoint, classify, cut_block, encryption_block, set_encryption_block,
@@ -113,12 +113,44 @@ impl Unlogged {
     }
 }
 
+/// Indexes younger than the capture that are told apart.
+const NEW_INDEXES_MAX: usize = 1 << 18;
+
+/// The newest page that was made for each index which is younger than the capture.
+#[derive(Clone, Debug, Default)]
+pub struct NewIndexPages {
+    newest: BTreeMap<(SpaceId, u64), Lsn>,
+    /// The newest of those of indexes that are too many to be told apart.
+    newest_elsewhere: Option<Lsn>,
+}
+
+impl NewIndexPages {
+    fn note(&mut self, NewIndexPage { space, index_id, lsn }: NewIndexPage) {
+        let key = (space, index_id);
+        if self.newest.len() < NEW_INDEXES_MAX || self.newest.contains_key(&key) {
+            let newest = self.newest.entry(key).or_insert(lsn);
+            *newest = lsn.max(*newest);
+        } else {
+            self.newest_elsewhere = self.newest_elsewhere.max(Some(lsn));
+        }
+    }
+
+    /// Where the newest page in `space` of an index that `counts` is noted, to the block.
+    #[must_use]
+    pub fn newest(&self, space: SpaceId, counts: impl Fn(u64) -> bool) -> Option<Lsn> {
+        let of_space = self.newest.range((space, 0)..=(space, u64::MAX));
+        let newest = of_space.filter(|((_, index_id), _)| counts(*index_id)).map(|(_, lsn)| *lsn).max();
+        newest.max(self.newest_elsewhere)
+    }
+}
+
 /// What others may look at while it runs.
 #[derive(Default)]
 struct State {
     /// The block that the log ended in when it was last read.
     partial: Option<(Lsn, [u8; BLOCK_BYTES])>,
     unlogged: Unlogged,
+    new_index_pages: NewIndexPages,
     deleted: HashSet<SpaceId>,
     /// Encrypted: everything before this is on disk.
     durable: Lsn,
@@ -226,6 +258,12 @@ impl Follower {
     #[must_use]
     pub fn unlogged(&self) -> Unlogged {
         self.lock().unlogged.clone()
+    }
+
+    /// Pages that were made for indexes which are younger than the capture, by the redo read so far.
+    #[must_use]
+    pub fn new_index_pages(&self) -> NewIndexPages {
+        self.lock().new_index_pages.clone()
     }
 
     /// Tablespaces whose redo recovery ignores: the redo read so far notes a deletion of their file. IMPORT brings the
@@ -404,13 +442,19 @@ impl Log {
             let full = &buffer[..full_bytes];
             spool.append(full)?;
             self.at = Lsn(self.at.0 + full_bytes as u64);
-            let (mut unlogged, mut deleted) = (Vec::new(), Vec::new());
+            let (mut unlogged, mut new_pages, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
             let mut search = || {
-                load_finder.feed(full, |load| unlogged.push((load.space, load.lsn)))?;
+                let mut of_index = |change| match change {
+                    IndexChange::Load(load) => unlogged.push((load.space, load.lsn)),
+                    IndexChange::NewPage(page) => new_pages.push(page),
+                };
+                load_finder.feed(full, &mut of_index)?;
+                if let Some((_, block)) = &partial {
+                    load_finder.peek(block, &mut of_index)?;
+                }
                 encryption_finder.feed(full, |space, lsn| unlogged.push((space, lsn)))?;
                 delete_finder.feed(full, |space| deleted.push(space))?;
                 if let Some((_, block)) = &partial {
-                    load_finder.peek(block, |load| unlogged.push((load.space, load.lsn)))?;
                     encryption_finder.peek(block, |space, lsn| unlogged.push((space, lsn)))?;
                     delete_finder.peek(block, |space| deleted.push(space))?;
                 }
@@ -423,6 +467,7 @@ impl Log {
             {
                 let mut state = lock(state);
                 unlogged.into_iter().for_each(|(space, lsn)| state.unlogged.note(space, lsn));
+                new_pages.into_iter().for_each(|page| state.new_index_pages.note(page));
                 state.deleted.extend(deleted);
                 if state.deleted.len() > DELETED_SPACES_MAX {
                     return Err(Error::failed(format!(
@@ -712,5 +757,13 @@ mod tests {
         assert!(unlogged.newest.len() <= UNLOGGED_SPACES_MAX);
         assert_eq!(unlogged.newest(SpaceId(7)), Some(Lsn(100)));
         assert_eq!(unlogged.newest(SpaceId(u32::MAX)), Some(Lsn(100)));
+
+        let mut pages = NewIndexPages::default();
+        for (space, index_id, lsn) in [(7, 1, 50), (7, 1, 40), (7, 2, 60), (8, 3, 90)] {
+            pages.note(NewIndexPage { space: SpaceId(space), index_id, lsn: Lsn(lsn) });
+        }
+        assert_eq!(pages.newest(SpaceId(7), |index| index == 1), Some(Lsn(50)));
+        assert_eq!(pages.newest(SpaceId(7), |_| true), Some(Lsn(60)));
+        assert_eq!(pages.newest(SpaceId(7), |_| false), None);
     }
 }

@@ -1,0 +1,207 @@
+//! Indexes whose pages no redo makes: those that are built while the table is locked, on columns that come with them, and of
+//! full texts. Where nothing is written afterwards, a copy that lacks them recovers without a word.
+
+use std::{
+    io,
+    thread::{self, JoinHandle},
+};
+
+use holdfast_testkit::checksum::check_tables;
+use mysql::prelude::Queryable;
+
+use super::*;
+use crate::capture::races::recovered;
+
+/// A table's name, what of it differs, and what is done to it after the last look without a lock.
+type Built = (&'static str, &'static str, &'static [&'static str]);
+
+/// Rows that are written while the index is there.
+const GONE: &[&str] = &[
+    "ALTER TABLE @ ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED",
+    "UPDATE @ SET v = REVERSE(v)",
+    "ALTER TABLE @ DROP KEY k",
+];
+
+const BUILT: &[Built] = &[
+    ("shared", "", &["ALTER TABLE @ ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED"]),
+    ("exclusive", "", &["ALTER TABLE @ ADD KEY k (v), ALGORITHM=INPLACE, LOCK=EXCLUSIVE"]),
+    ("uniquely", "", &["ALTER TABLE @ ADD UNIQUE KEY k (id, v), ALGORITHM=INPLACE, LOCK=SHARED"]),
+    ("gone", "", GONE),
+    ("packed_gone", "ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8", GONE),
+    ("rebuilt", "", &["ALTER TABLE @ FORCE, ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED"]),
+    ("virtual_column", "", &["ALTER TABLE @ ADD COLUMN c VARCHAR(300) AS (UPPER(v)) VIRTUAL, ADD KEY k (c)"]),
+    ("words", "", &["ALTER TABLE @ ADD FULLTEXT KEY w (v)"]),
+    (
+        "more_words",
+        ", FULLTEXT KEY first_words (v)",
+        &["ALTER TABLE @ ADD FULLTEXT KEY w (v), ADD KEY k (v)"],
+    ),
+    ("places", "", &["ALTER TABLE @ ADD SPATIAL KEY s (g), ADD KEY k (v)"]),
+    (
+        "partitions",
+        "PARTITION BY HASH (id) PARTITIONS 3",
+        &["ALTER TABLE @ ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED"],
+    ),
+    (
+        "packed",
+        "ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8",
+        &["ALTER TABLE @ ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED"],
+    ),
+];
+
+const BUILT_ON_MYSQL: &[Built] = &[
+    (
+        "general_rebuilt",
+        "TABLESPACE general",
+        &[
+            "ALTER TABLE @ FORCE, ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED",
+            "UPDATE @ SET v = REVERSE(v)",
+        ],
+    ),
+    ("general_gone", "TABLESPACE general_2", GONE),
+    ("functional", "", &["ALTER TABLE @ ADD KEY k ((LOWER(v)))"]),
+    ("general", "TABLESPACE general", &["ALTER TABLE @ ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED"]),
+    (
+        "within_system",
+        "TABLESPACE innodb_system",
+        &["ALTER TABLE @ ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED"],
+    ),
+];
+
+/// A schema `i` with a table for each.
+fn prepare(source: &Server, built: &[Built]) {
+    source.exec("CREATE DATABASE i").unwrap();
+    if !source.kind().is_mariadb() {
+        for name in ["general", "general_2"] {
+            source.exec(format!("CREATE TABLESPACE {name} ADD DATAFILE '{name}.ibd'")).unwrap();
+        }
+    }
+    source.exec("CREATE TABLE i.numbers (n INT PRIMARY KEY AUTO_INCREMENT) ENGINE=InnoDB").unwrap();
+    source.exec("INSERT INTO i.numbers VALUES ()").unwrap();
+    for bits in 0..12 {
+        source.exec(format!("INSERT INTO i.numbers SELECT n + {} FROM i.numbers", 1 << bits)).unwrap();
+    }
+    for (name, more, _) in built {
+        let (keys, place) = if more.starts_with(',') { (*more, "") } else { ("", *more) };
+        let (column, value) = match *name {
+            "places" if source.kind().is_mariadb() => (", g POINT NOT NULL", ", POINT(n, n)"),
+            "places" => (", g POINT NOT NULL SRID 0", ", POINT(n, n)"),
+            _ => ("", ""),
+        };
+        source
+            .exec_all([
+                format!(
+                    "CREATE TABLE i.{name} (id INT PRIMARY KEY, v VARCHAR(300) NOT NULL{column}{keys}) ENGINE=InnoDB {place}"
+                ),
+                format!("INSERT INTO i.{name} SELECT n, CONCAT('word', n % 7, ' ', SHA2(n, 512)){value} FROM i.numbers"),
+            ])
+            .unwrap();
+    }
+}
+
+/// How often a word is found, by the index of full texts.
+fn found(server: &Server, table: &str) -> u64 {
+    let query = format!("SELECT COUNT(*) FROM {table} WHERE MATCH (v) AGAINST ('word3')");
+    server.query::<u64>(query).unwrap()[0]
+}
+
+fn indexes_are_captured(kind: ServerKind) {
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    let own = if kind.is_mariadb() { &[][..] } else { BUILT_ON_MYSQL };
+    let built = [BUILT, own].concat();
+    prepare(&source, &built);
+    let copy = recovered(&source, "stop", ServerOptions::default(), || {
+        let mut conn = source.conn().unwrap();
+        for (name, _, statements) in &built {
+            for statement in *statements {
+                let statement = statement.replace('@', &format!("i.{name}"));
+                conn.query_drop(&statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
+            }
+        }
+    });
+    check_tables(&copy.server).unwrap();
+    assert_equal_checksums(&source, &copy.server).unwrap();
+    for table in ["i.words", "i.more_words"] {
+        assert_eq!(found(&copy.server, table), found(&source, table), "{table}");
+    }
+}
+
+#[test]
+fn mariadb_10_11_indexes_built_under_locks_are_captured() {
+    indexes_are_captured(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_indexes_built_under_locks_are_captured() {
+    indexes_are_captured(ServerKind::MySql97);
+}
+
+/// Has an index of full texts built from the beginning of the copy on, until its end.
+struct Sorting<'a> {
+    source: &'a Server,
+    building: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Listener for Sorting<'_> {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Phase { name: "copy" } => {
+                let mut conn = self.source.conn().unwrap();
+                let build = move || conn.query_drop("ALTER TABLE i.t ADD FULLTEXT KEY w (v)").unwrap();
+                *self.building.lock().unwrap() = Some(thread::spawn(build));
+                let is_file_of_index = |entry: io::Result<fs::DirEntry>| {
+                    let name = entry.unwrap().file_name().to_string_lossy().to_lowercase();
+                    name.starts_with("fts_") && name.contains("_index_6")
+                };
+                while !fs::read_dir(self.source.datadir().join("i")).unwrap().any(is_file_of_index) {
+                    sleep(Duration::from_millis(5));
+                }
+            }
+            Event::Phase { name: "stop" } => {
+                self.building.lock().unwrap().take().unwrap().join().unwrap();
+            }
+            _ => {}
+        }
+        Told.event(event);
+    }
+}
+
+/// The files of an index of full texts are there when its building begins, and are filled when it ends. MySQL does not say
+/// meanwhile which indexes there are.
+fn words_that_are_sorted_meanwhile_are_captured(kind: ServerKind) {
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    prepare(&source, &[]);
+    // On MySQL enough for longer than a session waits for a lock.
+    let times = if kind.is_mariadb() { 10 } else { 60 };
+    source
+        .exec_all([
+            "USE i".to_owned(),
+            "CREATE TABLE i.t (id INT PRIMARY KEY, v TEXT NOT NULL) ENGINE=InnoDB".to_owned(),
+            format!(
+                "INSERT INTO i.t SELECT a.n * 4096 + b.n, CONCAT('word', b.n % 7, ' ', SHA2(a.n, 224), ' ', SHA2(b.n, 224), ' ',
+                 SHA2(a.n + b.n, 224)) FROM i.numbers a, i.numbers b WHERE a.n <= {times}"
+            ),
+        ])
+        .unwrap();
+    let sorting = Sorting { source: &source, building: Mutex::default() };
+    let dir = tempfile::tempdir().unwrap();
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    let captured = capture_told(&source, &sink, dir.path(), &sorting);
+    let target = dir.path().join("data");
+    sink.place(&target);
+    lay_out_redo(&target, &captured.redo);
+    let copy = Server::attach(kind, target, ServerOptions::default()).unwrap();
+    check_tables(&copy).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+    assert_eq!(found(&copy, "i.t"), found(&source, "i.t"));
+}
+
+#[test]
+fn mariadb_10_11_words_that_are_sorted_during_the_copy_are_captured() {
+    words_that_are_sorted_meanwhile_are_captured(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_words_that_are_sorted_during_the_copy_are_captured() {
+    words_that_are_sorted_meanwhile_are_captured(ServerKind::MySql97);
+}
