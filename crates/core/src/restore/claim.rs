@@ -238,11 +238,19 @@ impl Claim {
     }
 }
 
-/// Makes the target's own name durable.
+/// Makes the target's own name durable, if it may be new: who may not look into the directory above can have made nothing there,
+/// and some filesystems sync no directories.
 fn sync_parents(target: &Path) -> Result<()> {
     let Some(parent) = target.parent() else { return Ok(()) };
     let sync = || File::open(parent)?.sync_all();
-    sync().map_err(|error| io_failed("write", parent, error))
+    match sync() {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) =>
+        {
+            Ok(())
+        }
+        synced => synced.map_err(|error| io_failed("write", parent, error)),
+    }
 }
 
 /// The locks of a running server, held by us.

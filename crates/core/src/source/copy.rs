@@ -224,7 +224,7 @@ impl CopyContext<'_> {
         let own_space = geometry.filter(|_| found.continues.is_none()).map(|g| g.space_id());
         let key = FileKey { space: own_space, inode };
         let page_size = geometry.map_or(PageSize::DEFAULT_FILE, |g| g.page_size());
-        self.damage.file_begins(&entry.path);
+        self.damage.file_begins(entry);
         let file = self.sink.file_begin(FileSpec {
             path: entry.path.clone(),
             role,
@@ -468,7 +468,7 @@ impl CopyContext<'_> {
             return Ok(None);
         }
         let last = before.map_or(last, |(page, _)| page);
-        self.damage.page(&entry.path, page.number, &last, REREADS_MAX)?;
+        self.damage.page(entry, page.number, &last, REREADS_MAX)?;
         Ok(Some(last))
     }
 

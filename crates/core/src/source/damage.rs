@@ -13,6 +13,7 @@ use crate::{
     error::{Error, Result},
     event::{Event, Listener},
     server::{ConnectOptions, Purpose, Session, SqlError},
+    source::files::{Entry, Inode},
 };
 
 /// More of them are not a damaged page or two, but a disk or a copy that is beyond saving.
@@ -78,8 +79,8 @@ pub struct Damage<'a> {
     is_taken: bool,
     indexes: &'a dyn Indexes,
     listener: &'a dyn Listener,
-    /// By file.
-    found: Mutex<BTreeMap<String, Vec<DamagedPage>>>,
+    /// By the file itself: another may get its name while the server writes.
+    found: Mutex<BTreeMap<Inode, Vec<DamagedPage>>>,
 }
 
 impl<'a> Damage<'a> {
@@ -89,19 +90,20 @@ impl<'a> Damage<'a> {
     }
 
     /// A file is copied, or copied again.
-    pub(super) fn file_begins(&self, path: &str) {
-        self.found().remove(path);
+    pub(super) fn file_begins(&self, entry: &Entry) {
+        self.found().remove(&entry.stat.inode);
     }
 
     /// A page of a file is damaged. Whether it may be taken.
-    pub(super) fn page(&self, path: &str, page: u64, bytes: &[u8], reads: u32) -> Result<()> {
+    pub(super) fn page(&self, entry: &Entry, page: u64, bytes: &[u8], reads: u32) -> Result<()> {
+        let path = &entry.path;
         let index = page_index_id(bytes).and_then(|id| self.indexes.find(id));
         let table = match (TableFile::from_path(path), &index) {
             (Some(file), _) => Some(format!("{}.{}", file.database, file.table)),
             (None, Some((table, _))) => Some(table.replacen('/', ".", 1)),
             (None, None) => None,
         };
-        let page = DamagedPage { path: path.to_owned(), page, table, index: index.map(|(_, name)| name) };
+        let page = DamagedPage { path: path.clone(), page, table, index: index.map(|(_, name)| name) };
         if !self.is_taken {
             return Err(Error::failed(format!("{page} is damaged: {reads} reads gave no good checksum")).hinted(
                 "the page is bad on the source itself; run CHECK TABLE there, and see the server's error log. \
@@ -117,24 +119,36 @@ impl<'a> Damage<'a> {
             let text = format!("{page} is damaged, and taken as it is");
             self.listener.event(Event::Warning { text });
         }
-        found.entry(path.to_owned()).or_default().push(page);
+        found.entry(entry.stat.inode).or_default().push(page);
         Ok(())
     }
 
     /// What the backup has of them.
     pub(super) fn pages(&self) -> Vec<DamagedPage> {
-        self.found().values().flatten().cloned().collect()
+        let mut pages: Vec<DamagedPage> = self.found().values().flatten().cloned().collect();
+        pages.sort_by(|one, other| (&one.path, one.page).cmp(&(&other.path, other.page)));
+        pages
     }
 
-    fn found(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<DamagedPage>>> {
+    fn found(&self) -> std::sync::MutexGuard<'_, BTreeMap<Inode, Vec<DamagedPage>>> {
         lock(&self.found)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
-    use crate::event::Silent;
+    use crate::{event::Silent, source::files::Stat};
+
+    /// A new file, under the name that it has to the backup.
+    fn file(path: &str) -> Entry {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let stat = Stat::of(file.path()).unwrap();
+        let (real, path) = (file.path().to_owned(), path.to_owned());
+        Entry { path, real, outside: false, size_bytes: 0, is_dir: false, mode: 0o640, stat }
+    }
 
     struct Known;
 
@@ -161,7 +175,7 @@ mod tests {
             ("general.ibd", 157, "page 7 of general.ibd (table shop.orders, index by_day) is damaged"),
             ("ibdata1", 1, "page 7 of ibdata1 is damaged"),
         ] {
-            let error = damage.page(path, 7, &index_page(id), 9).unwrap_err();
+            let error = damage.page(&file(path), 7, &index_page(id), 9).unwrap_err();
             assert!(error.to_string().starts_with(name), "{error}");
         }
     }
@@ -170,14 +184,18 @@ mod tests {
     #[test]
     fn damaged_pages_are_kept_in_mind_if_they_are_wanted() {
         let damage = Damage::new(true, &Known, &Silent);
-        damage.page("shop/a.ibd", 3, &index_page(1), 9).unwrap();
-        damage.page("shop/b.ibd", 4, &index_page(1), 9).unwrap();
-        damage.file_begins("shop/a.ibd");
-        let pages: Vec<u64> = damage.pages().iter().map(|page| page.page).collect();
-        assert_eq!(pages, [4]);
+        let (a, b) = (file("shop/a.ibd"), file("shop/b.ibd"));
+        damage.page(&a, 3, &index_page(1), 9).unwrap();
+        damage.page(&b, 4, &index_page(1), 9).unwrap();
+        damage.file_begins(&a);
+        let pages = || damage.pages().iter().map(|page| page.page).collect::<Vec<u64>>();
+        assert_eq!(pages(), [4]);
+        // One that takes its name, as when tables are swapped, says nothing of it.
+        damage.file_begins(&file("shop/b.ibd"));
+        assert_eq!(pages(), [4]);
         for page in 1..PAGES_MAX {
-            damage.page("shop/a.ibd", page as u64, &index_page(1), 9).unwrap();
+            damage.page(&a, page as u64, &index_page(1), 9).unwrap();
         }
-        assert!(damage.page("shop/a.ibd", 0, &index_page(1), 9).is_err());
+        assert!(damage.page(&a, 0, &index_page(1), 9).is_err());
     }
 }

@@ -474,12 +474,15 @@ impl Log {
                         "more than {DELETED_SPACES_MAX} tablespaces were dropped during the backup: no more can be told apart"
                     )));
                 }
-                state.partial = partial.map(|(_, block)| (self.at, block));
+                match partial {
+                    Some((_, block)) => state.partial = Some((self.at, block)),
+                    // It is just being written: what was read of it before is as good as it was.
+                    None if state.partial.is_some_and(|(at, _)| at == self.at) => {}
+                    None => state.partial = None,
+                }
             }
-            shared.advance(match partial {
-                Some((used_bytes, _)) => Lsn(self.at.0 + u64::from(used_bytes)),
-                None => self.at,
-            });
+            let end = partial.map_or(self.at, |(used_bytes, _)| Lsn(self.at.0 + u64::from(used_bytes)));
+            shared.advance(end.max(shared.captured()));
             if full_bytes == 0 {
                 self.still_mine()?;
                 std::thread::sleep(POLL);
