@@ -137,6 +137,12 @@ impl ClosedLeaf {
         self.changes.len()
     }
 
+    /// What it holds until it is sealed.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let base = self.base.as_ref().map_or(0, |base| base.entries.len() * size_of::<PageEntry>());
+        base + self.changes.len() * size_of::<(u32, Change)>()
+    }
+
     pub(super) fn is_placed(&self) -> bool {
         self.changes.iter().all(|(_, change)| change.is_placed())
     }

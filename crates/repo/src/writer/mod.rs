@@ -123,6 +123,8 @@ pub struct WriterMeters {
     pub base_unreadable: Meter,
     /// Chunks of adopted runs that could not be read, and were not adopted.
     pub adopted_unreadable: Meter,
+    /// The most leaves that waited for chunks at one time.
+    pub leaves_waiting_max: AtomicUsize,
 }
 
 /// Writes one backup. Shared between the threads that read.

@@ -73,8 +73,8 @@ pub(super) struct Budget {
     pub(super) base_bytes: usize,
     /// Bytes of hashes of adopted runs.
     pub(super) adoption_bytes: usize,
-    /// Changes in complete leaves that wait for their chunks.
-    pub(super) waiting_changes: usize,
+    /// Bytes of complete leaves that wait for their chunks.
+    pub(super) waiting_bytes: usize,
     /// Page entries of small files that wait for the item table.
     pub(super) inline_entries: usize,
 }
@@ -87,7 +87,7 @@ impl WriterOptions {
             gathering_files: (eighth / MIB).max(2),
             base_bytes: eighth.max(4 * MIB),
             adoption_bytes: eighth,
-            waiting_changes: (eighth / 64).max(8_192),
+            waiting_bytes: eighth.max(MIB),
             // Of some 20 bytes each.
             inline_entries: eighth / 2 / 20,
         }

@@ -1,6 +1,9 @@
 //! Leaves: they wait until every chunk of theirs has its place, and are encoded and gathered into chunks in turn.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+};
 
 use holdfast_pipe::{PageHash, lock::lock};
 
@@ -28,11 +31,16 @@ pub(super) struct LeafGatherer {
     ticket: Arc<Ticket>,
 }
 
-/// Leaves whose pages are known but for the places of some chunks, in order of completion.
+/// Leaves whose pages are known but for the places of some chunks.
 #[derive(Default)]
 pub(super) struct Waiting {
+    /// In order of completion: what belongs together comes into one chunk.
     queue: VecDeque<(ClosedLeaf, Target)>,
-    changes: usize,
+    /// What they hold: above all the leaves of the base that they are compared with.
+    bytes: usize,
+    /// Leaves without changes wait for nothing. Behind a change that waits for its chunk, which takes long where changes are few,
+    /// all of the base would gather.
+    unchanged: Vec<(ClosedLeaf, Target)>,
 }
 
 pub(super) enum Target {
@@ -51,24 +59,42 @@ impl BackupWriter {
 
     pub(super) fn wait(&self, leaf: ClosedLeaf, target: Target) {
         let mut waiting = lock(&self.waiting);
-        waiting.changes += leaf.change_count();
+        if leaf.change_count() == 0 {
+            waiting.unchanged.push((leaf, target));
+            return;
+        }
+        waiting.bytes += leaf.memory_bytes();
         waiting.queue.push_back((leaf, target));
+        self.meters.leaves_waiting_max.fetch_max(waiting.queue.len(), Ordering::Relaxed);
     }
 
-    /// Seals the leaves whose chunks are placed; if too much waits, sends gathered pages on their way.
+    /// Seals the leaves whose chunks are placed. If those that are not hold too much, gathered pages are sent on their way,
+    /// and waited for.
     pub(super) fn seal_waiting(&self) -> Result<(), WriteError> {
         loop {
             let mut waiting = lock(&self.waiting);
-            let ready = waiting.queue.front().is_some_and(|(leaf, _)| leaf.is_placed());
-            if !ready {
-                let too_many = waiting.changes > self.budget.waiting_changes;
-                drop(waiting);
-                return if too_many { self.flush_all() } else { Ok(()) };
-            }
-            let Some((leaf, target)) = waiting.queue.pop_front() else { return Ok(()) };
-            waiting.changes -= leaf.change_count();
+            let unchanged = std::mem::take(&mut waiting.unchanged);
+            let is_ready = waiting.queue.front().is_some_and(|(leaf, _)| leaf.is_placed());
+            let ready = if is_ready { waiting.queue.pop_front() } else { None };
+            waiting.bytes -= ready.as_ref().map_or(0, |(leaf, _)| leaf.memory_bytes());
+            let is_too_much = waiting.bytes > self.budget.waiting_bytes;
             drop(waiting);
-            self.seal(leaf, target)?;
+            for (leaf, target) in unchanged {
+                self.seal(leaf, target)?;
+            }
+            match ready {
+                Some((leaf, target)) => self.seal(leaf, target)?,
+                None if is_too_much => {
+                    self.flush_all()?;
+                    // Whoever takes the first looks at the next himself: that may be gathered still.
+                    self.pipeline()?.wait_until(|| {
+                        let waiting = lock(&self.waiting);
+                        waiting.bytes <= self.budget.waiting_bytes
+                            || waiting.queue.front().is_none_or(|(leaf, _)| leaf.is_placed())
+                    })?;
+                }
+                None => return Ok(()),
+            }
         }
     }
 

@@ -1,3 +1,5 @@
+use std::sync::{Arc, atomic::Ordering};
+
 use holdfast_pipe::Suite;
 use holdfast_repo::writer::WriterOptions;
 
@@ -40,6 +42,36 @@ fn a_backup_stores_about_what_has_changed() {
         assert!(totals.bytes_stored < full.bytes_stored / 100 + 90_000, "round {round}: {totals:?}");
         world.assert_is(run, &source);
     }
+}
+
+/// A leaf that is compared with the base's holds that, until the chunk of its changes has its place: where changes are few, that
+/// is long.
+#[test]
+fn few_changes_hold_up_few_leaves() {
+    const LEAVES: u64 = 30;
+    const PAGES: u64 = 4_096;
+    let world = World::new(Suite::None);
+    let mut random = Random::new(3);
+    let mut source = Source::new();
+    source.insert("a".into(), SourceFile::random(&mut random, 1024, (LEAVES * PAGES * 1024) as usize));
+    let options = || WriterOptions { memory_bytes: 8 << 20, ..small_packs() };
+    world.backup(&source, options());
+    let most_waiting = |source: &Source| {
+        let mut meters = None;
+        let (run, totals) = world.backup_with(options(), |writer| {
+            meters = Some(Arc::clone(writer.meters()));
+            give_all(writer, source, 1)
+        });
+        world.assert_is(run, source);
+        (meters.unwrap().leaves_waiting_max.load(Ordering::Relaxed), totals.bytes_new)
+    };
+    source.get_mut("a").unwrap().change(&mut random, 7);
+    assert_eq!(most_waiting(&source), (1, 1024), "leaves without changes wait for nothing");
+    for leaf in 0..LEAVES {
+        source.get_mut("a").unwrap().change(&mut random, leaf * PAGES + 9);
+    }
+    let (waiting, bytes_new) = most_waiting(&source);
+    assert!(bytes_new == LEAVES * 1024 && waiting < 10, "{waiting} leaves, {bytes_new} bytes");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! - Every queue is bounded. Whoever fails says so in [`Stop`] and hangs up; the others see their queue close.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -264,17 +264,26 @@ impl Pipeline {
     pub(super) fn wait_placed(&self) -> Result<(), WriteError> {
         let mut unplaced = lock(&self.shared.unplaced);
         while *unplaced > 0 {
-            if self.shared.stop.is_stopped() {
-                return Err(WriteError::Stopped);
-            }
-            let (guard, _) = self
-                .shared
-                .placed
-                .wait_timeout(unplaced, LOOKS_EVERY)
-                .unwrap_or_else(PoisonError::into_inner);
-            unplaced = guard;
+            unplaced = self.look_later(unplaced)?;
         }
         Ok(())
+    }
+
+    /// Waits until chunks that were submitted have the places that `is_enough` is about; it may take locks of the writer.
+    pub(super) fn wait_until(&self, is_enough: impl Fn() -> bool) -> Result<(), WriteError> {
+        while !is_enough() {
+            drop(self.look_later(lock(&self.shared.unplaced))?);
+        }
+        Ok(())
+    }
+
+    /// Until all are placed, or a while.
+    fn look_later<'a>(&self, unplaced: MutexGuard<'a, u64>) -> Result<MutexGuard<'a, u64>, WriteError> {
+        if self.shared.stop.is_stopped() {
+            return Err(WriteError::Stopped);
+        }
+        let waited = self.shared.placed.wait_timeout(unplaced, LOOKS_EVERY);
+        Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Ends the last pack and waits until every pack is durable and listed.
