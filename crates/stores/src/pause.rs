@@ -15,8 +15,8 @@ pub struct Retries {
 
 impl Default for Retries {
     fn default() -> Self {
-        // Longer than an hour's key rotation or a failover takes, shorter than a lease.
-        Self { count: 10, pause_max: Duration::from_secs(15), give_up_after: Duration::from_secs(240) }
+        // Longer than a restart or a failover takes, shorter than a lease. It is time that ends it.
+        Self { count: 100, pause_max: Duration::from_secs(15), give_up_after: Duration::from_secs(240) }
     }
 }
 
@@ -49,11 +49,6 @@ impl Pauses {
             Err(_) => 1.0,
         };
         Some(longest.mul_f64(0.5 + share / 2.0))
-    }
-
-    /// Whether anything was tried before.
-    pub(crate) fn taken(&self) -> u32 {
-        self.taken
     }
 }
 

@@ -60,6 +60,56 @@ fn a_server_without_extensions_keeps_the_contract() {
     assert_eq!(probe_creation(&*it, "x").unwrap(), Creation::Exclusive);
 }
 
+/// An ssh between whose ends the server refuses each link, as it does on file systems that have none, and counts them.
+const REFUSES_LINKS: &str = r#"#!/usr/bin/env python3
+import os, struct, subprocess, sys, threading
+here = os.path.dirname(os.path.abspath(__file__))
+ssh = subprocess.Popen(["ssh"] + sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+lock = threading.Lock()
+
+def packet(source):
+    head = source.read(4)
+    return head + source.read(struct.unpack(">I", head)[0]) if len(head) == 4 else None
+
+def answers():
+    while answer := packet(ssh.stdout):
+        with lock:
+            sys.stdout.buffer.write(answer)
+            sys.stdout.buffer.flush()
+    os._exit(ssh.wait())
+
+threading.Thread(target=answers, daemon=True).start()
+while request := packet(sys.stdin.buffer):
+    if request[4] == 200 and b"hardlink@openssh.com" in request[:40]:
+        open(here + "/refused", "a").write("x")
+        refusal = request[5:9] + struct.pack(">I", 4) + struct.pack(">I", 7) + b"Failure" + struct.pack(">I", 0)
+        with lock:
+            sys.stdout.buffer.write(struct.pack(">IB", len(refusal) + 1, 101) + refusal)
+            sys.stdout.buffer.flush()
+    else:
+        ssh.stdin.write(request)
+        ssh.stdin.flush()
+ssh.stdin.close()
+"#;
+
+#[test]
+fn a_file_system_without_links_keeps_the_contract() {
+    let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
+    let program = folder.path().join("ssh");
+    std::fs::write(&program, REFUSES_LINKS).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut options = options(&server);
+    options.sftp.ssh = program;
+    let it = create_store(&format!("sftp://backup-host{}/r", folder.path().display()), &options).unwrap();
+    assert_eq!(probe_creation(&*it, "x").unwrap(), Creation::Exclusive);
+    it.create_if_absent(&path("outcomes/1"), b"first").unwrap();
+    assert!(it.create_if_absent(&path("outcomes/1"), b"later").unwrap_err().is_exists());
+    assert_eq!(read_all(&*it, &path("outcomes/1"), 10).unwrap(), b"first");
+    // Those of the probe's racers.
+    let refused = std::fs::read_to_string(folder.path().join("refused")).unwrap().len();
+    assert!((1..=32).contains(&refused), "{refused} links were tried");
+}
+
 #[test]
 fn a_directory_that_is_not_there_is_said_to_be_so() {
     let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
@@ -126,6 +176,37 @@ impl Killable {
         let pids: Vec<Pid> = pids.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
         pids.iter().filter(|pid| kill_process(**pid, Signal::KILL).is_ok()).count()
     }
+}
+
+/// An account that may have one connection is not asked for a second again and again: hosts shut out who knocks too often.
+#[test]
+fn where_one_connection_is_allowed_all_share_it() {
+    let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
+    let at = folder.path().display();
+    let script = format!(
+        "#!/bin/sh\nflock -n -E 77 '{at}/lock' ssh \"$@\" && exit\n\
+         code=$?; [ $code = 77 ] && echo refused >>'{at}/refused'\nexit $code\n"
+    );
+    let program = folder.path().join("ssh");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut options = options(&server);
+    options.sftp.ssh = program;
+    let it = create_store(&format!("sftp://backup-host{at}/r"), &options).unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..8_u8 {
+            let it = &it;
+            scope.spawn(move || {
+                for round in 0..6_u8 {
+                    let name = path(&format!("outcomes/{writer}-{round}"));
+                    it.create_if_absent(&name, &[writer; 100]).unwrap();
+                    assert_eq!(read_all(&**it, &name, 1 << 10).unwrap(), [writer; 100]);
+                }
+            });
+        }
+    });
+    let refused = std::fs::read_to_string(folder.path().join("refused")).unwrap();
+    assert_eq!(refused.lines().count(), 1, "asked for more connections once");
 }
 
 /// A server gives the handle of a file that was closed to the next that is opened.

@@ -19,7 +19,8 @@ use crate::{OpenStoreError, pause::Retries};
 
 /// The clients of a bucket. All sign with the same credentials.
 pub(super) struct Clients {
-    /// For requests that can be repeated: the library does it.
+    /// For requests that can be repeated: the library does it for the first moments, and goes on with answers that break
+    /// off.
     pub(super) repeating: AmazonS3,
     /// For requests that create something. Sends each once: whoever repeats one must know that it did.
     pub(super) creating: AmazonS3,
@@ -27,6 +28,8 @@ pub(super) struct Clients {
     pub(super) beginning: AmazonS3,
     /// As `creating`, and every request has the condition that the name is free.
     pub(super) if_absent: AmazonS3,
+    /// For parts. Sends each once, and waits for as long as its caller does.
+    pub(super) parts: AmazonS3,
     /// For what the library has no call for.
     pub(super) http: HttpClient,
 }
@@ -55,13 +58,15 @@ impl Clients {
         let beginning = locking().with_retry(repeated(options.retries)).build().map_err(bad)?;
         let creating = locking().with_retry(once.clone()).build().map_err(bad)?;
         let builder = builder.with_retry(once);
+        let patient = client_options.clone().with_timeout_disabled();
+        let parts = builder.clone().with_client_options(patient).build().map_err(bad)?;
         let condition = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
         let if_absent = builder
             .with_client_options(client_options.clone().with_default_headers(condition))
             .build()
             .map_err(bad)?;
         let http = ReqwestConnector::default().connect(&client_options).map_err(bad)?;
-        Ok(Self { repeating, creating, beginning, if_absent, http })
+        Ok(Self { repeating, creating, beginning, if_absent, parts, http })
     }
 }
 
@@ -69,9 +74,12 @@ fn bad_option(error: impl std::fmt::Display) -> OpenStoreError {
     OpenStoreError::BadOption(error.to_string())
 }
 
+/// What comes behind these is for [`super::attempts`].
+const LIBRARY_RETRIES: usize = 3;
+
 fn repeated(retries: Retries) -> RetryConfig {
     RetryConfig {
-        max_retries: retries.count as usize,
+        max_retries: LIBRARY_RETRIES.min(retries.count as usize),
         retry_timeout: retries.give_up_after,
         backoff: BackoffConfig { max_backoff: retries.pause_max, ..BackoffConfig::default() },
     }

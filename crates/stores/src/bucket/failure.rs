@@ -19,6 +19,9 @@ pub(super) enum Failure {
     Conflict,
     /// The object is shorter than what was asked for.
     Range,
+    /// The request was refused, and the answer had no room for a reason: that to a HEAD. It may be that the credentials
+    /// have expired.
+    Unsaid,
     /// Anything else, by its class. If [`RemoteCause::passes`], the request may have been carried out.
     Remote(RemoteCause),
 }
@@ -36,7 +39,9 @@ impl Answer {
             .split_once("status code: ")
             .and_then(|(_, rest)| rest.get(..3))
             .and_then(|digits| digits.parse().ok());
-        Self { status, code: element(words, "Code"), message: element(words, "Message") }
+        // Of one object of many that one request was to delete, the library tells the code in words of its own.
+        let in_words = || Some(words.rsplit_once("(code: ")?.1.split_once(')')?.0.to_owned());
+        Self { status, code: element(words, "Code").or_else(in_words), message: element(words, "Message") }
     }
 }
 
@@ -87,6 +92,7 @@ impl Failure {
             }
             (Some(404), _) | (_, object_store::Error::NotFound { .. }) => Self::NotFound,
             (Some(416), _) => Self::Range,
+            (Some(400), _) => Self::Unsaid,
             (Some(401), _) | (_, object_store::Error::Unauthenticated { .. }) => {
                 Self::Remote(RemoteCause::Credentials)
             }
@@ -145,7 +151,7 @@ impl Failure {
             Self::NotFound => StoreErrorKind::NotFound,
             Self::Taken => StoreErrorKind::Exists,
             Self::Conflict => remote(place, RemoteCause::Busy, detail(error)),
-            Self::Range => remote(place, RemoteCause::Other, detail(error)),
+            Self::Range | Self::Unsaid => remote(place, RemoteCause::Other, detail(error)),
             Self::Remote(cause) => remote(place, cause, detail(error)),
         };
         StoreError::new(path, kind)
@@ -195,6 +201,12 @@ mod tests {
             ("status code: 404 Not Found: ", Failure::NotFound),
             ("status code: 403 Forbidden: ", Failure::Remote(RemoteCause::Denied)),
             ("status code: \u{20ac}", Failure::Remote(RemoteCause::Other)),
+            ("status code: 400 Bad Request: ", Failure::Unsaid),
+            ("status code: 400 x: <Code>RequestTimeout</Code>", Failure::Remote(RemoteCause::Busy)),
+            (
+                "DeleteObjects request failed for key packs/1: Access Denied (code: AccessDenied)",
+                Failure::Remote(RemoteCause::Denied),
+            ),
         ] {
             assert_eq!(Failure::of(&answered(words)), expected, "{words}");
         }

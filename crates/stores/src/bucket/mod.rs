@@ -13,6 +13,7 @@
 
 use std::{
     io,
+    ops::Range,
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
@@ -30,14 +31,16 @@ use object_store::{
 use tokio::{runtime::Runtime, sync::Semaphore};
 
 use self::{
+    attempts::{Attempts, PartTimeout},
     connect::Clients,
     failure::{Failure, remote},
     locked::extensions,
     locks::{NewLocks, Way},
     upload::BucketUpload,
 };
-use crate::{OpenStoreError, pause::Pauses, runtime::runtime};
+use crate::{OpenStoreError, runtime::runtime};
 
+mod attempts;
 mod connect;
 mod failure;
 mod locked;
@@ -55,6 +58,8 @@ pub use crate::pause::Retries;
 
 /// Small objects that are asked for at the same time.
 const READS_AT_ONCE: usize = 16;
+/// How long a service that does not answer at all is believed to be there: an address may be wrong.
+const FIRST_CONTACT: Duration = Duration::from_secs(5);
 /// Folder of objects that no listing shows.
 const TEMPORARY: &str = ".tmp/";
 /// Name of the mark in an object's metadata.
@@ -74,6 +79,7 @@ struct Inner {
     options: BucketOptions,
     /// One for each part on its way.
     parts: Arc<Semaphore>,
+    part_timeout: PartTimeout,
     /// What is locked as it is created, once a repository has said so.
     locks: OnceLock<NewLocks>,
 }
@@ -83,7 +89,9 @@ impl BucketStore {
     pub fn open(bucket: &str, prefix: &str, options: &BucketOptions) -> Result<Self, OpenStoreError> {
         let store = Self::connect(bucket, prefix, options)?;
         // Where address, credentials or bucket are wrong, it is said here and once.
-        store.list("", &mut |_| false)?;
+        let retries = options.retries;
+        let retries = Retries { give_up_after: retries.give_up_after.min(FIRST_CONTACT), ..retries };
+        store.inner.list("", retries, &mut |_| false)?;
         Ok(store)
     }
 
@@ -98,6 +106,7 @@ impl BucketStore {
             prefix: prefix.to_owned(),
             options: options.clone(),
             parts: Arc::new(Semaphore::new(options.parts_at_once.max(1))),
+            part_timeout: PartTimeout::new(options.request_timeout, options.parts_at_once),
             locks: OnceLock::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -171,31 +180,23 @@ impl Inner {
     }
 
     async fn look(&self, path: &ObjectPath) -> Result<Seen, StoreError> {
-        let key = self.key(path)?;
-        let options = GetOptions { head: true, ..GetOptions::default() };
-        let found = self.fresh(|| self.clients.repeating.get_opts(&key, options.clone())).await;
-        let found = found.map_err(|error| self.error(&error, path))?;
-        let mark = found.attributes.get(&Attribute::Metadata(MARK.into())).map(|mark| Mark(mark.to_string()));
-        Ok(Seen { info: info(path, &found.meta), mark })
+        self.look_until(path, &mut Attempts::new(self.options.retries)).await
     }
 
-    /// Does something once more if the credentials expired meanwhile: they may have been renewed since.
-    async fn fresh<T, F: Future<Output = object_store::Result<T>>>(
-        &self,
-        request: impl Fn() -> F,
-    ) -> object_store::Result<T> {
-        let mut pauses = Pauses::new(self.options.retries);
-        loop {
-            let failed = match request().await {
-                Err(error) if Failure::of(&error) == Failure::Remote(RemoteCause::Expired) => error,
-                done => return done,
-            };
-            // The library renews what it has well before its time; a file is read again after some seconds.
-            match pauses.next() {
-                Some(pause) if pauses.taken() <= EXPIRED_ATTEMPTS => tokio::time::sleep(pause).await,
-                _ => return Err(failed),
+    async fn look_until(&self, path: &ObjectPath, attempts: &mut Attempts) -> Result<Seen, StoreError> {
+        let key = self.key(path)?;
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        let found = loop {
+            match self.clients.repeating.get_opts(&key, options.clone()).await {
+                Ok(found) => break found,
+                Err(error) if !attempts.wait(Failure::of(&error)).await => {
+                    return Err(self.error(&error, path));
+                }
+                Err(_) => {}
             }
-        }
+        };
+        let mark = found.attributes.get(&Attribute::Metadata(MARK.into())).map(|mark| Mark(mark.to_string()));
+        Ok(Seen { info: info(path, &found.meta), mark })
     }
 
     /// Looks at what was just created, which must be what was sent.
@@ -246,7 +247,7 @@ impl Inner {
         let key = self.key(path)?;
         let mark = Mark::draw().map_err(io_failed(path))?;
         let size_bytes = bytes.len() as u64;
-        let mut pauses = Pauses::new(self.options.retries);
+        let mut attempts = Attempts::new(self.options.retries);
         // Whether an earlier request may have been carried out.
         let mut is_open = false;
         loop {
@@ -257,8 +258,7 @@ impl Inner {
                 ..PutOptions::default()
             };
             let payload = PutPayload::from(bytes.clone());
-            let put = self.fresh(|| self.clients.creating.put_opts(&key, payload.clone(), options.clone()));
-            let error = match put.await {
+            let error = match self.clients.creating.put_opts(&key, payload, options).await {
                 Ok(_) => {
                     let created = self.confirm(path, &mark, size_bytes).await?;
                     self.confirm_lock(path, Way::Whole).await?;
@@ -269,14 +269,15 @@ impl Inner {
             let failure = Failure::of(&error);
             match failure {
                 Failure::Taken => return self.is_ours(path, &mark, size_bytes).await,
-                Failure::Conflict => {}
                 Failure::Remote(cause) if cause.passes() => is_open = true,
-                _ if is_open => return self.settle(path, &mark, size_bytes, self.error(&error, path)).await,
-                _ => return Err(self.error(&error, path)),
+                _ => {}
             }
-            match pauses.next() {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => return self.settle(path, &mark, size_bytes, self.error(&error, path)).await,
+            if !attempts.wait(failure).await {
+                let failed = self.error(&error, path);
+                return match is_open {
+                    true => self.settle(path, &mark, size_bytes, failed).await,
+                    false => Err(failed),
+                };
             }
         }
     }
@@ -289,7 +290,7 @@ impl Inner {
         size_bytes: u64,
         failed: StoreError,
     ) -> Result<ObjectInfo, StoreError> {
-        match self.look(path).await {
+        match self.look_until(path, &mut Attempts::none()).await {
             Ok(_) => self.is_ours(path, mark, size_bytes).await,
             Err(_) => Err(failed),
         }
@@ -304,31 +305,41 @@ impl Inner {
         buffer: &mut [u8],
     ) -> Result<(), StoreError> {
         let end = offset.saturating_add(buffer.len() as u64);
-        let short = || StoreError::new(path, StoreErrorKind::ShortRead { end });
         if offset.checked_add(buffer.len() as u64).is_none() {
-            return Err(short());
+            return Err(StoreError::new(path, StoreErrorKind::ShortRead { end }));
         }
+        self.again(async || self.read_once(path, version, offset..end, buffer).await).await
+    }
+
+    async fn read_once(
+        &self,
+        path: &ObjectPath,
+        version: Option<&str>,
+        range: Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<(), StoreError> {
         let key = self.key(path)?;
+        let short = || StoreError::new(path, StoreErrorKind::ShortRead { end: range.end });
         let options = GetOptions {
-            range: Some(GetRange::Bounded(offset..end)),
+            range: Some(GetRange::Bounded(range.clone())),
             version: version.map(str::to_owned),
             ..GetOptions::default()
         };
-        let got = match self.fresh(|| self.clients.repeating.get_opts(&key, options.clone())).await {
+        let got = match self.clients.repeating.get_opts(&key, options).await {
             Ok(got) => got,
             Err(error) => {
                 return Err(match Failure::of(&error) {
                     Failure::Range => short(),
                     // The library's own words, where it finds less than was asked for.
                     Failure::Remote(RemoteCause::Other) => match self.look(path).await {
-                        Ok(seen) if seen.info.size_bytes < end => short(),
+                        Ok(seen) if seen.info.size_bytes < range.end => short(),
                         _ => self.error(&error, path),
                     },
                     _ => self.error(&error, path),
                 });
             }
         };
-        if got.range != (offset..end) {
+        if got.range != range {
             return Err(short());
         }
         self.receive(path, got, buffer).await
@@ -354,8 +365,12 @@ impl Inner {
 
     /// All of an object, in one request. What is too large is not received.
     async fn read_whole(&self, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
+        self.again(async || self.read_whole_once(path, limit_bytes).await).await
+    }
+
+    async fn read_whole_once(&self, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
         let key = self.key(path)?;
-        let got = self.fresh(|| self.clients.repeating.get_opts(&key, GetOptions::default())).await;
+        let got = self.clients.repeating.get_opts(&key, GetOptions::default()).await;
         let got = got.map_err(|error| self.error(&error, path))?;
         let size_bytes = got.meta.size;
         let Some(size) = usize::try_from(size_bytes).ok().filter(|_| size_bytes <= limit_bytes) else {
@@ -365,10 +380,84 @@ impl Inner {
         self.receive(path, got, &mut bytes).await?;
         Ok(bytes)
     }
-}
 
-/// How often credentials that have expired are tried again.
-const EXPIRED_ATTEMPTS: u32 = 7;
+    /// Names what is below a prefix, in the order of names.
+    fn list(
+        &self,
+        prefix: &str,
+        retries: Retries,
+        each: &mut dyn FnMut(ObjectInfo) -> bool,
+    ) -> Result<(), StoreError> {
+        let client = &self.clients.repeating;
+        let folder = self.folder(prefix)?;
+        let mut last: Option<ObjectPath> = None;
+        let mut attempts = Attempts::new(retries);
+        loop {
+            let mut objects = match &last {
+                None => client.list(folder.as_ref()),
+                Some(last) => client.list_with_offset(folder.as_ref(), &self.key(last)?),
+            };
+            // What a service that knows no such beginning names once more.
+            let mut is_again = last.is_some();
+            // Outside the runtime between two objects: whoever is called may call the store.
+            let failed = loop {
+                let meta = match self.runtime.block_on(objects.next()) {
+                    None => return Ok(()),
+                    Some(Ok(meta)) => meta,
+                    Some(Err(error)) => break error,
+                };
+                let Some(name) = meta.location.as_ref().strip_prefix(&self.prefix) else { continue };
+                let Some(path) = ObjectPath::new(name) else { continue };
+                if name.starts_with(TEMPORARY) {
+                    continue;
+                }
+                if last.as_ref().is_some_and(|last| *last >= path) {
+                    if is_again {
+                        continue;
+                    }
+                    let what = "it does not list objects in the order of their names";
+                    return Err(self.remote(path, RemoteCause::Unfit, what));
+                }
+                if !each(info(&path, &meta)) {
+                    return Ok(());
+                }
+                is_again = false;
+                last = Some(path);
+                attempts = Attempts::new(retries);
+            };
+            if !self.runtime.block_on(attempts.wait(Failure::of(&failed))) {
+                return Err(self.error(&failed, format!("{}{prefix}", self.prefix)));
+            }
+        }
+    }
+
+    /// Deletes, a thousand with each request. That something is gone already is no failure, so those of a request that
+    /// failed are named again.
+    async fn delete(&self, mut keys: Vec<Path>) -> Result<(), StoreError> {
+        let mut attempts = Attempts::new(self.options.retries);
+        loop {
+            let mut deleted =
+                self.clients.repeating.delete_stream(stream::iter(keys.clone()).map(Ok).boxed());
+            let mut done = 0;
+            let failed = loop {
+                match deleted.next().await {
+                    None => return Ok(()),
+                    Some(Err(error)) if Failure::of(&error) != Failure::NotFound => break error,
+                    // They come in the order in which they were named.
+                    Some(_) => done += 1,
+                }
+            };
+            keys.drain(..done);
+            if done > 0 {
+                attempts = Attempts::new(self.options.retries);
+            }
+            if !attempts.wait(Failure::of(&failed)).await {
+                let first = keys.first().map_or("", |key| key.as_ref());
+                return Err(self.error(&failed, first.strip_prefix(&self.prefix).unwrap_or(first)));
+            }
+        }
+    }
+}
 
 impl Store for BucketStore {
     fn location(&self) -> String {
@@ -399,27 +488,7 @@ impl Store for BucketStore {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
-        let inner = &self.inner;
-        let mut objects = inner.clients.repeating.list(inner.folder(prefix)?.as_ref());
-        let mut last: Option<ObjectPath> = None;
-        // Outside the runtime between two objects: whoever is called may call the store.
-        while let Some(found) = inner.runtime.block_on(objects.next()) {
-            let meta = found.map_err(|error| inner.error(&error, format!("{}{prefix}", inner.prefix)))?;
-            let Some(name) = meta.location.as_ref().strip_prefix(&inner.prefix) else { continue };
-            let Some(path) = ObjectPath::new(name) else { continue };
-            if name.starts_with(TEMPORARY) {
-                continue;
-            }
-            if last.as_ref().is_some_and(|last| *last >= path) {
-                let what = "it does not list objects in the order of their names";
-                return Err(inner.remote(path, RemoteCause::Unfit, what));
-            }
-            if !each(info(&path, &meta)) {
-                break;
-            }
-            last = Some(path);
-        }
-        Ok(())
+        self.inner.list(prefix, self.inner.options.retries, each)
     }
 
     fn reads_at_once(&self) -> usize {
@@ -429,8 +498,11 @@ impl Store for BucketStore {
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         let inner = &self.inner;
         let folder = inner.folder(prefix)?;
-        let listed = inner.fresh(|| inner.clients.repeating.list_with_delimiter(folder.as_ref()));
-        let listed = inner.runtime.block_on(listed).map_err(|error| inner.error(&error, prefix))?;
+        let list = inner.again(async || {
+            let listed = inner.clients.repeating.list_with_delimiter(folder.as_ref()).await;
+            listed.map_err(|error| inner.error(&error, prefix))
+        });
+        let listed = inner.runtime.block_on(list)?;
         let above = format!("{}{prefix}", inner.prefix);
         let mut names: Vec<String> = listed
             .common_prefixes
@@ -446,19 +518,7 @@ impl Store for BucketStore {
     fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
         let inner = &self.inner;
         let keys: Vec<Path> = paths.iter().map(|path| inner.key(path)).collect::<Result<_, _>>()?;
-        let delete = async {
-            let mut deleted = inner.clients.repeating.delete_stream(stream::iter(keys).map(Ok).boxed());
-            while let Some(result) = deleted.next().await {
-                if let Err(error) = result
-                    && Failure::of(&error) != Failure::NotFound
-                {
-                    let first = paths.first().map_or("", ObjectPath::as_str);
-                    return Err(inner.error(&error, first));
-                }
-            }
-            Ok(())
-        };
-        inner.runtime.block_on(delete)
+        inner.runtime.block_on(inner.delete(keys))
     }
 
     fn now(&self) -> Result<SystemTime, StoreError> {
@@ -466,15 +526,16 @@ impl Store for BucketStore {
         let name = Mark::draw().map(|mark| format!("{TEMPORARY}{}", mark.0)).map_err(io_failed(TEMPORARY))?;
         let key = Path::parse(format!("{}{name}", inner.prefix))
             .map_err(|_| StoreError::new(&name, StoreErrorKind::Io(io::ErrorKind::InvalidFilename.into())))?;
+        let client = &inner.clients.repeating;
+        let failed = |error| inner.error(&error, &name);
         let clock = async {
-            let client = &inner.clients.repeating;
-            inner.fresh(|| client.put(&key, PutPayload::new())).await?;
-            let seen = inner.fresh(|| client.head(&key)).await;
+            inner.again(async || client.put(&key, PutPayload::new()).await.map_err(failed)).await?;
+            let seen = inner.again(async || client.head(&key).await.map_err(failed)).await;
             // A failure to delete it is for the next sweep.
             let _ = client.delete(&key).await;
             Ok(seen?.last_modified.into())
         };
-        inner.runtime.block_on(clock).map_err(|error| inner.error(&error, &name))
+        inner.runtime.block_on(clock)
     }
 
     fn free_bytes(&self) -> Result<Option<u64>, StoreError> {

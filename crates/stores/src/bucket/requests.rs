@@ -13,8 +13,7 @@ use object_store::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{Inner, failure::Failure};
-use crate::pause::Pauses;
+use super::{Inner, attempts::Attempts, failure::Failure};
 
 /// How long a request can be used after it was signed, which is also by how much a host's clock may be behind: as much as
 /// services allow everything else.
@@ -70,20 +69,14 @@ impl From<Refused> for StoreError {
 impl Inner {
     /// Sends a request that can be repeated, as often as it takes.
     pub(super) async fn ask(&self, request: &Request) -> Result<Answer, Refused> {
-        let mut pauses = Pauses::new(self.options.retries);
+        let mut attempts = Attempts::new(self.options.retries);
         loop {
             let refused = match self.ask_once(request).await {
                 Err(refused) => refused,
                 answer => return answer,
             };
-            let pause = match refused.failure {
-                Failure::Remote(cause) if cause.passes() || cause == RemoteCause::Expired => pauses.next(),
-                Failure::Conflict => pauses.next(),
-                _ => None,
-            };
-            match pause {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => return Err(refused),
+            if !attempts.wait(refused.failure).await {
+                return Err(refused);
             }
         }
     }

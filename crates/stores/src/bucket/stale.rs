@@ -46,11 +46,12 @@ impl Inner {
                 else {
                     continue;
                 };
-                let client = &self.clients.repeating;
-                match self.fresh(|| client.abort_multipart(&key, &upload.upload_id)).await {
-                    Err(error) if Failure::of(&error) != Failure::NotFound => {
-                        return Err(self.error(&error, &upload.key));
-                    }
+                let given_up = self.again(async || {
+                    let done = self.clients.repeating.abort_multipart(&key, &upload.upload_id).await;
+                    done.map_err(|error| self.error(&error, &upload.key))
+                });
+                match given_up.await {
+                    Err(error) if !error.is_not_found() => return Err(error),
                     _ => {}
                 }
             }
@@ -78,16 +79,19 @@ impl Inner {
     }
 
     async fn sweep_temporary(&self, now: SystemTime, min_age: Duration) -> Result<(), StoreError> {
-        let failed = |error: &object_store::Error| self.error(error, TEMPORARY);
-        let client = &self.clients.repeating;
         let folder = self.folder(TEMPORARY)?;
-        let mut objects = client.list(folder.as_ref());
-        while let Some(found) = objects.try_next().await.map_err(|error| failed(&error))? {
-            if is_old(found.last_modified.into(), now, min_age) {
-                client.delete(&found.location).await.map_err(|error| failed(&error))?;
+        self.again(async || {
+            let client = &self.clients.repeating;
+            let failed = |error: object_store::Error| self.error(&error, TEMPORARY);
+            let mut objects = client.list(folder.as_ref());
+            while let Some(found) = objects.try_next().await.map_err(failed)? {
+                if is_old(found.last_modified.into(), now, min_age) {
+                    client.delete(&found.location).await.map_err(failed)?;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
+        .await
     }
 
     /// One page of the uploads below the prefix.

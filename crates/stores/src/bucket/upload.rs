@@ -15,15 +15,14 @@ use object_store::{
 };
 use tokio::task::JoinSet;
 
-use super::{Inner, Mark, failure::Failure, io_failed, locked::extensions, locks::Way};
-use crate::pause::Pauses;
+use super::{Inner, Mark, attempts::Attempts, failure::Failure, io_failed, locked::extensions, locks::Way};
 
 /// How long giving up an upload may hold up whoever does.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Parts that one upload can have.
 const PARTS_MAX: usize = 10_000;
 
-type Sent = (usize, object_store::Result<PartId>);
+type Sent = (usize, Result<PartId, StoreError>);
 
 pub(super) struct BucketUpload {
     store: Arc<Inner>,
@@ -68,8 +67,12 @@ impl BucketUpload {
             extensions: extensions(self.store.lock_of(&self.path)),
             ..PutMultipartOptions::default()
         };
-        let id = self.store.fresh(|| client.create_multipart_opts(&self.key, options())).await;
-        let id = id.map_err(|error| self.store.error(&error, &self.path))?;
+        // What is begun twice is swept.
+        let begin = self.store.again(async || {
+            let id = client.create_multipart_opts(&self.key, options()).await;
+            id.map_err(|error| self.store.error(&error, &self.path))
+        });
+        let id = begin.await?;
         Ok(Parts { id, begun: 0, on_their_way: JoinSet::new(), arrived: Vec::new() })
     }
 
@@ -81,7 +84,7 @@ impl BucketUpload {
         let permit = Arc::clone(&self.store.parts).acquire_owned().await;
         let Some(parts) = &mut self.parts else { return Ok(()) };
         while let Some(sent) = parts.on_their_way.try_join_next() {
-            arrive(&self.store, &self.path, &mut parts.arrived, sent)?;
+            arrive(&self.path, &mut parts.arrived, sent)?;
         }
         if parts.begun == PARTS_MAX {
             let kind = StoreErrorKind::TooLarge {
@@ -93,12 +96,11 @@ impl BucketUpload {
         let number = parts.begun;
         parts.begun += 1;
         let bytes = Bytes::from(mem::take(&mut self.part));
-        let (store, key, id) = (Arc::clone(&self.store), self.key.clone(), parts.id.clone());
+        let part = Part { path: self.path.clone(), key: self.key.clone(), id: parts.id.clone(), number };
+        let store = Arc::clone(&self.store);
         let send = async move {
             let _permit = permit;
-            let client = &store.clients.repeating;
-            let payload = PutPayload::from(bytes);
-            (number, store.fresh(|| client.put_part(&key, &id, number, payload.clone())).await)
+            (number, store.send(&part, bytes).await)
         };
         parts.on_their_way.spawn_on(send, self.store.runtime.handle());
         Ok(())
@@ -127,7 +129,7 @@ impl BucketUpload {
         }
         let Some(parts) = &mut self.parts else { return Err(self.incomplete()) };
         while let Some(sent) = parts.on_their_way.join_next().await {
-            arrive(&self.store, &self.path, &mut parts.arrived, sent)?;
+            arrive(&self.path, &mut parts.arrived, sent)?;
         }
         parts.arrived.sort_by_key(|(number, _)| *number);
         if parts.arrived.len() != parts.begun {
@@ -146,11 +148,10 @@ impl BucketUpload {
     /// Makes one object of the parts, however often the request has to be sent.
     async fn publish(&self, id: &MultipartId, ids: Vec<PartId>) -> Result<ObjectInfo, StoreError> {
         let (store, path, mark, size) = (&self.store, &self.path, &self.mark, self.written_bytes);
-        let mut pauses = Pauses::new(store.options.retries);
+        let mut attempts = Attempts::new(store.options.retries);
         loop {
             let client = &store.clients.if_absent;
-            let completed = store.fresh(|| client.complete_multipart(&self.key, id, ids.clone())).await;
-            let error = match completed {
+            let error = match client.complete_multipart(&self.key, id, ids.clone()).await {
                 Ok(_) => {
                     let created = store.confirm(path, mark, size).await?;
                     store.confirm_lock(path, Way::InParts).await?;
@@ -158,28 +159,16 @@ impl BucketUpload {
                 }
                 Err(error) => error,
             };
-            match Failure::of(&error) {
-                Failure::Taken => return store.is_ours(path, mark, size).await,
-                Failure::Remote(cause) if cause.passes() => {}
+            let failure = Failure::of(&error);
+            if failure == Failure::Taken {
+                return store.is_ours(path, mark, size).await;
+            }
+            // Also while an earlier request is still being carried out, which is a conflict.
+            if !attempts.wait(failure).await {
                 // Gone: by an earlier request that was carried out, or because somebody gave it up. Or an answer that
                 // makes no sense: what is there decides.
-                _ => return store.settle(path, mark, size, self.failed(&error)).await,
+                return store.settle(path, mark, size, store.upload_failed(&error, path)).await;
             }
-            match pauses.next() {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => return store.settle(path, mark, size, self.failed(&error)).await,
-            }
-        }
-    }
-
-    /// That the upload is gone must not read as if the object were.
-    fn failed(&self, error: &object_store::Error) -> StoreError {
-        match Failure::of(error) {
-            Failure::NotFound => {
-                let what = "the upload was given up by somebody else before it was complete";
-                self.store.remote(&self.path, RemoteCause::Other, what)
-            }
-            _ => self.store.error(error, &self.path),
         }
     }
 
@@ -189,22 +178,58 @@ impl BucketUpload {
 }
 
 fn arrive(
-    store: &Inner,
     path: &ObjectPath,
     arrived: &mut Vec<(usize, PartId)>,
     sent: Result<Sent, tokio::task::JoinError>,
 ) -> Result<(), StoreError> {
     let lost = |error: tokio::task::JoinError| io_failed(path)(std::io::Error::other(error));
     let (number, part) = sent.map_err(lost)?;
-    match part {
-        Ok(part) => arrived.push((number, part)),
-        Err(error) if Failure::of(&error) == Failure::NotFound => {
-            let what = "the upload was given up by somebody else before it was complete";
-            return Err(store.remote(path, RemoteCause::Other, what));
-        }
-        Err(error) => return Err(store.error(&error, path)),
-    }
+    arrived.push((number, part?));
     Ok(())
+}
+
+/// Where the bytes of a part belong.
+struct Part {
+    path: ObjectPath,
+    key: Path,
+    id: MultipartId,
+    number: usize,
+}
+
+impl Inner {
+    /// Sends a part, however often that takes.
+    async fn send(&self, part: &Part, bytes: Bytes) -> Result<PartId, StoreError> {
+        let payload = PutPayload::from(bytes);
+        let mut attempts = Attempts::new(self.part_timeout.retries(self.options.retries));
+        loop {
+            let allowed = self.part_timeout.now();
+            let send = self.clients.parts.put_part(&part.key, &part.id, part.number, payload.clone());
+            let (failure, error) = match tokio::time::timeout(allowed, send).await {
+                Ok(Ok(id)) => return Ok(id),
+                Ok(Err(error)) => (Failure::of(&error), self.upload_failed(&error, &part.path)),
+                Err(_) => {
+                    self.part_timeout.was_too_short(allowed);
+                    let what = format!("a part was not taken within {} s", allowed.as_secs());
+                    let cause = RemoteCause::Unreachable;
+                    (Failure::Remote(cause), self.remote(&part.path, cause, what))
+                }
+            };
+            if !attempts.wait(failure).await {
+                return Err(error);
+            }
+        }
+    }
+
+    /// That an upload is gone must not read as if the object were.
+    fn upload_failed(&self, error: &object_store::Error, path: &ObjectPath) -> StoreError {
+        match Failure::of(error) {
+            Failure::NotFound => {
+                let what = "the upload was given up by somebody else before it was complete";
+                self.remote(path, RemoteCause::Other, what)
+            }
+            _ => self.error(error, path),
+        }
+    }
 }
 
 impl Upload for BucketUpload {

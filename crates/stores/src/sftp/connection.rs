@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use holdfast_pipe::lock::lock;
@@ -28,6 +29,8 @@ use super::{Place, SftpOptions};
 const BLOCK_BYTES_MIN: usize = 32 << 10;
 /// Larger blocks bring nothing more.
 const BLOCK_BYTES_MAX: usize = 255 << 10;
+/// How long a session may take to begin.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Lines of ssh's own words that an error repeats.
 const LINES_MAX: usize = 4;
 const LINE_CHARS_MAX: usize = 200;
@@ -81,14 +84,19 @@ impl Connection {
         let config =
             Config { request_timeout_secs: options.request_timeout.as_secs().max(1), ..Config::default() };
         let session = RawSftpSession::new_with_config(join(output, input), config);
-        let version = match session.init().await {
+        let patience = options.request_timeout.min(START_TIMEOUT);
+        let begun = match tokio::time::timeout(patience, session.init()).await {
+            Ok(begun) => begun.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", patience.as_secs())),
+        };
+        let version = match begun {
             Ok(version) => version,
             Err(error) => {
                 drop(session);
                 // Ended or not, what it has said so far is what is known.
-                let _ = tokio::time::timeout(options.request_timeout, process.wait()).await;
-                let _ = tokio::time::timeout(std::time::Duration::from_secs(1), listening).await;
-                return Err(broken(&said, &error.to_string()));
+                let _ = tokio::time::timeout(patience, process.wait()).await;
+                let _ = tokio::time::timeout(Duration::from_secs(1), listening).await;
+                return Err(broken(&said, &error));
             }
         };
         let has = |name: &str| version.extensions.contains_key(name);

@@ -108,15 +108,10 @@ impl Pool {
     pub(super) async fn read(&self, path: &str, offset: u64, buffer: &mut [u8]) -> Result<bool, Failure> {
         let len = buffer.len();
         let read = |it: Arc<Connection>| async move {
-            let flags = OpenFlags::READ;
-            let opened = it.session.open(path, flags, FileAttributes::empty()).await;
-            let handle = opened.map_err(|error| it.failure(error))?.handle;
+            let handle = open(&it, path).await?;
             let blocks = read_blocks(&it, &handle, offset, len).await;
-            // Nobody waits for it.
-            let closed = it.session.close(handle).await;
-            let blocks = blocks?;
-            closed.map_err(|error| it.failure(error))?;
-            Ok(blocks)
+            close(it, handle);
+            blocks
         };
         let Some(blocks) = self.repeat(read).await? else { return Ok(false) };
         for (target, block) in buffer.chunks_mut(blocks.size_bytes).zip(blocks.bytes) {
@@ -124,6 +119,17 @@ impl Pool {
             target.copy_from_slice(block);
         }
         Ok(true)
+    }
+
+    /// All of a file, if it is not too large. What one block holds takes two answers of the server.
+    pub(super) async fn read_whole(&self, path: &str, limit_bytes: u64) -> Result<Whole, Failure> {
+        let read = |it: Arc<Connection>| async move {
+            let handle = open(&it, path).await?;
+            let whole = read_whole(&it, &handle, limit_bytes).await;
+            close(it, handle);
+            whole
+        };
+        self.repeat(read).await
     }
 
     /// Removes a file; one that is gone counts as removed.
@@ -209,6 +215,51 @@ impl Pool {
         };
         self.repeat(ask).await
     }
+}
+
+async fn open(it: &Connection, path: &str) -> Result<String, Failure> {
+    let opened = it.session.open(path, OpenFlags::READ, FileAttributes::empty()).await;
+    Ok(opened.map_err(|error| it.failure(error))?.handle)
+}
+
+/// Closes what was read. Nobody waits for it, and that it fails means nothing.
+fn close(it: Arc<Connection>, handle: String) {
+    tokio::spawn(async move {
+        if let Err(error) = it.session.close(handle).await {
+            it.failure(error);
+        }
+    });
+}
+
+/// All of a file.
+pub(super) enum Whole {
+    Bytes(Vec<u8>),
+    /// It has so many bytes.
+    TooLarge(u64),
+    /// It ended before this, its size.
+    Short(u64),
+}
+
+async fn read_whole(it: &Connection, handle: &str, limit_bytes: u64) -> Result<Whole, Failure> {
+    let first = usize::try_from(limit_bytes).unwrap_or(usize::MAX).min(it.read_bytes);
+    let asked = u32::try_from(first).unwrap_or(u32::MAX);
+    let (found, begin) = tokio::join!(it.session.fstat(handle), it.session.read(handle, 0, asked));
+    let size_bytes = found.map_err(|error| it.failure(error))?.attrs.size.unwrap_or(0);
+    let Some(size) = usize::try_from(size_bytes).ok().filter(|_| size_bytes <= limit_bytes) else {
+        return Ok(Whole::TooLarge(size_bytes));
+    };
+    let mut bytes = match begin {
+        Ok(begin) => begin.data,
+        Err(error) if is_end(&error) => Vec::new(),
+        Err(error) => return Err(it.failure(error)),
+    };
+    bytes.truncate(size);
+    let Some(rest) = read_blocks(it, handle, bytes.len() as u64, size - bytes.len()).await? else {
+        return Ok(Whole::Short(size_bytes));
+    };
+    bytes.reserve_exact(size - bytes.len());
+    bytes.extend(rest.bytes.into_iter().flatten());
+    Ok(Whole::Bytes(bytes))
 }
 
 struct Blocks {

@@ -8,7 +8,7 @@
 //! - If the answer to the link gets lost, the link is tried again; a name that is taken then is told from another's by
 //!   setting a time under the one name and looking for it under the other.
 //! - The time of an object is `mtime`, the only one the protocol has, in whole seconds.
-//! - Requests are sent before earlier ones are answered, so that distance costs little.
+//! - Requests are sent before earlier ones are answered, and many objects are read at once, so that distance costs little.
 
 use std::{
     collections::HashSet,
@@ -29,9 +29,9 @@ use tokio::runtime::Runtime;
 
 use self::{
     connection::Failure,
-    files::Found,
+    files::{Found, Whole},
     pool::Pool,
-    upload::{SftpUpload, TemporaryFile},
+    upload::{Links, SftpUpload, TemporaryFile},
 };
 use crate::{Missing, pause::Retries, runtime::runtime};
 
@@ -46,6 +46,8 @@ pub use self::place::Place;
 const TEMPORARY: &str = ".tmp";
 /// A file system's own folder, where the store is the root of one.
 const LOST_AND_FOUND: &str = "lost+found";
+/// Small objects that are asked for at the same time.
+const READS_AT_ONCE: usize = 16;
 /// Deletions on their way at once.
 const DELETIONS_AT_ONCE: usize = 16;
 
@@ -62,7 +64,8 @@ pub struct SftpOptions {
     pub connections: usize,
     /// How often a connection is made anew.
     pub retries: Retries,
-    /// Longest time until an answer.
+    /// Longest time until an answer, by which disks that are busy and lines that are slow must have taken what was sent.
+    /// That a line is dead is noticed by `ssh`, much earlier.
     pub request_timeout: Duration,
 }
 
@@ -74,7 +77,7 @@ impl Default for SftpOptions {
             may_ask: false,
             connections: 4,
             retries: Retries::default(),
-            request_timeout: Duration::from_secs(120),
+            request_timeout: Duration::from_secs(600),
         }
     }
 }
@@ -90,6 +93,7 @@ struct Inner {
     root: String,
     /// Folders that are known to exist durably.
     folders: Mutex<HashSet<String>>,
+    links: Links,
     /// Folders in which an object may have got its name without that being durable.
     doubtful: Mutex<HashSet<String>>,
     landmark: Landmark,
@@ -107,6 +111,7 @@ impl SftpStore {
             pool: Pool::new(place, options.clone()),
             root,
             folders: Mutex::default(),
+            links: Links::default(),
             doubtful: Mutex::default(),
             landmark: Landmark::default(),
         };
@@ -339,6 +344,23 @@ impl Store for SftpStore {
             Ok(false) => Err(short()),
             Err(failure) => Err(inner.error(failure, path)),
         }
+    }
+
+    fn read_whole(&self, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
+        let inner = &self.inner;
+        let file = inner.at(path.as_str());
+        match inner.runtime.block_on(inner.pool.read_whole(&file, limit_bytes)) {
+            Ok(Whole::Bytes(bytes)) => Ok(bytes),
+            Ok(Whole::TooLarge(size_bytes)) => {
+                Err(StoreError::new(path, StoreErrorKind::TooLarge { size_bytes, limit_bytes }))
+            }
+            Ok(Whole::Short(end)) => Err(StoreError::new(path, StoreErrorKind::ShortRead { end })),
+            Err(failure) => Err(inner.error(failure, path)),
+        }
+    }
+
+    fn reads_at_once(&self) -> usize {
+        READS_AT_ONCE
     }
 
     fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {

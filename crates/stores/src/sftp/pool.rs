@@ -1,8 +1,11 @@
 //! The connections of a store: made when they are needed, used by several at once, replaced when they break.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use holdfast_pipe::lock::lock;
@@ -13,10 +16,16 @@ use super::{
 };
 use crate::pause::Pauses;
 
+/// How long a host that let no further connection in is not asked for another.
+const REFUSED_FOR: Duration = Duration::from_secs(600);
+
 pub(super) struct Pool {
     pub(super) place: Place,
     pub(super) options: SftpOptions,
     open: Mutex<Vec<Arc<Connection>>>,
+    /// When a further connection was refused, while there were others: accounts may have few, and who knocks too often is
+    /// shut out.
+    refused_at: Mutex<Option<Instant>>,
     /// One is made at a time: servers refuse many who knock at once.
     making: tokio::sync::Mutex<()>,
     /// Whether there has ever been one. The first failure of all is said at once: a name may be misspelt.
@@ -29,6 +38,7 @@ impl Pool {
             place,
             options,
             open: Mutex::default(),
+            refused_at: Mutex::default(),
             making: tokio::sync::Mutex::default(),
             has_been: AtomicBool::new(false),
         }
@@ -38,25 +48,38 @@ impl Pool {
         lock(&self.open)
     }
 
-    /// One that nobody uses, or else, when there are enough, that which the fewest use.
-    fn find(&self) -> Option<Arc<Connection>> {
+    /// That which the fewest use.
+    fn least_used(&self) -> Option<Arc<Connection>> {
         let mut open = self.open();
         open.retain(|connection| connection.is_alive());
-        let least = open.iter().min_by_key(|connection| Arc::strong_count(connection))?;
-        let is_free = Arc::strong_count(least) == 1;
-        (is_free || open.len() >= self.options.connections.max(1)).then(|| Arc::clone(least))
+        open.iter().min_by_key(|connection| Arc::strong_count(connection)).cloned()
     }
 
+    /// Whether there may be more than are open.
+    fn may_grow(&self) -> bool {
+        let is_refused = lock(&self.refused_at).is_some_and(|at| at.elapsed() < REFUSED_FOR);
+        !is_refused && self.open().len() < self.options.connections.max(1)
+    }
+
+    /// One that nobody uses; or a new one, while others share what there is; or, when there are enough, a shared one.
     async fn connection(&self) -> Result<Arc<Connection>, Failure> {
-        if let Some(connection) = self.find() {
-            return Ok(connection);
-        }
-        let _making = self.making.lock().await;
-        if let Some(connection) = self.find() {
-            return Ok(connection);
-        }
-        let made = Connection::open(&self.place, &self.options).await;
-        match made {
+        let least_used = self.least_used();
+        let _making = match least_used {
+            // Here, and in the pool.
+            Some(it) if Arc::strong_count(&it) <= 2 || !self.may_grow() => return Ok(it),
+            Some(it) => match self.making.try_lock() {
+                Ok(making) => making,
+                Err(_) => return Ok(it),
+            },
+            None => {
+                let making = self.making.lock().await;
+                if let Some(it) = self.least_used() {
+                    return Ok(it);
+                }
+                making
+            }
+        };
+        match Connection::open(&self.place, &self.options).await {
             Ok(made) => {
                 self.has_been.store(true, Ordering::Release);
                 let made = Arc::new(made);
@@ -65,8 +88,9 @@ impl Pool {
             }
             // Fewer than wanted will do.
             Err(failure) => {
-                let open = self.open();
-                open.iter().min_by_key(|connection| Arc::strong_count(connection)).cloned().ok_or(failure)
+                let shared = self.least_used().ok_or(failure)?;
+                *lock(&self.refused_at) = Some(Instant::now());
+                Ok(shared)
             }
         }
     }

@@ -2,11 +2,14 @@
 //!
 //! Blocks go off before the answers to earlier ones have come. They go to a temporary file, which is made durable, then
 //! linked under the object's name: a link is made or not made, and never in the place of something else. Where the
-//! server makes no links, the file is renamed; `init` finds out whether its renaming replaces what is there.
+//! server or its file system makes no links, the file is renamed; `init` finds out whether its renaming replaces what is there.
 
 use std::{
     mem,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -28,6 +31,31 @@ const FOLDER_ATTEMPTS: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// From here on an object that got its name late gets a new time.
 const LATE: Duration = Duration::from_secs(10);
+
+/// Whether the file system makes links, which the server that offers them does not know: not all that a NAS has do.
+#[derive(Default)]
+pub(super) struct Links {
+    made: AtomicBool,
+    refused: AtomicBool,
+}
+
+impl Links {
+    fn are_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// An object got its name, by a link or otherwise.
+    fn were_made(&self, by_link: bool) {
+        self.made.fetch_or(by_link, Ordering::Relaxed);
+    }
+
+    /// A link was refused; `false` where others were made, so that it is no matter of the file system.
+    fn refuse(&self) -> bool {
+        let never_made = !self.made.load(Ordering::Relaxed);
+        self.refused.fetch_or(never_made, Ordering::Relaxed);
+        never_made
+    }
+}
 
 pub(super) struct SftpUpload {
     store: Arc<Inner>,
@@ -269,7 +297,7 @@ impl Inner {
         loop {
             self.make_folders(folder).await.map_err(failed)?;
             let connection = self.pool.connect().await.map_err(failed)?;
-            let links = connection.can.hardlink;
+            let links = connection.can.hardlink && !self.links.are_refused();
             let named = if links {
                 connection.session.hardlink(temporary, target).await
             } else {
@@ -284,7 +312,10 @@ impl Inner {
                 connection.session.rename(temporary, target).await
             };
             let failure = match named {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    self.links.were_made(links);
+                    return Ok(());
+                }
                 Err(error) => connection.failure(error),
             };
             attempt += 1;
@@ -298,6 +329,7 @@ impl Inner {
                 }
                 Failure::Refused(..) => {
                     return match self.pool.look(target).await.map_err(failed)? {
+                        None if links && self.links.refuse() => continue,
                         None => Err(failed(failure)),
                         // Taken by another, or by an attempt whose answer got lost.
                         Some(_) if self.is_same(temporary, target, links).await.map_err(failed)? => Ok(()),

@@ -14,7 +14,7 @@ use holdfast_repo::store::{
     Creation, ObjectInfo, ObjectPath, RemoteCause, Store, StoreError, StoreErrorKind, probe_creation,
     read_all,
 };
-use holdfast_stores::create_store;
+use holdfast_stores::{bucket::Retries, create_store};
 use holdfast_testkit::object_storage::{BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY};
 
 use super::{
@@ -136,7 +136,7 @@ fn an_upload_in_parts_survives_what_happens_to_its_requests() {
     let part = |it: &Request| it.is("PUT", "partNumber=");
     let begins = |it: &Request| it.is("POST", "uploads");
     type Concerns = fn(&Request) -> bool;
-    let cases: [(usize, Fate, Concerns); 8] = [
+    let cases: [(usize, Fate, Concerns); 10] = [
         (1, Fate::SwallowAnswer, Request::completes),
         (1, Fate::CutAnswer, Request::completes),
         (2, Fate::error(503, "SlowDown"), Request::completes),
@@ -145,6 +145,10 @@ fn an_upload_in_parts_survives_what_happens_to_its_requests() {
         (3, Fate::error(503, "SlowDown"), part),
         (2, Fate::SwallowAnswer, part),
         (1, Fate::error(500, "InternalError"), begins),
+        // The one that was sent before is still being carried out.
+        (2, Fate::error(409, "OperationAborted"), Request::completes),
+        // A line that stalled.
+        (9, Fate::error(400, "RequestTimeout"), part),
     ];
     for (count, fate, concerns) in cases {
         let scene = Scene::new(&server, first(count, fate.clone(), concerns));
@@ -222,6 +226,132 @@ fn a_read_that_breaks_off_goes_on_where_it_was() {
     let mut read = vec![0; 1 << 20];
     scene.through.read_exact_at(&path("packs/1"), 500, &mut read).unwrap();
     assert!(read == sent[500..500 + read.len()]);
+}
+
+/// What may as well be done twice is done again, whatever the library makes of how it failed.
+#[test]
+fn lists_deletions_and_looks_survive_what_happens_to_their_requests() {
+    let server = server();
+    let names: Vec<String> = (0..1100).map(|n| format!("outcomes/{n:04}")).collect();
+    let lists = |it: &Request| it.is("GET", "list-type=2");
+    let deletes = |it: &Request| it.is("POST", "delete");
+    let looks = |it: &Request| it.is("HEAD", "outcomes/");
+    type Concerns = fn(&Request) -> bool;
+    let cases: [(usize, Fate, Concerns); 8] = [
+        (9, Fate::CutAnswer, lists),
+        (9, Fate::error(503, "SlowDown"), lists),
+        (2, Fate::error(400, "ExpiredToken"), lists),
+        (5, Fate::Drop, deletes),
+        (1, Fate::SwallowAnswer, deletes),
+        (2, Fate::error(400, "ExpiredToken"), deletes),
+        // What a HEAD says of a token that has expired: nothing.
+        (2, Fate::Answer(400, String::new()), looks),
+        (9, Fate::Drop, looks),
+    ];
+    let place = place();
+    let straight = create_store(&place, &options(&server.endpoint())).unwrap();
+    thread::scope(|scope| {
+        for part in names.chunks(100) {
+            let straight = &straight;
+            scope.spawn(move || {
+                for name in part {
+                    straight.create_if_absent(&path(name), b"x").unwrap();
+                }
+            });
+        }
+    });
+    for (count, fate, concerns) in cases {
+        let done = AtomicUsize::new(0);
+        let opened = Arc::new(AtomicUsize::new(0));
+        let is_open = Arc::clone(&opened);
+        let proxy = Proxy::start(server.port(), move |request| {
+            let concerned = is_open.load(Ordering::SeqCst) == 1 && concerns(request);
+            if concerned && done.fetch_add(1, Ordering::SeqCst) < count { fate.clone() } else { Fate::Pass }
+        });
+        let mut options = options(&proxy.endpoint());
+        options.bucket.retries.count = 12;
+        let through = create_store(&place, &options).unwrap();
+        opened.store(1, Ordering::SeqCst);
+        let mut listed = Vec::new();
+        through
+            .list("outcomes/", &mut |info| {
+                listed.push(info.path.to_string());
+                true
+            })
+            .unwrap();
+        assert_eq!(listed, names);
+        assert_eq!(through.head(&path(&names[7])).unwrap().size_bytes, 1);
+        through.delete(&[path(&names[3]), path(&names[5]), path("outcomes/none")]).unwrap();
+        for gone in [3, 5] {
+            assert!(straight.head(&path(&names[gone])).unwrap_err().is_not_found());
+            straight.create_if_absent(&path(&names[gone]), b"x").unwrap();
+        }
+    }
+}
+
+/// Longer than any library's repetitions: with what is the default, nothing ends.
+#[test]
+fn a_service_that_is_away_for_a_while_is_waited_for() {
+    const AWAY: Duration = Duration::from_secs(8);
+    let server = server();
+    let away: Arc<Mutex<Option<Instant>>> = Arc::default();
+    let since = Arc::clone(&away);
+    let proxy = Proxy::start(server.port(), move |_| {
+        let is_away = since.lock().unwrap().is_some_and(|since| since.elapsed() < AWAY);
+        if is_away { Fate::Drop } else { Fate::Pass }
+    });
+    let mut options = options(&proxy.endpoint());
+    options.bucket.retries = Retries::default();
+    let store = create_store(&place(), &options).unwrap();
+    let sent = bytes(3 * PART_BYTES + 1234, 5);
+    upload(&*store, "packs/0", &sent).unwrap();
+    let mut begun = store.put(&path("packs/1")).unwrap();
+    begun.write(&sent[..PART_BYTES + 1]).unwrap();
+    *away.lock().unwrap() = Some(Instant::now());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            begun.write(&sent[PART_BYTES + 1..]).unwrap();
+            begun.finish().unwrap();
+        });
+        scope.spawn(|| upload(&*store, "packs/2", &sent).unwrap());
+        scope.spawn(|| assert!(read_all(&*store, &path("packs/0"), 1 << 30).unwrap() == sent));
+        scope.spawn(|| store.list("", &mut |_| true).unwrap());
+        scope.spawn(|| store.delete(&[path("outcomes/none")]).unwrap());
+        scope.spawn(|| store.create_if_absent(&path("outcomes/1"), b"x").unwrap());
+        scope.spawn(|| store.now().unwrap());
+    });
+    assert!(away.lock().unwrap().unwrap().elapsed() >= AWAY);
+    for pack in ["packs/1", "packs/2"] {
+        assert!(read_all(&*store, &path(pack), 1 << 30).unwrap() == sent);
+    }
+}
+
+/// A wrong address is not waited for.
+#[test]
+fn a_service_that_has_never_answered_is_given_up_soon() {
+    let begun = Instant::now();
+    let mut options = options("http://127.0.0.1:1");
+    options.bucket.retries = Retries::default();
+    let error = create_store(&place(), &options).err().unwrap().to_string();
+    assert!(error.contains("cannot be reached"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+/// Each part takes longer than one alone may: they are given the time of all that share the line.
+#[test]
+fn a_line_that_is_too_slow_for_all_parts_at_once_gets_through() {
+    let server = server();
+    let slow = Fate::Delay(Duration::from_secs(3));
+    let proxy = Proxy::start(server.port(), move |it| match it.is("PUT", "partNumber=") {
+        true => slow.clone(),
+        false => Fate::Pass,
+    });
+    let mut options = options(&proxy.endpoint());
+    options.bucket.request_timeout = Duration::from_secs(1);
+    let store = create_store(&place(), &options).unwrap();
+    let sent = bytes(4 * PART_BYTES, 8);
+    upload(&*store, "packs/1", &sent).unwrap();
+    assert!(read_all(&*store, &path("packs/1"), 1 << 30).unwrap() == sent);
 }
 
 #[test]
