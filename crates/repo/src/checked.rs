@@ -186,9 +186,7 @@ pub(crate) fn record(
     at: SystemTime,
 ) -> Result<(), RepoError> {
     let at_s = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let there = repo.list_folder(log, Folder::Packs)?;
     update(repo, log, &|checked| {
-        checked.packs.retain(|pack, _| there.contains_key(&(pack.run, pack.part)));
         checked.packs.extend(bad.iter().map(|pack| (*pack, FOUND_BAD)));
         for (pack, size_bytes) in good {
             let read = checked.packs.entry(*pack).or_insert(ReadPack { size_bytes: *size_bytes, at_s });

@@ -6,7 +6,7 @@
 //!   later run says that it has taken them over.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -22,7 +22,7 @@ use crate::{
     outcome::{NO_OUTCOME, ObjectHash, OutcomeType, object_hash, signed_bytes, split_signed},
     repo::Repo,
     run::Run,
-    store::{exists, read_all},
+    store::{ahead, exists, read_all},
 };
 
 /// Plain bytes of a segment, at most: a server's largest event, and what came before it.
@@ -122,12 +122,18 @@ pub struct Segment {
 }
 
 /// The segments of one run, in order. Ends where no more are stored; ask again later for those that come.
+///
+/// Of a store that is far away those that are listed are fetched several at a time; a run has thousands in an hour.
 pub struct SegmentReader {
     repo: Arc<Repo>,
     log: LogName,
     run: RunNo,
     next: u32,
     previous: ObjectHash,
+    /// Those from `next` on that were listed, with their sizes. `None` until it has been.
+    listed: Option<VecDeque<(u32, u64)>>,
+    /// Those from `next` on that were fetched.
+    fetched: VecDeque<Vec<u8>>,
 }
 
 impl SegmentReader {
@@ -136,17 +142,60 @@ impl SegmentReader {
     pub fn new(repo: &Arc<Repo>, history: &History, run: RunNo) -> Self {
         let before = run.0.checked_sub(1).and_then(|before| history.hash_of(RunNo(before)));
         let previous = before.unwrap_or(NO_OUTCOME);
-        Self { repo: Arc::clone(repo), log: history.log().clone(), run, next: 0, previous }
+        let (repo, log) = (Arc::clone(repo), history.log().clone());
+        Self { repo, log, run, next: 0, previous, listed: None, fetched: VecDeque::new() }
+    }
+
+    /// The bytes of the next one; `None` where there is none yet.
+    fn fetch(&mut self) -> Result<Option<Vec<u8>>, RepoError> {
+        if let Some(object) = self.fetched.pop_front() {
+            return Ok(Some(object));
+        }
+        let (repo, log, run, next) = (&self.repo, &self.log, self.run, self.next);
+        let store = repo.store();
+        let read = |part| {
+            let path = Place { log, kind: ObjectKind::SegmentPublic, run, part }.path();
+            match read_all(&**store, &path, OBJECT_BYTES_MAX) {
+                Err(error) if error.is_not_found() => Ok(None),
+                object => object.map(Some).map_err(RepoError::from),
+            }
+        };
+        let at_once = store.reads_at_once();
+        let listed = match &mut self.listed {
+            Some(listed) => listed,
+            None => self.listed.insert(if at_once > 1 {
+                list_from(repo, log, run, next)?
+            } else {
+                VecDeque::new()
+            }),
+        };
+        let count = ahead::batch(at_once, listed.make_contiguous(), &|(_, size_bytes)| *size_bytes);
+        let parts: Vec<u32> = listed.drain(..count.min(listed.len())).map(|(part, _)| part).collect();
+        // What comes behind a missing one is for nobody, and behind the last that was listed there may be more.
+        if !parts.iter().copied().eq(next..next + parts.len() as u32) || parts.is_empty() {
+            listed.clear();
+            return read(next);
+        }
+        let fetched = &mut self.fetched;
+        let mut is_missing = false;
+        ahead::in_order(
+            at_once,
+            &parts,
+            |part| read(*part),
+            |_, object| {
+                is_missing |= object.is_none();
+                fetched.extend(object.filter(|_| !is_missing));
+                Ok(())
+            },
+        )?;
+        Ok(self.fetched.pop_front())
     }
 
     /// The next one; `None` where there is none yet.
     pub fn read_next(&mut self) -> Result<Option<Segment>, RepoError> {
+        let Some(object) = self.fetch()? else { return Ok(None) };
         let (repo, log, part) = (&self.repo, &self.log, self.next);
         let place = Place { log, kind: ObjectKind::SegmentPublic, run: self.run, part };
-        let object = match read_all(&**repo.store(), &place.path(), OBJECT_BYTES_MAX) {
-            Err(error) if error.is_not_found() => return Ok(None),
-            object => object?,
-        };
         let (parts, role) = split_signed(repo, &place, MAGIC, CONTEXT, &object)?;
         if !role.may(Act::Backup) {
             return Err(RepoError::damaged(place, Damage::Role { act: "segment", role }));
@@ -195,6 +244,15 @@ pub fn list_segments(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Vec<u
         runs.entry(run).or_default().push(part);
     }
     Ok(runs)
+}
+
+/// The segments of a run from `next` on, with their sizes.
+fn list_from(repo: &Repo, log: &LogName, run: RunNo, next: u32) -> Result<VecDeque<(u32, u64)>, RepoError> {
+    let listed = repo.list_folder(log, Folder::Segments)?;
+    Ok(listed
+        .range((run, next)..=(run, u32::MAX))
+        .map(|((_, part), info)| (*part, info.size_bytes))
+        .collect())
 }
 
 /// Deletes the segments of those of `runs` that nobody needs any more, as far as the store lets us; a later sweep does the

@@ -169,7 +169,8 @@ impl Check {
                 Err(error)
             }
         };
-        let (size_bytes, directory) = match source.directory(pack) {
+        let listed_bytes = self.there.get(&pack).map(|info| info.size_bytes);
+        let (size_bytes, directory) = match source.directory_of(pack, listed_bytes) {
             Ok(directory) => directory,
             Err(error) => {
                 note(None, error)?;
@@ -185,7 +186,10 @@ impl Check {
             }
         };
         // What the index says of it instead is found once all are read.
-        source.take_own(pack, rows.clone())?;
+        if let Err(error) = source.take_own(pack, rows.clone()) {
+            note(None, error)?;
+            return Ok(read);
+        }
         let key = match source.key(pack) {
             Ok(key) => key,
             Err(error) => {
@@ -193,6 +197,8 @@ impl Check {
                 return Ok(read);
             }
         };
+        let last = (rows.rows().len() as u32).checked_sub(1).and_then(|last| rows.chunk(last));
+        let chunks_end = last.map_or(0, |(row, offset)| offset + u64::from(row.sealed_len));
         let mut hashes = directory.chunks().map(|(_, hashes)| hashes);
         let (mut sealed, mut plain) = (Vec::new(), Vec::new());
         let (mut buffer_begin, mut buffer_end) = (0, 0);
@@ -201,7 +207,7 @@ impl Check {
             let end = offset + u64::from(row.sealed_len);
             if end > buffer_end {
                 buffer_begin = offset;
-                buffer_end = (offset + READ_BYTES).max(end).min(size_bytes);
+                buffer_end = (offset + READ_BYTES).max(end).min(chunks_end);
                 sealed.resize(usize::try_from(buffer_end - buffer_begin).unwrap_or(usize::MAX), 0);
                 if let Err(error) = source.repo().store().read_exact_at(&path, buffer_begin, &mut sealed) {
                     note(None, error.into())?;

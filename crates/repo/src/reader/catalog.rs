@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use holdfast_pipe::lock::lock;
+use holdfast_pipe::{ObjectKey, lock::lock};
 
 use super::cache::Cache;
 use crate::{
@@ -229,18 +229,26 @@ fn read_index_part(
 
 /// The rows of a pack, from the pack itself.
 fn own_rows(repo: &Repo, log: &LogName, pack: PackId) -> Result<PackRows, RepoError> {
-    let (size_bytes, directory) = read_directory(repo, log, pack, None)?;
-    PackRows::new(size_bytes, directory.rows)
+    let own = read_directory(repo, log, pack, None)?;
+    PackRows::new(own.size_bytes, own.directory.rows)
         .map_err(|error| RepoError::damaged(log.pack(pack), Damage::Format(error)))
 }
 
-/// The directory of a pack, from the pack itself, and the size of the pack, which a listing may have told.
+/// What a pack says of itself.
+pub(crate) struct OwnDirectory {
+    pub(crate) size_bytes: u64,
+    pub(crate) directory: Directory,
+    /// What its chunks are sealed with, too.
+    pub(crate) key: ObjectKey,
+}
+
+/// The directory of a pack, from the pack itself. A listing may have told the pack's size.
 pub(crate) fn read_directory(
     repo: &Repo,
     log: &LogName,
     pack: PackId,
     size_bytes: Option<u64>,
-) -> Result<(u64, Directory), RepoError> {
+) -> Result<OwnDirectory, RepoError> {
     let place = Place { log, kind: ObjectKind::Pack, run: pack.run, part: pack.part };
     let path = place.path();
     let damaged = |error| RepoError::damaged(&path, Damage::Format(error));
@@ -270,7 +278,8 @@ pub(crate) fn read_directory(
     let plain = key
         .open(directory_seal_context(trailer.plain_len), &mut sealed)
         .map_err(|_| RepoError::damaged(&path, Damage::Sealed { what: "its directory" }))?;
-    Ok((size_bytes, Directory::decode(plain).map_err(damaged)?))
+    let directory = Directory::decode(plain).map_err(damaged)?;
+    Ok(OwnDirectory { size_bytes, directory, key })
 }
 
 #[cfg(test)]

@@ -181,7 +181,18 @@ impl ChunkSource {
 
     /// Size and directory of a pack, from the pack itself.
     pub fn directory(&self, pack: PackId) -> Result<(u64, Directory), RepoError> {
-        super::catalog::read_directory(&self.repo, &self.log, pack, None)
+        self.directory_of(pack, None)
+    }
+
+    /// The same, of a pack whose size a listing has told. Its key is known from then on.
+    pub(crate) fn directory_of(
+        &self,
+        pack: PackId,
+        size_bytes: Option<u64>,
+    ) -> Result<(u64, Directory), RepoError> {
+        let own = super::catalog::read_directory(&self.repo, &self.log, pack, size_bytes)?;
+        self.know_key(pack, Arc::new(own.key));
+        Ok((own.size_bytes, own.directory))
     }
 
     pub(crate) fn place(&self, pack: PackId) -> Place<'_> {
@@ -197,12 +208,16 @@ impl ChunkSource {
         let read = self.repo.store().read_exact_at(&place.path(), 0, &mut header);
         read.map_err(RepoError::of_needed)?;
         let key = Arc::new(self.repo.object_key(&place, &header)?);
+        self.know_key(pack, Arc::clone(&key));
+        Ok(key)
+    }
+
+    fn know_key(&self, pack: PackId, key: Arc<ObjectKey>) {
         let mut keys = lock(&self.keys);
         if keys.len() >= KEYS_MAX {
             keys.clear();
         }
-        keys.insert(pack, Arc::clone(&key));
-        Ok(key)
+        keys.insert(pack, key);
     }
 
     /// Opens a sealed chunk in place and makes it plain.

@@ -32,7 +32,7 @@ pub(super) fn write(run: &Run, of: RunNo) -> Result<Vec<(RunNo, u32)>, RepoError
     // Nobody has signed the parts that are there: only the packs themselves tell what is in them.
     let ask = |(part, size_bytes): &(u32, u64)| {
         match read_directory(repo, log, PackId { run: of, part: *part }, Some(*size_bytes)) {
-            Ok((_, directory)) => Ok(Some(directory.rows)),
+            Ok(own) => Ok(Some(own.directory.rows)),
             // A pack that does not say what is in it is a finding of its own.
             Err(error) if error.is_of_the_object() => Ok(None),
             Err(error) => Err(error),

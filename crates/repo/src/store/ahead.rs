@@ -32,8 +32,8 @@ pub(crate) fn sized_in_order<T: Sync, R: Send, E: Send>(
     in_order_on(&Builder::new, at_once, items, size_bytes, fetch, take)
 }
 
-/// How many of `items` are asked for together.
-fn batch<T>(at_once: usize, items: &[T], size_bytes: &dyn Fn(&T) -> u64) -> usize {
+/// How many of `items`, from the first on, are asked for together.
+pub(crate) fn batch<T>(at_once: usize, items: &[T], size_bytes: &dyn Fn(&T) -> u64) -> usize {
     let mut room_bytes = AHEAD_BYTES;
     let fitting = items.iter().take(at_once).take_while(|item| {
         let left = room_bytes.checked_sub(size_bytes(item));
