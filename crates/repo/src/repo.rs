@@ -386,13 +386,21 @@ pub(crate) mod tests {
     const LIMIT: u64 = 1 << 20;
 
     pub(crate) fn new_repo(suite: Suite) -> (MemStore, Repo) {
+        new_repo_at(suite, &|store| store)
+    }
+
+    /// The same, that sees its store by `way`.
+    pub(crate) fn new_repo_at(
+        suite: Suite,
+        way: &dyn Fn(Arc<dyn Store>) -> Arc<dyn Store>,
+    ) -> (MemStore, Repo) {
         let store = MemStore::new();
         let password = Password::new("x".to_owned()).unwrap();
         let protection = match suite {
             Suite::None => Protection::None,
             Suite::X25519Aes256Gcm => Protection::Password { password: &password, kdf: KdfParams::MINIMUM },
         };
-        let repo = Repo::init(Arc::new(store.clone()), &protection).unwrap();
+        let repo = Repo::init(way(Arc::new(store.clone())), &protection).unwrap();
         (store, repo)
     }
 

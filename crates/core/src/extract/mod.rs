@@ -54,7 +54,6 @@ use crate::{
     recovery::Recovery,
     restore::{self, Apart, BackupId, Errand, MissingTablespaces, Part, Piece, RestoreOptions, Transactions},
     server::{ConnectOptions, Purpose, ServerFacts, Session, inventory::TableName},
-    taking::PRIVATE_LOCK_MAX,
     watch::Watch,
 };
 
@@ -509,8 +508,7 @@ impl Errand for Reading<'_, '_> {
             name: Some(source),
             memory_bytes: usize::try_from(restore.memory_bytes).unwrap_or(usize::MAX),
             spool_dir: Some(self.work.path().to_owned()),
-            lock_max: PRIVATE_LOCK_MAX,
-            ..BackupOptions::new(connect.clone())
+            ..BackupOptions::new(connect.clone()).of_private(connect.clone())
         };
         let inner = Inner { watch: self.watch };
         let selection = &self.extraction.options.selection;

@@ -75,6 +75,10 @@ pub struct ServerDefinition {
     pub version: String,
     /// `lower_case_table_names`.
     pub lower_case_table_names: u8,
+    /// The zone of sessions that name none: `time_zone`, or `system_time_zone` where that is said there. `None` where it is
+    /// not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
 }
 
 /// An account or a role.

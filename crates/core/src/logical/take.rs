@@ -272,6 +272,7 @@ impl Taking<'_> {
             flavor: facts.flavor(),
             version: self.version(facts),
             lower_case_table_names: facts.sql.lower_case_table_names,
+            time_zone: facts.sql.zone().filter(|_| !self.options.is_private).map(str::to_owned),
         }))?;
         for definition in &view.programs {
             store(definition)?;

@@ -320,6 +320,7 @@ fn facts() -> ServerFacts {
             collation_server: "utf8mb4_general_ci".into(),
             explicit_defaults_for_timestamp: None,
             system_time_zone: None,
+            time_zone: None,
             default_storage_engine: "InnoDB".into(),
             performance_schema: false,
             myisam_use_mmap: false,

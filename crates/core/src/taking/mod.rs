@@ -13,5 +13,4 @@ pub use options::BackupOptions;
 pub use report::{REPORT_SCHEMA, RunReport, StageTime};
 
 pub(crate) use kept::Kept;
-pub(crate) use options::PRIVATE_LOCK_MAX;
 pub(crate) use publish::{Publication, Said};

@@ -61,10 +61,12 @@ pub struct BackupOptions {
     pub tags: Vec<String>,
     /// How the run presents itself and keeps its lease.
     pub run: RunOptions,
+    /// The server is one of ours: nobody else waits for it, and its settings are not those that its data were written under.
+    pub is_private: bool,
 }
 
-/// How long a server of ours may be locked: nobody else waits for it.
-pub(crate) const PRIVATE_LOCK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// How long a server of ours may be locked.
+const PRIVATE_LOCK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 impl BackupOptions {
     /// What an expert would choose on this host.
@@ -97,7 +99,13 @@ impl BackupOptions {
             hold_up_max: Duration::from_secs(600),
             tags: Vec::new(),
             run: RunOptions::of_this_process(),
+            is_private: false,
         }
+    }
+
+    /// The same, of a server of ours.
+    pub(crate) fn of_private(self, connect: ConnectOptions) -> Self {
+        Self { connect, lock_max: PRIVATE_LOCK_MAX, is_private: true, ..self }
     }
 
     /// Threads that read.

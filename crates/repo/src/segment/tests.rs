@@ -1,4 +1,7 @@
-use std::sync::Mutex;
+use std::sync::{
+    Barrier, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use holdfast_pipe::Suite;
 use serde_json::json;
@@ -11,7 +14,7 @@ use crate::{
     object::ObjectKind,
     prune::{PruneOptions, sweep},
     refs::BackupRefs,
-    repo::tests::new_repo,
+    repo::tests::new_repo_at,
     run::{Ending, Run, RunOptions},
     store::{
         Store,
@@ -54,8 +57,11 @@ fn read(repo: &Arc<Repo>, run: RunNo) -> Result<Vec<Vec<u8>>, RepoError> {
     Ok(all)
 }
 
+/// One suite near, the other far away, where segments are fetched before they are asked for.
 fn world(suite: Suite) -> (MemStore, Arc<Repo>, Run) {
-    let (store, repo) = new_repo(suite);
+    let at_once = if suite == Suite::None { 1 } else { 2 };
+    let (store, repo) =
+        new_repo_at(suite, &|store| Arc::new(FaultyStore::far_away(store, at_once, |_| None)));
     let repo = Arc::new(repo);
     let run = begin(&repo);
     write(&run, &[b"one", b"", b"three"]);
@@ -144,6 +150,40 @@ fn a_run_is_faster_than_its_reader() {
     *hook.lock().unwrap() = Some(Box::new(move || (1..4).for_each(store)));
     assert_eq!(read(&repo, run.no()).unwrap().len(), 1);
     assert_eq!(read(&repo, run.no()).unwrap().len(), 4);
+}
+
+/// Of a store that is far away they are asked for together, and those that come later one by one.
+#[test]
+fn many_are_fetched_at_once() {
+    const AT_ONCE: usize = 8;
+    // Nobody passes it alone.
+    let barrier = Barrier::new(AT_ONCE);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let store = FaultyStore::far_away(Arc::new(MemStore::new()), AT_ONCE, move |call| {
+        if call.op == Op::Read && call.path.contains("segments") {
+            if counted.fetch_add(1, Ordering::SeqCst) < 2 * AT_ONCE {
+                barrier.wait();
+            }
+        }
+        None
+    });
+    let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
+    let run = begin(&repo);
+    let mut writer = SegmentWriter::new(&run);
+    let mut store = |number: usize| {
+        let sealed = writer.seal(tail(number), &[number as u8; 100]).unwrap();
+        writer.store(&sealed).unwrap();
+    };
+    (0..2 * AT_ONCE).for_each(&mut store);
+    let history = History::read(&repo, &log()).unwrap();
+    let mut reader = SegmentReader::new(&repo, &history, run.no());
+    let mut next = || reader.read_next().unwrap().map(|segment| segment.bytes.unwrap()[0]);
+    assert!((0..2 * AT_ONCE).all(|number| next() == Some(number as u8)));
+    assert_eq!(next(), None);
+    store(2 * AT_ONCE);
+    assert_eq!((next(), next()), (Some(2 * AT_ONCE as u8), None));
+    assert_eq!(calls.load(Ordering::SeqCst), 2 * AT_ONCE + 1);
 }
 
 /// A check names what is wrong with segments that are needed.

@@ -145,10 +145,8 @@ impl<'a> Layout<'a> {
         if !contents.accounts.is_empty() {
             // No file that myloader looks for: whoever wants them loads them.
             let mut file = place.file("accounts.txt")?;
-            for statement in accounts::creations(&contents.accounts)
-                .into_iter()
-                .chain(accounts::grants(&contents.accounts))
-            {
+            let creations = accounts::creations(&contents.accounts).into_iter().map(|(_, it)| it);
+            for statement in creations.chain(accounts::grants(&contents.accounts)) {
                 file.write_all(&statement).and_then(|()| file.write_all(b";\n")).map_err(write_failed)?;
             }
             done.add_file(file.finish()?);

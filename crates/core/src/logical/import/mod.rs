@@ -43,7 +43,6 @@ use crate::{
         Purpose, ServerVersion, Session,
         process::{RunAs, ServerBinary},
     },
-    taking::PRIVATE_LOCK_MAX,
     watch::Watch,
 };
 
@@ -162,7 +161,7 @@ fn import(
     let mut origin = dump.execute(options, &binary, &mut server, listener, cancel)?;
     point("import.executed");
     origin.executed_by = binary.version.to_string();
-    let private = BackupOptions { connect: server.connect(), lock_max: PRIVATE_LOCK_MAX, ..backup.clone() };
+    let private = backup.clone().of_private(server.connect());
     // Whatever accounts are there are ours.
     let selection = Selection { without_accounts: true, ..Selection::default() };
     let taken = take::of_import(repo, &private, &selection, &origin, listener, cancel);

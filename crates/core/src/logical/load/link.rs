@@ -28,8 +28,10 @@ const WARNINGS_MAX: u16 = u16::MAX;
 pub(super) const SESSIONS_MAX: usize = 256;
 /// How long the server waits for rows that come slowly from the repository.
 const NET_TIMEOUT_S: u64 = 3_600;
-/// How long a definition waits for others who use the table.
+/// How long a definition waits for others who use the table: others wait behind it meanwhile.
 const LOCK_WAIT_S: u64 = 60;
+/// The same, where hours of work would be lost.
+const LONG_LOCK_WAIT_S: u64 = 3_600;
 /// How long sessions of a load that died may take to go.
 const GONE_AFTER: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -61,6 +63,14 @@ impl Link {
             return Err(active(&mut link.session, &format!("{LOCK}.{number}")));
         }
         Ok(link)
+    }
+
+    /// Carries out what takes long and needs its table for itself at the end.
+    pub(super) fn exec_patiently(&mut self, sql: &[u8]) -> Result<Done, SqlError> {
+        self.session.exec(&format!("SET SESSION lock_wait_timeout = {LONG_LOCK_WAIT_S}"))?;
+        let done = self.exec(sql);
+        self.session.exec(&format!("SET SESSION lock_wait_timeout = {LOCK_WAIT_S}"))?;
+        done
     }
 
     /// Sets what a load needs.

@@ -11,6 +11,7 @@
 mod accept;
 mod adapt;
 mod alike;
+mod computed;
 mod keys;
 mod link;
 mod names;
@@ -167,12 +168,21 @@ impl<'a> Loading<'a> {
         }
         let mut control = Link::first(options)?;
         let target = Target::read(&mut control.session)?;
+        if target.is_in_group && options.without_binlog {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                "the target is a member of a group, which would not get the rows",
+            )
+            .hinted("load without --without-binlog: the others have what is in the binlog"));
+        }
         control.settle(options, &target)?;
         let mut plan = Plan::make(&backup, &target, &mut control.session, options, cancel)?;
         let name = options.called.clone().unwrap_or_else(|| format!("{log}{run}"));
         let renames: Vec<String> = options.renames.0.iter().map(ToString::to_string).collect();
         let mut asked = vec![json!(options.selection.identity()), json!(renames), json!(options.overwrite)];
         asked.extend(options.conversions.identity().map(|conversions| json!(conversions)));
+        // Replicas of the target get all of it or nothing.
+        asked.extend(options.without_binlog.then(|| json!("without_binlog")));
         let asked = json!(asked).to_string();
         let asked = to_hex(&blake3::hash(asked.as_bytes()).as_bytes()[..8]);
         // The repository is the first word: see `Unfinished::repository`.
@@ -272,7 +282,7 @@ impl<'a> Loading<'a> {
     ) -> Result<(rows::Loaded, u64)> {
         let Self { backup, target, plan, control, options, shown, .. } = self;
         let programs = Programs { plan, target, options, progress, cancel };
-        programs.before_tables(control)?;
+        shown.name_refused(programs.before_tables(control)?, watch);
         watch.phase("rows");
         let verifying = options.verify.then(|| Verifying::new(backup, plan, cancel)).transpose()?;
         let with = (&*target, *options);

@@ -19,9 +19,10 @@ use crate::{
     server::SqlError,
 };
 
-/// What servers say of a view, or a grant, over something that is not there, or cannot be used: a database, column, table,
-/// program, view; texts that cannot be compared any more, in the character sets that they have there.
-const NOT_THERE: [u16; 9] = [1049, 1054, 1146, 1253, 1267, 1270, 1271, 1305, 1356];
+/// What is no matter of the thing that is to be made: something of its name is there; a lock was waited for in vain, or a
+/// statement was ended; the server shuts down, or may not be written to.
+const NOT_OF_THE_OBJECT: [u16; 14] =
+    [1050, 1304, 1359, 1537, 1205, 1213, 1317, 1969, 3024, 1053, 1927, 1290, 1836, 3100];
 /// MySQL and MariaDB: a function that is not said to be deterministic, while there is a binlog.
 const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
 /// What they note of an event whose time has passed: it is gone again, or is there and does not run.
@@ -56,7 +57,8 @@ impl Programs<'_> {
     }
 
     /// Databases, and sequences, from which tables may draw defaults.
-    pub(super) fn before_tables(&self, link: &mut Link) -> Result<()> {
+    /// What was left out.
+    pub(super) fn before_tables(&self, link: &mut Link) -> Result<Vec<Adaptation>> {
         for schema in &self.plan.schemas {
             self.progress.fence(&mut link.session)?;
             match self.progress.stages[schema.object] {
@@ -97,10 +99,13 @@ impl Programs<'_> {
             self.progress.note_in_transaction(&mut link.session, account.object, Stage::Begun)?;
         }
         link.session.exec("COMMIT")?;
-        for statement in accounts::creations(&ours) {
-            link.exec(&statement)?;
+        let mut left_out = Vec::new();
+        for (account, statement) in accounts::creations(&ours) {
+            if let Err(error) = link.exec(&statement) {
+                left_out.push(self.left_out(error, format!("account {account}"))?);
+            }
         }
-        Ok(())
+        Ok(left_out)
     }
 
     /// Accounts that the load makes.
@@ -138,26 +143,44 @@ impl Programs<'_> {
         Ok(())
     }
 
-    /// What needs something that is not there is refused; or, if that is wanted, is left out, and named. That choice is no
-    /// part of a load's identity: the same command with it goes on.
+    /// What the server refuses ends the load; or, if that is wanted, is left out, and named. That choice is no part of a
+    /// load's identity: the same command with it goes on.
     fn left_out(&self, error: SqlError, object: String) -> Result<Adaptation> {
-        let is_not_there = error.code().is_some_and(|code| NOT_THERE.contains(&code));
-        if is_not_there && self.options.leave_out {
+        let is_refused = is_refusal(&error);
+        if is_refused && self.options.leave_out {
             return Ok(Adaptation { object, what: format!("the target refuses it: {error}") });
         }
         let error = Error::from(error).context(format_args!("make {object}"));
-        Err(if is_not_there {
-            error.hinted("the same command with --leave-out goes on without it")
+        Err(if is_refused {
+            error.also_hinted("the same command with --leave-out goes on without it")
         } else {
             error
         })
+    }
+
+    /// Grants what an account may do; of what is refused, each privilege by itself, so that one that the server does not
+    /// know does not take the others with it.
+    fn grant(&self, link: &mut Link, statement: &[u8], left_out: &mut Vec<Adaptation>) -> Result<()> {
+        let called = |statement: &[u8]| String::from_utf8_lossy(statement).into_owned();
+        let Err(error) = link.exec(statement) else { return Ok(()) };
+        let each = accounts::each_privilege(statement);
+        if each.is_empty() || !self.options.leave_out || !is_refusal(&error) {
+            left_out.push(self.left_out(error, called(statement))?);
+            return Ok(());
+        }
+        for statement in each {
+            if let Err(error) = link.exec(&statement) {
+                left_out.push(self.left_out(error, called(&statement))?);
+            }
+        }
+        Ok(())
     }
 
     /// Routines, views and triggers. What was left out.
     pub(super) fn behind_tables(&self, link: &mut Link) -> Result<Vec<Adaptation>> {
         let mut left_out = Vec::new();
         for routine in &self.plan.routines {
-            self.program(link, routine)?;
+            self.program(link, routine, &mut left_out)?;
         }
         point("load.routines.made");
         // A view may need any other, which needs only its columns.
@@ -196,7 +219,7 @@ impl Programs<'_> {
             self.progress.note(&mut link.session, view.object, Stage::Done)?;
         }
         for trigger in &self.plan.triggers {
-            self.program(link, trigger)?;
+            self.program(link, trigger, &mut left_out)?;
         }
         Ok(left_out)
     }
@@ -206,7 +229,7 @@ impl Programs<'_> {
         let mut ended = Ended::default();
         for event in &self.plan.events {
             let object = format!("event {}.{}", event.schema, event.name);
-            match self.program(link, event)? {
+            match self.program(link, event, &mut ended.left_out)? {
                 Some(Passed::Gone) => {
                     let what = "its time has passed, and the server has not made it".to_owned();
                     ended.left_out.push(Adaptation { object, what });
@@ -219,9 +242,7 @@ impl Programs<'_> {
             }
         }
         for statement in accounts::grants(&self.accounts()) {
-            if let Err(error) = link.exec(&statement) {
-                ended.left_out.push(self.left_out(error, "a grant".to_owned())?);
-            }
+            self.grant(link, &statement, &mut ended.left_out)?;
         }
         Ok(ended)
     }
@@ -234,30 +255,41 @@ impl Programs<'_> {
         self.plan.schemas.iter().find(is_its)
     }
 
-    fn program(&self, link: &mut Link, program: &Program) -> Result<Option<Passed>> {
+    fn program(
+        &self,
+        link: &mut Link,
+        program: &Program,
+        left_out: &mut Vec<Adaptation>,
+    ) -> Result<Option<Passed>> {
         if !self.is_open(program.object) {
             return Ok(None);
         }
         self.cancel.check()?;
         self.progress.fence(&mut link.session)?;
-        let (mut is_unsafe, mut passed) = (false, None);
+        let (mut refused, mut passed) = (None, None);
         let made = self.make(link, program.object, |link, is_to_be_dropped| {
-            let made = self.create(link, program, is_to_be_dropped);
-            let code = made.as_ref().err().and_then(SqlError::code);
-            is_unsafe = code.is_some_and(|code| UNSAFE_FUNCTION.contains(&code));
-            made.map(|made| passed = made)
-        });
-        made.map_err(|error| {
-            let word = program.word.to_lowercase();
-            let error = error.context(format_args!("make {word} {}.{}", program.schema, program.name));
-            if is_unsafe {
-                error.hinted(
-                    "SET GLOBAL log_bin_trust_function_creators = 1 for the time of the load, and go on by the same command",
-                )
-            } else {
-                error
+            match self.create(link, program, is_to_be_dropped) {
+                Ok(made) => passed = made,
+                Err(error) if is_refusal(&error) => refused = Some(error),
+                Err(error) => return Err(error),
             }
-        })?;
+            Ok(())
+        });
+        let object = format!("{} {}.{}", program.word.to_lowercase(), program.schema, program.name);
+        made.map_err(|error| error.context(format_args!("make {object}")))?;
+        if let Some(error) = refused {
+            // Nothing is there that the next try would have to drop.
+            self.progress.note(&mut link.session, program.object, Stage::Planned)?;
+            let is_unsafe = error.code().is_some_and(|code| UNSAFE_FUNCTION.contains(&code));
+            let left_out_or_failed = self.left_out(error, object);
+            left_out.push(left_out_or_failed.map_err(|error| match is_unsafe {
+                true => error.also_hinted(
+                    "or SET GLOBAL log_bin_trust_function_creators = 1 for the time of the load, and go on by the same command",
+                ),
+                false => error,
+            })?);
+            return Ok(None);
+        }
         self.progress.note(&mut link.session, program.object, Stage::Done)?;
         Ok(passed)
     }
@@ -305,6 +337,11 @@ impl Programs<'_> {
         }
         made
     }
+}
+
+/// Whether the server will not have something, whenever it is asked.
+fn is_refusal(error: &SqlError) -> bool {
+    error.code().is_some_and(|code| !NOT_OF_THE_OBJECT.contains(&code))
 }
 
 /// Whether an event that was just made had its time already.

@@ -58,19 +58,21 @@ impl Stage {
     }
 }
 
-/// What MySQL says of an engine that is switched off.
-const ENGINE_DISABLED: u16 = 3161;
+/// What MySQL says of an engine that is switched off, and of rows that a group cannot replicate.
+const NOT_IN_MEMORY: [u16; 2] = [3161, 3098];
 /// What a server says where there is no such table.
 const NO_TABLE: u16 = 1146;
 
 /// Notes that the server lives: in a table in memory, which is empty once it was started anew. Times of starts are told
-/// by the second, and servers start in less. Where tables in memory are forbidden, each try is one of another life.
+/// by the second, and servers start in less. Where tables in memory are forbidden, as in a group, each try is one of another
+/// life.
 fn note_life(session: &mut Session) -> Result<(), SqlError> {
     let create = format!("CREATE TABLE IF NOT EXISTS {SCHEMA}.life (one INT NOT NULL) ENGINE = MEMORY");
-    match session.exec(&create) {
-        Err(error) if error.code() == Some(ENGINE_DISABLED) => Ok(()),
-        Err(error) => Err(error),
-        Ok(_) => session.exec(&format!("INSERT INTO {SCHEMA}.life VALUES (1)")).map(drop),
+    let noted =
+        session.exec(&create).and_then(|()| session.exec(&format!("INSERT INTO {SCHEMA}.life VALUES (1)")));
+    match noted {
+        Err(error) if error.code().is_some_and(|code| NOT_IN_MEMORY.contains(&code)) => Ok(()),
+        noted => noted,
     }
 }
 

@@ -43,6 +43,8 @@ impl Existing {
 pub(super) struct Target {
     pub(super) flavor: Flavor,
     pub(super) version: ServerVersion,
+    /// Whether it keeps what it has the same as others do: a group, or a cluster. As far as the account may know.
+    pub(super) is_in_group: bool,
     pub(super) max_packet_bytes: usize,
     /// Whether it takes rows by `LOAD DATA LOCAL`.
     pub(super) has_local_infile: bool,
@@ -93,6 +95,7 @@ impl Target {
         Ok(Target {
             flavor,
             version: session.version().clone(),
+            is_in_group: is_in_group(session)?,
             max_packet_bytes: usize::try_from(number(session, "max_allowed_packet")?).unwrap_or(usize::MAX),
             has_local_infile: number(session, "local_infile")? == 1,
             folds_names: number(session, "lower_case_table_names")? != 0,
@@ -221,6 +224,18 @@ impl Target {
     /// Whether there is such a program. Their names have no case.
     pub(super) fn has_program(&self, kind: &str, schema: &str, name: &str) -> bool {
         self.programs.contains(&(kind.to_owned(), self.folded(schema), name.to_lowercase()))
+    }
+}
+
+fn is_in_group(session: &mut Session) -> Result<bool, SqlError> {
+    let members = "SELECT COUNT(*) FROM performance_schema.replication_group_members \
+                   WHERE member_id = @@server_uuid AND member_state <> 'OFFLINE'";
+    match session.flavor() {
+        Flavor::MariaDb => Ok(session.variable("wsrep_on")?.is_some_and(|value| value == "1")),
+        Flavor::MySql => match session.number::<u64>(members) {
+            Err(error) if error.is_denied() => Ok(false),
+            count => Ok(count? > 0),
+        },
     }
 }
 

@@ -2,10 +2,14 @@
 //!
 //! An account that is there already keeps its password: whoever loads a script is one of them.
 
-use crate::logical::{accounts::PUBLIC, definition::AccountDefinition};
+use crate::logical::{
+    accounts::PUBLIC,
+    definition::AccountDefinition,
+    load::tokens::{Token, tokens},
+};
 
-/// Makes accounts: those that others have as a role by default come before them.
-pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<Vec<u8>> {
+/// Makes accounts, each with its name: those that others have as a role by default come before them.
+pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<(String, Vec<u8>)> {
     let mut statements = Vec::new();
     let mut left: Vec<&AccountDefinition> = accounts.iter().filter(|account| !account.is_role).collect();
     while !left.is_empty() {
@@ -21,7 +25,7 @@ pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<Vec<u
         for account in &ready {
             let Some(create) = &account.create else { continue };
             let rest = create.0.strip_prefix(b"CREATE USER ").unwrap_or(&create.0);
-            statements.push([b"CREATE USER IF NOT EXISTS ", rest].concat());
+            statements.push((account.account.clone(), [b"CREATE USER IF NOT EXISTS ", rest].concat()));
         }
         left.retain(|account| !ready.iter().any(|done| done.account == account.account));
     }
@@ -31,7 +35,7 @@ pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<Vec<u
             statement.push(b' ');
             statement.extend_from_slice(&option.0);
         }
-        statements.push(statement);
+        statements.push((role.account.clone(), statement));
     }
     statements
 }
@@ -40,6 +44,30 @@ pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<Vec<u
 pub(in crate::logical) fn grants(accounts: &[AccountDefinition]) -> Vec<Vec<u8>> {
     let grants = accounts.iter().flat_map(|account| &account.grants);
     grants.map(|grant| without_password(&grant.0)).collect()
+}
+
+/// A grant of several privileges as one for each; nothing where there is nothing to take apart.
+pub(in crate::logical) fn each_privilege(grant: &[u8]) -> Vec<Vec<u8>> {
+    let all = tokens(grant);
+    let is_of_all = |token: &Token<'_>, depth: i32, word: &str| depth == 0 && token.is_word(word);
+    let (mut depth, mut privileges, mut on) = (0, vec![Vec::new()], None);
+    for (at, token) in all.iter().enumerate().skip(1) {
+        depth += i32::from(token.is_symbol(b'(')) - i32::from(token.is_symbol(b')'));
+        if is_of_all(token, depth, "ON") {
+            on = Some(at);
+            break;
+        }
+        match privileges.last_mut() {
+            Some(privilege) if !(depth == 0 && token.is_symbol(b',')) => {
+                privilege.extend_from_slice(token.bytes)
+            }
+            _ => privileges.push(Vec::new()),
+        }
+    }
+    let Some(on) = on.filter(|_| all[0].is_word("GRANT") && privileges.len() > 1) else { return Vec::new() };
+    let rest: Vec<u8> = all[on..].iter().flat_map(|token| token.bytes).copied().collect();
+    let one = |privilege: &Vec<u8>| [b"GRANT ", privilege.trim_ascii(), b" ", &rest].concat();
+    privileges.iter().map(one).collect()
 }
 
 /// What stands behind `DEFAULT ROLE`.
@@ -99,9 +127,33 @@ mod tests {
             account("r", "CREATE USER `r`@`%`"),
         ];
         let statements = creations(&accounts);
+        let names: Vec<&str> = statements.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["'b'@'%'", "'r'@'%'", "'a'@'%'"]);
+        let statements: Vec<Vec<u8>> = statements.into_iter().map(|(_, statement)| statement).collect();
         let text = String::from_utf8(statements.join(&b'\n')).unwrap();
         let at = |name: &str| text.find(&format!("EXISTS `{name}`")).unwrap();
         assert!(at("r") < at("a") && statements.len() == 3, "{text}");
+    }
+
+    #[test]
+    fn privileges_are_taken_apart() {
+        let each = |grant: &str| -> Vec<String> {
+            let each = each_privilege(grant.as_bytes()).into_iter();
+            each.map(|grant| String::from_utf8(grant).unwrap()).collect()
+        };
+        assert_eq!(
+            each("GRANT SELECT (`a`, `b`), UPDATE (`on`) ON `d`.`t` TO `u`@`h` WITH GRANT OPTION"),
+            [
+                "GRANT SELECT (`a`, `b`) ON `d`.`t` TO `u`@`h` WITH GRANT OPTION",
+                "GRANT UPDATE (`on`) ON `d`.`t` TO `u`@`h` WITH GRANT OPTION"
+            ]
+        );
+        assert_eq!(each("GRANT A,B ON *.* TO `u`@`h`").len(), 2);
+        for whole in
+            ["GRANT SELECT ON *.* TO `u`@`h`", "GRANT `r`,`s` TO `u`@`h`", "SET DEFAULT ROLE `a`, `b`", ""]
+        {
+            assert_eq!(each(whole), [""; 0]);
+        }
     }
 
     #[test]

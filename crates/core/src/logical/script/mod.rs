@@ -110,7 +110,8 @@ impl<W: Write> Script<W> {
     pub(super) fn before_rows(&mut self, contents: &Contents) -> io::Result<()> {
         self.head(contents.server.as_ref())?;
         self.done.definitions += contents.accounts.len() as u64;
-        accounts::creations(&contents.accounts).into_iter().try_for_each(|it| self.statement(&Sql(it)))?;
+        let creations = accounts::creations(&contents.accounts);
+        creations.into_iter().try_for_each(|(_, it)| self.statement(&Sql(it)))?;
         contents.schemas.iter().try_for_each(|schema| self.schema(schema))?;
         contents.sequences.iter().try_for_each(|sequence| self.sequence(sequence))
     }

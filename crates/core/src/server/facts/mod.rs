@@ -213,6 +213,9 @@ pub struct SqlFacts {
     pub explicit_defaults_for_timestamp: Option<bool>,
     /// `system_time_zone`.
     pub system_time_zone: Option<String>,
+    /// `time_zone`.
+    #[serde(default)]
+    pub time_zone: Option<String>,
     /// `default_storage_engine`.
     pub default_storage_engine: String,
     /// `performance_schema`.
@@ -220,6 +223,17 @@ pub struct SqlFacts {
     /// `myisam_use_mmap`.
     #[serde(default)]
     pub myisam_use_mmap: bool,
+}
+
+impl SqlFacts {
+    /// The zone of sessions that name none.
+    #[must_use]
+    pub fn zone(&self) -> Option<&str> {
+        match self.time_zone.as_deref() {
+            Some(zone) if zone.eq_ignore_ascii_case("SYSTEM") => self.system_time_zone.as_deref(),
+            zone => zone,
+        }
+    }
 }
 
 /// An active plugin from a shared library.

@@ -67,6 +67,7 @@ impl ServerFacts {
                 collation_server: variables.text("collation_server"),
                 explicit_defaults_for_timestamp: variables.switch("explicit_defaults_for_timestamp"),
                 system_time_zone: variables.set("system_time_zone"),
+                time_zone: variables.set("time_zone"),
                 default_storage_engine: variables.text("default_storage_engine"),
                 performance_schema: variables.is_on("performance_schema"),
                 myisam_use_mmap: variables.is_on("myisam_use_mmap"),

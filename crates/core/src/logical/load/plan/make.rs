@@ -7,7 +7,7 @@ use holdfast_repo::{item::Item, reader::Backup};
 
 use super::{
     super::{
-        LoadOptions, Rename, accept, adapt, keys,
+        LoadOptions, Rename, accept, adapt, computed, keys,
         target::Target,
         tokens::{ElementKind, TableSql, tokens},
     },
@@ -55,13 +55,16 @@ impl Plan {
                 accounts: Vec::new(),
                 adapted: Vec::new(),
                 left_out: Vec::new(),
+                is_of_same_series: false,
             },
             adapter: adapt::Adapter::new(source.as_ref(), target, &options.conversions),
             target,
             options,
             unknown_time_zones: BTreeSet::new(),
+            zone: source.as_ref().and_then(|source| source.time_zone.clone()),
             seen: adapt::Seen::default(),
         };
+        maker.plan.is_of_same_series = maker.adapter.is_same_series();
         maker.plan.left_out = accept::sift(&mut contents);
         for event in &contents.events {
             if !Target::knows_time_zone(session, &event.time_zone)? {
@@ -122,6 +125,8 @@ pub(super) struct Maker<'a> {
     pub(super) target: &'a Target,
     pub(super) options: &'a LoadOptions,
     pub(super) unknown_time_zones: BTreeSet<String>,
+    /// Of the source.
+    zone: Option<String>,
     seen: adapt::Seen,
 }
 
@@ -197,6 +202,28 @@ impl Maker<'_> {
         }
     }
 
+    /// Names what will not have the values that it had.
+    fn computed(&mut self, table: &str, sql: &TableSql) {
+        const UTC: [&str; 3] = ["UTC", "+00:00", "Etc/UTC"];
+        let zone = self.zone.clone();
+        if zone.as_deref().is_some_and(|zone| UTC.iter().any(|utc| utc.eq_ignore_ascii_case(zone))) {
+            return;
+        }
+        let (zone, whose) = match zone {
+            Some(zone) => (format!("the source's was {zone}"), zone),
+            None => ("the source's is not known".to_owned(), "ZONE".to_owned()),
+        };
+        for what in computed::by_zone(sql) {
+            self.leave_out(
+                &format!("the values of {what} of {table}"),
+                format!(
+                    "they are computed of time stamps in the zone of the session, here UTC, and {zone}: behind the load \
+                     SET time_zone = '{whose}', and ALTER TABLE .. FORCE, ALGORITHM = COPY"
+                ),
+            );
+        }
+    }
+
     fn table(&mut self, backup: &Backup, item: Item) -> Result<()> {
         let Definition::Table(mut definition) = definition(backup, &item)? else {
             return Err(Error::new(
@@ -224,6 +251,7 @@ impl Maker<'_> {
             self.leave_out(&label, "its definition is not understood");
             return Ok(());
         };
+        self.computed(&label, &sql);
         let mut notes = Vec::new();
         if names_directories(&sql.tail) {
             notes.push("its files are in no directory of their own".to_owned());

@@ -211,6 +211,8 @@ pub(super) struct Plan {
     pub(super) accounts: Vec<PlannedAccount>,
     adapted: Vec<Adaptation>,
     pub(super) left_out: Vec<Adaptation>,
+    /// Whether the target is of the source's own series.
+    pub(super) is_of_same_series: bool,
 }
 
 impl Plan {

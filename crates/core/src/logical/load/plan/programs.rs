@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{MadeUnder, ObjectKind, PlannedAccount, Program, make::Maker};
+use super::{
+    super::tokens::{Kind, tokens},
+    MadeUnder, ObjectKind, PlannedAccount, Program,
+    make::Maker,
+};
 use crate::{
     logical::{
         contents::Contents,
@@ -15,6 +19,17 @@ use crate::{
     },
     server::inventory::TableName,
 };
+
+/// Servers say so of each event that came to them from a primary; after its loss nobody runs it.
+fn is_disabled_as_on_a_replica(create: &[u8]) -> bool {
+    let all = tokens(create);
+    let head = all.iter().take_while(|token| !token.is_word("DO"));
+    let head: Vec<_> = head.filter(|token| token.kind != Kind::Space).collect();
+    head.windows(3).any(|words| {
+        let is_replica = ["SLAVE", "REPLICA"].iter().any(|word| words[2].is_word(word));
+        words[0].is_word("DISABLE") && words[1].is_word("ON") && is_replica
+    })
+}
 
 impl Program {
     /// What all of them have. Its object is known when nothing is left to refuse.
@@ -104,6 +119,11 @@ impl Maker<'_> {
                 event.time_zone
             );
             return self.leave_out(&label, what);
+        }
+        if is_disabled_as_on_a_replica(&event.create.0) {
+            let what =
+                "it was disabled as on a replica, and is here: where it shall run, ALTER EVENT .. ENABLE";
+            self.adapted(&format!("event {schema}.{}", event.name), vec![what.to_owned()]);
         }
         let name = event.name.clone();
         let program = Program {

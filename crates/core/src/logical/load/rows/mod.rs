@@ -414,7 +414,7 @@ impl Loading<'_> {
         if !missing.is_empty() {
             link.enter(&table.name.schema)?;
             let begin = format!("ALTER TABLE {} ", table.name.quoted());
-            let done = link.exec(&[begin.as_bytes(), &missing.join(&b", "[..])].concat())?;
+            let done = link.exec_patiently(&[begin.as_bytes(), &missing.join(&b", "[..])].concat())?;
             self.name_changes(link, table, done)?;
         }
         point("load.table.indexed");

@@ -1,6 +1,12 @@
 //! Who does what: tables to be made, stretches of chunks to be loaded, indexes to be built, rows to be read again.
+//!
+//! Where the target is of another series than the source, all tables are made before the first is filled: what a server
+//! refuses is known before hours are spent on rows.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::VecDeque,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+};
 
 use holdfast_pipe::lock::lock;
 
@@ -55,7 +61,9 @@ struct State {
     to_index: Vec<usize>,
     to_divide: Vec<usize>,
     to_verify: Vec<Range>,
-    waiting: Vec<Stretch>,
+    /// The largest last.
+    waiting: VecDeque<Stretch>,
+    makes_first: bool,
     /// By worker.
     running: Vec<Option<Stretch>>,
     tables: Vec<TableState>,
@@ -90,7 +98,8 @@ impl Queue {
             to_index: Vec::new(),
             to_divide: Vec::new(),
             to_verify: Vec::new(),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
+            makes_first: !plan.is_of_same_series,
             running: Vec::new(),
             tables: Vec::with_capacity(plan.tables.len()),
             open: 0,
@@ -151,12 +160,17 @@ impl Queue {
         }
     }
 
-    /// A table is there: whoever made it begins to fill it.
+    /// A table is there: whoever made it begins to fill it, if there is nothing else to make before.
     pub(super) fn made(&self, worker: usize, table: usize) {
         let mut state = self.state();
         let TableState { chunks, is_one, .. } = state.tables[table];
         let stretch = Stretch { table, next: 0, end: chunks, is_one, is_whole: is_one };
-        state.set_running(worker, Some(stretch));
+        if state.makes_first {
+            // They are made from the largest on.
+            state.waiting.push_front(stretch);
+        } else {
+            state.set_running(worker, Some(stretch));
+        }
         self.changed.notify_all();
     }
 
@@ -222,6 +236,11 @@ impl State {
     }
 
     fn take(&mut self, worker: usize) -> Option<Job> {
+        if self.makes_first
+            && let Some(table) = self.to_make.pop()
+        {
+            return Some(Job::Make(table));
+        }
         if let Some(unit) = self.unit(worker) {
             return Some(Job::Fill(unit));
         }
@@ -238,7 +257,7 @@ impl State {
         if let Some(table) = self.to_make.pop() {
             return Some(Job::Make(table));
         }
-        let stretch = self.waiting.pop().or_else(|| self.half_of_another())?;
+        let stretch = self.waiting.pop_back().or_else(|| self.half_of_another())?;
         self.set_running(worker, Some(stretch));
         self.unit(worker).map(Job::Fill)
     }
@@ -313,7 +332,8 @@ mod tests {
             to_index: Vec::new(),
             to_divide: Vec::new(),
             to_verify: Vec::new(),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
+            makes_first: false,
             running: Vec::new(),
             tables: vec![TableState {
                 chunks,
@@ -355,6 +375,26 @@ mod tests {
             queue.done();
             assert_eq!(queue.next(1), Job::Over);
         }
+    }
+
+    /// What another server may refuse is asked for before anything is filled, the largest table first in both.
+    #[test]
+    fn all_tables_before_the_first_rows() {
+        let queue = queue(200, false, false);
+        {
+            let mut state = queue.state();
+            state.makes_first = true;
+            state.to_make = vec![1, 0];
+            state.open = 2;
+            let small = TableState { chunks: 3, chunks_left: 3, is_one: true, ..state.tables[0] };
+            state.tables.push(small);
+        }
+        assert_eq!(queue.next(0), Job::Make(0));
+        assert_eq!(queue.next(1), Job::Make(1));
+        queue.made(0, 0);
+        queue.made(1, 1);
+        assert_eq!(queue.next(0), Job::Fill(Unit { table: 0, first: 0, end: 64, is_whole: false }));
+        assert_eq!(queue.next(1), Job::Fill(Unit { table: 1, first: 0, end: 3, is_whole: true }));
     }
 
     /// A table that is filled at once is one unit, even if it is empty.

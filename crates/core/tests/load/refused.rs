@@ -1,0 +1,187 @@
+//! What only the server can refuse, and what it would take and make something else of.
+
+use holdfast_core::ErrorKind;
+use holdfast_testkit::ServerOptions;
+
+use super::{other_servers::said, *};
+
+/// Days of moments are other days in UTC, where a load computes them: it does not begin without a word.
+fn computed_in_another_zone(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    stage
+        .source
+        .exec_all([
+            "SET GLOBAL time_zone = '+02:00'",
+            "SET time_zone = '+02:00'",
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, at TIMESTAMP NULL, \
+             day DATE GENERATED ALWAYS AS (DATE(at)) STORED, seen DATE GENERATED ALWAYS AS (DATE(at)) VIRTUAL, KEY (day))",
+            "INSERT INTO shop.orders (id, at) VALUES (1, '2026-05-01 00:30:00'), (2, '2026-05-01 12:00:00'), (3, NULL)",
+        ])
+        .unwrap();
+    let day = "SELECT CONCAT(id, ' ', COALESCE(day, '-')) FROM shop.orders ORDER BY id";
+    let days = stage.source.query::<String>(day).unwrap();
+    assert_eq!(days, ["1 2026-05-01", "2 2026-05-01", "3 -"]);
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
+    let target = start(kind);
+    let error = load(&stage, backup, &options(&target)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    let text = error.to_string();
+    assert!(
+        text.contains("the values of column day of table shop.orders") && text.contains("+02:00"),
+        "{text}"
+    );
+    assert!(!text.contains("seen"), "{text}");
+    let report = load(&stage, backup, &LoadOptions { leave_out: true, ..options(&target) }).unwrap();
+    assert_eq!(report.plan.left_out.len(), 1, "{:?}", report.plan.left_out);
+    assert_eq!(target.query::<String>(day).unwrap()[0], "1 2026-04-30", "then nothing is to be said");
+    // What it says to do.
+    target.exec_all(["SET time_zone = '+02:00'", "ALTER TABLE shop.orders FORCE, ALGORITHM = COPY"]).unwrap();
+    assert_eq!(target.query::<String>(day).unwrap(), days);
+
+    // Sessions in UTC have computed what a load computes.
+    stage.source.exec_all(["SET GLOBAL time_zone = '+00:00'", "ALTER TABLE shop.orders FORCE"]).unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
+    load(&stage, backup, &LoadOptions { overwrite: true, ..options(&target) }).unwrap();
+    assert_clean(&target);
+}
+
+#[test]
+fn mariadb_11_8_days_of_another_zone_are_named() {
+    computed_in_another_zone(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_days_of_another_zone_are_named() {
+    computed_in_another_zone(ServerKind::MySql97);
+}
+
+/// A table that the other server refuses is found out before rows are loaded; a program, at the end: the same command with
+/// `--leave-out` goes on without it.
+#[test]
+fn another_server_refuses_a_table_before_rows_and_programs_by_name() {
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb118,
+        &[
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.large (id INT PRIMARY KEY, v VARCHAR(100))",
+            "INSERT INTO shop.large SELECT seq, REPEAT(seq, 9) FROM shop.seq_1_to_20000",
+            "CREATE TABLE shop.odd (id INT PRIMARY KEY, v VARCHAR(40) DEFAULT (sformat('{}', 1)))",
+            "CREATE PROCEDURE shop.odd () FOR i IN 1 .. 3 DO SELECT i; END FOR",
+            "CREATE PROCEDURE shop.plain () SELECT COUNT(*) FROM large",
+        ],
+    );
+    let target = start(ServerKind::MySql97);
+    let all = Selection { without_accounts: true, ..Selection::default() };
+    let chosen = LoadOptions { selection: all.clone(), ..options(&target) };
+    let error = load(&stage, backup, &chosen).unwrap_err().to_string();
+    assert!(error.contains("load table shop.odd"), "{error}");
+    assert_eq!(target.query::<u64>("SELECT COUNT(*) FROM shop.large").unwrap(), [0]);
+    target.exec_all(["DROP DATABASE holdfast_load", "DROP DATABASE shop"]).unwrap();
+
+    let selection = Selection { tables_excluded: vec!["shop.odd".parse().unwrap()], ..all };
+    let chosen = LoadOptions { selection, ..chosen };
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    assert!(error.to_string().contains("make procedure shop.odd"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("--leave-out")), "{error:?}");
+    let report = load(&stage, backup, &LoadOptions { leave_out: true, ..chosen }).unwrap();
+    assert!(report.plan.is_continued);
+    let left_out = said(&report.plan.left_out);
+    assert!(left_out.contains("procedure shop.odd: the target refuses it"), "{left_out}");
+    let programs = "SELECT routine_name FROM information_schema.routines WHERE routine_schema = 'shop'";
+    assert_eq!(target.query::<String>(programs).unwrap(), ["plain"]);
+    assert_eq!(target.query::<u64>("CALL shop.plain()").unwrap(), [20_000]);
+    assert_clean(&target);
+}
+
+/// Accounts whose plugin the target does not have, and privileges that it does not give.
+#[test]
+fn accounts_that_cannot_be_are_named_and_all_others_are_there() {
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb1011,
+        &[
+            "INSTALL SONAME 'auth_ed25519'",
+            "CREATE USER strong@localhost IDENTIFIED VIA ed25519 USING PASSWORD('x')",
+            "GRANT SELECT ON *.* TO strong@localhost",
+            "CREATE USER files@localhost IDENTIFIED BY 'secret'",
+            "GRANT SELECT, FILE, INSERT ON *.* TO files@localhost",
+        ],
+    );
+    let target = start(ServerKind::MariaDb1011);
+    target
+        .exec_all([
+            "CREATE USER loader@localhost",
+            "GRANT ALL PRIVILEGES ON *.* TO loader@localhost WITH GRANT OPTION",
+            "REVOKE FILE ON *.* FROM loader@localhost",
+        ])
+        .unwrap();
+    let mut chosen = options(&target);
+    chosen.connect.user = Some("loader".to_owned());
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    assert!(error.to_string().contains("make account 'strong'@'localhost'"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("--leave-out")), "{error:?}");
+    let report = load(&stage, backup, &LoadOptions { leave_out: true, ..chosen }).unwrap();
+    let left_out = said(&report.plan.left_out);
+    assert!(left_out.contains("account 'strong'@'localhost': the target refuses it"), "{left_out}");
+    assert!(
+        left_out.contains("GRANT FILE ON *.* TO `files`@`localhost`: the target refuses it"),
+        "{left_out}"
+    );
+    assert!(!left_out.contains("secret") && !left_out.contains("IDENTIFIED"), "{left_out}");
+    let grants = target.query::<String>("SHOW GRANTS FOR files@localhost").unwrap();
+    assert!(grants[0].starts_with("GRANT SELECT, INSERT ON *.*"), "{grants:?}");
+    assert_clean(&target);
+}
+
+/// Rows that only one member of a group has are lost with its next primary.
+#[test]
+fn a_group_is_loaded_as_a_group() {
+    let (stage, backup) = backed_up(
+        ServerKind::MySql97,
+        &[
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, v INT, KEY (v))",
+            "INSERT INTO shop.orders VALUES (1, 2), (2, 3)",
+        ],
+    );
+    let target = Server::start(
+        ServerKind::MySql97,
+        ServerOptions::default().arg("--gtid-mode=ON").arg("--enforce-gtid-consistency=ON"),
+    )
+    .unwrap();
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    target
+        .exec_all([
+            "INSTALL PLUGIN group_replication SONAME 'group_replication.so'".to_owned(),
+            "SET GLOBAL group_replication_group_name = 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa'".to_owned(),
+            format!("SET GLOBAL group_replication_local_address = '127.0.0.1:{port}'"),
+            "SET GLOBAL group_replication_bootstrap_group = ON".to_owned(),
+            "START GROUP_REPLICATION".to_owned(),
+        ])
+        .unwrap();
+    let error = load(&stage, backup, &LoadOptions { without_binlog: true, ..options(&target) }).unwrap_err();
+    assert!(error.to_string().contains("member of a group"), "{error}");
+    load(&stage, backup, &options(&target)).unwrap();
+    assert_eq!(target.query::<i32>("SELECT v FROM shop.orders ORDER BY id").unwrap(), [2, 3]);
+    assert_clean(&target);
+    target.exec("STOP GROUP_REPLICATION").unwrap();
+}
+
+/// An event of a replica came to it from its primary, and is disabled there.
+#[test]
+fn events_of_a_replica_are_named() {
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb118,
+        &[
+            "CREATE DATABASE shop",
+            "CREATE EVENT shop.theirs ON SCHEDULE EVERY 1 DAY DISABLE ON SLAVE DO SELECT 1",
+            "CREATE EVENT shop.ours ON SCHEDULE EVERY 1 DAY DISABLE DO SELECT 'DISABLE ON SLAVE'",
+        ],
+    );
+    let target = start(ServerKind::MariaDb118);
+    let report = load(&stage, backup, &options(&target)).unwrap();
+    let adapted = said(&report.plan.adapted);
+    assert!(adapted.contains("event shop.theirs: it was disabled as on a replica"), "{adapted}");
+    assert!(!adapted.contains("shop.ours"), "{adapted}");
+    assert_clean(&target);
+}
