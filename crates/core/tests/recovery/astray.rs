@@ -273,6 +273,29 @@ fn mariadb_10_11_times_that_are_wrong() {
     assert_eq!(recovered(&stage, dir.path(), until), (0..35).collect::<Vec<_>>());
 }
 
+/// The same where the clock was ahead for many transactions.
+#[test]
+fn mariadb_10_11_a_clock_that_was_ahead() {
+    let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
+    stage.once();
+    back_up(&stage, dir.path());
+    let ahead = (0..40).map(|id| format!("INSERT INTO a.t VALUES ({id})"));
+    let set = "SET SESSION timestamp = UNIX_TIMESTAMP() + 1800".to_owned();
+    stage.server.exec_all([set].into_iter().chain(ahead)).unwrap();
+    insert(&stage.server, 40..65);
+    let late = pause();
+    insert(&stage.server, 65..68);
+    stage.once();
+    let order = order_of_commits(&stage.server);
+    let of_id = |id: usize| order[order.len() - 68 + id].clone();
+    let target = dir.path().join("never");
+    let error = recover(&stage.repo, ServerKind::MariaDb1011, &target, Until::Time(late)).unwrap_err();
+    assert!(error.to_string().contains(&format!("transaction {} was committed at", of_id(0))), "{error}");
+    assert!(!target.exists());
+    let until = Until::Gtid(of_id(64).parse().unwrap());
+    assert_eq!(recovered(&stage, dir.path(), until), (0..65).collect::<Vec<_>>());
+}
+
 /// Files end and begin behind the last wanted transaction, with events of their own.
 #[test]
 fn mysql_9_7_without_gtids() {
