@@ -6,7 +6,7 @@ use holdfast_core::binlog::GapKind;
 use holdfast_testkit::replica::{self, CATCH_UP_MAX};
 
 use super::*;
-use crate::binlog::{once, start_replica};
+use crate::binlog::{once, purge, start_replica};
 
 /// A server of number 1, as most are, and a table.
 fn stage(kind: ServerKind, more: &[&str]) -> (Stage, tempfile::TempDir) {
@@ -92,6 +92,40 @@ fn mariadb_10_11_a_replica_before_the_failover() {
 #[test]
 fn mysql_9_7_a_replica_before_the_failover() {
     a_replica_before_the_failover(ServerKind::MySql97);
+}
+
+/// What was purged before it was archived does not keep backups of a replica from being bases, as far as they end behind it.
+fn a_replica_behind_a_gap(kind: ServerKind) {
+    let (stage, dir) = stage(kind, &[]);
+    insert(&stage.server, 0..5);
+    let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
+    stage.once();
+    back_up_of(&second, &stage, dir.path());
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    insert(&stage.server, 5..10);
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
+    purge(&stage.server);
+    let report = stage.once();
+    assert_eq!(report.gaps.len(), 1, "{report:?}");
+    assert_eq!(report.gaps[0].kind, GapKind::Purged, "{report:?}");
+    let never = dir.path().join("never");
+    recover(&stage.repo, kind, &never, Until::End).unwrap_err();
+    back_up_of(&second, &stage, dir.path());
+    insert(&stage.server, 10..15);
+    stage.once();
+    assert_eq!(stage.archive().chains().unwrap().last().unwrap().bases.len(), 1);
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..15).collect::<Vec<_>>());
+}
+
+#[test]
+fn mariadb_10_11_a_replica_behind_a_gap() {
+    a_replica_behind_a_gap(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_a_replica_behind_a_gap() {
+    a_replica_behind_a_gap(ServerKind::MySql97);
 }
 
 /// A replica does not log what it applies, as MariaDB comes, but what it writes itself: a backup of it has far more than

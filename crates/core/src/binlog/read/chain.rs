@@ -6,7 +6,7 @@ use holdfast_repo::{Kind, LogName, history::History, manifest::Head};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Archive, ArchivedStretch, Behind, Place};
+use super::{Archive, ArchivedStretch, Behind, GapKind, Place};
 use crate::{
     binlog::stretch::{BinlogServer, parse_gtids},
     error::Result,
@@ -100,7 +100,8 @@ impl Archive {
     /// By the place in the binlog of the very server that was backed up: in a file that there was when the backup ended,
     /// since names and numbers come again after a reset. Where that place is not in the archive (it is of another server,
     /// such as a replica of the one that is archived; it was so until that replica took its place; the backup has none) by
-    /// GTIDs, and only if nothing is missing in the archive: what was begun anew behind a gap may have the same GTIDs.
+    /// GTIDs, and only behind the last gap: what was begun anew behind one may have the same GTIDs. Where a gap is known to
+    /// be such a beginning, or it cannot be told what is missing, not at all: a replica may stand before it still.
     #[must_use]
     pub fn behind(&self, taken: &Taken) -> Option<Behind> {
         self.behind_place(taken).or_else(|| self.behind_gtids(taken))
@@ -116,12 +117,15 @@ impl Archive {
     }
 
     fn behind_gtids(&self, taken: &Taken) -> Option<Behind> {
-        let first = self.stretches.first()?;
+        let begin = self.stretches.iter().rposition(|archived| archived.gap.is_some()).unwrap_or(0);
+        let part = &self.stretches[begin..];
+        let first = part.first()?;
         let flavor = first.stretch.server.flavor();
         let gtids = taken.gtids().filter(|_| taken.is_told_by_gtids())?;
-        let newest = self.stretches.iter().rev().find_map(|archived| archived.stretch.gtids_after.as_deref());
+        let newest = part.iter().rev().find_map(|archived| archived.stretch.gtids_after.as_deref());
         let newest = parse_gtids(flavor, newest?).ok()?;
-        let is_whole = self.stretches.iter().all(|archived| archived.gap.is_none());
+        let mut gaps = self.stretches.iter().filter_map(|archived| archived.gap.as_ref());
+        let counts_on = gaps.all(|gap| matches!(gap.kind, GapKind::Purged | GapKind::NotStored));
         // A file that ended before the place is another of that name: the server was reset, and numbers its transactions anew.
         let offset = taken.position.binlog.as_ref().map(|binlog| binlog.offset);
         let was_reset = self.stretches.iter().any(|archived| {
@@ -129,14 +133,17 @@ impl Archive {
                 && archived.stretch.is_complete
                 && offset.is_some_and(|offset| archived.end < offset)
         });
-        (is_whole
+        let behind = Behind::Gtids(gtids.clone());
+        let is_behind_gap = || begin == 0 || self.locate(&behind).is_ok_and(|(at, ..)| at >= begin);
+        (counts_on
             && !was_reset
             && !taken.may_lack_gtids
             && flavor == taken.server.flavor()
             && !gtids.is_empty()
             && reaches(&newest, &gtids)
-            && first.was_begun_before(taken.finished_at))
-        .then_some(Behind::Gtids(gtids))
+            && first.was_begun_before(taken.finished_at)
+            && is_behind_gap())
+        .then_some(behind)
     }
 }
 

@@ -127,6 +127,51 @@ fn a_replica_before_it_was_archived() {
     assert_eq!(by_gtids(&complete, &beyond), None);
 }
 
+/// What the server purged, or nobody stores any more, is no hindrance for backups of a replica that end behind it: numbers
+/// count on there.
+#[test]
+fn a_replica_behind_a_gap() {
+    let (first, second) = (server(MARIADB, 1), server(MARIADB, 2));
+    let with = |gaps: [Option<GapKind>; 2], begun_s: i64| {
+        let mut archive = archive([
+            stretch(&first, "binlog.000001", (4, 900), ("", "0-1-50")),
+            stretch(&first, "binlog.000003", (4, 900), ("0-1-70", "0-1-90")),
+            stretch(&first, "binlog.000005", (4, 900), ("0-1-110", "0-1-130")),
+            stretch(&first, "binlog.000006", (4, 900), ("0-1-130", "0-1-150")),
+        ]);
+        for (archived, kind) in archive.stretches[1..].iter_mut().zip(gaps) {
+            archived.gap = kind.map(|kind| crate::binlog::Gap { kind, text: "gap".to_owned() });
+        }
+        for archived in &mut archive.stretches[2..] {
+            let begun = to_hex(&u32::try_from(begun_s).unwrap().to_le_bytes());
+            archived.stretch.format.replace_range(..8, &begun);
+        }
+        archive
+    };
+    let backup = |gtid: &str| taken(&second, Some(("binlog.000001", 500)), gtid);
+    let purged = with([Some(GapKind::NotStored), Some(GapKind::Purged)], TAKEN_S - 10);
+    for (gtid, is_base) in [
+        ("0-1-40", false),
+        ("0-1-80", false),
+        ("0-1-100", false),
+        ("0-1-110", true),
+        ("0-1-120", true),
+        ("0-1-140", true),
+        ("0-1-151", false),
+    ] {
+        assert_eq!(by_gtids(&purged, &backup(gtid)).as_deref(), Some(gtid).filter(|_| is_base), "{gtid}");
+    }
+    // It cannot be of what was begun after it had ended; nor is it for sure where numbers may have come again.
+    let too_late = with([Some(GapKind::NotStored), Some(GapKind::Purged)], TAKEN_S + 10);
+    assert_eq!(by_gtids(&too_late, &backup("0-1-120")), None);
+    for kind in [GapKind::Reset, GapKind::Diverged, GapKind::OtherServer, GapKind::Incident] {
+        for gaps in [[Some(kind), Some(GapKind::Purged)], [None, Some(kind)]] {
+            let archive = with(gaps, TAKEN_S - 10);
+            assert_eq!(by_gtids(&archive, &backup("0-1-120")), None, "{gaps:?}");
+        }
+    }
+}
+
 /// Encrypted redo goes on behind the position of a backup that was made under writes: it has no place, and its GTIDs are
 /// those that it has at least.
 #[test]
