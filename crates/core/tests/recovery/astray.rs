@@ -128,6 +128,44 @@ fn mysql_9_7_a_replica_behind_a_gap() {
     a_replica_behind_a_gap(ServerKind::MySql97);
 }
 
+/// An archive that is begun behind a backup of a replica begins where that stands, whatever the replica's files are called.
+fn begun_behind_a_backup_of_a_replica(kind: ServerKind) {
+    let (stage, dir) = stage(kind, &[]);
+    let files = |server: &Server| -> Vec<String> {
+        let rows: Vec<mysql::Row> = server.query("SHOW BINARY LOGS").unwrap();
+        rows.iter().map(|row| row.get(0).unwrap()).collect()
+    };
+    let flush = |server: &Server, times: usize| {
+        server.exec_all(std::iter::repeat_n("FLUSH BINARY LOGS", times)).unwrap();
+    };
+    insert(&stage.server, 0..5);
+    flush(&stage.server, 1);
+    let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
+    insert(&stage.server, 5..8);
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
+    flush(&second, 3);
+    back_up_of(&second, &stage, dir.path());
+    let begun = files(&stage.server).pop().unwrap();
+    insert(&stage.server, 8..10);
+    flush(&stage.server, 5);
+    insert(&stage.server, 10..12);
+    let (own, others) = (files(&stage.server), files(&second));
+    assert!(own.contains(others.last().unwrap()) && own[0] != begun && *others.last().unwrap() > begun);
+    stage.once();
+    assert_eq!(stage.archive().stretches()[0].stretch.file, begun);
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..12).collect::<Vec<_>>());
+}
+
+#[test]
+fn mariadb_10_11_begun_behind_a_backup_of_a_replica() {
+    begun_behind_a_backup_of_a_replica(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_begun_behind_a_backup_of_a_replica() {
+    begun_behind_a_backup_of_a_replica(ServerKind::MySql97);
+}
+
 /// A replica does not log what it applies, as MariaDB comes, but what it writes itself: a backup of it has far more than
 /// its binlog names.
 #[test]
