@@ -1,7 +1,11 @@
 //! What can be recovered: physical backups, and how far the archive goes on behind each without a gap. Behind a logical backup
 //! nothing is replayed ([`crate::recovery`]).
 
-use holdfast_formats::{Flavor, Gtids, binlog::Header, gtid::MariaDbGtidPos};
+use holdfast_formats::{
+    Flavor, Gtids,
+    binlog::Header,
+    gtid::{MariaDbGtid, MariaDbGtidPos},
+};
 use holdfast_repo::{Kind, LogName, history::History, manifest::Head};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -109,11 +113,14 @@ impl Archive {
 
     fn behind_place(&self, taken: &Taken) -> Option<Behind> {
         let position = taken.position.binlog.as_ref()?.offset;
+        let gtids = taken.gtids();
         let has = |archived: &ArchivedStretch| {
-            archived.is_of_its_file(taken) && (archived.stretch.begin..=archived.end).contains(&position)
+            archived.is_of_its_file(taken)
+                && (archived.stretch.begin..=archived.end).contains(&position)
+                && gtids.as_ref().is_none_or(|gtids| archived.may_precede(gtids))
         };
         let stretch = self.stretches.iter().rposition(has)?;
-        Some(Behind::PlaceIn { stretch, position, gtids: taken.gtids() })
+        Some(Behind::PlaceIn { stretch, position, gtids })
     }
 
     fn behind_gtids(&self, taken: &Taken) -> Option<Behind> {
@@ -126,12 +133,14 @@ impl Archive {
         let newest = parse_gtids(flavor, newest?).ok()?;
         let mut gaps = self.stretches.iter().filter_map(|archived| archived.gap.as_ref());
         let counts_on = gaps.all(|gap| matches!(gap.kind, GapKind::Purged | GapKind::NotStored));
-        // A file that ended before the place is another of that name: the server was reset, and numbers its transactions anew.
+        // A file that ended before the place, or before which there was more than the backup holds, is another of that name:
+        // the server was reset, and numbers its transactions anew.
         let offset = taken.position.binlog.as_ref().map(|binlog| binlog.offset);
         let was_reset = self.stretches.iter().any(|archived| {
+            let has_ended = |offset| archived.stretch.is_complete && archived.end < offset;
+            let had_more = |offset| archived.stretch.begin <= offset && !archived.may_precede(&gtids);
             archived.is_of_its_file(taken)
-                && archived.stretch.is_complete
-                && offset.is_some_and(|offset| archived.end < offset)
+                && offset.is_some_and(|offset| has_ended(offset) || had_more(offset))
         });
         let behind = Behind::Gtids(gtids.clone());
         let is_behind_gap = || begin == 0 || self.locate(&behind).is_ok_and(|(at, ..)| at >= begin);
@@ -153,6 +162,23 @@ impl ArchivedStretch {
         self.stretch.server.is_same(&taken.server)
             && taken.position.binlog.as_ref().is_some_and(|binlog| binlog.file == self.stretch.file)
             && self.was_begun_before(taken.finished_at)
+    }
+
+    /// Whether a backup of its server that holds these transactions may have ended in it: one that holds fewer than were
+    /// there before is of after a reset, when file and place may come again. MariaDB's say so where one server's numbers do:
+    /// several servers may count in one domain, and the names of domains may be deleted.
+    fn may_precede(&self, gtids: &Gtids) -> bool {
+        let before = self.stretch.gtids_before.as_deref();
+        let before = before.and_then(|before| parse_gtids(self.stretch.server.flavor(), before).ok());
+        match (gtids, &before) {
+            (Gtids::MySql(gtids), Some(Gtids::MySql(before))) => gtids.contains_all(before),
+            (Gtids::MariaDb(gtids), Some(Gtids::MariaDb(before))) => before.iter().all(|before| {
+                let of_server =
+                    |gtid: &MariaDbGtid| (gtid.domain, gtid.server) == (before.domain, before.server);
+                gtids.iter().filter(of_server).all(|gtid| gtid.sequence >= before.sequence)
+            }),
+            _ => true,
+        }
     }
 
     /// Whether its file was there at a time, by the server's clock.

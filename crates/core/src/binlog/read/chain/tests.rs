@@ -127,6 +127,31 @@ fn a_replica_before_it_was_archived() {
     assert_eq!(by_gtids(&complete, &beyond), None);
 }
 
+/// Files and places come again after a reset: one that holds less than came before a place did not end there.
+#[test]
+fn a_place_that_comes_again() {
+    let numbers = |last: u32| format!("{UUID}:1-{last}");
+    for (version, before, less, more) in [
+        (MYSQL, numbers(50), numbers(10), numbers(60)),
+        (MARIADB, "0-1-50".to_owned(), "0-1-10".to_owned(), "0-1-60".to_owned()),
+    ] {
+        let own = server(version, 1);
+        let archive = archive([
+            stretch(&own, "binlog.000001", (4, 900), ("", &before)),
+            stretch(&own, "binlog.000002", (4, 900), (&before, &before)),
+        ]);
+        let behind = |gtid: &str| archive.behind(&taken(&own, Some(("binlog.000002", 198)), gtid));
+        let at_place = behind(&more);
+        assert!(matches!(at_place, Some(Behind::PlaceIn { stretch: 1, .. })), "{at_place:?}");
+        assert!(behind(&less).is_none(), "{version}");
+    }
+    // A server that counts in its primary's domain may be behind it; a domain that is deleted is in no position.
+    let own = server(MARIADB, 1);
+    let of_own = archive([stretch(&own, "binlog.000002", (4, 900), ("0-2-50,1-1-7", ""))]);
+    let at_place = of_own.behind(&taken(&own, Some(("binlog.000002", 198)), "0-1-10"));
+    assert!(matches!(at_place, Some(Behind::PlaceIn { .. })), "{at_place:?}");
+}
+
 /// What the server purged, or nobody stores any more, is no hindrance for backups of a replica that end behind it: numbers
 /// count on there.
 #[test]
