@@ -368,6 +368,36 @@ fn mariadb_10_11_a_clock_that_was_ahead() {
     assert_eq!(recovered(&stage, dir.path(), until), (0..65).collect::<Vec<_>>());
 }
 
+/// A backup holds no temporary tables. Statements behind it that read one which was open are refused, and replayed behind an
+/// older backup.
+#[test]
+fn mariadb_10_11_a_temporary_table_that_was_open() {
+    let (stage, dir) = stage(ServerKind::MariaDb1011, &["--binlog-format=MIXED"]);
+    stage.once();
+    back_up(&stage, dir.path());
+    let mut conn = stage.server.conn().unwrap();
+    conn.query_drop("CREATE TEMPORARY TABLE a.own (id INT)").unwrap();
+    conn.query_drop("INSERT INTO a.own VALUES (1), (2)").unwrap();
+    back_up(&stage, dir.path());
+    conn.query_drop("INSERT INTO a.t SELECT id FROM a.own").unwrap();
+    stage.once();
+    let target = dir.path().join("never");
+    let error = recover(&stage.repo, ServerKind::MariaDb1011, &target, Until::End).unwrap_err();
+    assert!(error.to_string().contains("a.own"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("an older backup")), "{error:?}");
+
+    let log = holdfast_repo::LogName { source: source(), kind: holdfast_repo::Kind::Physical };
+    let history = holdfast_repo::history::History::read(&stage.repo, &log).unwrap();
+    let oldest = history.standing().next().unwrap().run;
+    let recovery = recovery::choose(&stage.repo, &source(), Some(oldest), Until::End).unwrap();
+    let target = dir.path().join("target");
+    let program = ServerKind::MariaDb1011.server_program().unwrap();
+    let options = RestoreOptions { server_binary: Some(program), ..RestoreOptions::new(&target) };
+    recovery.run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    let copy = Server::attach(ServerKind::MariaDb1011, &target, ServerOptions::default()).unwrap();
+    assert_eq!(ids(&copy), [1, 2]);
+}
+
 /// Files end and begin behind the last wanted transaction, with events of their own.
 #[test]
 fn mysql_9_7_without_gtids() {
