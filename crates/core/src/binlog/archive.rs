@@ -601,7 +601,8 @@ impl<'a> Archiver<'a> {
                 self.stream_options,
             )?,
             None => {
-                let (start, warning) = resume::first(&binlog, self.repo, &self.log)?;
+                let (connect, options) = (&self.options.connect, self.stream_options);
+                let (start, warning) = resume::first(&binlog, self.repo, &self.log, connect, options)?;
                 if let Some(warning) = warning {
                     self.warn(warning);
                 }

@@ -510,11 +510,9 @@ impl Recorder {
             }
             _ => {}
         }
-        if is_first || follows_gap {
-            let before = self.gtids.to_string();
-            if let Some(stretch) = &mut self.stretch {
-                stretch.gtids_before = Some(before);
-            }
+        let before = self.gtids.to_string();
+        if let Some(stretch) = &mut self.stretch {
+            stretch.gtids_before = Some(before);
         }
     }
 
@@ -640,6 +638,28 @@ mod tests {
         assert_eq!(recorder.take_missing(), None);
         assert_eq!(recorder.tail().unwrap().gtids.as_deref(), Some("0-7-5"));
         assert_eq!(recorder.tail().unwrap().open, None);
+    }
+
+    /// What a file names as older, and is not archived, is missing before it, and is what comes before it.
+    #[test]
+    fn what_a_file_names_as_older() {
+        let mut end = 1_000;
+        let mut list = |number: u64| {
+            let of_one = [&1_u32.to_le_bytes()[..], &0_u32.to_le_bytes(), &7_u32.to_le_bytes()].concat();
+            event(&mut end, EventKind::GTID_LIST, &[&of_one[..], &number.to_le_bytes()].concat())
+        };
+        let (first, second) = (list(5), list(9));
+        let server = server("10.11.6-MariaDB-log");
+        let begin = Place { file: "binlog.000001".to_owned(), position: 1_000 };
+        let mut recorder = Recorder::new(server.clone());
+        let start = Start { place: begin, known: None, gap: None };
+        recorder.begin_stream(server, start, &mut Kept::default()).unwrap();
+        recorder.received(&first, &mut Kept::default()).unwrap();
+        assert_eq!((recorder.take_missing(), recorder.stretch().unwrap().gap), (None, None));
+        recorder.received(&second, &mut Kept::default()).unwrap();
+        let stretch = recorder.stretch().unwrap();
+        assert_eq!(stretch.gap.map(|gap| gap.text), recorder.take_missing());
+        assert_eq!(stretch.gtids_before.as_deref(), Some("0-7-9"));
     }
 
     /// In an encrypted file what is behind the first event is not stored. Who receives such a file once more from its

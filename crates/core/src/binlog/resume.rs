@@ -8,14 +8,14 @@ use holdfast_formats::{
 use holdfast_repo::{Kind, LogName, Repo, history::History};
 
 use super::{
+    read::Taken,
     recorder::{FILE_BEGIN, Known, checksum_of},
     stream::{From, Next, Stream, StreamOptions},
     stretch::{BinlogServer, Gap, GapKind, Place, Tail, parse_gtids},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    head::{self, read_head},
-    physical::Position,
+    head::read_head,
     server::{ConnectOptions, Session, SqlError},
 };
 
@@ -121,35 +121,58 @@ pub(super) enum Refused {
     NotAsArchived,
 }
 
-/// Where to begin with nothing archived: the file in which the newest backup's position is, else the oldest.
-pub(super) fn first(binlog: &Binlog, repo: &Repo, log: &LogName) -> Result<(Start, Option<String>)> {
+/// Where to begin with nothing archived: the file in which the newest backup's position is, else the oldest, with what is to
+/// be said of that. Where the backup is of another server, whose files have other names, GTIDs tell the file.
+pub(super) fn first(
+    binlog: &Binlog,
+    repo: &Repo,
+    log: &LogName,
+    connect: &ConnectOptions,
+    options: StreamOptions,
+) -> Result<(Start, Option<String>)> {
     if !repo.can_read() {
         return Ok((Start::at(binlog.oldest()?), None));
     }
-    let mut newest: Option<(jiff::Timestamp, Position)> = None;
+    let mut newest: Option<Taken> = None;
     for kind in [Kind::Physical, Kind::Logical] {
         let log = LogName { source: log.source.clone(), kind };
         let history = History::salvage(repo, &log, &mut |_, _| {})?;
         let Some(run) = history.newest_backup() else { continue };
         let head = read_head(repo, &history, run)?;
-        if let Some(position) = head::position(&head)
-            && newest.as_ref().is_none_or(|(at, _)| *at < head.finished_at)
+        // An import may not say where it stands.
+        if let Ok(taken) = Taken::of(&head)
+            && newest.as_ref().is_none_or(|newest| newest.finished_at < taken.finished_at)
         {
-            newest = Some((head.finished_at, position));
+            newest = Some(taken);
         }
     }
-    let Some((at, position)) = newest else { return Ok((Start::at(binlog.oldest()?), None)) };
-    let file = position.binlog.as_ref().map(|binlog| &binlog.file);
-    match file.filter(|file| binlog.size(file).is_some()) {
-        Some(file) => Ok((Start::at(Place { file: file.clone(), position: FILE_BEGIN }), None)),
-        None => {
-            let warning = format!(
-                "the server does not have the binlog file any more at which the newest backup of {at:.0} stands: \
-                 the archive begins behind it"
-            );
-            Ok((Start::at(binlog.oldest()?), Some(warning)))
+    let Some(taken) = newest else { return Ok((Start::at(binlog.oldest()?), None)) };
+    let begin = |file: &str| Start::at(Place { file: file.to_owned(), position: FILE_BEGIN });
+    let at = taken.finished_at;
+    let place = taken.position.binlog.as_ref().filter(|_| taken.server.is_same(&binlog.server));
+    if let Some(place) = place {
+        if binlog.size(&place.file).is_some() {
+            return Ok((begin(&place.file), None));
         }
+        let warning = format!(
+            "the server does not have the binlog file any more at which the newest backup of {at:.0} stands: the archive \
+             begins behind it"
+        );
+        return Ok((Start::at(binlog.oldest()?), Some(warning)));
     }
+    let gtids = taken.gtids().filter(|_| taken.is_told_by_gtids() && !taken.may_lack_gtids);
+    if let (Some(gtids), Some(executed)) = (&gtids, &binlog.gtids)
+        && !gtids.is_empty()
+        && has_all(executed, gtids)
+        && let Some(place) = place_behind(gtids, binlog, connect, options)?
+    {
+        return Ok((begin(&place.file), None));
+    }
+    let warning = format!(
+        "it cannot be told where the server's binlog goes on behind the newest backup of {at:.0}, or the server does not have \
+         that any more: the archive begins with the oldest file"
+    );
+    Ok((Start::at(binlog.oldest()?), Some(warning)))
 }
 
 /// Where an archive that ends at `tail` goes on.

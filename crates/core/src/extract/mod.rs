@@ -434,8 +434,7 @@ impl From<Error> for Stopped {
 /// Reads everything that is to be replayed.
 fn each_event(recovery: &Recovery, cancel: &Cancel, look: &mut dyn FnMut(&BinlogEvent<'_>)) -> Result<()> {
     let mut checksum = Checksum::None;
-    recovery.transactions().each(&mut |piece| {
-        cancel.check()?;
+    recovery.count_each(cancel, &mut |piece| {
         match piece {
             Piece::File { format, .. } => checksum = checksum_of(format)?,
             Piece::Event { bytes, .. } => {

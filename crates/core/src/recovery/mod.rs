@@ -16,7 +16,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Listener},
     head::read_head,
-    restore::{self, Reached, RestoreOptions, RestorePlan, RestoreReport, Transactions},
+    restore::{self, Piece, Reached, RestoreOptions, RestorePlan, RestoreReport, Transactions},
 };
 
 pub use until::Until;
@@ -107,7 +107,7 @@ impl Recovery {
         &self.until
     }
 
-    /// What is replayed behind the backup.
+    /// What is replayed behind the backup, once that was counted.
     pub(crate) fn transactions(&self) -> impl Transactions + '_ {
         Wanted::new(&self.archive, &self.behind, &self.until)
     }
@@ -115,6 +115,15 @@ impl Recovery {
     /// Where that ends. Reads all of it.
     pub(crate) fn count(&self, cancel: &Cancel) -> Result<Reached> {
         Wanted::new(&self.archive, &self.behind, &self.until).count(cancel)
+    }
+
+    /// The same, and gives what is replayed.
+    pub(crate) fn count_each(
+        &self,
+        cancel: &Cancel,
+        take: &mut dyn FnMut(Piece<'_>) -> Result<()>,
+    ) -> Result<Reached> {
+        Wanted::new(&self.archive, &self.behind, &self.until).count_each(cancel, take)
     }
 
     /// What would be done. Reads all that would be replayed.

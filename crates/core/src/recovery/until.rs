@@ -39,10 +39,15 @@ impl Until {
     /// Whether a transaction is not replayed, nor any behind it.
     pub(super) fn is_passed_by(&self, transaction: &GtidEvent, committed_us: u64) -> bool {
         match self {
-            Until::Time(time) => i128::from(committed_us) > i128::from(time.as_microsecond()),
+            Until::Time(_) => self.is_passed_at(committed_us),
             Until::BeforeGtid(gtid) => transaction.gtid.as_ref() == Some(gtid),
             Until::Gtid(_) | Until::End => false,
         }
+    }
+
+    /// Whether what was committed then is behind the time, if it is one.
+    pub(super) fn is_passed_at(&self, committed_us: u64) -> bool {
+        matches!(self, Until::Time(time) if i128::from(committed_us) > i128::from(time.as_microsecond()))
     }
 
     /// Whether a transaction is the last.

@@ -1,6 +1,9 @@
 //! The transactions of an archive between a backup and a moment, for the server that replays them.
 
-use std::{collections::BTreeMap, ops::ControlFlow};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::ControlFlow,
+};
 
 use holdfast_formats::{
     Gtid, Gtids,
@@ -11,7 +14,7 @@ use jiff::Timestamp;
 
 use super::Until;
 use crate::{
-    binlog::{Archive, ArchivedEvent, Behind, Place},
+    binlog::{Archive, ArchivedEvent, Behind, Place, Stretch},
     error::{Error, Result},
     event::Cancel,
     physical::BinlogPosition,
@@ -29,25 +32,35 @@ impl<'a> Wanted<'a> {
         Self { archive, behind, until }
     }
 
-    /// Where they end. Reads all of them; an error where the moment is not reached.
-    pub(super) fn count(&mut self, cancel: &Cancel) -> Result<Reached> {
-        self.each(&mut |piece| match piece {
-            Piece::File { .. } => cancel.check(),
-            Piece::Event { is_border, .. } if is_border => cancel.check(),
-            Piece::Event { .. } => Ok(()),
+    /// Where they end. Reads all of them; an error where the moment is not reached, or where a time does not tell it.
+    pub(super) fn count(&self, cancel: &Cancel) -> Result<Reached> {
+        self.count_each(cancel, &mut |_| Ok(()))
+    }
+
+    /// The same, and gives them.
+    pub(super) fn count_each(
+        &self,
+        cancel: &Cancel,
+        take: &mut dyn FnMut(Piece<'_>) -> Result<()>,
+    ) -> Result<Reached> {
+        self.walk(Some(cancel), &mut |piece| {
+            if matches!(piece, Piece::File { .. } | Piece::Event { is_border: true, .. }) {
+                cancel.check()?;
+            }
+            take(piece)
         })
     }
 
-    fn not_there(&self) -> Error {
-        let source = &self.archive.log().source;
-        Error::failed(format!("the archive of {source} does not have {} behind the backup", self.until))
-    }
-}
-
-impl Transactions for Wanted<'_> {
-    fn each(&mut self, take: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<Reached> {
+    /// `doubts` whether the time of the first that is left out is right: then those behind it are looked at, until that is
+    /// cancelled.
+    fn walk(
+        &self,
+        doubts: Option<&Cancel>,
+        take: &mut dyn FnMut(Piece<'_>) -> Result<()>,
+    ) -> Result<Reached> {
         let mut walk = Walk {
             until: self.until,
+            doubts,
             end: None,
             committed_us: 0,
             reached: Count::default(),
@@ -55,6 +68,7 @@ impl Transactions for Wanted<'_> {
             later: None,
         };
         let read = self.archive.transactions(self.behind, &mut |event| walk.event(self.archive, event, take));
+        doubts.map(Cancel::check).transpose()?;
         match &walk.later {
             // What cannot be read behind the moment is not needed, nor what is behind a gap.
             Some(later) => later.check(self.until)?,
@@ -65,10 +79,23 @@ impl Transactions for Wanted<'_> {
             _ => Ok(walk.reached.into_reached()),
         }
     }
+
+    fn not_there(&self) -> Error {
+        let source = &self.archive.log().source;
+        Error::failed(format!("the archive of {source} does not have {} behind the backup", self.until))
+    }
+}
+
+impl Transactions for Wanted<'_> {
+    /// They have been counted: their end is not looked at again.
+    fn each(&mut self, take: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<Reached> {
+        self.walk(None, take)
+    }
 }
 
 struct Walk<'a> {
     until: &'a Until,
+    doubts: Option<&'a Cancel>,
     /// The stretch of the last event, and where it ended.
     end: Option<(usize, Place)>,
     /// When the transaction was committed that the event is of.
@@ -93,15 +120,22 @@ impl Walk<'_> {
             let committed_us = event.committed_us(transaction);
             let is_passed = self.until.is_passed_by(transaction, committed_us);
             if let Some(later) = &mut self.later {
-                return Ok(later.followed(is_passed));
+                self.doubts.map(Cancel::check).transpose()?;
+                return Ok(later.followed(is_passed, committed_us));
             }
             self.committed_us = committed_us;
             if is_passed {
                 self.is_over = true;
-                let Until::Time(_) = self.until else { return Ok(ControlFlow::Break(())) };
+                let (Until::Time(_), Some(_)) = (self.until, self.doubts) else {
+                    return Ok(ControlFlow::Break(()));
+                };
                 let gtid = transaction.gtid.as_ref();
                 let name = gtid.map_or_else(|| format!("at {begin}"), ToString::to_string);
-                self.later = Some(Later { name, committed_us, followers: 0, earlier: 0 });
+                let later = Later::new(name, committed_us);
+                let behind = archive.stretches()[event.stretch + 1..].iter();
+                let behind = behind.take_while(|archived| archived.gap.is_none());
+                later.check_files(behind.map(|archived| &archived.stretch), self.until)?;
+                self.later = Some(later);
             }
         }
         if self.later.is_some() {
@@ -136,8 +170,10 @@ impl Walk<'_> {
     }
 }
 
-/// Transactions behind the first of after a moment that are looked at.
-const FOLLOWERS_MAX: u32 = 20;
+/// So many transactions in a row are no chance.
+const FOLLOWERS_MAX: usize = 20;
+/// Behind the first of after a moment those are looked at that say that they came so much later, or before.
+const LOOKED_AT_US: u64 = 3_600_000_000;
 
 /// The first transaction that was committed after a time, by what it says itself. That may be wrong: the host's clock was
 /// ahead for a while, or, on MariaDB, somebody set the time of a session. Those behind it tell.
@@ -146,39 +182,75 @@ struct Later {
     name: String,
     committed_us: u64,
     /// How many behind it were looked at.
-    followers: u32,
-    /// How many of them were committed at the time or before. Some may be: on MariaDB a statement has the time when it
-    /// began, however long it took.
-    earlier: u32,
+    followers: usize,
+    /// Of the last of them, which were committed at the time or before. Some may be: on MariaDB a statement has the time when
+    /// it began, however long it took.
+    are_earlier: VecDeque<bool>,
+    /// How many of the last of them came far behind it.
+    far: usize,
 }
 
 impl Later {
-    /// Another comes behind it.
-    fn followed(&mut self, is_later: bool) -> ControlFlow<()> {
+    fn new(name: String, committed_us: u64) -> Self {
+        Self { name, committed_us, followers: 0, are_earlier: VecDeque::new(), far: 0 }
+    }
+
+    /// Another comes behind it. Breaks where it is clear what to think of it.
+    fn followed(&mut self, is_later: bool, committed_us: u64) -> ControlFlow<()> {
+        if self.are_earlier.len() == FOLLOWERS_MAX {
+            self.are_earlier.pop_front();
+        }
+        self.are_earlier.push_back(!is_later);
         self.followers += 1;
-        self.earlier += u32::from(!is_later);
-        match self.followers < FOLLOWERS_MAX {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
+        let is_far = committed_us > self.committed_us.saturating_add(LOOKED_AT_US);
+        self.far = if is_far { self.far + 1 } else { 0 };
+        // Most of the first; of those behind them all, for long statements come one by one.
+        let is_wrong = match self.followers {
+            FOLLOWERS_MAX => self.earlier() * 2 > FOLLOWERS_MAX,
+            _ => self.earlier() == FOLLOWERS_MAX,
+        };
+        match is_wrong || self.far == FOLLOWERS_MAX {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
         }
     }
 
-    /// Refuses a moment where most of those behind it came before.
+    fn earlier(&self) -> usize {
+        self.are_earlier.iter().filter(|is_earlier| **is_earlier).count()
+    }
+
+    /// Refuses a moment where most of the last that were looked at came before: it is not reached there.
     fn check(&self, until: &Until) -> Result<()> {
-        let Self { name, followers, earlier, .. } = self;
-        if earlier * 2 <= *followers {
+        let (earlier, last) = (self.earlier(), self.are_earlier.len());
+        if earlier * 2 <= last {
             return Ok(());
         }
+        Err(self.is_wrong(until, format_args!("{earlier} of {last} in a row behind it")))
+    }
+
+    /// Refuses a moment where a whole file behind it came before, as the archive knows without reading it: the clock was
+    /// ahead for longer than is looked at.
+    fn check_files<'a>(&self, behind: impl Iterator<Item = &'a Stretch>, until: &Until) -> Result<()> {
+        for stretch in behind.filter(|stretch| stretch.transactions >= FOLLOWERS_MAX as u64) {
+            let is_earlier = |at: Option<u64>| at.is_some_and(|at| !until.is_passed_at(at));
+            if is_earlier(stretch.first_at) && is_earlier(stretch.last_at) {
+                return Err(self.is_wrong(until, format_args!("those behind it in {}", stretch.file)));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_wrong(&self, until: &Until, earlier: std::fmt::Arguments<'_>) -> Error {
+        let Self { name, .. } = self;
         let committed_at = instant(self.committed_us).map(|at| at.to_string()).unwrap_or_default();
-        Err(Error::failed(format!(
-            "transaction {name} was committed at {committed_at}, as it says, and {earlier} of the {followers} behind it at \
-             {until} or before: its time seems wrong (a clock that was ahead, or SET timestamp), and what would be left out \
-             cannot be told by times"
+        Error::failed(format!(
+            "transaction {name} was committed at {committed_at}, as it says, and {earlier} at {until} or before: its time \
+             seems wrong (a clock that was ahead, or SET timestamp), and what would be left out cannot be told by times"
         ))
         .hinted(
             "name the transaction to recover to by --gtid or --before-gtid: \"holdfast binlog list --around TIME\" shows \
              those of a time",
-        ))
+        )
     }
 }
 
@@ -227,30 +299,95 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::{binlog::BinlogServer, server::ServerVersion};
+
+    fn until() -> Until {
+        Until::Time(Timestamp::from_second(1_000).unwrap())
+    }
+
+    /// What is thought of a transaction of second 5000 that comes later than second 1000, behind which others come.
+    fn check(behind: impl IntoIterator<Item = u64>) -> Result<()> {
+        let mut first = Later::new("0-1-7".to_owned(), 5_000_000_000);
+        for second in behind {
+            let us = second * 1_000_000;
+            if first.followed(until().is_passed_at(us), us).is_break() {
+                break;
+            }
+        }
+        first.check(&until())
+    }
+
+    #[track_caller]
+    fn refused(result: Result<()>) {
+        let error = result.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("transaction 0-1-7 was committed at 1970-01-01T01:23:20Z"), "{text}");
+        assert!(error.hint().unwrap().contains("--before-gtid"));
+    }
 
     /// Few that came before are long statements; most are not.
     #[test]
     fn a_time_that_is_wrong() {
-        let until = Until::Time(Timestamp::from_second(1_000).unwrap());
-        let check = |earlier: u32, later: u32| {
-            let mut first =
-                Later { name: "0-1-7".to_owned(), committed_us: 5_000_000_000, followers: 0, earlier: 0 };
-            let times = std::iter::repeat_n(false, earlier as usize).chain(std::iter::repeat(true));
-            for is_later in times.take((earlier + later) as usize) {
-                if first.followed(is_later).is_break() {
-                    break;
-                }
-            }
-            first.check(&until)
-        };
+        let both = |earlier: usize, later: usize| [vec![900; earlier], vec![5_000; later]].concat();
         for (earlier, later) in [(0, 0), (0, 1), (1, 1), (3, 3), (10, 50)] {
-            check(earlier, later).unwrap();
+            check(both(earlier, later)).unwrap();
         }
         for (earlier, later) in [(1, 0), (2, 1), (11, 9), (11, 500), (500, 1)] {
-            let error = check(earlier, later).unwrap_err();
-            let text = error.to_string();
-            assert!(text.contains("transaction 0-1-7 was committed at 1970-01-01T01:23:20Z"), "{text}");
-            assert!(error.hint().unwrap().contains("--before-gtid"));
+            refused(check(both(earlier, later)));
         }
+    }
+
+    /// However many transactions were committed while the clock was ahead, those of after it was set right tell, for an hour
+    /// of what they say. Long statements do not come in a row.
+    #[test]
+    fn a_clock_that_was_ahead_for_a_while() {
+        let ahead = |count: usize| vec![5_000; count];
+        refused(check([ahead(3_000), (100..1_500).collect()].concat()));
+        // The archive does not go on until the moment.
+        refused(check([ahead(3_000), vec![900; 11]].concat()));
+        check([ahead(3_000), vec![900; 10]].concat()).unwrap();
+        check([ahead(30), [vec![900; 19], ahead(1)].concat().repeat(50), ahead(30)].concat()).unwrap();
+        // One that is far ahead is not behind all others; many are.
+        let far = 5_000 + 3_601;
+        refused(check([ahead(30), vec![far], ahead(30), vec![900; 20], ahead(30)].concat()));
+        check([ahead(30), vec![far; 20], vec![900; 20]].concat()).unwrap();
+    }
+
+    /// Of files it is known without reading when what is in them was committed.
+    #[test]
+    fn a_clock_that_was_ahead_for_hours() {
+        let later = Later::new("0-1-7".to_owned(), 5_000_000_000);
+        let server = BinlogServer {
+            version: ServerVersion::parse("10.11.19-MariaDB-log").unwrap(),
+            uuid: None,
+            server_id: 1,
+            hostname: "h".to_owned(),
+            port: 1,
+        };
+        let file = |transactions: u64, first_at: u64, last_at: u64| Stretch {
+            number: 0,
+            server: server.clone(),
+            file: "binlog.000002".to_owned(),
+            begin: 4,
+            end: 900,
+            bytes: 896,
+            format: String::new(),
+            continues: None,
+            gap: None,
+            is_complete: true,
+            transactions,
+            first_at: Some(first_at * 1_000_000),
+            last_at: Some(last_at * 1_000_000),
+            first_gtid: None,
+            last_gtid: None,
+            gtids_before: None,
+            gtids_after: None,
+        };
+        for fine in [file(500, 5_000, 9_000), file(500, 900, 9_000), file(500, 5_000, 900), file(3, 900, 900)]
+        {
+            later.check_files([&fine].into_iter(), &until()).unwrap();
+        }
+        let ahead = file(500, 5_000, 9_000);
+        refused(later.check_files([&ahead, &file(500, 500, 1_000)].into_iter(), &until()));
     }
 }

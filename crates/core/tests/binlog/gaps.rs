@@ -21,7 +21,7 @@ fn last_file(server: &Server) -> String {
     rows.last().unwrap().get(0).unwrap()
 }
 
-fn purge(server: &Server) {
+pub(crate) fn purge(server: &Server) {
     // A file that recovery may still need stays for a moment.
     let begin = Instant::now();
     while server.query::<mysql::Row>("SHOW BINARY LOGS").unwrap().len() > 1 {

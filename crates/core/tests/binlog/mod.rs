@@ -23,6 +23,7 @@ use crate::capture::Told;
 mod events;
 pub(crate) use events::write_all_kinds;
 mod gaps;
+pub(crate) use gaps::purge;
 mod live;
 
 /// A server and a repository.

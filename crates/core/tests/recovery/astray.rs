@@ -6,7 +6,7 @@ use holdfast_core::binlog::GapKind;
 use holdfast_testkit::replica::{self, CATCH_UP_MAX};
 
 use super::*;
-use crate::binlog::{once, start_replica};
+use crate::binlog::{once, purge, start_replica};
 
 /// A server of number 1, as most are, and a table.
 fn stage(kind: ServerKind, more: &[&str]) -> (Stage, tempfile::TempDir) {
@@ -92,6 +92,78 @@ fn mariadb_10_11_a_replica_before_the_failover() {
 #[test]
 fn mysql_9_7_a_replica_before_the_failover() {
     a_replica_before_the_failover(ServerKind::MySql97);
+}
+
+/// What was purged before it was archived does not keep backups of a replica from being bases, as far as they end behind it.
+fn a_replica_behind_a_gap(kind: ServerKind) {
+    let (stage, dir) = stage(kind, &[]);
+    insert(&stage.server, 0..5);
+    let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
+    stage.once();
+    back_up_of(&second, &stage, dir.path());
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    insert(&stage.server, 5..10);
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
+    purge(&stage.server);
+    let report = stage.once();
+    assert_eq!(report.gaps.len(), 1, "{report:?}");
+    assert_eq!(report.gaps[0].kind, GapKind::Purged, "{report:?}");
+    let never = dir.path().join("never");
+    recover(&stage.repo, kind, &never, Until::End).unwrap_err();
+    back_up_of(&second, &stage, dir.path());
+    insert(&stage.server, 10..15);
+    stage.once();
+    assert_eq!(stage.archive().chains().unwrap().last().unwrap().bases.len(), 1);
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..15).collect::<Vec<_>>());
+}
+
+#[test]
+fn mariadb_10_11_a_replica_behind_a_gap() {
+    a_replica_behind_a_gap(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_a_replica_behind_a_gap() {
+    a_replica_behind_a_gap(ServerKind::MySql97);
+}
+
+/// An archive that is begun behind a backup of a replica begins where that stands, whatever the replica's files are called.
+fn begun_behind_a_backup_of_a_replica(kind: ServerKind) {
+    let (stage, dir) = stage(kind, &[]);
+    let files = |server: &Server| -> Vec<String> {
+        let rows: Vec<mysql::Row> = server.query("SHOW BINARY LOGS").unwrap();
+        rows.iter().map(|row| row.get(0).unwrap()).collect()
+    };
+    let flush = |server: &Server, times: usize| {
+        server.exec_all(std::iter::repeat_n("FLUSH BINARY LOGS", times)).unwrap();
+    };
+    insert(&stage.server, 0..5);
+    flush(&stage.server, 1);
+    let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
+    insert(&stage.server, 5..8);
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
+    flush(&second, 3);
+    back_up_of(&second, &stage, dir.path());
+    let begun = files(&stage.server).pop().unwrap();
+    insert(&stage.server, 8..10);
+    flush(&stage.server, 5);
+    insert(&stage.server, 10..12);
+    let (own, others) = (files(&stage.server), files(&second));
+    assert!(own.contains(others.last().unwrap()) && own[0] != begun && *others.last().unwrap() > begun);
+    stage.once();
+    assert_eq!(stage.archive().stretches()[0].stretch.file, begun);
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..12).collect::<Vec<_>>());
+}
+
+#[test]
+fn mariadb_10_11_begun_behind_a_backup_of_a_replica() {
+    begun_behind_a_backup_of_a_replica(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_begun_behind_a_backup_of_a_replica() {
+    begun_behind_a_backup_of_a_replica(ServerKind::MySql97);
 }
 
 /// A replica does not log what it applies, as MariaDB comes, but what it writes itself: a backup of it has far more than
@@ -271,6 +343,59 @@ fn mariadb_10_11_times_that_are_wrong() {
     assert!(!target.exists());
     let until = Until::Gtid(of_id(34).parse().unwrap());
     assert_eq!(recovered(&stage, dir.path(), until), (0..35).collect::<Vec<_>>());
+}
+
+/// The same where the clock was ahead for many transactions.
+#[test]
+fn mariadb_10_11_a_clock_that_was_ahead() {
+    let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
+    stage.once();
+    back_up(&stage, dir.path());
+    let ahead = (0..40).map(|id| format!("INSERT INTO a.t VALUES ({id})"));
+    let set = "SET SESSION timestamp = UNIX_TIMESTAMP() + 1800".to_owned();
+    stage.server.exec_all([set].into_iter().chain(ahead)).unwrap();
+    insert(&stage.server, 40..65);
+    let late = pause();
+    insert(&stage.server, 65..68);
+    stage.once();
+    let order = order_of_commits(&stage.server);
+    let of_id = |id: usize| order[order.len() - 68 + id].clone();
+    let target = dir.path().join("never");
+    let error = recover(&stage.repo, ServerKind::MariaDb1011, &target, Until::Time(late)).unwrap_err();
+    assert!(error.to_string().contains(&format!("transaction {} was committed at", of_id(0))), "{error}");
+    assert!(!target.exists());
+    let until = Until::Gtid(of_id(64).parse().unwrap());
+    assert_eq!(recovered(&stage, dir.path(), until), (0..65).collect::<Vec<_>>());
+}
+
+/// A backup holds no temporary tables. Statements behind it that read one which was open are refused, and replayed behind an
+/// older backup.
+#[test]
+fn mariadb_10_11_a_temporary_table_that_was_open() {
+    let (stage, dir) = stage(ServerKind::MariaDb1011, &["--binlog-format=MIXED"]);
+    stage.once();
+    back_up(&stage, dir.path());
+    let mut conn = stage.server.conn().unwrap();
+    conn.query_drop("CREATE TEMPORARY TABLE a.own (id INT)").unwrap();
+    conn.query_drop("INSERT INTO a.own VALUES (1), (2)").unwrap();
+    back_up(&stage, dir.path());
+    conn.query_drop("INSERT INTO a.t SELECT id FROM a.own").unwrap();
+    stage.once();
+    let target = dir.path().join("never");
+    let error = recover(&stage.repo, ServerKind::MariaDb1011, &target, Until::End).unwrap_err();
+    assert!(error.to_string().contains("a.own"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("an older backup")), "{error:?}");
+
+    let log = holdfast_repo::LogName { source: source(), kind: holdfast_repo::Kind::Physical };
+    let history = holdfast_repo::history::History::read(&stage.repo, &log).unwrap();
+    let oldest = history.standing().next().unwrap().run;
+    let recovery = recovery::choose(&stage.repo, &source(), Some(oldest), Until::End).unwrap();
+    let target = dir.path().join("target");
+    let program = ServerKind::MariaDb1011.server_program().unwrap();
+    let options = RestoreOptions { server_binary: Some(program), ..RestoreOptions::new(&target) };
+    recovery.run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    let copy = Server::attach(ServerKind::MariaDb1011, &target, ServerOptions::default()).unwrap();
+    assert_eq!(ids(&copy), [1, 2]);
 }
 
 /// Files end and begin behind the last wanted transaction, with events of their own.

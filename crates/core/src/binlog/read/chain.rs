@@ -1,12 +1,16 @@
 //! What can be recovered: physical backups, and how far the archive goes on behind each without a gap. Behind a logical backup
 //! nothing is replayed ([`crate::recovery`]).
 
-use holdfast_formats::{Flavor, Gtids, binlog::Header, gtid::MariaDbGtidPos};
+use holdfast_formats::{
+    Flavor, Gtids,
+    binlog::Header,
+    gtid::{MariaDbGtid, MariaDbGtidPos},
+};
 use holdfast_repo::{Kind, LogName, history::History, manifest::Head};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Archive, ArchivedStretch, Behind, Place};
+use super::{Archive, ArchivedStretch, Behind, GapKind, Place};
 use crate::{
     binlog::stretch::{BinlogServer, parse_gtids},
     error::Result,
@@ -100,7 +104,8 @@ impl Archive {
     /// By the place in the binlog of the very server that was backed up: in a file that there was when the backup ended,
     /// since names and numbers come again after a reset. Where that place is not in the archive (it is of another server,
     /// such as a replica of the one that is archived; it was so until that replica took its place; the backup has none) by
-    /// GTIDs, and only if nothing is missing in the archive: what was begun anew behind a gap may have the same GTIDs.
+    /// GTIDs, and only behind the last gap: what was begun anew behind one may have the same GTIDs. Where a gap is known to
+    /// be such a beginning, or it cannot be told what is missing, not at all: a replica may stand before it still.
     #[must_use]
     pub fn behind(&self, taken: &Taken) -> Option<Behind> {
         self.behind_place(taken).or_else(|| self.behind_gtids(taken))
@@ -108,35 +113,46 @@ impl Archive {
 
     fn behind_place(&self, taken: &Taken) -> Option<Behind> {
         let position = taken.position.binlog.as_ref()?.offset;
+        let gtids = taken.gtids();
         let has = |archived: &ArchivedStretch| {
-            archived.is_of_its_file(taken) && (archived.stretch.begin..=archived.end).contains(&position)
+            archived.is_of_its_file(taken)
+                && (archived.stretch.begin..=archived.end).contains(&position)
+                && gtids.as_ref().is_none_or(|gtids| archived.may_precede(gtids))
         };
         let stretch = self.stretches.iter().rposition(has)?;
-        Some(Behind::PlaceIn { stretch, position, gtids: taken.gtids() })
+        Some(Behind::PlaceIn { stretch, position, gtids })
     }
 
     fn behind_gtids(&self, taken: &Taken) -> Option<Behind> {
-        let first = self.stretches.first()?;
+        let begin = self.stretches.iter().rposition(|archived| archived.gap.is_some()).unwrap_or(0);
+        let part = &self.stretches[begin..];
+        let first = part.first()?;
         let flavor = first.stretch.server.flavor();
         let gtids = taken.gtids().filter(|_| taken.is_told_by_gtids())?;
-        let newest = self.stretches.iter().rev().find_map(|archived| archived.stretch.gtids_after.as_deref());
+        let newest = part.iter().rev().find_map(|archived| archived.stretch.gtids_after.as_deref());
         let newest = parse_gtids(flavor, newest?).ok()?;
-        let is_whole = self.stretches.iter().all(|archived| archived.gap.is_none());
-        // A file that ended before the place is another of that name: the server was reset, and numbers its transactions anew.
+        let mut gaps = self.stretches.iter().filter_map(|archived| archived.gap.as_ref());
+        let counts_on = gaps.all(|gap| matches!(gap.kind, GapKind::Purged | GapKind::NotStored));
+        // A file that ended before the place, or before which there was more than the backup holds, is another of that name:
+        // the server was reset, and numbers its transactions anew.
         let offset = taken.position.binlog.as_ref().map(|binlog| binlog.offset);
         let was_reset = self.stretches.iter().any(|archived| {
+            let has_ended = |offset| archived.stretch.is_complete && archived.end < offset;
+            let had_more = |offset| archived.stretch.begin <= offset && !archived.may_precede(&gtids);
             archived.is_of_its_file(taken)
-                && archived.stretch.is_complete
-                && offset.is_some_and(|offset| archived.end < offset)
+                && offset.is_some_and(|offset| has_ended(offset) || had_more(offset))
         });
-        (is_whole
+        let behind = Behind::Gtids(gtids.clone());
+        let is_behind_gap = || begin == 0 || self.locate(&behind).is_ok_and(|(at, ..)| at >= begin);
+        (counts_on
             && !was_reset
             && !taken.may_lack_gtids
             && flavor == taken.server.flavor()
             && !gtids.is_empty()
             && reaches(&newest, &gtids)
-            && first.was_begun_before(taken.finished_at))
-        .then_some(Behind::Gtids(gtids))
+            && first.was_begun_before(taken.finished_at)
+            && is_behind_gap())
+        .then_some(behind)
     }
 }
 
@@ -146,6 +162,23 @@ impl ArchivedStretch {
         self.stretch.server.is_same(&taken.server)
             && taken.position.binlog.as_ref().is_some_and(|binlog| binlog.file == self.stretch.file)
             && self.was_begun_before(taken.finished_at)
+    }
+
+    /// Whether a backup of its server that holds these transactions may have ended in it: one that holds fewer than were
+    /// there before is of after a reset, when file and place may come again. MariaDB's say so where one server's numbers do:
+    /// several servers may count in one domain, and the names of domains may be deleted.
+    fn may_precede(&self, gtids: &Gtids) -> bool {
+        let before = self.stretch.gtids_before.as_deref();
+        let before = before.and_then(|before| parse_gtids(self.stretch.server.flavor(), before).ok());
+        match (gtids, &before) {
+            (Gtids::MySql(gtids), Some(Gtids::MySql(before))) => gtids.contains_all(before),
+            (Gtids::MariaDb(gtids), Some(Gtids::MariaDb(before))) => before.iter().all(|before| {
+                let of_server =
+                    |gtid: &MariaDbGtid| (gtid.domain, gtid.server) == (before.domain, before.server);
+                gtids.iter().filter(of_server).all(|gtid| gtid.sequence >= before.sequence)
+            }),
+            _ => true,
+        }
     }
 
     /// Whether its file was there at a time, by the server's clock.

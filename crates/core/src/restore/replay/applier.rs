@@ -26,6 +26,9 @@ use crate::{
 /// The replication channel, so that none of the source's own is touched. Part of file names.
 pub(super) const CHANNEL: &str = "holdfast_replay";
 
+/// A statement names a table that is not there.
+const NO_SUCH_TABLE: u16 = 1146;
+
 const POLL: Duration = Duration::from_millis(50);
 /// An applier that has read all, and does nothing for so long, is not where it should be.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
@@ -47,6 +50,8 @@ struct Status {
     is_running: bool,
     /// Why it stopped.
     error: Option<String>,
+    /// Its code.
+    code: u16,
     /// It has nothing more to read.
     is_idle: bool,
     /// Applied up to here, in the relay log.
@@ -224,10 +229,18 @@ fn stopped(status: &Status, server: &RunningServer) -> Error {
     let errors: Vec<&str> = log.iter().filter(|line| line.contains("[ERROR]")).map(String::as_str).collect();
     let shown = &errors[errors.len().saturating_sub(LINES_SHOWN_MAX)..];
     let said = if shown.is_empty() { String::new() } else { format!("; it logs\n  {}", shown.join("\n  ")) };
-    Error::failed(format!("the server stopped replaying behind {file}:{offset}: {why}{said}")).hinted(
+    let text = format!("the server stopped replaying behind {file}:{offset}: {why}{said}");
+    let error = Error::failed(text).hinted(
         "restore to a moment before this transaction (--before-gtid, --at), or see whether the server needs options of \
          the source (--prepare-option)",
-    )
+    );
+    match status.code {
+        NO_SUCH_TABLE => error.also_hinted(
+            "a temporary table that was open when the backup ended is not in it: an older backup, named in the place of the \
+             newest, may be of before it was made",
+        ),
+        _ => error,
+    }
 }
 
 fn status_of(flavor: Flavor, row: &Row) -> Result<Status, crate::server::SqlError> {
@@ -246,6 +259,7 @@ fn status_of(flavor: Flavor, row: &Row) -> Result<Status, crate::server::SqlErro
     Ok(Status {
         is_running: row.text(running)? == "Yes",
         error: error.map(str::to_owned),
+        code: row.number("Last_SQL_Errno")?,
         is_idle: row.text_or_null(state)?.is_some_and(|state| state.contains("has read all relay log")),
         relay: (row.text("Relay_Log_File")?.to_owned(), row.number("Relay_Log_Pos")?),
         source: (row.text(source_file)?.to_owned(), row.number(source_offset)?),

@@ -127,6 +127,76 @@ fn a_replica_before_it_was_archived() {
     assert_eq!(by_gtids(&complete, &beyond), None);
 }
 
+/// Files and places come again after a reset: one that holds less than came before a place did not end there.
+#[test]
+fn a_place_that_comes_again() {
+    let numbers = |last: u32| format!("{UUID}:1-{last}");
+    for (version, before, less, more) in [
+        (MYSQL, numbers(50), numbers(10), numbers(60)),
+        (MARIADB, "0-1-50".to_owned(), "0-1-10".to_owned(), "0-1-60".to_owned()),
+    ] {
+        let own = server(version, 1);
+        let archive = archive([
+            stretch(&own, "binlog.000001", (4, 900), ("", &before)),
+            stretch(&own, "binlog.000002", (4, 900), (&before, &before)),
+        ]);
+        let behind = |gtid: &str| archive.behind(&taken(&own, Some(("binlog.000002", 198)), gtid));
+        let at_place = behind(&more);
+        assert!(matches!(at_place, Some(Behind::PlaceIn { stretch: 1, .. })), "{at_place:?}");
+        assert!(behind(&less).is_none(), "{version}");
+    }
+    // A server that counts in its primary's domain may be behind it; a domain that is deleted is in no position.
+    let own = server(MARIADB, 1);
+    let of_own = archive([stretch(&own, "binlog.000002", (4, 900), ("0-2-50,1-1-7", ""))]);
+    let at_place = of_own.behind(&taken(&own, Some(("binlog.000002", 198)), "0-1-10"));
+    assert!(matches!(at_place, Some(Behind::PlaceIn { .. })), "{at_place:?}");
+}
+
+/// What the server purged, or nobody stores any more, is no hindrance for backups of a replica that end behind it: numbers
+/// count on there.
+#[test]
+fn a_replica_behind_a_gap() {
+    let (first, second) = (server(MARIADB, 1), server(MARIADB, 2));
+    let with = |gaps: [Option<GapKind>; 2], begun_s: i64| {
+        let mut archive = archive([
+            stretch(&first, "binlog.000001", (4, 900), ("", "0-1-50")),
+            stretch(&first, "binlog.000003", (4, 900), ("0-1-70", "0-1-90")),
+            stretch(&first, "binlog.000005", (4, 900), ("0-1-110", "0-1-130")),
+            stretch(&first, "binlog.000006", (4, 900), ("0-1-130", "0-1-150")),
+        ]);
+        for (archived, kind) in archive.stretches[1..].iter_mut().zip(gaps) {
+            archived.gap = kind.map(|kind| crate::binlog::Gap { kind, text: "gap".to_owned() });
+        }
+        for archived in &mut archive.stretches[2..] {
+            let begun = to_hex(&u32::try_from(begun_s).unwrap().to_le_bytes());
+            archived.stretch.format.replace_range(..8, &begun);
+        }
+        archive
+    };
+    let backup = |gtid: &str| taken(&second, Some(("binlog.000001", 500)), gtid);
+    let purged = with([Some(GapKind::NotStored), Some(GapKind::Purged)], TAKEN_S - 10);
+    for (gtid, is_base) in [
+        ("0-1-40", false),
+        ("0-1-80", false),
+        ("0-1-100", false),
+        ("0-1-110", true),
+        ("0-1-120", true),
+        ("0-1-140", true),
+        ("0-1-151", false),
+    ] {
+        assert_eq!(by_gtids(&purged, &backup(gtid)).as_deref(), Some(gtid).filter(|_| is_base), "{gtid}");
+    }
+    // It cannot be of what was begun after it had ended; nor is it for sure where numbers may have come again.
+    let too_late = with([Some(GapKind::NotStored), Some(GapKind::Purged)], TAKEN_S + 10);
+    assert_eq!(by_gtids(&too_late, &backup("0-1-120")), None);
+    for kind in [GapKind::Reset, GapKind::Diverged, GapKind::OtherServer, GapKind::Incident] {
+        for gaps in [[Some(kind), Some(GapKind::Purged)], [None, Some(kind)]] {
+            let archive = with(gaps, TAKEN_S - 10);
+            assert_eq!(by_gtids(&archive, &backup("0-1-120")), None, "{gaps:?}");
+        }
+    }
+}
+
 /// Encrypted redo goes on behind the position of a backup that was made under writes: it has no place, and its GTIDs are
 /// those that it has at least.
 #[test]
