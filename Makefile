@@ -25,7 +25,7 @@ check: ## format, lints, and the tests that need no server
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test -p holdfast-formats -p holdfast-pipe -p holdfast-repo
-	$(CARGO) test -p holdfast-core -p holdfast --lib --bins
+	$(CARGO) test -p holdfast-core -p holdfast-stores -p holdfast-testkit -p holdfast-bench -p holdfast --lib --bins
 
 test: servers ## every test, on real servers
 	$(CARGO) test --workspace --no-fail-fast

@@ -270,8 +270,6 @@ impl From<FinishError> for Error {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use holdfast_repo::{Damage, Kind, LogName, RunNo};
 
     use super::*;

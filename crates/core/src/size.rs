@@ -32,6 +32,8 @@ mod tests {
             shown,
             ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "3.2 MiB", "100 MiB", "118 GiB", "16384 PiB"]
         );
+        let shown = [1_048_575, 104_857_600, 5_368_709_120].map(|bytes| ByteSize(bytes).to_string());
+        assert_eq!(shown, ["1.0 MiB", "100 MiB", "5.0 GiB"]);
         assert_eq!(format!("{:>9}", ByteSize(1024)), "  1.0 KiB");
     }
 }

@@ -98,8 +98,6 @@ pub(crate) fn abandoned(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::{
         fs::Permissions,
         os::unix::fs::PermissionsExt,

@@ -519,7 +519,7 @@ mod tests {
 
     /// Not a test: writes the pieces of the honest world as seeds, below the directory that the environment names.
     #[test]
-    #[ignore = "writes fuzz/corpus"]
+    #[ignore = "writes fuzz/seeds"]
     fn write_seeds() {
         let dir = std::path::PathBuf::from(std::env::var_os("HOLDFAST_FUZZ_SEEDS").unwrap());
         let write = |target: &str, name: String, parts: &[&[u8]]| {

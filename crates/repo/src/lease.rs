@@ -217,8 +217,6 @@ impl Drop for RenewalThread {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// A run may be passed over sooner than usual where it says so, but never so soon that a slow renewal costs it its life,

@@ -143,7 +143,7 @@ impl LogName {
         format!("sources/{}/{}/", self.source, self.kind)
     }
 
-    /// Prefix of one folder (`runs`, `packs`, `index`, `refs`, `outcomes`, `reports`, `segments`, `checks`), with the final `/`.
+    /// Prefix of one folder, with the final `/`.
     #[must_use]
     pub fn folder(&self, folder: Folder) -> String {
         format!("{}{}/", self.prefix(), folder.as_str())

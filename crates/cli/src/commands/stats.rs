@@ -324,6 +324,7 @@ impl LogStats {
         }
         Ok(())
     }
+
     fn render_codecs(&self, out: &mut String) -> fmt::Result {
         if self.unlisted_packs > 0 {
             let packs = text::count(self.unlisted_packs, "pack");

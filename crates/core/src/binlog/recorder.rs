@@ -557,8 +557,6 @@ pub(super) fn split_events<'a>(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::server::ServerVersion;
 

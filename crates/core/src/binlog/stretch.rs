@@ -303,8 +303,6 @@ pub(super) fn gtid_text(gtid: &Gtid) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// Hardware addresses come twice; MySQL's uuid does not, whatever the server's number is.

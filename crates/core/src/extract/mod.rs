@@ -40,7 +40,6 @@ use report::Taken;
 use work::WorkDir;
 
 use crate::{
-    backup::BackupOptions,
     error::{Context, Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     head,
@@ -54,6 +53,7 @@ use crate::{
     recovery::Recovery,
     restore::{self, Apart, BackupId, Errand, MissingTablespaces, Part, Piece, RestoreOptions, Transactions},
     server::{ConnectOptions, Purpose, ServerFacts, Session, inventory::TableName},
+    taking::BackupOptions,
     watch::Watch,
 };
 

@@ -162,8 +162,6 @@ fn distance(a: &[char], b: &[char]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// The nearest name is told, and none that is only as short as the one that was typed.

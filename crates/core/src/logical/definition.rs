@@ -349,8 +349,6 @@ impl Definition {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// Whatever bytes a statement has, it comes back; and what is text can be read.

@@ -167,8 +167,6 @@ fn cannot_show(column: &ColumnDefinition, value: &[u8]) -> Error {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::logical::definition::{Form, Rows, Sql};
 

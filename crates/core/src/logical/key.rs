@@ -152,8 +152,6 @@ impl<'a> Iterator for Values<'a> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::{
         logical::definition::{KeyDefinition, Rows, Sql, TableDefinition},

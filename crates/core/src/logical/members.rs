@@ -186,8 +186,6 @@ fn names(column_type: &str) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use proptest::prelude::*;
 
     use super::*;

@@ -251,8 +251,6 @@ fn is_like(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn privileges(lines: &[&str]) -> Privileges {

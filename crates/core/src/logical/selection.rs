@@ -292,8 +292,6 @@ fn texts(of: &[impl ToString]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

@@ -26,12 +26,12 @@ use super::{
     view::{Method, View, Wanted},
 };
 use crate::{
-    backup::BackupOptions,
     error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
     head::{IMPORT, object},
     points::point,
     server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, stale},
+    taking::BackupOptions,
     taking::{
         Kept, Publication, Said,
         identity::{self, NEW_IDENTITY},

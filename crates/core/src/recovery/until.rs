@@ -105,8 +105,6 @@ impl Until {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn gtids(text: &str) -> Gtids {

@@ -296,8 +296,6 @@ impl Count {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::{binlog::BinlogServer, server::ServerVersion};
 

@@ -298,8 +298,6 @@ impl ServerLocks {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn id(run: u64) -> BackupId {

@@ -172,8 +172,6 @@ fn binlog_position(log: &str) -> Option<BinlogPosition> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     const MARIADB_10_11: &str = include_str!("samples/mariadb-10.11.log");

@@ -378,8 +378,6 @@ pub(super) fn damaged(message: impl Into<String>) -> Error {
 
 #[cfg(test)]
 pub(super) mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use holdfast_formats::PageSize;
     use holdfast_repo::item::{ItemMap, Tablespace};
 

@@ -189,8 +189,6 @@ impl std::error::Error for MissingTablespaces {}
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn part() -> Part {

@@ -228,8 +228,6 @@ fn compare_binlog(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// The buffer pool follows the redo, within bounds, and the user's word counts.

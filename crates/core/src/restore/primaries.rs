@@ -67,8 +67,6 @@ fn in_host(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::physical::{BinlogPosition, Precision};
 

@@ -267,8 +267,6 @@ pub(super) fn each_piece(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use holdfast_repo::item::{FileRole, ItemType};
 
     use super::{super::layout::tests::item, *};

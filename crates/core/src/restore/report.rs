@@ -243,8 +243,6 @@ pub(super) fn in_file_name(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn position(gtid: Option<&str>, binlog: Option<(&str, u64)>) -> Position {

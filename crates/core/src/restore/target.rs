@@ -361,8 +361,6 @@ fn plain(error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::{
         fs,
         os::unix::fs::{MetadataExt, PermissionsExt, symlink},

@@ -608,8 +608,6 @@ fn os_user() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn options(host: Option<&str>, port: Option<u16>, socket: Option<&str>) -> ConnectOptions {

@@ -203,8 +203,6 @@ fn shown(names: &[&TableName]) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn table(engine: &str, table: &str) -> OtherTable {

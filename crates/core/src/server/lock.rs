@@ -89,8 +89,6 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// Each attempt has one record, and times are milliseconds in JSON.

@@ -283,8 +283,6 @@ fn unescaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

@@ -57,7 +57,7 @@ impl ServerBinary {
     pub fn probe(path: &Path) -> Result<ServerBinary> {
         let refused = |why: &str| {
             Error::new(ErrorKind::Usage, format!("{} {why}", path.display()))
-                .hinted("--server-binary must name a MariaDB or MySQL server program.")
+                .hinted("name the program of a MariaDB or MySQL server by --server-binary")
         };
         let output = clean(Command::new(path))
             .args(["--no-defaults", "--version"])
@@ -590,8 +590,6 @@ impl ServerExit {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
     use std::sync::{Mutex, MutexGuard};

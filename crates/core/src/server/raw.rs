@@ -280,8 +280,6 @@ pub(super) fn refusal(packet: &[u8]) -> SqlError {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::{os::unix::net::UnixStream, thread};
 
     use super::*;

@@ -587,7 +587,7 @@ impl Shared {
 
 fn expired(held_max: Duration) -> SqlError {
     SqlError::new(SqlCause::Expired, format!("the lock was held for {} ms and let go", held_max.as_millis()))
-        .hinted("--lock-max sets how long a lock may be held; the server was slower than that.")
+        .hinted("the server was slower than --lock-max allows a lock to be held")
 }
 
 fn unattended(silence_max: Duration) -> SqlError {

@@ -96,7 +96,7 @@ impl SqlError {
 
     fn tls(error: impl fmt::Display) -> SqlError {
         SqlError::new(SqlCause::Protocol, format!("TLS failed: {error}"))
-            .hinted("--ssl-ca names the authority that signed the server's certificate.")
+            .hinted("name by --ssl-ca the authority that signed the server's certificate")
     }
 
     /// A value of an answer that is missing or of another type than it must be.
@@ -186,28 +186,26 @@ impl SqlError {
     fn standard_hint(&self) -> Option<&'static str> {
         Some(match self.code()? {
             code::ACCESS_DENIED | code::ACCESS_DENIED_NO_PASSWORD => {
-                "Check --user and --password or --server-password-file, and whether the account may log in from this \
-                 host and by this means (socket or TCP). MariaDB says the same where it demands TLS: --ssl-mode=required."
+                "check --user and --password or --server-password-file, and whether the account may log in from this \
+                 host and by this means (socket or TCP); MariaDB says the same where it demands TLS: --ssl-mode=required"
             }
             code::TOO_MANY_CONNECTIONS => {
-                "The server has no free connection. Raise max_connections, or name by --host and --port a port that has \
-                 connections of its own: extra_port of MariaDB, admin_port of MySQL (SERVICE_CONNECTION_ADMIN)."
+                "raise max_connections, or name by --host and --port a port that has connections of its own: extra_port \
+                 of MariaDB, admin_port of MySQL (SERVICE_CONNECTION_ADMIN)"
             }
             code::TOO_MANY_USER_CONNECTIONS | code::USER_LIMIT_REACHED => {
-                "The account has reached one of its resource limits; a backup needs up to six connections at a time."
+                "raise the resource limits of the account: a backup needs up to six connections at a time"
             }
             code::SECURE_TRANSPORT_REQUIRED => {
-                "The account or the server demands TLS: use --ssl-mode=required, or the socket."
+                "use --ssl-mode=required, or the socket: the account or the server demands TLS"
             }
-            code::PASSWORD_EXPIRED | code::PASSWORD_EXPIRED_LOGIN => "Give the account a new password.",
-            code::ACCOUNT_LOCKED | code::ACCOUNT_LOCKED_MARIADB => {
-                "Unlock it with ALTER USER ... ACCOUNT UNLOCK."
-            }
+            code::PASSWORD_EXPIRED | code::PASSWORD_EXPIRED_LOGIN => "give the account a new password",
+            code::ACCOUNT_LOCKED | code::ACCOUNT_LOCKED_MARIADB => "unlock it: ALTER USER ... ACCOUNT UNLOCK",
             code::SPECIFIC_ACCESS_DENIED | code::TABLE_ACCESS_DENIED | code::ACCESS_DENIED_DATABASE => {
-                "The account lacks a privilege: SHOW GRANTS lists what it has."
+                "the account lacks a privilege: SHOW GRANTS lists what it has"
             }
             number if code::KILLED.contains(&number) => {
-                "Somebody, or the server's shutdown, ended our session."
+                "somebody ended our session, or the server was shut down"
             }
             _ => return None,
         })

@@ -2,7 +2,6 @@
 //!
 //! A run that was killed leaves nothing for longer than [`WAIT_TIMEOUT`](super::WAIT_TIMEOUT). What is found here is
 //! therefore either a run that is alive, or one that has just died; both are worth a sentence before locks are taken.
-
 //!
 //! A server with performance schema shows the connection attributes of every session. MariaDB runs without it by
 //! default; there each session that holds something also takes a user-level lock whose holder anybody may ask for.

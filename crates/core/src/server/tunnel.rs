@@ -331,7 +331,7 @@ impl Process {
         let is = |words: &str| text.contains(words);
         if is("Permission denied") || is("Too many authentication failures") {
             return error.hinted(
-                "ssh may not ask for anything here: it needs a key without a passphrase, or an agent.",
+                "ssh may not ask for anything here: it needs a key without a passphrase, or an agent",
             );
         }
         if is("Host key verification failed") {
@@ -426,8 +426,6 @@ fn listen(words: ChildStderr, said: &Mutex<VecDeque<String>>) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// Hosts are read as ssh's own users write them, and nothing becomes an option of ssh.

@@ -96,8 +96,6 @@ pub(crate) mod flavor_name {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// Versions of every vendor are read, from SQL and from a program.

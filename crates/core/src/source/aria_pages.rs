@@ -227,8 +227,6 @@ impl CopyContext<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::{os::unix::fs::FileExt, thread, time::Duration};
 
     use holdfast_formats::Flavor;

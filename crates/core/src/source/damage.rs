@@ -137,8 +137,6 @@ impl<'a> Damage<'a> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::{event::Silent, source::files::Stat};
 

@@ -432,8 +432,6 @@ fn key_of(flavor: Flavor, found: &TablespaceEntry) -> Result<Option<FileKey>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::{fs, thread::sleep, time::Duration};
 
     use super::*;

@@ -209,8 +209,6 @@ impl CopyContext<'_> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Mutex, thread};
 
     use holdfast_formats::{Flavor, Lsn, checksum};

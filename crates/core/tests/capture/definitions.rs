@@ -8,7 +8,7 @@ use holdfast_testkit::checksum::check_tables;
 use mysql::{Conn, prelude::Queryable};
 
 use super::*;
-use crate::capture::races::AtPhase;
+use crate::capture::races::recovered;
 
 /// When something is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -425,21 +425,15 @@ fn late_failures_are_captured(kind: ServerKind) {
             ])
             .unwrap();
     }
-    let dir = tempfile::tempdir().unwrap();
-    let sink = DirectorySink::new(dir.path().join("staging"));
     let action = || {
         fail_late(&source, "d.one", "ADD UNIQUE KEY k (v)");
         fail_late(&source, "d.two", "ADD UNIQUE KEY k (v), ADD KEY l (v, n)");
         fail_late(&source, "d.rebuilt", "FORCE, ADD UNIQUE KEY k (v)");
         fail_late(&source, "d.general", "FORCE, ADD UNIQUE KEY k (v)");
     };
-    let captured = capture_told(&source, &sink, dir.path(), &AtPhase { phase: "stop", action });
-    let target = dir.path().join("data");
-    sink.place(&target);
-    lay_out_redo(&target, &captured.redo);
-    let copy = Server::attach(kind, target, ServerOptions::default()).unwrap();
-    check_tables(&copy).unwrap();
-    assert_equal_checksums(&source, &copy).unwrap();
+    let copy = recovered(&source, "stop", ServerOptions::default(), action);
+    check_tables(&copy.server).unwrap();
+    assert_equal_checksums(&source, &copy.server).unwrap();
 }
 
 #[test]

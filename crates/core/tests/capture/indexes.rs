@@ -10,7 +10,7 @@ use holdfast_testkit::checksum::check_tables;
 use mysql::prelude::Queryable;
 
 use super::*;
-use crate::capture::races::recovered;
+use crate::capture::races::{recovered, recovered_told};
 
 /// A table's name, what of it differs, and what is done to it after the last look without a lock.
 type Built = (&'static str, &'static str, &'static [&'static str]);
@@ -184,16 +184,10 @@ fn words_that_are_sorted_meanwhile_are_captured(kind: ServerKind) {
         ])
         .unwrap();
     let sorting = Sorting { source: &source, building: Mutex::default() };
-    let dir = tempfile::tempdir().unwrap();
-    let sink = DirectorySink::new(dir.path().join("staging"));
-    let captured = capture_told(&source, &sink, dir.path(), &sorting);
-    let target = dir.path().join("data");
-    sink.place(&target);
-    lay_out_redo(&target, &captured.redo);
-    let copy = Server::attach(kind, target, ServerOptions::default()).unwrap();
-    check_tables(&copy).unwrap();
-    assert_equal_checksums(&source, &copy).unwrap();
-    assert_eq!(found(&copy, "i.t"), found(&source, "i.t"));
+    let copy = recovered_told(&source, ServerOptions::default(), &sorting);
+    check_tables(&copy.server).unwrap();
+    assert_equal_checksums(&source, &copy.server).unwrap();
+    assert_eq!(found(&copy.server, "i.t"), found(&source, "i.t"));
 }
 
 #[test]

@@ -39,9 +39,14 @@ pub(super) fn recovered(
     options: ServerOptions,
     action: impl Fn() + Send + Sync,
 ) -> Recovered {
+    recovered_told(source, options, &AtPhase { phase, action })
+}
+
+/// The same, with `listener` to do whatever it does when.
+pub(super) fn recovered_told(source: &Server, options: ServerOptions, listener: &dyn Listener) -> Recovered {
     let dir = tempfile::tempdir().unwrap();
     let sink = DirectorySink::new(dir.path().join("staging"));
-    let captured = capture_told(source, &sink, dir.path(), &AtPhase { phase, action });
+    let captured = capture_told(source, &sink, dir.path(), listener);
     let target = dir.path().join("data");
     sink.place(&target);
     lay_out_redo(&target, &captured.redo);

@@ -141,7 +141,7 @@ fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-#[ignore = "writes fuzz/corpus"]
+#[ignore = "writes fuzz/seeds"]
 fn write_seeds() {
     let dir = PathBuf::from(std::env::var_os("HOLDFAST_FUZZ_SEEDS").unwrap());
     for kind in ServerKind::all_kinds() {

@@ -80,8 +80,6 @@ fn close(event: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::binlog::{Body, Header};
 

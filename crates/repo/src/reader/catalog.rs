@@ -284,8 +284,6 @@ pub(crate) fn read_directory(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use holdfast_pipe::{Codec, Suite};

@@ -161,10 +161,11 @@ fn many_are_fetched_at_once() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let store = FaultyStore::far_away(Arc::new(MemStore::new()), AT_ONCE, move |call| {
-        if call.op == Op::Read && call.path.contains("segments") {
-            if counted.fetch_add(1, Ordering::SeqCst) < 2 * AT_ONCE {
-                barrier.wait();
-            }
+        if call.op == Op::Read
+            && call.path.contains("segments")
+            && counted.fetch_add(1, Ordering::SeqCst) < 2 * AT_ONCE
+        {
+            barrier.wait();
         }
         None
     });

@@ -35,7 +35,6 @@ use self::{
 };
 use super::{Selection, objects::quoted, report::LogicalReport, selection::is_like_own_schema, take};
 use crate::{
-    backup::BackupOptions,
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     points::point,
@@ -43,6 +42,7 @@ use crate::{
         Purpose, ServerVersion, Session,
         process::{RunAs, ServerBinary},
     },
+    taking::BackupOptions,
     watch::Watch,
 };
 

@@ -376,8 +376,6 @@ fn first_bytes(path: &Path, count: u64) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::io::Write;
 
     use super::*;

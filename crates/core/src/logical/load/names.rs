@@ -187,8 +187,6 @@ fn occurs(name: &str, sql: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

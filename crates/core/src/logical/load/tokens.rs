@@ -150,8 +150,6 @@ impl TableSql {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// Whatever stands in names, strings and comments, elements end where they end, and come back as they were.

@@ -103,8 +103,6 @@ fn without_password(grant: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use crate::logical::definition::Sql;
 

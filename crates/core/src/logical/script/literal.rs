@@ -82,8 +82,6 @@ pub(in crate::logical) fn hex(out: &mut impl Write, value: &[u8]) -> io::Result<
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

@@ -233,8 +233,6 @@ fn used_of_compressed(flavor: Flavor, page: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     const PAGE: usize = 16 << 10;

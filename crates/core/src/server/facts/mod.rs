@@ -351,8 +351,6 @@ fn data_files(specification: &str) -> Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// The system tablespace's files are found in every form of the option.

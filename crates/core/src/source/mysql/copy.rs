@@ -195,7 +195,7 @@ fn judge(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> Verdict {
         let is_of_a_new_table = table.is_some_and(|table| then.is_none_or(|then| !then.has_table(*table)));
         !was_there && !is_of_a_new_table
     };
-    let newest = noted.unlogged.newest(space).max(noted.new_index_pages.newest(space, is_unseen));
+    let newest = noted.unlogged.newest(space).max(noted.new_index_pages.newest_of(space, is_unseen));
     let lacks_pages = newest.is_some_and(|lsn| lsn.0 + NOTE_MARGIN_BYTES >= before.captured.0);
     if changed || lacks_pages { Verdict::CopyAgain } else { Verdict::Keep }
 }

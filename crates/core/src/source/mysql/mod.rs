@@ -1,8 +1,10 @@
 //! A running MySQL server, captured so that its own crash recovery makes one consistent state of the copy.
 //!
-//! DDL is blocked only at the end. Bulk builds of indexes write pages without redo, so a copy that began before such
-//! a build ended is void: the redo holds a record for each (MLOG_INDEX_LOAD), which the follower looks for, unless the table
-//! was locked meanwhile: then the listed indexes tell, and pages that were made for new ones. Order of the steps, each verified on 9.7.4 (`docs/hot-backup.md`):
+//! DDL is blocked only at the end. Bulk builds of indexes write pages without redo, so a copy that began before such a
+//! build ended is void: the redo holds a record for each (MLOG_INDEX_LOAD), which the follower looks for, unless the table
+//! was locked meanwhile: then the listed indexes tell, and pages that were made for new ones.
+//!
+//! Order of the steps, each verified on 9.7.4 (`docs/hot-backup.md`):
 //!
 //! 1. register as consumer of the redo, then follow it from the newest checkpoint;
 //! 2. copy tablespaces, then all other files, while the server writes; catch up once or twice;
@@ -11,9 +13,9 @@
 //! 5. `log_status`: position and end LSN together; release; cut the redo exactly there.
 //!
 //! Where the redo is encrypted, neither load records can be found nor deletions of files, nor its last block be cut: then
-//! the lock of step 3 comes before step 1, and what the last block has beyond the position is restored, too. It comes first,
-//! too, on a series on which none of this was tried. IMPORT ends
-//! with a checkpoint (verified on 9.7.4), so the redo from then on has no deletion of a file that came back.
+//! the lock of step 3 comes before step 1, and what the last block has beyond the position is restored, too. On a series on
+//! which none of this was tried that lock comes first as well. IMPORT ends with a checkpoint (verified on 9.7.4), so the redo
+//! from then on has no deletion of a file that came back.
 
 use holdfast_formats::Lsn;
 

@@ -358,8 +358,6 @@ pub(super) fn describe_redo(start: &Start, position: &Position) -> CapturedRedo 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

@@ -149,7 +149,6 @@ impl Follow {
     }
 }
 
-/// Nothing that is guarded here is left half changed by a panic.
 #[cfg(test)]
 mod tests {
     use super::*;

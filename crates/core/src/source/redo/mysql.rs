@@ -14,7 +14,7 @@
 //! - whoever copies must keep definitions blocked from before the first file on.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -87,65 +87,59 @@ const UNLOGGED_SPACES_MAX: usize = 1 << 18;
 /// Tablespaces that can be deleted during one backup.
 const DELETED_SPACES_MAX: usize = 1 << 20;
 
-/// Changes of pages that the redo only notes and does not hold, bulk loads of indexes and changes of encryption: the
-/// newest in each tablespace. Some only look like it.
-#[derive(Clone, Debug, Default)]
-pub struct Unlogged {
-    newest: HashMap<SpaceId, Lsn>,
-    /// The newest of those in tablespaces that are too many to be told apart.
-    newest_elsewhere: Option<Lsn>,
+/// The newest of what the redo notes of each of many things, as far as they can be told apart.
+#[derive(Clone, Debug)]
+pub struct Newest<K> {
+    known: BTreeMap<K, Lsn>,
+    known_max: usize,
+    /// The newest of all others.
+    elsewhere: Option<Lsn>,
 }
 
-impl Unlogged {
-    fn note(&mut self, space: SpaceId, lsn: Lsn) {
-        if self.newest.len() < UNLOGGED_SPACES_MAX || self.newest.contains_key(&space) {
-            let newest = self.newest.entry(space).or_insert(lsn);
-            *newest = lsn.max(*newest);
-        } else {
-            self.newest_elsewhere = self.newest_elsewhere.max(Some(lsn));
-        }
+impl<K: Ord> Newest<K> {
+    fn new(known_max: usize) -> Self {
+        Self { known: BTreeMap::new(), known_max, elsewhere: None }
     }
 
+    fn note(&mut self, key: K, lsn: Lsn) {
+        if self.known.len() < self.known_max || self.known.contains_key(&key) {
+            let newest = self.known.entry(key).or_insert(lsn);
+            *newest = lsn.max(*newest);
+        } else {
+            self.elsewhere = self.elsewhere.max(Some(lsn));
+        }
+    }
+}
+
+/// Changes of pages that the redo only notes and does not hold, bulk loads of indexes and changes of encryption, by
+/// tablespace. Some only look like it.
+pub type Unlogged = Newest<SpaceId>;
+
+impl Unlogged {
     /// Where the newest of them in `space` is noted, to the block.
     #[must_use]
     pub fn newest(&self, space: SpaceId) -> Option<Lsn> {
-        self.newest.get(&space).copied().or(self.newest_elsewhere)
+        self.known.get(&space).copied().or(self.elsewhere)
+    }
+}
+
+/// Pages that were made for indexes which are younger than the capture, by tablespace and index.
+pub type NewIndexPages = Newest<(SpaceId, u64)>;
+
+impl NewIndexPages {
+    /// Where the newest page in `space` of an index that `counts` is noted, to the block.
+    #[must_use]
+    pub fn newest_of(&self, space: SpaceId, counts: impl Fn(u64) -> bool) -> Option<Lsn> {
+        let of_space = self.known.range((space, 0)..=(space, u64::MAX));
+        let newest = of_space.filter(|((_, index_id), _)| counts(*index_id)).map(|(_, lsn)| *lsn).max();
+        newest.max(self.elsewhere)
     }
 }
 
 /// Indexes younger than the capture that are told apart.
 const NEW_INDEXES_MAX: usize = 1 << 18;
 
-/// The newest page that was made for each index which is younger than the capture.
-#[derive(Clone, Debug, Default)]
-pub struct NewIndexPages {
-    newest: BTreeMap<(SpaceId, u64), Lsn>,
-    /// The newest of those of indexes that are too many to be told apart.
-    newest_elsewhere: Option<Lsn>,
-}
-
-impl NewIndexPages {
-    fn note(&mut self, NewIndexPage { space, index_id, lsn }: NewIndexPage) {
-        let key = (space, index_id);
-        if self.newest.len() < NEW_INDEXES_MAX || self.newest.contains_key(&key) {
-            let newest = self.newest.entry(key).or_insert(lsn);
-            *newest = lsn.max(*newest);
-        } else {
-            self.newest_elsewhere = self.newest_elsewhere.max(Some(lsn));
-        }
-    }
-
-    /// Where the newest page in `space` of an index that `counts` is noted, to the block.
-    #[must_use]
-    pub fn newest(&self, space: SpaceId, counts: impl Fn(u64) -> bool) -> Option<Lsn> {
-        let of_space = self.newest.range((space, 0)..=(space, u64::MAX));
-        let newest = of_space.filter(|((_, index_id), _)| counts(*index_id)).map(|(_, lsn)| *lsn).max();
-        newest.max(self.newest_elsewhere)
-    }
-}
-
 /// What others may look at while it runs.
-#[derive(Default)]
 struct State {
     /// The block that the log ended in when it was last read.
     partial: Option<(Lsn, [u8; BLOCK_BYTES])>,
@@ -158,6 +152,20 @@ struct State {
     stop: Option<Lsn>,
     /// Whether the stop is reached.
     is_stopped: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            partial: None,
+            unlogged: Newest::new(UNLOGGED_SPACES_MAX),
+            new_index_pages: Newest::new(NEW_INDEXES_MAX),
+            deleted: HashSet::new(),
+            durable: Lsn::default(),
+            stop: None,
+            is_stopped: false,
+        }
+    }
 }
 
 /// What was captured.
@@ -467,7 +475,9 @@ impl Log {
             {
                 let mut state = lock(state);
                 unlogged.into_iter().for_each(|(space, lsn)| state.unlogged.note(space, lsn));
-                new_pages.into_iter().for_each(|page| state.new_index_pages.note(page));
+                for NewIndexPage { space, index_id, lsn } in new_pages {
+                    state.new_index_pages.note((space, index_id), lsn);
+                }
                 state.deleted.extend(deleted);
                 if state.deleted.len() > DELETED_SPACES_MAX {
                     return Err(Error::failed(format!(
@@ -750,23 +760,23 @@ mod tests {
     /// What looks like a record can name any space: memory stays bounded, and nothing is forgotten.
     #[test]
     fn more_spaces_than_can_be_told_apart_are_still_known() {
-        let mut unlogged = Unlogged::default();
+        let mut unlogged = Unlogged::new(UNLOGGED_SPACES_MAX);
         unlogged.note(SpaceId(7), Lsn(50));
         unlogged.note(SpaceId(7), Lsn(40));
         assert_eq!((unlogged.newest(SpaceId(7)), unlogged.newest(SpaceId(8))), (Some(Lsn(50)), None));
         for space in 0..UNLOGGED_SPACES_MAX as u32 + 10 {
             unlogged.note(SpaceId(space), Lsn(100));
         }
-        assert!(unlogged.newest.len() <= UNLOGGED_SPACES_MAX);
+        assert!(unlogged.known.len() <= UNLOGGED_SPACES_MAX);
         assert_eq!(unlogged.newest(SpaceId(7)), Some(Lsn(100)));
         assert_eq!(unlogged.newest(SpaceId(u32::MAX)), Some(Lsn(100)));
 
-        let mut pages = NewIndexPages::default();
+        let mut pages = NewIndexPages::new(NEW_INDEXES_MAX);
         for (space, index_id, lsn) in [(7, 1, 50), (7, 1, 40), (7, 2, 60), (8, 3, 90)] {
-            pages.note(NewIndexPage { space: SpaceId(space), index_id, lsn: Lsn(lsn) });
+            pages.note((SpaceId(space), index_id), Lsn(lsn));
         }
-        assert_eq!(pages.newest(SpaceId(7), |index| index == 1), Some(Lsn(50)));
-        assert_eq!(pages.newest(SpaceId(7), |_| true), Some(Lsn(60)));
-        assert_eq!(pages.newest(SpaceId(7), |_| false), None);
+        assert_eq!(pages.newest_of(SpaceId(7), |index| index == 1), Some(Lsn(50)));
+        assert_eq!(pages.newest_of(SpaceId(7), |_| true), Some(Lsn(60)));
+        assert_eq!(pages.newest_of(SpaceId(7), |_| false), None);
     }
 }

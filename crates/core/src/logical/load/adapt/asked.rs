@@ -434,8 +434,6 @@ fn with_engine(tail: &[u8], engine: &str) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

@@ -187,8 +187,6 @@ pub(super) fn program(program: &Program, kind: ObjectKind) -> Result<(), String>
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

@@ -121,8 +121,6 @@ pub(super) fn values(out: &mut Vec<u8>, table: &PlannedTable, row: &[u8]) -> Res
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// What a line says is the row; what is no row of the table is none.
