@@ -6,7 +6,8 @@
 use holdfast_formats::Lsn;
 use serde::{Deserialize, Serialize};
 
-use crate::server::status::{BinlogCoordinates, ReplicaChannel};
+pub use crate::server::status::BinlogPosition;
+use crate::server::status::ReplicaChannel;
 
 /// Path of the item that holds the captured redo; its type is *captured redo*.
 pub const REDO_ITEM: &str = "#redo";
@@ -98,15 +99,6 @@ pub struct Position {
     pub replica_of: Vec<ReplicaPosition>,
 }
 
-/// A place in the binlog.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BinlogPosition {
-    /// File name without directory.
-    pub file: String,
-    /// Offset in bytes.
-    pub offset: u64,
-}
-
 /// Where a replication channel of the source stood.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaPosition {
@@ -123,15 +115,9 @@ pub struct ReplicaPosition {
     pub executed: Option<BinlogPosition>,
 }
 
-impl From<BinlogCoordinates> for BinlogPosition {
-    fn from(found: BinlogCoordinates) -> Self {
-        Self { file: found.file, offset: found.offset }
-    }
-}
-
 impl From<ReplicaChannel> for ReplicaPosition {
     fn from(found: ReplicaChannel) -> Self {
         let ReplicaChannel { name: channel, host, port, by_gtid, executed, .. } = found;
-        Self { channel, host, port, by_gtid, executed: Some(executed.into()) }
+        Self { channel, host, port, by_gtid, executed: Some(executed) }
     }
 }

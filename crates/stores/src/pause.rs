@@ -15,7 +15,7 @@ pub struct Retries {
 
 impl Default for Retries {
     fn default() -> Self {
-        // Longer than a restart or a failover takes, shorter than a lease. It is time that ends it.
+        // Longer than a restart or a failover takes, and for all but parts shorter than a lease. It is time that ends it.
         Self { count: 100, pause_max: Duration::from_secs(15), give_up_after: Duration::from_secs(240) }
     }
 }

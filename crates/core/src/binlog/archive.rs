@@ -34,7 +34,9 @@ use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     points::point,
-    server::{ConnectOptions, Purpose, Session, SqlCause, SqlError, check_binlog_grants},
+    server::{
+        ConnectOptions, Purpose, Session, SqlCause, SqlError, check_binlog_grants, status::binlog_order,
+    },
     taking::name,
 };
 
@@ -770,7 +772,5 @@ pub(super) fn is_refused(error: &Error) -> bool {
 }
 
 fn is_at(place: &Place, target: &Place) -> bool {
-    // Numbers of files grow longer when they have to.
-    let order = |place: &Place| (place.file.len(), place.file.clone(), place.position);
-    order(place) >= order(target)
+    binlog_order(&place.file, place.position) >= binlog_order(&target.file, target.position)
 }

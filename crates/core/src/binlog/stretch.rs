@@ -67,7 +67,7 @@ impl BinlogServer {
 }
 
 /// A place in a server's binlog.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// File name without directory.
     pub file: String,

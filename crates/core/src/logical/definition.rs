@@ -75,10 +75,18 @@ pub struct ServerDefinition {
     pub version: String,
     /// `lower_case_table_names`.
     pub lower_case_table_names: u8,
-    /// The zone of sessions that name none: `time_zone`, or `system_time_zone` where that is said there. `None` where it is
-    /// not known.
+    /// The zone of sessions that name none. `None` where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time_zone: Option<String>,
+    pub time_zone: Option<ZoneDefinition>,
+}
+
+/// The zone of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneDefinition {
+    /// `time_zone`: a name, an offset, or `SYSTEM`.
+    pub server: String,
+    /// `system_time_zone`: an abbreviation of the season in which the server was started.
+    pub host: String,
 }
 
 /// An account or a role.

@@ -16,7 +16,7 @@ use holdfast_repo::{
 use serde_json::{Map, Value};
 
 use super::{
-    definition::{Definition, Rows, ServerDefinition},
+    definition::{Definition, Rows, ServerDefinition, ZoneDefinition},
     import::Origin,
     objects::{self, TableKind},
     reading::{self, ReadTables},
@@ -272,7 +272,9 @@ impl Taking<'_> {
             flavor: facts.flavor(),
             version: self.version(facts),
             lower_case_table_names: facts.sql.lower_case_table_names,
-            time_zone: facts.sql.zone().filter(|_| !self.options.is_private).map(str::to_owned),
+            time_zone: facts.sql.time_zone.clone().filter(|_| !self.options.is_private).map(|server| {
+                ZoneDefinition { server, host: facts.sql.system_time_zone.clone().unwrap_or_default() }
+            }),
         }))?;
         for definition in &view.programs {
             store(definition)?;

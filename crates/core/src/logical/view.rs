@@ -566,7 +566,7 @@ fn mariadb_position(session: &mut Session) -> Result<Position, SqlError> {
     Ok(Position {
         precision: Precision::Exact,
         lsn: MariaDbLsns::read(session)?.current.0,
-        binlog: found.binlog.map(Into::into),
+        binlog: found.binlog,
         gtid,
         replica_gtid,
         replica_of: channels.into_iter().map(Into::into).collect(),

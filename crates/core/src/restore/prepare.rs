@@ -216,7 +216,7 @@ fn compare_binlog(
     listener: &dyn Listener,
 ) {
     let (Some(recorded), Some(found)) = (recorded, found) else { return };
-    if (&found.file, found.offset) > (&recorded.file, recorded.offset) {
+    if found.order() > recorded.order() {
         let text = format!(
             "the recovered server remembers binlog position {}:{}, later than the backup's {}:{}; this is normal only \
              if the source's binlogs were begun anew (RESET MASTER)",
@@ -229,6 +229,28 @@ fn compare_binlog(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Files are numbered on where six digits do not do.
+    #[test]
+    fn a_later_place_in_the_binlog_is_warned_of() {
+        struct Heard(std::sync::Mutex<usize>);
+        impl Listener for Heard {
+            fn event(&self, event: Event) {
+                *self.0.lock().unwrap() += usize::from(matches!(event, Event::Warning { .. }));
+            }
+        }
+        let place = |file: &str, offset| BinlogPosition { file: file.to_owned(), offset };
+        for (recorded, found, is_later) in [
+            (place("b.000009", 100), place("b.000010", 4), true),
+            (place("b.000009", 100), place("b.000009", 100), false),
+            (place("b.999999", 100), place("b.1000000", 4), true),
+            (place("b.1000000", 4), place("b.999999", 100), false),
+        ] {
+            let heard = Heard(std::sync::Mutex::new(0));
+            compare_binlog(Some(&recorded), Some(&found), &heard);
+            assert_eq!(*heard.0.lock().unwrap() == 1, is_later, "{recorded:?} {found:?}");
+        }
+    }
 
     /// The buffer pool follows the redo, within bounds, and the user's word counts.
     #[test]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use holdfast_formats::{Flavor, Lsn, SpaceId};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     facts::ServerFacts,
@@ -19,19 +19,24 @@ use super::{
 use crate::error::{Error, Result};
 
 /// A place in a binlog.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BinlogCoordinates {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BinlogPosition {
     /// File name without directory.
     pub file: String,
     /// Offset in bytes.
     pub offset: u64,
 }
 
-impl BinlogCoordinates {
-    /// Earlier places of one binlog are less: numbers of files grow longer when they have to.
-    fn order(&self) -> (usize, &str, u64) {
-        (self.file.len(), &self.file, self.offset)
+impl BinlogPosition {
+    /// Earlier places of one binlog are less.
+    pub(crate) fn order(&self) -> (usize, &str, u64) {
+        binlog_order(&self.file, self.offset)
     }
+}
+
+/// Where a place comes among those of one binlog: numbers of files grow longer when they have to.
+pub(crate) fn binlog_order(file: &str, offset: u64) -> (usize, &str, u64) {
+    (file.len(), file, offset)
 }
 
 /// MariaDB's LSNs.
@@ -162,7 +167,7 @@ pub struct LogStatus {
     /// The newest checkpoint.
     pub checkpoint: Lsn,
     /// `None` where there is no binlog.
-    pub binlog: Option<BinlogCoordinates>,
+    pub binlog: Option<BinlogPosition>,
     /// `gtid_executed`; empty without GTIDs.
     pub gtid_executed: String,
     /// `server_uuid`.
@@ -211,10 +216,8 @@ impl LogStatus {
         Ok(LogStatus {
             lsn: Lsn(engines.innodb.lsn),
             checkpoint: Lsn(engines.innodb.checkpoint),
-            binlog: has_binlog.then_some(BinlogCoordinates {
-                file: local.binary_log_file,
-                offset: local.binary_log_position,
-            }),
+            binlog: has_binlog
+                .then_some(BinlogPosition { file: local.binary_log_file, offset: local.binary_log_position }),
             // Sets of several sources come with line breaks.
             gtid_executed: local.gtid_executed.replace('\n', ""),
             server_uuid: uuid.to_owned(),
@@ -226,7 +229,7 @@ impl LogStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MariaDbPosition {
     /// `None` where there is no binlog.
-    pub binlog: Option<BinlogCoordinates>,
+    pub binlog: Option<BinlogPosition>,
     /// `gtid_binlog_pos`.
     pub gtid_binlog_pos: String,
     /// `gtid_current_pos`.
@@ -252,10 +255,9 @@ impl MariaDbPosition {
     /// Asks the server: `SHOW MASTER STATUS` and the GTID variables.
     pub fn read(session: &mut Session) -> Result<MariaDbPosition, SqlError> {
         let binlog = match binlog_status(session)? {
-            Some(row) => Some(BinlogCoordinates {
-                file: row.text("File")?.to_owned(),
-                offset: row.number("Position")?,
-            }),
+            Some(row) => {
+                Some(BinlogPosition { file: row.text("File")?.to_owned(), offset: row.number("Position")? })
+            }
             None => None,
         };
         let query = "SELECT @@GLOBAL.gtid_binlog_pos AS b, @@GLOBAL.gtid_current_pos AS c, @@GLOBAL.gtid_slave_pos AS s";
@@ -280,7 +282,7 @@ pub struct ReplicaChannel {
     /// Its primary's port.
     pub port: u16,
     /// Applied up to here in the primary's binlog. Of appliers that do not keep the order, all that is before.
-    pub executed: BinlogCoordinates,
+    pub executed: BinlogPosition,
     /// Whether the applier runs.
     pub is_applying: bool,
     /// Whether it finds its place by GTID.
@@ -313,7 +315,7 @@ impl ReplicaChannel {
         for worker in workers {
             let file = worker.text_or_null("file")?.unwrap_or_default();
             if worker.text_or_null("channel")?.unwrap_or_default() == self.name && !file.is_empty() {
-                let place = BinlogCoordinates { file: file.to_owned(), offset: worker.number("offset")? };
+                let place = BinlogPosition { file: file.to_owned(), offset: worker.number("offset")? };
                 if place.order() > self.executed.order() {
                     self.executed = place;
                 }
@@ -328,7 +330,7 @@ impl ReplicaChannel {
             name: text(names.channel)?,
             host: text(names.host)?,
             port: row.number(names.port)?,
-            executed: BinlogCoordinates { file: text(names.file)?, offset: row.number(names.offset)? },
+            executed: BinlogPosition { file: text(names.file)?, offset: row.number(names.offset)? },
             is_applying: row.text(names.applier)?.eq_ignore_ascii_case("Yes"),
             by_gtid: !matches!(row.text(names.gtid)?, "No" | "0"),
         })
@@ -627,7 +629,7 @@ mod tests {
         let local = "{\"gtid_executed\": \"a:1-3,\\nb:7\", \"binary_log_file\": \"b.000002\", \"binary_log_position\": 158}";
         let status = LogStatus::parse("uuid", local, ENGINES).unwrap();
         assert_eq!((status.lsn, status.checkpoint), (Lsn(3_531_523_905), Lsn(1_413_101_042)));
-        assert_eq!(status.binlog, Some(BinlogCoordinates { file: "b.000002".into(), offset: 158 }));
+        assert_eq!(status.binlog, Some(BinlogPosition { file: "b.000002".into(), offset: 158 }));
         assert_eq!(status.gtid_executed, "a:1-3,b:7");
 
         let bare = LogStatus::parse("uuid", r#"{"gtid_executed": ""}"#, ENGINES).unwrap();

@@ -128,8 +128,39 @@ fn accounts_that_cannot_be_are_named_and_all_others_are_there() {
         "{left_out}"
     );
     assert!(!left_out.contains("secret") && !left_out.contains("IDENTIFIED"), "{left_out}");
+    // Nor is it there in another form: without a password.
+    assert!(
+        left_out.contains("what account 'strong'@'localhost' may do: the account is not there"),
+        "{left_out}"
+    );
+    assert_eq!(target.query::<u64>("SELECT COUNT(*) FROM mysql.user WHERE user = 'strong'").unwrap(), [0]);
     let grants = target.query::<String>("SHOW GRANTS FOR files@localhost").unwrap();
     assert!(grants[0].starts_with("GRANT SELECT, INSERT ON *.*"), "{grants:?}");
+    assert_clean(&target);
+}
+
+/// What an account may not do is no less than what it may.
+#[test]
+fn what_is_taken_back_is_not_left_out() {
+    let (stage, backup) = backed_up(
+        ServerKind::MySql97,
+        &[
+            "SET GLOBAL partial_revokes = ON",
+            "CREATE DATABASE crm",
+            "CREATE USER b@localhost",
+            "GRANT SELECT ON *.* TO b@localhost",
+            "REVOKE SELECT ON crm.* FROM b@localhost",
+        ],
+    );
+    let target = start(ServerKind::MySql97);
+    let chosen = LoadOptions { leave_out: true, ..options(&target) };
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    assert!(error.to_string().contains("REVOKE SELECT ON `crm`.*"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("partial_revokes")), "{error:?}");
+    target.exec("SET GLOBAL partial_revokes = ON").unwrap();
+    load(&stage, backup, &chosen).unwrap();
+    let grants = |server: &Server| server.query::<String>("SHOW GRANTS FOR b@localhost").unwrap();
+    assert_eq!(grants(&target), grants(&stage.source));
     assert_clean(&target);
 }
 

@@ -102,6 +102,15 @@ impl PartTimeout {
         });
     }
 
+    /// Of a part that took so long. A line that was slow for a while is not slow for good.
+    pub(super) fn was_enough(&self, took: Duration) {
+        if took <= self.one_part {
+            let _ = self
+                .times
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |times| (times > 1).then(|| times - 1));
+        }
+    }
+
     /// How long a part is tried at all.
     pub(super) fn retries(&self, retries: Retries) -> Retries {
         Retries { give_up_after: retries.give_up_after.saturating_mul(self.times_max), ..retries }
@@ -123,6 +132,10 @@ mod tests {
                 timeout.was_too_short(seconds(allowed));
             }
         }
+        timeout.was_enough(seconds(181));
+        assert_eq!(timeout.now(), seconds(900), "it is as slow as that");
+        (0..9).for_each(|_| timeout.was_enough(seconds(20)));
+        assert_eq!(timeout.now(), seconds(180));
         assert_eq!(PartTimeout::new(seconds(1), 0).now(), seconds(1));
     }
 }

@@ -184,19 +184,20 @@ impl Inner {
     }
 
     async fn look_until(&self, path: &ObjectPath, attempts: &mut Attempts) -> Result<Seen, StoreError> {
-        let key = self.key(path)?;
-        let options = GetOptions { head: true, ..GetOptions::default() };
-        let found = loop {
-            match self.clients.repeating.get_opts(&key, options.clone()).await {
-                Ok(found) => break found,
-                Err(error) if !attempts.wait(Failure::of(&error)).await => {
-                    return Err(self.error(&error, path));
-                }
-                Err(_) => {}
-            }
-        };
+        let found =
+            self.look_for(&self.key(path)?, attempts).await.map_err(|error| self.error(&error, path))?;
         let mark = found.attributes.get(&Attribute::Metadata(MARK.into())).map(|mark| Mark(mark.to_string()));
         Ok(Seen { info: info(path, &found.meta), mark })
+    }
+
+    async fn look_for(&self, key: &Path, attempts: &mut Attempts) -> object_store::Result<GetResult> {
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        loop {
+            match self.clients.repeating.get_opts(key, options.clone()).await {
+                Err(error) if attempts.wait(Failure::of(&error)).await => {}
+                found => return found,
+            }
+        }
     }
 
     /// Looks at what was just created, which must be what was sent.
@@ -275,7 +276,7 @@ impl Inner {
             if !attempts.wait(failure).await {
                 let failed = self.error(&error, path);
                 return match is_open {
-                    true => self.settle(path, &mark, size_bytes, failed).await,
+                    true => self.settle(path, &mark, size_bytes, (failure, failed)).await,
                     false => Err(failed),
                 };
             }
@@ -288,11 +289,17 @@ impl Inner {
         path: &ObjectPath,
         mark: &Mark,
         size_bytes: u64,
-        failed: StoreError,
+        (failure, failed): (Failure, StoreError),
     ) -> Result<ObjectInfo, StoreError> {
-        match self.look_until(path, &mut Attempts::none()).await {
+        // What passes has had its time.
+        let mut attempts = match failure {
+            Failure::Remote(cause) if cause.passes() => Attempts::none(),
+            _ => Attempts::new(self.options.retries),
+        };
+        match self.look_until(path, &mut attempts).await {
             Ok(_) => self.is_ours(path, mark, size_bytes).await,
-            Err(_) => Err(failed),
+            Err(error) if error.is_not_found() => Err(failed),
+            Err(error) => Err(error),
         }
     }
 
@@ -530,10 +537,10 @@ impl Store for BucketStore {
         let failed = |error| inner.error(&error, &name);
         let clock = async {
             inner.again(async || client.put(&key, PutPayload::new()).await.map_err(failed)).await?;
-            let seen = inner.again(async || client.head(&key).await.map_err(failed)).await;
+            let seen = inner.look_for(&key, &mut Attempts::new(inner.options.retries)).await.map_err(failed);
             // A failure to delete it is for the next sweep.
             let _ = client.delete(&key).await;
-            Ok(seen?.last_modified.into())
+            Ok(seen?.meta.last_modified.into())
         };
         inner.runtime.block_on(clock)
     }

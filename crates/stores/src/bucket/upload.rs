@@ -4,7 +4,11 @@
 //! is sent as a whole, by one request. Memory: the part being filled, and the parts on their way, whose number is
 //! bounded over all uploads of a store.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use holdfast_repo::store::{ObjectInfo, ObjectPath, RemoteCause, StoreError, StoreErrorKind, Upload};
@@ -167,7 +171,7 @@ impl BucketUpload {
             if !attempts.wait(failure).await {
                 // Gone: by an earlier request that was carried out, or because somebody gave it up. Or an answer that
                 // makes no sense: what is there decides.
-                return store.settle(path, mark, size, store.upload_failed(&error, path)).await;
+                return store.settle(path, mark, size, (failure, store.upload_failed(&error, path))).await;
             }
         }
     }
@@ -203,9 +207,13 @@ impl Inner {
         let mut attempts = Attempts::new(self.part_timeout.retries(self.options.retries));
         loop {
             let allowed = self.part_timeout.now();
+            let begun = Instant::now();
             let send = self.clients.parts.put_part(&part.key, &part.id, part.number, payload.clone());
             let (failure, error) = match tokio::time::timeout(allowed, send).await {
-                Ok(Ok(id)) => return Ok(id),
+                Ok(Ok(id)) => {
+                    self.part_timeout.was_enough(begun.elapsed());
+                    return Ok(id);
+                }
                 Ok(Err(error)) => (Failure::of(&error), self.upload_failed(&error, &part.path)),
                 Err(_) => {
                     self.part_timeout.was_too_short(allowed);

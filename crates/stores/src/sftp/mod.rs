@@ -77,7 +77,7 @@ impl Default for SftpOptions {
             may_ask: false,
             connections: 4,
             retries: Retries::default(),
-            request_timeout: Duration::from_secs(600),
+            request_timeout: Duration::from_secs(300),
         }
     }
 }

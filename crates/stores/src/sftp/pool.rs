@@ -76,6 +76,8 @@ impl Pool {
                 if let Some(it) = self.least_used() {
                     return Ok(it);
                 }
+                // Those that there were have broken, and may have seemed to be all there can be.
+                *lock(&self.refused_at) = None;
                 making
             }
         };

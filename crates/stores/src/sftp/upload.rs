@@ -44,16 +44,15 @@ impl Links {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// An object got its name, by a link or otherwise.
-    fn were_made(&self, by_link: bool) {
-        self.made.fetch_or(by_link, Ordering::Relaxed);
+    /// An object got its name by a link, or otherwise although the server offers them.
+    fn tell(&self, by_link: bool) {
+        let which = if by_link { &self.made } else { &self.refused };
+        which.store(true, Ordering::Relaxed);
     }
 
-    /// A link was refused; `false` where others were made, so that it is no matter of the file system.
-    fn refuse(&self) -> bool {
-        let never_made = !self.made.load(Ordering::Relaxed);
-        self.refused.fetch_or(never_made, Ordering::Relaxed);
-        never_made
+    /// Whether one that is refused may be a matter of the file system: no other was made.
+    fn may_be_refused(&self) -> bool {
+        !self.made.load(Ordering::Relaxed)
     }
 }
 
@@ -294,10 +293,11 @@ impl Inner {
         let taken = || StoreError::new(path, StoreErrorKind::Exists);
         let mut pauses = Pauses::new(self.pool.options.retries);
         let mut attempt = 0;
+        let mut renames = self.links.are_refused();
         loop {
             self.make_folders(folder).await.map_err(failed)?;
             let connection = self.pool.connect().await.map_err(failed)?;
-            let links = connection.can.hardlink && !self.links.are_refused();
+            let links = connection.can.hardlink && !renames;
             let named = if links {
                 connection.session.hardlink(temporary, target).await
             } else {
@@ -313,7 +313,9 @@ impl Inner {
             };
             let failure = match named {
                 Ok(_) => {
-                    self.links.were_made(links);
+                    if connection.can.hardlink {
+                        self.links.tell(links);
+                    }
                     return Ok(());
                 }
                 Err(error) => connection.failure(error),
@@ -329,7 +331,10 @@ impl Inner {
                 }
                 Failure::Refused(..) => {
                     return match self.pool.look(target).await.map_err(failed)? {
-                        None if links && self.links.refuse() => continue,
+                        None if links && self.links.may_be_refused() => {
+                            renames = true;
+                            continue;
+                        }
                         None => Err(failed(failure)),
                         // Taken by another, or by an attempt whose answer got lost.
                         Some(_) if self.is_same(temporary, target, links).await.map_err(failed)? => Ok(()),

@@ -151,9 +151,14 @@ pub(super) fn change(before: Option<&Object>, after: Option<&Object>) -> Option<
 /// A definition without what goes on by itself, or is about the backup.
 fn lasting(definition: &Definition) -> Definition {
     let mut definition = definition.clone();
-    if let Definition::Table(table) = &mut definition {
-        table.create = without_counter(&table.create);
-        table.rows = crate::logical::definition::Rows::Consistent;
+    match &mut definition {
+        Definition::Table(table) => {
+            table.create = without_counter(&table.create);
+            table.rows = crate::logical::definition::Rows::Consistent;
+        }
+        // Not every backup knows it.
+        Definition::Server(server) => server.time_zone = None,
+        _ => {}
     }
     definition
 }

@@ -157,7 +157,12 @@ pub(super) fn link(
             if compares {
                 link.session.exec("SET SESSION foreign_key_checks = 1")?;
             }
-            let added = link.exec_patiently(&[begin.as_bytes(), &all.join(&b", "[..])].concat());
+            let statement = [begin.as_bytes(), &all.join(&b", "[..])].concat();
+            // Who waits for a table of others has them wait behind himself.
+            let added = match &other {
+                Some(_) => link.exec(&statement),
+                None => link.exec_patiently(&statement),
+            };
             if compares {
                 link.session.exec("SET SESSION foreign_key_checks = 0")?;
             }
@@ -184,7 +189,7 @@ pub(super) fn link(
         }
         for (parent, keys) in by_parent {
             link.session.exec("SET SESSION foreign_key_checks = 1")?;
-            let added = link.exec_patiently(&[begin.as_bytes(), &keys.join(&b", "[..])].concat());
+            let added = link.exec(&[begin.as_bytes(), &keys.join(&b", "[..])].concat());
             link.session.exec("SET SESSION foreign_key_checks = 0")?;
             match added {
                 Err(error) if error.code().is_some_and(|code| NO_PARENT.contains(&code)) => {

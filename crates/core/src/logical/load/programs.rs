@@ -11,6 +11,7 @@ use crate::{
     error::{Error, Result},
     event::Cancel,
     logical::{
+        accounts::{PUBLIC, names},
         definition::AccountDefinition,
         objects::{quoted, quoted_text},
         script::accounts,
@@ -20,9 +21,14 @@ use crate::{
 };
 
 /// What is no matter of the thing that is to be made: something of its name is there; a lock was waited for in vain, or a
-/// statement was ended; the server shuts down, or may not be written to.
-const NOT_OF_THE_OBJECT: [u16; 14] =
-    [1050, 1304, 1359, 1537, 1205, 1213, 1317, 1969, 3024, 1053, 1927, 1290, 1836, 3100];
+/// statement was ended; the server shuts down, may not be written to, has no room, no memory, or a group that will not have
+/// it now.
+const NOT_OF_THE_OBJECT: [u16; 27] = [
+    1050, 1304, 1359, 1537, 1205, 1213, 1317, 1969, 3024, 1053, 1927, 1290, 1792, 1836, 1004, 1021, 1026,
+    1030, 1037, 1041, 1114, 1105, 1180, 3100, 3101, 4031, 1206,
+];
+/// Rights on programs that the one who loads does not have.
+const NOT_ALLOWED: [u16; 2] = [1370, 1142];
 /// MySQL and MariaDB: a function that is not said to be deterministic, while there is a binlog.
 const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
 /// What they note of an event whose time has passed: it is gone again, or is there and does not run.
@@ -102,7 +108,7 @@ impl Programs<'_> {
         let mut left_out = Vec::new();
         for (account, statement) in accounts::creations(&ours) {
             if let Err(error) = link.exec(&statement) {
-                left_out.push(self.left_out(error, format!("account {account}"))?);
+                left_out.push(self.account_left_out(error, format!("account {account}"))?);
             }
         }
         Ok(left_out)
@@ -146,7 +152,17 @@ impl Programs<'_> {
     /// What the server refuses ends the load; or, if that is wanted, is left out, and named. That choice is no part of a
     /// load's identity: the same command with it goes on.
     fn left_out(&self, error: SqlError, object: String) -> Result<Adaptation> {
+        let is_refused = is_refusal_of_program(&error);
+        self.left_out_if(is_refused, error, object)
+    }
+
+    /// The same of what accounts are, and what they may do: that the one who loads may not give it is a matter of that, too.
+    fn account_left_out(&self, error: SqlError, object: String) -> Result<Adaptation> {
         let is_refused = is_refusal(&error);
+        self.left_out_if(is_refused, error, object)
+    }
+
+    fn left_out_if(&self, is_refused: bool, error: SqlError, object: String) -> Result<Adaptation> {
         if is_refused && self.options.leave_out {
             return Ok(Adaptation { object, what: format!("the target refuses it: {error}") });
         }
@@ -163,14 +179,22 @@ impl Programs<'_> {
     fn grant(&self, link: &mut Link, statement: &[u8], left_out: &mut Vec<Adaptation>) -> Result<()> {
         let called = |statement: &[u8]| String::from_utf8_lossy(statement).into_owned();
         let Err(error) = link.exec(statement) else { return Ok(()) };
+        // Without it the account could do more than it could.
+        if statement.starts_with(b"REVOKE") {
+            let error = Error::from(error).context(format_args!("make {}", called(statement)));
+            return Err(error.also_hinted(
+                "let the target take back parts of what it grants (MySQL: SET GLOBAL partial_revokes = ON), or load without \
+                 accounts: --without-accounts, which is another load",
+            ));
+        }
         let each = accounts::each_privilege(statement);
         if each.is_empty() || !self.options.leave_out || !is_refusal(&error) {
-            left_out.push(self.left_out(error, called(statement))?);
+            left_out.push(self.account_left_out(error, called(statement))?);
             return Ok(());
         }
         for statement in each {
             if let Err(error) = link.exec(&statement) {
-                left_out.push(self.left_out(error, called(&statement))?);
+                left_out.push(self.account_left_out(error, called(&statement))?);
             }
         }
         Ok(())
@@ -241,10 +265,29 @@ impl Programs<'_> {
                 None => {}
             }
         }
-        for statement in accounts::grants(&self.accounts()) {
-            self.grant(link, &statement, &mut ended.left_out)?;
-        }
+        self.grants(link, &mut ended.left_out)?;
         Ok(ended)
+    }
+
+    /// What the accounts of the load may do. MariaDB would make those that were left out of what they may do, and without a
+    /// password.
+    fn grants(&self, link: &mut Link, left_out: &mut Vec<Adaptation>) -> Result<()> {
+        let ours = self.accounts();
+        if ours.is_empty() {
+            return Ok(());
+        }
+        let there = names(&mut link.session)?;
+        for account in ours {
+            if account.account != PUBLIC && !there.contains(&account.account) {
+                let object = format!("what account {} may do", account.account);
+                left_out.push(Adaptation { object, what: "the account is not there".to_owned() });
+                continue;
+            }
+            for statement in accounts::grants(&[account]) {
+                self.grant(link, &statement, left_out)?;
+            }
+        }
+        Ok(())
     }
 
     fn schema(&self, program: &Program) -> Option<&PlannedSchema> {
@@ -266,28 +309,32 @@ impl Programs<'_> {
         }
         self.cancel.check()?;
         self.progress.fence(&mut link.session)?;
-        let (mut refused, mut passed) = (None, None);
+        let (mut refused, mut passed, mut is_unsafe) = (None, None, false);
         let made = self.make(link, program.object, |link, is_to_be_dropped| {
             match self.create(link, program, is_to_be_dropped) {
                 Ok(made) => passed = made,
-                Err(error) if is_refusal(&error) => refused = Some(error),
-                Err(error) => return Err(error),
+                Err(error) if is_refusal_of_program(&error) => refused = Some(error),
+                Err(error) => {
+                    is_unsafe = error.code().is_some_and(|code| UNSAFE_FUNCTION.contains(&code));
+                    return Err(error);
+                }
             }
             Ok(())
         });
         let object = format!("{} {}.{}", program.word.to_lowercase(), program.schema, program.name);
-        made.map_err(|error| error.context(format_args!("make {object}")))?;
+        made.map_err(|error| {
+            let error = error.context(format_args!("make {object}"));
+            match is_unsafe {
+                true => error.hinted(
+                    "SET GLOBAL log_bin_trust_function_creators = 1 for the time of the load, and go on by the same command",
+                ),
+                false => error,
+            }
+        })?;
         if let Some(error) = refused {
             // Nothing is there that the next try would have to drop.
             self.progress.note(&mut link.session, program.object, Stage::Planned)?;
-            let is_unsafe = error.code().is_some_and(|code| UNSAFE_FUNCTION.contains(&code));
-            let left_out_or_failed = self.left_out(error, object);
-            left_out.push(left_out_or_failed.map_err(|error| match is_unsafe {
-                true => error.also_hinted(
-                    "or SET GLOBAL log_bin_trust_function_creators = 1 for the time of the load, and go on by the same command",
-                ),
-                false => error,
-            })?);
+            left_out.push(self.left_out(error, object)?);
             return Ok(None);
         }
         self.progress.note(&mut link.session, program.object, Stage::Done)?;
@@ -308,27 +355,11 @@ impl Programs<'_> {
         if let Some(had) = had.filter(|_| differs) {
             link.session.exec(&format!("ALTER DATABASE {} COLLATE {had}", quoted(&program.schema)))?;
         }
-        if let Some(time_zone) = &program.time_zone {
-            link.session.exec(&format!("SET SESSION time_zone = {}", quoted_text(time_zone)))?;
-        }
-        link.session.exec(&format!(
-            "SET SESSION sql_mode = {}, character_set_client = {}, collation_connection = {}",
-            quoted_text(context.sql_mode.as_deref().unwrap_or_default()),
-            context.charset,
-            context.collation
-        ))?;
-        // MariaDB knows packages only under the mode they were made under.
-        let cleared = if is_to_be_dropped {
-            self.clear(link, &program.word, &program.schema, &program.name)
-        } else {
-            Ok(())
-        };
-        let made =
-            cleared.and_then(|()| link.exec(&program.create)).and_then(|done| match program.word.as_str() {
-                // Of the statement just executed.
-                "EVENT" if done.warnings > 0 => passed(link),
-                _ => Ok(None),
-            });
+        let made = create_under(link, program, |link| match is_to_be_dropped {
+            // MariaDB knows packages only under the mode they were made under.
+            true => self.clear(link, &program.word, &program.schema, &program.name),
+            false => Ok(()),
+        });
         link.session.exec("SET NAMES utf8mb4")?;
         link.session.exec(&format!("SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"))?;
         if let Some(schema) = schema.filter(|_| differs) {
@@ -339,9 +370,40 @@ impl Programs<'_> {
     }
 }
 
+/// Makes a program under the settings it was made under, behind what is to be done under the same.
+fn create_under(
+    link: &mut Link,
+    program: &Program,
+    before: impl FnOnce(&mut Link) -> Result<(), SqlError>,
+) -> Result<Option<Passed>, SqlError> {
+    let context = &program.context;
+    if let Some(time_zone) = &program.time_zone {
+        link.session.exec(&format!("SET SESSION time_zone = {}", quoted_text(time_zone)))?;
+    }
+    link.session.exec(&format!(
+        "SET SESSION sql_mode = {}, character_set_client = {}, collation_connection = {}",
+        quoted_text(context.sql_mode.as_deref().unwrap_or_default()),
+        context.charset,
+        context.collation
+    ))?;
+    before(link)?;
+    let done = link.exec(&program.create)?;
+    match program.word.as_str() {
+        // Of the statement just executed.
+        "EVENT" if done.warnings > 0 => passed(link),
+        _ => Ok(None),
+    }
+}
+
 /// Whether the server will not have something, whenever it is asked.
 fn is_refusal(error: &SqlError) -> bool {
     error.code().is_some_and(|code| !NOT_OF_THE_OBJECT.contains(&code))
+}
+
+/// The same of what others than accounts are: rights, and settings, that are only to be given are no matter of it.
+fn is_refusal_of_program(error: &SqlError) -> bool {
+    let others = |code: u16| NOT_ALLOWED.contains(&code) || UNSAFE_FUNCTION.contains(&code);
+    is_refusal(error) && !error.is_denied() && !error.code().is_some_and(others)
 }
 
 /// Whether an event that was just made had its time already.

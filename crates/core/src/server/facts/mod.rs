@@ -225,17 +225,6 @@ pub struct SqlFacts {
     pub myisam_use_mmap: bool,
 }
 
-impl SqlFacts {
-    /// The zone of sessions that name none.
-    #[must_use]
-    pub fn zone(&self) -> Option<&str> {
-        match self.time_zone.as_deref() {
-            Some(zone) if zone.eq_ignore_ascii_case("SYSTEM") => self.system_time_zone.as_deref(),
-            zone => zone,
-        }
-    }
-}
-
 /// An active plugin from a shared library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plugin {

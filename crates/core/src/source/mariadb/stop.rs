@@ -242,7 +242,7 @@ fn position(session: &mut Session) -> std::result::Result<Position, SqlError> {
     Ok(Position {
         precision: Precision::Exact,
         lsn: lsn.0,
-        binlog: found.binlog.map(Into::into),
+        binlog: found.binlog,
         gtid,
         replica_gtid,
         replica_of: channels.into_iter().map(Into::into).collect(),

@@ -199,7 +199,7 @@ impl Capture<'_> {
         Ok(Position {
             precision: Precision::Exact,
             lsn: status.lsn.0,
-            binlog: status.binlog.map(Into::into),
+            binlog: status.binlog,
             gtid: Some(status.gtid_executed).filter(|gtid| !gtid.is_empty()),
             replica_gtid: None,
             replica_of: channels.into_iter().map(place).collect(),

@@ -20,7 +20,7 @@ use crate::{
     event::Cancel,
     logical::{
         contents::{Contents, definition, table_name},
-        definition::{Definition, Form},
+        definition::{Definition, Form, ZoneDefinition},
         objects::quoted,
     },
     server::{Session, inventory::TableName},
@@ -126,7 +126,7 @@ pub(super) struct Maker<'a> {
     pub(super) options: &'a LoadOptions,
     pub(super) unknown_time_zones: BTreeSet<String>,
     /// Of the source.
-    zone: Option<String>,
+    zone: Option<ZoneDefinition>,
     seen: adapt::Seen,
 }
 
@@ -205,21 +205,23 @@ impl Maker<'_> {
     /// Names what will not have the values that it had.
     fn computed(&mut self, table: &str, sql: &TableSql) {
         const UTC: [&str; 3] = ["UTC", "+00:00", "Etc/UTC"];
-        let zone = self.zone.clone();
-        if zone.as_deref().is_some_and(|zone| UTC.iter().any(|utc| utc.eq_ignore_ascii_case(zone))) {
-            return;
-        }
-        let (zone, whose) = match zone {
-            Some(zone) => (format!("the source's was {zone}"), zone),
-            None => ("the source's is not known".to_owned(), "ZONE".to_owned()),
+        let is_utc = |zone: &str| UTC.iter().any(|utc| utc.eq_ignore_ascii_case(zone));
+        let (zone, whose) = match &self.zone {
+            Some(zone) if zone.server != "SYSTEM" && is_utc(&zone.server) => return,
+            Some(zone) if zone.server == "SYSTEM" && is_utc(&zone.host) => return,
+            // An abbreviation names no zone: it is of the season in which the server was started.
+            Some(zone) if zone.server == "SYSTEM" => {
+                (format!("the source's was that of its host, which it calls {}", zone.host), "ZONE")
+            }
+            Some(zone) => (format!("the source's was {}", zone.server), zone.server.as_str()),
+            None => ("the source's is not known".to_owned(), "ZONE"),
         };
+        let behind =
+            format!("behind the load SET time_zone = '{whose}', and ALTER TABLE .. FORCE, ALGORITHM = COPY");
         for what in computed::by_zone(sql) {
             self.leave_out(
                 &format!("the values of {what} of {table}"),
-                format!(
-                    "they are computed of time stamps in the zone of the session, here UTC, and {zone}: behind the load \
-                     SET time_zone = '{whose}', and ALTER TABLE .. FORCE, ALGORITHM = COPY"
-                ),
+                format!("they are computed of time stamps in the zone of the session, here UTC, and {zone}: {behind}"),
             );
         }
     }
