@@ -25,8 +25,12 @@ fn in_own_mounts(name: &str, test: impl FnOnce()) {
     assert!(command.env(OWN_MOUNTS, "1").status().unwrap().success());
 }
 
+fn mounted(arguments: &[&str], dir: &Path) -> bool {
+    Command::new("mount").args(arguments).arg(dir).status().unwrap().success()
+}
+
 fn mount(arguments: &[&str], dir: &Path) {
-    assert!(Command::new("mount").args(arguments).arg(dir).status().unwrap().success());
+    assert!(mounted(arguments, dir));
 }
 
 /// A file system of its own at `dir`, with room to spare.
@@ -37,9 +41,13 @@ fn new_disk(dir: &Path) {
 
 /// Leaves so much room on the file system at `dir`.
 fn leave_free(dir: &Path, bytes: u64) {
-    let stat = rustix::fs::statvfs(dir).unwrap();
-    let used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize;
-    mount(&["-o", &format!("remount,size={}", used + bytes)], dir);
+    let left_free = || {
+        let stat = rustix::fs::statvfs(dir).unwrap();
+        let used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize;
+        mounted(&["-o", &format!("remount,size={}", used + bytes)], dir)
+    };
+    // Refused where more was written meanwhile than was to be left.
+    assert!((0..20).any(|_| left_free()));
 }
 
 /// A scene whose repository and spool are on disks of their own.
