@@ -507,7 +507,7 @@ impl Errand for Reading<'_, '_> {
             name: Some(source),
             memory_bytes: usize::try_from(restore.memory_bytes).unwrap_or(usize::MAX),
             spool_dir: Some(self.work.path().to_owned()),
-            ..BackupOptions::new(connect.clone()).of_private(connect.clone())
+            ..BackupOptions::new(connect.clone()).of_private()
         };
         let inner = Inner { watch: self.watch };
         let selection = &self.extraction.options.selection;

@@ -104,8 +104,8 @@ impl BackupOptions {
     }
 
     /// The same, of a server of ours.
-    pub(crate) fn of_private(self, connect: ConnectOptions) -> Self {
-        Self { connect, lock_max: PRIVATE_LOCK_MAX, is_private: true, ..self }
+    pub(crate) fn of_private(self) -> Self {
+        Self { lock_max: PRIVATE_LOCK_MAX, is_private: true, ..self }
     }
 
     /// Threads that read.

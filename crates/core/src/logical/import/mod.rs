@@ -161,7 +161,7 @@ fn import(
     let mut origin = dump.execute(options, &binary, &mut server, listener, cancel)?;
     point("import.executed");
     origin.executed_by = binary.version.to_string();
-    let private = backup.clone().of_private(server.connect());
+    let private = BackupOptions { connect: server.connect(), ..backup.clone() }.of_private();
     // Whatever accounts are there are ours.
     let selection = Selection { without_accounts: true, ..Selection::default() };
     let taken = take::of_import(repo, &private, &selection, &origin, listener, cancel);

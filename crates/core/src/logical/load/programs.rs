@@ -4,7 +4,7 @@ use super::{
     LoadOptions,
     link::{Link, SQL_MODE},
     plan::{Adaptation, Plan, PlannedSchema, Program},
-    progress::{Progress, Stage},
+    progress::{EXISTS, Progress, Stage},
     target::Target,
 };
 use crate::{
@@ -20,15 +20,14 @@ use crate::{
     server::SqlError,
 };
 
-/// What is no matter of the thing that is to be made: something of its name is there; a lock was waited for in vain, or a
-/// statement was ended; the server shuts down, may not be written to, has no room, no memory, or a group that will not have
-/// it now.
-const NOT_OF_THE_OBJECT: [u16; 27] = [
-    1050, 1304, 1359, 1537, 1205, 1213, 1317, 1969, 3024, 1053, 1927, 1290, 1792, 1836, 1004, 1021, 1026,
-    1030, 1037, 1041, 1114, 1105, 1180, 3100, 3101, 4031, 1206,
+/// What is no matter of the thing that is to be made: a statement was ended; the server shuts down, may not be written to, has
+/// no room, no memory, or is of a group that will not have it now.
+const NOT_OF_THE_OBJECT: [u16; 21] = [
+    1004, 1021, 1026, 1030, 1037, 1041, 1053, 1105, 1114, 1180, 1206, 1290, 1317, 1792, 1836, 1927, 1969,
+    3024, 3100, 3101, 4031,
 ];
-/// Rights on programs that the one who loads does not have.
-const NOT_ALLOWED: [u16; 2] = [1370, 1142];
+/// A right on a program that the one who loads does not have.
+const PROGRAM_DENIED: u16 = 1370;
 /// MySQL and MariaDB: a function that is not said to be deterministic, while there is a binlog.
 const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
 /// What they note of an event whose time has passed: it is gone again, or is there and does not run.
@@ -397,12 +396,13 @@ fn create_under(
 
 /// Whether the server will not have something, whenever it is asked.
 fn is_refusal(error: &SqlError) -> bool {
-    error.code().is_some_and(|code| !NOT_OF_THE_OBJECT.contains(&code))
+    let is_other = |code: &u16| NOT_OF_THE_OBJECT.contains(code) || EXISTS.contains(code);
+    !error.is_lock_timeout() && error.code().is_some_and(|code| !is_other(&code))
 }
 
 /// The same of what others than accounts are: rights, and settings, that are only to be given are no matter of it.
 fn is_refusal_of_program(error: &SqlError) -> bool {
-    let others = |code: u16| NOT_ALLOWED.contains(&code) || UNSAFE_FUNCTION.contains(&code);
+    let others = |code: u16| code == PROGRAM_DENIED || UNSAFE_FUNCTION.contains(&code);
     is_refusal(error) && !error.is_denied() && !error.code().is_some_and(others)
 }
 

@@ -85,7 +85,7 @@ fn is_same_life(session: &mut Session) -> Result<bool, SqlError> {
 }
 
 /// What servers say where something of the same name is there: a table or view, routine, trigger, event.
-const EXISTS: [u16; 4] = [1050, 1304, 1359, 1537];
+pub(super) const EXISTS: [u16; 4] = [1050, 1304, 1359, 1537];
 
 /// Something of one of the load's names, which the load has not made.
 pub(super) fn in_the_way(what: &str) -> Error {

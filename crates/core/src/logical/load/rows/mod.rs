@@ -67,8 +67,6 @@ const SAME_MEMBERS: u16 = 1291;
 /// that may turn out too long (which are found out), directories (which the plan names).
 const MADE_ALL_THE_SAME: [u16; 9] = [139, 1287, 1618, 1681, 1831, 3674, 3719, 3778, 4079];
 
-/// A lock was waited for too long, or would have been for ever.
-const WAITED_IN_VAIN: [u16; 2] = [1205, 1213];
 const DROP_TRIES: u32 = 3;
 
 /// What was loaded.
@@ -428,7 +426,7 @@ fn drop_patiently(link: &mut Link, word: &str, table: &PlannedTable) -> Result<(
     let statement = format!("DROP {word} IF EXISTS {}", table.name.quoted());
     for _ in 1..DROP_TRIES {
         match link.exec(statement.as_bytes()) {
-            Err(error) if error.code().is_some_and(|code| WAITED_IN_VAIN.contains(&code)) => {}
+            Err(error) if error.is_lock_timeout() => {}
             dropped => return dropped.map(drop),
         }
     }
