@@ -258,11 +258,17 @@ impl From<BeginError> for Error {
 
 impl From<FinishError> for Error {
     fn from(error: FinishError) -> Self {
+        let said = error.to_string();
         match error {
             // Nobody need be active any more: what failed is this run, and it can be run again at once.
-            FinishError::Lost { .. } => Self::failed(error.to_string()).hinted(
+            FinishError::Lost { .. } => Self::failed(said).hinted(
                 "this process was frozen, or cut off from the repository, for longer than its lease of 15 minutes: run it again",
             ),
+            FinishError::Unsure { cause, .. } => {
+                let cause = Self::from(cause);
+                let sure = "\"holdfast list\" tells whether it stands, as soon as the repository can be reached: if not, run it again";
+                Self { message: format!("{said}: {cause}"), ..cause }.also_hinted(sure)
+            }
             FinishError::Repo(error) => error.into(),
         }
     }

@@ -162,7 +162,21 @@ pub enum FinishError {
         /// What stands as its outcome.
         by: &'static str,
     },
-    /// The repository failed. The run may try again.
+    /// The repository failed when the run's end was to be stored, or was to be looked at behind that: it may have ended
+    /// as it wanted.
+    #[error("whether run {run} of {log} has ended as {wanted} cannot be told")]
+    Unsure {
+        /// Whose log.
+        log: LogName,
+        /// Its number.
+        run: RunNo,
+        /// What it was to end as.
+        wanted: &'static str,
+        /// What could not be done.
+        #[source]
+        cause: RepoError,
+    },
+    /// The repository failed, and the run has not ended. It may try again.
     #[error(transparent)]
     Repo(#[from] RepoError),
 }
@@ -650,15 +664,24 @@ impl Run {
         let bytes = outcome::encode(&self.repo, log, public, head)?;
         self.attempts.push(object_hash(&bytes));
         let path = log.outcome(no);
-        let created = self.repo.store().create_if_absent(&path, &bytes);
-        let (bytes, created_at) = match created {
+        let unsure = |cause| FinishError::Unsure {
+            log: log.clone(),
+            run: no,
+            wanted: public.outcome_type.as_str(),
+            cause,
+        };
+        let (bytes, created_at) = match self.repo.store().create_if_absent(&path, &bytes) {
             Ok(info) => (bytes, info.created_at),
             Err(error) => {
                 // Whatever the error says, what is there decides.
                 let found = self.repo.store().head(&path).and_then(|info| {
                     Ok((read_listed(&**self.repo.store(), &info, OUTCOME_BYTES_MAX)?, info.created_at))
                 });
-                found.map_err(|_| RepoError::from(error))?
+                match found {
+                    Ok(found) => found,
+                    Err(looked) if looked.is_not_found() => return Err(RepoError::from(error).into()),
+                    Err(_) => return Err(unsure(error.into())),
+                }
             }
         };
         self.ended = true;
@@ -670,13 +693,22 @@ impl Run {
         }
         // The key may have been removed since the outcome was signed: then nobody believes it, and nobody shall be told
         // that it ended well.
-        self.repo.require_believed(log, no)?;
+        self.repo.require_believed(log, no).map_err(|error| match error {
+            RepoError::NotBelieved { .. } => error.into(),
+            error => unsure(error),
+        })?;
         // Whoever wakes late may end in the place of an outcome that a repair has named lost: then it counts for nothing.
-        let newest = self.repo.list_folder(log, Folder::Outcomes)?.last_key_value().map(|(key, _)| key.0);
-        if newest > Some(no) && History::salvage(&self.repo, log, &mut |_, _| {})?.is_lost(no) {
+        if self.is_named_lost().map_err(unsure)? {
             return lost(OutcomeType::Repair.as_str());
         }
         Ok(outcome)
+    }
+
+    /// Whether a repair that came before the outcome of this run has named it lost.
+    fn is_named_lost(&self) -> Result<bool, RepoError> {
+        let (log, no) = (self.history.log(), self.no);
+        let newest = self.repo.list_folder(log, Folder::Outcomes)?.last_key_value().map(|(key, _)| key.0);
+        Ok(newest > Some(no) && History::salvage(&self.repo, log, &mut |_, _| {})?.is_lost(no))
     }
 }
 

@@ -1,4 +1,10 @@
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
@@ -6,8 +12,11 @@ use holdfast_repo::{
     item::{ItemPath, ItemType},
     outcome::HEAD_BYTES_MAX,
     refs::BackupRefs,
-    run::{Ending, FinishError, PartCounts},
-    store::Store,
+    run::{Ending, FinishError, PartCounts, Run, RunOptions},
+    store::{
+        Store,
+        faulty::{Fault, FaultyStore, Op},
+    },
     writer::{FileProblem, WriteError, WriterOptions},
 };
 
@@ -319,4 +328,45 @@ fn a_pack_that_was_begun_long_ago_is_closed() {
     };
     assert_eq!(packs(Duration::from_secs(3600)), 1);
     assert!(packs(Duration::ZERO) > 8);
+}
+
+/// Whoever hears that a run has failed may believe it: where it may stand, that is what is said.
+#[test]
+fn a_run_that_may_stand_is_not_called_failed() {
+    let mut unsure = [0, 0];
+    for fault in [Fault::Error, Fault::ErrorAfter, Fault::CrashBefore, Fault::CrashAfter] {
+        for n in 1.. {
+            let world = World::new(Suite::None);
+            let seen = Arc::new(AtomicU64::new(0));
+            let counter = Arc::clone(&seen);
+            let log = world.log.clone();
+            // The n-th call from the creation of the outcome on.
+            let store = FaultyStore::new(Arc::new(world.store.clone()), move |call| {
+                let is_end = call.op == Op::Create && call.path.starts_with(&log.folder(Folder::Outcomes));
+                if !is_end && counter.load(Ordering::SeqCst) == 0 {
+                    return None;
+                }
+                (counter.fetch_add(1, Ordering::SeqCst) + 1 == n).then_some(fault)
+            });
+            let repo = Arc::new(open_repo(Arc::new(store), world.suite));
+            let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+            let mut run = Run::begin(&repo, &world.log, &options).unwrap();
+            let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
+            let no = run.no();
+            let ended =
+                run.finish(Ending::Backup { head: b"{}".to_vec(), refs, parts: PartCounts::default() });
+            let was_due = seen.load(Ordering::SeqCst) >= n;
+            drop(run);
+            let stands = world.history().stands(no);
+            match ended {
+                Ok(_) => assert!(stands, "{fault:?} at call {n}"),
+                Err(FinishError::Unsure { .. }) => unsure[usize::from(stands)] += 1,
+                Err(error) => assert!(!stands, "{fault:?} at call {n}: {error}"),
+            }
+            if !was_due {
+                break;
+            }
+        }
+    }
+    assert!(unsure.iter().all(|&times| times > 0), "{unsure:?}");
 }

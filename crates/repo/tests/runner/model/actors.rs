@@ -122,7 +122,7 @@ impl From<FinishError> for Report {
     fn from(error: FinishError) -> Self {
         match error {
             FinishError::Lost { run, .. } => Self::Lost { run },
-            FinishError::Repo(error) => error.into(),
+            FinishError::Repo(error) | FinishError::Unsure { cause: error, .. } => error.into(),
         }
     }
 }
