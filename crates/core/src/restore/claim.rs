@@ -10,7 +10,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
+    fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     layout::{MARKER, REPORT, own_path, partial_of},
     report::BackupId,
-    target::{Found, FoundKind, Tree, io_failed},
+    target::{Found, FoundKind, Tree, create_durably, io_failed},
 };
 use crate::error::{Context, Error, ErrorKind, Result};
 
@@ -152,9 +152,8 @@ impl Claim {
         found: &BTreeMap<ItemPath, Found>,
         held: &[ItemPath],
     ) -> Result<Self> {
-        fs::create_dir_all(target).map_err(|error| io_failed("make", target, error))?;
+        create_durably(target)?;
         let tree = Tree::open(target).map_err(|error| io_failed("open", target, error))?;
-        sync_parents(tree.path())?;
         let server_locks = Some(ServerLocks::take(&tree, found, held)?);
         let path = own_path(MARKER)?;
         let failed = |error| io_failed("write", tree.path_of(&path), error);
@@ -238,21 +237,6 @@ impl Claim {
     }
 }
 
-/// Makes the target's own name durable, if it may be new: who may not look into the directory above can have made nothing there,
-/// and some filesystems sync no directories.
-fn sync_parents(target: &Path) -> Result<()> {
-    let Some(parent) = target.parent() else { return Ok(()) };
-    let sync = || File::open(parent)?.sync_all();
-    match sync() {
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) =>
-        {
-            Ok(())
-        }
-        synced => synced.map_err(|error| io_failed("write", parent, error)),
-    }
-}
-
 /// The locks of a running server, held by us.
 struct ServerLocks {
     #[expect(dead_code, reason = "closing the files gives the locks up")]
@@ -298,6 +282,8 @@ impl ServerLocks {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn id(run: u64) -> BackupId {

@@ -126,6 +126,7 @@ pub fn run_and_replay(
             replayed = Some(replay::run(&ground, transactions, None, listener, cancel)?);
         }
         ground.leave()?;
+        roots.sync_contents()?;
     }
     point("restore.prepared");
     let position = report::position_after(&opened.position, replayed.as_ref());

@@ -5,7 +5,8 @@
 //! The system tablespace keeps the name that it was assembled under, redo and the log of Aria are in a directory of their
 //! own ([`super::private`]), and only this server is told so: nobody else's can start on the files meanwhile.
 //!
-//! Durability while it runs is not needed: what is cut off is begun again from the repository.
+//! Durability while it runs is not needed: what is cut off is begun again from the repository. Behind it the filesystem
+//! is synchronised as a whole: MyISAM and others never do that for what they were told.
 
 use std::{
     ffi::OsString,

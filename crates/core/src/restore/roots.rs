@@ -1,6 +1,6 @@
 //! The trees that a restore writes into: the target, and the places that mappings name.
 
-use std::{collections::BTreeSet, fs, os::unix::ffi::OsStrExt, path::Path};
+use std::{collections::BTreeSet, os::unix::ffi::OsStrExt, path::Path};
 
 use holdfast_repo::item::ItemPath;
 
@@ -8,7 +8,7 @@ use super::{
     layout::Root,
     options::RestoreOptions,
     plan::Plan,
-    target::{FoundKind, Tree, io_failed},
+    target::{FoundKind, Tree, create_durably, io_failed},
 };
 use crate::error::{Error, Result};
 
@@ -41,7 +41,7 @@ impl Roots {
                 mapped.push(None);
                 continue;
             }
-            fs::create_dir_all(to).map_err(|error| io_failed("make", to, error))?;
+            create_durably(to)?;
             let tree = Tree::open(to).map_err(|error| io_failed("open", to, error))?;
             let item_path = |path: &Path| ItemPath::new(path.as_os_str().as_bytes()).ok();
             let directories =
@@ -78,6 +78,16 @@ impl Roots {
             if *is_made {
                 tree.give_root(owner).map_err(|error| io_failed("give away", tree.path(), error))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what a server has written. InnoDB does that itself, and what its log covers Aria; for tables of
+    /// other engines nobody does.
+    pub(super) fn sync_contents(&self) -> Result<()> {
+        let trees = [&self.target].into_iter().chain(self.mapped.iter().flatten().map(|mapped| &mapped.tree));
+        for tree in trees {
+            tree.sync_all().map_err(|error| io_failed("write", tree.path(), error))?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
-    fs::File,
+    fs::{self, File},
     io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
@@ -19,7 +19,7 @@ use holdfast_repo::item::ItemPath;
 use rustix::{
     fs::{
         AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, chownat, fchown, fstatvfs, mkdirat,
-        openat2, renameat, statat, symlinkat, unlinkat,
+        openat2, renameat, statat, symlinkat, syncfs, unlinkat,
     },
     io::Errno,
     process::{FlockType, fcntl_getlk},
@@ -280,6 +280,11 @@ impl Tree {
         Ok(symlinkat(to, &parent, name)?)
     }
 
+    /// Makes durable whatever was written to the filesystem that it is in.
+    pub(super) fn sync_all(&self) -> io::Result<()> {
+        Ok(syncfs(&self.root)?)
+    }
+
     /// Makes the names in a directory durable; `None` is the tree's own.
     pub(super) fn sync_dir(&self, path: Option<&ItemPath>) -> io::Result<()> {
         let bytes = path.map_or(&b"."[..], ItemPath::as_bytes);
@@ -326,6 +331,23 @@ const OWNER_OF_FILE: u16 = 0o600;
 
 fn permissions(mode: u16) -> Mode {
     Mode::from_raw_mode(u32::from(mode) & 0o777)
+}
+
+/// Makes a directory, where it is not there, with all above it, and the names of those that may be new durable. Who may not
+/// look into the directory above can have made nothing there, and some filesystems sync no directories.
+pub(super) fn create_durably(path: &Path) -> Result<(), Error> {
+    let made = path.ancestors().take_while(|above| !above.is_dir()).count();
+    fs::create_dir_all(path).map_err(|error| io_failed("make", path, error))?;
+    let path = path.canonicalize().map_err(|error| io_failed("open", path, error))?;
+    for parent in path.ancestors().skip(1).take(made.max(1)) {
+        let sync = || File::open(parent)?.sync_all();
+        match sync() {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {}
+            synced => synced.map_err(|error| io_failed("write", parent, error))?,
+        }
+    }
+    Ok(())
 }
 
 /// Says which thing could not be done, with a hint for the usual causes.

@@ -4,7 +4,7 @@
 //! `log_status` is consistent in itself.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -537,11 +537,11 @@ pub fn mariadb_tables(session: &mut Session) -> Result<BTreeMap<SpaceId, BTreeSe
     Ok(tables)
 }
 
-/// MariaDB: the names of all InnoDB tables and partitions, also of those that nobody has opened, written as in file
-/// names.
-pub fn mariadb_table_names(session: &mut Session) -> Result<Vec<String>, SqlError> {
-    let rows = session.rows("SELECT name FROM information_schema.innodb_sys_tables")?;
-    rows.iter().map(|row| Ok(row.text("name")?.to_owned())).collect()
+/// MariaDB: the tablespaces of all InnoDB tables and partitions by their names, written as in file names; also of those
+/// that nobody has opened.
+pub fn mariadb_table_spaces(session: &mut Session) -> Result<HashMap<String, SpaceId>, SqlError> {
+    let rows = session.rows("SELECT name, space FROM information_schema.innodb_sys_tables")?;
+    rows.iter().map(|row| Ok((row.text("name")?.to_owned(), SpaceId(row.number("space")?)))).collect()
 }
 
 /// A file of a tablespace, wherever it is (MySQL).

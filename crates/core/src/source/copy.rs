@@ -142,6 +142,8 @@ pub struct CopiedTablespace {
     pub says_encryption: bool,
     /// Set of a file of the system tablespace.
     pub unended: Option<Unended>,
+    /// Set where page 0 was all zeros: nothing of the file was checked.
+    pub unwritten: Option<TablespaceEntry>,
 }
 
 /// A copy that ends when the capture ends, as long as its file is then. Recovery makes a tablespace as long as the redo
@@ -236,7 +238,8 @@ impl CopyContext<'_> {
         let size = match geometry {
             Some(geometry) => self.checked_pages(found, &reader, &geometry, first_page, file, buffers)?,
             // Created within this backup, page 0 is still in the buffer pool only. The redo initialises all of its
-            // pages, but the file must exist: a crashed server would find it like this, too.
+            // pages, but the file must exist: a crashed server would find it like this, too. That it is so is seen to
+            // when definitions cannot change.
             None => self.plain_pages(entry, &reader, file, 0, buffers)?,
         };
         // What is less than a page at the end was never written as one.
@@ -268,7 +271,8 @@ impl CopyContext<'_> {
         if unended.is_none() {
             self.sink.file_end(file, size)?;
         }
-        Ok(Some(CopiedTablespace { file, key, signature, says_encryption, unended }))
+        let unwritten = geometry.is_none().then(|| found.clone());
+        Ok(Some(CopiedTablespace { file, key, signature, says_encryption, unended, unwritten }))
     }
 
     /// Ends a copy of a file that may have grown. What it grew by was written after the redo that was captured began, which
@@ -297,9 +301,11 @@ impl CopyContext<'_> {
     ) -> Result<Option<FirstPage>> {
         let mut reads = 0;
         loop {
-            let got = reader
-                .read(0, PAGE0_BYTES, &mut buffers.extent)
-                .map_err(|error| read_failed(&entry.real, error))?;
+            let failed = |error| read_failed(&entry.real, error);
+            if reads > 0 {
+                reader.forget(0, PAGE0_BYTES).map_err(failed)?;
+            }
+            let got = reader.read(0, PAGE0_BYTES, &mut buffers.extent).map_err(failed)?;
             let prefix = buffers.extent.bytes(got);
             if prefix.iter().take(1024).all(|byte| *byte == 0) {
                 return Ok(None);
@@ -318,7 +324,8 @@ impl CopyContext<'_> {
             reads += 1;
             self.counters.torn_reads.fetch_add(1, Ordering::Relaxed);
             if reads > REREADS_MAX {
-                let error = damaged_first_page(&entry.path);
+                let how = format!("{REREADS_MAX} reads gave no good checksum");
+                let error = damaged_first_page(&entry.path, &how);
                 return Err(match parsed {
                     Err(cause) => error.caused_by(cause),
                     Ok(_) => error,
@@ -437,29 +444,35 @@ impl CopyContext<'_> {
     ) -> Result<Option<Vec<u8>>> {
         self.counters.torn_pages.fetch_add(1, Ordering::Relaxed);
         let mut before: Option<(Vec<u8>, Instant)> = None;
-        let mut last = Vec::new();
-        for read in 1..=REREADS_MAX {
-            pause(read);
+        let mut reads = 0;
+        while reads < REREADS_MAX {
+            reads += 1;
+            pause(reads);
             self.may_go_on()?;
             self.counters.torn_reads.fetch_add(1, Ordering::Relaxed);
             let now = reader
                 .read_again(page.offset, page.bytes, &mut buffers.page)
                 .map_err(|error| read_failed(&entry.real, error))?;
             let Some(now) = now else { return Ok(None) };
-            match check(&now) {
-                PageState::Good | PageState::Zero => return Ok(Some(now)),
-                PageState::Unverifiable => {
-                    let since = match before.take() {
-                        Some((same, since)) if same == now => since,
-                        _ => Instant::now(),
-                    };
-                    if since.elapsed() >= WRITE_MAX {
-                        return Ok(Some(now));
-                    }
-                    before = Some((now, since));
-                    std::thread::sleep(WRITE_MAX.saturating_sub(since.elapsed()));
-                }
-                PageState::Bad => (before, last) = (None, now),
+            let state = check(&now);
+            if matches!(state, PageState::Good | PageState::Zero) {
+                return Ok(Some(now));
+            }
+            if state == PageState::Bad && self.damage.again(entry, page.number, &now) {
+                return Ok(Some(now));
+            }
+            // No write lasts so long: what is the same behind it is on the disk like that.
+            let since = match before.take() {
+                Some((same, since)) if same == now => since,
+                _ => Instant::now(),
+            };
+            let is_at_rest = since.elapsed() >= WRITE_MAX;
+            before = Some((now, since));
+            match state {
+                PageState::Unverifiable if is_at_rest => return Ok(before.map(|(page, _)| page)),
+                PageState::Unverifiable => std::thread::sleep(WRITE_MAX.saturating_sub(since.elapsed())),
+                _ if is_at_rest => break,
+                _ => {}
             }
         }
         // A file that was dropped meanwhile ends as it ends; it is not part of the backup.
@@ -467,8 +480,8 @@ impl CopyContext<'_> {
         if links == 0 {
             return Ok(None);
         }
-        let last = before.map_or(last, |(page, _)| page);
-        self.damage.page(entry, page.number, &last, REREADS_MAX)?;
+        let Some((last, _)) = before else { return Ok(None) };
+        self.damage.page(entry, page.number, &last, reads)?;
         Ok(Some(last))
     }
 
@@ -580,8 +593,13 @@ fn pause(reads: u32) {
     std::thread::sleep(Duration::from_millis(u64::from(reads.min(5)) * 2));
 }
 
+/// A page 0 that the server is not about to write.
+pub(super) fn zeroed_first_page(path: &str) -> Error {
+    damaged_first_page(path, "it is all zeros, and the table is not one that was made just now")
+}
+
 /// Without this page nothing of the tablespace can be told, so it is never taken.
-fn damaged_first_page(path: &str) -> Error {
-    Error::failed(format!("page 0 of {path} is damaged: {REREADS_MAX} reads gave no good checksum"))
+fn damaged_first_page(path: &str, how: &str) -> Error {
+    Error::failed(format!("page 0 of {path} is damaged: {how}"))
         .hinted("the page is bad on the source itself; run CHECK TABLE there, and see the server's error log")
 }

@@ -3,7 +3,11 @@
 //! One fails the backup, unless its user wants what there is: then the page is taken as it was read, and the backup says
 //! so wherever it is listed. A later backup without that wish cannot share such a page: it reads the page itself, and fails.
 
-use std::{collections::BTreeMap, sync::Mutex};
+use std::{
+    collections::{BTreeMap, hash_map::RandomState},
+    hash::BuildHasher,
+    sync::Mutex,
+};
 
 use holdfast_formats::{Flavor, page::page_index_id, table_name::TableFile};
 use holdfast_pipe::lock::lock;
@@ -80,18 +84,43 @@ pub struct Damage<'a> {
     indexes: &'a dyn Indexes,
     listener: &'a dyn Listener,
     /// By the file itself: another may get its name while the server writes.
-    found: Mutex<BTreeMap<Inode, Vec<DamagedPage>>>,
+    found: Mutex<BTreeMap<Inode, OfFile>>,
+    hasher: RandomState,
+}
+
+/// The damaged pages of a file, with the hashes of what was read.
+#[derive(Default)]
+struct OfFile {
+    now: Vec<(DamagedPage, u64)>,
+    /// Of the copy before, by number: the same bytes need not be watched for so long again, under a lock perhaps.
+    before: BTreeMap<u64, (DamagedPage, u64)>,
 }
 
 impl<'a> Damage<'a> {
     /// None yet. `is_taken`: a damaged page does not fail the backup.
     pub(super) fn new(is_taken: bool, indexes: &'a dyn Indexes, listener: &'a dyn Listener) -> Self {
-        Self { is_taken, indexes, listener, found: Mutex::new(BTreeMap::new()) }
+        Self { is_taken, indexes, listener, found: Mutex::default(), hasher: RandomState::new() }
     }
 
     /// A file is copied, or copied again.
     pub(super) fn file_begins(&self, entry: &Entry) {
-        self.found().remove(&entry.stat.inode);
+        if let Some(file) = self.found().get_mut(&entry.stat.inode) {
+            file.before.extend(file.now.drain(..).map(|(page, hash)| (page.page, (page, hash))));
+        }
+    }
+
+    /// Whether the page is as an earlier copy of the file took it; then it counts for this one, too.
+    pub(super) fn again(&self, entry: &Entry, page: u64, bytes: &[u8]) -> bool {
+        let mut found = self.found();
+        let Some(file) = found.get_mut(&entry.stat.inode) else { return false };
+        match file.before.get(&page) {
+            Some((known, hash)) if *hash == self.hasher.hash_one(bytes) => {
+                let page = DamagedPage { path: entry.path.clone(), ..known.clone() };
+                file.now.push((page, *hash));
+                true
+            }
+            _ => false,
+        }
     }
 
     /// A page of a file is damaged. Whether it may be taken.
@@ -105,13 +134,13 @@ impl<'a> Damage<'a> {
         };
         let page = DamagedPage { path: path.clone(), page, table, index: index.map(|(_, name)| name) };
         if !self.is_taken {
-            return Err(Error::failed(format!("{page} is damaged: {reads} reads gave no good checksum")).hinted(
+            return Err(Error::failed(format!("{page} is damaged: {reads} more reads gave no good checksum")).hinted(
                 "the page is bad on the source itself; run CHECK TABLE there, and see the server's error log. \
                  --allow-corrupt takes a backup all the same, and marks it",
             ));
         }
         let mut found = self.found();
-        let count: usize = found.values().map(Vec::len).sum();
+        let count: usize = found.values().map(|file| file.now.len()).sum();
         if count >= PAGES_MAX {
             return Err(Error::failed(format!("more than {PAGES_MAX} pages are damaged, the last: {page}")));
         }
@@ -119,18 +148,20 @@ impl<'a> Damage<'a> {
             let text = format!("{page} is damaged, and taken as it is");
             self.listener.event(Event::Warning { text });
         }
-        found.entry(entry.stat.inode).or_default().push(page);
+        found.entry(entry.stat.inode).or_default().now.push((page, self.hasher.hash_one(bytes)));
         Ok(())
     }
 
     /// What the backup has of them.
     pub(super) fn pages(&self) -> Vec<DamagedPage> {
-        let mut pages: Vec<DamagedPage> = self.found().values().flatten().cloned().collect();
+        let found = self.found();
+        let mut pages: Vec<_> =
+            found.values().flat_map(|file| &file.now).map(|(page, _)| page.clone()).collect();
         pages.sort_by(|one, other| (&one.path, one.page).cmp(&(&other.path, other.page)));
         pages
     }
 
-    fn found(&self) -> std::sync::MutexGuard<'_, BTreeMap<Inode, Vec<DamagedPage>>> {
+    fn found(&self) -> std::sync::MutexGuard<'_, BTreeMap<Inode, OfFile>> {
         lock(&self.found)
     }
 }
@@ -188,6 +219,12 @@ mod tests {
         damage.file_begins(&a);
         let pages = || damage.pages().iter().map(|page| page.page).collect::<Vec<u64>>();
         assert_eq!(pages(), [4]);
+        // What is the same in the copy after is known; what is not has to be looked at.
+        assert!(!damage.again(&a, 3, &index_page(2)) && !damage.again(&a, 5, &index_page(1)));
+        assert_eq!(pages(), [4]);
+        assert!(damage.again(&a, 3, &index_page(1)));
+        assert_eq!(pages(), [3, 4]);
+        damage.file_begins(&a);
         // One that takes its name, as when tables are swapped, says nothing of it.
         damage.file_begins(&file("shop/b.ibd"));
         assert_eq!(pages(), [4]);

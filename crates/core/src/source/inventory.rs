@@ -231,6 +231,27 @@ impl Inventory {
         Ok(())
     }
 
+    /// Files whose page 0 was all zeros when they were copied.
+    pub(super) fn unwritten(&self) -> impl Iterator<Item = &TablespaceEntry> {
+        self.tablespaces.values().filter_map(|held| held.copied.unwritten.as_ref())
+    }
+
+    /// Drops the copies of those at `paths`, so that they are copied again.
+    pub(super) fn forget_unwritten(
+        &mut self,
+        sink: &dyn Sink,
+        paths: &BTreeSet<String>,
+    ) -> Result<Vec<TablespaceEntry>> {
+        let is_meant = |held: &Held| held.copied.unwritten.is_some() && paths.contains(&held.path);
+        let forgotten: Vec<_> = self.tablespaces.extract_if(|_, held| is_meant(held)).collect();
+        let mut found = Vec::with_capacity(forgotten.len());
+        for (_, held) in forgotten {
+            sink.file_gone(held.copied.file)?;
+            found.extend(held.copied.unwritten);
+        }
+        Ok(found)
+    }
+
     /// MariaDB: whether page 0 of the system tablespace was copied before it said how pages are encrypted, and a further
     /// file of the tablespace, which may have encrypted pages, was not.
     #[must_use]
@@ -349,6 +370,9 @@ impl Inventory {
                 result.renamed += 1;
                 moves.push((held.copied.file, found.entry.path.clone()));
                 held.path.clone_from(&found.entry.path);
+            }
+            if let Some(unwritten) = &mut held.copied.unwritten {
+                *unwritten = found;
             }
             kept.insert(key, held);
         }
@@ -493,6 +517,7 @@ mod tests {
                 signature,
                 says_encryption: false,
                 unended: None,
+                unwritten: None,
             };
             let before = Before { captured: Lsn(1), space: None };
             inventory.add_tablespace(&Nowhere, &found.entry.path, copied, before).unwrap();

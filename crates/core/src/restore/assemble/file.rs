@@ -65,6 +65,12 @@ impl TargetFile {
     /// Gives the file its size and mode.
     pub(super) fn begin(file: File, direct: Option<File>, spec: FileSpec) -> Result<Self> {
         let begin = || {
+            if !spec.is_new {
+                // Where writing back has failed once, the cache takes what it has for what is on the disk: only the disk
+                // itself tells what need not be written again.
+                file.sync_all()?;
+                fadvise(&file, 0, None, Advice::DontNeed)?;
+            }
             file.set_len(spec.size_bytes)?;
             // The owner must be able to read and write what a later restore may continue.
             file.set_permissions(Permissions::from_mode(u32::from(spec.mode & 0o777 | 0o600)))
@@ -237,20 +243,24 @@ mod tests {
 
     const PAGE: usize = 16 << 10;
 
-    fn target(size_bytes: u64, is_new: bool, content: &[u8]) -> (File, TargetFile) {
-        let file = tempfile::tempfile().unwrap();
-        file.write_all_at(content, 0).unwrap();
-        let spec = FileSpec {
+    fn spec(size_bytes: u64) -> FileSpec {
+        FileSpec {
             shown: "t.ibd".into(),
             page_bytes: PAGE,
             base: 0,
             data_bytes: size_bytes,
             size_bytes,
             mode: 0o440,
-            is_new,
+            is_new: true,
             sparse: false,
             tablespace_of: Some(Flavor::MariaDb),
-        };
+        }
+    }
+
+    fn target(size_bytes: u64, is_new: bool, content: &[u8]) -> (File, TargetFile) {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(content, 0).unwrap();
+        let spec = FileSpec { is_new, ..spec(size_bytes) };
         (file.try_clone().unwrap(), TargetFile::begin(file, None, spec).unwrap())
     }
 
@@ -273,6 +283,29 @@ mod tests {
         target.read(0, &mut back).unwrap();
         assert_eq!(back, pages);
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o640);
+    }
+
+    /// What is there already is read from the disk, not from a cache that may never have reached it.
+    #[test]
+    fn the_cache_is_not_believed() {
+        use std::io::IoSliceMut;
+
+        use rustix::io::{ReadWriteFlags, preadv2};
+        // Not in memory, where there is no disk.
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.write_all_at(&[7; 4 * PAGE], 0).unwrap();
+        let is_cached = |file: &File| {
+            let mut byte = [0];
+            let read = preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT);
+            read != Err(Errno::AGAIN)
+        };
+        assert!(is_cached(&file));
+        let spec = FileSpec { is_new: false, ..spec(4 * PAGE as u64) };
+        let target = TargetFile::begin(file.try_clone().unwrap(), None, spec).unwrap();
+        assert!(!is_cached(&file));
+        let mut pages = vec![0; PAGE];
+        target.read(3, &mut pages).unwrap();
+        assert_eq!(pages, [7; PAGE]);
     }
 
     /// Zeros replace what was there, and nothing beside them; a file that was too long is cut.

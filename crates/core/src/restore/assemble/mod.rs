@@ -86,8 +86,13 @@ pub(super) fn run(
         listener.event(Event::Note { text });
     }
     assembly.undo.make_room(&plan.redo, &redo, cancel)?;
-    redo.sync_all().map_err(|error| io_failed("write", roots.target().path_of(&plan.redo.path), error))?;
+    let sync_redo = || {
+        redo.sync_all().map_err(|error| io_failed("write", roots.target().path_of(&plan.redo.path), error))
+    };
+    sync_redo()?;
     split(&plan.redo, &redo, roots.target(), cancel)?;
+    // It has become shorter.
+    sync_redo()?;
     assembly.window.finish()?;
     point("restore.files.durable");
     let Assembly { mut written, .. } = assembly;

@@ -21,9 +21,11 @@ use crate::{
     source::{
         Role,
         copier::Copier,
-        copy::Buffers,
+        copy::{Buffers, zeroed_first_page},
         files::{Entry, Stat, read_failed, walk},
-        inventory::{Found, Rescan, TablespaceEntry, Verdict, each_path_once, keep_the_servers_names},
+        inventory::{
+            Found, Rescan, Spaces, TablespaceEntry, Verdict, each_path_once, keep_the_servers_names,
+        },
         keys::leave_keys,
         outside::{OutsideFiles, number_system_files},
         plain::{Manner, PlainFile},
@@ -134,10 +136,40 @@ impl Capture<'_> {
 
     /// Paths of tablespaces, of those too that nobody has opened, as the server would write them.
     fn servers_names(&mut self) -> Result<BTreeSet<String>> {
-        let tables = self.questions.ask(status::mariadb_table_names)?;
+        let tables = self.questions.ask(status::mariadb_table_spaces)?;
         let system = self.facts.system_files()?;
         let system = system.iter().filter_map(|file| file.file_name()?.to_str().map(str::to_owned));
-        Ok(tables.into_iter().map(|name| format!("{name}.ibd")).chain(system).collect())
+        Ok(tables.into_keys().map(|name| format!("{name}.ibd")).chain(system).collect())
+    }
+
+    /// Copied files with a page 0 of zeros that have a table, and were not made since the capture began. Page 0 of such a
+    /// table can be in the server's memory only, which then has it open, and closing the table writes it. Definitions must
+    /// be blocked; `open` are the tablespaces that the server has open.
+    pub(super) fn unwritten_of_old_tables(&mut self, open: &Spaces) -> Result<BTreeSet<String>> {
+        let unwritten: Vec<_> = self.copier.inventory.unwritten().cloned().collect();
+        if unwritten.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let notes = self.follower.file_notes();
+        let spaces = self.questions.ask(status::mariadb_table_spaces)?;
+        let mut old = BTreeSet::new();
+        for found in unwritten {
+            let path = &found.entry.path;
+            // What belongs to no table a crash has left.
+            let Some(space) = path.strip_suffix(".ibd").and_then(|name| spaces.get(name)) else { continue };
+            let is_new = match &self.baseline {
+                None => notes.created.contains(space),
+                Some(baseline) => !baseline.had(*space),
+            };
+            if is_new {
+                continue;
+            }
+            if !open.contains_key(space) || !can_be_imported(&found) {
+                return Err(zeroed_first_page(path));
+            }
+            old.insert(path.clone());
+        }
+        Ok(old)
     }
 
     /// The tablespace that an `.isl` file names: `db/t.isl` holds the path of the file that stands for `db/t.ibd`.

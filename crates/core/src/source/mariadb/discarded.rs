@@ -57,6 +57,11 @@ impl Baseline {
         Ok(Self { tables, lsn: MariaDbLsns::read(session)?.current, checkpoint, mode })
     }
 
+    /// Whether there were tables in a tablespace.
+    pub(super) fn had(&self, space: SpaceId) -> bool {
+        self.tables.contains_key(&space)
+    }
+
     /// What has become of them: `now` has the tables of a later moment, `notes` all deletions before it.
     pub(super) fn since(&self, notes: HiddenNotes, now: Tables) -> Changes<'_> {
         Changes { before: self, notes, now }
@@ -73,7 +78,7 @@ pub(super) struct Changes<'a> {
 impl Changes<'_> {
     /// Whether a tablespace was made since the start.
     pub(super) fn created(&self, space: SpaceId) -> bool {
-        !self.before.tables.contains_key(&space)
+        !self.before.had(space)
     }
 
     /// Whether a deletion in the redo can be that of `space`, whose file is `found`.

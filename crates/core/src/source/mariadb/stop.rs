@@ -20,6 +20,7 @@ use crate::{
         CaptureOptions, Role,
         attempt::{Stopped, granted},
         copier::Copier,
+        copy::zeroed_first_page,
         files::walk,
         imported::Imported,
         plain::{PlainFile, is_logged},
@@ -175,10 +176,13 @@ impl Capture<'_> {
         let is_open = |space: &Option<SpaceId>| space.is_some_and(|space| open.contains_key(&space));
         let (closed, not_open): (Vec<_>, Vec<_>) =
             rescan.copy_closed.into_iter().partition(|(_, space)| is_open(space));
-        let closed: Vec<_> = closed.into_iter().map(|(found, _)| found).collect();
+        let mut closed: Vec<_> = closed.into_iter().map(|(found, _)| found).collect();
         rescan.copy.extend(not_open.into_iter().map(|(found, _)| found));
         self.copy_tablespaces(rescan.copy)?;
         self.copy_other_files(&listing.others)?;
+        let unwritten = self.unwritten_of_old_tables(&open)?;
+        let Copier { context, inventory, .. } = &mut self.copier;
+        closed.extend(inventory.forget_unwritten(context.sink, &unwritten)?);
         if closed.is_empty() {
             self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
             return Ok(None);
@@ -193,6 +197,10 @@ impl Capture<'_> {
         granted(export.try_export(&imported.tables)?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
         self.stats.files_recopied += closed.len() as u64;
         self.copy_tablespaces(closed)?;
+        let mut zeros = self.copier.inventory.unwritten().map(|found| &found.entry.path);
+        if let Some(path) = zeros.find(|path| unwritten.contains(*path)) {
+            return Err(zeroed_first_page(path).into());
+        }
         self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
         Ok(Some(export))
     }

@@ -101,13 +101,14 @@ impl Source for MySqlSource {
         let lock = |why| stop::lock_for_the_copy(why, &self.connect, &self.options, listener);
         let lock = blind.map(lock).transpose()?;
         let alter_instance_count = self.questions.ask(status::alter_instance_count)?;
-        // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on.
-        let consumer = RedoConsumer::register(&self.connect)?;
-        point("backup.consumer.registered");
         let newest_index = |session: &mut Session| {
             session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
         };
         let listed: u64 = copy::ask_past_definitions(&mut self.questions, newest_index, listener, cancel)?;
+        // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on. And not
+        // before anything that lasts: the server drops a consumer that does not advance.
+        let consumer = RedoConsumer::register(&self.connect)?;
+        point("backup.consumer.registered");
         let follower = Follower::start(&self.options.redo_dir, spool, is_encrypted, || {
             index_ids::highest(&self.facts, &self.options, mode).map(|highest| highest.max(listed))
         })?;

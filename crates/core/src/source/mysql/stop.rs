@@ -1,6 +1,6 @@
 //! The end of the copy, under `LOCK INSTANCE FOR BACKUP`: names settled, position and end of redo read together.
 
-use std::{fmt, time::Duration};
+use std::{collections::HashSet, fmt, time::Duration};
 
 use holdfast_formats::SpaceId;
 use holdfast_repo::hex::to_hex;
@@ -19,6 +19,7 @@ use crate::{
     source::{
         CaptureOptions,
         attempt::{Stopped, granted},
+        copy::zeroed_first_page,
         imported::Imported,
         inventory::{Spaces, TablespaceEntry},
         redo::mysql::{Captured, Start},
@@ -290,6 +291,12 @@ impl Capture<'_> {
 
     /// Each tablespace that the server lists must have been copied, and none twice.
     fn every_space_has_its_file(&self, spaces: &Spaces) -> Result<()> {
+        // Page 0 is written when the file is made, before the dictionary has its name.
+        let names: HashSet<_> = spaces.values().map(|row| row.name.as_str()).collect();
+        let is_listed = |path: &str| path.strip_suffix(".ibd").is_some_and(|name| names.contains(name));
+        if let Some(found) = self.copier.inventory.unwritten().find(|found| is_listed(&found.entry.path)) {
+            return Err(zeroed_first_page(&found.entry.path));
+        }
         let is_kept = |row: &&TablespaceRow| !is_discarded(row) && !is_temporary(row.space);
         self.copier.inventory.holds_all(spaces.values().filter(is_kept))
     }
