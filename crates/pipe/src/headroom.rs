@@ -79,6 +79,13 @@ impl Headroom {
         self.is_needed.store(false, Ordering::Relaxed);
     }
 
+    /// The lock was let go of, and there is more to do.
+    pub fn go_on(&self) {
+        let mut state = lock(&self.state);
+        *state = State::default();
+        self.is_needed.store(true, Ordering::Relaxed);
+    }
+
     /// Most bytes of `bytes` to read at once.
     #[must_use]
     pub fn read_bytes(&self, bytes: usize) -> usize {
@@ -123,5 +130,8 @@ mod tests {
         thread::sleep(WINDOW);
         headroom.saw_log(2 * BUSY);
         assert_eq!(headroom.read_bytes(1 << 20), 1 << 20);
+        // Until it is let go of.
+        headroom.go_on();
+        assert_eq!(headroom.read_bytes(1 << 20), READ_BYTES_MAX);
     }
 }

@@ -37,7 +37,9 @@ fn complaints(server: &Server, tables: &[String]) -> Result<Vec<Line>> {
 /// Lets the server check all its tables; returns how many there are, and fails with what it complains of.
 pub fn check_tables(server: &Server) -> Result<usize> {
     let tables = names(server, "TRUE")?;
-    let complaints = complaints(server, &tables)?;
+    let mut complaints = complaints(server, &tables)?;
+    // So it was on the source when that died, or still is; what is in the table is said besides.
+    complaints.retain(|(_, _, _, text)| !text.contains("hasn't closed the table properly"));
     if !complaints.is_empty() {
         let lines: Vec<String> =
             complaints.iter().map(|(table, _, kind, text)| format!("{table}: {kind}: {text}")).collect();

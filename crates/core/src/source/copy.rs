@@ -485,6 +485,18 @@ impl CopyContext<'_> {
         Ok(Some(last))
     }
 
+    /// Under a lock, or about to be: the sooner the better.
+    pub(super) fn hurry(&self) {
+        self.throttle.set_rate(None);
+        self.headroom.end();
+    }
+
+    /// Behind a lock that was let go of the server comes first again.
+    pub(super) fn take_time(&self, read_bytes_per_s_max: Option<u64>) {
+        self.throttle.set_rate(read_bytes_per_s_max);
+        self.headroom.go_on();
+    }
+
     pub(super) fn vanished(&self) {
         self.counters.vanished.fetch_add(1, Ordering::Relaxed);
     }

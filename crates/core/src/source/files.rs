@@ -108,7 +108,16 @@ impl Signature {
 fn is_settled((seconds, nanoseconds): (i64, i64)) -> bool {
     let modified = UNIX_EPOCH
         + Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0));
-    SystemTime::now().duration_since(modified).is_ok_and(|age| age >= CLOCK_TICK)
+    SystemTime::now().duration_since(modified).is_ok_and(|age| age >= clock_tick(nanoseconds))
+}
+
+/// How long a file may have been changed behind a time that it has. Some filesystems know whole seconds only (ext4 with
+/// inodes of 128 bytes, as ext3 made them), some every second one.
+pub(super) fn clock_tick(nanoseconds: i64) -> Duration {
+    match nanoseconds {
+        0 => Duration::from_secs(2),
+        _ => CLOCK_TICK,
+    }
 }
 
 /// What the kernel says of a file, in answer to one question.
@@ -412,6 +421,14 @@ mod tests {
         assert!(settled.unchanged(&Signature::of(&std::fs::metadata(&path).unwrap())));
         std::fs::write(&path, b"two").unwrap();
         assert!(!settled.unchanged(&Signature::of(&std::fs::metadata(&path).unwrap())));
+        // A time of whole seconds may be all that the filesystem tells.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let modified = |ago| std::fs::File::open(&path).unwrap().set_modified(UNIX_EPOCH + now - ago);
+        for (ago, expected) in [(Duration::from_secs(1), false), (Duration::from_secs(3), true)] {
+            modified(ago + Duration::from_nanos(now.subsec_nanos().into())).unwrap();
+            let found = Signature::of(&std::fs::metadata(&path).unwrap());
+            assert_eq!(found.unchanged(&found), expected, "{ago:?}");
+        }
     }
 
     #[test]

@@ -35,6 +35,9 @@ impl OwnLogs {
         let exact = [&paths.pid_file, &paths.log_error, &paths.general_log, &paths.slow_log];
         let exact = exact.into_iter().flatten().map(PathBuf::as_path);
         logs.exact.extend(exact.chain([facts.identity.socket.as_path()]).filter_map(relative));
+        // Made anew at each start, under whatever names. What cannot be read names none.
+        let temporary = facts.temporary_files().unwrap_or_default();
+        logs.exact.extend(temporary.iter().filter_map(|path| relative(path)));
         logs.rotated.extend(paths.plugin_logs.iter().map(PathBuf::as_path).filter_map(relative));
         if let Some(binlog) = &facts.binlog {
             logs.numbered.extend(relative(&binlog.basename));

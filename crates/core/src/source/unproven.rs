@@ -28,7 +28,7 @@ use holdfast_formats::{
 use super::{
     FileId, Pages, Role,
     copy::{Buffers, CopyContext, holes},
-    files::{CLOCK_TICK, read_failed},
+    files::{clock_tick, read_failed},
     inventory::TablespaceEntry,
     page_reader::PageReader,
 };
@@ -91,13 +91,14 @@ impl Unproven {
 pub(super) fn at_rest(reader: &PageReader, began: SystemTime) -> io::Result<bool> {
     let metadata = reader.file().metadata()?;
     let time = |seconds: i64, nanoseconds: i64| {
+        let tick = clock_tick(nanoseconds);
         let (seconds, nanoseconds) = (u64::try_from(seconds).ok()?, u32::try_from(nanoseconds).ok()?);
-        Some(UNIX_EPOCH + Duration::new(seconds, nanoseconds))
+        Some((UNIX_EPOCH + Duration::new(seconds, nanoseconds), tick))
     };
     let times =
         [time(metadata.mtime(), metadata.mtime_nsec()), time(metadata.ctime(), metadata.ctime_nsec())];
-    let is_old = |time: &Option<SystemTime>| {
-        time.is_some_and(|time| began.duration_since(time).is_ok_and(|age| age >= WRITE_MAX + CLOCK_TICK))
+    let is_old = |time: &Option<(SystemTime, Duration)>| {
+        time.is_some_and(|(time, tick)| began.duration_since(time).is_ok_and(|age| age >= WRITE_MAX + tick))
     };
     Ok(times.iter().all(is_old))
 }

@@ -309,8 +309,17 @@ impl ServerFacts {
 
     /// The files of the system tablespace.
     pub fn system_files(&self) -> Result<Vec<PathBuf>> {
+        self.data_files(&self.innodb.data_file_path)
+    }
+
+    /// The files of the tablespace of temporary tables.
+    pub fn temporary_files(&self) -> Result<Vec<PathBuf>> {
+        self.data_files(&self.innodb.temp_data_file_path)
+    }
+
+    fn data_files(&self, specification: &str) -> Result<Vec<PathBuf>> {
         let home = self.innodb.data_home_dir.as_deref().unwrap_or(Path::new(""));
-        let files = data_files(&self.innodb.data_file_path)?;
+        let files = data_files(specification)?;
         Ok(files.into_iter().map(|file| self.resolved(&home.join(file))).collect())
     }
 

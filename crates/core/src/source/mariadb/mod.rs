@@ -181,9 +181,6 @@ impl Source for MariaDbSource {
         point("backup.copied");
 
         listener.event(Event::Phase { name: "stop" });
-        // Under a lock, the sooner the better.
-        throttle.set_rate(None);
-        self.options.headroom.end();
         let position = capture.stop(stages, &self.connect)?;
         point("backup.locks.released");
         capture.copier.end_what_grew()?;

@@ -115,6 +115,7 @@ impl Capture<'_> {
                 let relies_on_logs = matches!(when, When::Early(Role::Aria) | When::Late(Role::Aria));
                 relies_on_logs || matches!(when, When::AriaControl | When::AriaLog)
             })?;
+            self.copier.context.take_time(self.options.read_bytes_per_s_max);
             self.catch_up()?;
         }
     }
@@ -124,6 +125,7 @@ impl Capture<'_> {
         stages: &mut BackupStages,
         connect: &ConnectOptions,
     ) -> std::result::Result<Position, Stopped> {
+        self.copier.context.hurry();
         self.copier.context.drain()?;
         // A redo reader that does not keep up shall fail before anything is blocked.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;

@@ -158,9 +158,6 @@ impl Source for MySqlSource {
             capture.copy_while_the_server_writes()?;
             point("backup.copied");
             listener.event(Event::Phase { name: "stop" });
-            // Under a lock, the sooner the better.
-            throttle.set_rate(None);
-            self.options.headroom.end();
             let position = capture.stop(&self.connect, lock)?;
             point("backup.locks.released");
             capture.copier.end_what_grew()?;

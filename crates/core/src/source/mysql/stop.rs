@@ -129,6 +129,7 @@ impl Capture<'_> {
                 text: format!("{error}; everything was released, trying again ({tries})"),
             });
             drop(lock);
+            self.copier.context.take_time(self.options.read_bytes_per_s_max);
             self.catch_up()?;
         }
     }
@@ -138,6 +139,7 @@ impl Capture<'_> {
         lock: &mut InstanceLock,
         connect: &ConnectOptions,
     ) -> std::result::Result<Position, Stopped> {
+        self.copier.context.hurry();
         self.copier.context.drain()?;
         let mut looks = Looks::open(connect, self.options.lock_wait)?;
         // Where this waits, no lock is worth taking.

@@ -89,6 +89,27 @@ fn all_elsewhere(kind: ServerKind, seed: u64) {
     assert!(!open.iter().any(is_elsewhere), "{open:?}");
 }
 
+/// The tablespace of temporary tables is made anew at each start, whatever it is called.
+#[test]
+fn temporary_tablespaces_stay_behind() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let options = ServerOptions::default().arg("--innodb-temp-data-file-path=passing:12M:autoextend");
+        let source = Server::start(kind, options).unwrap();
+        source
+            .exec_all([
+                "CREATE DATABASE t",
+                "CREATE TABLE t.t (i INT PRIMARY KEY) ENGINE=InnoDB",
+                "INSERT INTO t.t VALUES (1)",
+            ])
+            .unwrap();
+        assert!(source.datadir().join("passing").exists());
+        let stage = Stage::around(source);
+        let restored = stage.restore_recovered(&stage.back_up());
+        assert_equal_checksums(&stage.source, &restored.server).unwrap();
+        assert!(!restored.server.datadir().join("passing").exists());
+    }
+}
+
 #[test]
 fn mariadb_10_11_files_elsewhere_come_home() {
     all_elsewhere(ServerKind::MariaDb1011, 21);
