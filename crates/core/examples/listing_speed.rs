@@ -81,7 +81,8 @@ fn pretend_copies(found: &BTreeMap<String, Entry>) -> Inventory {
         let key = FileKey { space: Some(SpaceId(number)), inode: Inode::of(&file).unwrap() };
         let signature = Signature::of(&file.metadata().unwrap());
         let file = FileId(u64::from(number));
-        let copied = CopiedTablespace { file, key, signature, says_encryption: false, unended: None };
+        let copied =
+            CopiedTablespace { file, key, signature, says_encryption: false, unended: None, unwritten: None };
         let before = Before { captured: Lsn(1), space: None };
         inventory.add_tablespace(&Nowhere, &table.entry.path, copied, before).unwrap();
     }

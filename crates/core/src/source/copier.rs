@@ -1,6 +1,6 @@
 //! The copy of many files, by several threads, into one inventory. What to copy when is the flavor's business.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, time::Instant};
 
 use super::{
     Role,
@@ -8,6 +8,7 @@ use super::{
     files::Entry,
     inventory::{Before, Inventory, Spaces, TablespaceEntry},
     plain::{Manner, PlainFile},
+    rewritten::Rewritten,
 };
 use crate::{error::Result, points::point};
 
@@ -57,8 +58,9 @@ impl Copier<'_> {
             .try_for_each(|(file, unended)| self.context.end_as_long_as_now(file, unended))
     }
 
-    /// Copies other files.
-    pub fn files(&mut self, files: Vec<PlainFile>) -> Result<()> {
+    /// Copies other files; tells what they were.
+    pub(super) fn files(&mut self, files: Vec<PlainFile>) -> Result<Rewritten> {
+        let (rewritten, began) = (Rewritten::of(&files), Instant::now());
         let context = &self.context;
         let copies = on_threads(files, self.parallel, |file, buffers| {
             Ok(context.plain(&file, buffers)?.map(|copy| (file.entry.path, copy)))
@@ -70,7 +72,7 @@ impl Copier<'_> {
         }
         // All of them after one wait: a lock may be held.
         on_threads(unfinished, self.parallel, |file, buffers| context.finish(file, buffers))?;
-        Ok(())
+        Ok(rewritten.in_time(began.elapsed()))
     }
 
     /// Copies what a file has that only grows and its copy has not; all of it where there is no copy, or where it is
@@ -89,6 +91,6 @@ impl Copier<'_> {
             }
             inventory.forget(context.sink, |path| path == entry.path)?;
         }
-        self.files(vec![PlainFile { entry: entry.clone(), role, manner: Manner::Growing }])
+        self.files(vec![PlainFile { entry: entry.clone(), role, manner: Manner::Growing }]).map(drop)
     }
 }

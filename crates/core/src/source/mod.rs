@@ -35,6 +35,7 @@ pub mod page_reader;
 pub mod plain;
 mod questions;
 pub mod redo;
+mod rewritten;
 pub mod spool;
 mod unproven;
 

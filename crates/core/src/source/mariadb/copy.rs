@@ -30,13 +30,12 @@ use crate::{
         outside::{OutsideFiles, number_system_files},
         plain::{Manner, PlainFile},
         redo::mariadb::FileNotes,
+        rewritten::{LITTLE_BYTES, Limit, Rewritten},
     },
 };
 
 /// Passes over what DDL made meanwhile, before any lock: under a constant storm more of them stop paying.
 const CATCH_UP_PASSES: u32 = 2;
-/// What is left to copy under the lock is little enough at this size.
-const LITTLE_BYTES: u64 = 16 << 20;
 
 /// The last page of an Aria log is written again when it fills; never more than this before the end.
 const ARIA_LOG_MARGIN_BYTES: u64 = 64 << 10;
@@ -48,6 +47,12 @@ pub(super) enum Look {
     Early,
     /// While definitions cannot change: nothing may be half made.
     Settled,
+}
+
+/// What one pass over what has changed has copied.
+pub(super) struct Pass {
+    tablespaces_bytes: u64,
+    rewritten: Rewritten,
 }
 
 /// A look at the data directory.
@@ -67,10 +72,8 @@ impl Capture<'_> {
         self.copy_tablespaces(listing.tablespaces)?;
         point("backup.tablespaces.copied");
         self.copy_other_files(&listing.others)?;
-        for _ in 0..CATCH_UP_PASSES {
-            if self.catch_up()? <= LITTLE_BYTES {
-                break;
-            }
+        if let Some(said) = self.catch_up()?.beyond(self.limit_of_rewriting()) {
+            self.listener.event(Event::Warning { text: said });
         }
         Ok(())
     }
@@ -93,15 +96,35 @@ impl Capture<'_> {
         }
     }
 
-    /// One pass over what has changed; tells how many bytes of tablespaces it copied. What was discarded may only be
+    /// Passes over what has changed, until one finds little; what the last has copied.
+    pub(super) fn catch_up(&mut self) -> Result<Rewritten> {
+        let mut rewritten = Rewritten::default();
+        for _ in 0..CATCH_UP_PASSES {
+            let pass = self.pass()?;
+            rewritten = pass.rewritten;
+            if pass.tablespaces_bytes + rewritten.bytes <= LITTLE_BYTES {
+                break;
+            }
+        }
+        Ok(rewritten)
+    }
+
+    /// How long tables without redo may be copied again under a lock. A pass that is slowed down on request tells nothing
+    /// of that.
+    pub(super) fn limit_of_rewriting(&self) -> Option<Limit> {
+        let limit = Limit { held_max: self.options.ddl_lock_max, option: "--ddl-lock-max" };
+        self.options.read_bytes_per_s_max.is_none().then_some(limit)
+    }
+
+    /// One pass over what has changed; tells what it copied. What was discarded may only be
     /// copied while it is closed to writes, and is left for the end.
-    pub(super) fn catch_up(&mut self) -> Result<u64> {
+    fn pass(&mut self) -> Result<Pass> {
         let listing = self.list(Look::Early)?;
         let Rescan { copy, .. } = self.rescan(listing.tablespaces, Look::Early)?;
-        let bytes = copy.iter().map(|found| found.entry.size_bytes).sum();
+        let tablespaces_bytes = copy.iter().map(|found| found.entry.size_bytes).sum();
         self.copy_tablespaces(copy)?;
-        self.copy_other_files(&listing.others)?;
-        Ok(bytes)
+        let rewritten = self.copy_other_files(&listing.others)?;
+        Ok(Pass { tablespaces_bytes, rewritten })
     }
 
     /// Everything in the data directory and wherever it points to.
@@ -230,7 +253,7 @@ impl Capture<'_> {
     }
 
     /// Copies what is no tablespace and has changed since it was copied, the Aria control file first.
-    pub(super) fn copy_other_files(&mut self, entries: &BTreeMap<String, Entry>) -> Result<()> {
+    pub(super) fn copy_other_files(&mut self, entries: &BTreeMap<String, Entry>) -> Result<Rewritten> {
         self.copier.inventory.drop_vanished(self.copier.context.sink, entries)?;
         self.copier.inventory.add_directories(self.copier.context.sink, entries.values())?;
         let files = || entries.values().filter(|entry| !entry.is_dir);
@@ -253,9 +276,10 @@ impl Capture<'_> {
             (!have).then(|| PlainFile { entry: entry.clone(), role, manner })
         });
         let changed = changed.collect();
-        self.copier.files(changed)?;
+        let rewritten = self.copier.files(changed)?;
         self.copier.empty_log_tables(files())?;
-        self.copy_aria_logs(files()).map(drop)
+        self.copy_aria_logs(files())?;
+        Ok(rewritten)
     }
 
     /// Copies what the Aria logs have grown by; tells which there are.

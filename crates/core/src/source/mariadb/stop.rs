@@ -116,7 +116,9 @@ impl Capture<'_> {
                 relies_on_logs || matches!(when, When::AriaControl | When::AriaLog)
             })?;
             self.copier.context.take_time(self.options.read_bytes_per_s_max);
-            self.catch_up()?;
+            let rewritten = self.catch_up()?;
+            // It was tried, and would be for nothing again.
+            rewritten.refuse_beyond(self.limit_of_rewriting())?;
         }
     }
 

@@ -26,6 +26,7 @@ use crate::{
         plain::PlainFile,
         questions::Questions,
         redo::mysql::{NewIndexPages, Unlogged},
+        rewritten::{LITTLE_BYTES, Limit, Rewritten},
     },
 };
 
@@ -33,12 +34,16 @@ use crate::{
 const DEFINITION_WAIT_MAX: Duration = Duration::from_secs(3_600);
 /// Passes over what DDL made meanwhile, before the lock: under a constant storm more of them stop paying.
 const CATCH_UP_PASSES: u32 = 2;
-/// What is left to copy under the lock is little enough at this size.
-const LITTLE_BYTES: u64 = 16 << 20;
 /// The LSN of such a note is known to the block only; a copy may have begun within it.
 const NOTE_MARGIN_BYTES: u64 = 1024;
 /// Where tablespaces from outside the data directory are in a backup.
 const OUTSIDE: &str = "#outside";
+
+/// What one pass over what has changed has copied.
+pub(super) struct Pass {
+    tablespaces_bytes: u64,
+    rewritten: Rewritten,
+}
 
 /// A look at the data directory.
 pub(super) struct Listing {
@@ -58,24 +63,42 @@ impl Capture<'_> {
         self.copier.tablespaces(listing.tablespaces, &spaces)?;
         point("backup.tablespaces.copied");
         self.copy_other_files(&listing.others)?;
-        for _ in 0..CATCH_UP_PASSES {
-            if self.catch_up()? <= LITTLE_BYTES {
-                break;
-            }
+        if let Some(said) = self.catch_up()?.beyond(self.limit_of_rewriting()) {
+            self.listener.event(Event::Warning { text: said });
         }
         Ok(())
     }
 
-    /// One pass over what has changed; tells how many bytes it copied. What may only be copied while it is closed to
+    /// Passes over what has changed, until one finds little; what the last has copied.
+    pub(super) fn catch_up(&mut self) -> Result<Rewritten> {
+        let mut rewritten = Rewritten::default();
+        for _ in 0..CATCH_UP_PASSES {
+            let pass = self.pass()?;
+            rewritten = pass.rewritten;
+            if pass.tablespaces_bytes + rewritten.bytes <= LITTLE_BYTES {
+                break;
+            }
+        }
+        Ok(rewritten)
+    }
+
+    /// How long tables without redo may be copied again under a lock. A pass that is slowed down on request tells nothing
+    /// of that.
+    pub(super) fn limit_of_rewriting(&self) -> Option<Limit> {
+        let limit = Limit { held_max: self.options.lock_max, option: "--lock-max" };
+        self.options.read_bytes_per_s_max.is_none().then_some(limit)
+    }
+
+    /// One pass over what has changed; tells what it copied. What may only be copied while it is closed to
     /// writes is left for the end.
-    pub(super) fn catch_up(&mut self) -> Result<u64> {
+    fn pass(&mut self) -> Result<Pass> {
         let listing = self.list()?;
         let spaces = self.spaces()?;
         let rescan = self.rescan(listing.tablespaces, &spaces)?;
-        let bytes = rescan.copy.iter().map(|found| found.entry.size_bytes).sum();
+        let tablespaces_bytes = rescan.copy.iter().map(|found| found.entry.size_bytes).sum();
         self.copier.tablespaces(rescan.copy, &spaces)?;
-        self.copy_other_files(&listing.others)?;
-        Ok(bytes)
+        let rewritten = self.copy_other_files(&listing.others)?;
+        Ok(Pass { tablespaces_bytes, rewritten })
     }
 
     fn spaces(&mut self) -> Result<Spaces> {
@@ -124,7 +147,7 @@ impl Capture<'_> {
     }
 
     /// Copies files that are no tablespaces and have changed since they were copied.
-    pub(super) fn copy_other_files(&mut self, entries: &BTreeMap<String, Entry>) -> Result<()> {
+    pub(super) fn copy_other_files(&mut self, entries: &BTreeMap<String, Entry>) -> Result<Rewritten> {
         let Copier { context, inventory, .. } = &mut self.copier;
         inventory.drop_vanished(context.sink, entries)?;
         inventory.add_directories(context.sink, entries.values())?;
@@ -137,8 +160,9 @@ impl Capture<'_> {
             (!self.copier.inventory.has_unchanged(entry)).then(|| PlainFile::whole(entry.clone(), role))
         });
         let changed = changed.collect();
-        self.copier.files(changed)?;
-        self.copier.empty_log_tables(entries.values())
+        let rewritten = self.copier.files(changed)?;
+        self.copier.empty_log_tables(entries.values())?;
+        Ok(rewritten)
     }
 
     pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<Rescan> {

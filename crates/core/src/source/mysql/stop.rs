@@ -130,7 +130,9 @@ impl Capture<'_> {
             });
             drop(lock);
             self.copier.context.take_time(self.options.read_bytes_per_s_max);
-            self.catch_up()?;
+            let rewritten = self.catch_up()?;
+            // It was tried, and would be for nothing again.
+            rewritten.refuse_beyond(self.limit_of_rewriting())?;
         }
     }
 

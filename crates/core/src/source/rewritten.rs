@@ -1,0 +1,118 @@
+//! Tables of engines without redo that are written to while they are copied. Under the lock each of them is copied again,
+//! whole: where that cannot be done in the time that the lock may be held, it is not taken a second time.
+
+use std::{cmp::Reverse, time::Duration};
+
+use super::plain::PlainFile;
+use crate::error::{Error, Result};
+
+/// What is copied under a lock without a word.
+pub(super) const LITTLE_BYTES: u64 = 16 << 20;
+/// So many of them are named.
+const NAMED: usize = 3;
+/// A pass beside the server is slower than one under a lock, by what it leaves to the server.
+const FASTER_UNDER_LOCK: f64 = 1.5;
+
+/// How long a lock may be held, and which option says so.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    pub(super) held_max: Duration,
+    pub(super) option: &'static str,
+}
+
+/// What a pass over changed files has copied anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rewritten {
+    pub(super) bytes: u64,
+    largest: Vec<String>,
+    took: Duration,
+}
+
+impl Rewritten {
+    /// Of `files`, before they are copied.
+    pub(super) fn of(files: &[PlainFile]) -> Self {
+        let mut by_size: Vec<_> = files.iter().map(|file| &file.entry).collect();
+        by_size.sort_by_key(|entry| Reverse(entry.size_bytes));
+        Self {
+            bytes: by_size.iter().map(|entry| entry.size_bytes).sum(),
+            largest: by_size.into_iter().take(NAMED).map(|entry| entry.path.clone()).collect(),
+            took: Duration::ZERO,
+        }
+    }
+
+    /// The same, once it is known how long that took.
+    pub(super) fn in_time(self, took: Duration) -> Self {
+        Self { took, ..self }
+    }
+
+    /// What to say if as much cannot be copied again in the time that the lock may be held.
+    pub(super) fn beyond(&self, limit: Option<Limit>) -> Option<String> {
+        let Limit { held_max, option } = limit?;
+        let forecast = self.took.div_f64(FASTER_UNDER_LOCK);
+        if self.bytes <= LITTLE_BYTES || forecast <= held_max {
+            return None;
+        }
+        let (mib, names) = (self.bytes >> 20, self.largest.join(", "));
+        Some(format!(
+            "{mib} MiB of tables without redo are written to while they are copied (the largest: {names}): to copy them \
+             again while they are locked would take some {:.1} s, and {option} is {:.1} s",
+            forecast.as_secs_f64(),
+            held_max.as_secs_f64()
+        ))
+    }
+
+    /// Fails then.
+    pub(super) fn refuse_beyond(&self, limit: Option<Limit>) -> Result<()> {
+        match self.beyond(limit) {
+            None => Ok(()),
+            Some(said) => Err(Error::failed(said).hinted(
+                "back up when they are not written to, make them InnoDB tables, or allow more with that option",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{
+        Role,
+        files::{Entry, Stat},
+    };
+
+    fn rewritten(sizes_mib: &[u64], took: Duration) -> Rewritten {
+        let here = Stat::of(std::path::Path::new(".")).unwrap();
+        let file = |(n, mib): (usize, &u64)| {
+            let entry = Entry {
+                path: format!("db/t{n}.MYD"),
+                real: ".".into(),
+                outside: false,
+                size_bytes: mib << 20,
+                is_dir: false,
+                mode: 0o640,
+                stat: here,
+            };
+            PlainFile::whole(entry, Role::EngineFile)
+        };
+        Rewritten::of(&sizes_mib.iter().enumerate().map(file).collect::<Vec<_>>()).in_time(took)
+    }
+
+    /// What cannot be copied in time is refused by the names of the largest.
+    #[test]
+    fn what_does_not_fit_is_refused_by_name() {
+        let limit = Some(Limit { held_max: Duration::from_secs(10), option: "--lock-max" });
+        let refused = |rewritten: &Rewritten, limit| {
+            rewritten.refuse_beyond(limit).err().map(|error| error.to_string())
+        };
+        let much = rewritten(&[1, 300, 20, 700], Duration::from_secs(20));
+        let text = refused(&much, limit).unwrap();
+        assert!(text.starts_with("1021 MiB of tables"), "{text}");
+        assert!(
+            text.contains("db/t3.MYD, db/t1.MYD, db/t2.MYD)") && text.ends_with("--lock-max is 10.0 s"),
+            "{text}"
+        );
+        assert_eq!(refused(&much, None), None);
+        assert_eq!(refused(&rewritten(&[1, 300, 20, 700], Duration::from_secs(14)), limit), None);
+        assert_eq!(refused(&rewritten(&[1, 10], Duration::from_secs(100)), limit), None);
+    }
+}
