@@ -420,3 +420,60 @@ fn a_limit_that_ends_while_a_lock_is_waited_for_is_tried_again() {
         });
     }
 }
+
+/// What the listener is warned of.
+#[derive(Default)]
+struct Warnings(Mutex<Vec<String>>);
+
+impl Listener for Warnings {
+    fn event(&self, event: Event) {
+        if let Event::Warning { text } = event {
+            self.0.lock().unwrap().push(text);
+        }
+    }
+}
+
+/// A table without redo that is written to all the time, and cannot be copied again while its writers may be shut out: that
+/// is said before they are for the first time, and not done to them a second time.
+#[test]
+fn what_cannot_be_copied_under_a_lock_is_locked_once() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        source
+            .exec_all([
+                "CREATE DATABASE d",
+                "CREATE TABLE d.m (i INT PRIMARY KEY, v LONGBLOB) ENGINE=MyISAM",
+                "INSERT INTO d.m VALUES (1, REPEAT('a', 8 << 20)), (2, REPEAT('b', 8 << 20))",
+                "INSERT INTO d.m SELECT i + 2, v FROM d.m",
+                "INSERT INTO d.m SELECT i + 4, v FROM d.m",
+                "INSERT INTO d.m VALUES (100, 'x')",
+            ])
+            .unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let sink = DirectorySink::new(dir.path().join("staging"));
+        let little = Duration::from_millis(5);
+        let options =
+            CaptureOptions { lock_max: little, ddl_lock_max: little, ..capture_options(&source, dir.path()) };
+        let (warnings, ended) = (Warnings::default(), AtomicBool::new(false));
+        let error = std::thread::scope(|scope| {
+            let write = || {
+                let mut conn = source.conn().unwrap();
+                for n in 0.. {
+                    if ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    conn.query_drop(format!("UPDATE d.m SET v = '{}' WHERE i = 100", n % 10)).unwrap();
+                }
+            };
+            scope.spawn(write);
+            let captured = capture_with(&source, &sink, &warnings, options);
+            ended.store(true, Ordering::Relaxed);
+            captured.map(drop).unwrap_err()
+        });
+        let text = error.to_string();
+        assert!(text.contains("d/m.MYD") && text.contains("of tables without redo"), "{kind}: {text}");
+        let warnings = warnings.0.into_inner().unwrap();
+        let tries = warnings.iter().filter(|text| text.contains("trying again")).count();
+        assert!(tries == 1 && warnings[0].contains("d/m.MYD"), "{kind}: {warnings:?}");
+    }
+}
