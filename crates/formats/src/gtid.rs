@@ -46,6 +46,17 @@ impl Gtids {
         }
     }
 
+    /// Whether every transaction of `other` is at or before this position; of the other family none is, even where
+    /// nothing is named.
+    #[must_use]
+    pub fn includes(&self, other: &Gtids) -> bool {
+        match (self, other) {
+            (Gtids::MariaDb(position), Gtids::MariaDb(other)) => position.reaches_all(other),
+            (Gtids::MySql(set), Gtids::MySql(other)) => set.contains_all(other),
+            _ => false,
+        }
+    }
+
     /// Whether no transaction is named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -177,6 +188,12 @@ impl MariaDbGtidPos {
     pub fn reaches(&self, gtid: MariaDbGtid) -> bool {
         let mut of_domain = self.sequences.range((gtid.domain, 0)..=(gtid.domain, u32::MAX));
         of_domain.any(|(_, sequence)| *sequence >= gtid.sequence)
+    }
+
+    /// Whether every domain of `other` has come as far here.
+    #[must_use]
+    pub fn reaches_all(&self, other: &MariaDbGtidPos) -> bool {
+        other.iter().all(|gtid| self.reaches(gtid))
     }
 
     /// The transactions, by domain and server.
@@ -593,6 +610,22 @@ mod tests {
         ] {
             assert_eq!(set.contains_all(&mysql(&inner).unwrap()), contained, "{inner}");
         }
+    }
+
+    /// A position of the other family has nothing in common with one, not even where it is empty.
+    #[test]
+    fn one_position_includes_another() {
+        let mariadb = |text: &str| Gtids::MariaDb(text.parse().unwrap());
+        let own = mariadb("0-1-5,0-2-9,7-1-3");
+        for (other, included) in
+            [("", true), ("0-1-9", true), ("0-3-7,7-1-3", true), ("0-1-10", false), ("8-1-1", false)]
+        {
+            assert_eq!(own.includes(&mariadb(other)), included, "{other}");
+        }
+        let set = Gtids::MySql(mysql(&format!("{A}:1-5")).unwrap());
+        assert!(set.includes(&Gtids::MySql(mysql(&format!("{A}:2-5")).unwrap())));
+        assert!(!set.includes(&Gtids::MySql(mysql(&format!("{A}:2-6")).unwrap())));
+        assert!(!set.includes(&mariadb("")) && !mariadb("").includes(&Gtids::MySql(mysql("").unwrap())));
     }
 
     #[test]

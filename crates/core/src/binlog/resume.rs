@@ -163,7 +163,7 @@ pub(super) fn first(
     let gtids = taken.gtids().filter(|_| taken.is_told_by_gtids() && !taken.may_lack_gtids);
     if let (Some(gtids), Some(executed)) = (&gtids, &binlog.gtids)
         && !gtids.is_empty()
-        && has_all(executed, gtids)
+        && executed.includes(gtids)
         && let Some(place) = place_behind(gtids, binlog, connect, options)?
     {
         return Ok((begin(&place.file), None));
@@ -225,14 +225,14 @@ pub(super) fn next(
         && let Some(executed) = &binlog.gtids
         && !has_lost
         && !begins_anew
-        && has_all(executed, archived)
+        && executed.includes(archived)
         && let Some(place) = place_behind(archived, binlog, connect, options)?
     {
         return Ok(Start::at(place));
     }
     let kind = match (&archived, &binlog.gtids) {
         _ if begins_anew => GapKind::Reset,
-        (Some(archived), Some(executed)) if has_all(executed, archived) => match has_lost {
+        (Some(archived), Some(executed)) if executed.includes(archived) => match has_lost {
             true => GapKind::Diverged,
             false => GapKind::Purged,
         },
@@ -274,20 +274,10 @@ pub(super) fn is_behind(binlog: &Binlog, tail: &Tail) -> Result<bool> {
     let archived = tail.gtids()?.filter(|gtids| !gtids.is_empty());
     Ok(match (archived, &binlog.gtids) {
         (Some(archived), Some(executed)) => {
-            !binlog.server.is_same(&tail.server) && !has_all(executed, &archived)
+            !binlog.server.is_same(&tail.server) && !executed.includes(&archived)
         }
         (archived, _) => archived.is_some() && !binlog.server.is_same(&tail.server),
     })
-}
-
-fn has_all(executed: &Gtids, archived: &Gtids) -> bool {
-    match (executed, archived) {
-        (Gtids::MySql(executed), Gtids::MySql(archived)) => executed.contains_all(archived),
-        (Gtids::MariaDb(executed), Gtids::MariaDb(archived)) => {
-            archived.iter().all(|gtid| executed.reaches(gtid))
-        }
-        _ => false,
-    }
 }
 
 /// Whether some transactions are in both: then the one did not begin anew.

@@ -149,7 +149,7 @@ impl Archive {
             && !taken.may_lack_gtids
             && flavor == taken.server.flavor()
             && !gtids.is_empty()
-            && reaches(&newest, &gtids)
+            && newest.includes(&gtids)
             && first.was_begun_before(taken.finished_at)
             && is_behind_gap())
         .then_some(behind)
@@ -257,14 +257,6 @@ impl Taken {
     fn logged_and_applied(&self) -> Option<(MariaDbGtidPos, MariaDbGtidPos)> {
         let of = |text: &Option<String>| text.as_deref().unwrap_or_default().parse().ok();
         Some((of(&self.position.gtid)?, of(&self.position.replica_gtid)?))
-    }
-}
-
-fn reaches(newest: &Gtids, gtids: &Gtids) -> bool {
-    match (newest, gtids) {
-        (Gtids::MySql(newest), Gtids::MySql(gtids)) => newest.contains_all(gtids),
-        (Gtids::MariaDb(newest), Gtids::MariaDb(gtids)) => gtids.iter().all(|gtid| newest.reaches(gtid)),
-        _ => false,
     }
 }
 

@@ -118,7 +118,7 @@ impl Archive {
                         Some(text) => parse_gtids(flavor, text)?,
                         None => no_gtids(flavor),
                     };
-                    if includes(gtids, &before) {
+                    if gtids.includes(&before) {
                         found = Some(at);
                     }
                 }
@@ -152,15 +152,6 @@ impl Archive {
     ) -> Result<()> {
         let mut walk = Walk::new(self, range.start);
         self.events(range, &mut |at, begin, bytes| walk.event(at, begin, bytes, each))
-    }
-}
-
-/// Whether all of `before` is in `gtids`.
-fn includes(gtids: &Gtids, before: &Gtids) -> bool {
-    match (gtids, before) {
-        (Gtids::MySql(gtids), Gtids::MySql(before)) => gtids.contains_all(before),
-        (Gtids::MariaDb(gtids), Gtids::MariaDb(before)) => before.iter().all(|gtid| gtids.reaches(gtid)),
-        _ => false,
     }
 }
 
