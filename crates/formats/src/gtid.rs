@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::Flavor;
+
 /// A position, of either family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gtids {
@@ -26,12 +28,39 @@ impl fmt::Display for Gtids {
 }
 
 impl Gtids {
+    /// The position before every transaction of a family.
+    #[must_use]
+    pub fn none(flavor: Flavor) -> Gtids {
+        match flavor {
+            Flavor::MariaDb => Gtids::MariaDb(MariaDbGtidPos::default()),
+            Flavor::MySql => Gtids::MySql(MySqlGtidSet::default()),
+        }
+    }
+
+    /// Its family.
+    #[must_use]
+    pub fn flavor(&self) -> Flavor {
+        match self {
+            Gtids::MariaDb(_) => Flavor::MariaDb,
+            Gtids::MySql(_) => Flavor::MySql,
+        }
+    }
+
     /// Takes a transaction in that came after all others of its domain, or is one more of the set. One of the other
     /// family changes nothing.
     pub fn add(&mut self, gtid: &Gtid) {
         match (self, gtid) {
             (Gtids::MariaDb(position), Gtid::MariaDb(gtid)) => position.advance(*gtid),
             (Gtids::MySql(set), Gtid::MySql(gtid)) => set.add(gtid),
+            _ => {}
+        }
+    }
+
+    /// Takes in what of `other` is not at or before this position. One of the other family changes nothing.
+    pub fn add_all(&mut self, other: &Gtids) {
+        match (self, other) {
+            (Gtids::MariaDb(position), Gtids::MariaDb(other)) => position.add_all(other),
+            (Gtids::MySql(set), Gtids::MySql(other)) => set.add_all(other),
             _ => {}
         }
     }
@@ -74,6 +103,17 @@ pub enum Gtid {
     MariaDb(MariaDbGtid),
     /// MySQL's.
     MySql(MySqlGtid),
+}
+
+impl Gtid {
+    /// Its family.
+    #[must_use]
+    pub fn flavor(&self) -> Flavor {
+        match self {
+            Gtid::MariaDb(_) => Flavor::MariaDb,
+            Gtid::MySql(_) => Flavor::MySql,
+        }
+    }
 }
 
 impl fmt::Display for Gtid {
@@ -181,6 +221,15 @@ impl MariaDbGtidPos {
             self.sequences.remove(&key);
         }
         self.sequences.insert((gtid.domain, gtid.server), gtid.sequence);
+    }
+
+    /// Advances to each transaction of `other`, in its order, that is not reached then.
+    pub fn add_all(&mut self, other: &MariaDbGtidPos) {
+        for gtid in other.iter() {
+            if !self.reaches(gtid) {
+                self.advance(gtid);
+            }
+        }
     }
 
     /// Whether its domain has come as far as this transaction.
@@ -626,6 +675,27 @@ mod tests {
         assert!(set.includes(&Gtids::MySql(mysql(&format!("{A}:2-5")).unwrap())));
         assert!(!set.includes(&Gtids::MySql(mysql(&format!("{A}:2-6")).unwrap())));
         assert!(!set.includes(&mariadb("")) && !mariadb("").includes(&Gtids::MySql(mysql("").unwrap())));
+    }
+
+    /// What is behind already stays, what is ahead replaces its domain's.
+    #[test]
+    fn positions_are_joined() {
+        for (own, other, joined) in [
+            ("0-1-5,7-1-3", "0-2-4,7-2-8", "0-1-5,7-2-8"),
+            ("", "0-1-5,0-2-9", "0-2-9"),
+            ("0-1-5", "", "0-1-5"),
+            ("0-1-5,0-2-9", "0-3-10,8-1-1", "0-3-10,8-1-1"),
+        ] {
+            let mut own = Gtids::MariaDb(own.parse().unwrap());
+            own.add_all(&Gtids::MariaDb(other.parse().unwrap()));
+            assert_eq!(own.to_string(), joined, "{other}");
+        }
+        let mut none = Gtids::none(Flavor::MySql);
+        none.add_all(&Gtids::MariaDb("0-1-5".parse().unwrap()));
+        assert_eq!(none, Gtids::none(Flavor::MySql));
+        let set = Gtids::MySql(mysql(&format!("{A}:1-5")).unwrap());
+        none.add_all(&set);
+        assert_eq!(none, set);
     }
 
     #[test]

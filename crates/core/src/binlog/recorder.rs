@@ -14,10 +14,7 @@ use thiserror::Error;
 
 use super::{
     resume::Start,
-    stretch::{
-        BinlogServer, Gap, GapKind, LastEvent, OpenTransaction, Place, Stretch, Tail, gtid_text, no_gtids,
-        parse_gtids,
-    },
+    stretch::{BinlogServer, Gap, GapKind, LastEvent, OpenTransaction, Place, Stretch, Tail, parse_gtids},
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -132,7 +129,7 @@ pub(super) struct Recorder {
 impl Recorder {
     /// With nothing archived.
     pub(super) fn new(server: BinlogServer) -> Self {
-        let gtids = no_gtids(server.flavor());
+        let gtids = Gtids::none(server.flavor());
         Self {
             server,
             checksum: Checksum::None,
@@ -154,7 +151,7 @@ impl Recorder {
 
     /// Behind a tail.
     pub(super) fn at(tail: &Tail) -> Result<Self> {
-        let gtids = tail.gtids()?.unwrap_or_else(|| no_gtids(tail.server.flavor()));
+        let gtids = tail.gtids()?.unwrap_or_else(|| Gtids::none(tail.server.flavor()));
         Ok(Self {
             gtids,
             place: tail.place.clone(),
@@ -227,7 +224,7 @@ impl Recorder {
         }
         // Where the server counts anew, so do we.
         if let Some(Gap { kind: GapKind::Reset | GapKind::Diverged | GapKind::OtherServer, .. }) = &gap {
-            self.gtids = no_gtids(server.flavor());
+            self.gtids = Gtids::none(server.flavor());
         }
         self.server = server;
         self.place = place;
@@ -466,7 +463,7 @@ impl Recorder {
         }
         self.last_at = Some(at);
         if let Some(stretch) = &mut self.stretch {
-            let name = gtid.map(gtid_text);
+            let name = gtid.map(ToString::to_string);
             stretch.transactions += 1;
             stretch.first_at.get_or_insert(at);
             stretch.last_at = Some(at);
@@ -481,12 +478,7 @@ impl Recorder {
     fn compare_gtids(&mut self, said: &Gtids) {
         let is_first = self.last_at.is_none() && self.gtids.is_empty();
         let follows_gap = self.stretch.as_ref().is_some_and(|stretch| stretch.gap.is_some());
-        let is_missing = match (&self.gtids, said) {
-            (Gtids::MySql(own), Gtids::MySql(said)) => !own.contains_all(said),
-            (Gtids::MariaDb(own), Gtids::MariaDb(said)) => said.iter().any(|gtid| !own.reaches(gtid)),
-            _ => false,
-        };
-        if !is_missing {
+        if said.flavor() != self.gtids.flavor() || self.gtids.includes(said) {
             return;
         }
         if !is_first && !follows_gap {
@@ -499,17 +491,7 @@ impl Recorder {
                 stretch.gap = Some(Gap { kind: GapKind::Purged, text });
             }
         }
-        match (&mut self.gtids, said) {
-            (Gtids::MySql(own), Gtids::MySql(said)) => own.add_all(said),
-            (Gtids::MariaDb(own), Gtids::MariaDb(said)) => {
-                for gtid in said.iter() {
-                    if !own.reaches(gtid) {
-                        own.advance(gtid);
-                    }
-                }
-            }
-            _ => {}
-        }
+        self.gtids.add_all(said);
         let before = self.gtids.to_string();
         if let Some(stretch) = &mut self.stretch {
             stretch.gtids_before = Some(before);

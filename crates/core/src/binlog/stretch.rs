@@ -235,7 +235,7 @@ impl OpenTransaction {
     pub(super) fn of(tracker: &Tracker) -> Option<Self> {
         let Open { gtid, bytes, has_begun } = tracker.state()?;
         Some(Self {
-            gtid: gtid.gtid.as_ref().map(gtid_text),
+            gtid: gtid.gtid.as_ref().map(ToString::to_string),
             committed_us: gtid.committed_us,
             length: gtid.len,
             bytes: *bytes,
@@ -287,18 +287,6 @@ pub fn parse_gtids(flavor: Flavor, text: &str) -> Result<Gtids> {
         Flavor::MySql => text.parse().map(Gtids::MySql),
     };
     parsed.context_kind(ErrorKind::Usage, "read a position")
-}
-
-pub(super) fn no_gtids(flavor: Flavor) -> Gtids {
-    match flavor {
-        Flavor::MariaDb => Gtids::MariaDb(Default::default()),
-        Flavor::MySql => Gtids::MySql(Default::default()),
-    }
-}
-
-/// The transaction's name as it is stored.
-pub(super) fn gtid_text(gtid: &Gtid) -> String {
-    gtid.to_string()
 }
 
 #[cfg(test)]

@@ -276,7 +276,7 @@ impl Count {
         match &transaction.gtid {
             Some(Gtid::MariaDb(gtid)) => drop(self.mariadb.insert(gtid.domain, *gtid)),
             Some(gtid @ Gtid::MySql(_)) => {
-                self.mysql.get_or_insert_with(|| Gtids::MySql(Default::default())).add(gtid);
+                self.mysql.get_or_insert_with(|| Gtids::none(gtid.flavor())).add(gtid);
             }
             None => {}
         }

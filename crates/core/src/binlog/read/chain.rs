@@ -226,11 +226,7 @@ impl Taken {
             return parse_gtids(Flavor::MySql, self.position.gtid.as_deref()?).ok();
         }
         let (mut later, applied) = self.logged_and_applied()?;
-        for gtid in applied.iter() {
-            if !later.reaches(gtid) {
-                later.advance(gtid);
-            }
-        }
+        later.add_all(&applied);
         (!later.is_empty()).then_some(Gtids::MariaDb(later))
     }
 

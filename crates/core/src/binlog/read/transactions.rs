@@ -9,10 +9,7 @@ use holdfast_formats::{
 
 use super::{Archive, GapKind};
 use crate::{
-    binlog::{
-        recorder::checksum_of,
-        stretch::{no_gtids, parse_gtids},
-    },
+    binlog::{recorder::checksum_of, stretch::parse_gtids},
     error::{Error, ErrorKind, Result},
 };
 
@@ -116,7 +113,7 @@ impl Archive {
                     let flavor = archived.stretch.server.flavor();
                     let before = match &archived.stretch.gtids_before {
                         Some(text) => parse_gtids(flavor, text)?,
-                        None => no_gtids(flavor),
+                        None => Gtids::none(flavor),
                     };
                     if gtids.includes(&before) {
                         found = Some(at);
@@ -231,7 +228,7 @@ impl<'a> Walk<'a> {
             // One that is passed over is in the position, which may be far ahead of it.
             let gtid = transaction.as_ref().and_then(|transaction| transaction.gtid.as_ref());
             if let Some(gtid) = gtid.filter(|_| !is_passed) {
-                self.seen.get_or_insert_with(|| of_family(gtid)).add(gtid);
+                self.seen.get_or_insert_with(|| Gtids::none(gtid.flavor())).add(gtid);
             }
         }
         if is_passed {
@@ -289,12 +286,5 @@ impl<'a> Walk<'a> {
         }
         self.at = Some(at);
         Ok(())
-    }
-}
-
-fn of_family(gtid: &Gtid) -> Gtids {
-    match gtid {
-        Gtid::MariaDb(_) => Gtids::MariaDb(Default::default()),
-        Gtid::MySql(_) => Gtids::MySql(Default::default()),
     }
 }
