@@ -26,7 +26,7 @@ use super::{
     run::{ArchiveRun, Ended},
     segments::{Segments, ousted},
     standby,
-    stream::{From, Next, Stream, StreamOptions},
+    stream::{Next, Stream, StreamBegin, StreamOptions},
     stretch::{Gap, GapKind, Place},
     told::Told,
 };
@@ -611,8 +611,8 @@ impl<'a> Archiver<'a> {
                 start
             }
         };
-        let from = From::Place(start.place.clone());
-        let stream = Stream::open(&self.options.connect, &from, self.stream_options)?;
+        let begin = StreamBegin::AtPlace(start.place.clone());
+        let stream = Stream::open(&self.options.connect, &begin, self.stream_options)?;
         let recorder = slot.get_or_insert_with(|| Recorder::new(binlog.server.clone()));
         if let Some(gap) = &start.gap {
             self.gap(gap);
@@ -743,7 +743,7 @@ enum Broken {
     Fatal(Error),
 }
 
-impl std::convert::From<Error> for Broken {
+impl From<Error> for Broken {
     fn from(error: Error) -> Self {
         Self::Fatal(error)
     }

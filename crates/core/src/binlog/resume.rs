@@ -10,7 +10,7 @@ use holdfast_repo::{Kind, LogName, Repo, history::History};
 use super::{
     read::Taken,
     recorder::{FILE_BEGIN, Known, checksum_of},
-    stream::{From, Next, Stream, StreamOptions},
+    stream::{Next, Stream, StreamBegin, StreamOptions},
     stretch::{BinlogServer, Gap, GapKind, Place, Tail, parse_gtids},
 };
 use crate::{
@@ -307,7 +307,7 @@ fn begins_with_any(
     options: StreamOptions,
 ) -> Result<bool> {
     let oldest = binlog.oldest()?;
-    match first_transaction(&From::Place(oldest.clone()), connect, options)? {
+    match first_transaction(&StreamBegin::AtPlace(oldest.clone()), connect, options)? {
         First::At { gtid, .. } => Ok(gtid.is_some_and(|gtid| archived.contains(&gtid))),
         First::End => Ok(false),
         First::Gone => {
@@ -326,7 +326,7 @@ fn place_behind(
     connect: &ConnectOptions,
     options: StreamOptions,
 ) -> Result<Option<Place>> {
-    Ok(match first_transaction(&From::Gtids(archived.clone()), connect, options)? {
+    Ok(match first_transaction(&StreamBegin::BehindGtids(archived.clone()), connect, options)? {
         First::At { place, .. } => Some(place),
         First::End => binlog.end(),
         First::Gone => None,
@@ -345,9 +345,9 @@ enum First {
     Gone,
 }
 
-fn first_transaction(from: &From, connect: &ConnectOptions, options: StreamOptions) -> Result<First> {
+fn first_transaction(begin: &StreamBegin, connect: &ConnectOptions, options: StreamOptions) -> Result<First> {
     let options = StreamOptions { non_blocking: true, semi_sync: false, ..options };
-    let stream = Stream::open(connect, from, options)?;
+    let stream = Stream::open(connect, begin, options)?;
     let mut checksum = Checksum::None;
     let mut file = String::new();
     loop {

@@ -30,11 +30,11 @@ const AHEAD_BYTES_MAX: usize = 16 << 20;
 
 /// Where a stream begins.
 #[derive(Clone, Debug)]
-pub(super) enum From {
+pub(super) enum StreamBegin {
     /// At an event.
-    Place(Place),
+    AtPlace(Place),
     /// Behind these transactions.
-    Gtids(Gtids),
+    BehindGtids(Gtids),
 }
 
 /// How a stream is asked for.
@@ -98,9 +98,13 @@ impl Acknowledger {
 
 impl Stream {
     /// Connects and asks for the stream.
-    pub(super) fn open(connect: &ConnectOptions, from: &From, options: StreamOptions) -> Result<Self> {
+    pub(super) fn open(
+        connect: &ConnectOptions,
+        begin: &StreamBegin,
+        options: StreamOptions,
+    ) -> Result<Self> {
         let mut session = Session::open(connect, Purpose::Binlog)?;
-        settle(&mut session, from, options)?;
+        settle(&mut session, begin, options)?;
         let flavor = session.flavor();
         session.set_answer_timeout(SILENCE_MAX)?;
         let socket = session.socket()?;
@@ -111,7 +115,7 @@ impl Stream {
         if answer.first() == Some(&0xff) {
             return Err(wire::refusal(&answer).doing("register as a replica").into());
         }
-        commands.send(&request(flavor, from, options))?;
+        commands.send(&request(flavor, begin, options))?;
         let queue = Arc::new(Queue::default());
         let thread = thread::Builder::new()
             .name("binlog-stream".to_owned())
@@ -151,7 +155,7 @@ impl Drop for Stream {
 }
 
 /// What a server must know of a replica. Each flavor, and each of their versions, ignores the names that it does not know.
-fn settle(session: &mut Session, from: &From, options: StreamOptions) -> Result<(), SqlError> {
+fn settle(session: &mut Session, begin: &StreamBegin, options: StreamOptions) -> Result<(), SqlError> {
     let heartbeat = HEARTBEAT.as_nanos();
     let mut settings = vec![
         "@master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'".to_owned(),
@@ -161,7 +165,7 @@ fn settle(session: &mut Session, from: &From, options: StreamOptions) -> Result<
         Flavor::MariaDb => {
             // All events as they are, GTIDs and compressed ones too.
             settings.push("@mariadb_slave_capability = 4".to_owned());
-            if let From::Gtids(gtids) = from {
+            if let StreamBegin::BehindGtids(gtids) = begin {
                 settings.push(format!("@slave_connect_state = '{gtids}'"));
                 settings.push("@slave_gtid_strict_mode = 0, @slave_gtid_ignore_duplicates = 0".to_owned());
             }
@@ -178,18 +182,20 @@ fn settle(session: &mut Session, from: &From, options: StreamOptions) -> Result<
     session.exec(&format!("SET {}", settings.join(", ")))
 }
 
-fn request(flavor: Flavor, from: &From, options: StreamOptions) -> Vec<u8> {
+fn request(flavor: Flavor, begin: &StreamBegin, options: StreamOptions) -> Vec<u8> {
     let mut flags = if options.non_blocking { wire::flags::NON_BLOCKING } else { 0 };
     if flavor == Flavor::MariaDb {
         flags |= wire::flags::ANNOTATE_ROWS;
     }
-    match from {
-        From::Gtids(Gtids::MySql(set)) => wire::dump_gtid(options.server_id, flags, &encode_set(set)),
-        From::Gtids(Gtids::MariaDb(_)) if flavor == Flavor::MySql => {
+    match begin {
+        StreamBegin::BehindGtids(Gtids::MySql(set)) => {
+            wire::dump_gtid(options.server_id, flags, &encode_set(set))
+        }
+        StreamBegin::BehindGtids(Gtids::MariaDb(_)) if flavor == Flavor::MySql => {
             wire::dump_gtid(options.server_id, flags, &encode_set(&MySqlGtidSet::default()))
         }
-        From::Gtids(Gtids::MariaDb(_)) => wire::dump(options.server_id, flags, "", 4),
-        From::Place(place) => {
+        StreamBegin::BehindGtids(Gtids::MariaDb(_)) => wire::dump(options.server_id, flags, "", 4),
+        StreamBegin::AtPlace(place) => {
             // The protocol has 32 bits; who is beyond passes over what comes before.
             let position = u32::try_from(place.position).unwrap_or(4);
             wire::dump(options.server_id, flags, &place.file, position)
