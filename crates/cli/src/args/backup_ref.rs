@@ -9,12 +9,12 @@ use holdfast_repo::{Kind, RunNo, SourceName};
 pub(crate) struct BackupRef {
     pub(crate) source: Option<SourceName>,
     pub(crate) kind: Option<Kind>,
-    pub(crate) which: Which,
+    pub(crate) which: BackupNo,
 }
 
 /// Which backup of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum BackupNo {
     Latest,
     Number(RunNo),
 }
@@ -29,8 +29,8 @@ impl FromStr for BackupRef {
                 None => ("", text),
             };
             let which = match which {
-                "latest" => Which::Latest,
-                number => Which::Number(RunNo(number.parse().ok().filter(|n| *n > 0)?)),
+                "latest" => BackupNo::Latest,
+                number => BackupNo::Number(RunNo(number.parse().ok().filter(|n| *n > 0)?)),
             };
             let (source, kind) = match log.split_once('/') {
                 Some((source, kind)) => (source, Some(kind.parse().ok()?)),
@@ -54,9 +54,9 @@ impl fmt::Display for BackupRef {
             write!(f, "/{kind}")?;
         }
         match self.which {
-            Which::Latest if self.source.is_none() && self.kind.is_none() => f.write_str("latest"),
-            Which::Latest => f.write_str("#latest"),
-            Which::Number(run) => write!(f, "{run}"),
+            BackupNo::Latest if self.source.is_none() && self.kind.is_none() => f.write_str("latest"),
+            BackupNo::Latest => f.write_str("#latest"),
+            BackupNo::Number(run) => write!(f, "{run}"),
         }
     }
 }
@@ -68,12 +68,12 @@ mod tests {
     #[test]
     fn the_spellings_of_the_documentation_mean_what_they_say() {
         let parse = |text: &str| text.parse::<BackupRef>();
-        assert_eq!(parse("latest").unwrap(), BackupRef { source: None, kind: None, which: Which::Latest });
-        assert_eq!(parse("42").unwrap().which, Which::Number(RunNo(42)));
-        assert_eq!(parse("#42").unwrap().which, Which::Number(RunNo(42)));
+        assert_eq!(parse("latest").unwrap(), BackupRef { source: None, kind: None, which: BackupNo::Latest });
+        assert_eq!(parse("42").unwrap().which, BackupNo::Number(RunNo(42)));
+        assert_eq!(parse("#42").unwrap().which, BackupNo::Number(RunNo(42)));
         let full = parse("db1:3306/physical#42").unwrap();
         assert_eq!(full.source.as_ref().map(SourceName::as_str), Some("db1:3306"));
-        assert_eq!((full.kind, full.which), (Some(Kind::Physical), Which::Number(RunNo(42))));
+        assert_eq!((full.kind, full.which), (Some(Kind::Physical), BackupNo::Number(RunNo(42))));
         assert_eq!(parse("db1/physical #42").unwrap().to_string(), "db1/physical#42");
         for bad in ["", "#", "0", "db1", "db1#", "db1/tape#4", "-1", "a/b/c#1", "42x"] {
             assert!(parse(bad).is_err(), "{bad}");

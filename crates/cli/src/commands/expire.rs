@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::{Context, repository, select};
 use crate::{
     args::{
-        backup_ref::Which,
+        backup_ref::BackupNo,
         expire::{ExpireArgs, KeepArgs},
         units::ByteSize,
     },
@@ -218,7 +218,7 @@ fn named(
 ) -> Result<Vec<(LogName, ExpireRequest)>> {
     let mut by_log: Vec<(LogName, Vec<RunNo>)> = Vec::new();
     for id in &args.ids {
-        let Which::Number(run) = id.which else {
+        let BackupNo::Number(run) = id.which else {
             return Err(Error::new(ErrorKind::Usage, "the latest backup is not dropped by that name")
                 .hinted("write its number"));
         };

@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::{Context, load, report::position_facts, repository, select};
 use crate::{
     args::{
-        backup_ref::{BackupRef, Which},
+        backup_ref::{BackupNo, BackupRef},
         owner::Owner,
         recovery::RecoveryArgs,
         restore::RestoreArgs,
@@ -211,7 +211,7 @@ pub(super) fn recovery(
         ));
     }
     let (source, named) = match id {
-        Some(id) if id.which != Which::Latest => {
+        Some(id) if id.which != BackupNo::Latest => {
             let id = BackupRef { kind: Some(Kind::Physical), ..id.clone() };
             let chosen = select::backup(context, repo, &id, name)?;
             (chosen.log().source.clone(), Some(chosen.run))

@@ -8,7 +8,7 @@ use holdfast_repo::{
 };
 
 use crate::{
-    args::backup_ref::{BackupRef, Which},
+    args::backup_ref::{BackupNo, BackupRef},
     context::Context,
 };
 
@@ -106,11 +106,11 @@ pub(crate) fn backup(
     let mut damaged = BTreeMap::new();
     let history = salvaged(context, repo, &log, &mut |run, error| drop(damaged.insert(run, error)))?;
     let run = match typed.which {
-        Which::Number(run) if history.stands(run) => run,
-        Which::Number(run) => {
+        BackupNo::Number(run) if history.stands(run) => run,
+        BackupNo::Number(run) => {
             return Err(damaged.remove(&run).map_or_else(|| not_a_backup(&history, run), Error::from));
         }
-        Which::Latest => {
+        BackupNo::Latest => {
             let newest = history.newest_backup();
             // It may have been a later backup.
             if let Some((_, error)) = damaged.pop_last().filter(|(run, _)| Some(*run) > newest) {

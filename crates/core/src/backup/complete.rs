@@ -15,7 +15,7 @@ use crate::{
     physical::DAMAGED_PAGES,
     points::point,
     source::Captured,
-    taking::{Kept, Publication, Said},
+    taking::{HeadFields, Kept, Publication},
     watch::Watch,
 };
 
@@ -38,7 +38,7 @@ pub(super) fn publish(
     if !captured.stats.damaged_pages.is_empty() {
         flags.push(DAMAGED_PAGES.to_owned());
     }
-    let said = Said {
+    let said = HeadFields {
         server: object(&captured.facts)?,
         redo: Some(object(&captured.redo)?),
         position: Some(object(&captured.position)?),

@@ -22,13 +22,13 @@ use serde::Serialize;
 use super::{
     left_out,
     recorder::{RecordError, Recorder},
+    recurring::RecurringWarning,
     resume::{self, Binlog, READING_FAILED, Refused},
     run::{ArchiveRun, Ended},
     segments::{Segments, ousted},
     standby,
     stream::{Next, Stream, StreamBegin, StreamOptions},
     stretch::{Gap, GapKind, Place},
-    told::Told,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -186,17 +186,17 @@ pub(super) struct Archiver<'a> {
     history: Option<Arc<History>>,
     discarding: Option<JoinHandle<()>>,
     lag_sum: Duration,
-    store_failing: Told,
+    store_failing: RecurringWarning,
     /// What the server leaves out, and that it has stopped replicating.
     filters: Option<String>,
-    stopped: Told,
+    stopped: RecurringWarning,
     /// Since when this one would archive, nobody else does, and it cannot.
     pub(super) in_vain_since: Option<Instant>,
     report: ArchiveReport,
 }
 
 /// Why a run was left.
-enum Left {
+enum RunEnd {
     /// It is long enough.
     Due,
     /// Somebody who drops or prunes waits for its end.
@@ -246,9 +246,9 @@ impl<'a> Archiver<'a> {
             history: None,
             discarding: None,
             lag_sum: Duration::ZERO,
-            store_failing: Told::default(),
+            store_failing: RecurringWarning::default(),
             filters: None,
-            stopped: Told::default(),
+            stopped: RecurringWarning::default(),
             in_vain_since: None,
             report,
         })
@@ -277,11 +277,11 @@ impl<'a> Archiver<'a> {
                 self.in_vain_since = None;
             }
             match outcome {
-                Ok(Left::Done) => return Ok(()),
-                Ok(left) => {
+                Ok(RunEnd::Done) => return Ok(()),
+                Ok(end) => {
                     wait = RETRY_FIRST;
                     self.in_vain_since = None;
-                    if matches!(left, Left::Asked) {
+                    if matches!(end, RunEnd::Asked) {
                         self.make_room();
                     }
                 }
@@ -344,9 +344,9 @@ impl<'a> Archiver<'a> {
         ArchiveRun::begin(self.repo, &self.log, known, &options, self.writer_options(), &mut wait)
     }
 
-    fn one_run(&mut self) -> Result<Left> {
+    fn one_run(&mut self) -> Result<RunEnd> {
         let (mut run, recorder) = match self.begin() {
-            Err(_) if self.cancel.is_cancelled() => return Ok(Left::Done),
+            Err(_) if self.cancel.is_cancelled() => return Ok(RunEnd::Done),
             begun => begun?,
         };
         if self.store_failing.end() {
@@ -361,11 +361,11 @@ impl<'a> Archiver<'a> {
             self.report.last_at = recorder.last_at();
         }
         match (result, recorder) {
-            (Ok(left), Some(mut recorder)) => {
+            (Ok(end), Some(mut recorder)) => {
                 if let Some(ended) = run.finish(&mut recorder)? {
                     self.ended(ended);
                 }
-                Ok(left)
+                Ok(end)
             }
             // What came is worth keeping, whatever has gone wrong with the server.
             (Err(error), Some(mut recorder))
@@ -378,9 +378,9 @@ impl<'a> Archiver<'a> {
                 }
                 Err(error)
             }
-            (Ok(left), None) => {
+            (Ok(end), None) => {
                 run.give_up("nothing came");
-                Ok(left)
+                Ok(end)
             }
             (Err(error), _) => {
                 run.give_up(&error.to_string());
@@ -430,23 +430,23 @@ impl<'a> Archiver<'a> {
     }
 
     /// Streams into the run until it is due, or until the end.
-    fn fill(&mut self, run: &mut ArchiveRun, slot: &mut Option<Recorder>) -> Result<Left> {
+    fn fill(&mut self, run: &mut ArchiveRun, slot: &mut Option<Recorder>) -> Result<RunEnd> {
         let mut refused = Refused::No;
         let mut wait = RETRY_FIRST;
         let mut is_first = true;
         let mut lost_at = Instant::now();
-        let (mut away, mut refused_since) = (Told::default(), None::<Instant>);
+        let (mut away, mut refused_since) = (RecurringWarning::default(), None::<Instant>);
         // Where the server was when the run began, if that is far.
         let mut target: Option<Place> = None;
         loop {
             if self.cancel.is_cancelled() {
-                return Ok(Left::Done);
+                return Ok(RunEnd::Done);
             }
             if run.is_lost() {
                 return Err(ousted());
             }
             if run.is_asked() {
-                return Ok(Left::Asked);
+                return Ok(RunEnd::Asked);
             }
             // Who asks for a place has acknowledged what is before it.
             if self.options.semi_sync && !self.settle(run, slot.as_ref(), None)? {
@@ -503,15 +503,15 @@ impl<'a> Archiver<'a> {
             drop(stream);
             lost_at = Instant::now();
             match streamed {
-                Ok(left) => return Ok(left),
-                Err(Broken::Fatal(error)) => return Err(error),
-                Err(Broken::NotAsArchived(why)) if refused == Refused::No => {
+                Ok(end) => return Ok(end),
+                Err(StreamEnd::Fatal(error)) => return Err(error),
+                Err(StreamEnd::NotAsArchived(why)) if refused == Refused::No => {
                     self.note(why);
                     refused = Refused::NotAsArchived;
                 }
-                Err(Broken::NotAsArchived(why)) => return Err(Error::new(ErrorKind::Server, why)),
-                Err(Broken::Lost(error)) if self.options.once => return Err(error.into()),
-                Err(Broken::Lost(error)) => {
+                Err(StreamEnd::NotAsArchived(why)) => return Err(Error::new(ErrorKind::Server, why)),
+                Err(StreamEnd::Lost(error)) if self.options.once => return Err(error.into()),
+                Err(StreamEnd::Lost(error)) => {
                     refused = Refused::No;
                     let error = self.options.connect.explain_loss(error.into());
                     self.warn(format!("the connection to the server is lost, trying again: {error}"));
@@ -632,7 +632,7 @@ impl<'a> Archiver<'a> {
         recorder: &mut Recorder,
         stream: &Stream,
         target: Option<&Place>,
-    ) -> Result<Left, Broken> {
+    ) -> Result<RunEnd, StreamEnd> {
         let age = self.options.segment_age;
         let is_known = !recorder.is_confirmed();
         let mut is_anything_recorded = false;
@@ -640,7 +640,7 @@ impl<'a> Archiver<'a> {
         let mut looked_at = Instant::now();
         loop {
             if run.is_lost() {
-                return Err(Broken::Fatal(ousted()));
+                return Err(StreamEnd::Fatal(ousted()));
             }
             if !self.options.once && looked_at.elapsed() >= self.options.look_every {
                 // Where no session is to be had the stream says what is wrong with the server, if anything is.
@@ -668,9 +668,9 @@ impl<'a> Archiver<'a> {
                     match recorded {
                         Ok(is_recorded) => is_anything_recorded |= is_recorded,
                         Err(error @ RecordError::NotAsArchived(_)) => {
-                            return Err(Broken::NotAsArchived(error.to_string()));
+                            return Err(StreamEnd::NotAsArchived(error.to_string()));
                         }
-                        Err(error) => return Err(Broken::Fatal(error.into())),
+                        Err(error) => return Err(StreamEnd::Fatal(error.into())),
                     }
                     if let Some(text) = recorder.take_missing() {
                         self.gap(&Gap { kind: GapKind::Purged, text });
@@ -680,17 +680,17 @@ impl<'a> Archiver<'a> {
                     }
                 }
                 Next::Nothing => {}
-                Next::End if self.options.once => return Ok(Left::Done),
+                Next::End if self.options.once => return Ok(RunEnd::Done),
                 // How a server says that it is being shut down.
                 Next::End => {
-                    return Err(Broken::Lost(SqlError::new(
+                    return Err(StreamEnd::Lost(SqlError::new(
                         SqlCause::Lost,
                         "the server has ended the stream",
                     )));
                 }
                 Next::Failed(error) => {
                     let is_under_way = is_anything_recorded || is_known && recorder.is_confirmed();
-                    return Err(broken(error, is_under_way));
+                    return Err(stream_end(error, is_under_way));
                 }
             }
             if let Some(segments) = &run.segments {
@@ -702,7 +702,7 @@ impl<'a> Archiver<'a> {
                 // A run that ends within a transaction leaves the next one to guess what it belongs to.
                 let since = *cancelled.get_or_insert_with(Instant::now);
                 if recorder.is_between_transactions() || since.elapsed() > END_OF_TRANSACTION_MAX {
-                    return Ok(Left::Done);
+                    return Ok(RunEnd::Done);
                 }
             }
             let has_caught_up = run.segments.is_none()
@@ -711,10 +711,10 @@ impl<'a> Archiver<'a> {
             let is_due = run.is_due(self.options.run_bytes, self.options.run_age) || has_caught_up;
             if recorder.is_between_transactions() {
                 if run.is_asked() {
-                    return Ok(Left::Asked);
+                    return Ok(RunEnd::Asked);
                 }
                 if is_due {
-                    return Ok(Left::Due);
+                    return Ok(RunEnd::Due);
                 }
             }
         }
@@ -734,7 +734,7 @@ impl<'a> Archiver<'a> {
 }
 
 /// Why a stream came to its end.
-enum Broken {
+enum StreamEnd {
     /// It can be begun again.
     Lost(SqlError),
     /// What comes is not what was archived, or the server does not have it.
@@ -743,21 +743,21 @@ enum Broken {
     Fatal(Error),
 }
 
-impl From<Error> for Broken {
+impl From<Error> for StreamEnd {
     fn from(error: Error) -> Self {
         Self::Fatal(error)
     }
 }
 
-fn broken(error: SqlError, is_under_way: bool) -> Broken {
+fn stream_end(error: SqlError, is_under_way: bool) -> StreamEnd {
     match error.cause() {
-        SqlCause::Lost => Broken::Lost(error),
+        SqlCause::Lost => StreamEnd::Lost(error),
         // At the beginning: not there. Later: the server is going down, or has purged what we were reading.
-        SqlCause::Refused(READING_FAILED) if !is_under_way => Broken::NotAsArchived(error.to_string()),
+        SqlCause::Refused(READING_FAILED) if !is_under_way => StreamEnd::NotAsArchived(error.to_string()),
         SqlCause::Refused(code) if *code == READING_FAILED || (1000..2000).contains(code) && is_under_way => {
-            Broken::Lost(error)
+            StreamEnd::Lost(error)
         }
-        _ => Broken::Fatal(error.into()),
+        _ => StreamEnd::Fatal(error.into()),
     }
 }
 

@@ -14,13 +14,13 @@ mod left_out;
 mod queue;
 mod read;
 mod recorder;
+mod recurring;
 mod resume;
 mod run;
 mod segments;
 mod standby;
 mod stream;
 mod stretch;
-mod told;
 mod wire;
 
 pub use archive::{ArchiveOptions, ArchiveReport, archive};

@@ -10,10 +10,10 @@ use holdfast_repo::run::{Standing, standing};
 use super::{
     archive::{Archiver, is_refused},
     left_out,
+    recurring::RecurringWarning,
     resume::{Binlog, is_behind},
     run::stored_tail,
     stretch::Place,
-    told::Told,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -35,7 +35,7 @@ impl Archiver<'_> {
     /// Waits until nobody else archives, and the server can be reached. `false`: asked to end.
     pub(super) fn stand_by(&mut self) -> Result<bool> {
         let (mut idle_since, mut is_told, mut unseen, mut unable) =
-            (None, false, Told::default(), Told::default());
+            (None, false, RecurringWarning::default(), RecurringWarning::default());
         loop {
             if self.cancel.is_cancelled() {
                 return Ok(false);

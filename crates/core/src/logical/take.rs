@@ -33,7 +33,7 @@ use crate::{
     server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, stale},
     taking::BackupOptions,
     taking::{
-        Kept, Publication, Said,
+        HeadFields, Kept, Publication,
         identity::{self, NEW_IDENTITY},
         name,
     },
@@ -305,7 +305,7 @@ impl Taking<'_> {
         meters: &WriterMeters,
         kept: &Kept,
     ) -> Result<LogicalReport> {
-        let mut said = Said {
+        let mut said = HeadFields {
             server: object(&taken.facts)?,
             redo: None,
             position: taken.position.as_ref().map(object).transpose()?,

@@ -13,4 +13,4 @@ pub use options::BackupOptions;
 pub use report::{REPORT_SCHEMA, RunReport, StageTime};
 
 pub(crate) use kept::Kept;
-pub(crate) use publish::{Publication, Said};
+pub(crate) use publish::{HeadFields, Publication};

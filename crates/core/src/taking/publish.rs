@@ -30,7 +30,7 @@ pub(crate) struct Publication<'a> {
 }
 
 /// What a head says in words of the server.
-pub(crate) struct Said {
+pub(crate) struct HeadFields {
     pub(crate) server: Map<String, Value>,
     pub(crate) redo: Option<Map<String, Value>>,
     pub(crate) position: Option<Map<String, Value>>,
@@ -79,7 +79,7 @@ impl<'a> Publication<'a> {
     }
 
     /// Makes it a backup. Returns its head, too, as it is stored.
-    pub(crate) fn publish(self, said: Said) -> Result<(Outcome, Vec<u8>)> {
+    pub(crate) fn publish(self, fields: HeadFields) -> Result<(Outcome, Vec<u8>)> {
         let Self { run, base, finished, options, watch: _, started_at, finished_at } = self;
         let head = Head {
             schema: HEAD_SCHEMA,
@@ -90,14 +90,14 @@ impl<'a> Publication<'a> {
             started_at,
             finished_at,
             tags: options.tags.clone(),
-            server: said.server,
-            redo: said.redo,
-            position: said.position,
+            server: fields.server,
+            redo: fields.redo,
+            position: fields.position,
             totals: finished.totals,
-            flags: said.flags,
+            flags: fields.flags,
             base: base.map(|base| base.0),
             roots: finished.roots,
-            more: said.more,
+            more: fields.more,
         };
         let head = head.encode().context("encode the manifest head")?;
         let ending = Ending::Backup { head: head.clone(), refs: finished.refs, parts: finished.parts };

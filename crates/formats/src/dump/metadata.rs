@@ -49,7 +49,7 @@ impl Metadata {
     pub fn parse(text: &str) -> Metadata {
         let mut metadata = Metadata::default();
         let mut section = Section::Other;
-        let (mut server, mut primary) = (Told::default(), Told::default());
+        let (mut server, mut primary) = (Coordinates::default(), Coordinates::default());
         for line in text.lines() {
             let line = line.trim();
             let said = line.trim_start_matches('#').trim();
@@ -151,13 +151,13 @@ fn key_and_value(line: &str) -> Option<(&str, &str)> {
 
 /// What is said of a place.
 #[derive(Default)]
-struct Told {
+struct Coordinates {
     file: Option<String>,
     offset: Option<u64>,
     gtids: Option<String>,
 }
 
-impl Told {
+impl Coordinates {
     /// Takes the next line of a set of GTIDs, which ends with a comma where it goes on.
     fn goes_on(&mut self, said: &str) -> bool {
         let Some(gtids) = self.gtids.as_mut().filter(|gtids| gtids.ends_with(',')) else { return false };

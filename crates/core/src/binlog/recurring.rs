@@ -11,11 +11,11 @@ const OTHER_AGAIN: Duration = Duration::from_secs(60);
 
 /// What was told last.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct RecurringWarning {
     last: Option<(String, Instant)>,
 }
 
-impl Told {
+impl RecurringWarning {
     /// Warns, if this is to be told now.
     pub(super) fn warn(&mut self, listener: &dyn Listener, text: String) {
         if self.is_news_at(&text, Instant::now()) {
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn what_lasts_is_told_now_and_then() {
-        let (mut told, begin) = (Told::default(), Instant::now());
+        let (mut told, begin) = (RecurringWarning::default(), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         assert!(!told.end());
         assert!(told.is_news_at("away", begin));
