@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::{
     connect::{ConnectOptions, Purpose},
+    held_session::HeldSession,
     inventory::TableName,
     lock::{Attempt, LockLimits, LockRecord, Recorder},
-    session::HeldSession,
     sql_error::SqlError,
 };
 use crate::error::Result;

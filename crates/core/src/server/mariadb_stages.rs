@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use super::{
     connect::{ConnectOptions, Purpose},
+    held_session::HeldSession,
     lock::{Attempt, LockLimits, LockRecord, Recorder},
-    session::HeldSession,
     sql_error::SqlError,
 };
 use crate::error::Result;

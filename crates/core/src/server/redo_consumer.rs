@@ -6,7 +6,7 @@ use holdfast_formats::Lsn;
 
 use super::{
     connect::{ConnectOptions, Purpose},
-    session::HeldSession,
+    held_session::HeldSession,
     sql_error::SqlError,
 };
 use crate::error::{Error, ErrorKind, Result};

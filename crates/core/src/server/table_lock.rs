@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use super::{
     connect::{ConnectOptions, Purpose},
+    held_session::HeldSession,
     inventory::TableName,
     lock::{Attempt, LockLimits, LockRecord, Recorder},
-    session::HeldSession,
     sql_error::SqlError,
 };
 use crate::error::Result;
