@@ -4,19 +4,23 @@
 //! `log_status` is consistent in itself.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::BTreeMap,
     time::{Duration, Instant},
 };
 
-use holdfast_formats::{Flavor, Lsn, SpaceId};
+use holdfast_formats::{Flavor, Lsn};
 use serde::{Deserialize, Serialize};
 
+pub use super::{
+    replica_channels::{ReplicaChannel, refuse_gaps},
+    tablespaces::{
+        TablespaceFile, TablespaceRow, mariadb_table_spaces, mariadb_tables, mysql_files, tablespaces,
+    },
+};
 use super::{
-    facts::ServerFacts,
     session::{Row, Session},
     sql_error::SqlError,
 };
-use crate::error::{Error, Result};
 
 /// A place in a binlog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -272,104 +276,6 @@ impl MariaDbPosition {
     }
 }
 
-/// Where the server stands as a replica, for one channel. Evidence: a restored copy's own tables have the last word.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicaChannel {
-    /// Connection or channel name; empty for the default one.
-    pub name: String,
-    /// Its primary.
-    pub host: String,
-    /// Its primary's port.
-    pub port: u16,
-    /// Applied up to here in the primary's binlog. Of appliers that do not keep the order, all that is before.
-    pub executed: BinlogPosition,
-    /// Whether the applier runs.
-    pub is_applying: bool,
-    /// Whether it finds its place by GTID.
-    pub by_gtid: bool,
-}
-
-impl ReplicaChannel {
-    /// All channels: `SHOW ALL SLAVES STATUS`, `SHOW REPLICA STATUS`.
-    pub fn read_all(session: &mut Session) -> Result<Vec<ReplicaChannel>, SqlError> {
-        let flavor = session.flavor();
-        let (query, names) = match flavor {
-            Flavor::MariaDb => ("SHOW ALL SLAVES STATUS", &MARIADB_NAMES),
-            Flavor::MySql => ("SHOW REPLICA STATUS", &MYSQL_NAMES),
-        };
-        let rows = session.rows(query)?;
-        let mut channels =
-            rows.iter().map(|row| ReplicaChannel::from_row(row, names)).collect::<Result<Vec<_>, _>>()?;
-        if flavor == Flavor::MySql && channels.iter().any(|channel| !channel.by_gtid) {
-            let workers = session.rows(WORKERS)?;
-            for channel in &mut channels {
-                channel.go_on_to_workers(&workers)?;
-            }
-        }
-        Ok(channels)
-    }
-
-    /// MySQL: what the server shows of appliers that work in parallel is up to 0.3 s old, and the data is where the last
-    /// of them is, as far as they keep the order; each writes its place in the transaction that it applies.
-    fn go_on_to_workers(&mut self, workers: &[Row]) -> Result<(), SqlError> {
-        for worker in workers {
-            let file = worker.text_or_null("file")?.unwrap_or_default();
-            if worker.text_or_null("channel")?.unwrap_or_default() == self.name && !file.is_empty() {
-                let place = BinlogPosition { file: file.to_owned(), offset: worker.number("offset")? };
-                if place.order() > self.executed.order() {
-                    self.executed = place;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn from_row(row: &Row, names: &ColumnNames) -> Result<ReplicaChannel, SqlError> {
-        let text = |column| Ok::<_, SqlError>(row.text_or_null(column)?.unwrap_or_default().to_owned());
-        Ok(ReplicaChannel {
-            name: text(names.channel)?,
-            host: text(names.host)?,
-            port: row.number(names.port)?,
-            executed: BinlogPosition { file: text(names.file)?, offset: row.number(names.offset)? },
-            is_applying: row.text(names.applier)?.eq_ignore_ascii_case("Yes"),
-            by_gtid: !matches!(row.text(names.gtid)?, "No" | "0"),
-        })
-    }
-}
-
-const WORKERS: &str = "SELECT channel_name AS channel, master_log_name AS file, master_log_pos AS offset \
-                       FROM mysql.slave_worker_info";
-
-struct ColumnNames {
-    channel: &'static str,
-    host: &'static str,
-    port: &'static str,
-    file: &'static str,
-    offset: &'static str,
-    applier: &'static str,
-    gtid: &'static str,
-}
-
-const MARIADB_NAMES: ColumnNames = ColumnNames {
-    channel: "Connection_name",
-    host: "Master_Host",
-    port: "Master_Port",
-    file: "Relay_Master_Log_File",
-    offset: "Exec_Master_Log_Pos",
-    applier: "Slave_SQL_Running",
-    gtid: "Using_Gtid",
-};
-
-const MYSQL_NAMES: ColumnNames = ColumnNames {
-    channel: "Channel_Name",
-    host: "Source_Host",
-    port: "Source_Port",
-    file: "Relay_Source_Log_File",
-    offset: "Exec_Source_Log_Pos",
-    applier: "Replica_SQL_Running",
-    gtid: "Auto_Position",
-};
-
 /// Looks at the logs of MySQL until no applier has gone on meanwhile, a few times at most. A session that has locked
 /// tables cannot read the `channels`, and none that holds anything should read the `status`, which waits for commits.
 pub fn mysql_position<E>(
@@ -401,172 +307,6 @@ pub struct MySqlPosition {
     pub channels: Vec<ReplicaChannel>,
     /// Those that stood still at that moment. Of the others a place would be newer than the data, or older.
     pub unmoved: Vec<ReplicaChannel>,
-}
-
-/// Refuses a replica whose appliers may have left gaps: transactions applied before earlier ones, with no GTIDs to tell
-/// which. No single position describes such a copy. An applier that is stopped fills its gaps first.
-pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<()> {
-    let has_gtids = facts.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON");
-    let replica = &facts.replica;
-    let in_any_order = facts.flavor() == Flavor::MySql
-        && replica.parallel_workers > 1
-        && !replica.preserve_commit_order
-        && !has_gtids;
-    if in_any_order && channels.iter().any(|channel| channel.is_applying && !channel.by_gtid) {
-        return Err(Error::failed(
-            "the replica applies in parallel without keeping the order, and without GTIDs",
-        )
-        .hinted(
-            "stop its applier first (STOP REPLICA SQL_THREAD), or set replica_preserve_commit_order=ON",
-        ));
-    }
-    Ok(())
-}
-
-/// A tablespace as InnoDB lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TablespaceRow {
-    /// Its id.
-    pub space: SpaceId,
-    /// Its name: `db/table`, `innodb_undo_001` …
-    pub name: String,
-    /// Its flags.
-    pub flag: u32,
-    /// Its file, where the server tells (MariaDB).
-    pub file: Option<String>,
-    /// `normal`, `discarded`, `corrupted`, `active`, `inactive`, `empty` (MySQL).
-    pub state: Option<String>,
-    /// The indexes in it, and of which table each is (MySQL).
-    pub indexes: BTreeMap<u64, u64>,
-    /// Of an index of full texts that is not listed, since it is being built (MySQL).
-    pub is_being_built: bool,
-}
-
-impl TablespaceRow {
-    /// One that is not listed, as the system tablespace is not.
-    fn unlisted(space: SpaceId) -> Self {
-        Self {
-            space,
-            name: String::new(),
-            flag: 0,
-            file: None,
-            state: None,
-            indexes: BTreeMap::new(),
-            is_being_built: false,
-        }
-    }
-
-    /// Whether the table has an index in it: each has one at least.
-    #[must_use]
-    pub fn has_table(&self, table: u64) -> bool {
-        self.indexes.values().any(|it| *it == table)
-    }
-
-    /// Whether a table of it has an index that it had not `then`. Those of a table that came since do not count.
-    #[must_use]
-    pub fn has_new_index_since(&self, then: &Self) -> bool {
-        let new = self.indexes.iter().filter(|(index, _)| !then.indexes.contains_key(index));
-        let mut tables = new.map(|(_, table)| table).peekable();
-        if tables.peek().is_none() {
-            return false;
-        }
-        let old_tables: HashSet<&u64> = then.indexes.values().collect();
-        tables.any(|table| old_tables.contains(table))
-    }
-}
-
-/// InnoDB's tablespaces at one moment, by id. MariaDB lists only those that it has opened since its start. Under heavy
-/// changes of definitions the first look at MySQL's may take seconds; it needs `PROCESS` on both.
-pub fn tablespaces(session: &mut Session) -> Result<BTreeMap<SpaceId, TablespaceRow>, SqlError> {
-    let query = match session.flavor() {
-        Flavor::MariaDb => {
-            "SELECT space, name, flag, filename AS file, NULL AS state FROM information_schema.innodb_sys_tablespaces"
-        }
-        Flavor::MySql => {
-            "SELECT space, name, flag, NULL AS file, state FROM information_schema.innodb_tablespaces"
-        }
-    };
-    let mut spaces = BTreeMap::new();
-    for row in session.rows(query)? {
-        let space = SpaceId(row.number("space")?);
-        let text = |column| Ok::<_, SqlError>(row.text_or_null(column)?.map(str::to_owned));
-        let tablespace = TablespaceRow {
-            space,
-            name: row.text_or_null("name")?.unwrap_or_default().to_owned(),
-            flag: row.number("flag")?,
-            file: text("file")?,
-            state: text("state")?,
-            ..TablespaceRow::unlisted(space)
-        };
-        spaces.insert(space, tablespace);
-    }
-    if session.flavor() == Flavor::MySql {
-        // Looked at behind the tablespaces: an index that is finished between the two looks counts as new.
-        let query = "SELECT space, index_id, table_id FROM information_schema.innodb_indexes";
-        let mut listed: HashSet<u64> = HashSet::new();
-        for row in session.rows(query)? {
-            let space = SpaceId(row.number("space")?);
-            let tablespace = spaces.entry(space).or_insert_with(|| TablespaceRow::unlisted(space));
-            tablespace.indexes.insert(row.number("index_id")?, row.number("table_id")?);
-            listed.insert(row.number("index_id")?);
-        }
-        for tablespace in spaces.values_mut() {
-            let index = index_of_full_texts(&tablespace.name);
-            tablespace.is_being_built = index.is_some_and(|index| !listed.contains(&index));
-        }
-    }
-    Ok(spaces)
-}
-
-/// Which index of full texts a table of InnoDB's is of: `db/fts_<its table>_<the index>_index_1`, in 16 hexadecimal digits each.
-fn index_of_full_texts(name: &str) -> Option<u64> {
-    let (_, name) = name.rsplit_once('/')?;
-    let lower = name.to_ascii_lowercase();
-    let (_table, rest) = lower.strip_prefix("fts_")?.split_once('_')?;
-    let (index, _) = rest.split_once("_index_")?;
-    u64::from_str_radix(index, 16).ok()
-}
-
-/// MariaDB: the ids of the InnoDB tables in each tablespace, opened or not. DISCARD gives a table a new id, and nothing
-/// else does without giving it a new tablespace too.
-pub fn mariadb_tables(session: &mut Session) -> Result<BTreeMap<SpaceId, BTreeSet<u64>>, SqlError> {
-    let mut tables = BTreeMap::<_, BTreeSet<_>>::new();
-    for row in session.rows("SELECT table_id AS id, space FROM information_schema.innodb_sys_tables")? {
-        tables.entry(SpaceId(row.number("space")?)).or_default().insert(row.number("id")?);
-    }
-    Ok(tables)
-}
-
-/// MariaDB: the tablespaces of all InnoDB tables and partitions by their names, written as in file names; also of those
-/// that nobody has opened.
-pub fn mariadb_table_spaces(session: &mut Session) -> Result<HashMap<String, SpaceId>, SqlError> {
-    let rows = session.rows("SELECT name, space FROM information_schema.innodb_sys_tables")?;
-    rows.iter().map(|row| Ok((row.text("name")?.to_owned(), SpaceId(row.number("space")?)))).collect()
-}
-
-/// A file of a tablespace, wherever it is (MySQL).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TablespaceFile {
-    /// The tablespace.
-    pub space: SpaceId,
-    /// Path as the server names it: relative ones begin at the data directory.
-    pub path: String,
-    /// Whether it holds undo logs.
-    pub is_undo: bool,
-}
-
-/// MySQL: every file of every tablespace that is not temporary. Needs `PROCESS`.
-pub fn mysql_files(session: &mut Session) -> Result<Vec<TablespaceFile>, SqlError> {
-    let query = "SELECT file_id AS space, file_name AS path, file_type AS kind FROM information_schema.files \
-                 WHERE file_type <> 'TEMPORARY' AND engine = 'InnoDB'";
-    let file = |row: &Row| {
-        Ok(TablespaceFile {
-            space: SpaceId(row.number("space")?),
-            path: row.text("path")?.to_owned(),
-            is_undo: row.text("kind")? == "UNDO LOG",
-        })
-    };
-    session.rows(query)?.iter().map(file).collect()
 }
 
 /// Makes the redo written so far durable, so that a reader of the log sees it.
@@ -637,18 +377,6 @@ mod tests {
         for (local, engines) in [("", ENGINES), ("{}", "{}"), ("{}", r#"{"InnoDB":{"LSN":-1}}"#)] {
             let error = LogStatus::parse("uuid", local, engines).unwrap_err();
             assert!(error.to_string().contains("log_status."), "{error}");
-        }
-    }
-
-    #[test]
-    fn tables_of_full_texts_name_their_index() {
-        let name = "i/fts_000000000000042e_00000000000000ad_index_1";
-        assert_eq!(index_of_full_texts(name), Some(0xAD));
-        assert_eq!(index_of_full_texts("i/FTS_000000000000042E_00000000000000AD_INDEX_6"), Some(0xAD));
-        for name in
-            ["i/fts_000000000000042e_config", "i/fts_x", "fts_1_2_index_1", "i/t", "i/fts_1_z_index_1"]
-        {
-            assert_eq!(index_of_full_texts(name), None, "{name}");
         }
     }
 }

@@ -1,0 +1,173 @@
+//! InnoDB's tablespaces, tables and files, as the server lists them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use holdfast_formats::{Flavor, SpaceId};
+
+use super::{
+    session::{Row, Session},
+    sql_error::SqlError,
+};
+
+/// A tablespace as InnoDB lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TablespaceRow {
+    /// Its id.
+    pub space: SpaceId,
+    /// Its name: `db/table`, `innodb_undo_001` …
+    pub name: String,
+    /// Its flags.
+    pub flag: u32,
+    /// Its file, where the server tells (MariaDB).
+    pub file: Option<String>,
+    /// `normal`, `discarded`, `corrupted`, `active`, `inactive`, `empty` (MySQL).
+    pub state: Option<String>,
+    /// The indexes in it, and of which table each is (MySQL).
+    pub indexes: BTreeMap<u64, u64>,
+    /// Of an index of full texts that is not listed, since it is being built (MySQL).
+    pub is_being_built: bool,
+}
+
+impl TablespaceRow {
+    /// One that is not listed, as the system tablespace is not.
+    fn unlisted(space: SpaceId) -> Self {
+        Self {
+            space,
+            name: String::new(),
+            flag: 0,
+            file: None,
+            state: None,
+            indexes: BTreeMap::new(),
+            is_being_built: false,
+        }
+    }
+
+    /// Whether the table has an index in it: each has one at least.
+    #[must_use]
+    pub fn has_table(&self, table: u64) -> bool {
+        self.indexes.values().any(|it| *it == table)
+    }
+
+    /// Whether a table of it has an index that it had not `then`. Those of a table that came since do not count.
+    #[must_use]
+    pub fn has_new_index_since(&self, then: &Self) -> bool {
+        let new = self.indexes.iter().filter(|(index, _)| !then.indexes.contains_key(index));
+        let mut tables = new.map(|(_, table)| table).peekable();
+        if tables.peek().is_none() {
+            return false;
+        }
+        let old_tables: HashSet<&u64> = then.indexes.values().collect();
+        tables.any(|table| old_tables.contains(table))
+    }
+}
+
+/// InnoDB's tablespaces at one moment, by id. MariaDB lists only those that it has opened since its start. Under heavy
+/// changes of definitions the first look at MySQL's may take seconds; it needs `PROCESS` on both.
+pub fn tablespaces(session: &mut Session) -> Result<BTreeMap<SpaceId, TablespaceRow>, SqlError> {
+    let query = match session.flavor() {
+        Flavor::MariaDb => {
+            "SELECT space, name, flag, filename AS file, NULL AS state FROM information_schema.innodb_sys_tablespaces"
+        }
+        Flavor::MySql => {
+            "SELECT space, name, flag, NULL AS file, state FROM information_schema.innodb_tablespaces"
+        }
+    };
+    let mut spaces = BTreeMap::new();
+    for row in session.rows(query)? {
+        let space = SpaceId(row.number("space")?);
+        let text = |column| Ok::<_, SqlError>(row.text_or_null(column)?.map(str::to_owned));
+        let tablespace = TablespaceRow {
+            space,
+            name: row.text_or_null("name")?.unwrap_or_default().to_owned(),
+            flag: row.number("flag")?,
+            file: text("file")?,
+            state: text("state")?,
+            ..TablespaceRow::unlisted(space)
+        };
+        spaces.insert(space, tablespace);
+    }
+    if session.flavor() == Flavor::MySql {
+        // Looked at behind the tablespaces: an index that is finished between the two looks counts as new.
+        let query = "SELECT space, index_id, table_id FROM information_schema.innodb_indexes";
+        let mut listed: HashSet<u64> = HashSet::new();
+        for row in session.rows(query)? {
+            let space = SpaceId(row.number("space")?);
+            let tablespace = spaces.entry(space).or_insert_with(|| TablespaceRow::unlisted(space));
+            tablespace.indexes.insert(row.number("index_id")?, row.number("table_id")?);
+            listed.insert(row.number("index_id")?);
+        }
+        for tablespace in spaces.values_mut() {
+            let index = index_of_full_texts(&tablespace.name);
+            tablespace.is_being_built = index.is_some_and(|index| !listed.contains(&index));
+        }
+    }
+    Ok(spaces)
+}
+
+/// Which index of full texts a table of InnoDB's is of: `db/fts_<its table>_<the index>_index_1`, in 16 hexadecimal digits each.
+fn index_of_full_texts(name: &str) -> Option<u64> {
+    let (_, name) = name.rsplit_once('/')?;
+    let lower = name.to_ascii_lowercase();
+    let (_table, rest) = lower.strip_prefix("fts_")?.split_once('_')?;
+    let (index, _) = rest.split_once("_index_")?;
+    u64::from_str_radix(index, 16).ok()
+}
+
+/// MariaDB: the ids of the InnoDB tables in each tablespace, opened or not. DISCARD gives a table a new id, and nothing
+/// else does without giving it a new tablespace too.
+pub fn mariadb_tables(session: &mut Session) -> Result<BTreeMap<SpaceId, BTreeSet<u64>>, SqlError> {
+    let mut tables = BTreeMap::<_, BTreeSet<_>>::new();
+    for row in session.rows("SELECT table_id AS id, space FROM information_schema.innodb_sys_tables")? {
+        tables.entry(SpaceId(row.number("space")?)).or_default().insert(row.number("id")?);
+    }
+    Ok(tables)
+}
+
+/// MariaDB: the tablespaces of all InnoDB tables and partitions by their names, written as in file names; also of those
+/// that nobody has opened.
+pub fn mariadb_table_spaces(session: &mut Session) -> Result<HashMap<String, SpaceId>, SqlError> {
+    let rows = session.rows("SELECT name, space FROM information_schema.innodb_sys_tables")?;
+    rows.iter().map(|row| Ok((row.text("name")?.to_owned(), SpaceId(row.number("space")?)))).collect()
+}
+
+/// A file of a tablespace, wherever it is (MySQL).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TablespaceFile {
+    /// The tablespace.
+    pub space: SpaceId,
+    /// Path as the server names it: relative ones begin at the data directory.
+    pub path: String,
+    /// Whether it holds undo logs.
+    pub is_undo: bool,
+}
+
+/// MySQL: every file of every tablespace that is not temporary. Needs `PROCESS`.
+pub fn mysql_files(session: &mut Session) -> Result<Vec<TablespaceFile>, SqlError> {
+    let query = "SELECT file_id AS space, file_name AS path, file_type AS kind FROM information_schema.files \
+                 WHERE file_type <> 'TEMPORARY' AND engine = 'InnoDB'";
+    let file = |row: &Row| {
+        Ok(TablespaceFile {
+            space: SpaceId(row.number("space")?),
+            path: row.text("path")?.to_owned(),
+            is_undo: row.text("kind")? == "UNDO LOG",
+        })
+    };
+    session.rows(query)?.iter().map(file).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_full_texts_name_their_index() {
+        let name = "i/fts_000000000000042e_00000000000000ad_index_1";
+        assert_eq!(index_of_full_texts(name), Some(0xAD));
+        assert_eq!(index_of_full_texts("i/FTS_000000000000042E_00000000000000AD_INDEX_6"), Some(0xAD));
+        for name in
+            ["i/fts_000000000000042e_config", "i/fts_x", "fts_1_2_index_1", "i/t", "i/fts_1_z_index_1"]
+        {
+            assert_eq!(index_of_full_texts(name), None, "{name}");
+        }
+    }
+}
