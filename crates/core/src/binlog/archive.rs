@@ -23,7 +23,7 @@ use super::{
     left_out,
     recorder::{RecordError, Recorder},
     recurring::RecurringWarning,
-    resume::{self, Binlog, READING_FAILED, Refused},
+    resume::{self, Binlog, Refused},
     run::{ArchiveRun, Ended},
     segments::{Segments, ousted},
     standby,
@@ -35,7 +35,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     points::point,
     server::{
-        ConnectOptions, Purpose, Session, SqlCause, SqlError, check_binlog_grants, status::binlog_order,
+        ConnectOptions, Purpose, Session, SqlCause, SqlError, check_binlog_grants, code, status::binlog_order,
     },
     taking::name,
 };
@@ -753,8 +753,12 @@ fn stream_end(error: SqlError, is_under_way: bool) -> StreamEnd {
     match error.cause() {
         SqlCause::Lost => StreamEnd::Lost(error),
         // At the beginning: not there. Later: the server is going down, or has purged what we were reading.
-        SqlCause::Refused(READING_FAILED) if !is_under_way => StreamEnd::NotAsArchived(error.to_string()),
-        SqlCause::Refused(code) if *code == READING_FAILED || (1000..2000).contains(code) && is_under_way => {
+        SqlCause::Refused(code::READING_FAILED) if !is_under_way => {
+            StreamEnd::NotAsArchived(error.to_string())
+        }
+        SqlCause::Refused(number)
+            if *number == code::READING_FAILED || (1000..2000).contains(number) && is_under_way =>
+        {
             StreamEnd::Lost(error)
         }
         _ => StreamEnd::Fatal(error.into()),

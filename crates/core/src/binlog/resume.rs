@@ -16,7 +16,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     head::read_head,
-    server::{ConnectOptions, Session, SqlError},
+    server::{ConnectOptions, Session, SqlError, code},
 };
 
 /// What stands before an encrypted binlog of MySQL.
@@ -375,12 +375,9 @@ fn first_transaction(begin: &StreamBegin, connect: &ConnectOptions, options: Str
                 }
             }
             Next::End => return Ok(First::End),
-            Next::Failed(error) if error.code() == Some(READING_FAILED) => return Ok(First::Gone),
+            Next::Failed(error) if error.code() == Some(code::READING_FAILED) => return Ok(First::Gone),
             Next::Failed(error) => return Err(error.into()),
             Next::Nothing => return Err(Error::new(ErrorKind::Server, "the server sends nothing")),
         }
     }
 }
-
-/// What servers answer where they do not have what is asked for.
-pub(super) const READING_FAILED: u16 = 1236;

@@ -48,6 +48,7 @@ pub(crate) use own_account::OwnAccount;
 pub(crate) use own_options::{option_of, own_options};
 pub use redo_consumer::RedoConsumer;
 pub use session::{ByteRow, Session};
+pub(crate) use sql_error::code;
 pub use sql_error::{SqlCause, SqlError};
 pub use table_lock::TableLock;
 pub use tunnel::{SshHost, SshOptions, Tunnel};

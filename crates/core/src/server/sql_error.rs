@@ -6,26 +6,72 @@ use crate::error::{Error, ErrorKind};
 
 /// Server error numbers that something is decided upon.
 pub(crate) mod code {
+    /// `max_connections` are there.
     pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
+    /// The account has no right to the database.
     pub(crate) const ACCESS_DENIED_DATABASE: u16 = 1044;
+    /// The account may not log in, or not do this.
     pub(crate) const ACCESS_DENIED: u16 = 1045;
+    /// There is no such database.
+    pub(crate) const NO_SUCH_SCHEMA: u16 = 1049;
+    /// The server is going down.
+    pub(crate) const SERVER_SHUTDOWN: u16 = 1053;
+    /// There is no such column.
+    pub(crate) const NO_SUCH_COLUMN: u16 = 1054;
+    /// The server does not know such a statement.
+    pub(crate) const SYNTAX_ERROR: u16 = 1064;
+    /// There is no such session.
     pub(crate) const UNKNOWN_THREAD: u16 = 1094;
+    /// Nobody may log in from this host.
     pub(crate) const HOST_NOT_ALLOWED: u16 = 1130;
+    /// The account has no right to the table.
     pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
+    /// The account has no right to the column.
     pub(crate) const COLUMN_ACCESS_DENIED: u16 = 1143;
+    /// There is no such table.
+    pub(crate) const NO_SUCH_TABLE: u16 = 1146;
+    /// The server has no variable of this name.
     pub(crate) const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
+    /// `max_user_connections` of the account are there.
     pub(crate) const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
+    /// A lock was not granted in time.
     pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    /// Those who wait would wait for ever.
     pub(crate) const LOCK_DEADLOCK: u16 = 1213;
+    /// A limit of the account is reached.
     pub(crate) const USER_LIMIT_REACHED: u16 = 1226;
+    /// The account lacks a privilege, which is named.
     pub(crate) const SPECIFIC_ACCESS_DENIED: u16 = 1227;
+    /// The server does not have in its binlog what is asked for.
+    pub(crate) const READING_FAILED: u16 = 1236;
+    /// A literal has bytes that its character set does not have.
+    pub(crate) const NOT_OF_CHARSET: u16 = 1300;
+    /// Somebody ended the statement.
+    pub(crate) const QUERY_INTERRUPTED: u16 = 1317;
+    /// The account lacks a right on a program.
+    pub(crate) const PROGRAM_DENIED: u16 = 1370;
+    /// The definition is not that of the view any more.
+    pub(crate) const DEFINITION_CHANGED: u16 = 1412;
+    /// Noted of an event whose time has passed: it is there, and does not run.
+    pub(crate) const EVENT_DISABLED: u16 = 1544;
+    /// Noted of an event whose time has passed: it is gone again.
+    pub(crate) const EVENT_GONE: u16 = 1588;
+    /// The account may not log in by this means.
     pub(crate) const ACCESS_DENIED_NO_PASSWORD: u16 = 1698;
+    /// No statement before the password is a new one.
     pub(crate) const PASSWORD_EXPIRED: u16 = 1820;
+    /// No login with this password any more.
     pub(crate) const PASSWORD_EXPIRED_LOGIN: u16 = 1862;
-    pub(crate) const SECURE_TRANSPORT_REQUIRED: u16 = 3159;
+    /// Somebody ended the session (MariaDB).
+    pub(crate) const CONNECTION_KILLED: u16 = 1927;
+    /// The account is locked (MySQL).
     pub(crate) const ACCOUNT_LOCKED: u16 = 3118;
+    /// The server wants TLS, or a socket.
+    pub(crate) const SECURE_TRANSPORT_REQUIRED: u16 = 3159;
+    /// The account is locked (MariaDB).
     pub(crate) const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
-    pub(crate) const KILLED: [u16; 3] = [1317, 1927, 1053];
+    /// A foreign key leads to columns that are not unique (MySQL).
+    pub(crate) const NOT_UNIQUE: u16 = 6125;
 }
 
 /// Why a statement, or a connection, failed.
@@ -204,7 +250,7 @@ impl SqlError {
             code::SPECIFIC_ACCESS_DENIED | code::TABLE_ACCESS_DENIED | code::ACCESS_DENIED_DATABASE => {
                 "the account lacks a privilege: SHOW GRANTS lists what it has"
             }
-            number if code::KILLED.contains(&number) => {
+            code::QUERY_INTERRUPTED | code::CONNECTION_KILLED | code::SERVER_SHUTDOWN => {
                 "somebody ended our session, or the server was shut down"
             }
             _ => return None,

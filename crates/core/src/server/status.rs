@@ -19,7 +19,7 @@ pub use super::{
 };
 use super::{
     session::{Row, Session},
-    sql_error::SqlError,
+    sql_error::{SqlError, code},
 };
 
 /// A place in a binlog.
@@ -249,7 +249,7 @@ pub fn binlog_status(session: &mut Session) -> Result<Option<Row>, SqlError> {
         Flavor::MariaDb => session.row(OLD_NAME),
         // The old name went with 8.4.
         Flavor::MySql => match session.row("SHOW BINARY LOG STATUS") {
-            Err(error) if error.code() == Some(1064) => session.row(OLD_NAME),
+            Err(error) if error.code() == Some(code::SYNTAX_ERROR) => session.row(OLD_NAME),
             status => status,
         },
     }

@@ -14,13 +14,11 @@ use crate::{
     event::Cancel,
     logical::objects::quoted_text,
     points::point,
-    server::{Session, SqlError, inventory::TableName},
+    server::{Session, SqlError, code::NOT_UNIQUE, inventory::TableName},
 };
 
 /// Rows of a table lead to none.
 const NO_PARENT: [u16; 2] = [1216, 1452];
-/// MySQL: a key leads to columns that are not unique.
-const NOT_UNIQUE: u16 = 6125;
 
 /// Indexes of a table, in lower case.
 pub(super) fn index_names(session: &mut Session, table: &TableName) -> Result<BTreeSet<String>, SqlError> {

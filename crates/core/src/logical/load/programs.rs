@@ -17,7 +17,10 @@ use crate::{
         script::accounts,
     },
     points::point,
-    server::SqlError,
+    server::{
+        SqlError,
+        code::{EVENT_DISABLED, EVENT_GONE, PROGRAM_DENIED},
+    },
 };
 
 /// What is no matter of the thing that is to be made: a statement was ended; the server shuts down, may not be written to, has
@@ -26,13 +29,8 @@ const NOT_OF_THE_OBJECT: [u16; 21] = [
     1004, 1021, 1026, 1030, 1037, 1041, 1053, 1105, 1114, 1180, 1206, 1290, 1317, 1792, 1836, 1927, 1969,
     3024, 3100, 3101, 4031,
 ];
-/// A right on a program that the one who loads does not have.
-const PROGRAM_DENIED: u16 = 1370;
 /// MySQL and MariaDB: a function that is not said to be deterministic, while there is a binlog.
 const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
-/// What they note of an event whose time has passed: it is gone again, or is there and does not run.
-const EVENT_GONE: u16 = 1588;
-const EVENT_DISABLED: u16 = 1544;
 
 /// What the end of a load has come to.
 #[derive(Debug, Default)]

@@ -19,6 +19,7 @@ use crate::{
     },
     server::{
         Session, SqlError,
+        code::{DEFINITION_CHANGED, NOT_OF_CHARSET},
         raw::{RawReader, RowPart},
     },
 };
@@ -31,10 +32,6 @@ const SEGMENT_ROWS_MAX: u64 = 2_000_000;
 const SEGMENT_ROWS_FIRST: u64 = 10_000;
 /// Rows between two looks whether anybody still wants them.
 const ROWS_BETWEEN_CHECKS: u64 = 4_096;
-/// The server's number for a definition that is not that of the view any more.
-const DEFINITION_CHANGED: u16 = 1412;
-/// A literal has bytes that its character set does not have.
-const NOT_OF_CHARSET: u16 = 1300;
 
 impl Reading<'_> {
     pub(super) fn read_range(&self, session: &mut Session, raw: &mut RawReader, range: Range) -> Result<()> {

@@ -20,14 +20,11 @@ use crate::{
     error::{Context, Error, Result},
     event::Cancel,
     physical::BinlogPosition,
-    server::{OwnAccount, Session, process::RunningServer, session::Row},
+    server::{OwnAccount, Session, code::NO_SUCH_TABLE, process::RunningServer, session::Row},
 };
 
 /// The replication channel, so that none of the source's own is touched. Part of file names.
 pub(super) const CHANNEL: &str = "holdfast_replay";
-
-/// A statement names a table that is not there.
-const NO_SUCH_TABLE: u16 = 1146;
 
 const POLL: Duration = Duration::from_millis(50);
 /// An applier that has read all, and does nothing for so long, is not where it should be.

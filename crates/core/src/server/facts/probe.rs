@@ -7,7 +7,7 @@ use holdfast_formats::Flavor;
 use super::{
     super::{
         session::{Row, Session},
-        sql_error::SqlError,
+        sql_error::{SqlError, code},
     },
     AriaFacts, Capabilities, Identity, Paths, Plugin, ServerFacts, SqlFacts,
     variables::Variables,
@@ -125,14 +125,12 @@ impl Capabilities {
 
 /// Whether the server knows a statement or table, be it allowed now or not.
 fn known(session: &mut Session, statement: &str) -> Result<bool, SqlError> {
-    const SYNTAX_ERROR: u16 = 1064;
-    const NO_SUCH_TABLE: u16 = 1146;
-    const NO_SUCH_SCHEMA: u16 = 1049;
-    const NO_SUCH_COLUMN: u16 = 1054;
     match session.rows(statement) {
         Ok(_) => Ok(true),
         Err(error) => match error.code() {
-            Some(SYNTAX_ERROR | NO_SUCH_TABLE | NO_SUCH_SCHEMA | NO_SUCH_COLUMN) => Ok(false),
+            Some(code::SYNTAX_ERROR | code::NO_SUCH_TABLE | code::NO_SUCH_SCHEMA | code::NO_SUCH_COLUMN) => {
+                Ok(false)
+            }
             Some(_) => Ok(true),
             None => Err(error),
         },
