@@ -1,109 +1,27 @@
-//! `binlog`: archive, list, cat.
+//! `binlog list`: what is archived and what is missing, to when it recovers, and transactions of a time or a text.
 
 use std::{
     fmt::{self, Write as _},
-    fs::File,
-    io::{self, BufWriter, IsTerminal as _, Write},
     ops::ControlFlow,
-    path::Path,
-    sync::Arc,
 };
 
 use holdfast_core::{
-    Context as _, Error, ErrorKind, Result,
-    binlog::{
-        Archive, ArchiveOptions, ArchiveReport, ArchivedStretch, Chain, FileContent, Gap, TransactionSummary,
-        archive,
-    },
+    Result,
+    binlog::{Archive, ArchivedStretch, Chain, Gap, TransactionSummary},
     server::ServerVersion,
 };
-use holdfast_repo::{Act, Kind, Repo};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, repository, select, server};
+use super::{Context, instant, open_archive};
 use crate::{
-    args::{
-        binlog::{ArchiveArgs, BinlogAction, BinlogArgs, CatArgs, ListArgs},
-        inspect::NameArg,
-        units::ByteSize,
-    },
+    args::{binlog::ListArgs, units::ByteSize},
     exit::Exit,
     output::{
         Render,
         text::{self, numbers, words},
     },
 };
-
-pub(super) fn run(args: BinlogArgs, context: &Context<'_>) -> Result<Exit> {
-    match args.action {
-        BinlogAction::Archive(args) => run_archive(args, context),
-        BinlogAction::List(args) => run_list(&args, context),
-        BinlogAction::Cat(args) => run_cat(&args, context),
-    }
-}
-
-/// Microseconds since 1970 as an instant.
-fn instant(us: u64) -> Timestamp {
-    Timestamp::from_microsecond(i64::try_from(us).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX)
-}
-
-fn shown(us: Option<u64>) -> String {
-    us.map(|us| text::instant(instant(us))).unwrap_or_default()
-}
-
-// --- archive ----------------------------------------------------------------------------------------------------------
-
-#[derive(Serialize)]
-struct Archived {
-    report: ArchiveReport,
-}
-
-impl Render for Archived {
-    fn render(&self, out: &mut String) -> fmt::Result {
-        let report = &self.report;
-        for gap in &report.gaps {
-            text::fact(out, "GAP", &gap.text)?;
-        }
-        match &report.until {
-            Some(until) => writeln!(out, "archived until {until} ({})", shown(report.last_at))?,
-            None => writeln!(out, "nothing is archived yet")?,
-        }
-        let bytes = ByteSize(report.bytes);
-        writeln!(
-            out,
-            "archive of {}: {bytes} in {} completed OK",
-            report.source,
-            text::count(report.runs.len() as u64, "run")
-        )
-    }
-}
-
-fn run_archive(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
-    let typed = args.source.or(context.config.source.clone());
-    let resources = context.config.resources.clone();
-    let chosen = ArchiveOptions::new(server::connect_options(&typed, context)?);
-    let options = ArchiveOptions {
-        name: args.name.or_else(|| context.config.name.clone()),
-        once: args.once,
-        segment_age: args.segment_age.0,
-        run_bytes: args.run_size.0,
-        run_age: args.run_age.0,
-        semi_sync: args.semi_sync,
-        standby: args.standby,
-        new_identity: args.new_identity,
-        compression: resources.compress.unwrap_or(chosen.compression),
-        compress_threads: resources.compress_threads.unwrap_or(chosen.compress_threads),
-        ..chosen
-    };
-    let repo = Arc::new(repository::open_for(context, Act::Backup, "archiving a binlog")?);
-    let report = archive(&repo, &options, &**context.output, context.cancel)?;
-    let exit = if report.gaps.is_empty() { Exit::Done } else { Exit::Finding };
-    context.output.result(exit, &Archived { report });
-    Ok(exit)
-}
-
-// --- list -------------------------------------------------------------------------------------------------------------
 
 /// Stretches of one file that go on from each other.
 #[derive(Serialize)]
@@ -255,13 +173,7 @@ fn recoverable(archive: &Archive, chain: &Chain) -> Option<Recoverable> {
     })
 }
 
-fn open_archive(context: &Context<'_>, name: &NameArg, doing: &'static str) -> Result<Archive> {
-    let repo: Arc<Repo> = Arc::new(repository::open_for(context, Act::Read, doing)?);
-    let log = select::log(context, &repo, name.name.as_ref(), Some(Kind::Binlog))?;
-    Archive::open(&repo, &log.source)
-}
-
-fn run_list(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
+pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
     let archive = open_archive(context, &args.name, "to look into the archive")?;
     if args.around.is_some() || args.grep.is_some() {
         return find(args, &archive, context);
@@ -344,66 +256,4 @@ fn find(args: &ListArgs, archive: &Archive, context: &Context<'_>) -> Result<Exi
     })?;
     context.output.result(Exit::Done, &Count { source: archive.log().source.to_string(), transactions });
     Ok(Exit::Done)
-}
-
-// --- cat --------------------------------------------------------------------------------------------------------------
-
-#[derive(Serialize)]
-struct Written {
-    file: String,
-    output: Option<String>,
-    #[serde(flatten)]
-    content: FileContent,
-}
-
-impl Render for Written {
-    fn render(&self, out: &mut String) -> fmt::Result {
-        // Standard output is the file.
-        match &self.output {
-            Some(output) => writeln!(
-                out,
-                "{}: {} from {} to {} written to {output}",
-                self.file,
-                ByteSize(self.content.bytes),
-                self.content.begin,
-                self.content.end
-            ),
-            None => Ok(()),
-        }
-    }
-}
-
-fn run_cat(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
-    if args.output.is_none() && (context.global.json || io::stdout().is_terminal()) {
-        let text = "a binlog file is no text: it goes to a file (--output) or into a pipe";
-        return Err(Error::new(ErrorKind::Usage, text));
-    }
-    let archive = open_archive(context, &args.name, "to write out what is archived")?;
-    let content = match &args.output {
-        Some(path) => to_file(&archive, &args.file, path)?,
-        None => copy(&archive, &args.file, &mut io::stdout().lock(), "standard output")?,
-    };
-    let output = args.output.as_ref().map(|path| path.display().to_string());
-    context.output.result(Exit::Done, &Written { file: args.file.clone(), output, content });
-    Ok(Exit::Done)
-}
-
-fn to_file(archive: &Archive, name: &str, path: &Path) -> Result<FileContent> {
-    let doing = || format!("write {}", path.display());
-    let file = File::create_new(path).context(doing())?;
-    let mut out = BufWriter::new(file);
-    let content = copy(archive, name, &mut out, &path.display().to_string());
-    let done = content.and_then(|content| {
-        out.flush().context(doing())?;
-        out.get_ref().sync_all().context(doing())?;
-        Ok(content)
-    });
-    if done.is_err() {
-        let _gone = std::fs::remove_file(path);
-    }
-    done
-}
-
-fn copy(archive: &Archive, name: &str, out: &mut dyn Write, to: &str) -> Result<FileContent> {
-    archive.file(name, &mut |bytes| out.write_all(bytes).context(format_args!("write to {to}")))
 }

@@ -1,0 +1,73 @@
+//! `binlog archive`: takes in what a server writes, until it is asked to end.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
+
+use holdfast_core::{
+    Result,
+    binlog::{ArchiveOptions, ArchiveReport, archive},
+};
+use holdfast_repo::Act;
+use serde::Serialize;
+
+use super::{Context, instant, repository, server};
+use crate::{
+    args::{binlog::ArchiveArgs, units::ByteSize},
+    exit::Exit,
+    output::{Render, text},
+};
+
+#[derive(Serialize)]
+struct Archived {
+    report: ArchiveReport,
+}
+
+impl Render for Archived {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let report = &self.report;
+        for gap in &report.gaps {
+            text::fact(out, "GAP", &gap.text)?;
+        }
+        match &report.until {
+            Some(until) => writeln!(out, "archived until {until} ({})", shown(report.last_at))?,
+            None => writeln!(out, "nothing is archived yet")?,
+        }
+        let bytes = ByteSize(report.bytes);
+        writeln!(
+            out,
+            "archive of {}: {bytes} in {} completed OK",
+            report.source,
+            text::count(report.runs.len() as u64, "run")
+        )
+    }
+}
+
+pub(super) fn run(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
+    let typed = args.source.or(context.config.source.clone());
+    let resources = context.config.resources.clone();
+    let chosen = ArchiveOptions::new(server::connect_options(&typed, context)?);
+    let options = ArchiveOptions {
+        name: args.name.or_else(|| context.config.name.clone()),
+        once: args.once,
+        segment_age: args.segment_age.0,
+        run_bytes: args.run_size.0,
+        run_age: args.run_age.0,
+        semi_sync: args.semi_sync,
+        standby: args.standby,
+        new_identity: args.new_identity,
+        compression: resources.compress.unwrap_or(chosen.compression),
+        compress_threads: resources.compress_threads.unwrap_or(chosen.compress_threads),
+        ..chosen
+    };
+    let repo = Arc::new(repository::open_for(context, Act::Backup, "archiving a binlog")?);
+    let report = archive(&repo, &options, &**context.output, context.cancel)?;
+    let exit = if report.gaps.is_empty() { Exit::Done } else { Exit::Finding };
+    context.output.result(exit, &Archived { report });
+    Ok(exit)
+}
+
+fn shown(us: Option<u64>) -> String {
+    us.map(|us| text::instant(instant(us))).unwrap_or_default()
+}
