@@ -16,8 +16,6 @@ use crate::page::{PageState, is_zero};
 use crate::{PageNo, PageSize, be};
 
 const CONTROL_MAGIC: &[u8] = &[0xFE, 0xFE, 0x0C];
-const LOG_MAGIC: &[u8] = &[0xFE, 0xFE, 0x0B];
-const LOG_NAME: &[u8] = b"MARIALOG";
 const TABLE_MAGIC: &[u8] = &[0xFE, 0xFE, 0x09];
 const UUID_BYTES: usize = 16;
 
@@ -62,11 +60,6 @@ pub fn control_with_newest_log(file: &[u8], has_log: impl Fn(u32) -> bool) -> Op
     *number = newest.to_le_bytes();
     *crc = crc32fast::hash(content).to_le_bytes();
     Some(changed)
-}
-
-/// Whether a file that starts so is an `aria_log.NNNNNNNN`.
-pub fn is_log(prefix: &[u8]) -> bool {
-    prefix.starts_with(LOG_MAGIC) && prefix.get(4..).is_some_and(|rest| rest.starts_with(LOG_NAME))
 }
 
 /// How an Aria table is made, from the header of its index file.
@@ -147,12 +140,7 @@ impl AriaTable {
         self.transactional
     }
 
-    /// Whether the data file consists of pages; if not, [`AriaTable::check_data_page`] has nothing to say.
-    pub fn is_paged(&self) -> bool {
-        self.paged
-    }
-
-    /// Checks one page of the data file.
+    /// Checks one page of the data file. One of a row format without pages is never verified.
     pub fn check_data_page(&self, page_no: PageNo, bytes: &[u8]) -> PageState {
         if !self.paged {
             return PageState::Unverifiable;
@@ -230,14 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn control_and_log_files_are_recognised() {
+    fn control_files_are_recognised() {
         let mut control = vec![0xFE, 0xFE, 0x0C, 1];
         control.extend([9; 48]);
         assert_eq!(control_uuid(&control), Some(Uuid([9; 16])));
         assert_eq!(control_uuid(&control[..19]), None);
-        assert!(is_log(b"\xFE\xFE\x0B\x01MARIALOG\x11"));
-        assert!(!is_log(b"\xFE\xFE\x0B\x01MARIALO"));
-        assert!(!is_log(&control));
     }
 
     #[test]
@@ -246,11 +231,11 @@ mod tests {
         let table = AriaTable::parse(&head).unwrap();
         assert_eq!(table.block_size().bytes(), 8192);
         assert_eq!(table.uuid(), Uuid([7; 16]));
-        assert!(table.is_transactional() && table.is_paged());
+        assert!(table.is_transactional() && table.paged);
         head[0x107 + 106] = 0;
         head[22] = 1;
         let table = AriaTable::parse(&head).unwrap();
-        assert!(!table.is_transactional() && !table.is_paged());
+        assert!(!table.is_transactional() && !table.paged);
         assert_eq!(table.check_data_page(PageNo(1), &sealed(1, 8188)), PageState::Unverifiable);
         head[0x107 + 101] = 1;
         assert_eq!(AriaTable::parse(&head), Err(AriaTableError::BlockSize { bytes: 0x2001 }));
@@ -332,7 +317,6 @@ mod tests {
             let _ = AriaTable::parse(&bytes);
             control_uuid(&bytes);
             control_with_newest_log(&bytes, |log| log == page_no);
-            is_log(&bytes);
             let mut head = head();
             head[0x107..0x107 + bytes.len().min(100)].copy_from_slice(&bytes[..bytes.len().min(100)]);
             let table = AriaTable::parse(&head).unwrap();

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use crate::{Flavor, Geometry, Lsn, PageNo, PageSize, be, checksum};
+use crate::{Flavor, Geometry, PageNo, PageSize, be, checksum};
 
 /// Offsets in the header of every page.
 const CHECKSUM: usize = 0;
@@ -37,11 +37,6 @@ pub enum PageState {
     Bad,
     /// Nothing stored tells whether it is whole: without the key or the decompressor, only equal reads do.
     Unverifiable,
-}
-
-/// The LSN of the page's last change. In clear in every format; `None` on a slice without a header.
-pub fn page_lsn(page: &[u8]) -> Option<Lsn> {
-    be::u64_at(page, LSN).map(Lsn)
 }
 
 /// The index that a page says to belong to: the id in the page header of index pages (38 + 28, eight bytes), for R-trees

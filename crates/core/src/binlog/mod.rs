@@ -28,4 +28,4 @@ pub use read::{
     Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, FileContent, Taken,
     TransactionSummary,
 };
-pub use stretch::{BinlogServer, Gap, GapKind, Place, Stretch, parse_gtids};
+pub use stretch::{BinlogServer, Gap, GapKind, Place, Stretch};

@@ -281,7 +281,7 @@ impl Tail {
 }
 
 /// A position as a server of this flavor writes it.
-pub fn parse_gtids(flavor: Flavor, text: &str) -> Result<Gtids> {
+pub(super) fn parse_gtids(flavor: Flavor, text: &str) -> Result<Gtids> {
     let parsed = match flavor {
         Flavor::MariaDb => text.parse().map(Gtids::MariaDb),
         Flavor::MySql => text.parse().map(Gtids::MySql),

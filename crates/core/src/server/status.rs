@@ -322,20 +322,6 @@ pub fn mysql_durable_end(session: &mut Session) -> Result<Lsn, SqlError> {
     Ok(end)
 }
 
-/// Begins a new binlog file, so that the one in use is small.
-pub fn flush_binary_logs(session: &mut Session) -> Result<(), SqlError> {
-    session.exec("FLUSH LOCAL BINARY LOGS")
-}
-
-/// MariaDB: makes the server write a checkpoint now, if the account may; says whether it did.
-pub fn checkpoint_now(session: &mut Session) -> Result<bool, SqlError> {
-    match session.exec("SET GLOBAL innodb_log_checkpoint_now = 1") {
-        Ok(()) => Ok(true),
-        Err(error) if error.code().is_some() => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

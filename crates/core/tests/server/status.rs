@@ -5,9 +5,8 @@ use std::cell::RefCell;
 use holdfast_core::server::{
     ServerFacts,
     status::{
-        LogStatus, MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, checkpoint_now,
-        flush_binary_logs, flush_engine_logs, mariadb_tables, mysql_durable_end, mysql_files, mysql_position,
-        refuse_gaps, tablespaces,
+        LogStatus, MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, flush_engine_logs,
+        mariadb_tables, mysql_durable_end, mysql_files, mysql_position, refuse_gaps, tablespaces,
     },
 };
 
@@ -21,7 +20,7 @@ fn positions() {
     on_each(|server| {
         server.exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (i INT)"]).unwrap();
         let mut session = session(server);
-        flush_binary_logs(&mut session).unwrap();
+        session.exec("FLUSH LOCAL BINARY LOGS").unwrap();
         flush_engine_logs(&mut session).unwrap();
         if server.kind().is_mariadb() {
             let before = MariaDbLsns::read(&mut session).unwrap();
@@ -33,7 +32,7 @@ fn positions() {
             assert!(before.current < after.current);
             let (from, to) = (from.binlog.unwrap(), to.binlog.unwrap());
             assert!(to.file == "binlog.000002" && from.file == to.file && from.offset < to.offset);
-            assert!(checkpoint_now(&mut session).unwrap());
+            session.exec("SET GLOBAL innodb_log_checkpoint_now = 1").unwrap();
             assert!(
                 MariaDbLsns::read(&mut session).unwrap().last_checkpoint >= after.flushed.min(after.current)
             );
