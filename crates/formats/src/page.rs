@@ -39,13 +39,14 @@ pub enum PageState {
     Unverifiable,
 }
 
-/// The index that a page says to belong to: the id in the page header of index pages (38 + 28, eight bytes), for R-trees
-/// and MariaDB's clustered indexes with instant columns, too. `None` for pages of other types.
+/// The index that a page says to belong to: the id in the page header of index pages, for R-trees and MariaDB's clustered
+/// indexes with instant columns, too. `None` for pages of other types.
 #[must_use]
 pub fn page_index_id(page: &[u8]) -> Option<u64> {
     const INDEX_TYPES: [u16; 3] = [17855, 17854, 18];
-    let page_type = u16::from_be_bytes(page.get(24..26)?.try_into().ok()?);
-    let id = u64::from_be_bytes(page.get(66..74)?.try_into().ok()?);
+    const INDEX_ID: usize = BODY + 28;
+    let page_type = be::u16_at(page, TYPE)?;
+    let id = be::u64_at(page, INDEX_ID)?;
     INDEX_TYPES.contains(&page_type).then_some(id)
 }
 
