@@ -6,7 +6,7 @@
 
 use holdfast_formats::{
     Gtid, Gtids,
-    binlog::{Body, Checksum, Event, EventKind, FormatDescription, HEADER_BYTES, Header, Part, Tracker},
+    binlog::{Body, Checksum, Event, EventKind, Header, Part, Tracker},
     gtid::MariaDbGtidPos,
 };
 use holdfast_repo::hex::to_hex;
@@ -262,7 +262,7 @@ impl Recorder {
         self.place = stretch.begins_at();
         self.format.clone_from(&stretch.format);
         let format = stretch.format_bytes()?;
-        self.checksum = checksum_of(&format).unwrap_or_default();
+        self.checksum = Checksum::of_format(&format).unwrap_or_default();
         if let Some(before) = &stretch.gtids_before {
             self.gtids = parse_gtids(self.server.flavor(), before)?;
         }
@@ -306,7 +306,7 @@ impl Recorder {
         }
         let event = Event::parse(bytes, self.checksum).map_err(|error| failed(self, error))?;
         if header.kind == EventKind::FORMAT_DESCRIPTION {
-            self.checksum = checksum_of(bytes).unwrap_or_default();
+            self.checksum = Checksum::of_format(bytes).unwrap_or_default();
             if self.place.position != FILE_BEGIN || header.end == 0 {
                 // Sent once more, with changes, to who begins in the middle.
                 if self.format.is_empty() {
@@ -509,36 +509,10 @@ fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// The checksum that a format description says.
-pub(super) fn checksum_of(bytes: &[u8]) -> Option<Checksum> {
-    let event = Event::parse(bytes, Checksum::None).ok()?;
-    match event.body().ok()? {
-        Body::FormatDescription(FormatDescription { checksum, .. }) => Some(checksum),
-        _ => None,
-    }
-}
-
-/// Splits events that stand one after another.
-pub(super) fn split_events<'a>(
-    mut bytes: &'a [u8],
-) -> impl Iterator<Item = std::result::Result<&'a [u8], &'a [u8]>> + 'a {
-    std::iter::from_fn(move || {
-        if bytes.is_empty() {
-            return None;
-        }
-        let len = Header::parse(bytes).map_or(0, |header| header.len as usize).max(HEADER_BYTES);
-        match bytes.split_at_checked(len) {
-            Some((event, rest)) => {
-                bytes = rest;
-                Some(Ok(event))
-            }
-            None => Some(Err(std::mem::take(&mut bytes))),
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use holdfast_formats::binlog::HEADER_BYTES;
+
     use super::*;
     use crate::server::ServerVersion;
 

@@ -9,7 +9,7 @@ use holdfast_repo::{Kind, LogName, Repo, history::History};
 
 use super::{
     read::Taken,
-    recorder::{FILE_BEGIN, Known, checksum_of},
+    recorder::{FILE_BEGIN, Known},
     stream::{Next, Stream, StreamBegin, StreamOptions},
     stretch::{BinlogServer, Gap, GapKind, Place, Tail, parse_gtids},
 };
@@ -361,7 +361,7 @@ fn first_transaction(begin: &StreamBegin, connect: &ConnectOptions, options: Str
                         EventKind::FORMAT_DESCRIPTION,
                         Ok(Body::FormatDescription(FormatDescription { .. })),
                     ) => {
-                        checksum = checksum_of(&bytes).unwrap_or_default();
+                        checksum = Checksum::of_format(&bytes).unwrap_or_default();
                     }
                     (EventKind::ROTATE, Ok(Body::Rotate { file: next, .. })) => {
                         file = String::from_utf8_lossy(next).into_owned();

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_formats::PageSize;
+use holdfast_formats::{PageSize, binlog::split_events};
 use holdfast_repo::{
     LogName, Repo, RunNo,
     history::History,
@@ -21,7 +21,7 @@ use holdfast_repo::{
 use serde_json::{Map, Value};
 
 use super::{
-    recorder::{Recorder, Sink, split_events},
+    recorder::{Recorder, Sink},
     segments::{Batch, Record, Segments, records},
     stretch::{Stretch, Tail},
 };

@@ -1,8 +1,8 @@
 //! Headers, checksums, and the event that each file begins with.
 
-use std::fmt;
+use std::{fmt, iter, mem};
 
-use super::{BinlogError, cursor::Cursor};
+use super::{BinlogError, body::Body, cursor::Cursor};
 
 /// What a binlog file begins with.
 pub const FILE_MAGIC: [u8; 4] = *b"\xfebin";
@@ -211,6 +211,16 @@ pub enum Checksum {
 }
 
 impl Checksum {
+    /// What a format description, a whole event, says of the events behind it; `None` where `bytes` are none.
+    #[must_use]
+    pub fn of_format(bytes: &[u8]) -> Option<Self> {
+        let event = Event::parse(bytes, Self::None).ok()?;
+        match event.body().ok()? {
+            Body::FormatDescription(FormatDescription { checksum, .. }) => Some(checksum),
+            _ => None,
+        }
+    }
+
     fn bytes(self) -> usize {
         match self {
             Self::None => 0,
@@ -256,6 +266,23 @@ impl<'a> Event<'a> {
     pub fn from_parts(header: Header, data: &'a [u8]) -> Self {
         Self { header, data }
     }
+}
+
+/// Splits events that stand one behind another. What is no whole event comes last, as an error.
+pub fn split_events(mut bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], &[u8]>> {
+    iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let len = Header::parse(bytes).map_or(0, |header| header.len as usize).max(HEADER_BYTES);
+        match bytes.split_at_checked(len) {
+            Some((event, rest)) => {
+                bytes = rest;
+                Some(Ok(event))
+            }
+            None => Some(Err(mem::take(&mut bytes))),
+        }
+    })
 }
 
 fn crc32(bytes: &[u8], end: usize, kind: EventKind) -> u32 {

@@ -14,7 +14,9 @@ mod relay;
 mod transaction;
 
 pub use body::{Body, Query, RowsEvent, TableMap};
-pub use event::{Checksum, Event, EventKind, FILE_MAGIC, Flags, FormatDescription, HEADER_BYTES, Header};
+pub use event::{
+    Checksum, Event, EventKind, FILE_MAGIC, Flags, FormatDescription, HEADER_BYTES, Header, split_events,
+};
 pub use gtids::{GtidEvent, encode_set};
 pub use payload::{Payload, PayloadCompression};
 pub use relay::relay_log_head;

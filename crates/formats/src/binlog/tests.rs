@@ -33,6 +33,26 @@ fn checksums_find_every_flipped_bit() {
     }
 }
 
+/// Each event is as long as its header says, and what is cut off is not lost.
+#[test]
+fn events_are_split() {
+    let (first, second) = (event(EventKind::XID, &[0; 8]), event(EventKind::STOP, &[]));
+    let both = [&first[..], &second].concat();
+    assert_eq!(split_events(&both).collect::<Vec<_>>(), [Ok(&first[..]), Ok(&second[..])]);
+    for cut in 1..second.len() {
+        let parts: Vec<_> = split_events(&both[..both.len() - cut]).collect();
+        assert_eq!(parts, [Ok(&first[..]), Err(&second[..second.len() - cut])], "{cut}");
+    }
+    let mut short = first.clone();
+    short[9..13].fill(0);
+    assert_eq!(
+        split_events(&short).next(),
+        Some(Ok(&short[..HEADER_BYTES])),
+        "no event is shorter than a header"
+    );
+    assert_eq!(split_events(&[]).next(), None);
+}
+
 /// A file that is still written has the same checksum in its first event as when it is closed.
 #[test]
 fn files_in_use() {
@@ -47,6 +67,7 @@ fn files_in_use() {
         bytes[17] = flags;
         let parsed = Event::parse(&bytes, Checksum::None).unwrap();
         let Ok(Body::FormatDescription(format)) = parsed.body() else { panic!("{parsed:?}") };
+        assert_eq!(Checksum::of_format(&bytes), Some(format.checksum));
         assert_eq!(
             (format.server_version.as_str(), format.checksum),
             ("10.11.6-MariaDB-log", Checksum::Crc32)

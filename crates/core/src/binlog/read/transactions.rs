@@ -9,7 +9,7 @@ use holdfast_formats::{
 
 use super::{Archive, GapKind};
 use crate::{
-    binlog::{recorder::checksum_of, stretch::parse_gtids},
+    binlog::stretch::parse_gtids,
     error::{Error, ErrorKind, Result},
 };
 
@@ -261,7 +261,7 @@ impl<'a> Walk<'a> {
     /// Another stretch begins.
     fn enter(&mut self, at: usize) -> Result<()> {
         let archived = &self.archive.stretches[at];
-        self.checksum = checksum_of(&archived.stretch.format_bytes()?).unwrap_or_default();
+        self.checksum = Checksum::of_format(&archived.stretch.format_bytes()?).unwrap_or_default();
         if let Some(before) = self.at {
             if !self.archive.stretches[before].stretch.server.is_same(&archived.stretch.server) {
                 self.is_all_new = false;
