@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use holdfast_formats::binlog::{Body, Event as BinlogEvent, EventKind, Query};
 
-use crate::server::inventory::TableName;
+use crate::server::TableName;
 
 /// Statements longer than this are not known to their ends: what reads them may have cut them.
 const STATEMENT_BYTES_MAX: usize = 32 << 10;

@@ -52,7 +52,7 @@ use crate::{
     points::point,
     recovery::Recovery,
     restore::{self, Apart, BackupId, Errand, MissingTablespaces, Part, Piece, RestoreOptions, Transactions},
-    server::{ConnectOptions, Purpose, ServerFacts, Session, inventory::TableName},
+    server::{ConnectOptions, Purpose, ServerFacts, Session, TableName},
     taking::BackupOptions,
     watch::Watch,
 };

@@ -17,7 +17,7 @@ use crate::{
     event::Cancel,
     logical::selection::{Selection, TablePattern, is_own_schema},
     restore::{Named, named},
-    server::inventory::TableName,
+    server::TableName,
 };
 
 /// What of a backup's tables is asked for.

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use super::{
     connect::{ConnectOptions, Purpose},
     held_session::HeldSession,
-    inventory::TableName,
     lock::{Attempt, LockLimits, LockRecord, Recorder},
     sql_error::SqlError,
+    table_name::TableName,
 };
 use crate::error::Result;
 

@@ -7,39 +7,13 @@ use std::collections::BTreeMap;
 
 use holdfast_formats::Flavor;
 
+pub use super::table_name::TableName;
+pub(crate) use super::table_name::quoted;
 use super::{
     session::{Row, Session},
     sql_error::SqlError,
 };
 use crate::error::{Error, Result};
-
-/// A name as it is written in a statement.
-pub(crate) fn quoted(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
-}
-
-/// A table's name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TableName {
-    /// Database.
-    pub schema: String,
-    /// Table.
-    pub table: String,
-}
-
-impl TableName {
-    /// As it is written in a statement.
-    #[must_use]
-    pub fn quoted(&self) -> String {
-        format!("{}.{}", quoted(&self.schema), quoted(&self.table))
-    }
-}
-
-impl std::fmt::Display for TableName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.schema, self.table)
-    }
-}
 
 /// A table of another engine than InnoDB.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,12 +197,5 @@ mod tests {
             "engine ROCKSDB is not supported and holds 7 of the tables: \
              db.r0, db.r1, db.r2, db.r3, db.r4, and 2 more"
         );
-    }
-
-    /// Names survive quoting.
-    #[test]
-    fn quoting() {
-        let name = TableName { schema: "a`b".into(), table: "c.d".into() };
-        assert_eq!(name.quoted(), "`a``b`.`c.d`");
     }
 }

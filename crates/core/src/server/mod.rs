@@ -30,6 +30,7 @@ mod sql_error;
 pub mod stale;
 pub mod status;
 pub mod table_lock;
+mod table_name;
 mod tablespaces;
 mod tls;
 pub mod tunnel;
@@ -51,6 +52,7 @@ pub use session::{ByteRow, Session};
 pub(crate) use sql_error::code;
 pub use sql_error::{SqlCause, SqlError};
 pub use table_lock::TableLock;
+pub use table_name::TableName;
 pub use tunnel::{SshHost, SshOptions, Tunnel};
 pub use version::ServerVersion;
 

@@ -2,8 +2,7 @@
 
 use holdfast_core::server::{
     BackupStages, HeldSession, InstanceLock, LockLimits, Purpose, RedoConsumer, ServerFacts, Session, Stage,
-    TableInventory, TableLock, check_grants, grants::required, inventory::TableName, stale::other_sessions,
-    status,
+    TableInventory, TableLock, TableName, check_grants, grants::required, stale::other_sessions, status,
 };
 use holdfast_testkit::Server;
 

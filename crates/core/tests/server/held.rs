@@ -14,7 +14,7 @@ use std::{
 
 use holdfast_core::server::{
     Attempt, BackupStages, ConnectOptions, HeldSession, InstanceLock, LockLimits, Purpose, RedoConsumer,
-    Session, SqlCause, Stage, TableLock, WAIT_TIMEOUT, inventory::TableName, status::MariaDbPosition,
+    Session, SqlCause, Stage, TableLock, TableName, WAIT_TIMEOUT, status::MariaDbPosition,
 };
 use holdfast_formats::Lsn;
 use holdfast_testkit::{Server, ServerKind};
