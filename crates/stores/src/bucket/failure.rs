@@ -166,9 +166,24 @@ fn detail(error: &object_store::Error) -> String {
         (_, Some(code), Some(message)) => format!("{message} ({code})"),
         (_, Some(code), None) => code,
         (Some(status), None, _) => format!("it answered with status {status}"),
+        (None, None, _) if transport(error).is_some() => unanswered(error, &words),
         (None, None, _) => words,
     };
     said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS_MAX).collect()
+}
+
+/// Where a request went that got no answer, and what became of it at last: what lies between counts the library's tries.
+fn unanswered(error: &object_store::Error, words: &str) -> String {
+    let mut last: &dyn StdError = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    let request = words.split_once("Error performing ").and_then(|(_, rest)| rest.split_once(" in "));
+    let url = request.and_then(|(request, _)| request.split_once(' ')).map(|(_, url)| url.split('?').next());
+    match url.flatten() {
+        Some(url) => format!("{url}: {last}"),
+        None => last.to_string(),
+    }
 }
 
 /// A failure that no request reported.

@@ -428,7 +428,12 @@ fn a_server_that_is_killed_and_comes_back_ends_well_or_in_an_error() {
     server.kill();
     let error = store.create_if_absent(&path("a"), b"x").unwrap_err();
     assert_eq!(cause(&error), RemoteCause::Unreachable, "{error}");
-    assert!(error.to_string().contains("a: the store cannot be reached at s3://"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("a: the store cannot be reached at s3://") && !text.contains("retries"), "{text}");
+    assert!(
+        text.contains(": http://127.0.0.1:") && text.ends_with("Connection refused (os error 111)"),
+        "{text}"
+    );
 }
 
 #[test]
