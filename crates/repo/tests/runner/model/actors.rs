@@ -122,7 +122,8 @@ impl From<FinishError> for Report {
     fn from(error: FinishError) -> Self {
         match error {
             FinishError::Lost { run, .. } => Self::Lost { run },
-            FinishError::Repo(error) | FinishError::Unsure { cause: error, .. } => error.into(),
+            FinishError::Repo(error) => error.into(),
+            FinishError::Unsure { cause, .. } => (*cause).into(),
         }
     }
 }
