@@ -12,6 +12,7 @@ use crate::{
     history::{History, Prunes},
     interrupt::Interrupt,
     names::{ChunkRef, Folder, LogName, PackId, RunNo},
+    outcome::OutcomeType,
     repo::Repo,
     store::ObjectInfo,
 };
@@ -25,7 +26,9 @@ pub struct PrunePlan {
     pub rewrite: Vec<RewritePack>,
     /// Packs that would be written anew if what is needed of them could be read.
     pub unreadable: Vec<UnreadablePack>,
-    /// Bytes of packs that would be written anew if there were more room.
+    /// Packs that a backup needs, and that are gone or declared dead.
+    pub missing: Vec<UnreadablePack>,
+    /// Bytes of packs that would be written anew if there were more room, or more could be at once.
     pub postponed_bytes: u64,
     /// Bytes in packs that backups need.
     pub live_bytes: u64,
@@ -55,7 +58,7 @@ impl RewritePack {
     }
 }
 
-/// A pack that stays because it cannot be read.
+/// A pack that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadablePack {
     /// Which.
@@ -72,8 +75,12 @@ impl UnreadablePack {
         if error.is_missing() || !error.is_of_the_object() {
             return Err(error);
         }
-        let Finding { object, problem, .. } = Finding::of(&error, Severity::Lost);
-        Ok(Self { pack, object, problem })
+        Ok(Self::damaged(pack, &error))
+    }
+
+    fn damaged(pack: PackId, error: &RepoError) -> Self {
+        let Finding { object, problem, .. } = Finding::of(error, Severity::Lost);
+        Self { pack, object, problem }
     }
 }
 
@@ -138,24 +145,32 @@ impl PrunePlan {
                 packs.insert(PackId { run, part }, info);
             }
         }
-        let needed = needed(repo, history, &prunes, &options.interrupt)?;
-        for pack in needed.keys() {
-            let damaged = |damage| Err(RepoError::damaged(log.pack(*pack), damage));
-            if prunes.is_dead(*pack) {
-                return damaged(Damage::Malformed { what: "it is declared dead, and a backup needs it" });
-            }
-            if !packs.contains_key(pack) {
-                return damaged(Damage::Missing);
-            }
-        }
-        let kept_for_resume = kept_for_resume(history, options, repo.store().now()?);
+        let mut needed = needed(repo, history, &prunes, &options.interrupt)?;
         let mut plan = Self::default();
+        needed.retain(|pack, _| {
+            let damage = match (prunes.is_dead(*pack), packs.contains_key(pack)) {
+                (false, true) => return true,
+                (true, _) => Damage::Malformed { what: "it is declared dead, and a backup needs it" },
+                (false, false) => Damage::Missing,
+            };
+            plan.missing.push(UnreadablePack::damaged(*pack, &RepoError::damaged(log.pack(*pack), damage)));
+            false
+        });
+        let kept_for_resume = kept_for_resume(history, options, repo.store().now()?);
+        // What is missing may have been moved by a prune whose outcome is lost, into packs that look like what an
+        // unfinished run has left: a repair finds it there.
+        let may_be_moved = |run| !plan.missing.is_empty() && has_no_effect(history, run);
+        let may_be_wanted: HashSet<RunNo> = packs
+            .keys()
+            .map(|pack| pack.run)
+            .filter(|run| kept_for_resume.contains(run) || may_be_moved(*run))
+            .collect();
         for (pack, info) in &packs {
             if prunes.is_dead(*pack) {
                 plan.waiting_bytes += info.size_bytes;
             } else if needed.contains_key(pack) {
                 plan.live_bytes += info.size_bytes;
-            } else if kept_for_resume.contains(&pack.run) {
+            } else if may_be_wanted.contains(&pack.run) {
                 plan.unfinished_bytes += info.size_bytes;
             } else {
                 plan.dead.push((*pack, info.size_bytes));
@@ -267,6 +282,12 @@ fn needed(
         Ok::<_, RepoError>(())
     })?;
     Ok(all)
+}
+
+/// Whether the run has ended, as far as is known, without effect.
+fn has_no_effect(history: &History, run: RunNo) -> bool {
+    let is_none = |of| matches!(of, OutcomeType::Tombstone | OutcomeType::Abandoned);
+    history.outcome(run).is_none_or(|outcome| is_none(outcome.outcome_type))
 }
 
 /// Runs whose remains may still be taken over.
