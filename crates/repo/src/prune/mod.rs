@@ -43,7 +43,7 @@ pub struct PruneOptions {
     pub resume_window: Duration,
     /// Packs are written anew when less than so many percent of their stored bytes are needed.
     pub rewrite_below_percent: u64,
-    /// At most so many bytes are written anew, and at most half of what is free.
+    /// At most so many bytes are written anew, and at most half of what is free: no backup begins meanwhile.
     pub rewrite_bytes_max: u64,
     /// Ends it early, with [`RepoError::Interrupted`]: then nothing is declared, or nothing more is deleted.
     pub interrupt: Interrupt,
@@ -55,7 +55,7 @@ impl Default for PruneOptions {
             grace: Duration::from_secs(24 * 3600),
             resume_window: Duration::from_secs(7 * 24 * 3600),
             rewrite_below_percent: 50,
-            rewrite_bytes_max: u64::MAX,
+            rewrite_bytes_max: 1 << 40,
             interrupt: Interrupt::default(),
         }
     }

@@ -17,6 +17,9 @@ use crate::{
     store::ObjectInfo,
 };
 
+/// Chunks that one prune moves, at most: with all the packs that it can name dead, what its refs have room for.
+const MOVES_MAX: u64 = 1 << 22;
+
 /// What a prune declares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrunePlan {
@@ -179,19 +182,20 @@ impl PrunePlan {
         if let Some(rewrite) = rewrite {
             // Half of what is free: the other half is for the backups that come before the old packs can go.
             let free = repo.store().free_bytes()?;
-            let budget = free.map_or(u64::MAX, |free| free / 2).min(options.rewrite_bytes_max);
+            let bytes = free.map_or(u64::MAX, |free| free / 2).min(options.rewrite_bytes_max);
+            let budget = Budget { bytes, moves: MOVES_MAX };
             plan.choose_rewrites(log, &needed, &packs, budget, options, rewrite)?;
         }
         Ok(plan)
     }
 
-    /// Mostly dead packs, as many as `budget` bytes are enough for, and of these only what can be read.
+    /// Mostly dead packs, as many as `budget` is enough for, and of these only what can be read.
     fn choose_rewrites(
         &mut self,
         log: &LogName,
         needed: &BTreeMap<PackId, Needed>,
         packs: &BTreeMap<PackId, ObjectInfo>,
-        mut budget: u64,
+        mut budget: Budget,
         options: &PruneOptions,
         rewrite: &mut dyn Rewrite,
     ) -> Result<(), RepoError> {
@@ -214,17 +218,20 @@ impl PrunePlan {
             };
             of(a, b).cmp(&of(b, a)).then(a.pack.cmp(&b.pack))
         });
-        rewrite.expect(bytes_within(&found, budget));
+        let mut expected = budget;
+        let fitting = found.iter().filter(|pack| expected.take(pack));
+        rewrite.expect(fitting.map(|pack| pack.live_bytes).sum());
         for pack in found {
             options.interrupt.check()?;
-            if pack.live_bytes > budget {
+            let mut left = budget;
+            if !left.take(&pack) {
                 self.postponed_bytes += pack.size_bytes;
                 continue;
             }
             // Before any run: what cannot be written anew must not make every prune begin one in vain.
             match rewrite.check(&pack.chunks().collect::<Vec<_>>()) {
                 Ok(()) => {
-                    budget -= pack.live_bytes;
+                    budget = left;
                     self.rewrite.push(pack);
                 }
                 Err(error) => self.unreadable.push(UnreadablePack::of(pack.pack, error)?),
@@ -235,14 +242,22 @@ impl PrunePlan {
     }
 }
 
-/// What is needed of those of `packs` for which `budget` is enough, if all of it can be read.
-fn bytes_within(packs: &[RewritePack], mut budget: u64) -> u64 {
-    let fitting = packs.iter().map(|pack| pack.live_bytes).filter(|bytes| {
-        let fits = *bytes <= budget;
-        budget -= if fits { *bytes } else { 0 };
-        fits
-    });
-    fitting.sum()
+/// What one prune may still write anew.
+#[derive(Clone, Copy)]
+struct Budget {
+    bytes: u64,
+    moves: u64,
+}
+
+impl Budget {
+    /// Whether it was enough for what is needed of a pack.
+    fn take(&mut self, pack: &RewritePack) -> bool {
+        let left = self.bytes.checked_sub(pack.live_bytes);
+        let moves = self.moves.checked_sub(pack.ordinals.len() as u64);
+        let Some((bytes, moves)) = left.zip(moves) else { return false };
+        *self = Self { bytes, moves };
+        true
+    }
 }
 
 /// The packs that standing backups need.
@@ -317,4 +332,33 @@ fn mostly_dead(
     let is_mostly_dead =
         u128::from(live_bytes) * 100 < u128::from(all_bytes) * u128::from(options.rewrite_below_percent);
     Ok(is_mostly_dead.then_some(RewritePack { pack, size_bytes, live_bytes, ordinals }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refs::{Move, PruneRefs, REFS_BYTES_MAX};
+
+    /// What fits is taken, whatever came before it did not, and no more is moved than can be recorded.
+    #[test]
+    fn a_budget_is_kept() {
+        let pack = |live_bytes, chunks| RewritePack {
+            pack: PackId { run: RunNo(1), part: 0 },
+            size_bytes: 100,
+            live_bytes,
+            ordinals: (0..chunks).collect(),
+        };
+        let mut budget = Budget { bytes: 10, moves: 5 };
+        let taken: Vec<bool> = [pack(6, 2), pack(5, 1), pack(1, 4), pack(4, 3), pack(0, 1)]
+            .iter()
+            .map(|pack| budget.take(pack))
+            .collect();
+        assert_eq!(taken, [true, false, false, true, false]);
+        // The longest names that there can be.
+        let at = |run, ordinal| ChunkRef { pack: PackId { run: RunNo(run), part: 999_999 }, ordinal };
+        let moved = Move { from: at(9_999_999_998, 99_999), to: at(9_999_999_999, 99_999) };
+        let bytes_of = |refs: &PruneRefs| refs.encode().len() as u64;
+        let of_one = bytes_of(&PruneRefs { dead: vec![moved.from.pack], moves: vec![moved] });
+        assert!(MOVES_MAX * (of_one - bytes_of(&PruneRefs::default())) + 64 < REFS_BYTES_MAX, "{of_one}");
+    }
 }
