@@ -1,5 +1,5 @@
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -505,4 +505,32 @@ fn what_a_lost_prune_had_moved_is_there_after_other_prunes() {
     let mended = repair(&world.repo, &world.log, &options, &mut |_| true, &run_options()).unwrap();
     assert!(mended.dropped.is_empty());
     world.assert_is(RunNo(3), &source);
+}
+
+/// Those who read the chunks of a pack together do not each ask it what it holds.
+#[test]
+fn a_pack_that_is_written_anew_is_asked_once_what_it_holds() {
+    let (world, _) = world_of_three();
+    drop_backups(&world, &[RunNo(1), RunNo(2)]);
+    let asked = Arc::new((Mutex::new(BTreeMap::<String, u64>::new()), Condvar::new()));
+    let asking = Arc::clone(&asked);
+    let packs = world.log.folder(Folder::Packs);
+    let store = FaultyStore::far_away(Arc::new(world.store.clone()), 16, move |call| {
+        if call.op == Op::Head && call.path.starts_with(&packs) {
+            let (counts, changed) = &*asking;
+            let mut counts = counts.lock().unwrap();
+            *counts.entry(call.path.to_owned()).or_default() += 1;
+            changed.notify_all();
+            // Whoever else is about to ask has time to.
+            let is_alone = |counts: &mut BTreeMap<String, u64>| counts[call.path] < 2;
+            drop(changed.wait_timeout_while(counts, Duration::from_millis(200), is_alone).unwrap());
+        }
+        None
+    });
+    let repo = Arc::new(open_repo(Arc::new(store), world.suite));
+    let mut rewriter = rewriter(&world, &repo, large_packs());
+    let plan = plan_prune(&repo, &mut world.history(), &at_once(), Some(&mut rewriter)).unwrap();
+    assert!(plan.rewrite.iter().any(|pack| pack.ordinals.len() > 1));
+    let asked = asked.0.lock().unwrap();
+    assert!(plan.rewrite.iter().all(|pack| asked[world.log.pack(pack.pack).as_str()] == 1), "{asked:?}");
 }
