@@ -265,7 +265,7 @@ impl From<FinishError> for Error {
                 "this process was frozen, or cut off from the repository, for longer than its lease of 15 minutes: run it again",
             ),
             FinishError::Unsure { cause, .. } => {
-                let cause = Self::from(cause);
+                let cause = Self::from(*cause);
                 let sure = "\"holdfast list\" tells whether it stands, as soon as the repository can be reached: if not, run it again";
                 Self { message: format!("{said}: {cause}"), ..cause }.also_hinted(sure)
             }

@@ -2,7 +2,8 @@
 //!
 //! - A record says all that was known when it was written, so only the newest that is whole and believed counts, and
 //!   every older one can go. Whoever comes second creates the next number, with what the first has said in it.
-//! - Nothing but the choice of what to read next depends on it: where one is lost, data is read once more.
+//! - Nothing but the choice of what to read next depends on it, and which backup an expire keeps for a good one: where
+//!   one is lost, data is read once more.
 
 use std::{
     collections::BTreeMap,
@@ -98,10 +99,16 @@ impl Checked {
     /// What was found bad the last time nobody has ever read good.
     #[must_use]
     pub fn unread_for(&self, pack: PackId, info: &ObjectInfo, now: SystemTime) -> Duration {
-        if self.packs.get(&pack) == Some(&FOUND_BAD) {
+        if self.is_bad(pack) {
             return Duration::MAX;
         }
         now.duration_since(self.since(pack, info)).unwrap_or(Duration::MAX)
+    }
+
+    /// Whether the last check that has read the pack found it damaged.
+    #[must_use]
+    pub fn is_bad(&self, pack: PackId) -> bool {
+        self.packs.get(&pack) == Some(&FOUND_BAD)
     }
 
     fn encode(&self) -> Vec<u8> {

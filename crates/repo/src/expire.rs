@@ -1,25 +1,31 @@
 //! Expire: dropping backups, by rules or by name. What they alone needed is freed by later prunes.
 //!
-//! What is on hold is never dropped. By rules the newest backup stays, too, and, as far as the key reads manifests,
-//! the newest that is not damaged. Rules pass over what was imported: dozens of old dumps, imported in an hour, are neither
-//! the newest nor all of one day.
+//! What is on hold is never dropped. By rules the newest backup stays, too, and the newest good one: no check has found
+//! what it needs damaged, none of it is missing, and, as far as the key reads manifests, no page was damaged when it was
+//! taken. Rules pass over what was imported: dozens of old dumps, imported in an hour, are neither the newest nor all of
+//! one day.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use jiff::{Timestamp, tz::TimeZone};
 use thiserror::Error;
 
 use crate::{
+    checked::Checked,
     error::RepoError,
-    history::History,
+    history::{History, Prunes},
     hold::Hold,
     keys::Act,
     manifest::{DAMAGED_PAGES, Head},
-    names::{LogName, RunNo},
+    names::{Folder, LogName, PackId, RunNo},
     outcome::Intent,
     repo::Repo,
     retention::{Candidate, Reason, RetentionPolicy, doubtful},
     run::{BeginError, Ending, FinishError, Run, RunOptions},
+    store::{ObjectInfo, exists},
 };
 
 /// What is asked for.
@@ -218,7 +224,14 @@ impl<'a> Planner<'a> {
             reasons[at].splice(0..0, by_age);
         }
         let newest = history.newest_taken();
-        let good = self.newest_good(history)?;
+        let is_dropped = |(candidate, reasons): (&Candidate, &Vec<Reason>)| {
+            reasons.is_empty() && newest != Some(candidate.run)
+        };
+        // Asked only where it saves one: it costs a listing of all packs.
+        let good = match candidates.iter().zip(&reasons).any(is_dropped) {
+            true => self.newest_good(history)?,
+            false => None,
+        };
         let verdict = |(candidate, mut reasons): (&Candidate, Vec<Reason>)| {
             let is_newest = newest == Some(candidate.run);
             if reasons.is_empty() && !is_newest && good == Some(candidate.run) {
@@ -246,17 +259,22 @@ impl<'a> Planner<'a> {
         Ok(reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect())
     }
 
-    /// The newest backup that is not known to be damaged, as far as the key can tell.
+    /// The newest backup of which nothing is known to be damaged or missing, as far as the key can tell. Where there is
+    /// none, the newest that was whole when it was taken.
     fn newest_good(&mut self, history: &History) -> Result<Option<RunNo>, RepoError> {
-        if !self.repo.can_read() {
-            return Ok(None);
-        }
+        let mut taken_whole = None;
+        let stored = Stored::look(self.repo, history)?;
         for backup in history.standing().rev().filter(|backup| !backup.imported) {
-            if self.said(history, backup.run)?.is_some_and(|said| !said.is_damaged) {
+            // A keeper reads no manifest.
+            if self.repo.can_read() && self.said(history, backup.run)?.is_none_or(|said| said.is_damaged) {
+                continue;
+            }
+            taken_whole.get_or_insert(backup.run);
+            if stored.has_all_of(backup.run)? {
                 return Ok(Some(backup.run));
             }
         }
-        Ok(None)
+        Ok(taken_whole)
     }
 
     /// `None` where the manifest is damaged.
@@ -273,6 +291,56 @@ impl<'a> Planner<'a> {
             self.said.insert(run, said);
         }
         Ok(self.said.get(&run).and_then(Option::as_ref))
+    }
+}
+
+/// What tells, without reading data, whether a backup has lost something.
+struct Stored<'a> {
+    repo: &'a Repo,
+    history: &'a History,
+    prunes: Prunes,
+    packs: BTreeMap<(RunNo, u32), ObjectInfo>,
+    checked: Checked,
+}
+
+impl<'a> Stored<'a> {
+    fn look(repo: &'a Repo, history: &'a History) -> Result<Self, RepoError> {
+        let log = history.log();
+        Ok(Self {
+            repo,
+            history,
+            // What one has moved whose own word is damaged seems missing.
+            prunes: history.prunes_or(repo, &mut |_, _| Ok(()))?,
+            packs: repo.list_folder(log, Folder::Packs)?,
+            checked: Checked::read(repo, log, &mut |_| {})?,
+        })
+    }
+
+    /// Whether every pack that the backup needs is there, and no check has found it damaged.
+    fn has_all_of(&self, run: RunNo) -> Result<bool, RepoError> {
+        let refs = match self.history.backup_refs(self.repo, run) {
+            Err(error) if error.is_of_the_object() => return Ok(false),
+            refs => refs?,
+        };
+        let recorded: BTreeMap<PackId, u64> = refs.packs.iter().map(|of| (of.pack, of.size_bytes)).collect();
+        let needed: BTreeSet<PackId> = refs.chunks().map(|chunk| self.prunes.resolve(chunk).pack).collect();
+        for pack in needed {
+            if self.prunes.is_dead(pack)
+                || self.checked.is_bad(pack)
+                || !self.has(pack, recorded.get(&pack))?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has(&self, pack: PackId, recorded: Option<&u64>) -> Result<bool, RepoError> {
+        match self.packs.get(&(pack.run, pack.part)) {
+            Some(info) => Ok(recorded.is_none_or(|size_bytes| info.size_bytes == *size_bytes)),
+            // A listing may lag behind.
+            None => Ok(exists(&**self.repo.store(), &self.history.log().pack(pack))?),
+        }
     }
 }
 

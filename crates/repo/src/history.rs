@@ -4,10 +4,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::SystemTime,
 };
 
+use holdfast_pipe::lock::lock;
 use jiff::Timestamp;
 
 use crate::{
@@ -28,6 +29,8 @@ use crate::{
 /// Of the outcomes of a log so many may be missing before it is not told any more how many runs there were.
 const MISSING_MAX: usize = 64;
 
+type LastRepair = Option<(RunNo, Arc<RepairRefs>)>;
+
 /// The outcomes of a log, and what follows from them.
 #[derive(Clone, Debug)]
 pub struct History {
@@ -43,6 +46,8 @@ pub struct History {
     rebuilt: BTreeMap<RunNo, (RunNo, bool)>,
     /// What a repair is about to make anew: for its own eyes.
     planned: Arc<RepairRefs>,
+    /// The refs of the repair that were read last, while others may be wanted of it: they can be large.
+    repair: Arc<Mutex<LastRepair>>,
     strangers: BTreeSet<RunNo>,
     is_salvaged: bool,
 }
@@ -79,6 +84,7 @@ impl History {
             lost: BTreeMap::new(),
             rebuilt: BTreeMap::new(),
             planned: Arc::default(),
+            repair: Arc::default(),
             strangers: BTreeSet::new(),
             is_salvaged: false,
         }
@@ -287,7 +293,7 @@ impl History {
 
     /// The same as it will be once a repair has made `planned` anew.
     pub(crate) fn with_planned(&self, planned: RepairRefs) -> Self {
-        Self { planned: Arc::new(planned), ..self.clone() }
+        Self { planned: Arc::new(planned), repair: Arc::default(), ..self.clone() }
     }
 
     pub(crate) fn last_hash(&self) -> outcome::ObjectHash {
@@ -387,7 +393,9 @@ impl History {
 
     /// What a backup needs.
     pub fn backup_refs(&self, repo: &Repo, run: RunNo) -> Result<BackupRefs, RepoError> {
-        self.listed_backup_refs(repo, run, None)
+        let refs = self.listed_backup_refs(repo, run, None);
+        *lock(&self.repair) = None;
+        refs
     }
 
     /// What each backup that stands needs, oldest first; several are read at a time where the store is far away.
@@ -415,13 +423,15 @@ impl History {
             _ => repo.list_folder(&self.log, Folder::Refs)?,
         };
         let listed = |run: &RunNo| listed.get(&(*run, 0));
-        sized_in_order(
+        let done = sized_in_order(
             repo.store().reads_at_once(),
             runs,
             &|run| listed(run).map_or(0, |info| info.size_bytes),
             |run| Ok(read(*run, listed(run))),
             |run, refs| take(*run, refs),
-        )
+        );
+        *lock(&self.repair) = None;
+        done
     }
 
     fn listed_backup_refs(
@@ -446,10 +456,23 @@ impl History {
             return Ok(Some(refs.clone()));
         }
         let Some((repair, _)) = self.rebuilt.get(&run) else { return Ok(None) };
-        match self.repair_refs(repo, *repair)?.rebuilt.remove(&run) {
-            Some(refs) => Ok(Some(refs)),
+        match self.last_repair_refs(repo, *repair)?.rebuilt.get(&run) {
+            Some(refs) => Ok(Some(refs.clone())),
             None => Err(self.not_as_rebuilt(*repair)),
         }
+    }
+
+    /// Read and opened once, by one at a time, however many ask for what is in them.
+    fn last_repair_refs(&self, repo: &Repo, repair: RunNo) -> Result<Arc<RepairRefs>, RepoError> {
+        let mut last = lock(&self.repair);
+        if let Some((_, refs)) = last.as_ref().filter(|(run, _)| *run == repair) {
+            return Ok(Arc::clone(refs));
+        }
+        // Never two in memory.
+        *last = None;
+        let refs = Arc::new(self.repair_refs(repo, repair)?);
+        *last = Some((repair, Arc::clone(&refs)));
+        Ok(refs)
     }
 
     fn not_as_rebuilt(&self, run: RunNo) -> RepoError {

@@ -32,6 +32,8 @@ pub const LEASE: Duration = Duration::from_secs(15 * 60);
 pub const LEASE_MIN: Duration = Duration::from_secs(30);
 /// How often a run that makes room looks whether it is asked to.
 const LOOK_WHETHER_ASKED: Duration = Duration::from_secs(5);
+/// For as long, at most, somebody may go by what he has listed before he looked at a lease.
+const LOOK_MAX: Duration = Duration::from_secs(5 * 60);
 /// How often a run renews.
 pub const RENEWAL: Duration = Duration::from_secs(60);
 
@@ -127,10 +129,20 @@ pub(crate) struct Renewer {
     lost: AtomicBool,
     makes_room: bool,
     asked: AtomicBool,
+    patience: Duration,
+    /// When the newest renewal appeared, by the store.
+    renewed_at: Mutex<SystemTime>,
 }
 
 impl Renewer {
-    pub(crate) fn new(repo: &Arc<Repo>, log: &LogName, run: RunNo, object: &LeaseObject) -> Self {
+    /// Of a run whose first lease object appeared at `begun_at`, by the store.
+    pub(crate) fn new(
+        repo: &Arc<Repo>,
+        log: &LogName,
+        run: RunNo,
+        object: &LeaseObject,
+        begun_at: SystemTime,
+    ) -> Self {
         Self {
             repo: Arc::clone(repo),
             log: log.clone(),
@@ -141,7 +153,16 @@ impl Renewer {
             lost: AtomicBool::new(false),
             makes_room: object.makes_room,
             asked: AtomicBool::new(false),
+            patience: object.lease(),
+            renewed_at: Mutex::new(begun_at),
         }
+    }
+
+    /// Whether, at a time by the store's clock, the lease was so far from its end that nobody who looked about then can
+    /// have taken the run for dead.
+    pub(crate) fn lived_at(&self, time: SystemTime) -> bool {
+        let age = time.duration_since(*lock(&self.renewed_at));
+        age.is_ok_and(|age| age + LOOK_MAX < self.patience)
     }
 
     /// Nothing more comes of the run, whatever the repository says of it.
@@ -176,7 +197,8 @@ impl Renewer {
             Err(error) => return Err(error.into()),
         }
         let renewal = self.next.fetch_add(1, Ordering::Relaxed).min(RENEWAL_MAX);
-        self.repo.store().create_if_absent(&self.log.lease(self.run, renewal), &self.object)?;
+        let created = self.repo.store().create_if_absent(&self.log.lease(self.run, renewal), &self.object)?;
+        *lock(&self.renewed_at) = created.created_at;
         Ok(())
     }
 }

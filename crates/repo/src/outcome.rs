@@ -10,7 +10,7 @@ use crate::{
     error::{Damage, RepoError},
     hex::Hex,
     keys::{Act, RepositoryId, Role},
-    names::{LogName, RunNo},
+    names::{Kind, LogName, RunNo},
     object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
     repo::Repo,
     wire::{Decoder, FormatError},
@@ -432,6 +432,9 @@ pub(crate) fn parse(
     if public.copy_of.is_some() && outcome_type != OutcomeType::Backup {
         return Err(RepoError::malformed(place, "it is a copy, and no backup"));
     }
+    // By anybody else's word segments would be deleted that nobody has read, let alone taken over.
+    let may_take = outcome_type == OutcomeType::Backup && log.kind == Kind::Binlog && role.may(Act::Read);
+    let taken = public.taken.into_iter().filter(|named| may_take && is_earlier(*named)).map(RunNo);
     Ok(Outcome {
         run,
         outcome_type,
@@ -450,7 +453,7 @@ pub(crate) fn parse(
         rebuilt: public.rebuilt,
         copy_of: public.copy_of,
         imported: public.imported,
-        taken: public.taken.into_iter().map(RunNo).collect(),
+        taken: taken.collect(),
         tail: public.tail,
         previous: public.previous,
         hash: object_hash(bytes),

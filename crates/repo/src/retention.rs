@@ -46,7 +46,7 @@ pub enum Reason {
     Unreadable,
     /// On hold.
     Held,
-    /// The newest without damage, where newer ones have some.
+    /// The newest good one, where newer ones have lost something or were taken damaged.
     LastGood,
     /// It says that it was taken at a time that cannot be: no rule goes for it, and it stands in nobody's place.
     DoubtfulTime,

@@ -32,7 +32,7 @@ use crate::{
     refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RepairRefs},
     repo::Repo,
     room::with_room,
-    store::{ObjectInfo, exists, read_listed},
+    store::{ObjectInfo, RemoteCause, StoreError, StoreErrorKind, exists, read_listed},
 };
 
 /// How often a beginning run looks again after it lost a creation to another.
@@ -162,8 +162,8 @@ pub enum FinishError {
         /// What stands as its outcome.
         by: &'static str,
     },
-    /// The repository failed when the run's end was to be stored, or was to be looked at behind that: it may have ended
-    /// as it wanted.
+    /// The repository failed when the run's end was to be stored, or was to be looked at behind that, for so long that
+    /// others may have ended the run: it may have ended as it wanted.
     #[error("whether run {run} of {log} has ended as {wanted} cannot be told")]
     Unsure {
         /// Whose log.
@@ -172,13 +172,25 @@ pub enum FinishError {
         run: RunNo,
         /// What it was to end as.
         wanted: &'static str,
+        /// Its outcome, where that is stored and may only not count.
+        outcome: Option<Box<Outcome>>,
         /// What could not be done.
         #[source]
-        cause: RepoError,
+        cause: Box<RepoError>,
     },
-    /// The repository failed, and the run has not ended. It may try again.
+    /// The repository failed, and the run has not ended as it wanted.
     #[error(transparent)]
     Repo(#[from] RepoError),
+}
+
+/// The outcome of a run that has ended as it wanted, or may have.
+#[must_use]
+pub fn stored_outcome(ended: &Result<Outcome, FinishError>) -> Option<&Outcome> {
+    match ended {
+        Ok(outcome) => Some(outcome),
+        Err(FinishError::Unsure { outcome, .. }) => outcome.as_deref(),
+        Err(_) => None,
+    }
 }
 
 /// How a run ends.
@@ -349,8 +361,8 @@ impl Run {
                 if let Some(active) = end_if_dead(repo, &known, &options.client)? {
                     return Err(BeginError::Active(Box::new(active)));
                 }
-            } else if create_first_lease(repo, log, next, &lease)? {
-                return Self::start(intent, repo, known, next, &lease, options);
+            } else if let Some(begun_at) = create_first_lease(repo, log, next, &lease)? {
+                return Self::start(intent, repo, known, next, (&lease, begun_at), options);
             }
             history = Some(known);
         }
@@ -412,8 +424,8 @@ impl Run {
                 continue;
             }
             repo.require_believed(log, next)?;
-            if create_first_lease(repo, log, next, &lease)? {
-                return Self::start(Intent::Repair, repo, history, next, &lease, options);
+            if let Some(begun_at) = create_first_lease(repo, log, next, &lease)? {
+                return Self::start(Intent::Repair, repo, history, next, (&lease, begun_at), options);
             }
         }
         Err(BeginError::Crowded { log: log.clone() })
@@ -424,10 +436,10 @@ impl Run {
         repo: &Arc<Repo>,
         history: History,
         no: RunNo,
-        lease: &LeaseObject,
+        (lease, begun_at): (&LeaseObject, SystemTime),
         options: &RunOptions,
     ) -> Result<Self, BeginError> {
-        let renewer = Arc::new(Renewer::new(repo, history.log(), no, lease));
+        let renewer = Arc::new(Renewer::new(repo, history.log(), no, lease, begun_at));
         let mut run = Self {
             secrets: Arc::new(repo.draw_secrets(history.log(), no)?),
             repo: Arc::clone(repo),
@@ -637,13 +649,17 @@ impl Run {
         self.end(&public, head.as_deref())
     }
 
-    /// Ends the run without effect. What a backup stored may be adopted by the next one.
+    /// Ends the run without effect, unless it has ended. What a backup stored may be adopted by the next one.
     pub fn abandon(mut self, why: &str) -> Result<(), FinishError> {
-        self.end_abandoned(why)
+        if self.ended { Ok(()) } else { self.end_abandoned(why) }
     }
 
     /// Leaves the run without an outcome, for others to end.
     pub(crate) fn leave(mut self) {
+        self.leave_to_others();
+    }
+
+    fn leave_to_others(&mut self) {
         self.ended = true;
         self.thread = None;
         self.renewer.give_up();
@@ -660,48 +676,90 @@ impl Run {
     }
 
     fn end(&mut self, public: &PublicPart, head: Option<&[u8]>) -> Result<Outcome, FinishError> {
-        let (log, no) = (self.history.log(), self.no);
-        let bytes = outcome::encode(&self.repo, log, public, head)?;
-        self.attempts.push(object_hash(&bytes));
-        let path = log.outcome(no);
-        let unsure = |cause| FinishError::Unsure {
-            log: log.clone(),
-            run: no,
-            wanted: public.outcome_type.as_str(),
-            cause,
+        let (log, no) = (self.history.log().clone(), self.no);
+        let bytes = outcome::encode(&self.repo, &log, public, head)?;
+        let wanted = public.outcome_type;
+        let unsure = |outcome, cause: RepoError| {
+            let (log, wanted) = (log.clone(), wanted.as_str());
+            FinishError::Unsure { log, run: no, wanted, outcome, cause: Box::new(cause) }
         };
-        let (bytes, created_at) = match self.repo.store().create_if_absent(&path, &bytes) {
-            Ok(info) => (bytes, info.created_at),
-            Err(error) => {
-                // Whatever the error says, what is there decides.
-                let found = self.repo.store().head(&path).and_then(|info| {
-                    Ok((read_listed(&**self.repo.store(), &info, OUTCOME_BYTES_MAX)?, info.created_at))
-                });
-                match found {
-                    Ok(found) => found,
-                    Err(looked) if looked.is_not_found() => return Err(RepoError::from(error).into()),
-                    Err(_) => return Err(unsure(error.into())),
+        let mut failed = None;
+        let (bytes, created_at) = match self.try_outcome(bytes) {
+            Ok(there) => there,
+            Err(missed) => {
+                let settled = match wanted {
+                    OutcomeType::Abandoned => None,
+                    _ => Some(self.settle(&missed.error)),
+                };
+                match settled {
+                    Some(Ok(there)) => {
+                        failed = Some(missed.error);
+                        there
+                    }
+                    unsettled => {
+                        self.leave_to_others();
+                        let is_absent = missed.is_absent
+                            || matches!(unsettled, Some(Err(Missed { is_absent: true, .. })));
+                        return Err(match is_absent && !may_be_under_way(&missed.error) {
+                            true => missed.error.into(),
+                            false => unsure(None, missed.error),
+                        });
+                    }
                 }
             }
         };
         self.ended = true;
         self.thread = None;
-        let outcome = outcome::parse(&self.repo, log, no, &bytes, created_at)?;
+        let outcome = match outcome::parse(&self.repo, &log, no, &bytes, created_at) {
+            Err(error @ RepoError::Store(_)) => return Err(unsure(None, error)),
+            parsed => parsed?,
+        };
         let lost = |by| Err(FinishError::Lost { log: log.clone(), run: no, by });
-        if !self.attempts.contains(&outcome.hash) || outcome.outcome_type != public.outcome_type {
-            return lost(outcome.outcome_type.as_str());
+        let is_own = self.attempts.contains(&outcome.hash);
+        if !is_own || outcome.outcome_type != wanted {
+            return match failed.filter(|_| is_own) {
+                Some(error) => Err(error.into()),
+                None => lost(outcome.outcome_type.as_str()),
+            };
         }
         // The key may have been removed since the outcome was signed: then nobody believes it, and nobody shall be told
-        // that it ended well.
-        self.repo.require_believed(log, no).map_err(|error| match error {
-            RepoError::NotBelieved { .. } => error.into(),
-            error => unsure(error),
-        })?;
-        // Whoever wakes late may end in the place of an outcome that a repair has named lost: then it counts for nothing.
-        if self.is_named_lost().map_err(unsure)? {
-            return lost(OutcomeType::Repair.as_str());
+        // that it ended well. And whoever wakes late may end in the place of an outcome that a repair has named lost:
+        // then it counts for nothing.
+        match self.repo.require_believed(&log, no).and_then(|()| self.is_named_lost()) {
+            Ok(false) => Ok(outcome),
+            Ok(true) => lost(OutcomeType::Repair.as_str()),
+            // Neither happens to a run that lives.
+            Err(RepoError::Store(_)) if self.renewer.lived_at(outcome.created_at) => Ok(outcome),
+            Err(cause @ RepoError::Store(_)) => Err(unsure(Some(Box::new(outcome)), cause)),
+            Err(error) => Err(error.into()),
         }
-        Ok(outcome)
+    }
+
+    /// Creates the outcome, unless there is one. What is there then, and since when.
+    fn try_outcome(&mut self, bytes: Vec<u8>) -> Result<(Vec<u8>, SystemTime), Missed> {
+        self.attempts.push(object_hash(&bytes));
+        let (store, path) = (&**self.repo.store(), self.history.log().outcome(self.no));
+        let error = match store.create_if_absent(&path, &bytes) {
+            Ok(info) => return Ok((bytes, info.created_at)),
+            Err(error) => error.into(),
+        };
+        // Whatever the error says, what is there decides.
+        let info = store.head(&path);
+        let is_absent = info.as_ref().is_err_and(StoreError::is_not_found);
+        let found =
+            info.and_then(|info| Ok((read_listed(store, &info, OUTCOME_BYTES_MAX)?, info.created_at)));
+        found.map_err(|_| Missed { error, is_absent })
+    }
+
+    /// After an attempt that has failed as far as can be told. It may have been carried out all the same, or may be yet:
+    /// only another outcome in its place rules that out.
+    fn settle(&mut self, error: &RepoError) -> Result<(Vec<u8>, SystemTime), Missed> {
+        let why = format!("its outcome could not be stored: {error}");
+        let bytes = self
+            .public_part(OutcomeType::Abandoned, why)
+            .and_then(|public| outcome::encode(&self.repo, self.history.log(), &public, None))
+            .map_err(|error| Missed { error, is_absent: false })?;
+        self.try_outcome(bytes)
     }
 
     /// Whether a repair that came before the outcome of this run has named it lost.
@@ -712,13 +770,28 @@ impl Run {
     }
 }
 
+/// Why an outcome could not be created.
+struct Missed {
+    error: RepoError,
+    /// The store has said since that there is none.
+    is_absent: bool,
+}
+
+/// Whether what failed may be carried out later by something on the way to the store.
+fn may_be_under_way(error: &RepoError) -> bool {
+    use RemoteCause::{Busy, Other, Unconfirmed, Unreachable};
+    let RepoError::Store(StoreError { kind: StoreErrorKind::Remote(remote), .. }) = error else {
+        return false;
+    };
+    matches!(remote.cause, Unreachable | Busy | Unconfirmed | Other)
+}
+
 impl Drop for Run {
     fn drop(&mut self) {
         if !self.ended {
             // A courtesy to the next run, which would otherwise wait for the lease to end.
             if self.end_abandoned("ended without a word").is_err() && !self.ended {
-                self.thread = None;
-                self.renewer.give_up();
+                self.leave_to_others();
             }
         }
     }
@@ -846,26 +919,26 @@ fn salvage_twice(
     Ok((is_same && is_whole).then_some(history))
 }
 
-/// Whether run `run` is this one's now.
+/// When run `run` has begun, by the store, if it is this one's now.
 fn create_first_lease(
     repo: &Repo,
     log: &LogName,
     run: RunNo,
     lease: &LeaseObject,
-) -> Result<bool, RepoError> {
+) -> Result<Option<SystemTime>, RepoError> {
     require_not_hidden(repo, log, run)?;
     let path = log.lease(run, 0);
-    match repo.store().create_if_absent(&path, &lease.encode()) {
-        Ok(_) => {}
+    let begun_at = match repo.store().create_if_absent(&path, &lease.encode()) {
+        Ok(created) => created.created_at,
         Err(error) if error.is_exists() => match LeaseObject::read(repo, &path) {
             // Created by an attempt whose reply got lost.
-            Ok(Some(found)) if found.token == lease.token => {}
-            Ok(_) => return Ok(false),
-            Err(error) if error.is_not_found() => return Ok(false),
+            Ok(Some(found)) if found.token == lease.token => repo.store().head(&path)?.created_at,
+            Ok(_) => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error.into()),
         },
         Err(error) => return Err(error.into()),
-    }
+    };
     // The run may have been another's that has ended, and whose lease objects a prune has deleted since.
-    Ok(!exists(&**repo.store(), &log.outcome(run))?)
+    Ok((!exists(&**repo.store(), &log.outcome(run))?).then_some(begun_at))
 }

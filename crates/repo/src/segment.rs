@@ -274,8 +274,14 @@ pub fn discard_segments(repo: &Repo, history: &History, runs: &BTreeSet<RunNo>) 
 #[must_use]
 pub fn is_superseded(history: &History, run: RunNo) -> bool {
     let is_backup = |outcome: &crate::outcome::Outcome| outcome.outcome_type == OutcomeType::Backup;
+    // An outcome names earlier runs only.
     history.outcome(run).is_some_and(is_backup)
-        || history.outcomes().iter().any(|outcome| is_backup(outcome) && outcome.taken.contains(&run))
+        || history
+            .outcomes()
+            .iter()
+            .rev()
+            .take_while(|outcome| outcome.run > run)
+            .any(|outcome| is_backup(outcome) && outcome.taken.contains(&run))
 }
 
 #[cfg(test)]

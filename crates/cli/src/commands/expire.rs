@@ -86,7 +86,7 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
     let mut expired =
         Expired { dry_run: args.dry_run, kept: Vec::new(), dropped: Vec::new(), freed_bytes: None };
     if args.ids.is_empty() && !repo.can_read() {
-        let text = "whether backups have damaged pages takes an operator's key to tell: of each source only the newest is kept whatever the rules are";
+        let text = "whether backups were taken with damaged pages takes an operator's key to tell: whatever the rules are, the newest of each source is kept, and the newest of which nothing has been lost since";
         context.output.event(Event::Note { text: text.to_owned() });
     }
     let mut looked = Vec::new();

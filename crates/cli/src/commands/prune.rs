@@ -136,7 +136,7 @@ impl Log {
         self.waiting_bytes = plan.waiting_bytes;
         self.unfinished_bytes = plan.unfinished_bytes;
         self.live_bytes = plan.live_bytes;
-        self.findings = plan.unreadable.into_iter().map(Found::from).collect();
+        self.findings = plan.missing.into_iter().chain(plan.unreadable).map(Found::from).collect();
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use holdfast_core::{BENEATH_HINT, Error, ErrorKind, Result};
 use holdfast_repo::{
     Act, LogName,
-    check::{CheckOptions, Finding, Severity},
+    check::{CheckOptions, Finding, Remedy, Severity},
     keys::manage,
     repair::{BeyondHelp, RepairError, RepairPlan, plan_repair, repair},
 };
@@ -26,6 +26,7 @@ const HELD_HINT: &str = "\
 what is held is not dropped: save its tables that are whole (holdfast restore ID --to-server --table), then \"holdfast release ID\" and repair again";
 const LEFT_HINT: &str = "\
 no backup needs what is damaged there; once less than half of the pack is needed, prune takes that out of it";
+const AGAIN_HINT: &str = "run it again: one repair makes as much anew as fits into one object";
 const LOST_HINT: &str = "nothing tells what was in it: put the object back from a copy of the repository";
 const KEYS_HINT: &str = "\
 a key cannot be made anew from packs: add another (holdfast key add) and remove the one that is gone (holdfast key remove)";
@@ -223,6 +224,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
             repaired.hints.push(HELD_HINT);
         }
         let hint_of = |finding: &Finding| match finding.severity {
+            Severity::Repairable if finding.remedy == Remedy::Refs => AGAIN_HINT,
             Severity::Repairable => LEFT_HINT,
             Severity::Lost => LOST_HINT,
         };

@@ -54,8 +54,7 @@ pub(super) fn publish(
     };
     publication.write_report(&report)?;
     point("backup.report.durable");
-    let (outcome, head) = publication.publish(said)?;
+    let outcome = publication.publish(said, &kept)?;
     point("backup.published");
-    kept.keep(&outcome, &head, watch);
     Ok((report, outcome))
 }

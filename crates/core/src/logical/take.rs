@@ -330,9 +330,8 @@ impl Taking<'_> {
             locks: taken.locks,
         };
         publication.write_report(&report)?;
-        let (outcome, head) = publication.publish(said)?;
+        publication.publish(said, kept)?;
         point("logical.published");
-        kept.keep(&outcome, &head, self.watch);
         Ok(report)
     }
 }

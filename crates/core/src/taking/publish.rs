@@ -4,14 +4,14 @@ use holdfast_repo::{
     RunNo,
     manifest::{HEAD_SCHEMA, Head},
     outcome::Outcome,
-    run::{Ending, Run},
+    run::{Ending, Run, stored_outcome},
     writer::{FinishedData, WriterMeters},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{BackupOptions, REPORT_SCHEMA, RunReport, report::stage_times};
+use super::{BackupOptions, REPORT_SCHEMA, RunReport, kept::Kept, report::stage_times};
 use crate::{
     error::{Context, Result},
     server::ServerVersion,
@@ -78,9 +78,9 @@ impl<'a> Publication<'a> {
         Ok(self.run.write_report(&serde_json::to_vec(report).context("describe the run")?)?)
     }
 
-    /// Makes it a backup. Returns its head, too, as it is stored.
-    pub(crate) fn publish(self, fields: HeadFields) -> Result<(Outcome, Vec<u8>)> {
-        let Self { run, base, finished, options, watch: _, started_at, finished_at } = self;
+    /// Makes it a backup, and keeps what the next one builds on, also where only that cannot be told.
+    pub(crate) fn publish(self, fields: HeadFields, kept: &Kept) -> Result<Outcome> {
+        let Self { run, base, finished, options, watch, started_at, finished_at } = self;
         let head = Head {
             schema: HEAD_SCHEMA,
             run: run.no().0,
@@ -101,6 +101,10 @@ impl<'a> Publication<'a> {
         };
         let head = head.encode().context("encode the manifest head")?;
         let ending = Ending::Backup { head: head.clone(), refs: finished.refs, parts: finished.parts };
-        Ok((run.finish(ending)?, head))
+        let ended = run.finish(ending);
+        if let Some(outcome) = stored_outcome(&ended) {
+            kept.keep(outcome, &head, watch);
+        }
+        Ok(ended?)
     }
 }

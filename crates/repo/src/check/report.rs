@@ -85,7 +85,7 @@ impl Finding {
         Self { problem, ..Self::of_object(object, severity) }
     }
 
-    pub(super) fn of_object(object: String, severity: Severity) -> Self {
+    pub(crate) fn of_object(object: String, severity: Severity) -> Self {
         Self {
             severity,
             object,

@@ -30,7 +30,7 @@ use crate::{
     outcome::{CopyOf, Outcome},
     reader::{Backup, ChunkSource, ITEM_CACHE_BYTES, catalog},
     repo::Repo,
-    run::{BeginError, Ending, FinishError, REPORT_BYTES_MAX, Run, RunOptions},
+    run::{BeginError, Ending, FinishError, REPORT_BYTES_MAX, Run, RunOptions, stored_outcome},
     steps::Steps,
     writer::{BackupWriter, Foundation, WriteError, WriterOptions},
 };
@@ -366,12 +366,12 @@ impl<'a> Copier<'a> {
             to.set_imported();
         }
         let ending = Ending::Backup { head: head.clone(), refs: data.refs, parts: data.parts };
-        let outcome = to.finish(ending).map_err(CopyError::Finish)?;
-        if let Some(local) = local {
+        let ended = to.finish(ending);
+        if let (Some(local), Some(outcome)) = (local, stored_outcome(&ended)) {
             // What is not kept is stored anew by the next one; the copy stands all the same.
-            let _ = local.commit(&outcome, &head);
+            let _ = local.commit(outcome, &head);
         }
-        Ok(report)
+        ended.map(|_| report).map_err(CopyError::Finish)
     }
 
     /// The page maps that are kept of the target, for a key that cannot read them there.

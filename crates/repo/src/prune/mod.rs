@@ -3,9 +3,10 @@
 //! - *Sweeping* deletes what an earlier prune declared, after a grace. It needs no run: dead is dead for good. It comes
 //!   first, so that it also frees space where a run cannot begin: because another lives, or for want of that space.
 //! - *Declaring* is a run: its outcome names packs dead, for good, and says where chunks went that were written anew.
-//!   What cannot be read is not written anew: it stays where it is, and is told. Nothing is written anew at the cost
-//!   of the space that is left: of what is free, half is taken at most, and where the store gives out all the same,
-//!   what was written is taken back and what nothing needs is declared without it.
+//!   What cannot be read is not written anew: it stays where it is, and is told. So is what is missing; meanwhile what
+//!   unfinished runs left stays, too. Nothing is written anew at the cost of the space that is left: of what is free,
+//!   half is taken at most, and where the store gives out all the same, what was written is taken back and what nothing
+//!   needs is declared without it.
 //!
 //! Only outcomes and refs are read, so that a keeper, who can read no backup, can prune; writing chunks anew takes a
 //! [`Rewrite`], and an operator.
@@ -42,7 +43,7 @@ pub struct PruneOptions {
     pub resume_window: Duration,
     /// Packs are written anew when less than so many percent of their stored bytes are needed.
     pub rewrite_below_percent: u64,
-    /// At most so many bytes are written anew, and at most half of what is free.
+    /// At most so many bytes are written anew, and at most half of what is free: no backup begins meanwhile.
     pub rewrite_bytes_max: u64,
     /// Ends it early, with [`RepoError::Interrupted`]: then nothing is declared, or nothing more is deleted.
     pub interrupt: Interrupt,
@@ -54,7 +55,7 @@ impl Default for PruneOptions {
             grace: Duration::from_secs(24 * 3600),
             resume_window: Duration::from_secs(7 * 24 * 3600),
             rewrite_below_percent: 50,
-            rewrite_bytes_max: u64::MAX,
+            rewrite_bytes_max: 1 << 40,
             interrupt: Interrupt::default(),
         }
     }
@@ -119,7 +120,7 @@ pub enum PruneError {
 }
 
 /// What a prune would declare now. Others may change the log meanwhile: what they have deleted is not missed once their
-/// outcomes are seen.
+/// outcomes are seen. What is still missed then frees nothing, and keeps nothing else from being freed.
 pub fn plan_prune(
     repo: &Repo,
     history: &mut History,
@@ -127,14 +128,17 @@ pub fn plan_prune(
     mut rewrite: Option<&mut dyn Rewrite>,
 ) -> Result<PrunePlan, RepoError> {
     loop {
-        let error = match PrunePlan::make(repo, history, options, reborrow(&mut rewrite)) {
-            Err(error) if error.is_missing() => error,
-            done => return done,
+        let planned = PrunePlan::make(repo, history, options, reborrow(&mut rewrite));
+        let misses = match &planned {
+            Ok(plan) => !plan.missing.is_empty(),
+            Err(error) => error.is_missing(),
         };
         let known = history.next_run();
-        history.refresh(repo)?;
+        if misses {
+            history.refresh(repo)?;
+        }
         if history.next_run() == known {
-            return Err(error);
+            return planned;
         }
     }
 }

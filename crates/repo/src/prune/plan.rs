@@ -12,9 +12,13 @@ use crate::{
     history::{History, Prunes},
     interrupt::Interrupt,
     names::{ChunkRef, Folder, LogName, PackId, RunNo},
+    outcome::OutcomeType,
     repo::Repo,
     store::ObjectInfo,
 };
+
+/// Chunks that one prune moves, at most: with all the packs that it can name dead, what its refs have room for.
+const MOVES_MAX: u64 = 1 << 22;
 
 /// What a prune declares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +29,9 @@ pub struct PrunePlan {
     pub rewrite: Vec<RewritePack>,
     /// Packs that would be written anew if what is needed of them could be read.
     pub unreadable: Vec<UnreadablePack>,
-    /// Bytes of packs that would be written anew if there were more room.
+    /// Packs that a backup needs, and that are gone or declared dead.
+    pub missing: Vec<UnreadablePack>,
+    /// Bytes of packs that would be written anew if there were more room, or more could be at once.
     pub postponed_bytes: u64,
     /// Bytes in packs that backups need.
     pub live_bytes: u64,
@@ -55,7 +61,7 @@ impl RewritePack {
     }
 }
 
-/// A pack that stays because it cannot be read.
+/// A pack that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadablePack {
     /// Which.
@@ -72,8 +78,12 @@ impl UnreadablePack {
         if error.is_missing() || !error.is_of_the_object() {
             return Err(error);
         }
-        let Finding { object, problem, .. } = Finding::of(&error, Severity::Lost);
-        Ok(Self { pack, object, problem })
+        Ok(Self::damaged(pack, &error))
+    }
+
+    fn damaged(pack: PackId, error: &RepoError) -> Self {
+        let Finding { object, problem, .. } = Finding::of(error, Severity::Lost);
+        Self { pack, object, problem }
     }
 }
 
@@ -138,24 +148,32 @@ impl PrunePlan {
                 packs.insert(PackId { run, part }, info);
             }
         }
-        let needed = needed(repo, history, &prunes, &options.interrupt)?;
-        for pack in needed.keys() {
-            let damaged = |damage| Err(RepoError::damaged(log.pack(*pack), damage));
-            if prunes.is_dead(*pack) {
-                return damaged(Damage::Malformed { what: "it is declared dead, and a backup needs it" });
-            }
-            if !packs.contains_key(pack) {
-                return damaged(Damage::Missing);
-            }
-        }
-        let kept_for_resume = kept_for_resume(history, options, repo.store().now()?);
+        let mut needed = needed(repo, history, &prunes, &options.interrupt)?;
         let mut plan = Self::default();
+        needed.retain(|pack, _| {
+            let damage = match (prunes.is_dead(*pack), packs.contains_key(pack)) {
+                (false, true) => return true,
+                (true, _) => Damage::Malformed { what: "it is declared dead, and a backup needs it" },
+                (false, false) => Damage::Missing,
+            };
+            plan.missing.push(UnreadablePack::damaged(*pack, &RepoError::damaged(log.pack(*pack), damage)));
+            false
+        });
+        let kept_for_resume = kept_for_resume(history, options, repo.store().now()?);
+        // What is missing may have been moved by a prune whose outcome is lost, into packs that look like what an
+        // unfinished run has left: a repair finds it there.
+        let may_be_moved = |run| !plan.missing.is_empty() && has_no_effect(history, run);
+        let may_be_wanted: HashSet<RunNo> = packs
+            .keys()
+            .map(|pack| pack.run)
+            .filter(|run| kept_for_resume.contains(run) || may_be_moved(*run))
+            .collect();
         for (pack, info) in &packs {
             if prunes.is_dead(*pack) {
                 plan.waiting_bytes += info.size_bytes;
             } else if needed.contains_key(pack) {
                 plan.live_bytes += info.size_bytes;
-            } else if kept_for_resume.contains(&pack.run) {
+            } else if may_be_wanted.contains(&pack.run) {
                 plan.unfinished_bytes += info.size_bytes;
             } else {
                 plan.dead.push((*pack, info.size_bytes));
@@ -164,19 +182,20 @@ impl PrunePlan {
         if let Some(rewrite) = rewrite {
             // Half of what is free: the other half is for the backups that come before the old packs can go.
             let free = repo.store().free_bytes()?;
-            let budget = free.map_or(u64::MAX, |free| free / 2).min(options.rewrite_bytes_max);
+            let bytes = free.map_or(u64::MAX, |free| free / 2).min(options.rewrite_bytes_max);
+            let budget = Budget { bytes, moves: MOVES_MAX };
             plan.choose_rewrites(log, &needed, &packs, budget, options, rewrite)?;
         }
         Ok(plan)
     }
 
-    /// Mostly dead packs, as many as `budget` bytes are enough for, and of these only what can be read.
+    /// Mostly dead packs, as many as `budget` is enough for, and of these only what can be read.
     fn choose_rewrites(
         &mut self,
         log: &LogName,
         needed: &BTreeMap<PackId, Needed>,
         packs: &BTreeMap<PackId, ObjectInfo>,
-        mut budget: u64,
+        mut budget: Budget,
         options: &PruneOptions,
         rewrite: &mut dyn Rewrite,
     ) -> Result<(), RepoError> {
@@ -199,17 +218,20 @@ impl PrunePlan {
             };
             of(a, b).cmp(&of(b, a)).then(a.pack.cmp(&b.pack))
         });
-        rewrite.expect(bytes_within(&found, budget));
+        let mut expected = budget;
+        let fitting = found.iter().filter(|pack| expected.take(pack));
+        rewrite.expect(fitting.map(|pack| pack.live_bytes).sum());
         for pack in found {
             options.interrupt.check()?;
-            if pack.live_bytes > budget {
+            let mut left = budget;
+            if !left.take(&pack) {
                 self.postponed_bytes += pack.size_bytes;
                 continue;
             }
             // Before any run: what cannot be written anew must not make every prune begin one in vain.
             match rewrite.check(&pack.chunks().collect::<Vec<_>>()) {
                 Ok(()) => {
-                    budget -= pack.live_bytes;
+                    budget = left;
                     self.rewrite.push(pack);
                 }
                 Err(error) => self.unreadable.push(UnreadablePack::of(pack.pack, error)?),
@@ -220,14 +242,22 @@ impl PrunePlan {
     }
 }
 
-/// What is needed of those of `packs` for which `budget` is enough, if all of it can be read.
-fn bytes_within(packs: &[RewritePack], mut budget: u64) -> u64 {
-    let fitting = packs.iter().map(|pack| pack.live_bytes).filter(|bytes| {
-        let fits = *bytes <= budget;
-        budget -= if fits { *bytes } else { 0 };
-        fits
-    });
-    fitting.sum()
+/// What one prune may still write anew.
+#[derive(Clone, Copy)]
+struct Budget {
+    bytes: u64,
+    moves: u64,
+}
+
+impl Budget {
+    /// Whether it was enough for what is needed of a pack.
+    fn take(&mut self, pack: &RewritePack) -> bool {
+        let left = self.bytes.checked_sub(pack.live_bytes);
+        let moves = self.moves.checked_sub(pack.ordinals.len() as u64);
+        let Some((bytes, moves)) = left.zip(moves) else { return false };
+        *self = Self { bytes, moves };
+        true
+    }
 }
 
 /// The packs that standing backups need.
@@ -269,6 +299,12 @@ fn needed(
     Ok(all)
 }
 
+/// Whether the run has ended, as far as is known, without effect.
+fn has_no_effect(history: &History, run: RunNo) -> bool {
+    let is_none = |of| matches!(of, OutcomeType::Tombstone | OutcomeType::Abandoned);
+    history.outcome(run).is_none_or(|outcome| is_none(outcome.outcome_type))
+}
+
 /// Runs whose remains may still be taken over.
 fn kept_for_resume(history: &History, options: &PruneOptions, now: SystemTime) -> HashSet<RunNo> {
     let is_recent = |run: &RunNo| {
@@ -296,4 +332,33 @@ fn mostly_dead(
     let is_mostly_dead =
         u128::from(live_bytes) * 100 < u128::from(all_bytes) * u128::from(options.rewrite_below_percent);
     Ok(is_mostly_dead.then_some(RewritePack { pack, size_bytes, live_bytes, ordinals }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refs::{Move, PruneRefs, REFS_BYTES_MAX};
+
+    /// What fits is taken, whatever came before it did not, and no more is moved than can be recorded.
+    #[test]
+    fn a_budget_is_kept() {
+        let pack = |live_bytes, chunks| RewritePack {
+            pack: PackId { run: RunNo(1), part: 0 },
+            size_bytes: 100,
+            live_bytes,
+            ordinals: (0..chunks).collect(),
+        };
+        let mut budget = Budget { bytes: 10, moves: 5 };
+        let taken: Vec<bool> = [pack(6, 2), pack(5, 1), pack(1, 4), pack(4, 3), pack(0, 1)]
+            .iter()
+            .map(|pack| budget.take(pack))
+            .collect();
+        assert_eq!(taken, [true, false, false, true, false]);
+        // The longest names that there can be.
+        let at = |run, ordinal| ChunkRef { pack: PackId { run: RunNo(run), part: 999_999 }, ordinal };
+        let moved = Move { from: at(9_999_999_998, 99_999), to: at(9_999_999_999, 99_999) };
+        let bytes_of = |refs: &PruneRefs| refs.encode().len() as u64;
+        let of_one = bytes_of(&PruneRefs { dead: vec![moved.from.pack], moves: vec![moved] });
+        assert!(MOVES_MAX * (of_one - bytes_of(&PruneRefs::default())) + 64 < REFS_BYTES_MAX, "{of_one}");
+    }
 }

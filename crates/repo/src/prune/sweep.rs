@@ -60,7 +60,7 @@ pub fn sweep(repo: &Repo, history: &History, options: &PruneOptions) -> Result<S
     };
     let is_spared = |run: RunNo| covered.is_some_and(|covered| run <= covered);
     let is_dead = |pack: PackId| {
-        prunes.dead_since(pack).is_some_and(|since| since + *grace <= now)
+        prunes.dead_since(pack).and_then(|since| since.checked_add(*grace)).is_some_and(|due| due <= now)
             || (is_for_nobody(history, pack.run) && !targets.contains(&pack))
     };
     let mut runs_with_packs = BTreeSet::new();

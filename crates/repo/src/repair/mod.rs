@@ -41,6 +41,9 @@ const CACHE_BYTES: usize = 64 << 20;
 const ROUNDS_MAX: u32 = 6;
 /// Outcomes that one can name lost: what fits into its own.
 const LOST_MAX: u64 = 10_000;
+/// Bytes of refs of backups that one makes anew, at most, but for a single one's: with those of prunes they are one
+/// object.
+const REFS_AT_ONCE_MAX: u64 = REFS_BYTES_MAX / 2;
 /// Deleted in batches of so many.
 const BATCH: usize = 1000;
 
@@ -278,6 +281,28 @@ pub fn repair(
 }
 
 impl RepairPlan {
+    /// Leaves the refs of the backups behind the first that come to `bytes_max` to the next repair.
+    fn leave_refs_beyond(&mut self, bytes_max: u64, log: &LogName) {
+        let (mut bytes, mut is_first) = (0, true);
+        let left = &mut self.left;
+        self.made.rebuilt.retain(|run, refs| {
+            let RebuiltRefs::Backup(refs) = refs else { return true };
+            bytes += refs.encode().len() as u64;
+            let is_within = bytes <= bytes_max || is_first;
+            is_first = false;
+            if !is_within {
+                left.push(Finding {
+                    problem: "has to be made anew, which the next repair does: this one makes all that fits"
+                        .to_owned(),
+                    remedy: Remedy::Refs,
+                    backups: vec![*run],
+                    ..Finding::of_object(log.refs(*run).to_string(), Severity::Repairable)
+                });
+            }
+            is_within
+        });
+    }
+
     /// Stores all that the outcome will stand for.
     fn write(&mut self, run: &Run) -> Result<Ending, RepoError> {
         for of in &self.index {
@@ -515,6 +540,7 @@ impl<'a> Planning<'a> {
             return Err(RepairError::MayBeHeld { log, run, backup: dropped.run });
         }
         plan.index = index.into_iter().collect();
+        plan.leave_refs_beyond(REFS_AT_ONCE_MAX, self.history.log());
         for (run, refs) in &plan.made.rebuilt {
             match refs {
                 RebuiltRefs::Backup(_) => plan.refs.push(*run),
@@ -585,4 +611,31 @@ fn may_hold_moved(history: &History, run: RunNo) -> bool {
         // Of others everything may be deleted at any time: by a sweep, or by a prune that wakes.
         OutcomeType::Tombstone | OutcomeType::Abandoned => outcome.intent == Some(outcome::Intent::Backup),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refs::{BackupRefs, ChunkNeed, NeededPack};
+
+    /// Whatever there is to be made anew, each repair makes some of it, oldest first, and names what it leaves.
+    #[test]
+    fn refs_that_do_not_fit_are_left_to_the_next_repair() {
+        let log: LogName = crate::repo::tests::log();
+        let chunks = vec![ChunkNeed { units: 1, needed: 1 }; 100];
+        let pack = NeededPack { pack: PackId { run: RunNo(1), part: 0 }, size_bytes: 1, chunks };
+        let backup = RebuiltRefs::Backup(BackupRefs { packs: vec![pack] });
+        let prune = RebuiltRefs::Prune(PruneRefs::default());
+        let plan = |bytes_max| {
+            let mut plan = RepairPlan::default();
+            let made = [(1, &backup), (2, &backup), (3, &prune), (4, &backup)];
+            plan.made.rebuilt.extend(made.map(|(run, refs)| (RunNo(run), refs.clone())));
+            plan.leave_refs_beyond(bytes_max, &log);
+            let left: Vec<u64> = plan.left.iter().map(|it| it.backups[0].0).collect();
+            (plan.made.rebuilt.into_keys().map(|run| run.0).collect::<Vec<_>>(), left)
+        };
+        assert_eq!(plan(10_000), (vec![1, 2, 3, 4], vec![]));
+        assert_eq!(plan(500), (vec![1, 2, 3], vec![4]));
+        assert_eq!(plan(0), (vec![1, 3], vec![2, 4]));
+    }
 }

@@ -9,7 +9,10 @@ use serde_json::json;
 use super::*;
 use crate::{
     check::{CheckOptions, check},
-    keys::Protection,
+    keys::{
+        KdfParams, NewSlot, Password, Protection, Role,
+        manage::{NewKey, add},
+    },
     names::{Kind, LogName},
     object::ObjectKind,
     prune::{PruneOptions, sweep},
@@ -234,4 +237,37 @@ fn sweeping() {
     assert_eq!((parts(1), parts(3)), (0, 0));
     let place = Place { log: &log(), kind: ObjectKind::SegmentBytes, run: RunNo(1), part: 0 };
     assert!(repo.read_object(&place, 1).unwrap_err().is_not_found());
+}
+
+/// Who cannot read what a run has archived has not taken it over, and nobody has what is still to come: by such words no
+/// segment goes.
+#[test]
+fn segments_do_not_go_by_the_word_of_who_cannot_have_them() {
+    let (store, repo, first) = world(Suite::X25519Aes256Gcm);
+    first.abandon("test").unwrap();
+    let password = Password::new("writer".to_owned()).unwrap();
+    let new = NewKey { role: Role::Writer, sources: Vec::new(), label: String::new() };
+    add(&repo, &new, NewSlot::Password { password: &password, kdf: KdfParams::MINIMUM }).unwrap();
+    let writer = Arc::new(Repo::open(Arc::new(store), Some(&password)).unwrap());
+    let parts = |run: u64| {
+        sweep(&repo, &History::read(&repo, &log()).unwrap(), &PruneOptions::default()).unwrap();
+        list_segments(&repo, &log()).unwrap().get(&RunNo(run)).map_or(0, Vec::len)
+    };
+    let end = |repo: &Arc<Repo>, taken: &[u64]| {
+        let mut run = begin(repo);
+        let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
+        let taken = taken.iter().copied().map(RunNo).collect();
+        let (head, parts) = (b"{}".to_vec(), Default::default());
+        run.finish(Ending::Archive { head, refs, parts, tail: tail(0), taken }).unwrap();
+    };
+    end(&writer, &[1]);
+    assert_eq!(parts(1), 3, "a writer's word");
+    end(&repo, &[4]);
+    let fourth = begin(&repo);
+    write(&fourth, &[b"four"]);
+    fourth.abandon("test").unwrap();
+    assert_eq!(parts(4), 1, "an earlier word");
+    assert_eq!(read(&repo, RunNo(1)).unwrap().len() + read(&repo, RunNo(4)).unwrap().len(), 4);
+    end(&repo, &[1, 4]);
+    assert_eq!((parts(1), parts(4)), (0, 0));
 }

@@ -175,6 +175,11 @@ impl Rewrite for ChunkRewriter {
     fn check(&mut self, chunks: &[ChunkRef]) -> Result<(), RepoError> {
         let unread: Vec<ChunkRef> =
             chunks.iter().copied().filter(|chunk| self.whole.count(*chunk) == 0).collect();
+        // Once, and not by each of those who go on to read a chunk of it.
+        for pack in unread.chunk_by(|a, b| a.pack == b.pack).filter_map(|chunks| chunks.first()) {
+            self.source.confirmed_pack(pack.pack)?;
+            self.source.key(pack.pack)?;
+        }
         let read = |chunk: &ChunkRef| {
             self.interrupt.check()?;
             let (row, _) = self.source.read_compressed(*chunk, &mut Vec::new())?;

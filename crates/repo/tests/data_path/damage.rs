@@ -2,15 +2,20 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use holdfast_pipe::{Compression, Suite};
 use holdfast_repo::{
-    Damage, LogName, PackId, RepoError, RunNo,
+    Damage, LogName, PackId, Password, Repo, RepoError, Role, RunNo,
     check::{CheckOptions, CheckReport, Severity, check},
-    expire::{ExpireRequest, expire},
+    expire::{ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
     history::History,
     item::{ItemMap, ItemPath},
+    keys::{
+        KdfParams, NewSlot,
+        manage::{NewKey, add},
+    },
     outcome::OutcomeType,
     prune::{PruneOptions, prune},
     reader::Backup,
     refs::BackupRefs,
+    retention::{Reason, RetentionPolicy},
     run::RunOptions,
     store::{
         ObjectPath, Store,
@@ -351,6 +356,78 @@ fn a_backup_without_a_base_shares_no_damage() {
         world.assert_is(next, source);
         let report = check_all(&world);
         assert!(report.findings.is_empty(), "{:?}", report.findings);
+    }
+}
+
+/// Two backups that share nothing.
+fn world_of_two_whole(suite: Suite) -> World {
+    let world = World::over(MemStore::with_clock(ManualClock::default()), suite);
+    let mut source = Source::new();
+    source.insert("big".into(), SourceFile::random(&mut Random::new(5), 1024, 5_000 * 1024));
+    for _ in 0..2 {
+        world.try_backup_on(Foundation::none, small_packs(), |writer| give_all(writer, &source, 1)).unwrap();
+    }
+    world
+}
+
+/// What only the newest backup would be kept by.
+fn keep_last() -> ExpireRequest {
+    let policy = RetentionPolicy { last: 1, ..RetentionPolicy::default() };
+    ExpireRequest::ByRules(Rules::by_age(policy, jiff::tz::TimeZone::UTC))
+}
+
+fn planned(world: &World, repo: &Repo) -> ExpirePlan {
+    plan_expire(repo, &world.history(), &keep_last(), repo.now().unwrap()).unwrap()
+}
+
+/// Whether a backup is good is not only what its manifest says, and a keeper, who cannot read that, knows the rest.
+#[test]
+fn rules_drop_no_backup_that_is_whole_for_one_that_has_lost_something() {
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        let pristine = world_of_two_whole(suite);
+        if suite != Suite::None {
+            let password = Password::new("keeper".to_owned()).unwrap();
+            let new = NewKey { role: Role::Keeper, sources: Vec::new(), label: String::new() };
+            let slot = NewSlot::Password { password: &password, kdf: KdfParams::MINIMUM };
+            add(&pristine.repo, &new, slot).unwrap();
+        }
+        let all = objects(&pristine);
+        let pack = |run| pristine.log.pack(PackId { run: RunNo(run), part: 0 });
+        let assert_kept = |world: &World, case: &str, dropped: &[RunNo]| {
+            let mut repos = vec![Arc::clone(&world.repo)];
+            if suite != Suite::None {
+                let password = Password::new("keeper".to_owned()).unwrap();
+                repos.push(Arc::new(Repo::open(Arc::new(world.store.clone()), Some(&password)).unwrap()));
+            }
+            for repo in repos {
+                let plan = planned(world, &repo);
+                let role = repo.keys().role();
+                assert_eq!(plan.dropped, dropped, "{case}, {role}");
+                let is_kept_as_good = plan.kept.iter().any(|kept| kept.reasons == [Reason::LastGood]);
+                assert_eq!(is_kept_as_good, dropped.is_empty(), "{case}, {role}");
+            }
+        };
+        let first = [RunNo(1)];
+        assert_kept(&copy(&pristine, &all), "whole", &first);
+        let world = copy(&pristine, &all);
+        world.store.delete(&[pack(2)]).unwrap();
+        assert_kept(&world, "a pack is missing", &[]);
+        world.store.delete(&[pack(1)]).unwrap();
+        assert_kept(&world, "none is whole", &first);
+        let world = copy(&pristine, &all);
+        world.store.damage(&pack(2), |bytes| bytes.truncate(bytes.len() - 1));
+        assert_kept(&world, "a pack is cut", &[]);
+        let world = copy(&pristine, &all);
+        world.store.delete(&[world.log.refs(RunNo(2))]).unwrap();
+        assert_kept(&world, "what it needs is not known", &[]);
+        let world = copy(&pristine, &all);
+        world.store.damage(&pack(2), |bytes| bytes[500] ^= 1);
+        assert_kept(&world, "nobody has seen it", &first);
+        assert!(!check_all(&world).findings.is_empty());
+        assert_kept(&world, "a check has", &[]);
+        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+        expire(&world.repo, &world.log, &keep_last(), &options).unwrap();
+        assert!(world.history().stands(RunNo(1)));
     }
 }
 

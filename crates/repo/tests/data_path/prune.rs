@@ -1,4 +1,5 @@
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -15,13 +16,14 @@ use holdfast_repo::{
     outcome::{Intent, OutcomeType},
     prune::{PruneError, PruneOptions, PrunePlan, Pruned, plan_prune, prune},
     reader::ChunkSource,
+    repair::repair,
     run::{BeginError, RunOptions},
     store::{
         Store,
         faulty::{Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},
     },
-    writer::{ChunkRewriter, WriterOptions},
+    writer::{BackupWriter, ChunkRewriter, Foundation, WriterOptions},
 };
 
 use crate::{
@@ -446,4 +448,89 @@ fn backups_outlive_their_packs_and_are_built_upon_after_they_moved() {
         }
         assert!(rewritten > 3, "hardly anything was written anew: {rewritten}");
     }
+}
+
+/// What is gone frees nothing, and keeps nothing else from being freed but what runs have left that came to nothing: of
+/// those one may have been a prune that had moved it there.
+#[test]
+fn a_pack_that_is_gone_keeps_nothing_else_from_being_freed() {
+    let world = World::new(Suite::X25519Aes256Gcm);
+    let mut source = Source::new();
+    source.insert("big".into(), SourceFile::random(&mut Random::new(31), 1024, 3_000 * 1024));
+    let give = |writer: &BackupWriter| give_all(writer, &source, 1);
+    for _ in 0..3 {
+        world.try_backup_on(Foundation::none, small_packs(), give).unwrap();
+    }
+    let stray = world.begin();
+    let writer = BackupWriter::new(&stray, &Foundation::none(stray.history()), small_packs()).unwrap();
+    give(&writer).unwrap();
+    writer.finish(&stray).unwrap();
+    stray.abandon("test").unwrap();
+    let lost = PackId { run: RunNo(2), part: 0 };
+    world.store.delete(&[world.log.pack(lost)]).unwrap();
+    drop_backups(&world, &[RunNo(1)]);
+    let dead_of =
+        |plan: &PrunePlan| -> BTreeSet<RunNo> { plan.dead.iter().map(|(pack, _)| pack.run).collect() };
+    let declared = try_prune(&world, &world.repo, large_packs()).unwrap().declared;
+    assert_eq!(dead_of(&declared), BTreeSet::from([RunNo(1)]));
+    assert_eq!(declared.missing.iter().map(|it| it.pack).collect::<Vec<_>>(), [lost]);
+    assert!(declared.unfinished_bytes > 0);
+    drop_backups(&world, &[RunNo(2)]);
+    let declared = try_prune(&world, &world.repo, large_packs()).unwrap().declared;
+    assert_eq!(dead_of(&declared), BTreeSet::from([RunNo(2), RunNo(4)]));
+    assert_eq!((declared.missing.len(), declared.unfinished_bytes), (0, 0));
+    world.assert_is(RunNo(3), &source);
+}
+
+/// What a prune had moved whose outcome is gone looks like what an unfinished run has left: other prunes leave it for a
+/// repair to find.
+#[test]
+fn what_a_lost_prune_had_moved_is_there_after_other_prunes() {
+    let clock = ManualClock::default();
+    let world = World::over(MemStore::with_clock(clock.clone()), Suite::X25519Aes256Gcm);
+    let (world, source) = world_of_three_in(world, large_packs);
+    drop_backups(&world, &[RunNo(1), RunNo(2)]);
+    assert!(prune_all(&world) > 0);
+    let after = try_prune(&world, &world.repo, large_packs()).unwrap();
+    assert!(after.swept.packs > 0 && after.declared.declares_nothing());
+    let lost = world.history().outcomes().last().unwrap().run;
+    clock.advance(Duration::from_secs(3600));
+    world.store.delete(&[world.log.outcome(lost)]).unwrap();
+    let world = copy(&world, &objects(&world));
+    for _ in 0..2 {
+        let declared = try_prune(&world, &world.repo, large_packs()).unwrap().declared;
+        assert!(!declared.missing.is_empty() && declared.unfinished_bytes > 0);
+    }
+    let options = CheckOptions { read_data: Some(1.0), threads: 1, ..CheckOptions::default() };
+    let mended = repair(&world.repo, &world.log, &options, &mut |_| true, &run_options()).unwrap();
+    assert!(mended.dropped.is_empty());
+    world.assert_is(RunNo(3), &source);
+}
+
+/// Those who read the chunks of a pack together do not each ask it what it holds.
+#[test]
+fn a_pack_that_is_written_anew_is_asked_once_what_it_holds() {
+    let (world, _) = world_of_three();
+    drop_backups(&world, &[RunNo(1), RunNo(2)]);
+    let asked = Arc::new((Mutex::new(BTreeMap::<String, u64>::new()), Condvar::new()));
+    let asking = Arc::clone(&asked);
+    let packs = world.log.folder(Folder::Packs);
+    let store = FaultyStore::far_away(Arc::new(world.store.clone()), 16, move |call| {
+        if call.op == Op::Head && call.path.starts_with(&packs) {
+            let (counts, changed) = &*asking;
+            let mut counts = counts.lock().unwrap();
+            *counts.entry(call.path.to_owned()).or_default() += 1;
+            changed.notify_all();
+            // Whoever else is about to ask has time to.
+            let is_alone = |counts: &mut BTreeMap<String, u64>| counts[call.path] < 2;
+            drop(changed.wait_timeout_while(counts, Duration::from_millis(200), is_alone).unwrap());
+        }
+        None
+    });
+    let repo = Arc::new(open_repo(Arc::new(store), world.suite));
+    let mut rewriter = rewriter(&world, &repo, large_packs());
+    let plan = plan_prune(&repo, &mut world.history(), &at_once(), Some(&mut rewriter)).unwrap();
+    assert!(plan.rewrite.iter().any(|pack| pack.ordinals.len() > 1));
+    let asked = asked.0.lock().unwrap();
+    assert!(plan.rewrite.iter().all(|pack| asked[world.log.pack(pack.pack).as_str()] == 1), "{asked:?}");
 }

@@ -14,9 +14,10 @@ use crossbeam_channel::bounded;
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
-    Folder, LogName, Repo, RunNo,
+    Folder, LogName, Repo, RepoError, RunNo,
     check::{CheckOptions, CheckReport, Severity, check},
     expire::{ExpireRequest, expire},
+    history::History,
     hold::{HoldTerms, hold},
     outcome::OutcomeType,
     prune::{PruneOptions, prune},
@@ -527,4 +528,33 @@ fn a_run_that_ends_while_a_repair_begins_breaks_no_chain() {
         }
     }
     assert!(mended > 1);
+}
+
+/// Of a repair that made the refs of many backups anew its own are read once for all of them, not by each reader.
+#[test]
+fn what_a_repair_made_anew_of_many_backups_is_read_once() {
+    let (world, backups) = world_of_all(Suite::X25519Aes256Gcm);
+    let refs: Vec<ObjectPath> = backups.iter().map(|(run, _)| world.log.refs(*run)).collect();
+    world.store.delete(&refs).unwrap();
+    assert_eq!(mend(&world).refs.len(), backups.len());
+    let path = world.log.refs(world.history().outcomes().last().unwrap().run).to_string();
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&reads);
+    let store = FaultyStore::far_away(Arc::new(world.store.clone()), 16, move |call| {
+        counted.fetch_add(u64::from(call.op == Op::Read && call.path == path), Ordering::SeqCst);
+        None
+    });
+    let repo = open_repo(Arc::new(store), world.suite);
+    let history = History::read(&repo, &world.log).unwrap();
+    history.backup_refs(&repo, backups[0].0).unwrap();
+    let once = reads.swap(0, Ordering::SeqCst);
+    let mut seen = 0;
+    history
+        .all_backup_refs(&repo, |_, refs| {
+            seen += usize::from(refs.is_ok());
+            Ok::<_, RepoError>(())
+        })
+        .unwrap();
+    assert!(once > 0 && backups.len() > 2);
+    assert_eq!((seen, reads.load(Ordering::SeqCst)), (backups.len(), once));
 }

@@ -122,7 +122,8 @@ impl From<FinishError> for Report {
     fn from(error: FinishError) -> Self {
         match error {
             FinishError::Lost { run, .. } => Self::Lost { run },
-            FinishError::Repo(error) | FinishError::Unsure { cause: error, .. } => error.into(),
+            FinishError::Repo(error) => error.into(),
+            FinishError::Unsure { cause, .. } => (*cause).into(),
         }
     }
 }
@@ -330,6 +331,12 @@ impl Actor {
             if self.random.permille(300) { None } else { Some(&mut rewrite) };
         let by_keeper = rewrite.is_none();
         match prune(&self.repo, &self.log, &options_of_prune, rewrite, &options()) {
+            Ok(pruned) if !pruned.declared.missing.is_empty() => {
+                Err(Report::Missing(pruned.declared.missing[0].object.clone()))
+            }
+            Err(PruneError::NotRewritten { declared, .. }) if !declared.missing.is_empty() => {
+                Err(Report::Missing(declared.missing[0].object.clone()))
+            }
             Ok(pruned) => Ok(Report::Pruned {
                 moved: !pruned.declared.rewrite.is_empty(),
                 swept: pruned.swept.packs > 0,
