@@ -6,8 +6,8 @@ use holdfast_core::server::{
     ServerFacts,
     status::{
         LogStatus, MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, checkpoint_now,
-        flush_binary_logs, flush_engine_logs, mariadb_tables, mysql_durable_end, mysql_files, mysql_position,
-        refuse_gaps, tablespaces,
+        flush_binary_logs, flush_engine_logs, log_bytes_written, mariadb_tables, mysql_durable_end,
+        mysql_files, mysql_position, refuse_gaps, tablespaces,
     },
 };
 
@@ -23,6 +23,7 @@ fn positions() {
         let mut session = session(server);
         flush_binary_logs(&mut session).unwrap();
         flush_engine_logs(&mut session).unwrap();
+        let written = log_bytes_written(&mut session).unwrap();
         if server.kind().is_mariadb() {
             let before = MariaDbLsns::read(&mut session).unwrap();
             let from = MariaDbPosition::read(&mut session).unwrap();
@@ -50,6 +51,8 @@ fn positions() {
             assert!(redo.checkpoint <= redo.flushed && redo.flushed <= redo.current, "{redo:?}");
             assert!(redo.flushed > Lsn(0));
         }
+        flush_engine_logs(&mut session).unwrap();
+        assert!(log_bytes_written(&mut session).unwrap() > written);
         assert_eq!(ReplicaChannel::read_all(&mut session).unwrap(), []);
     });
 }
