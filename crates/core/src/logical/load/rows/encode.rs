@@ -84,7 +84,7 @@ pub(super) fn line(out: &mut Vec<u8>, columns: usize, row: &[u8]) -> Result<()> 
 
 fn escape(out: &mut Vec<u8>, value: &[u8]) {
     let mut rest = value;
-    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\\' | b'\t' | b'\n' | 0)) {
+    while let Some(at) = literal::first_of(rest, [b'\\', b'\t', b'\n', 0]) {
         out.extend_from_slice(&rest[..at]);
         out.extend_from_slice(match rest[at] {
             b'\\' => b"\\\\",
