@@ -23,6 +23,7 @@ use crate::error::Result;
 const PACKET_FULL: usize = 0xFF_FFFF;
 const HEADER_BYTES: usize = 4;
 const COM_QUERY: u8 = 3;
+const COM_PING: u8 = 14;
 const COM_SET_OPTION: u8 = 27;
 /// What is set by it: a statement that is followed by another is refused.
 const MULTI_STATEMENTS_OFF: [u8; 2] = [1, 0];
@@ -34,6 +35,8 @@ const ERROR: u8 = 0xFF;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Rows are sent in packets of so many bytes, less where the server takes less.
 const PIECE_BYTES: usize = 256 << 10;
+/// So long a packet the server has room for before it is asked for rows.
+const ROOM_BYTES: usize = 256 << 10;
 /// Bit of an answer's status: another answer follows.
 const MORE_ANSWERS: u16 = 8;
 
@@ -64,6 +67,17 @@ pub fn one_statement_at_a_time(session: &mut Session) -> Result<(), SqlError> {
         Some((&ERROR, rest)) => Err(doing(refusal(rest))),
         _ => Err(doing(SqlError::unexpected("an answer that makes no sense"))),
     }
+}
+
+/// Has the server send rows in long pieces. It sends what its buffer holds when that is full, which is after 16 KiB
+/// (`net_buffer_length`); but for as long as the session lives it has grown to the longest packet that was ever in it. So it is
+/// sent a long one that asks for nothing.
+pub fn expect_many_rows(session: &mut Session) -> Result<(), SqlError> {
+    let doing = |error: SqlError| error.doing("make room for rows");
+    let packet_bytes_max: usize = session.number("SELECT @@max_allowed_packet")?;
+    let mut wire = Wire { socket: session.socket_mut(), sequence: 0 };
+    wire.send(COM_PING, &vec![0; ROOM_BYTES.min(packet_bytes_max / 2)]).map_err(doing)?;
+    wire.done().map(drop).map_err(doing)
 }
 
 /// Carries out a statement without rows.
