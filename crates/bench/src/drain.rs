@@ -77,6 +77,8 @@ const PROTOCOL_41: u32 = 0x200;
 const SECURE_CONNECTION: u32 = 0x8000;
 const PLUGIN_AUTH: u32 = 0x8_0000;
 const COM_QUERY: u8 = 3;
+const COM_PING: u8 = 14;
+const ROOM_BYTES: usize = 256 << 10;
 const UTF8MB4: u8 = 45;
 
 impl Client {
@@ -96,6 +98,9 @@ impl Client {
             client.send(3, &[])?;
             ensure!(client.status()? == 0, "the server refuses root without a password");
         }
+        // The server's buffer grows to it, and is what it sends at a time: as Holdfast has it.
+        client.send(0, &[&[COM_PING], &[0; ROOM_BYTES][..]].concat())?;
+        ensure!(client.status()? == 0, "the server does not answer a ping");
         Ok(client)
     }
 

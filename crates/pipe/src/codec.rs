@@ -220,17 +220,39 @@ pub fn compress_patch(prefix: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<
     let failed = |code| CodecError::Failed { source: std::io::Error::other(get_error_name(code)) };
     out.clear();
     out.reserve(zstd::zstd_safe::compress_bound(plain.len()));
-    let mut context = CCtx::create();
-    for parameter in [
-        CParameter::CompressionLevel(1),
-        CParameter::WindowLog(PATCH_WINDOW_LOG),
-        CParameter::HashLog(PATCH_HASH_LOG),
-    ] {
-        context.set_parameter(parameter).map_err(failed)?;
-    }
-    context.ref_prefix(prefix).map_err(failed)?;
-    context.compress2(out, plain).map_err(failed)?;
+    // One that fails is not used again.
+    let mut context = match PATCH.take() {
+        Some(context) => context,
+        None => {
+            let mut context = CCtx::create();
+            for parameter in [
+                CParameter::CompressionLevel(1),
+                CParameter::WindowLog(PATCH_WINDOW_LOG),
+                CParameter::HashLog(PATCH_HASH_LOG),
+            ] {
+                context.set_parameter(parameter).map_err(failed)?;
+            }
+            context
+        }
+    };
+    compress_with(&mut context, prefix, plain, out).map_err(failed)?;
+    PATCH.set(Some(context));
     Ok(())
+}
+
+/// Compresses with a prefix, of which the context knows nothing afterwards.
+#[allow(unsafe_code)]
+fn compress_with(
+    context: &mut CCtx<'static>,
+    prefix: &[u8],
+    plain: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<usize, usize> {
+    // SAFETY: a prefix is looked at until the end of the next frame and no more. That frame ends here; if it does not, the
+    // caller drops the context, which does not look at it either.
+    let prefix = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(prefix) };
+    context.ref_prefix(prefix)?;
+    context.compress2(out, plain)
 }
 
 /// Takes back [`compress_patch`]: exactly `plain_len` bytes into `out` (replaced). The caller bounds `plain_len`.
@@ -251,7 +273,9 @@ pub fn decompress_patch(
 }
 
 thread_local! {
-    /// A context costs more than many a chunk; one for each thread that ever decompresses.
+    /// A context costs more than many a chunk; one for each thread that ever compresses patches.
+    static PATCH: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
+    /// The same, for each that ever decompresses.
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
@@ -321,15 +345,33 @@ mod tests {
         }
     }
 
+    fn noise(seed: u64, len: usize) -> Vec<u8> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    /// A patch is on its own prefix, whatever the same thread has made patches on before.
+    #[test]
+    fn patches_one_after_the_other() {
+        for seed in 1..5 {
+            let prefix = noise(seed, 300_000);
+            let mut plain = prefix.clone();
+            plain[1_000 * seed as usize] ^= 1;
+            let (mut stored, mut again) = (Vec::new(), Vec::new());
+            compress_patch(&prefix, &plain, &mut stored).unwrap();
+            assert!(stored.len() < plain.len() / 50, "{} bytes", stored.len());
+            decompress_patch(&prefix, &stored, plain.len(), &mut again).unwrap();
+            assert!(again == plain);
+        }
+    }
+
     #[test]
     fn what_does_not_shrink_is_stored_as_it_is() {
-        let mut state = 1_u64;
-        let noise: Vec<u8> = (0..100_000)
-            .map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (state >> 33) as u8
-            })
-            .collect();
+        let noise = noise(1, 100_000);
         for text in ["zstd", "lz4", "gzip"] {
             let mut stored = Vec::new();
             let codec =

@@ -73,6 +73,12 @@ impl Headroom {
         }
     }
 
+    /// Nobody can say any more where the log is: room is left.
+    pub fn lost_log(&self) {
+        let state = lock(&self.state);
+        self.is_needed.store(!state.is_over, Ordering::Relaxed);
+    }
+
     /// From now on only speed counts: a lock is held, or about to be.
     pub fn end(&self) {
         lock(&self.state).is_over = true;
@@ -118,6 +124,8 @@ mod tests {
         thread::sleep(WINDOW);
         headroom.saw_log(2 * BUSY + 100);
         assert!(!is_left(), "the log stands still but for what the server does by itself");
+        headroom.lost_log();
+        assert!(is_left());
     }
 
     #[test]
@@ -129,6 +137,7 @@ mod tests {
         headroom.end();
         thread::sleep(WINDOW);
         headroom.saw_log(2 * BUSY);
+        headroom.lost_log();
         assert_eq!(headroom.read_bytes(1 << 20), 1 << 20);
         // Until it is let go of.
         headroom.go_on();

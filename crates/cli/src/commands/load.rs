@@ -61,7 +61,11 @@ impl Render for Loaded {
             extract::show(out, extracted)?;
         }
         show_plan(out, &report.plan)?;
-        let how = if report.by_load_data { "LOAD DATA" } else { "INSERT" };
+        let how = match (report.by_parameters, report.by_load_data) {
+            (true, _) => "INSERT with parameters",
+            (false, true) => "LOAD DATA",
+            (false, false) => "INSERT",
+        };
         let (rows, bytes) = (text::count(report.rows_loaded, "row"), ByteSize(report.row_bytes_loaded));
         text::fact(out, "loaded", format!("{rows}, {bytes}, by {how}"))?;
         text::fact(out, "time", text::phases(&report.phases))?;

@@ -24,6 +24,7 @@ mod objects;
 mod privileges;
 mod reading;
 mod report;
+mod room;
 mod rows;
 pub mod script;
 pub mod selection;

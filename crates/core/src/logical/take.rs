@@ -21,6 +21,7 @@ use super::{
     objects::{self, TableKind},
     reading::{self, ReadTables},
     report::{LogicalReport, READ, ReadFacts, TableFacts, VIEW, ViewFacts},
+    room,
     selection::Selection,
     tables::Table,
     view::{Method, View, Wanted},
@@ -149,9 +150,13 @@ impl Taking<'_> {
     ) -> Result<LogicalReport> {
         let kept = Kept::open(run.repo(), run.log(), self.options)?;
         let foundation = kept.foundation(run, self.options, self.watch);
-        let writing = self.options.writing(Arc::new(Headroom::beside_server()));
+        let headroom = Arc::new(match self.options.is_private {
+            true => Headroom::default(),
+            false => Headroom::beside_server(),
+        });
+        let writing = self.options.writing(Arc::clone(&headroom));
         let writer = BackupWriter::new(run, &foundation, writing)?;
-        let taken = self.take(control, facts, &writer);
+        let taken = self.take(control, facts, &writer, &headroom);
         let taken = taken.map_err(|error| writer.failure().map_or(error, Error::from))?;
         self.watch.phase("complete");
         let meters = Arc::clone(writer.meters());
@@ -163,7 +168,13 @@ impl Taking<'_> {
     }
 
     /// From the view to the last row.
-    fn take(&self, mut control: Session, facts: ServerFacts, writer: &BackupWriter) -> Result<Taken> {
+    fn take(
+        &self,
+        mut control: Session,
+        facts: ServerFacts,
+        writer: &BackupWriter,
+        headroom: &Headroom,
+    ) -> Result<Taken> {
         self.watch.phase("view");
         let wanted = Wanted {
             connect: &self.options.connect,
@@ -192,15 +203,17 @@ impl Taking<'_> {
         point("logical.view.made");
         let mut tables = std::mem::take(&mut view.tables);
         let facts_of_view = self.judge(&view, &mut tables);
-        // Before the rows, which may take so long that the server gives this session up.
         self.watch.phase("definitions");
         let definitions = self.definitions(&mut control, &view, &facts, writer)?;
-        drop(control);
         self.watch.phase("rows");
         let mut readers = std::mem::take(&mut view.readers);
         let view = Mutex::new(view);
         let release = || lock(&view).release_tables(self.watch);
-        let read = reading::read(&tables, &mut readers, writer, &release, self.watch, self.cancel)?;
+        let mut read = || reading::read(&tables, &mut readers, writer, &release, self.watch, self.cancel);
+        let read = match self.options.is_private {
+            true => read()?,
+            false => room::asking(control, headroom, read)?,
+        };
         let view = into_inner(view);
         let (position, readers_count) = (view.position.clone(), readers.len() as u64);
         let mut locks = view.close(self.watch)?;

@@ -34,7 +34,7 @@ use crate::{
     physical::{BinlogPosition, Position, Precision},
     server::{
         Attempt, BackupStages, ConnectOptions, InstanceLock, LockLimits, LockRecord, Purpose, Session,
-        SqlCause, SqlError, Stage, TableLock,
+        SqlCause, SqlError, Stage, TableLock, bulk,
         inventory::TableName,
         status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, binlog_status},
     },
@@ -535,6 +535,7 @@ fn open_reader(connect: &ConnectOptions) -> Result<Session, Stopped> {
     if session.flavor() == Flavor::MariaDb {
         session.exec("SET SESSION idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0")?;
     }
+    bulk::expect_many_rows(&mut session)?;
     Ok(session)
 }
 

@@ -1,4 +1,4 @@
-//! Statements of any bytes, and rows as the server's own bulk loader takes them.
+//! Statements of any bytes, and rows as the server's own bulk loader takes them, or as parameters of one statement.
 //!
 //! The client library takes statements as text only, and hands rows to `LOAD DATA LOCAL` in pieces of 4 KiB. Here both go
 //! over the socket itself, as in [`raw`](super::raw).
@@ -23,6 +23,17 @@ use crate::error::Result;
 const PACKET_FULL: usize = 0xFF_FFFF;
 const HEADER_BYTES: usize = 4;
 const COM_QUERY: u8 = 3;
+const COM_PING: u8 = 14;
+const COM_STMT_PREPARE: u8 = 0x16;
+const COM_STMT_CLOSE: u8 = 0x19;
+/// MariaDB.
+const COM_STMT_BULK_EXECUTE: u8 = 0xFA;
+/// Of a bulk: its parameters' types are said.
+const WITH_TYPES: u16 = 128;
+/// Errors of a server that has no such command, no such prepared statement, none with so many parameters, none at all.
+const NOT_PREPARED: [u16; 4] = [1047, 1295, 1390, 1461];
+/// Bytes without a character set, whatever that of the session is.
+const TYPE_BLOB: u8 = 252;
 const COM_SET_OPTION: u8 = 27;
 /// What is set by it: a statement that is followed by another is refused.
 const MULTI_STATEMENTS_OFF: [u8; 2] = [1, 0];
@@ -34,6 +45,8 @@ const ERROR: u8 = 0xFF;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Rows are sent in packets of so many bytes, less where the server takes less.
 const PIECE_BYTES: usize = 256 << 10;
+/// So long a packet the server has room for before it is asked for rows.
+const ROOM_BYTES: usize = 256 << 10;
 /// Bit of an answer's status: another answer follows.
 const MORE_ANSWERS: u16 = 8;
 
@@ -64,6 +77,17 @@ pub fn one_statement_at_a_time(session: &mut Session) -> Result<(), SqlError> {
         Some((&ERROR, rest)) => Err(doing(refusal(rest))),
         _ => Err(doing(SqlError::unexpected("an answer that makes no sense"))),
     }
+}
+
+/// Has the server send rows in long pieces. It sends what its buffer holds when that is full, which is after 16 KiB
+/// (`net_buffer_length`); but for as long as the session lives it has grown to the longest packet that was ever in it. So it is
+/// sent a long one that asks for nothing.
+pub fn expect_many_rows(session: &mut Session) -> Result<(), SqlError> {
+    let doing = |error: SqlError| error.doing("make room for rows");
+    let packet_bytes_max: usize = session.number("SELECT @@max_allowed_packet")?;
+    let mut wire = Wire { socket: session.socket_mut(), sequence: 0 };
+    wire.send(COM_PING, &vec![0; ROOM_BYTES.min(packet_bytes_max / 2)]).map_err(doing)?;
+    wire.done().map(drop).map_err(doing)
 }
 
 /// Carries out a statement without rows.
@@ -122,6 +146,81 @@ pub fn load(
     }
     wire.send_prepared(vec![0; HEADER_BYTES]).map_err(doing)?;
     Ok(wire.done().map_err(doing)?)
+}
+
+/// A statement without rows, prepared on a MariaDB, to be carried out for many sets of parameters at once
+/// (`COM_STMT_BULK_EXECUTE`).
+///
+/// A set is, for each parameter, one byte 0 and a length-encoded string, or one byte 1 for NULL.
+pub struct ForMany {
+    id: u32,
+    /// For errors.
+    shown: String,
+    /// What comes before the parameters.
+    begin: Vec<u8>,
+}
+
+impl ForMany {
+    /// A packet is so long at most.
+    pub const BYTES_MAX: usize = PACKET_FULL;
+
+    /// Prepares a statement. `None` where the server does not prepare such a statement, or any, or as many.
+    pub fn prepare(session: &mut Session, statement: &str) -> Result<Option<ForMany>, SqlError> {
+        let doing = |error: SqlError| error.doing(shown(statement.as_bytes()));
+        let mut wire = Wire { socket: session.socket_mut(), sequence: 0 };
+        wire.send(COM_STMT_PREPARE, statement.as_bytes()).map_err(doing)?;
+        let answer = wire.receive().map_err(doing)?;
+        let odd = || doing(SqlError::unexpected("an answer that makes no sense"));
+        let (id, parameters) = match answer.as_slice() {
+            [ERROR, rest @ ..] => {
+                let error = refusal(rest);
+                let is_for_good = error.code().is_some_and(|code| NOT_PREPARED.contains(&code));
+                return if is_for_good { Ok(None) } else { Err(doing(error)) };
+            }
+            // Its number, its columns, its parameters.
+            [OK, a, b, c, d, 0, 0, e, f, ..] => {
+                (u32::from_le_bytes([*a, *b, *c, *d]), u16::from_le_bytes([*e, *f]))
+            }
+            _ => return Err(odd()),
+        };
+        if parameters > 0 {
+            for _ in 0..parameters {
+                wire.receive().map_err(doing)?;
+            }
+            let end = wire.receive().map_err(doing)?;
+            if end.first() != Some(&END) {
+                return Err(odd());
+            }
+        }
+        let mut begin = vec![0; HEADER_BYTES];
+        begin.push(COM_STMT_BULK_EXECUTE);
+        begin.extend_from_slice(&id.to_le_bytes());
+        begin.extend_from_slice(&WITH_TYPES.to_le_bytes());
+        begin.extend((0..parameters).flat_map(|_| [TYPE_BLOB, 0]));
+        Ok(Some(ForMany { id, shown: shown(statement.as_bytes()), begin }))
+    }
+
+    /// What a packet holds before the first set of parameters.
+    #[must_use]
+    pub fn begin(&self) -> &[u8] {
+        &self.begin
+    }
+
+    /// Carries the statement out for the sets that stand in `packet` behind what [`ForMany::begin`] gave. Empties it but for
+    /// that.
+    pub fn exec(&self, session: &mut Session, packet: &mut Vec<u8>) -> Result<Done, SqlError> {
+        let mut wire = Wire { socket: session.socket_mut(), sequence: 0 };
+        let sent = wire.send_prepared(std::mem::take(packet));
+        *packet = sent.map_err(|error| error.doing(&self.shown))?;
+        packet.truncate(self.begin.len());
+        wire.done().map_err(|error| error.doing(&self.shown))
+    }
+
+    /// Lets the server forget it.
+    pub fn close(self, session: &mut Session) -> Result<(), SqlError> {
+        // There is no answer.
+        Wire { socket: session.socket_mut(), sequence: 0 }.send(COM_STMT_CLOSE, &self.id.to_le_bytes())
+    }
 }
 
 /// Takes the content of the file that a bulk load reads.

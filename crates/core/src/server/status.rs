@@ -106,6 +106,11 @@ pub fn alter_instance_count(session: &mut Session) -> Result<u64, SqlError> {
     Status::read(session, "Com_alter_instance")?.number("Com_alter_instance")
 }
 
+/// Bytes that InnoDB has written to its log since the server started. Needs no privilege.
+pub fn log_bytes_written(session: &mut Session) -> Result<u64, SqlError> {
+    Status::read(session, "Innodb_os_log_written")?.number("Innodb_os_log_written")
+}
+
 /// What tells one start of a server from another.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerStart {

@@ -23,6 +23,7 @@ mod other_servers;
 mod refused;
 mod round_trip;
 mod told;
+mod ways;
 
 /// A source with every type and kind of object, saved.
 fn saved(kind: ServerKind) -> (Stage, u64) {

@@ -162,9 +162,13 @@ fn values_that_the_target_does_not_hold() {
     let whole = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     stage.source.exec("INSERT INTO c.t VALUES (2, '2100-01-01', 'a')").unwrap();
     let late = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
-    for has_infile in ["ON", "OFF"] {
+    for ways in [
+        "max_prepared_stmt_count = 100",
+        "max_prepared_stmt_count = 0, local_infile = ON",
+        "max_prepared_stmt_count = 0, local_infile = OFF",
+    ] {
         let target = start(ServerKind::MariaDb1011);
-        target.exec(format!("SET GLOBAL local_infile = {has_infile}")).unwrap();
+        target.exec(format!("SET GLOBAL {ways}")).unwrap();
         let chosen = LoadOptions { verify: false, ..options(&target) };
         load(&stage, whole, &chosen).unwrap();
         let error = load(&stage, late, &LoadOptions { overwrite: true, ..chosen }).unwrap_err();

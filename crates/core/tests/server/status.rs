@@ -6,7 +6,8 @@ use holdfast_core::server::{
     ServerFacts,
     status::{
         LogStatus, MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, flush_engine_logs,
-        mariadb_tables, mysql_durable_end, mysql_files, mysql_position, refuse_gaps, tablespaces,
+        log_bytes_written, mariadb_tables, mysql_durable_end, mysql_files, mysql_position, refuse_gaps,
+        tablespaces,
     },
 };
 
@@ -22,6 +23,7 @@ fn positions() {
         let mut session = session(server);
         session.exec("FLUSH LOCAL BINARY LOGS").unwrap();
         flush_engine_logs(&mut session).unwrap();
+        let written = log_bytes_written(&mut session).unwrap();
         if server.kind().is_mariadb() {
             let before = MariaDbLsns::read(&mut session).unwrap();
             let from = MariaDbPosition::read(&mut session).unwrap();
@@ -49,6 +51,8 @@ fn positions() {
             assert!(redo.checkpoint <= redo.flushed && redo.flushed <= redo.current, "{redo:?}");
             assert!(redo.flushed > Lsn(0));
         }
+        flush_engine_logs(&mut session).unwrap();
+        assert!(log_bytes_written(&mut session).unwrap() > written);
         assert_eq!(ReplicaChannel::read_all(&mut session).unwrap(), []);
     });
 }

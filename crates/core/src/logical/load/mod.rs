@@ -268,7 +268,8 @@ impl<'a> Loading<'a> {
             rows_loaded: loaded.rows,
             row_bytes_loaded: loaded.bytes,
             tables_verified,
-            by_load_data: loaded.is_bulk,
+            by_parameters: loaded.are_parameters,
+            by_load_data: self.target.has_local_infile && !loaded.are_parameters,
             total_ms: ms(watch.elapsed()),
             phases: watch.phases(),
         })

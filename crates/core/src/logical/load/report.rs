@@ -49,7 +49,9 @@ pub struct LoadReport {
     pub row_bytes_loaded: u64,
     /// Tables whose rows were read again and have the checksums of the backup.
     pub tables_verified: u64,
-    /// Whether rows went by `LOAD DATA`, else by `INSERT`.
+    /// Whether rows went as parameters of `INSERT`.
+    pub by_parameters: bool,
+    /// Where they did not, whether they went by `LOAD DATA`, else by the text of `INSERT`.
     pub by_load_data: bool,
     /// How long everything took.
     pub total_ms: u64,

@@ -1,5 +1,6 @@
 //! From complete chunks to confirmed packs: compress → place and seal → upload → make durable → index.
 //!
+//! - What is not to be compressed does not pass the threads that do.
 //! - A place (part, ordinal) is given out once in a run, so no nonce seals two contents.
 //! - Placing is cheap and under a lock; sealing is not under it, so it scales; the uploader puts chunks back in order.
 //! - Making a pack durable (an fsync, the end of a multipart upload) runs beside the packs that follow.
@@ -181,7 +182,11 @@ impl Pipeline {
             indexer: None,
             shared: Arc::clone(&shared),
         };
-        for _ in 0..options.compress_threads.max(1) {
+        let compress_threads = match options.compression {
+            Compression::None => 0,
+            _ => options.compress_threads.max(1),
+        };
+        for _ in 0..compress_threads {
             let (input, output) = (to_compress.clone(), compressed.clone());
             pipeline.spawn("compress", move |shared| {
                 // The one stage that takes all the processors it can get, beside the server that is backed up. Advice.
@@ -228,6 +233,20 @@ impl Pipeline {
 
     /// Gives a complete chunk to the pipeline; waits while it is full.
     pub(super) fn submit(&self, chunk: Chunk) -> Result<(), WriteError> {
+        if self.shared.compression == Compression::None {
+            let Chunk { kind, plain, unit_count, hashes, ticket, patch_base: _ } = chunk;
+            let (codec, plain_len, base) = (Codec::None, plain.len() as u32, None);
+            return self.submit_compressed(Compressed {
+                kind,
+                codec,
+                plain_len,
+                unit_count,
+                bytes: plain,
+                hashes,
+                ticket,
+                base,
+            });
+        }
         *lock(&self.shared.unplaced) += 1;
         let input = self.input.as_ref().ok_or(WriteError::Stopped)?;
         self.send(input, chunk)

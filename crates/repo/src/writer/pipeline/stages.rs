@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use holdfast_pipe::{
-    Codec, Compression, ObjectKey, TAG_BYTES,
+    Codec, ObjectKey, TAG_BYTES,
     codec::{Compressor, compress_patch},
     lock::lock,
 };
@@ -50,21 +50,18 @@ impl Shared {
             let Chunk { kind, plain, unit_count, hashes, ticket, patch_base } = chunk;
             let plain_len = plain.len();
             let began = Instant::now();
-            let (codec, bytes) = self.meters.compress.time(|| match self.compression {
-                Compression::None => Ok((Codec::None, plain)),
-                _ => {
-                    let mut bytes = self.buffers.take();
-                    let patched = match patch_base {
-                        Some(base) => self.patch(base, &plain, &mut bytes)?,
-                        None => false,
-                    };
-                    let codec = match patched {
-                        true => Codec::ZstdPatch,
-                        false => compressor.compress(&plain, &mut bytes)?,
-                    };
-                    self.buffers.give(plain);
-                    Ok::<_, WriteError>((codec, bytes))
-                }
+            let (codec, bytes) = self.meters.compress.time(|| {
+                let mut bytes = self.buffers.take();
+                let patched = match patch_base {
+                    Some(base) => self.patch(base, &plain, &mut bytes)?,
+                    None => false,
+                };
+                let codec = match patched {
+                    true => Codec::ZstdPatch,
+                    false => compressor.compress(&plain, &mut bytes)?,
+                };
+                self.buffers.give(plain);
+                Ok::<_, WriteError>((codec, bytes))
             })?;
             self.meters.compress.add(plain_len as u64);
             let base = patch_base.filter(|_| codec == Codec::ZstdPatch).map(|base| base.chunk);

@@ -1,7 +1,7 @@
-//! Rows as the target takes them: lines of `LOAD DATA`, or values of `INSERT`. Either way the very bytes are stored.
+//! Rows as the target takes them: parameters, lines of `LOAD DATA`, or values of `INSERT`. Each time the very bytes are stored.
 //!
-//! `LOAD DATA` reads lines as bytes without a character set, so that text goes into its column as it is. Where bytes
-//! would mean something else than the text they spell, a value goes through a variable.
+//! Parameters, and lines of `LOAD DATA`, are bytes without a character set, so that text goes into its column as it is. Where
+//! bytes would mean something else than the text they spell, a value goes through a conversion.
 
 use super::super::plan::PlannedTable;
 use crate::{
@@ -18,6 +18,15 @@ use crate::{
 pub(super) fn insert(table: &PlannedTable) -> String {
     let names: Vec<String> = table.columns().map(|(column, _)| quoted(&column.name)).collect();
     format!("INSERT INTO {} ({}) VALUES\n", table.name.quoted(), names.join(", "))
+}
+
+/// The same with what [`parameters`] writes.
+pub(super) fn insert_parameters(table: &PlannedTable) -> String {
+    let places = table.columns().map(|(column, other_charset)| {
+        conversion(column, other_charset, "?").unwrap_or_else(|| "?".to_owned())
+    });
+    let places: Vec<String> = places.collect();
+    format!("{}({})", insert(table), places.join(", "))
 }
 
 /// `LOAD DATA` of what [`line`] writes.
@@ -45,7 +54,7 @@ pub(super) fn load_data(table: &PlannedTable) -> String {
     statement
 }
 
-/// What the bytes of a column, in a variable, go through.
+/// What the bytes of a column, in a variable or parameter, go through.
 fn conversion(column: &ColumnDefinition, other_charset: Option<&str>, variable: &str) -> Option<String> {
     let text_in = |charset: &str| Some(format!("CONVERT({variable} USING {charset})"));
     if let Some(charset) = other_charset {
@@ -66,6 +75,24 @@ fn wrong() -> Error {
     Error::new(ErrorKind::Damaged, "a row is not one of its table")
 }
 
+/// Appends a row as parameters of a bulk: each value, which is stored as it is sent, behind a byte that says whether there is one.
+pub(super) fn parameters(out: &mut Vec<u8>, columns: usize, row: &[u8]) -> Result<()> {
+    const VALUE: u8 = 0;
+    const NULL: u8 = 1;
+    let mut values = Values { bytes: row };
+    for _ in 0..columns {
+        let from_here = values.bytes;
+        match values.next().ok_or_else(wrong)? {
+            None => out.push(NULL),
+            Some(_) => {
+                out.push(VALUE);
+                out.extend_from_slice(&from_here[..from_here.len() - values.bytes.len()]);
+            }
+        }
+    }
+    if values.bytes.is_empty() { Ok(()) } else { Err(wrong()) }
+}
+
 /// Appends a row as a line.
 pub(super) fn line(out: &mut Vec<u8>, columns: usize, row: &[u8]) -> Result<()> {
     let mut values = Values { bytes: row };
@@ -84,7 +111,7 @@ pub(super) fn line(out: &mut Vec<u8>, columns: usize, row: &[u8]) -> Result<()> 
 
 fn escape(out: &mut Vec<u8>, value: &[u8]) {
     let mut rest = value;
-    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\\' | b'\t' | b'\n' | 0)) {
+    while let Some(at) = literal::first_of(rest, [b'\\', b'\t', b'\n', 0]) {
         out.extend_from_slice(&rest[..at]);
         out.extend_from_slice(match rest[at] {
             b'\\' => b"\\\\",
@@ -131,5 +158,15 @@ mod tests {
         assert_eq!(out, b"a\\tb\t\\N\t\\\\N\\n\\0\xFFx\n");
         assert!(line(&mut out, 2, b"\x01a").is_err());
         assert!(line(&mut out, 1, b"\x01a\x01b").is_err());
+    }
+
+    /// What parameters say is the row; what is no row of the table is none.
+    #[test]
+    fn values_as_parameters() {
+        let mut out = Vec::new();
+        parameters(&mut out, 4, b"\x01a\xFB\0\xFC\x02\0\0\xFF").unwrap();
+        assert_eq!(out, b"\0\x01a\x01\0\0\0\xFC\x02\0\0\xFF");
+        assert!(parameters(&mut out, 2, b"\x01a").is_err());
+        assert!(parameters(&mut out, 1, b"\x01a\x01b").is_err());
     }
 }

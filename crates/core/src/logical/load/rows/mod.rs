@@ -10,7 +10,7 @@ mod queue;
 
 use std::sync::{
     Mutex,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use holdfast_pipe::lock::{into_inner, lock};
@@ -39,7 +39,7 @@ use crate::{
     points::point,
     server::{
         SqlError,
-        bulk::{self, Done, Feed},
+        bulk::{self, Done, Feed, ForMany},
         raw::RawReader,
     },
 };
@@ -69,13 +69,16 @@ const MADE_ALL_THE_SAME: [u16; 9] = [139, 1287, 1618, 1681, 1831, 3674, 3719, 37
 
 const DROP_TRIES: u32 = 3;
 
+/// Gives rows, one after the other, and says what they come to.
+type EachRow<'a> = dyn FnMut(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<RowTotals> + 'a;
+
 /// What was loaded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loaded {
     pub(super) rows: u64,
     pub(super) bytes: u64,
-    /// How rows went: by `LOAD DATA`, else by `INSERT`.
-    pub(super) is_bulk: bool,
+    /// Whether rows went as parameters.
+    pub(super) are_parameters: bool,
     /// What the server has made otherwise than it was told, with a warning only.
     pub(super) adapted: Vec<Adaptation>,
 }
@@ -91,6 +94,7 @@ struct Loading<'a> {
     meter: Meter<'a>,
     cancel: &'a Cancel,
     rows_done: AtomicU64,
+    are_by_parameters: AtomicBool,
     adapted: Mutex<Vec<Adaptation>>,
 }
 
@@ -117,6 +121,7 @@ pub(super) fn load(
         meter: Meter::new(listener, bytes_total),
         cancel,
         rows_done: AtomicU64::new(0),
+        are_by_parameters: AtomicBool::new(false),
         adapted: Mutex::new(Vec::new()),
     };
     let workers = 0..options.parallel.clamp(1, super::link::SESSIONS_MAX);
@@ -128,7 +133,7 @@ pub(super) fn load(
     Ok(Loaded {
         rows: loading.rows_done.into_inner(),
         bytes: loading.meter.bytes_done(),
-        is_bulk: target.has_local_infile,
+        are_parameters: loading.are_by_parameters.into_inner(),
         adapted: into_inner(loading.adapted),
     })
 }
@@ -252,10 +257,19 @@ impl Loading<'_> {
         }
         let totals = if unit.first == unit.end || !table.has_rows() {
             RowTotals::default()
-        } else if self.target.has_local_infile && table.is_transactional && !table.definition.has_history {
-            self.fill_in_bulk(link, table, unit)?
         } else {
-            self.fill_by_statements(link, table, unit)?
+            let is_usual = table.is_transactional && !table.definition.has_history;
+            let for_many = match is_usual && self.target.takes_parameters {
+                true => ForMany::prepare(&mut link.session, &encode::insert_parameters(table))?,
+                false => None,
+            };
+            match for_many {
+                Some(for_many) => self.fill_by_parameters(link, table, unit, for_many)?,
+                None if is_usual && self.target.has_local_infile => {
+                    self.in_bulk(link, table, &mut |each| self.read(table, unit, each))?
+                }
+                None => self.by_statements(link, table, &mut |each| self.read(table, unit, each))?,
+            }
         };
         if table.definition.has_history {
             link.session.exec("SET SESSION system_versioning_insert_history = 0")?;
@@ -294,12 +308,63 @@ impl Loading<'_> {
         each_row(&reader, unit.first..unit.end, ReadRows::default(), &go_on, each)
     }
 
-    fn fill_in_bulk(&self, link: &mut Link, table: &PlannedTable, unit: &Unit) -> Result<RowTotals> {
+    /// The server neither looks for the ends of values nor takes escapes out of them.
+    fn fill_by_parameters(
+        &self,
+        link: &mut Link,
+        table: &PlannedTable,
+        unit: &Unit,
+        for_many: ForMany,
+    ) -> Result<RowTotals> {
+        let columns = table.definition.columns.len();
+        let room = self.target.max_packet_bytes.saturating_sub(STATEMENT_SPARE_BYTES).min(ForMany::BYTES_MAX);
+        let begin = for_many.begin().to_vec();
+        let mut packet = begin.clone();
+        let mut parameters = Vec::new();
+        let mut rows_taken = 0;
+        let send = |link: &mut Link, packet: &mut Vec<u8>| -> Result<u64> {
+            let done = for_many.exec(&mut link.session, packet)?;
+            packet.shrink_to(2 * STATEMENT_BYTES);
+            self.refuse_changes(link, table, done)?;
+            Ok(done.rows)
+        };
+        let totals = self.read(table, unit, &mut |row| {
+            parameters.clear();
+            encode::parameters(&mut parameters, columns, row)?;
+            if packet.len() > begin.len() && packet.len() + parameters.len() > room.min(STATEMENT_BYTES) {
+                rows_taken += send(link, &mut packet)?;
+            }
+            if begin.len() + parameters.len() <= room {
+                packet.extend_from_slice(&parameters);
+                return Ok(());
+            }
+            // Behind those before it, and by a way that takes longer ones.
+            let mut once = |each: &mut dyn FnMut(&[u8]) -> Result<()>| {
+                each(row)?;
+                Ok(RowTotals { rows: 1, bytes: row.len() as u64, ..RowTotals::default() })
+            };
+            rows_taken += match self.target.has_local_infile {
+                true => self.in_bulk(link, table, &mut once)?,
+                false => self.by_statements(link, table, &mut once)?,
+            }
+            .rows;
+            Ok(())
+        })?;
+        if packet.len() > begin.len() {
+            rows_taken += send(link, &mut packet)?;
+        }
+        for_many.close(&mut link.session)?;
+        taken(rows_taken, totals)?;
+        self.are_by_parameters.store(true, Relaxed);
+        Ok(totals)
+    }
+
+    fn in_bulk(&self, link: &mut Link, table: &PlannedTable, rows: &mut EachRow<'_>) -> Result<RowTotals> {
         let columns = &table.definition.columns;
         let statement = encode::load_data(table);
         let mut totals = RowTotals::default();
         let mut feed = |out: &mut Feed<'_>| -> Result<()> {
-            totals = self.read(table, unit, &mut |row| {
+            totals = rows(&mut |row| {
                 encode::line(out.buffer(), columns.len(), row)?;
                 Ok(out.flush_full()?)
             })?;
@@ -312,7 +377,12 @@ impl Loading<'_> {
         Ok(totals)
     }
 
-    fn fill_by_statements(&self, link: &mut Link, table: &PlannedTable, unit: &Unit) -> Result<RowTotals> {
+    fn by_statements(
+        &self,
+        link: &mut Link,
+        table: &PlannedTable,
+        rows: &mut EachRow<'_>,
+    ) -> Result<RowTotals> {
         let begin = encode::insert(table);
         let room = self.target.max_packet_bytes.saturating_sub(STATEMENT_SPARE_BYTES);
         let mut statement: Vec<u8> = Vec::new();
@@ -326,7 +396,7 @@ impl Loading<'_> {
             statement.shrink_to(2 * STATEMENT_BYTES);
             Ok(())
         };
-        let totals = self.read(table, unit, &mut |row| {
+        let totals = rows(&mut |row| {
             values.clear();
             encode::values(&mut values, table, row)?;
             if begin.len() + values.len() > room {
