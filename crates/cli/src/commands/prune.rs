@@ -52,7 +52,7 @@ struct Log {
     /// Mostly dead, with what was still needed written anew.
     rewritten_packs: u64,
     rewritten_bytes: u64,
-    /// Mostly dead, and left as they are for want of room.
+    /// Mostly dead, and left as they are: more than one prune moves, or than there is room for.
     postponed_bytes: u64,
     /// Named by an earlier prune, and there until the grace is over.
     waiting_bytes: u64,
@@ -188,8 +188,10 @@ impl Render for Pruned {
                 text::fact(out, "  written anew", what)?;
             }
             if log.postponed_bytes > 0 {
-                let what =
-                    format!("{} of mostly dead packs, for want of room", ByteSize(log.postponed_bytes));
+                let what = format!(
+                    "{} of mostly dead packs, beyond what one prune moves",
+                    ByteSize(log.postponed_bytes)
+                );
                 text::fact(out, "  postponed", what)?;
             }
             if log.waiting_bytes > 0 {

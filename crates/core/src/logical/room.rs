@@ -9,7 +9,9 @@ use holdfast_pipe::Headroom;
 use crate::server::{Session, status};
 
 /// How often the server is asked.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// An answer that takes longer is not waited for: the end of the work would have to.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Does `work` while `session` asks.
 pub(super) fn asking<T>(session: Session, headroom: &Headroom, work: impl FnOnce() -> T) -> T {
@@ -22,6 +24,9 @@ pub(super) fn asking<T>(session: Session, headroom: &Headroom, work: impl FnOnce
 }
 
 fn watch(mut session: Session, headroom: &Headroom, over: &Receiver<()>) {
+    if session.set_answer_timeout(ANSWER_MAX).is_err() {
+        return headroom.lost_log();
+    }
     loop {
         match status::log_bytes_written(&mut session) {
             Ok(bytes) => headroom.saw_log(bytes),

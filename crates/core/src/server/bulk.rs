@@ -32,6 +32,8 @@ const COM_STMT_BULK_EXECUTE: u8 = 0xFA;
 const WITH_TYPES: u16 = 128;
 /// Errors of a server that has no such command, no such prepared statement, none with so many parameters, none at all.
 const NOT_PREPARED: [u16; 4] = [1047, 1295, 1390, 1461];
+/// Errors of a server, or of what stands before it, that prepares a statement and does not carry it out for many.
+const NOT_FOR_MANY: [u16; 3] = [1047, 1295, 4033];
 /// Bytes without a character set, whatever that of the session is.
 const TYPE_BLOB: u8 = 252;
 const COM_SET_OPTION: u8 = 27;
@@ -214,6 +216,12 @@ impl ForMany {
         *packet = sent.map_err(|error| error.doing(&self.shown))?;
         packet.truncate(self.begin.len());
         wire.done().map_err(|error| error.doing(&self.shown))
+    }
+
+    /// Whether an error of [`ForMany::exec`] says that nothing of the kind is to be had here.
+    #[must_use]
+    pub fn is_refused(error: &SqlError) -> bool {
+        error.code().is_some_and(|code| NOT_FOR_MANY.contains(&code))
     }
 
     /// Lets the server forget it.

@@ -7,8 +7,10 @@ use crate::{
 
 /// Why a try did not succeed.
 pub(super) enum Stopped {
-    /// A lock was not to be had, or was held for too long: everything is released, another try makes sense.
+    /// A lock was not to be had: everything is released, another try makes sense.
     TryAgain(Error),
+    /// A lock was held for as long as it may be: the same, if there is less to do next time.
+    HeldTooLong(Error),
     /// For good.
     Failed(Error),
 }
@@ -22,7 +24,7 @@ impl From<Error> for Stopped {
 impl From<SqlError> for Stopped {
     fn from(error: SqlError) -> Self {
         match error.cause() {
-            SqlCause::Expired => Self::TryAgain(error.into()),
+            SqlCause::Expired => Self::HeldTooLong(error.into()),
             _ => Self::Failed(error.into()),
         }
     }

@@ -223,6 +223,9 @@ impl CopyContext<'_> {
         let first_reader = first_file.as_ref().unwrap_or(&reader);
         let before = self.first_page(entry, first_reader, buffers)?;
         let geometry = before.map(|before| before.geometry);
+        if geometry.is_none() && role == Role::System {
+            return Err(zeroed_first_page(&entry.path));
+        }
         let own_space = geometry.filter(|_| found.continues.is_none()).map(|g| g.space_id());
         let key = FileKey { space: own_space, inode };
         let page_size = geometry.map_or(PageSize::DEFAULT_FILE, |g| g.page_size());
@@ -443,7 +446,7 @@ impl CopyContext<'_> {
         buffers: &mut Buffers,
     ) -> Result<Option<Vec<u8>>> {
         self.counters.torn_pages.fetch_add(1, Ordering::Relaxed);
-        let mut before: Option<(Vec<u8>, Instant)> = None;
+        let mut before: Option<Same> = None;
         let mut reads = 0;
         while reads < REREADS_MAX {
             reads += 1;
@@ -461,26 +464,29 @@ impl CopyContext<'_> {
             if state == PageState::Bad && self.damage.again(entry, page.number, &now) {
                 return Ok(Some(now));
             }
-            // No write lasts so long: what is the same behind it is on the disk like that.
-            let since = match before.take() {
-                Some((same, since)) if same == now => since,
-                _ => Instant::now(),
+            let same = match before.take() {
+                Some(same) if same.page == now => same.again(),
+                _ => Same::new(now),
             };
-            let is_at_rest = since.elapsed() >= WRITE_MAX;
-            before = Some((now, since));
             match state {
-                PageState::Unverifiable if is_at_rest => return Ok(before.map(|(page, _)| page)),
-                PageState::Unverifiable => std::thread::sleep(WRITE_MAX.saturating_sub(since.elapsed())),
-                _ if is_at_rest => break,
+                PageState::Unverifiable if same.since.elapsed() >= WRITE_MAX => return Ok(Some(same.page)),
+                PageState::Unverifiable => {
+                    std::thread::sleep(WRITE_MAX.saturating_sub(same.since.elapsed()));
+                }
+                _ if same.is_on_disk() => {
+                    before = Some(same);
+                    break;
+                }
                 _ => {}
             }
+            before = Some(same);
         }
         // A file that was dropped meanwhile ends as it ends; it is not part of the backup.
         let links = reader.file().metadata().map_or(1, |metadata| metadata.nlink());
         if links == 0 {
             return Ok(None);
         }
-        let Some((last, _)) = before else { return Ok(None) };
+        let Some(Same { page: last, .. }) = before else { return Ok(None) };
         self.damage.page(entry, page.number, &last, reads)?;
         Ok(Some(last))
     }
@@ -505,6 +511,39 @@ impl CopyContext<'_> {
         self.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.progress.advance(bytes as u64);
         self.throttle.take(bytes as u64, || self.cancel.is_cancelled() || self.redo.has_failed());
+    }
+}
+
+/// A page that was read several times, and was the same each time.
+struct Same {
+    page: Vec<u8>,
+    since: Instant,
+    last: Instant,
+    reads: u32,
+}
+
+impl Same {
+    /// Reads that are farther apart say nothing of what was between: the machine may have stood still in mid-write.
+    const GAP_MAX: Duration = Duration::from_millis(100);
+    const READS_MIN: u32 = 20;
+
+    fn new(page: Vec<u8>) -> Self {
+        let now = Instant::now();
+        Self { page, since: now, last: now, reads: 1 }
+    }
+
+    /// It was so again.
+    fn again(self) -> Self {
+        let now = Instant::now();
+        match now.duration_since(self.last) > Self::GAP_MAX {
+            true => Self { since: now, last: now, reads: 1, ..self },
+            false => Self { last: now, reads: self.reads + 1, ..self },
+        }
+    }
+
+    /// No write lasts so long: it is on the disk like that.
+    fn is_on_disk(&self) -> bool {
+        self.reads >= Self::READS_MIN && self.since.elapsed() >= WRITE_MAX
     }
 }
 

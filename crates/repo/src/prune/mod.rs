@@ -127,10 +127,14 @@ pub fn plan_prune(
     options: &PruneOptions,
     mut rewrite: Option<&mut dyn Rewrite>,
 ) -> Result<PrunePlan, RepoError> {
+    /// An archiver may end runs as fast as a plan is made.
+    const LOOKS_MAX: u32 = 3;
+    let mut looks = 0;
     loop {
         let planned = PrunePlan::make(repo, history, options, reborrow(&mut rewrite));
+        looks += 1;
         let misses = match &planned {
-            Ok(plan) => !plan.missing.is_empty(),
+            Ok(plan) => !plan.missing.is_empty() && looks < LOOKS_MAX,
             Err(error) => error.is_missing(),
         };
         let known = history.next_run();

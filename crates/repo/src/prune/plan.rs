@@ -73,9 +73,10 @@ pub struct UnreadablePack {
 }
 
 impl UnreadablePack {
-    /// An error that is about one object. That it is missing is none of these: others may have moved it meanwhile.
-    fn of(pack: PackId, error: RepoError) -> Result<Self, RepoError> {
-        if error.is_missing() || !error.is_of_the_object() {
+    /// An error that is about one object. That it is missing is one of these only where it is known that something is:
+    /// otherwise others may have moved it meanwhile.
+    fn of(pack: PackId, error: RepoError, is_something_missing: bool) -> Result<Self, RepoError> {
+        if (error.is_missing() && !is_something_missing) || !error.is_of_the_object() {
             return Err(error);
         }
         Ok(Self::damaged(pack, &error))
@@ -162,7 +163,9 @@ impl PrunePlan {
         let kept_for_resume = kept_for_resume(history, options, repo.store().now()?);
         // What is missing may have been moved by a prune whose outcome is lost, into packs that look like what an
         // unfinished run has left: a repair finds it there.
-        let may_be_moved = |run| !plan.missing.is_empty() && has_no_effect(history, run);
+        let oldest_missing = plan.missing.iter().map(|it| it.pack.run).min();
+        let may_be_moved =
+            |run| oldest_missing.is_some_and(|oldest| run > oldest) && may_have_moved(history, run);
         let may_be_wanted: HashSet<RunNo> = packs
             .keys()
             .map(|pack| pack.run)
@@ -207,7 +210,9 @@ impl PrunePlan {
             let (Some(needed), Some(info)) = (needed.get(&pack), packs.get(&pack)) else { return Ok(()) };
             match bytes.and_then(|bytes| mostly_dead(log, pack, info.size_bytes, needed, options, &bytes)) {
                 Ok(mostly_dead) => found.extend(mostly_dead),
-                Err(error) => self.unreadable.push(UnreadablePack::of(pack, error)?),
+                Err(error) => {
+                    self.unreadable.push(UnreadablePack::of(pack, error, !self.missing.is_empty())?);
+                }
             }
             Ok(())
         })?;
@@ -234,7 +239,9 @@ impl PrunePlan {
                     budget = left;
                     self.rewrite.push(pack);
                 }
-                Err(error) => self.unreadable.push(UnreadablePack::of(pack.pack, error)?),
+                Err(error) => {
+                    self.unreadable.push(UnreadablePack::of(pack.pack, error, !self.missing.is_empty())?);
+                }
             }
         }
         self.rewrite.sort_by_key(|pack| pack.pack);
@@ -299,10 +306,10 @@ fn needed(
     Ok(all)
 }
 
-/// Whether the run has ended, as far as is known, without effect.
-fn has_no_effect(history: &History, run: RunNo) -> bool {
-    let is_none = |of| matches!(of, OutcomeType::Tombstone | OutcomeType::Abandoned);
-    history.outcome(run).is_none_or(|outcome| is_none(outcome.outcome_type))
+/// Whether the run can have been a prune whose outcome is lost: others may have ended it since. What ended itself without
+/// effect has moved nothing.
+fn may_have_moved(history: &History, run: RunNo) -> bool {
+    history.outcome(run).is_none_or(|outcome| outcome.outcome_type == OutcomeType::Tombstone)
 }
 
 /// Runs whose remains may still be taken over.

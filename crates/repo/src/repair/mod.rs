@@ -281,15 +281,39 @@ pub fn repair(
 }
 
 impl RepairPlan {
-    /// Leaves the refs of the backups behind the first that come to `bytes_max` to the next repair.
-    fn leave_refs_beyond(&mut self, bytes_max: u64, log: &LogName) {
-        let (mut bytes, mut is_first) = (0, true);
+    /// Leaves refs of backups that come to more than `bytes_max`, with those of prunes, to the next repair. Refs that can be
+    /// read and lack what their backup needs come first: those that cannot keep every prune from what it would take for
+    /// unneeded meanwhile.
+    fn leave_refs_beyond(&mut self, bytes_max: u64, log: &LogName, can_be_read: impl Fn(RunNo) -> bool) {
+        let sizes: Vec<(RunNo, bool, u64)> = self
+            .made
+            .rebuilt
+            .iter()
+            .map(|(run, refs)| match refs {
+                RebuiltRefs::Backup(refs) => (*run, true, refs.encode().len() as u64),
+                RebuiltRefs::Prune(refs) => (*run, false, refs.encode().len() as u64),
+            })
+            .collect();
+        if sizes.iter().map(|(.., bytes)| bytes).sum::<u64>() <= bytes_max {
+            return;
+        }
+        let (backups, prunes): (Vec<_>, Vec<_>) = sizes.into_iter().partition(|(_, is_backup, _)| *is_backup);
+        let mut bytes: u64 = prunes.iter().map(|(.., bytes)| bytes).sum();
+        let (lacking, damaged): (Vec<_>, Vec<_>) =
+            backups.into_iter().partition(|(run, ..)| can_be_read(*run));
+        let mut within = BTreeSet::new();
+        for (run, _, size) in lacking.into_iter().chain(damaged) {
+            // Whatever its size, one at a time gets done.
+            let is_only = prunes.is_empty() && within.is_empty();
+            if bytes + size > bytes_max && !is_only {
+                break;
+            }
+            bytes += size;
+            within.insert(run);
+        }
         let left = &mut self.left;
         self.made.rebuilt.retain(|run, refs| {
-            let RebuiltRefs::Backup(refs) = refs else { return true };
-            bytes += refs.encode().len() as u64;
-            let is_within = bytes <= bytes_max || is_first;
-            is_first = false;
+            let is_within = matches!(refs, RebuiltRefs::Prune(_)) || within.contains(run);
             if !is_within {
                 left.push(Finding {
                     problem: "has to be made anew, which the next repair does: this one makes all that fits"
@@ -540,7 +564,8 @@ impl<'a> Planning<'a> {
             return Err(RepairError::MayBeHeld { log, run, backup: dropped.run });
         }
         plan.index = index.into_iter().collect();
-        plan.leave_refs_beyond(REFS_AT_ONCE_MAX, self.history.log());
+        let can_be_read = |run| self.history.backup_refs(self.repo, run).is_ok();
+        plan.leave_refs_beyond(REFS_AT_ONCE_MAX, self.history.log(), can_be_read);
         for (run, refs) in &plan.made.rebuilt {
             match refs {
                 RebuiltRefs::Backup(_) => plan.refs.push(*run),
@@ -618,7 +643,7 @@ mod tests {
     use super::*;
     use crate::refs::{BackupRefs, ChunkNeed, NeededPack};
 
-    /// Whatever there is to be made anew, each repair makes some of it, oldest first, and names what it leaves.
+    /// Whatever there is to be made anew, each repair makes some of it, and names what it leaves.
     #[test]
     fn refs_that_do_not_fit_are_left_to_the_next_repair() {
         let log: LogName = crate::repo::tests::log();
@@ -630,12 +655,14 @@ mod tests {
             let mut plan = RepairPlan::default();
             let made = [(1, &backup), (2, &backup), (3, &prune), (4, &backup)];
             plan.made.rebuilt.extend(made.map(|(run, refs)| (RunNo(run), refs.clone())));
-            plan.leave_refs_beyond(bytes_max, &log);
+            plan.leave_refs_beyond(bytes_max, &log, |run| run == RunNo(2));
             let left: Vec<u64> = plan.left.iter().map(|it| it.backups[0].0).collect();
             (plan.made.rebuilt.into_keys().map(|run| run.0).collect::<Vec<_>>(), left)
         };
         assert_eq!(plan(10_000), (vec![1, 2, 3, 4], vec![]));
         assert_eq!(plan(500), (vec![1, 2, 3], vec![4]));
-        assert_eq!(plan(0), (vec![1, 3], vec![2, 4]));
+        // What is damaged keeps prunes away by itself; what can be read and lacks something does not.
+        assert_eq!(plan(300), (vec![2, 3], vec![1, 4]));
+        assert_eq!(plan(0), (vec![3], vec![1, 2, 4]));
     }
 }

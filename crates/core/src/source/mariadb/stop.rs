@@ -90,10 +90,11 @@ impl Capture<'_> {
                 self.follower.go_on();
             }
             self.stats.add_locks(stages.records(), self.listener);
-            let error = match stopped {
+            let (error, was_held) = match stopped {
                 Ok(position) => return Ok(position),
                 Err(Stopped::Failed(error)) => return Err(error),
-                Err(Stopped::TryAgain(error)) => error,
+                Err(Stopped::TryAgain(error)) => (error, false),
+                Err(Stopped::HeldTooLong(error)) => (error, true),
             };
             tries += 1;
             if tries >= self.options.lock_tries {
@@ -117,8 +118,10 @@ impl Capture<'_> {
             })?;
             self.copier.context.take_time(self.options.read_bytes_per_s_max);
             let rewritten = self.catch_up()?;
-            // It was tried, and would be for nothing again.
-            rewritten.refuse_beyond(self.limit_of_rewriting())?;
+            if was_held {
+                // It was tried, and would be for nothing again.
+                rewritten.refuse_beyond(self.limit_of_rewriting())?;
+            }
         }
     }
 

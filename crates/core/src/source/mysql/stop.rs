@@ -101,7 +101,7 @@ impl Capture<'_> {
             tries += 1;
             match stopped {
                 // Tables that could not be locked are no reason to let go of what the copy depends on.
-                Err(Stopped::TryAgain(error))
+                Err(Stopped::TryAgain(error) | Stopped::HeldTooLong(error))
                     if for_the_copy
                         && tries < self.options.lock_tries
                         && !lock.has_tables()
@@ -117,10 +117,11 @@ impl Capture<'_> {
             // What was lost with the session was released by the server.
             drop(lock.release());
             self.stats.add_locks(lock.records(), self.listener);
-            let error = match stopped {
+            let (error, was_held) = match stopped {
                 Ok(position) => return Ok(position),
                 Err(Stopped::Failed(error)) => return Err(error),
-                Err(Stopped::TryAgain(error)) => error,
+                Err(Stopped::TryAgain(error)) => (error, false),
+                Err(Stopped::HeldTooLong(error)) => (error, true),
             };
             if for_the_copy || tries >= self.options.lock_tries {
                 return Err(error);
@@ -131,8 +132,10 @@ impl Capture<'_> {
             drop(lock);
             self.copier.context.take_time(self.options.read_bytes_per_s_max);
             let rewritten = self.catch_up()?;
-            // It was tried, and would be for nothing again.
-            rewritten.refuse_beyond(self.limit_of_rewriting())?;
+            if was_held {
+                // It was tried, and would be for nothing again.
+                rewritten.refuse_beyond(self.limit_of_rewriting())?;
+            }
         }
     }
 
@@ -296,12 +299,12 @@ impl Capture<'_> {
     /// Each tablespace that the server lists must have been copied, and none twice.
     fn every_space_has_its_file(&self, spaces: &Spaces) -> Result<()> {
         // Page 0 is written when the file is made, before the dictionary has its name.
-        let names: HashSet<_> = spaces.values().map(|row| row.name.as_str()).collect();
+        let is_kept = |row: &&TablespaceRow| !is_discarded(row) && !is_temporary(row.space);
+        let names: HashSet<_> = spaces.values().filter(is_kept).map(|row| row.name.as_str()).collect();
         let is_listed = |path: &str| path.strip_suffix(".ibd").is_some_and(|name| names.contains(name));
         if let Some(found) = self.copier.inventory.unwritten().find(|found| is_listed(&found.entry.path)) {
             return Err(zeroed_first_page(&found.entry.path));
         }
-        let is_kept = |row: &&TablespaceRow| !is_discarded(row) && !is_temporary(row.space);
         self.copier.inventory.holds_all(spaces.values().filter(is_kept))
     }
 }

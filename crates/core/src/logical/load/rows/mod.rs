@@ -263,8 +263,12 @@ impl Loading<'_> {
                 true => ForMany::prepare(&mut link.session, &encode::insert_parameters(table))?,
                 false => None,
             };
-            match for_many {
+            let filled = match for_many {
                 Some(for_many) => self.fill_by_parameters(link, table, unit, for_many)?,
+                None => None,
+            };
+            match filled {
+                Some(totals) => totals,
                 None if is_usual && self.target.has_local_infile => {
                     self.in_bulk(link, table, &mut |each| self.read(table, unit, each))?
                 }
@@ -308,31 +312,36 @@ impl Loading<'_> {
         each_row(&reader, unit.first..unit.end, ReadRows::default(), &go_on, each)
     }
 
-    /// The server neither looks for the ends of values nor takes escapes out of them.
+    /// The server neither looks for the ends of values nor takes escapes out of them. `None`: it did not take the first of
+    /// them, and takes none.
     fn fill_by_parameters(
         &self,
         link: &mut Link,
         table: &PlannedTable,
         unit: &Unit,
         for_many: ForMany,
-    ) -> Result<RowTotals> {
+    ) -> Result<Option<RowTotals>> {
         let columns = table.definition.columns.len();
         let room = self.target.max_packet_bytes.saturating_sub(STATEMENT_SPARE_BYTES).min(ForMany::BYTES_MAX);
         let begin = for_many.begin().to_vec();
         let mut packet = begin.clone();
         let mut parameters = Vec::new();
         let mut rows_taken = 0;
-        let send = |link: &mut Link, packet: &mut Vec<u8>| -> Result<u64> {
-            let done = for_many.exec(&mut link.session, packet)?;
+        let mut is_refused = false;
+        let mut send = |link: &mut Link, packet: &mut Vec<u8>, taken: u64| -> Result<u64> {
+            let done = for_many.exec(&mut link.session, packet).map_err(|error| {
+                is_refused = taken == 0 && ForMany::is_refused(&error);
+                error
+            })?;
             packet.shrink_to(2 * STATEMENT_BYTES);
             self.refuse_changes(link, table, done)?;
             Ok(done.rows)
         };
-        let totals = self.read(table, unit, &mut |row| {
+        let read = self.read(table, unit, &mut |row| {
             parameters.clear();
             encode::parameters(&mut parameters, columns, row)?;
             if packet.len() > begin.len() && packet.len() + parameters.len() > room.min(STATEMENT_BYTES) {
-                rows_taken += send(link, &mut packet)?;
+                rows_taken += send(link, &mut packet, rows_taken)?;
             }
             if begin.len() + parameters.len() <= room {
                 packet.extend_from_slice(&parameters);
@@ -349,14 +358,22 @@ impl Loading<'_> {
             }
             .rows;
             Ok(())
-        })?;
-        if packet.len() > begin.len() {
-            rows_taken += send(link, &mut packet)?;
+        });
+        let sent = read.and_then(|totals| {
+            if packet.len() > begin.len() {
+                rows_taken += send(link, &mut packet, rows_taken)?;
+            }
+            Ok(totals)
+        });
+        if is_refused {
+            for_many.close(&mut link.session)?;
+            return Ok(None);
         }
+        let totals = sent?;
         for_many.close(&mut link.session)?;
         taken(rows_taken, totals)?;
         self.are_by_parameters.store(true, Relaxed);
-        Ok(totals)
+        Ok(Some(totals))
     }
 
     fn in_bulk(&self, link: &mut Link, table: &PlannedTable, rows: &mut EachRow<'_>) -> Result<RowTotals> {
