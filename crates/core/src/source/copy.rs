@@ -465,7 +465,7 @@ impl CopyContext<'_> {
                 return Ok(Some(now));
             }
             let same = match before.take() {
-                Some(same) if same.page == now => same.again(),
+                Some(same) if same.page == now => same.again(state),
                 _ => Same::new(now),
             };
             match state {
@@ -532,10 +532,10 @@ impl Same {
         Self { page, since: now, last: now, reads: 1 }
     }
 
-    /// It was so again.
-    fn again(self) -> Self {
+    /// It was so again. Of a page that cannot be checked two reads are enough (`docs/hot-backup.md`).
+    fn again(self, state: PageState) -> Self {
         let now = Instant::now();
-        match now.duration_since(self.last) > Self::GAP_MAX {
+        match state == PageState::Bad && now.duration_since(self.last) > Self::GAP_MAX {
             true => Self { since: now, last: now, reads: 1, ..self },
             false => Self { last: now, reads: self.reads + 1, ..self },
         }
