@@ -66,7 +66,8 @@ fn everything_works(server: &Server) {
         for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl] {
             let _ = stages.enter(stage).unwrap();
         }
-        let _ = TableLock::open(&options, limits).unwrap().try_export(&[table("t")]).unwrap();
+        let _ =
+            TableLock::open(&options, limits).unwrap().try_export(&[table("t")], limits.wait_max).unwrap();
         let _ = stages.enter(Stage::BlockCommit).unwrap();
         stages.session().with(status::MariaDbPosition::read).unwrap();
     } else {

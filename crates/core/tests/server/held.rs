@@ -272,9 +272,18 @@ fn export_lock() {
     writer.exec("BEGIN").unwrap();
     writer.exec("INSERT INTO d.t VALUES (1)").unwrap();
     let mut lock = TableLock::open(&options(&server), unlimited()).unwrap();
-    assert_eq!(lock.try_export(&tables).unwrap(), Attempt::TimedOut);
+    let minute = Duration::from_secs(60);
+    assert_eq!(lock.try_export(&tables, minute).unwrap(), Attempt::TimedOut);
+
+    // What the server itself would wait for is cut.
+    let patient = LockLimits { wait_max: minute, held_max: None };
+    let mut cut = TableLock::open(&options(&server), patient).unwrap();
+    let asked_at = Instant::now();
+    assert_eq!(cut.try_export(&tables, Duration::from_millis(300)).unwrap(), Attempt::TimedOut);
+    assert!(asked_at.elapsed() < minute / 2, "{:?}", asked_at.elapsed());
+    assert_eq!(*cut.alive().unwrap_err().cause(), SqlCause::Expired);
     writer.exec("COMMIT").unwrap();
-    granted(lock.try_export(&tables).unwrap());
+    granted(lock.try_export(&tables, minute).unwrap());
     stages.end().unwrap();
     let write = "INSERT INTO d.t VALUES (2)";
     assert!(!passes(&server, write));

@@ -83,7 +83,8 @@ impl Capture<'_> {
         let limits = self.options.stage_limits();
         let mut tries = 0;
         loop {
-            let stopped = self.try_to_stop(&mut stages, connect);
+            let writing_max = self.writing_max(tries);
+            let stopped = self.try_to_stop(&mut stages, connect, writing_max);
             // What was lost with the session was released by the server.
             drop(stages.end());
             if stopped.is_err() {
@@ -125,10 +126,18 @@ impl Capture<'_> {
         }
     }
 
+    /// How long the server may write imported tables out, beside `tries` for which that was too long: what one has
+    /// written, the next need not, and the last has as long as DDL may be blocked.
+    fn writing_max(&self, tries: u32) -> Duration {
+        let CaptureOptions { lock_wait, lock_tries, ddl_lock_max, .. } = *self.options;
+        if tries + 1 >= lock_tries { ddl_lock_max } else { ddl_lock_max.min(lock_wait * (1 + tries)) }
+    }
+
     fn try_to_stop(
         &mut self,
         stages: &mut BackupStages,
         connect: &ConnectOptions,
+        writing_max: Duration,
     ) -> std::result::Result<Position, Stopped> {
         self.copier.context.hurry();
         self.copier.context.drain()?;
@@ -139,7 +148,7 @@ impl Capture<'_> {
         granted(stages.enter(Stage::BlockDdl)?, "BACKUP STAGE BLOCK_DDL")?;
         point("backup.ddl.blocked");
         let read_before = self.copier.context.counters.bytes_read();
-        let exported = self.settle(stages, connect)?;
+        let exported = self.settle(stages, connect, writing_max)?;
         self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
         // Most of what the flush under the commit lock would have to wait for is waited for here.
         stages.session().with(status::flush_engine_logs)?;
@@ -165,11 +174,13 @@ impl Capture<'_> {
     /// Makes the copied files those that exist now, under the names they have now, and copies again what
     /// non-transactional writers have changed.
     ///
-    /// Returns the lock that keeps imported tables closed to writes; it must be held until the stages have ended.
+    /// Returns the lock that keeps imported tables closed to writes, which the server has `writing_max` to write out;
+    /// it must be held until the stages have ended.
     fn settle(
         &mut self,
         stages: &mut BackupStages,
         connect: &ConnectOptions,
+        writing_max: Duration,
     ) -> std::result::Result<Option<TableLock>, Stopped> {
         stages.session().with(status::flush_engine_logs)?;
         // What DDL notes about files is on disk when the statement is over, whatever innodb_flush_log_at_trx_commit says.
@@ -201,7 +212,8 @@ impl Capture<'_> {
         };
         imported.report(why, self.listener);
         let mut export = TableLock::open(connect, self.options.stage_limits())?;
-        granted(export.try_export(&imported.tables)?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
+        let exported = export.try_export(&imported.tables, writing_max)?;
+        granted(exported, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
         self.stats.files_recopied += closed.len() as u64;
         self.copy_tablespaces(closed)?;
         let mut zeros = self.copier.inventory.unwritten().map(|found| &found.entry.path);
