@@ -95,6 +95,16 @@ impl Base {
         !is_in(&self.lost) && !is_in(&self.out_of_reach)
     }
 
+    /// Files of the base.
+    pub(super) fn files(&self) -> u64 {
+        self.backup.head().totals.files
+    }
+
+    /// Chunks of the packs that the base needs.
+    pub(super) fn chunks(&self) -> u64 {
+        self.packs.values().map(|pack| pack.chunks.len() as u64).sum()
+    }
+
     /// Packs of the base that are not there.
     pub(super) fn lost_packs(&self) -> usize {
         self.lost.len()

@@ -173,8 +173,8 @@ impl BackupWriter {
     /// Begins writing the backup of `run`.
     pub fn new(run: &Run, foundation: &Foundation, options: WriterOptions) -> Result<Self, WriteError> {
         let repo = run.repo();
-        let budget = options.budget();
-        let source = ChunkSource::new(Arc::clone(repo), run.history(), budget.base_bytes)?;
+        let base_bytes = options.budget().base_bytes;
+        let source = ChunkSource::new(Arc::clone(repo), run.history(), base_bytes)?;
         let source = Arc::new(source.with_local(foundation.local.clone()));
         let meters = Arc::<WriterMeters>::default();
         let base = foundation.base.map(|base| Base::open(Arc::clone(&source), run.history(), base));
@@ -185,6 +185,10 @@ impl BackupWriter {
         if let Some(base) = &base {
             meters.base_unreadable.add_many(base.lost_packs() as u64, 0);
         }
+        let budget = match &base {
+            Some(base) => options.budget_of(base.files(), base.chunks()),
+            None => options.budget(),
+        };
         let adopted: &[RunNo] = if repo.can_read() { &foundation.adopted } else { &[] };
         let adopted = Adopted::open(&source, adopted, budget.adoption_bytes)?;
         let mut writer = Self {

@@ -19,8 +19,9 @@ pub struct WriterOptions {
     pub encrypt_threads: usize,
     /// What the writer may hold: half for chunks in its queues, an eighth each for gathering, for the base's maps,
     /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about half a KiB for
-    /// each file and 40 bytes for each MiB that the backup needs, and, while adopted chunks are read, 2 MiB for each
-    /// thread that gives pages. With tables: 2 MiB for each range of rows that is open, 8 MiB for each thread that
+    /// each file and 40 bytes for each MiB that the backup needs; where the base tells that this will be more than
+    /// 96 MiB, all of the above becomes smaller by the rest, down to a half. While adopted chunks are read, there are
+    /// 2 MiB more for each thread that gives pages. With tables: 2 MiB for each range of rows that is open, 8 MiB for each thread that
     /// compresses, for patches, and 16 bytes for each chunk of the tables that are being compared.
     pub memory_bytes: usize,
     /// A pack is closed when it has so many stored bytes.
@@ -62,6 +63,13 @@ impl Default for WriterOptions {
     }
 }
 
+/// A file of the backup, from its beginning to the end.
+const FILE_BYTES: u64 = 512;
+/// A chunk that the backup needs: what the base's refs say of it, what is needed, and a row of the new refs.
+const CHUNK_BYTES: u64 = 28;
+/// What files and chunks may take beside the writer's memory.
+const BESIDE_BYTES: u64 = 96 << 20;
+
 /// How the memory is divided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
@@ -80,16 +88,24 @@ pub(super) struct Budget {
 }
 
 impl WriterOptions {
+    /// Where nothing is known of what is to come.
     pub(super) fn budget(&self) -> Budget {
-        let eighth = self.memory_bytes / 8;
+        self.budget_of(0, 0)
+    }
+
+    /// Of a backup with about so many files, and chunks that it needs.
+    pub(super) fn budget_of(&self, files: u64, chunks: u64) -> Budget {
+        let beside = files.saturating_mul(FILE_BYTES).saturating_add(chunks.saturating_mul(CHUNK_BYTES));
+        let beside = usize::try_from(beside.saturating_sub(BESIDE_BYTES)).unwrap_or(usize::MAX);
+        let eighth = (self.memory_bytes - beside.min(self.memory_bytes / 2)) / 8;
         Budget {
             queue_chunks: (eighth * 4 / MIB / 3).clamp(2, 64),
             gathering_files: (eighth / MIB).max(2),
             base_bytes: eighth.max(4 * MIB),
             adoption_bytes: eighth,
             waiting_bytes: eighth.max(MIB),
-            // Of some 20 bytes each.
-            inline_entries: eighth / 2 / 20,
+            // Of some 20 bytes each. As in the first backup, or the items of many files would change.
+            inline_entries: self.memory_bytes / 16 / 20,
         }
     }
 }
