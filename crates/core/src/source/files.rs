@@ -17,7 +17,10 @@ use std::{
 };
 
 use holdfast_formats::SpaceId;
-use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statx};
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statx},
+    process::{getegid, geteuid},
+};
 
 use crate::error::{Context, Error, Result};
 
@@ -347,10 +350,29 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
     let denied = error.kind() == io::ErrorKind::PermissionDenied;
     let failure = Error::failed(format!("read {}", path.display())).caused_by(error);
     if denied {
-        failure.hinted("run holdfast as the user that the server runs as, or as root; an AppArmor or SELinux profile can refuse too")
+        let owner = whose(path).map_or_else(String::new, |owner| format!("{owner}; "));
+        failure.hinted(format!(
+            "{owner}run holdfast as the user that the server runs as, or as root; an AppArmor or SELinux profile can refuse too"
+        ))
     } else {
         failure
     }
+}
+
+/// Who may read the file, or enter the directory above it where the way ends.
+fn whose(path: &Path) -> Option<String> {
+    let above: Vec<&Path> = path.ancestors().collect();
+    let seen = above.iter().rev().map_while(|at| Some((*at, std::fs::symlink_metadata(at).ok()?)));
+    let (at, found) = seen.last()?;
+    Some(format!(
+        "{} belongs to uid {}, gid {}, mode {:04o}, and this is uid {}, gid {}",
+        at.display(),
+        found.uid(),
+        found.gid(),
+        found.mode() & 0o7777,
+        geteuid().as_raw(),
+        getegid().as_raw()
+    ))
 }
 
 /// A file could not be opened or read.
@@ -407,6 +429,21 @@ mod tests {
         let found = walk(dir.path(), &|_, _| false).unwrap();
         let files: Vec<_> = found.values().filter(|entry| !entry.is_dir).map(|entry| &entry.path).collect();
         assert_eq!(files, ["linked/t.ibd"]);
+    }
+
+    #[test]
+    fn who_may_read_is_told_of_where_the_way_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.ibd");
+        File::create(&path).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+        let told = unreadable(&path, io::ErrorKind::PermissionDenied.into()).hint().unwrap().to_owned();
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+        let owner = format!("t.ibd belongs to uid {uid}, gid {gid}, mode 0640, and this is uid {uid}");
+        assert!(told.contains(&owner), "{told}");
+        // What is behind a directory that nobody may enter cannot be looked at, as here.
+        let beyond = whose(&dir.path().join("closed/t.ibd")).unwrap();
+        assert!(beyond.starts_with(&format!("{} belongs to", dir.path().display())), "{beyond}");
     }
 
     #[test]
