@@ -4,6 +4,10 @@
 
 use std::{fs, io};
 
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::hex::Hex;
@@ -51,9 +55,16 @@ impl ProcessId {
         }
         match started(self.pid) {
             Ok(started) => started != self.started || has_ended(self.pid),
-            Err(error) => error.kind() == io::ErrorKind::NotFound,
+            Err(error) => error.kind() == io::ErrorKind::NotFound && is_free(self.pid),
         }
     }
+}
+
+/// Whether no process has this number. A `/proc` that hides those of other users (`hidepid`, systemd's `ProtectProc`)
+/// says so of them, too; a signal of none finds them.
+fn is_free(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 /// The boot id is random, so that its hash tells nobody which host it is. Without the process namespace, processes of
@@ -104,7 +115,10 @@ mod tests {
         while !of_child.is_gone() {
             std::thread::yield_now(); // it ends without being waited for
         }
+        assert!(!is_free(pid), "nobody has asked how it ended");
         child.wait().unwrap();
-        assert!(of_child.is_gone());
+        assert!(of_child.is_gone() && is_free(pid));
+        // Another user's, or root's own.
+        assert!(!is_free(1) && is_free(u32::MAX));
     }
 }

@@ -81,6 +81,11 @@ impl LeaseObject {
 /// Leases of runs that this process has given up, and could not say so in the repository: it is alive, and they are not.
 static GIVEN_UP: Mutex<Vec<Hex<16>>> = Mutex::new(Vec::new());
 
+/// Nothing more comes of a run, whatever the repository says of it.
+pub(crate) fn give_up(token: Hex<16>) {
+    lock(&GIVEN_UP).push(token);
+}
+
 /// What is known of a run that has no outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseState {
@@ -165,9 +170,9 @@ impl Renewer {
         age.is_ok_and(|age| age + LOOK_MAX < self.patience)
     }
 
-    /// Nothing more comes of the run, whatever the repository says of it.
+    /// Nothing more comes of the run.
     pub(crate) fn give_up(&self) {
-        lock(&GIVEN_UP).push(self.token);
+        give_up(self.token);
     }
 
     pub(crate) fn is_lost(&self) -> bool {

@@ -22,7 +22,7 @@ use crate::{
     history::History,
     interrupt::Interrupt,
     keys::{Act, random},
-    lease::{LeaseObject, LeaseState, RENEWAL, RenewalThread, Renewer, look},
+    lease::{LeaseObject, LeaseState, RENEWAL, RenewalThread, Renewer, give_up, look},
     names::{Folder, LogName, RunNo},
     object::{ObjectKind, Place, RunSecrets, seal_object},
     outcome::{
@@ -919,8 +919,17 @@ fn salvage_twice(
     Ok((is_same && is_whole).then_some(history))
 }
 
-/// When run `run` has begun, by the store, if it is this one's now.
+/// When run `run` has begun, by the store, if it is this one's now. After an error the lease may be there: it is given up.
 fn create_first_lease(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    lease: &LeaseObject,
+) -> Result<Option<SystemTime>, RepoError> {
+    try_first_lease(repo, log, run, lease).inspect_err(|_| give_up(lease.token))
+}
+
+fn try_first_lease(
     repo: &Repo,
     log: &LogName,
     run: RunNo,
