@@ -245,10 +245,14 @@ impl Repo {
     pub fn object_key(&self, place: &Place<'_>, header: &[u8; HEADER_BYTES]) -> Result<ObjectKey, RepoError> {
         let wrapped = match check_header(&self.keys, place, header) {
             // Keys may have been rotated since the last look.
-            Err(RepoError::Damaged { damage: Damage::NewerKeys { rotation }, .. })
-                if lock(&self.missed).insert(rotation) =>
-            {
-                self.look_again()?;
+            Err(RepoError::Damaged { damage: Damage::NewerKeys { rotation }, .. }) => {
+                // Whoever meets it meanwhile waits for this look; one that fails is made again.
+                let mut missed = lock(&self.missed);
+                if !missed.contains(&rotation) {
+                    self.look_again()?;
+                    missed.insert(rotation);
+                }
+                drop(missed);
                 check_header(&self.keys, place, header)?
             }
             wrapped => wrapped?,
