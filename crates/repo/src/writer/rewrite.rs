@@ -140,6 +140,30 @@ impl ChunkRewriter {
         Ok(Copied { moves, parts: PartCounts { index: progress.index_part, pack: progress.pack_part } })
     }
 
+    /// Chunks of one pack. A page that is not as the pack's own directory says would get the hash of what it is, in the
+    /// directory of another: what a check has found would be found no more.
+    fn check_within(&mut self, pack: PackId, chunks: &[ChunkRef]) -> Result<(), RepoError> {
+        let size_bytes = self.source.confirmed_pack(pack)?.size_bytes;
+        let (_, directory) = self.source.directory_of(pack, Some(size_bytes))?;
+        let hashes: Vec<&[PageHash]> = directory.chunks().map(|(_, hashes)| hashes).collect();
+        let read = |chunk: &ChunkRef| {
+            self.interrupt.check()?;
+            let mut plain = Vec::new();
+            let (row, _) = self.source.read_compressed(*chunk, &mut plain)?;
+            let expected = hashes.get(chunk.ordinal as usize).copied().unwrap_or_default();
+            if row.kind != ChunkKind::Rows {
+                self.source.compare_pages(*chunk, &row, &plain, expected)?;
+            }
+            Ok(u64::from(row.sealed_len))
+        };
+        in_order(self.reads_at_once(), chunks, read, |chunk, bytes| {
+            self.whole.insert(*chunk, 0);
+            self.bytes_checked += bytes;
+            self.steps.bytes(self.bytes_checked, self.bytes_to_check);
+            Ok(())
+        })
+    }
+
     fn hashes(&self, row: &ChunkRow, plain: &[u8]) -> Result<Vec<PageHash>, RepoError> {
         let hash_key = self.source.repo().hash_key()?;
         Ok(match row.kind {
@@ -175,22 +199,9 @@ impl Rewrite for ChunkRewriter {
     fn check(&mut self, chunks: &[ChunkRef]) -> Result<(), RepoError> {
         let unread: Vec<ChunkRef> =
             chunks.iter().copied().filter(|chunk| self.whole.count(*chunk) == 0).collect();
-        // Once, and not by each of those who go on to read a chunk of it.
-        for pack in unread.chunk_by(|a, b| a.pack == b.pack).filter_map(|chunks| chunks.first()) {
-            self.source.confirmed_pack(pack.pack)?;
-            self.source.key(pack.pack)?;
-        }
-        let read = |chunk: &ChunkRef| {
-            self.interrupt.check()?;
-            let (row, _) = self.source.read_compressed(*chunk, &mut Vec::new())?;
-            Ok(u64::from(row.sealed_len))
-        };
-        in_order(self.reads_at_once(), &unread, read, |chunk, bytes| {
-            self.whole.insert(*chunk, 0);
-            self.bytes_checked += bytes;
-            self.steps.bytes(self.bytes_checked, self.bytes_to_check);
-            Ok(())
-        })
+        unread
+            .chunk_by(|a, b| a.pack == b.pack)
+            .try_for_each(|chunks| self.check_within(chunks[0].pack, chunks))
     }
 
     fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, RepoError> {

@@ -13,7 +13,9 @@ use holdfast_repo::{
     check::{CheckOptions, check},
     expire::{ExpireRequest, expire},
     item::Item,
+    object::{ObjectKind, Place},
     outcome::{Intent, OutcomeType},
+    pack::{Directory, TRAILER_BYTES, Trailer, directory_seal_context},
     prune::{PruneError, PruneOptions, PrunePlan, Pruned, plan_prune, prune},
     reader::ChunkSource,
     repair::repair,
@@ -508,6 +510,41 @@ fn what_a_lost_prune_had_moved_is_there_after_other_prunes() {
     let mended = repair(&world.repo, &world.log, &options, &mut |_| true, &run_options()).unwrap();
     assert!(mended.dropped.is_empty());
     world.assert_is(RunNo(3), &source);
+}
+
+/// A page that was damaged before it was sealed is found by its hash in the directory, and by nothing else: a prune does
+/// not write it anew with the hash of what it has become.
+#[test]
+fn what_a_check_finds_it_finds_behind_a_prune() {
+    let (world, _) = world_of_three();
+    drop_backups(&world, &[RunNo(1), RunNo(2)]);
+    let (chunk, _) = needed_chunk(&world);
+    let pack = chunk.pack;
+    let path = world.log.pack(pack);
+    let place = Place { log: &world.log, kind: ObjectKind::Pack, run: pack.run, part: pack.part };
+    let is_damaged = world.store.damage(&path, |bytes| {
+        let end = bytes.len() - TRAILER_BYTES;
+        let trailer = Trailer::decode(bytes.last_chunk().unwrap(), bytes.len() as u64).unwrap();
+        let key = world.repo.object_key(&place, bytes.first_chunk().unwrap()).unwrap();
+        let context = directory_seal_context(trailer.plain_len);
+        let sealed = &mut bytes[trailer.offset as usize..end];
+        let mut directory = Directory::decode(key.open(context, sealed).unwrap()).unwrap();
+        directory.hashes.iter_mut().for_each(|hash| hash.0[0] ^= 1);
+        let mut resealed = directory.encode();
+        key.seal(context, &mut resealed);
+        bytes[trailer.offset as usize..end].copy_from_slice(&resealed);
+    });
+    assert!(is_damaged);
+    let finds = || {
+        let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
+        let found = check(&world.repo, &world.log, options).unwrap().findings;
+        found.iter().any(|finding| format!("{finding:?}").contains("another hash than in the directory"))
+    };
+    assert!(finds());
+    let declared = try_prune(&world, &world.repo, large_packs()).unwrap().declared;
+    assert!(declared.rewrite.iter().all(|rewritten| rewritten.pack != pack), "{declared:?}");
+    assert!(declared.unreadable.iter().any(|found| found.object.starts_with(path.as_str())), "{declared:?}");
+    assert!(finds());
 }
 
 /// Those who read the chunks of a pack together do not each ask it what it holds.
