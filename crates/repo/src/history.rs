@@ -252,6 +252,16 @@ impl History {
         self.outcomes.get(index)
     }
 
+    /// When a run had ended, by the store: when its outcome appeared there, or, if that is later, when the next one was
+    /// written. What changes the owner of all files of a directory, or links them, lets all objects appear anew. No later
+    /// run can lie it back behind what the run itself has signed.
+    pub(crate) fn ended_at(&self, run: RunNo) -> Option<SystemTime> {
+        let from = self.outcomes.binary_search_by_key(&run, |outcome| outcome.run).ok()?;
+        let outcome = self.outcomes.get(from)?;
+        let next = self.outcomes.get(from + 1).map(|next| SystemTime::from(next.at.max(outcome.at)));
+        Some(next.map_or(outcome.created_at, |next| next.min(outcome.created_at)))
+    }
+
     /// The number after the last outcome.
     #[must_use]
     pub fn next_run(&self) -> RunNo {
@@ -562,7 +572,7 @@ impl History {
         run: RunNo,
         listed: Option<&ObjectInfo>,
     ) -> Result<(SystemTime, PruneRefs), RepoError> {
-        let since = |run| self.outcome(run).map_or(SystemTime::UNIX_EPOCH, |outcome| outcome.created_at);
+        let since = |run| self.ended_at(run).unwrap_or(SystemTime::UNIX_EPOCH);
         match self.rebuilt_refs(repo, run)? {
             Some(RebuiltRefs::Prune(refs)) => {
                 let by = self.rebuilt.get(&run).map_or(run, |(repair, _)| *repair);

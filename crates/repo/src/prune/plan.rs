@@ -315,8 +315,9 @@ fn may_have_moved(history: &History, run: RunNo) -> bool {
 /// Runs whose remains may still be taken over.
 fn kept_for_resume(history: &History, options: &PruneOptions, now: SystemTime) -> HashSet<RunNo> {
     let is_recent = |run: &RunNo| {
-        let ended = history.outcome(*run).map(|outcome| outcome.created_at);
-        ended.is_some_and(|ended| now.duration_since(ended).unwrap_or_default() < options.resume_window)
+        history
+            .ended_at(*run)
+            .is_some_and(|ended| now.duration_since(ended).unwrap_or_default() < options.resume_window)
     };
     history.adoptable().into_iter().filter(is_recent).collect()
 }
