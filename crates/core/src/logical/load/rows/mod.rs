@@ -329,10 +329,8 @@ impl Loading<'_> {
         let mut rows_taken = 0;
         let mut is_refused = false;
         let mut send = |link: &mut Link, packet: &mut Vec<u8>, taken: u64| -> Result<u64> {
-            let done = for_many.exec(&mut link.session, packet).map_err(|error| {
-                is_refused = taken == 0 && ForMany::is_refused(&error);
-                error
-            })?;
+            let done = for_many.exec(&mut link.session, packet);
+            let done = done.inspect_err(|error| is_refused = taken == 0 && ForMany::is_refused(error))?;
             packet.shrink_to(2 * STATEMENT_BYTES);
             self.refuse_changes(link, table, done)?;
             Ok(done.rows)
