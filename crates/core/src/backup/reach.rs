@@ -174,6 +174,7 @@ impl Reached {
             ddl_lock_max: options.ddl_lock_max,
             lock_wait: options.lock_wait,
             lock_tries: options.lock_tries,
+            lock_patience: options.lock_patience,
             spool_dir: spool_dir(options),
             redo_spool_max_bytes: options.redo_spool_max_bytes,
         };

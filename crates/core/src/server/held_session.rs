@@ -112,20 +112,34 @@ impl HeldSession {
         self.alive()?;
         let session = slot.as_mut().ok_or_else(|| SqlError::new(SqlCause::Lost, "the session is closed"))?;
         let outcome = work(session);
-        drop(slot);
-        // What looks like a lost connection may be our own deadline's doing, and success may have come too late.
-        self.alive()?;
         if let Err(error) = &outcome
             && *error.cause() == SqlCause::Lost
         {
+            // While the session counts as busy: a server that is still at the statement must be told.
             self.shared.end(error.clone());
         }
+        drop(slot);
+        // What looks like a lost connection may be our own deadline's doing, and success may have come too late.
+        self.alive()?;
         outcome
     }
 
     /// Runs one statement.
     pub fn exec(&self, statement: &str) -> Result<(), SqlError> {
         self.with(|session| session.exec(statement))
+    }
+
+    /// Runs a statement that takes a lock, or else cuts the session after `answer_max`: not every wait of a server has a
+    /// limit of its own.
+    pub(super) fn exec_within(&self, statement: &str, answer_max: Duration) -> Result<(), SqlError> {
+        let at = Instant::now() + answer_max;
+        let before = self.shared.state().deadline.clone();
+        if before.as_ref().is_none_or(|before| at < before.at) {
+            self.set_deadline(Deadline { at, why: unanswered(answer_max).doing(statement) });
+        }
+        let answer = self.exec(statement);
+        self.shared.state().deadline = before;
+        answer
     }
 
     /// All rows of a query.
@@ -260,7 +274,8 @@ impl Shared {
         // Asked before the cut, which ends our side of a statement, but not the server's.
         let is_busy = matches!(self.session.try_lock(), Err(TryLockError::WouldBlock));
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
-        if is_busy {
+        // Where the way to it has broken, the far end of that way hangs up.
+        if is_busy && !self.options.has_broken_tunnel() {
             let killed =
                 Session::open(&self.options, Purpose::Kill).map(|mut killer| killer.kill(self.connection_id));
             // Refused or unreachable: the statement's own lock_wait_timeout bounds what is left.
@@ -272,6 +287,11 @@ impl Shared {
 fn expired(held_max: Duration) -> SqlError {
     SqlError::new(SqlCause::Expired, format!("the lock was held for {} ms and let go", held_max.as_millis()))
         .hinted("the server was slower than --lock-max allows a lock to be held")
+}
+
+fn unanswered(answer_max: Duration) -> SqlError {
+    SqlError::new(SqlCause::Lost, format!("no answer within {} ms", answer_max.as_millis()))
+        .hinted("somebody is in the way of the lock, see SHOW PROCESSLIST, or the server is slow")
 }
 
 fn unattended(silence_max: Duration) -> SqlError {

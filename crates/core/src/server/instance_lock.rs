@@ -112,7 +112,7 @@ impl InstanceLock {
 
     fn attempt(&mut self, statement: &str, name: &'static str) -> Result<Attempt, SqlError> {
         let asked_at = Instant::now();
-        match self.held.exec(statement) {
+        match self.held.exec_within(statement, self.limits.answer_max()) {
             Ok(()) => {
                 self.recorder.granted(name, asked_at);
                 Ok(Attempt::Granted)

@@ -6,6 +6,9 @@ use serde::{Serialize, Serializer};
 
 use crate::event::{Event, Listener};
 
+/// What an answer may take beyond the wait for a lock: several are taken in turn, and tables are written out.
+pub(super) const ANSWER_MARGIN: Duration = Duration::from_secs(30);
+
 /// Limits of a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct LockLimits {
@@ -13,6 +16,13 @@ pub struct LockLimits {
     pub wait_max: Duration,
     /// How long it may be held (`--lock-max`); then the session is cut and the server lets go.
     pub held_max: Option<Duration>,
+}
+
+impl LockLimits {
+    /// After so long a server that was asked for a lock answers nothing any more.
+    pub(super) fn answer_max(&self) -> Duration {
+        self.wait_max + ANSWER_MARGIN
+    }
 }
 
 impl Default for LockLimits {

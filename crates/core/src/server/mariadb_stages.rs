@@ -65,7 +65,7 @@ impl BackupStages {
             return Err(SqlError::misuse(format_args!("cannot enter {} from {now}", stage.statement())));
         }
         let asked_at = Instant::now();
-        match self.held.exec(stage.statement()) {
+        match self.held.exec_within(stage.statement(), self.limits.answer_max()) {
             Ok(()) => {}
             Err(error) if error.is_lock_timeout() => {
                 self.recorder.timed_out(stage.statement(), asked_at);

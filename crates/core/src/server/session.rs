@@ -15,6 +15,7 @@ use mysql::{Conn, Value, prelude::Queryable};
 
 use super::{
     connect::{ConnectOptions, Purpose},
+    lock::ANSWER_MARGIN,
     relay::Relay,
     sql_error::{SqlCause, SqlError, code},
     version::ServerVersion,
@@ -24,8 +25,6 @@ use crate::error::Result;
 /// Longest wait for the answer to an ordinary statement, unless another is asked for: lists of a hundred thousand tables
 /// take their time.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(600);
-/// How much longer than a lock may wait its statement may take to answer.
-const LOCK_MARGIN: Duration = Duration::from_secs(30);
 /// How long a lock waits where nothing else is asked for.
 const LOCK_WAIT_DEFAULT: Duration = Duration::from_secs(5);
 /// How long a backup that is under way waits for a free connection.
@@ -261,7 +260,8 @@ impl Session {
     pub fn set_lock_wait(&mut self, wait: Duration) -> Result<(), SqlError> {
         let seconds = wait.as_secs().max(1);
         self.exec(&format!("SET SESSION lock_wait_timeout = {seconds}"))?;
-        self.set_answer_timeout(Duration::from_secs(seconds) + LOCK_MARGIN)
+        let usual = self.socket.read_timeout().ok().flatten().unwrap_or(STATEMENT_TIMEOUT);
+        self.set_answer_timeout(usual.max(Duration::from_secs(seconds) + ANSWER_MARGIN))
     }
 
     pub(crate) fn set_answer_timeout(&mut self, timeout: Duration) -> Result<(), SqlError> {

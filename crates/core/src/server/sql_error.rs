@@ -193,6 +193,11 @@ impl SqlError {
         matches!(self.code(), Some(code::LOCK_WAIT_TIMEOUT | code::LOCK_DEADLOCK))
     }
 
+    /// Whether somebody ended the statement, or the session.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        matches!(self.code(), Some(code::QUERY_INTERRUPTED | code::CONNECTION_KILLED))
+    }
+
     /// Whether the server was there, and said no for a reason that is seldom over soon: who asks, or how.
     pub(crate) fn lasts(&self) -> bool {
         match &self.cause {

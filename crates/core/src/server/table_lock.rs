@@ -15,7 +15,7 @@ use super::{
     connect::{ConnectOptions, Purpose},
     held_session::HeldSession,
     lock::{Attempt, LockLimits, LockRecord, Recorder},
-    sql_error::{SqlCause, SqlError},
+    sql_error::SqlError,
     table_name::TableName,
 };
 use crate::error::Result;
@@ -44,7 +44,7 @@ impl TableLock {
 
     /// Tries once to stop all writes.
     pub fn try_all(&mut self) -> Result<Attempt, SqlError> {
-        self.attempt(ALL, ALL, None)
+        self.attempt(ALL, ALL, self.limits.answer_max())
     }
 
     /// Tries once to stop writes to `tables`. With an empty list nothing is locked.
@@ -53,39 +53,35 @@ impl TableLock {
             return Ok(Attempt::Granted);
         }
         let names: Vec<String> = tables.iter().map(|table| format!("{} READ", table.quoted())).collect();
-        self.attempt(&format!("LOCK TABLES {}", names.join(", ")), FOR_READING, None)
+        self.attempt(&format!("LOCK TABLES {}", names.join(", ")), FOR_READING, self.limits.answer_max())
     }
 
-    /// Tries once to have all of `tables` written out, and to keep them so. When that has taken `writing_max`, locks
-    /// included, the session is cut and good for nothing more.
+    /// Tries once to have all of `tables` written out, and to keep them so.
+    ///
+    /// # Errors
+    /// [`SqlCause::Lost`](super::SqlCause::Lost) when that has taken `writing_max`, locks included: the session is cut.
     pub fn try_export(&mut self, tables: &[TableName], writing_max: Duration) -> Result<Attempt, SqlError> {
         let names: Vec<String> = tables.iter().map(TableName::quoted).collect();
         let statement = format!("FLUSH TABLES {} FOR EXPORT", names.join(", "));
-        self.attempt(&statement, FOR_EXPORT, Some(writing_max))
+        self.attempt(&statement, FOR_EXPORT, writing_max)
     }
 
     fn attempt(
         &mut self,
         statement: &str,
         name: &'static str,
-        answer_max: Option<Duration>,
+        answer_max: Duration,
     ) -> Result<Attempt, SqlError> {
         if self.is_held {
             return Err(SqlError::misuse("something is locked already"));
         }
         let asked_at = Instant::now();
-        if let Some(answer_max) = answer_max {
-            self.held.limit(answer_max);
-        }
-        let answer = self.held.exec(statement);
-        self.held.unlimit();
-        match answer {
+        match self.held.exec_within(statement, answer_max) {
             Ok(()) => {}
-            Err(error) if error.is_lock_timeout() || *error.cause() == SqlCause::Expired => {
+            Err(error) => {
                 self.recorder.timed_out(name, asked_at);
-                return Ok(Attempt::TimedOut);
+                return if error.is_lock_timeout() { Ok(Attempt::TimedOut) } else { Err(error) };
             }
-            Err(error) => return Err(error),
         }
         self.is_held = true;
         self.recorder.granted(name, asked_at);

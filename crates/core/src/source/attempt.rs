@@ -1,13 +1,26 @@
-//! One try to stop the world for a moment: it succeeds, fails for good, or may be tried again.
+//! How an attempt to take the locks ends, and whether there is another.
 
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::CaptureOptions;
 use crate::{
-    error::{Error, ErrorKind},
+    error::{Error, ErrorKind, Result},
+    event::{Cancel, Event},
     server::{Attempt, SqlCause, SqlError},
 };
 
-/// Why a try did not succeed.
+/// The longest pause between two tries.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How often a pause looks whether it is to end.
+const LOOK_AT_CANCEL: Duration = Duration::from_millis(100);
+
+/// Why an attempt ended without a position.
+#[derive(Debug)]
 pub(super) enum Stopped {
-    /// A lock was not to be had: everything is released, another try makes sense.
+    /// A lock was not to be had, or was lost: everything is released, another try makes sense.
     TryAgain(Error),
     /// A lock was held for as long as it may be: the same, if there is less to do next time.
     HeldTooLong(Error),
@@ -25,6 +38,9 @@ impl From<SqlError> for Stopped {
     fn from(error: SqlError) -> Self {
         match error.cause() {
             SqlCause::Expired => Self::HeldTooLong(error.into()),
+            // What was copied, and the redo that is followed, are none of the session's.
+            SqlCause::Lost => Self::TryAgain(error.into()),
+            _ if error.is_interrupted() => Self::TryAgain(error.into()),
             _ => Self::Failed(error.into()),
         }
     }
@@ -38,5 +54,112 @@ pub(super) fn granted(attempt: Attempt, lock: &str) -> Result<(), Stopped> {
             Error::new(ErrorKind::Server, format!("{lock} was not granted in time"))
                 .hinted("a long statement or transaction is in the way: see SHOW PROCESSLIST; --lock-max allows a longer wait"),
         )),
+    }
+}
+
+/// How often a capture has asked for its locks, and how often it still may.
+///
+/// What was held too long costs the server something each time, so these tries are counted. While a lock is not asked
+/// for it costs nothing: who is in the way of it is waited for, in pauses that grow, until the patience is over.
+pub(super) struct Tries {
+    max: u32,
+    patience: Duration,
+    count: u32,
+    first_refused_at: Option<Instant>,
+}
+
+/// Another try.
+#[derive(Debug)]
+pub(super) struct Again {
+    /// Why the last one ended.
+    pub(super) error: Error,
+    /// It held its locks for as long as it may.
+    pub(super) was_held: bool,
+    pause: Duration,
+}
+
+impl Again {
+    /// As the user hears of it; `tries` have ended.
+    pub(super) fn told(&self, tries: u32) -> Event {
+        Event::Warning { text: format!("{}; everything was released, trying again ({tries})", self.error) }
+    }
+
+    /// Waits before the next try.
+    pub(super) fn wait(&self, cancel: &Cancel) -> Result<()> {
+        let until = Instant::now() + self.pause;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            cancel.check()?;
+            thread::sleep(left.min(LOOK_AT_CANCEL));
+        }
+        cancel.check()
+    }
+}
+
+impl Tries {
+    pub(super) fn of(options: &CaptureOptions) -> Self {
+        Self { max: options.lock_tries, patience: options.lock_patience, count: 0, first_refused_at: None }
+    }
+
+    /// How many have ended.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether there is another try after one that ended so; if not, the error.
+    pub(super) fn after(&mut self, stopped: Stopped) -> Result<Again> {
+        self.count += 1;
+        let (error, was_held) = match stopped {
+            Stopped::Failed(error) => return Err(error),
+            Stopped::TryAgain(error) => (error, false),
+            Stopped::HeldTooLong(error) => (error, true),
+        };
+        let pause = Duration::from_secs(1).saturating_mul(1 << (self.count - 1).min(16)).min(PAUSE_MAX);
+        let waited = self.first_refused_at.get_or_insert_with(Instant::now).elapsed();
+        let is_patient = !was_held && waited + pause < self.patience;
+        if self.count >= self.max && !is_patient { Err(error) } else { Ok(Again { error, was_held, pause }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tries(max: u32, patience: Duration) -> Tries {
+        Tries { max, patience, count: 0, first_refused_at: None }
+    }
+
+    fn refused() -> Stopped {
+        granted(Attempt::TimedOut, "a lock").unwrap_err()
+    }
+
+    #[test]
+    fn tries_that_were_held_too_long_are_counted_and_refused_ones_waited_for() {
+        let held = || Stopped::HeldTooLong(Error::failed("slow"));
+        let mut patient = tries(2, Duration::from_secs(600));
+        assert!(patient.after(held()).unwrap().was_held);
+        patient.after(held()).unwrap_err();
+
+        let mut patient = tries(2, Duration::from_secs(600));
+        let pauses: Vec<u64> = (0..8).map(|_| patient.after(refused()).unwrap().pause.as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
+
+        let mut hasty = tries(2, Duration::ZERO);
+        hasty.after(refused()).unwrap();
+        hasty.after(refused()).unwrap_err();
+        tries(2, Duration::from_secs(600)).after(Stopped::Failed(Error::failed("gone"))).unwrap_err();
+    }
+
+    #[test]
+    fn what_was_lost_with_a_session_is_asked_for_again() {
+        for (cause, again) in [
+            (SqlCause::Lost, true),
+            (SqlCause::Refused(1317), true),
+            (SqlCause::Refused(1927), true),
+            (SqlCause::Refused(1142), false),
+            (SqlCause::Protocol, false),
+        ] {
+            let stopped = Stopped::from(SqlError::new(cause.clone(), "why"));
+            assert_eq!(matches!(stopped, Stopped::TryAgain(_)), again, "{cause:?}");
+        }
     }
 }

@@ -29,6 +29,8 @@ pub struct CaptureOptions {
     pub lock_wait: Duration,
     /// Tries to take the locks before the backup fails.
     pub lock_tries: u32,
+    /// How long it goes on asking, beyond that, for locks that somebody is in the way of.
+    pub lock_patience: Duration,
     /// Most bytes to read each second while the server writes; never bounds the redo, nor what is read under a lock.
     pub read_bytes_per_s_max: Option<u64>,
     /// What copy and compression leave to the server while it is written to.

@@ -40,6 +40,8 @@ pub struct BackupOptions {
     pub lock_wait: Duration,
     /// Tries to take the locks.
     pub lock_tries: u32,
+    /// How long a physical backup goes on asking, beyond that, for locks that somebody is in the way of.
+    pub lock_patience: Duration,
     /// Most bytes to read each second; never bounds the redo, nor what is read under a lock.
     pub read_bytes_per_s_max: Option<u64>,
     /// Where the redo spool goes; `None`: the system's directory for temporary files that survive a restart.
@@ -89,6 +91,7 @@ impl BackupOptions {
             ddl_lock_max: Duration::from_secs(30),
             lock_wait: Duration::from_secs(2),
             lock_tries: 3,
+            lock_patience: Duration::from_secs(600),
             read_bytes_per_s_max: None,
             spool_dir: None,
             redo_spool_max_bytes: 64 << 30,

@@ -235,6 +235,7 @@ fn capture_options(server: &Server, dir: &Path) -> CaptureOptions {
         ddl_lock_max: Duration::from_secs(30),
         lock_wait: Duration::from_secs(2),
         lock_tries: 5,
+        lock_patience: Duration::ZERO,
         spool_dir: dir.to_owned(),
         redo_spool_max_bytes: 1 << 30,
         allow_corrupt: false,

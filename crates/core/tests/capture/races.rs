@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_core::{
-    server::{RedoConsumer, status::MariaDbLsns},
+    server::{RedoConsumer, stale::other_sessions, status::MariaDbLsns},
     source::{RedoProgress, page_reader::ReadMode, redo::mariadb::Follower, spool::Spool},
 };
 use mysql::prelude::Queryable;
@@ -430,6 +430,39 @@ impl Listener for Warnings {
         if let Event::Warning { text } = event {
             self.0.lock().unwrap().push(text);
         }
+    }
+}
+
+/// Somebody who sees definitions wait ends the session that is in their way. What was copied is none of that session's.
+#[test]
+fn a_lock_that_somebody_takes_away_is_asked_for_again() {
+    for (kind, purpose) in
+        [(ServerKind::MariaDb1011, Purpose::Stages), (ServerKind::MySql97, Purpose::InstanceLock)]
+    {
+        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        source
+            .exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (i INT)", "INSERT INTO d.t VALUES (1)"])
+            .unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let sink = DirectorySink::new(dir.path().join("staging"));
+        let (warnings, killed) = (Warnings::default(), AtomicBool::new(false));
+        let kill_once = || {
+            if !killed.swap(true, Ordering::Relaxed) {
+                let mut session = Session::open(&options(&source), Purpose::Control).unwrap();
+                let others = other_sessions(&mut session, "").unwrap();
+                let holder = others.iter().find(|other| other.purpose.as_deref() == Some(purpose.name()));
+                source.exec(format!("KILL {}", holder.unwrap().connection_id)).unwrap();
+            }
+        };
+        let captured = at_point("backup.ddl.blocked", kill_once, || {
+            capture_with(&source, &sink, &warnings, capture_options(&source, dir.path()))
+        });
+        captured.unwrap();
+        let warnings = warnings.0.into_inner().unwrap();
+        assert!(
+            warnings.iter().any(|text| text.contains("everything was released, trying again (1)")),
+            "{warnings:?}"
+        );
     }
 }
 

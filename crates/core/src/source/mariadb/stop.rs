@@ -9,7 +9,6 @@ use holdfast_repo::hex::to_hex;
 use super::{Capture, aria, copy::Look, discarded::Baseline, layout::When};
 use crate::{
     error::{Context, Error, ErrorKind, Result},
-    event::Event,
     physical::{CapturedRedo, Position, Precision},
     points::point,
     server::{
@@ -18,7 +17,7 @@ use crate::{
     },
     source::{
         CaptureOptions, Role,
-        attempt::{Stopped, granted},
+        attempt::{Stopped, Tries, granted},
         copier::Copier,
         copy::zeroed_first_page,
         files::walk,
@@ -81,9 +80,11 @@ impl Capture<'_> {
     /// Steps 4 to 6 of the order in [`super`], tried again when a lock is not to be had or held too long.
     pub(super) fn stop(&mut self, mut stages: BackupStages, connect: &ConnectOptions) -> Result<Position> {
         let limits = self.options.stage_limits();
-        let mut tries = 0;
+        let mut tries = Tries::of(self.options);
         loop {
-            let writing_max = self.writing_max(tries);
+            // What one try has written out, the next need not.
+            let writing_max =
+                self.options.ddl_lock_max.min(self.options.lock_wait.saturating_mul(1 + tries.count()));
             let stopped = self.try_to_stop(&mut stages, connect, writing_max);
             // What was lost with the session was released by the server.
             drop(stages.end());
@@ -91,19 +92,12 @@ impl Capture<'_> {
                 self.follower.go_on();
             }
             self.stats.add_locks(stages.records(), self.listener);
-            let (error, was_held) = match stopped {
+            let again = match stopped {
                 Ok(position) => return Ok(position),
-                Err(Stopped::Failed(error)) => return Err(error),
-                Err(Stopped::TryAgain(error)) => (error, false),
-                Err(Stopped::HeldTooLong(error)) => (error, true),
+                Err(stopped) => tries.after(stopped)?,
             };
-            tries += 1;
-            if tries >= self.options.lock_tries {
-                return Err(error);
-            }
-            self.listener.event(Event::Warning {
-                text: format!("{error}; everything was released, trying again ({tries})"),
-            });
+            self.listener.event(again.told(tries.count()));
+            again.wait(self.copier.context.cancel)?;
             stages = BackupStages::open(connect, limits)?;
             start(&mut stages, self.options)?;
             // While this session lasts it is not started anew.
@@ -119,18 +113,11 @@ impl Capture<'_> {
             })?;
             self.copier.context.take_time(self.options.read_bytes_per_s_max);
             let rewritten = self.catch_up()?;
-            if was_held {
+            if again.was_held {
                 // It was tried, and would be for nothing again.
                 rewritten.refuse_beyond(self.limit_of_rewriting())?;
             }
         }
-    }
-
-    /// How long the server may write imported tables out, beside `tries` for which that was too long: what one has
-    /// written, the next need not, and the last has as long as DDL may be blocked.
-    fn writing_max(&self, tries: u32) -> Duration {
-        let CaptureOptions { lock_wait, lock_tries, ddl_lock_max, .. } = *self.options;
-        if tries + 1 >= lock_tries { ddl_lock_max } else { ddl_lock_max.min(lock_wait * (1 + tries)) }
     }
 
     fn try_to_stop(
@@ -212,8 +199,13 @@ impl Capture<'_> {
         };
         imported.report(why, self.listener);
         let mut export = TableLock::open(connect, self.options.stage_limits())?;
-        let exported = export.try_export(&imported.tables, writing_max)?;
-        granted(exported, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
+        let exported = export.try_export(&imported.tables, writing_max);
+        if !matches!(exported, Ok(Attempt::Granted)) {
+            self.stats.add_locks(export.records(), self.listener);
+        }
+        granted(exported?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
+        // It may have been granted because these were lost meanwhile.
+        stages.session().alive()?;
         self.stats.files_recopied += closed.len() as u64;
         self.copy_tablespaces(closed)?;
         let mut zeros = self.copier.inventory.unwritten().map(|found| &found.entry.path);

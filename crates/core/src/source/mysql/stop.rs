@@ -18,7 +18,7 @@ use crate::{
     },
     source::{
         CaptureOptions,
-        attempt::{Stopped, granted},
+        attempt::{Stopped, Tries, granted},
         copy::zeroed_first_page,
         imported::Imported,
         inventory::{Spaces, TablespaceEntry},
@@ -88,51 +88,44 @@ impl Capture<'_> {
         let limits = self.options.stage_limits();
         let for_the_copy = held.is_some();
         let mut held = held;
-        let mut tries = 0;
+        let mut tries = Tries::of(self.options);
         loop {
             let mut lock = match held.take() {
                 Some(lock) => lock,
                 None => InstanceLock::open(connect, limits)?,
             };
-            let stopped = self.try_to_stop(&mut lock, connect);
-            if stopped.is_err() {
-                self.follower.go_on();
-            }
-            tries += 1;
-            match stopped {
-                // Tables that could not be locked are no reason to let go of what the copy depends on.
-                Err(Stopped::TryAgain(error) | Stopped::HeldTooLong(error))
-                    if for_the_copy
-                        && tries < self.options.lock_tries
-                        && !lock.has_tables()
-                        && lock.alive().is_ok() =>
-                {
-                    let text = format!("{error}; trying again ({tries})");
-                    self.listener.event(Event::Warning { text });
-                    held = Some(lock);
-                    continue;
+            let stopped = match self.try_to_stop(&mut lock, connect) {
+                Ok(position) => {
+                    drop(lock.release());
+                    self.stats.add_locks(lock.records(), self.listener);
+                    return Ok(position);
                 }
-                _ => {}
+                Err(stopped) => stopped,
+            };
+            self.follower.go_on();
+            let again = tries.after(stopped);
+            // Tables that could not be locked are no reason to let go of what the copy depends on.
+            let stays = for_the_copy && !lock.has_tables() && lock.alive().is_ok();
+            if let (true, Ok(again)) = (stays, &again) {
+                let text = format!("{}; trying again ({})", again.error, tries.count());
+                self.listener.event(Event::Warning { text });
+                again.wait(self.copier.context.cancel)?;
+                held = Some(lock);
+                continue;
             }
             // What was lost with the session was released by the server.
             drop(lock.release());
             self.stats.add_locks(lock.records(), self.listener);
-            let (error, was_held) = match stopped {
-                Ok(position) => return Ok(position),
-                Err(Stopped::Failed(error)) => return Err(error),
-                Err(Stopped::TryAgain(error)) => (error, false),
-                Err(Stopped::HeldTooLong(error)) => (error, true),
-            };
-            if for_the_copy || tries >= self.options.lock_tries {
-                return Err(error);
+            let again = again?;
+            if for_the_copy {
+                return Err(again.error);
             }
-            self.listener.event(Event::Warning {
-                text: format!("{error}; everything was released, trying again ({tries})"),
-            });
+            self.listener.event(again.told(tries.count()));
             drop(lock);
             self.copier.context.take_time(self.options.read_bytes_per_s_max);
+            again.wait(self.copier.context.cancel)?;
             let rewritten = self.catch_up()?;
-            if was_held {
+            if again.was_held {
                 // It was tried, and would be for nothing again.
                 rewritten.refuse_beyond(self.limit_of_rewriting())?;
             }
