@@ -393,6 +393,10 @@ fn what_is_in_use_by_now_stays() {
         |account: &str| target.query::<String>(format!("SHOW GRANTS FOR {account}@localhost")).unwrap();
     assert_eq!(grants("theirs"), ["GRANT USAGE ON *.* TO `theirs`@`localhost`"]);
     assert!(grants("ours")[1].starts_with("GRANT SELECT ON `shop`.*"), "{:?}", grants("ours"));
+    // Overwritten are databases. What it may is added to, and that is said.
+    let again = load(&stage, backup, &LoadOptions { overwrite: true, ..chosen.clone() }).unwrap();
+    let line = "account 'theirs'@'localhost': it is there, and keeps its password and what it may; it gets";
+    assert!(said(&again.plan.adapted).contains(line), "{again:?}");
     target.exec("GRANT SELECT ON *.* TO theirs@localhost").unwrap();
     assert_same_objects(&stage.source, &target);
     assert_clean(&target);

@@ -13,6 +13,8 @@ fn across(source: ServerKind, target: ServerKind, adapted: &[&str], left_out: &[
     let stage = Stage::new(source);
     load_file(&stage.source, "torture.sql");
     load_file(&stage.source, if source.is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
+    let word = if source.is_mariadb() { "COMMENT 'noted'" } else { "ENCRYPTION 'Y'" };
+    stage.source.exec(format!("CREATE DATABASE noted {word}")).unwrap();
     if source.is_mariadb() {
         // MySQL has constraints that cannot be passed by.
         stage.source.exec("DELETE FROM torture.documents WHERE j = 'not json'").unwrap();
@@ -31,6 +33,15 @@ fn across(source: ServerKind, target: ServerKind, adapted: &[&str], left_out: &[
         assert!(gone.contains(words), "{words}:\n{gone}");
     }
     assert!(report.tables_verified > 30);
+    if source.is_mariadb() == target.kind().is_mariadb() {
+        let create: (String, String) = target.query("SHOW CREATE DATABASE noted").unwrap().remove(0);
+        assert!(create.1.contains(word), "{create:?}");
+    } else {
+        let (first, _) = word.split_once(' ').unwrap();
+        let line =
+            changed.lines().find(|line| line.starts_with("database noted:") && line.contains("nothing like"));
+        assert!(line.is_some_and(|line| line.contains(first)), "{changed}");
+    }
     for query in [
         "SELECT COUNT(*) FROM torture.key_text WHERE k > 'M'",
         "SELECT COUNT(*) FROM torture.texts WHERE v LIKE '%😀%'",

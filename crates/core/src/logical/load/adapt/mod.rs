@@ -86,34 +86,28 @@ impl<'a> Adapter<'a> {
 
     /// What follows `CREATE DATABASE name`, the database's collation, and what was changed.
     pub(super) fn schema(&self, schema: &SchemaDefinition) -> (Vec<u8>, String, Vec<String>) {
-        if let Some(other) = self.conversions.collation(&schema.collation, self.target) {
-            let note = format!("its default collation {} becomes {other}", schema.collation);
-            let mut options = format!("COLLATE {other}").into_bytes();
-            if self.is_same_series() {
-                // What it says besides.
-                let all = tokens(&schema.create.0);
-                let comment = all.iter().position(|token| token.is_word("COMMENT"));
-                options.extend(comment.into_iter().flat_map(|at| [b" ", &*joined(&all[at..])].concat()));
-                let comments = all.iter().filter(|token| token.kind == Kind::Comment);
-                let is_of_encryption =
-                    |comment: &&Token<'_>| comment.bytes.windows(10).any(|it| it == b"ENCRYPTION");
-                options.extend(comments.filter(is_of_encryption).flat_map(|comment| comment.bytes));
-            }
-            return (options, other, vec![note]);
-        }
-        let (collation, notes) = match self.collation(&schema.collation) {
-            Some(other) => {
-                let note = format!("its default collation {} becomes {other}", schema.collation);
-                (other, vec![note])
-            }
-            None => (schema.collation.clone(), Vec::new()),
-        };
-        if !self.is_same_series() {
-            return (format!("COLLATE {collation}").into_bytes(), collation, notes);
-        }
+        let asked = self.conversions.collation(&schema.collation, self.target);
         let all = tokens(&schema.create.0);
-        let name = all.iter().position(|token| token.kind == Kind::Name);
-        (name.map(|at| joined(&all[at + 1..])).unwrap_or_default(), collation, notes)
+        if self.is_same_series() && asked.is_none() {
+            let name = all.iter().position(|token| token.kind == Kind::Name);
+            let options = name.map(|at| joined(&all[at + 1..])).unwrap_or_default();
+            return (options, schema.collation.clone(), Vec::new());
+        }
+        let other = asked.or_else(|| self.collation(&schema.collation));
+        let mut notes = Vec::new();
+        notes.extend(
+            other.iter().map(|other| format!("its default collation {} becomes {other}", schema.collation)),
+        );
+        let collation = other.unwrap_or_else(|| schema.collation.clone());
+        let mut options = format!("COLLATE {collation}").into_bytes();
+        let besides = besides(&all);
+        if !self.changes_flavor() {
+            options.extend(besides);
+        } else if !besides.is_empty() {
+            let words = String::from_utf8_lossy(besides.trim_ascii());
+            notes.push(format!("the target has nothing like its {words}"));
+        }
+        (options, collation, notes)
     }
 
     /// Why there can be no sequences.
@@ -359,4 +353,16 @@ pub(super) fn rename_reference(element: &mut Element, source: &str, target: &str
     text.extend_from_slice(quoted(&table).as_bytes());
     text.extend_from_slice(&joined(&all[at + 1..]));
     element.text = text;
+}
+
+/// What the statement that makes a database says beside character set and collation: a comment (MariaDB), and whether its
+/// tables are encrypted (MySQL).
+fn besides(create: &[Token<'_>]) -> Vec<u8> {
+    let comment = create.iter().position(|token| token.is_word("COMMENT"));
+    let comment = comment.into_iter().flat_map(|at| [b" ", &*joined(&create[at..])].concat());
+    let is_of_encryption = |token: &&Token<'_>| {
+        token.kind == Kind::Comment && token.bytes.windows(10).any(|it| it == b"ENCRYPTION")
+    };
+    let encryption = create.iter().filter(is_of_encryption).flat_map(|token| [b" ", token.bytes].concat());
+    comment.chain(encryption).collect()
 }

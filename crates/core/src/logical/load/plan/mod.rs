@@ -196,6 +196,8 @@ pub(super) struct PlannedAccount {
     pub(super) definition: AccountDefinition,
     /// Whether it is made, and gets what it had: what is there is somebody else's, and keeps what it may.
     pub(super) is_ours: bool,
+    /// Whether somebody else has made it: it keeps its password, whatever else it gets.
+    pub(super) is_there: bool,
 }
 
 /// All of it.
@@ -270,16 +272,24 @@ impl Plan {
         })?;
         for account in &mut self.accounts {
             let is_begun = stages.is_some_and(|stages| stages[account.object] != Stage::Planned);
-            account.is_ours = options.overwrite || is_begun || !there.contains(&account.definition.account);
+            account.is_there = !is_begun && there.contains(&account.definition.account);
+            // Rights on what is overwritten go with it.
+            account.is_ours = options.overwrite || !account.is_there;
         }
         Ok(())
     }
 
     /// What is not as it was in the backup, accounts that are there among it.
     pub(super) fn adapted(&self) -> Vec<Adaptation> {
-        let there = self.accounts.iter().filter(|account| !account.is_ours).map(|account| Adaptation {
-            object: format!("account {}", account.definition.account),
-            what: "it is there, and keeps its password and what it may".to_owned(),
+        let there = self.accounts.iter().filter(|account| account.is_there).map(|account| {
+            let what = match account.is_ours {
+                true => {
+                    "it is there, and keeps its password and what it may; it gets what it may on the source"
+                }
+                false => "it is there, and keeps its password and what it may",
+            };
+            let object = format!("account {}", account.definition.account);
+            Adaptation { object, what: what.to_owned() }
         });
         let mut adapted: Vec<Adaptation> = self.adapted.iter().cloned().chain(there).collect();
         adapted.sort();

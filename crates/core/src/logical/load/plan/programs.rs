@@ -136,7 +136,7 @@ impl Maker<'_> {
 
     fn account(&mut self, definition: AccountDefinition) {
         let object = self.object(ObjectKind::Account, "", &definition.account);
-        self.plan.accounts.push(PlannedAccount { object, definition, is_ours: false });
+        self.plan.accounts.push(PlannedAccount { object, definition, is_ours: false, is_there: false });
     }
 
     /// Takes out views that could not be used here: over what could not be used on the source, or is neither there nor
