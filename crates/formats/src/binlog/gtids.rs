@@ -10,7 +10,8 @@ pub struct GtidEvent {
     pub gtid: Option<Gtid>,
     /// Bytes of the whole transaction with this event, where the server tells (MySQL).
     pub len: Option<u64>,
-    /// When it was committed on the server that wrote this file, in microseconds since 1970 (MySQL).
+    /// When it was committed on the server where it came about, in microseconds since 1970 (MySQL). Where that is not known,
+    /// behind a primary before 8.0, on the server that wrote this file.
     pub committed_us: Option<u64>,
     /// What was committed together with others has the same (MariaDB).
     pub commit_id: Option<u64>,
@@ -30,6 +31,10 @@ impl GtidEvent {
         is_standalone: false,
         is_ddl: false,
     };
+
+    fn committed_first(&mut self, at_us: u64) {
+        self.committed_us = Some(at_us).filter(|at_us| *at_us > 0).or(self.committed_us);
+    }
 
     pub(super) fn parse(kind: EventKind, data: &[u8]) -> Result<Self, BinlogError> {
         let cursor = Cursor::new(kind, data);
@@ -84,10 +89,10 @@ fn untagged(kind: EventKind, mut cursor: Cursor<'_>) -> Result<GtidEvent, Binlog
         return Ok(event);
     }
     let committed = cursor.uint("commit time", 7)?;
-    if committed & ORIGINAL_FOLLOWS != 0 {
-        cursor.uint("original commit time", 7)?;
-    }
     event.committed_us = Some(committed & !ORIGINAL_FOLLOWS);
+    if committed & ORIGINAL_FOLLOWS != 0 {
+        event.committed_first(cursor.uint("original commit time", 7)?);
+    }
     event.len = Some(cursor.packed("transaction length")?).filter(|len| *len > 0);
     Ok(event)
 }
@@ -121,8 +126,9 @@ fn tagged(mut cursor: Cursor<'_>) -> Result<GtidEvent, BinlogError> {
                 tag = std::str::from_utf8(text).map_err(|_| cursor.bad("tag", "is not text"))?;
             }
             6 => event.committed_us = Some(cursor.varint("commit time")?),
+            7 => event.committed_first(cursor.varint("original commit time")?),
             8 => event.len = Some(cursor.varint("transaction length")?).filter(|len| *len > 0),
-            4 | 5 | 7 | 9..=11 => drop(cursor.varint("a field")?),
+            4 | 5 | 9..=11 => drop(cursor.varint("a field")?),
             // Of later versions, of a length that is not known: what is wanted is before it.
             _ => break,
         }
@@ -193,4 +199,30 @@ pub fn encode_set(set: &MySqlGtidSet) -> Vec<u8> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a replica has committed an hour later was committed when the primary did; of one before 8.0 nothing is known.
+    #[test]
+    fn transactions_were_committed_where_they_came_about() {
+        const HOUR_US: u64 = 3_600_000_000;
+        let at = 1_763_000_000_000_000_u64;
+        let seven = |value: u64| value.to_le_bytes()[..7].to_vec();
+        let event = |times: Vec<u8>| {
+            let clock = [&[2][..], &[0; 16]].concat();
+            let data = [&[1][..], &[7; 16], &9_u64.to_le_bytes(), &clock, &times, &[100]].concat();
+            GtidEvent::parse(EventKind::GTID, &data).unwrap()
+        };
+        for (times, committed_us) in [
+            (seven(at), at),
+            ([seven((at + HOUR_US) | ORIGINAL_FOLLOWS), seven(at)].concat(), at),
+            ([seven(at | ORIGINAL_FOLLOWS), seven(0)].concat(), at),
+        ] {
+            let event = event(times);
+            assert_eq!((event.committed_us, event.len), (Some(committed_us), Some(100)));
+        }
+    }
 }

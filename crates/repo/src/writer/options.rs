@@ -20,7 +20,7 @@ pub struct WriterOptions {
     /// What the writer may hold: half for chunks in its queues, an eighth each for gathering, for the base's maps,
     /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about half a KiB for
     /// each file and 40 bytes for each MiB that the backup needs; where the base tells that this will be more than
-    /// 96 MiB, all of the above becomes smaller by the rest, down to a half. While adopted chunks are read, there are
+    /// 96 MiB, queues, gathering and what is adopted become smaller by as much, together down to a half. While adopted chunks are read, there are
     /// 2 MiB more for each thread that gives pages. With tables: 2 MiB for each range of rows that is open, 8 MiB for each thread that
     /// compresses, for patches, and 16 bytes for each chunk of the tables that are being compared.
     pub memory_bytes: usize,
