@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result};
+use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result, binlog::Archive};
 use holdfast_repo::{
     Act, Kind, LogName, Repo, RunNo, SourceName,
     expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
@@ -105,7 +105,8 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
         // Where nothing tells when one began, all may be needed.
         let begun: Option<Vec<Timestamp>> = kept.collect();
         if let Some(oldest) = begun.and_then(|begun| begun.into_iter().min()) {
-            looked.extend(unneeded_binlogs(args, context, &repo, oldest)?);
+            let unneeded = unneeded_binlogs(args, context, &repo, oldest, &looked)?;
+            looked.extend(unneeded);
         }
     }
     // What is refused of one source is to be refused before anything is dropped of another.
@@ -155,19 +156,28 @@ fn not_before(history: &History, run: RunNo, at: Timestamp) -> Option<Timestamp>
 /// How long before its end a backup may at least have stood at its position.
 const POSITION_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
-/// Rules count backups. Of a binlog archive they leave all that recovery from a backup that is kept can need.
+/// What is asked of a log, its history, and what comes of it.
+type Looked = (LogName, ExpireRequest, History, ExpirePlan);
+
+/// Rules count backups. Of a binlog archive they leave all that recovery from a backup that is kept can need. When it was
+/// taken tells how far back that is at least; where the archive can be read, where the backup stands tells it, too.
 fn unneeded_binlogs(
     args: &ExpireArgs,
     context: &Context<'_>,
-    repo: &Repo,
+    repo: &Arc<Repo>,
     oldest: Timestamp,
-) -> Result<Vec<(LogName, ExpireRequest, History, ExpirePlan)>> {
+    looked: &[Looked],
+) -> Result<Vec<Looked>> {
     let mut unneeded = Vec::new();
     let logs = select::logs_of_source(context, repo, args.name.name.as_ref())?;
     for log in logs.into_iter().filter(|log| log.kind == Kind::Binlog) {
         let history = History::read(repo, &log)?;
         let now = Timestamp::now();
-        let dropped = ended_before(&history, oldest, now);
+        let mut dropped = ended_before(&history, oldest, now);
+        if !dropped.is_empty() && repo.can_read() {
+            let needed_from = Archive::open(repo, &log.source)?.needed_from(&kept_of(&log.source, looked))?;
+            dropped.retain(|run| needed_from.is_none_or(|first| *run < first));
+        }
         if dropped.is_empty() {
             continue;
         }
@@ -176,6 +186,12 @@ fn unneeded_binlogs(
         unneeded.push((log, request, history, plan));
     }
     Ok(unneeded)
+}
+
+/// Physical backups of a source that are kept.
+fn kept_of(source: &SourceName, looked: &[Looked]) -> Vec<RunNo> {
+    let of_source = looked.iter().filter(|(log, ..)| log.source == *source && log.kind == Kind::Physical);
+    of_source.flat_map(|(.., plan)| plan.kept.iter().map(|kept| kept.run)).collect()
 }
 
 /// The runs of an archive that ended before the `oldest` backup began, and are not held. The last of them stays: where the

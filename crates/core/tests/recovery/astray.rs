@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 
 use holdfast_core::binlog::GapKind;
+use holdfast_repo::RunNo;
 use holdfast_testkit::replica::{self, CATCH_UP_MAX};
 
 use super::*;
@@ -92,6 +93,33 @@ fn mariadb_10_11_a_replica_before_the_failover() {
 #[test]
 fn mysql_9_7_a_replica_before_the_failover() {
     a_replica_before_the_failover(ServerKind::MySql97);
+}
+
+/// A replica that stands still is backed up all the same: what its primary has archived since is needed behind it.
+#[test]
+fn mysql_9_7_a_replica_that_stands_still() {
+    let (stage, dir) = stage(ServerKind::MySql97, &[]);
+    insert(&stage.server, 0..5);
+    stage.once();
+    let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
+    replica::detach(&second).unwrap();
+    let runs: Vec<RunNo> = (1..4)
+        .map(|n| {
+            stage.server.exec("FLUSH BINARY LOGS").unwrap();
+            insert(&stage.server, 5 * n..5 * n + 5);
+            stage.once();
+            stage.archive().stretches().last().unwrap().run
+        })
+        .collect();
+    back_up_of(&second, &stage, dir.path());
+    let archive = stage.archive();
+    let bases = archive.chains().unwrap().pop().unwrap().bases;
+    let [base] = &bases[..] else { panic!("{bases:?}") };
+    let needed_from = archive.needed_from(&[RunNo(base.run)]).unwrap().unwrap();
+    assert!(needed_from <= runs[0], "{needed_from:?} of {runs:?}");
+    assert_eq!(archive.needed_from(&[RunNo(base.run + 1)]).unwrap(), None);
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..20).collect::<Vec<_>>());
 }
 
 /// What was purged before it was archived does not keep backups of a replica from being bases, as far as they end behind it.

@@ -6,7 +6,7 @@ use holdfast_formats::{
     binlog::Header,
     gtid::{MariaDbGtid, MariaDbGtidPos},
 };
-use holdfast_repo::{Kind, LogName, history::History, manifest::Head};
+use holdfast_repo::{Kind, LogName, RunNo, history::History, manifest::Head};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -47,9 +47,21 @@ pub struct Base {
     pub run: u64,
     /// When it was taken.
     pub finished_at: Timestamp,
+    /// Position in [`Archive::stretches`] of the first that is needed behind it.
+    #[serde(skip)]
+    pub stretch: usize,
 }
 
 impl Archive {
+    /// The first run that recovery from any of these physical backups needs; `None` where it goes on behind none of them. By
+    /// where a backup stands: that of a replica which is far behind needs what was archived long before it was taken.
+    pub fn needed_from(&self, backups: &[RunNo]) -> Result<Option<RunNo>> {
+        let chains = self.chains()?;
+        let bases = chains.iter().flat_map(|chain| &chain.bases);
+        let needed = bases.filter(|base| backups.contains(&RunNo(base.run)));
+        Ok(needed.filter_map(|base| Some(self.stretches.get(base.stretch)?.run)).min())
+    }
+
     /// The parts between gaps, oldest first, each with the backups that it goes on behind.
     pub fn chains(&self) -> Result<Vec<Chain>> {
         let mut chains: Vec<Chain> = Vec::new();
@@ -82,7 +94,7 @@ impl Archive {
             if let Some(at) = self.behind(&taken).and_then(|behind| Some(self.locate(&behind).ok()?.0))
                 && let Some(chain) = chains.iter_mut().find(|chain| (chain.first..=chain.last).contains(&at))
             {
-                chain.bases.push(Base { run: outcome.run.0, finished_at: head.finished_at });
+                chain.bases.push(Base { run: outcome.run.0, finished_at: head.finished_at, stretch: at });
             }
         }
         for chain in &mut chains {
