@@ -58,6 +58,15 @@ const BUILT_ON_MYSQL: &[Built] = &[
         ],
     ),
     ("general_gone", "TABLESPACE general_2", GONE),
+    (
+        "general_newer",
+        "TABLESPACE general_3",
+        &[
+            "CREATE TABLE @_table (id INT PRIMARY KEY, v VARCHAR(300) NOT NULL) TABLESPACE general_3",
+            "INSERT INTO @_table SELECT * FROM @",
+            "ALTER TABLE @_table ADD KEY k ((LOWER(v)))",
+        ],
+    ),
     ("functional", "", &["ALTER TABLE @ ADD KEY k ((LOWER(v)))"]),
     ("general", "TABLESPACE general", &["ALTER TABLE @ ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED"]),
     (
@@ -71,7 +80,7 @@ const BUILT_ON_MYSQL: &[Built] = &[
 fn prepare(source: &Server, built: &[Built]) {
     source.exec("CREATE DATABASE i").unwrap();
     if !source.kind().is_mariadb() {
-        for name in ["general", "general_2"] {
+        for name in ["general", "general_2", "general_3"] {
             source.exec(format!("CREATE TABLESPACE {name} ADD DATAFILE '{name}.ibd'")).unwrap();
         }
     }

@@ -213,12 +213,7 @@ fn judge(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> Verdict {
         })
     });
     let then = before.space.as_ref();
-    let is_unseen = |index: u64| {
-        let was_there = then.is_some_and(|then| then.indexes.contains_key(&index));
-        let table = listed.and_then(|now| now.indexes.get(&index));
-        let is_of_a_new_table = table.is_some_and(|table| then.is_none_or(|then| !then.has_table(*table)));
-        !was_there && !is_of_a_new_table
-    };
+    let is_unseen = |index: u64| !then.is_some_and(|then| then.indexes.contains(&index));
     let newest = noted.unlogged.newest(space).max(noted.new_index_pages.newest_of(space, is_unseen));
     let lacks_pages = newest.is_some_and(|lsn| lsn.0 + NOTE_MARGIN_BYTES >= before.captured.0);
     if changed || lacks_pages { Verdict::CopyAgain } else { Verdict::Keep }
