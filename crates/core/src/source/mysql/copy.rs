@@ -199,9 +199,7 @@ fn judge(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> Verdict {
         return Verdict::CopyClosed;
     }
     let Some((_, before)) = found.copy else { return Verdict::CopyAgain };
-    // Further files of the system tablespace have no page 0 of their own.
-    let system = found.entry.continues.as_ref().map(|_| SpaceId(0));
-    let Some(space) = found.space.or(system) else { return Verdict::CopyAgain };
+    let Some(space) = found.entry.space(found.space) else { return Verdict::CopyAgain };
     // The system tablespace and undo tablespaces are not always listed; they are ordinary redo.
     let listed = spaces.get(&space);
     let changed = listed.is_some_and(|now| {
