@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::replay::Replayed;
 use crate::{
     error::{Error, ErrorKind, Result},
-    physical::{BinlogPosition, Position, Precision},
+    physical::{BinlogPosition, Position},
     server::ServerVersion,
     watch::PhaseTime,
 };
@@ -190,8 +190,7 @@ pub(super) fn replicate_statement(
         )),
         (Flavor::MySql, Some(_), _) => {
             let gtids = if prepared { None } else { set_gtids(version, position) };
-            let gtids =
-                gtids.unwrap_or_default().into_iter().map(|text| format!("{text}; ")).collect::<String>();
+            let gtids = gtids.into_iter().flatten().map(|text| format!("{text}; ")).collect::<String>();
             let address = address("SOURCE");
             Some(format!(
                 "{gtids}CHANGE REPLICATION SOURCE TO {address}, SOURCE_AUTO_POSITION=1; START REPLICA;"
@@ -205,24 +204,22 @@ pub(super) fn replicate_statement(
     }
 }
 
-/// What makes a restored MySQL say its GTIDs. Those of transactions that no InnoDB table took part in are in the source's
-/// binlog only, until it rotates: the copy's own list has gaps (verified on 9.7.4). Where the redo goes on after the
-/// position, the copy has all of the position's and some more, which are in its own list.
-pub(super) fn set_gtids(version: &ServerVersion, position: &Position) -> Option<Vec<String>> {
+/// What makes a restored MySQL say its GTIDs: those of the position and the copy's own, as neither has all. Those of
+/// transactions that no InnoDB table took part in are in the source's binlog only, until it rotates: the copy's own list
+/// has gaps (verified on 9.7.4). What the copy lists it holds, and the position can be behind that: where the redo goes on
+/// after it, and where a replica does not log what it applies, which lists a GTID only when the transaction is in the redo
+/// (verified on 9.7.4).
+pub(super) fn set_gtids(version: &ServerVersion, position: &Position) -> Option<[String; 3]> {
     if version.flavor != Flavor::MySql {
         return None;
     }
     let gtid = gtid_text(position.gtid.as_deref())?;
     let reset = if version.number() < (8, 2, 0) { "RESET MASTER" } else { "RESET BINARY LOGS AND GTIDS" };
-    let set = |gtids: &str| format!("SET GLOBAL gtid_purged = {gtids}");
-    Some(match position.precision {
-        Precision::Exact => vec![reset.to_owned(), set(&format!("'{gtid}'"))],
-        Precision::AtRestore => vec![
-            format!("SET @restored = CONCAT('{gtid},', @@GLOBAL.gtid_executed)"),
-            reset.to_owned(),
-            set("@restored"),
-        ],
-    })
+    Some([
+        format!("SET @restored = CONCAT('{gtid},', @@GLOBAL.gtid_executed)"),
+        reset.to_owned(),
+        "SET GLOBAL gtid_purged = @restored".to_owned(),
+    ])
 }
 
 /// The GTIDs on one line. They come from the repository and become part of statements: nothing else passes.
@@ -244,6 +241,7 @@ pub(super) fn in_file_name(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::physical::Precision;
 
     fn position(gtid: Option<&str>, binlog: Option<(&str, u64)>) -> Position {
         Position {
@@ -272,21 +270,15 @@ mod tests {
         assert!(text.contains("MASTER_LOG_FILE='binlog.000001', MASTER_LOG_POS=4"));
         let text = say(Flavor::MySql, Some("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"), None).unwrap();
         assert!(
-            text.starts_with("RESET BINARY LOGS AND GTIDS; SET GLOBAL gtid_purged = '3e11fa47-"),
-            "{text}"
-        );
-        assert!(text.contains("SOURCE_AUTO_POSITION=1"));
-        let old = ServerVersion::parse("8.0.36").unwrap();
-        let mut later = position(Some("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"), None);
-        assert!(replicate_statement(&old, &later, false).unwrap().starts_with("RESET MASTER; "));
-        assert!(replicate_statement(&old, &later, true).unwrap().starts_with("CHANGE REPLICATION SOURCE"));
-        later.precision = Precision::AtRestore;
-        let text = replicate_statement(&old, &later, false).unwrap();
-        assert!(
             text.starts_with("SET @restored = CONCAT('3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5,', @@GLOBAL.gtid_executed); "),
             "{text}"
         );
-        assert!(text.contains("RESET MASTER; SET GLOBAL gtid_purged = @restored; CHANGE REPLICATION SOURCE"));
+        assert!(text.contains("; RESET BINARY LOGS AND GTIDS; SET GLOBAL gtid_purged = @restored; CHANGE "));
+        assert!(text.contains("SOURCE_AUTO_POSITION=1"));
+        let old = ServerVersion::parse("8.0.36").unwrap();
+        let position = position(Some("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"), None);
+        assert!(replicate_statement(&old, &position, false).unwrap().contains("; RESET MASTER; SET "));
+        assert!(replicate_statement(&old, &position, true).unwrap().starts_with("CHANGE REPLICATION SOURCE"));
         let text = say(Flavor::MySql, None, Some(("binlog.000001", 4))).unwrap();
         assert!(text.contains("SOURCE_LOG_FILE='binlog.000001', SOURCE_LOG_POS=4"));
         assert_eq!(say(Flavor::MySql, None, Some(("b'; DROP", 4))), None);

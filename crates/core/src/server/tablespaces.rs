@@ -22,8 +22,8 @@ pub struct TablespaceRow {
     pub file: Option<String>,
     /// `normal`, `discarded`, `corrupted`, `active`, `inactive`, `empty` (MySQL).
     pub state: Option<String>,
-    /// The indexes in it, and of which table each is (MySQL).
-    pub indexes: BTreeMap<u64, u64>,
+    /// The indexes in it (MySQL).
+    pub indexes: BTreeSet<u64>,
     /// Of an index of full texts that is not listed, since it is being built (MySQL).
     pub is_being_built: bool,
 }
@@ -37,27 +37,15 @@ impl TablespaceRow {
             flag: 0,
             file: None,
             state: None,
-            indexes: BTreeMap::new(),
+            indexes: BTreeSet::new(),
             is_being_built: false,
         }
     }
 
-    /// Whether the table has an index in it: each has one at least.
-    #[must_use]
-    pub fn has_table(&self, table: u64) -> bool {
-        self.indexes.values().any(|it| *it == table)
-    }
-
-    /// Whether a table of it has an index that it had not `then`. Those of a table that came since do not count.
+    /// Whether it has an index that it had not `then`, be it of a table that came since: that one can have got it later.
     #[must_use]
     pub fn has_new_index_since(&self, then: &Self) -> bool {
-        let new = self.indexes.iter().filter(|(index, _)| !then.indexes.contains_key(index));
-        let mut tables = new.map(|(_, table)| table).peekable();
-        if tables.peek().is_none() {
-            return false;
-        }
-        let old_tables: HashSet<&u64> = then.indexes.values().collect();
-        tables.any(|table| old_tables.contains(table))
+        !self.indexes.is_subset(&then.indexes)
     }
 }
 
@@ -88,13 +76,14 @@ pub fn tablespaces(session: &mut Session) -> Result<BTreeMap<SpaceId, Tablespace
     }
     if session.flavor() == Flavor::MySql {
         // Looked at behind the tablespaces: an index that is finished between the two looks counts as new.
-        let query = "SELECT space, index_id, table_id FROM information_schema.innodb_indexes";
+        let query = "SELECT space, index_id FROM information_schema.innodb_indexes";
         let mut listed: HashSet<u64> = HashSet::new();
         for row in session.rows(query)? {
             let space = SpaceId(row.number("space")?);
             let tablespace = spaces.entry(space).or_insert_with(|| TablespaceRow::unlisted(space));
-            tablespace.indexes.insert(row.number("index_id")?, row.number("table_id")?);
-            listed.insert(row.number("index_id")?);
+            let index = row.number("index_id")?;
+            tablespace.indexes.insert(index);
+            listed.insert(index);
         }
         for tablespace in spaces.values_mut() {
             let index = index_of_full_texts(&tablespace.name);

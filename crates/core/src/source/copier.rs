@@ -33,16 +33,16 @@ impl Copier<'_> {
             // Behind the server's own LSN, which only makes a copy look older than it is.
             let captured = context.redo.captured();
             let copied = context.tablespace(&found, buffers)?;
-            Ok(copied.map(|copied| (found.entry, copied, captured)))
+            Ok(copied.map(|copied| (found, copied, captured)))
         })?;
-        for (entry, copied, captured) in copied.into_iter().flatten() {
+        for (found, copied, captured) in copied.into_iter().flatten() {
             // What the server said is of the file that was there then. IMPORT TABLESPACE takes another, of the same id.
-            let is_the_file = copied.key.inode == entry.stat.inode;
-            let space =
-                copied.key.space.filter(|_| is_the_file).and_then(|space| spaces.get(&space)).cloned();
+            let is_the_file = copied.key.inode == found.entry.stat.inode;
+            let space = found.space(copied.key.space).filter(|_| is_the_file);
+            let space = space.and_then(|space| spaces.get(&space)).cloned();
             self.inventory.add_tablespace(
                 self.context.sink,
-                &entry.path,
+                &found.entry.path,
                 copied,
                 Before { captured, space },
             )?;

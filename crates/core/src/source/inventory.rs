@@ -49,6 +49,12 @@ impl TablespaceEntry {
     pub fn new(entry: Entry, role: Role) -> Self {
         Self { entry, role, continues: None }
     }
+
+    /// Which tablespace it is of, where its own page 0, if it has one, says `own`: only the system tablespace has further
+    /// files, which have none.
+    pub(super) fn space(&self, own: Option<SpaceId>) -> Option<SpaceId> {
+        own.or_else(|| self.continues.as_ref().map(|_| SpaceId(0)))
+    }
 }
 
 /// Fails where two files would have one path in the backup: one of them would be lost.

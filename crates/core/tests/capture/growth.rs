@@ -77,6 +77,20 @@ fn a_growing_system_tablespace_is_captured(kind: ServerKind) {
     growing.grow();
 }
 
+/// What nobody touches is copied once, also where its file has no page 0 of its own.
+#[test]
+fn mysql_a_system_tablespace_at_rest_is_copied_once() {
+    let options = ServerOptions::default().init_arg(FILES).arg("--innodb-file-per-table=OFF");
+    let source = Server::start(ServerKind::MySql97, options).unwrap();
+    source.exec("CREATE DATABASE g").unwrap();
+    let growing = Growing { server: &source, tables: AtomicU32::new(0) };
+    growing.grow();
+    let dir = tempfile::tempdir().unwrap();
+    let stats = capture(&source, &DirectorySink::new(dir.path().join("staging")), dir.path()).stats;
+    assert_eq!(stats.files_recopied, 0);
+    assert!(stats.bytes_under_ddl_lock < growing.last_file_bytes(), "{stats:?}");
+}
+
 #[test]
 fn mariadb_10_11_a_growing_system_tablespace_is_captured() {
     a_growing_system_tablespace_is_captured(ServerKind::MariaDb1011);

@@ -58,6 +58,15 @@ const BUILT_ON_MYSQL: &[Built] = &[
         ],
     ),
     ("general_gone", "TABLESPACE general_2", GONE),
+    (
+        "general_newer",
+        "TABLESPACE general_3",
+        &[
+            "CREATE TABLE @_table (id INT PRIMARY KEY, v VARCHAR(300) NOT NULL) TABLESPACE general_3",
+            "INSERT INTO @_table SELECT * FROM @",
+            "ALTER TABLE @_table ADD KEY k ((LOWER(v)))",
+        ],
+    ),
     ("functional", "", &["ALTER TABLE @ ADD KEY k ((LOWER(v)))"]),
     ("general", "TABLESPACE general", &["ALTER TABLE @ ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED"]),
     (
@@ -71,7 +80,7 @@ const BUILT_ON_MYSQL: &[Built] = &[
 fn prepare(source: &Server, built: &[Built]) {
     source.exec("CREATE DATABASE i").unwrap();
     if !source.kind().is_mariadb() {
-        for name in ["general", "general_2"] {
+        for name in ["general", "general_2", "general_3"] {
             source.exec(format!("CREATE TABLESPACE {name} ADD DATAFILE '{name}.ibd'")).unwrap();
         }
     }
@@ -185,6 +194,81 @@ fn words_that_are_sorted_meanwhile_are_captured(kind: ServerKind) {
     let copy = recovered_told(&source, ServerOptions::default(), &sorting);
     assert_equal_checksums(&source, &copy.server).unwrap();
     assert_eq!(found(&copy.server, "i.t"), found(&source, "i.t"));
+}
+
+/// Runs what is given for each event.
+struct OnEvents<F: Fn(&Event) + Send + Sync>(F);
+
+impl<F: Fn(&Event) + Send + Sync> Listener for OnEvents<F> {
+    fn event(&self, event: Event) {
+        (self.0)(&event);
+        Told.event(event);
+    }
+}
+
+/// An index is being built while its table, which is locked, is copied: its root is there and its leaves are not. It is
+/// written to, without a page being made, and dropped, before anybody looks at the indexes again. One more copy is enough,
+/// also where the first try to lock what must be locked fails.
+#[test]
+fn mysql_an_index_half_built_at_the_copy_and_gone_since_is_captured() {
+    let options = ServerOptions::default().arg("--innodb-fill-factor=80");
+    let source = Server::start(ServerKind::MySql97, options.clone()).unwrap();
+    prepare(&source, &[]);
+    source
+        .exec_all([
+            "USE i",
+            "CREATE TABLE i.t (id INT PRIMARY KEY, v VARCHAR(300) NOT NULL) ENGINE=InnoDB",
+            "INSERT INTO i.t SELECT a.n * 4096 + b.n, SHA2(a.n * 4096 + b.n, 512) FROM i.numbers a, i.numbers b
+             WHERE a.n <= 100",
+            "CREATE TABLE i.in_use (i INT) ENGINE=MyISAM",
+        ])
+        .unwrap();
+    let building = Mutex::default();
+    let begin = || {
+        let mut conn = source.conn().unwrap();
+        // Several of them, sorted in small parts, to take their time.
+        conn.query_drop(
+            "SET innodb_ddl_buffer_size = 65536, innodb_ddl_threads = 1, innodb_parallel_read_threads = 1",
+        )
+        .unwrap();
+        let keys = ["k", "l", "m", "n", "o"].map(|key| format!("ADD KEY {key} (v), ")).concat();
+        let statement = format!("ALTER TABLE i.t {keys} ALGORITHM=INPLACE, LOCK=SHARED");
+        let build = move || conn.query_drop(statement).unwrap();
+        *building.lock().unwrap() = Some(thread::spawn(build));
+        sleep(Duration::from_millis(300));
+        // The redo goes on, so that the root was made clearly before the copy begins.
+        source.exec("CREATE TABLE i.other AS SELECT n, SHA2(n, 512) FROM i.numbers").unwrap();
+        sleep(Duration::from_millis(300));
+    };
+    let end = || {
+        let building: JoinHandle<()> = building.lock().unwrap().take().unwrap();
+        assert!(!building.is_finished(), "it was built before its table was copied");
+        building.join().unwrap();
+        source
+            .exec_all([
+                "UPDATE i.t SET v = SHA2(id + 1000000, 512) WHERE id % 5000 = 0",
+                "ALTER TABLE i.t DROP KEY k, DROP KEY l, DROP KEY m, DROP KEY n, DROP KEY o",
+            ])
+            .unwrap();
+    };
+    let in_use = Mutex::default();
+    let at_events = OnEvents(|event| match event {
+        Event::Phase { name: "copy" } => begin(),
+        Event::Phase { name: "stop" } => {
+            let mut conn = source.conn().unwrap();
+            conn.query_drop("LOCK TABLES i.in_use WRITE").unwrap();
+            *in_use.lock().unwrap() = Some(conn);
+        }
+        Event::Warning { text } if text.contains("trying again (1)") => {
+            assert!(text.contains("FLUSH TABLES"), "{text}");
+            drop(in_use.lock().unwrap().take().unwrap());
+        }
+        _ => {}
+    });
+    let copy = at_point("backup.tablespaces.copied", end, || recovered_told(&source, options, &at_events));
+    assert!(in_use.into_inner().unwrap().is_none(), "nothing was tried again");
+    assert_eq!(copy.stats.files_recopied, 1);
+    assert_equal_checksums(&source, &copy.server).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_core::{
     server::{RedoConsumer, stale::other_sessions, status::MariaDbLsns},
-    source::{RedoProgress, page_reader::ReadMode, redo::mariadb::Follower, spool::Spool},
+    source::{CaptureStats, RedoProgress, page_reader::ReadMode, redo::mariadb::Follower, spool::Spool},
 };
 use mysql::prelude::Queryable;
 use rustix::process::Signal;
@@ -29,6 +29,7 @@ impl<F: Fn() + Send + Sync> Listener for AtPhase<F> {
 /// What was recovered of a capture.
 pub(super) struct Recovered {
     pub(super) server: Server,
+    pub(super) stats: CaptureStats,
     _dir: tempfile::TempDir,
 }
 
@@ -50,7 +51,8 @@ pub(super) fn recovered_told(source: &Server, options: ServerOptions, listener: 
     let target = dir.path().join("data");
     sink.place(&target);
     lay_out_redo(&target, &captured.redo);
-    Recovered { server: Server::attach(source.kind(), target, options).unwrap(), _dir: dir }
+    let server = Server::attach(source.kind(), target, options).unwrap();
+    Recovered { server, stats: captured.stats, _dir: dir }
 }
 
 /// The same, and compares it with the source, which must be quiet but for `action`.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_formats::{SpaceId, table_name::TableFile};
+use holdfast_formats::{Lsn, SpaceId, table_name::TableFile};
 
 use super::{Capture, layout::When};
 use crate::{
@@ -94,7 +94,7 @@ impl Capture<'_> {
     fn pass(&mut self) -> Result<Pass> {
         let listing = self.list()?;
         let spaces = self.spaces()?;
-        let rescan = self.rescan(listing.tablespaces, &spaces)?;
+        let rescan = self.rescan(listing.tablespaces, &spaces, Look::Early)?;
         let tablespaces_bytes = rescan.copy.iter().map(|found| found.entry.size_bytes).sum();
         self.copier.tablespaces(rescan.copy, &spaces)?;
         let rewritten = self.copy_other_files(&listing.others)?;
@@ -165,11 +165,20 @@ impl Capture<'_> {
         Ok(rewritten)
     }
 
-    pub(super) fn rescan(&mut self, now: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<Rescan> {
+    pub(super) fn rescan(
+        &mut self,
+        now: Vec<TablespaceEntry>,
+        spaces: &Spaces,
+        look: Look,
+    ) -> Result<Rescan> {
         let noted = Noted {
             unlogged: self.follower.unlogged(),
             new_index_pages: self.follower.new_index_pages(),
             deleted: self.follower.deleted(),
+            quiet: match look {
+                Look::Early => None,
+                Look::Locked { end } => Some(std::mem::replace(&mut self.quiet, end)),
+            },
         };
         let judge = |found: &Found<'_>| judge(spaces, &noted, found);
         let Copier { context, inventory, parallel } = &mut self.copier;
@@ -190,6 +199,11 @@ impl Capture<'_> {
 /// are there when its building begins, are filled the same way, and have no new index then. Such an index that was dropped
 /// again shows by the pages that were made for it; where rows were written meanwhile, recovery would not end.
 ///
+/// Nothing tells when the building of one that is gone had ended, and a copy that began in the middle of it lacks its leaves
+/// (verified on 9.7.4). So a page that was made for it voids copies of any age, unless no definition was being changed at
+/// some time between: a copy from that time or later has what was built before it, and one from before was judged then.
+/// Only what is copied while nothing changes is sure to be of use, so it is not copied earlier for that.
+///
 /// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id: recovery ignores all redo of the space, so
 /// no copy that was made while it could be written to is good, not even a first one (verified on 9.7.4).
 fn judge(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> Verdict {
@@ -199,9 +213,7 @@ fn judge(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> Verdict {
         return Verdict::CopyClosed;
     }
     let Some((_, before)) = found.copy else { return Verdict::CopyAgain };
-    // Further files of the system tablespace have no page 0 of their own.
-    let system = found.entry.continues.as_ref().map(|_| SpaceId(0));
-    let Some(space) = found.space.or(system) else { return Verdict::CopyAgain };
+    let Some(space) = found.entry.space(found.space) else { return Verdict::CopyAgain };
     // The system tablespace and undo tablespaces are not always listed; they are ordinary redo.
     let listed = spaces.get(&space);
     let changed = listed.is_some_and(|now| {
@@ -213,15 +225,14 @@ fn judge(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> Verdict {
         })
     });
     let then = before.space.as_ref();
-    let is_unseen = |index: u64| {
-        let was_there = then.is_some_and(|then| then.indexes.contains_key(&index));
-        let table = listed.and_then(|now| now.indexes.get(&index));
-        let is_of_a_new_table = table.is_some_and(|table| then.is_none_or(|then| !then.has_table(*table)));
-        !was_there && !is_of_a_new_table
-    };
-    let newest = noted.unlogged.newest(space).max(noted.new_index_pages.newest_of(space, is_unseen));
-    let lacks_pages = newest.is_some_and(|lsn| lsn.0 + NOTE_MARGIN_BYTES >= before.captured.0);
-    if changed || lacks_pages { Verdict::CopyAgain } else { Verdict::Keep }
+    let is_unseen = |index: u64| !then.is_some_and(|then| then.indexes.contains(&index));
+    let is_gone = |index: u64| is_unseen(index) && !listed.is_some_and(|now| now.indexes.contains(&index));
+    let is_since = |newest: Option<Lsn>, lsn: Lsn| newest.is_some_and(|at| at.0 + NOTE_MARGIN_BYTES >= lsn.0);
+    let lacks_pages = is_since(noted.unlogged.newest(space), before.captured)
+        || is_since(noted.new_index_pages.newest_of(space, is_unseen), before.captured);
+    let may_be_half_built =
+        noted.quiet.is_some_and(|quiet| is_since(noted.new_index_pages.newest_of(space, is_gone), quiet));
+    if changed || lacks_pages || may_be_half_built { Verdict::CopyAgain } else { Verdict::Keep }
 }
 
 /// Asks about InnoDB's indexes. While an index of full texts is built, whoever wants to see them waits for its end (verified on
@@ -256,6 +267,17 @@ struct Noted {
     unlogged: Unlogged,
     new_index_pages: NewIndexPages,
     deleted: HashSet<SpaceId>,
+    /// While no definition is being changed: where the redo ended at the last look before at which that was so.
+    quiet: Option<Lsn>,
+}
+
+/// When the tablespaces are compared with their copies.
+#[derive(Clone, Copy)]
+pub(super) enum Look {
+    /// Definitions may be changing.
+    Early,
+    /// They are not, nor were they when the redo ended at `end`.
+    Locked { end: Lsn },
 }
 
 /// Where the tablespace in the file `real` is in a backup.

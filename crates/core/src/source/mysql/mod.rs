@@ -81,6 +81,8 @@ struct Capture<'a> {
     layout: Layout,
     copier: Copier<'a>,
     follower: &'a Follower,
+    /// Where the redo ended at the last look while no definition was being changed.
+    quiet: Lsn,
     /// `ALTER INSTANCE` statements before the capture began.
     alter_instance_count: u64,
     stats: CaptureStats,
@@ -149,6 +151,7 @@ impl Source for MySqlSource {
                     parallel: self.options.parallel,
                 },
                 follower: &follower,
+                quiet: Lsn(0),
                 alter_instance_count,
                 stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
                 listener,

@@ -5,7 +5,7 @@ use std::{collections::HashSet, fmt, time::Duration};
 use holdfast_formats::SpaceId;
 use holdfast_repo::hex::to_hex;
 
-use super::{Capture, looks::Looks};
+use super::{Capture, copy::Look, looks::Looks};
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Event, Listener},
@@ -245,7 +245,7 @@ impl Capture<'_> {
         self.follower.wait_for(end, REDO_WAIT)?;
         let spaces = lock.session().with(status::tablespaces)?;
         let listing = self.list()?;
-        let mut rescan = self.rescan(listing.tablespaces, &spaces)?;
+        let mut rescan = self.rescan(listing.tablespaces, &spaces, Look::Locked { end })?;
         rescan.refuse_second_names()?;
         // One that is discarded and not imported: nobody can write to it, nor lock it.
         let is_open = |space: &Option<SpaceId>| {
