@@ -181,7 +181,7 @@ pub(super) struct Archiver<'a> {
     pub(super) options: &'a ArchiveOptions,
     pub(super) listener: &'a dyn Listener,
     pub(super) cancel: &'a Cancel,
-    stream_options: StreamOptions,
+    pub(super) stream_options: StreamOptions,
     /// As it was when the last run ended: between two runs nothing is made durable, so that little is to be read then.
     history: Option<Arc<History>>,
     discarding: Option<JoinHandle<()>>,
@@ -589,9 +589,10 @@ impl<'a> Archiver<'a> {
         if self.options.standby
             && !self.options.new_identity
             && let Some(tail) = &tail
-            && resume::is_behind(&binlog, tail)?
+            && let Some(lack) =
+                resume::another_lacks(&binlog, tail, &self.options.connect, self.stream_options)?
         {
-            return Err(standby::behind(&tail.place));
+            return Err(lack.of_another(&tail.place));
         }
         let start = match &tail {
             Some(tail) => resume::next(

@@ -14,7 +14,10 @@ use thiserror::Error;
 
 use super::{
     resume::Start,
-    stretch::{BinlogServer, Gap, GapKind, LastEvent, OpenTransaction, Place, Stretch, Tail, parse_gtids},
+    stretch::{
+        BinlogServer, Gap, GapKind, LastEvent, LastTransaction, OpenTransaction, Place, Stretch, Tail,
+        parse_gtids,
+    },
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -122,6 +125,9 @@ pub(super) struct Recorder {
     continues: Option<Place>,
     last: Option<LastEvent>,
     last_at: Option<u64>,
+    last_transaction: Option<LastTransaction>,
+    /// When the first statement of the open transaction was begun, in seconds since 1970.
+    begun_s: Option<u32>,
     /// Transactions that the server names as archived before, and that are not.
     missing: Option<String>,
 }
@@ -145,6 +151,8 @@ impl Recorder {
             continues: None,
             last: None,
             last_at: None,
+            last_transaction: None,
+            begun_s: None,
             missing: None,
         }
     }
@@ -160,6 +168,8 @@ impl Recorder {
             continues: Some(tail.place.clone()),
             last: Some(tail.last.clone()),
             last_at: tail.last_at,
+            last_transaction: tail.last_transaction.clone(),
+            begun_s: tail.open.as_ref().and_then(|open| open.begun_s),
             ..Self::new(tail.server.clone())
         })
     }
@@ -175,7 +185,8 @@ impl Recorder {
             format: self.format.clone(),
             gtids,
             last_at: self.last_at,
-            open: OpenTransaction::of(&self.tracker),
+            last_transaction: self.last_transaction.clone(),
+            open: OpenTransaction::of(&self.tracker, self.begun_s),
         })
     }
 
@@ -225,6 +236,7 @@ impl Recorder {
         // Where the server counts anew, so do we.
         if let Some(Gap { kind: GapKind::Reset | GapKind::Diverged | GapKind::OtherServer, .. }) = &gap {
             self.gtids = Gtids::none(server.flavor());
+            self.last_transaction = None;
         }
         self.server = server;
         self.place = place;
@@ -411,6 +423,13 @@ impl Recorder {
         }
         let open = self.tracker.open().cloned();
         let part = self.tracker.next(event, &body).map_err(failed)?;
+        match part {
+            Part::First => self.begun_s = None,
+            Part::Inside | Part::Last if tells_begin(&body) => {
+                self.begun_s.get_or_insert(event.header.timestamp);
+            }
+            _ => {}
+        }
         sink.event(bytes)?;
         let begin = self.place.position;
         self.place.position = match event.header.kind {
@@ -459,6 +478,7 @@ impl Recorder {
 
     fn transaction(&mut self, gtid: Option<&Gtid>, at: u64) {
         if let Some(gtid) = gtid {
+            self.last_transaction = self.last_transaction(gtid);
             self.gtids.add(gtid);
         }
         self.last_at = Some(at);
@@ -472,6 +492,13 @@ impl Recorder {
             }
             stretch.last_gtid = name;
         }
+    }
+
+    fn last_transaction(&self, gtid: &Gtid) -> Option<LastTransaction> {
+        let (Gtid::MariaDb(name), Gtids::MariaDb(before)) = (gtid, &self.gtids) else { return None };
+        let behind = before.iter().find(|before| before.domain == name.domain);
+        let behind = behind.map(|behind| behind.to_string());
+        Some(LastTransaction { gtid: gtid.to_string(), behind, begun_s: self.begun_s? })
     }
 
     /// A file says what all files before it have. Before anything is archived, and after a gap, that is what we know.
@@ -502,6 +529,12 @@ impl Recorder {
     pub(super) fn stretch(&self) -> Option<Stretch> {
         self.stretch.clone().map(|stretch| self.shown(stretch))
     }
+}
+
+/// Whether an event of a transaction, and not its name, has the time of a statement: what a statement is called by comes and
+/// goes with the settings of a replica.
+pub(super) fn tells_begin(body: &Body<'_>) -> bool {
+    !matches!(body, Body::Gtid(_) | Body::RowsStatement(_))
 }
 
 /// BLAKE3, hex.

@@ -11,9 +11,8 @@ use super::{
     archive::{Archiver, is_refused},
     left_out,
     recurring::RecurringWarning,
-    resume::{Binlog, is_behind},
+    resume::{Binlog, another_lacks},
     run::stored_tail,
-    stretch::Place,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -94,10 +93,9 @@ impl Archiver<'_> {
         let binlog = Binlog::read(&mut session)?;
         drop(session);
         let tail = stored_tail(self.repo, &self.log)?.filter(|_| !self.options.new_identity);
-        Ok(match tail {
-            Some(tail) if is_behind(&binlog, &tail)? => Some(behind(&tail.place)),
-            _ => None,
-        })
+        let Some(tail) = tail else { return Ok(None) };
+        let lack = another_lacks(&binlog, &tail, &self.options.connect, self.stream_options)?;
+        Ok(lack.map(|lack| lack.of_another(&tail.place)))
     }
 
     /// It cannot archive, and nobody else does: that ends it, if it lasts.
@@ -118,11 +116,5 @@ pub(super) fn is_for_another(error: &Error) -> bool {
 /// Why the place is given up.
 pub(super) fn yields(error: &Error) -> Error {
     let text = format!("the server is away for more than {} s: {error}", YIELD_AFTER.as_secs());
-    Error::new(ErrorKind::Active, text)
-}
-
-/// Why the place is not taken yet.
-pub(super) fn behind(until: &Place) -> Error {
-    let text = format!("this server has not yet all that is archived, which is until {until} of another");
     Error::new(ErrorKind::Active, text)
 }
