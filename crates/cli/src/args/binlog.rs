@@ -101,6 +101,12 @@ pub(crate) struct ArchiveArgs {
     #[arg(long, conflicts_with = "once")]
     pub(crate) standby: bool,
 
+    /// Archive a replica that leaves out some of what it replicates
+    ///
+    /// What `replicate_*` filters leave out is not in its binlog, and is missing in what is recovered from the archive and a backup of another server. Without this option such a replica is refused.
+    #[arg(long)]
+    pub(crate) allow_replica_filters: bool,
+
     /// This server has taken the place of the one that was archived under this name so far
     ///
     /// Needed only where GTIDs do not tell where the archive goes on: it then has a gap there.

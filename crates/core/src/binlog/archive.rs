@@ -88,6 +88,8 @@ pub struct ArchiveOptions {
     /// Waits while another archives, and takes its place when it is gone, from this server. Gives the place up when the
     /// server is away.
     pub standby: bool,
+    /// The server may be a replica that leaves out some of what it replicates.
+    pub allow_replica_filters: bool,
     /// The server may be another than the one that was archived.
     pub new_identity: bool,
     /// How chunks are made smaller.
@@ -115,6 +117,7 @@ impl ArchiveOptions {
             look_every: Duration::from_secs(60),
             refused_max: Duration::from_secs(600),
             standby: false,
+            allow_replica_filters: false,
             new_identity: false,
             compression: Compression::default(),
             compress_threads: 1,
@@ -147,6 +150,8 @@ pub struct ArchiveReport {
     pub gtids: Option<String>,
     /// What is missing, as it was found.
     pub gaps: Vec<Gap>,
+    /// By which settings the server leaves something out of its binlog, with their values, as they were last.
+    pub leaves_out: Option<String>,
     /// Segments stored.
     pub segments: u64,
     /// Longest time from the arrival of an event until it was durable.
@@ -187,8 +192,7 @@ pub(super) struct Archiver<'a> {
     discarding: Option<JoinHandle<()>>,
     lag_sum: Duration,
     store_failing: RecurringWarning,
-    /// What the server leaves out, and that it has stopped replicating.
-    filters: Option<String>,
+    /// That the server has stopped replicating.
     stopped: RecurringWarning,
     /// Since when this one would archive, nobody else does, and it cannot.
     pub(super) in_vain_since: Option<Instant>,
@@ -216,7 +220,7 @@ impl<'a> Archiver<'a> {
         let mut session = Session::open(&options.connect, Purpose::Control)?;
         check_binlog_grants(&mut session)?;
         let binlog = Binlog::read(&mut session)?;
-        left_out::require_all(&mut session, options.standby)?;
+        left_out::require_all(&mut session, options.standby, options.allow_replica_filters)?;
         let name = match &options.name {
             Some(name) => name.clone(),
             None if options.standby => {
@@ -247,7 +251,6 @@ impl<'a> Archiver<'a> {
             discarding: None,
             lag_sum: Duration::ZERO,
             store_failing: RecurringWarning::default(),
-            filters: None,
             stopped: RecurringWarning::default(),
             in_vain_since: None,
             report,
@@ -541,11 +544,11 @@ impl<'a> Archiver<'a> {
     /// Whether what the server is about to write can be archived: others can make it a replica, or start it anew with other
     /// options.
     fn look_at_server(&mut self, session: &mut Session) -> Result<()> {
-        left_out::require_all(session, self.options.standby)?;
+        left_out::require_all(session, self.options.standby, self.options.allow_replica_filters)?;
         let filters = left_out::filters(session)?;
-        if filters != self.filters {
-            filters.iter().for_each(|text| self.warn(text));
-            self.filters = filters;
+        if filters != self.report.leaves_out {
+            filters.iter().for_each(|filters| self.warn(left_out::of_filters(filters)));
+            self.report.leaves_out = filters;
         }
         match left_out::stopped_replica(session)? {
             None => drop(self.stopped.end()),
@@ -619,6 +622,7 @@ impl<'a> Archiver<'a> {
             self.gap(gap);
         }
         recorder.begin_stream(binlog.server.clone(), start, run)?;
+        recorder.leaves_out(self.report.leaves_out.as_deref());
         Ok((stream, binlog))
     }
 
@@ -651,6 +655,7 @@ impl<'a> Archiver<'a> {
                 {
                     self.look_at_server(&mut session)
                         .or_else(|error| if is_passing(&error) { Ok(()) } else { Err(error) })?;
+                    recorder.leaves_out(self.report.leaves_out.as_deref());
                 }
                 looked_at = Instant::now();
             }

@@ -122,6 +122,8 @@ pub(super) struct Recorder {
     stretch: Option<Stretch>,
     next_number: u32,
     gap: Option<Gap>,
+    /// By which settings the server leaves something out.
+    leaves_out: Option<String>,
     continues: Option<Place>,
     last: Option<LastEvent>,
     last_at: Option<u64>,
@@ -148,6 +150,7 @@ impl Recorder {
             stretch: None,
             next_number: 0,
             gap: None,
+            leaves_out: None,
             continues: None,
             last: None,
             last_at: None,
@@ -246,6 +249,14 @@ impl Recorder {
         Ok(())
     }
 
+    /// By these settings the server leaves something out of what comes, and of what came since it was asked before.
+    pub(super) fn leaves_out(&mut self, filters: Option<&str>) {
+        self.leaves_out = filters.map(str::to_owned);
+        if let Some(stretch) = self.stretch.as_mut().filter(|_| filters.is_some()) {
+            stretch.leaves_out.clone_from(&self.leaves_out);
+        }
+    }
+
     /// From now on stretches are of another run.
     pub(super) fn begin_run(&mut self) {
         self.next_number = 0;
@@ -279,6 +290,7 @@ impl Recorder {
             self.gtids = parse_gtids(self.server.flavor(), before)?;
         }
         self.gap.clone_from(&stretch.gap);
+        self.leaves_out.clone_from(&stretch.leaves_out);
         self.continues.clone_from(&stretch.continues);
         self.open(stretch.begin, sink)
     }
@@ -399,6 +411,7 @@ impl Recorder {
             format: self.format.clone(),
             continues: self.continues.clone(),
             gap: self.gap.take(),
+            leaves_out: self.leaves_out.clone(),
             is_complete: false,
             transactions: 0,
             first_at: None,

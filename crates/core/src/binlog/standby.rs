@@ -86,7 +86,7 @@ impl Archiver<'_> {
     /// Whether the server could be archived now; if not, why not yet.
     fn look(&self) -> Result<Option<Error>> {
         let mut session = Session::open(&self.options.connect, Purpose::Control)?;
-        left_out::require_all(&mut session, true)?;
+        left_out::require_all(&mut session, true, self.options.allow_replica_filters)?;
         if let Some(why) = left_out::stopped_replica(&mut session)? {
             return Ok(Some(Error::new(ErrorKind::Active, why)));
         }

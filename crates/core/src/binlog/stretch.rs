@@ -131,6 +131,9 @@ pub struct Stretch {
     /// What is missing before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
+    /// By which settings its server left something out of it, with their values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaves_out: Option<String>,
     /// Whether the file ends here.
     #[serde(default)]
     pub is_complete: bool,

@@ -324,6 +324,8 @@ fn servers_that_leave_something_out() {
     archive(&stage.repo, &once, &heard, &Cancel::default()).unwrap();
     let warnings = heard.0.into_inner().unwrap();
     assert!(warnings.iter().any(|text| text.contains("binlog_ignore_db scratch")), "{warnings:?}");
+    let of_stretch = stage.archive().stretches()[0].stretch.leaves_out.clone();
+    assert_eq!(of_stretch.as_deref(), Some("binlog_ignore_db scratch"));
     let position = replica::Position::Gtid(String::new());
     replica::catch_up(&primary, &stage.server, &position, Duration::from_secs(60)).unwrap();
     let error = archive(&stage.repo, &once, &Told, &Cancel::default()).unwrap_err();
@@ -343,6 +345,84 @@ fn a_server_that_begins_to_leave_something_out_ends_its_archiver() {
     replica::catch_up(&primary, &stage.server, &position, Duration::from_secs(60)).unwrap();
     let error = archiver.ended_by_itself();
     assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("log_slave_updates"), "{error}");
+}
+
+/// A replica that leaves out some of what it replicates has the GTIDs of all, or later ones: it would go on with the archive of
+/// its primary without a gap, and without what it leaves out. It must be told that it may.
+fn a_replica_that_filters(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    write(&stage.server, 1);
+    stage.server.exec_all(["CREATE DATABASE audit", "CREATE TABLE audit.t (id INT PRIMARY KEY)"]).unwrap();
+    let replica =
+        start_replica(&stage.server, ServerOptions::default().arg("--replicate-wild-ignore-table=audit.%"));
+    stage.once();
+    stage.server.exec("INSERT INTO audit.t VALUES (1)").unwrap();
+    write(&stage.server, 1);
+    replica::wait(&stage.server, &replica, Duration::from_secs(60)).unwrap();
+    let filter = "replicate_wild_ignore_table audit.%";
+    let refused = |options: &ArchiveOptions| {
+        let error = archive(&stage.repo, options, &Told, &Cancel::default()).unwrap_err();
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(filter), "{error}");
+        assert!(error.hint().unwrap().contains("--allow-replica-filters"), "{error:?}");
+    };
+    let once = ArchiveOptions { once: true, ..super::options(&replica) };
+    refused(&once);
+    refused(&ArchiveOptions { standby: true, ..super::options(&replica) });
+    // So must one whose account may see no more than it needs.
+    replica
+        .exec_all([
+            "CREATE USER a@localhost IDENTIFIED BY 'p'",
+            if kind.is_mariadb() {
+                "GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO a@localhost"
+            } else {
+                "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO a@localhost"
+            },
+        ])
+        .unwrap();
+    let mut poor = once.clone();
+    poor.connect.user = Some("a".to_owned());
+    poor.connect.password = Some(holdfast_core::server::Secret::new("p".to_owned()));
+    refused(&poor);
+
+    let options = ArchiveOptions { allow_replica_filters: true, ..once };
+    let report = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    assert!(report.gaps.is_empty(), "{report:?}");
+    assert_eq!(report.leaves_out.as_deref(), Some(filter));
+    let archive = stage.archive();
+    let marked: Vec<_> =
+        archive.stretches().iter().map(|archived| archived.stretch.leaves_out.as_deref()).collect();
+    assert_eq!((marked.first(), marked.last()), (Some(&None), Some(&Some(filter))));
+    assert_eq!(inserts(&archive), 2, "one of three is missing");
+}
+
+#[test]
+fn mariadb_10_11_a_replica_that_filters() {
+    a_replica_that_filters(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_a_replica_that_filters() {
+    a_replica_that_filters(ServerKind::MySql97);
+}
+
+/// The same of one that begins to while it is archived.
+#[test]
+fn mysql_9_7_a_replica_that_begins_to_filter_ends_its_archiver() {
+    let stage = Stage::new(ServerKind::MySql97);
+    write(&stage.server, 1);
+    let replica = start_replica(&stage.server, ServerOptions::default());
+    let options = ArchiveOptions { look_every: Duration::from_millis(200), ..super::options(&replica) };
+    let archiver = Archiver::start(&stage.repo, options);
+    sleep(Duration::from_secs(1));
+    replica
+        .exec_all([
+            "STOP REPLICA SQL_THREAD",
+            "CHANGE REPLICATION FILTER REPLICATE_WILD_IGNORE_TABLE = ('g.log_%') FOR CHANNEL ''",
+            "START REPLICA SQL_THREAD",
+        ])
+        .unwrap();
+    let error = archiver.ended_by_itself();
+    assert!(error.to_string().contains("replicate_wild_ignore_table g.log_%"), "{error}");
 }
 
 /// Waiting does not help against a password that was changed: it is said, and ends.

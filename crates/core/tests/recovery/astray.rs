@@ -155,6 +155,18 @@ fn mariadb_10_11_failover_that_lost_transactions() {
     recover(&stage.repo, kind, &target, last).unwrap_err();
 }
 
+/// What a server leaves out of its binlog is missing in what is recovered: it is told.
+#[test]
+fn mariadb_10_11_what_the_server_left_out() {
+    let kind = ServerKind::MariaDb1011;
+    let (stage, dir) = stage(kind, &["--binlog-ignore-db=scratch"]);
+    back_up(&stage, dir.path());
+    insert(&stage.server, 0..3);
+    stage.once();
+    let report = recover(&stage.repo, kind, &dir.path().join("target"), Until::End).unwrap();
+    assert_eq!(report.replayed.unwrap().reached.leaves_out, ["binlog_ignore_db scratch"]);
+}
+
 /// What was backed up of a replica before it took its primary's place stays a base.
 fn a_replica_before_the_failover(kind: ServerKind) {
     let (stage, dir) = stage(kind, &[]);

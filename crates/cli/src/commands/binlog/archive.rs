@@ -30,6 +30,9 @@ impl Render for Archived {
         for gap in &report.gaps {
             text::fact(out, "GAP", &gap.text)?;
         }
+        if let Some(filters) = &report.leaves_out {
+            text::fact(out, "LEFT OUT by the server", filters)?;
+        }
         match &report.until {
             Some(until) => writeln!(out, "archived until {until} ({})", shown(report.last_at))?,
             None => writeln!(out, "nothing is archived yet")?,
@@ -56,6 +59,7 @@ pub(super) fn run(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
         run_age: args.run_age.0,
         semi_sync: args.semi_sync,
         standby: args.standby,
+        allow_replica_filters: args.allow_replica_filters,
         new_identity: args.new_identity,
         compression: resources.compress.unwrap_or(chosen.compression),
         compress_threads: resources.compress_threads.unwrap_or(chosen.compress_threads),
