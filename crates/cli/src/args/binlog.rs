@@ -91,7 +91,7 @@ pub(crate) struct ArchiveArgs {
 
     /// Acknowledge as a semi-synchronous replica: a commit returns only when it is in the repository
     ///
-    /// Takes a server on which semi-synchronous replication is enabled as a source.
+    /// Takes a server on which semi-synchronous replication is enabled as a source, and refuses others. The server may give up waiting, or be content with the answer of another replica: what lets commits return without the archive is told, with how many did (docs/connections.md).
     #[arg(long, conflicts_with = "once")]
     pub(crate) semi_sync: bool,
 

@@ -425,6 +425,59 @@ fn mysql_9_7_a_replica_that_begins_to_filter_ends_its_archiver() {
     assert!(error.to_string().contains("replicate_wild_ignore_table g.log_%"), "{error}");
 }
 
+/// That commits wait is for the server to decide: one that is not to is refused, and what lets commits return before is told.
+fn commits_that_do_not_wait(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    write(&stage.server, 1);
+    let options =
+        ArchiveOptions { semi_sync: true, look_every: Duration::from_millis(500), ..stage.options() };
+    let error = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("no acknowledgement"), "{error}");
+
+    super::enable_semi_sync(&stage.server);
+    let prefix = if kind.is_mariadb() { "rpl_semi_sync_master" } else { "rpl_semi_sync_source" };
+    let heard = Arc::new(Warnings::default());
+    let cancel = Cancel::default();
+    let archiver = thread::spawn({
+        let (repo, options, heard, cancel) =
+            (Arc::clone(&stage.repo), options.clone(), Arc::clone(&heard), cancel.clone());
+        move || archive(&repo, &options, &*heard, &cancel)
+    });
+    let wait_for = |text: &str| {
+        let begin = Instant::now();
+        while !heard.0.lock().unwrap().iter().any(|warning| warning.contains(text)) {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{text}: {:?}", heard.0.lock().unwrap());
+            sleep(Duration::from_millis(100));
+        }
+    };
+    wait_for(&format!("60000 ms ({prefix}_timeout)"));
+    wait_archived(&stage);
+    // A replica that acknowledges, too.
+    let store = Arc::new(FsStore::create(stage.dir.path().join("other")).unwrap());
+    let password = Password::new("a password".to_owned()).unwrap();
+    let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
+    let more = Archiver::start(&Arc::new(Repo::init(store, &protection).unwrap()), options);
+    wait_for("2 replicas acknowledge");
+    more.stop();
+    stage.server.exec(format!("SET GLOBAL {prefix}_timeout = 1")).unwrap();
+    write(&stage.server, 3);
+    wait_for("commits returned without waiting");
+    stage.server.exec(format!("SET GLOBAL {prefix}_enabled = 0")).unwrap();
+    wait_for("is off on the server");
+    cancel.cancel();
+    assert!(archiver.join().unwrap().unwrap().unacknowledged > 0);
+}
+
+#[test]
+fn mariadb_10_11_commits_that_do_not_wait() {
+    commits_that_do_not_wait(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_commits_that_do_not_wait() {
+    commits_that_do_not_wait(ServerKind::MySql97);
+}
+
 /// Waiting does not help against a password that was changed: it is said, and ends.
 fn a_server_that_refuses(kind: ServerKind) {
     let stage = Stage::new(kind);

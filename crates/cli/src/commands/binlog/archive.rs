@@ -33,6 +33,10 @@ impl Render for Archived {
         if let Some(filters) = &report.leaves_out {
             text::fact(out, "LEFT OUT by the server", filters)?;
         }
+        if report.unacknowledged > 0 {
+            let commits = text::count(report.unacknowledged, "commit");
+            text::fact(out, "NOT WAITED FOR", format!("{commits} returned before they were archived"))?;
+        }
         match &report.until {
             Some(until) => writeln!(out, "archived until {until} ({})", shown(report.last_at))?,
             None => writeln!(out, "nothing is archived yet")?,
