@@ -213,13 +213,14 @@ impl MariaDbGtidPos {
         self.sequences.is_empty()
     }
 
+    /// Names nothing of a domain any more.
+    pub fn leave_out(&mut self, domain: u32) {
+        self.sequences.retain(|(of, _), _| *of != domain);
+    }
+
     /// Replaces what is named of its domain.
     pub fn advance(&mut self, gtid: MariaDbGtid) {
-        let others: Vec<(u32, u32)> =
-            self.sequences.range((gtid.domain, 0)..=(gtid.domain, u32::MAX)).map(|(key, _)| *key).collect();
-        for key in others {
-            self.sequences.remove(&key);
-        }
+        self.leave_out(gtid.domain);
         self.sequences.insert((gtid.domain, gtid.server), gtid.sequence);
     }
 

@@ -91,7 +91,7 @@ pub(crate) struct ArchiveArgs {
 
     /// Acknowledge as a semi-synchronous replica: a commit returns only when it is in the repository
     ///
-    /// Takes a server on which semi-synchronous replication is enabled as a source.
+    /// Takes a server on which semi-synchronous replication is enabled as a source, and refuses others. The server may give up waiting, or be content with the answer of another replica: what lets commits return without the archive is told, with how many did (docs/connections.md).
     #[arg(long, conflicts_with = "once")]
     pub(crate) semi_sync: bool,
 
@@ -100,6 +100,12 @@ pub(crate) struct ArchiveArgs {
     /// For archivers on several hosts, each at a server of its own (a primary and its replicas, with GTIDs and binlogs of what they replicate): one archives, the others stand by, and what one leaves the next goes on with, without a gap and without anything twice. One that dies is missed after a minute, on this host at once; one whose server is away for half a minute makes room.
     #[arg(long, conflicts_with = "once")]
     pub(crate) standby: bool,
+
+    /// Archive a replica that leaves out some of what it replicates
+    ///
+    /// What `replicate_*` filters leave out is not in its binlog, and is missing in what is recovered from the archive and a backup of another server. Without this option such a replica is refused.
+    #[arg(long)]
+    pub(crate) allow_replica_filters: bool,
 
     /// This server has taken the place of the one that was archived under this name so far
     ///

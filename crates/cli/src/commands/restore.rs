@@ -64,7 +64,11 @@ pub(super) fn show_reached(out: &mut String, label: &str, reached: &Reached, how
         write!(said, ", the last committed at {} UTC", text::instant(at))?;
     }
     said.push_str(how);
-    text::fact(out, label, said)
+    text::fact(out, label, said)?;
+    for filters in &reached.leaves_out {
+        text::fact(out, "NOT IN THEM", format!("what the server left out of its binlog by {filters}"))?;
+    }
+    Ok(())
 }
 
 fn show_plan(out: &mut String, Plan { plan, replay }: &Plan) -> fmt::Result {

@@ -26,7 +26,7 @@ use super::{
     resume::{self, Binlog, Refused},
     run::{ArchiveRun, Ended},
     segments::{Segments, ousted},
-    standby,
+    semi_sync, standby,
     stream::{Next, Stream, StreamBegin, StreamOptions},
     stretch::{Gap, GapKind, Place},
 };
@@ -57,6 +57,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const RENEWAL: Duration = Duration::from_secs(15);
 /// Who asks to end waits so long for the end of the transaction that is under way.
 const END_OF_TRANSACTION_MAX: Duration = Duration::from_secs(10);
+/// A stream that has begun shows among the server's replicas after so long.
+const IS_SHOWN: Duration = Duration::from_secs(2);
 /// So long a server may take to say whether it has changed, while it is archived.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 /// A server that cannot be reached for so long is told of.
@@ -88,6 +90,8 @@ pub struct ArchiveOptions {
     /// Waits while another archives, and takes its place when it is gone, from this server. Gives the place up when the
     /// server is away.
     pub standby: bool,
+    /// The server may be a replica that leaves out some of what it replicates.
+    pub allow_replica_filters: bool,
     /// The server may be another than the one that was archived.
     pub new_identity: bool,
     /// How chunks are made smaller.
@@ -115,6 +119,7 @@ impl ArchiveOptions {
             look_every: Duration::from_secs(60),
             refused_max: Duration::from_secs(600),
             standby: false,
+            allow_replica_filters: false,
             new_identity: false,
             compression: Compression::default(),
             compress_threads: 1,
@@ -147,6 +152,10 @@ pub struct ArchiveReport {
     pub gtids: Option<String>,
     /// What is missing, as it was found.
     pub gaps: Vec<Gap>,
+    /// By which settings the server leaves something out of its binlog, with their values, as they were last.
+    pub leaves_out: Option<String>,
+    /// Commits of which the server said that they returned without an acknowledgement, where they were to wait for one.
+    pub unacknowledged: u64,
     /// Segments stored.
     pub segments: u64,
     /// Longest time from the arrival of an event until it was durable.
@@ -181,14 +190,16 @@ pub(super) struct Archiver<'a> {
     pub(super) options: &'a ArchiveOptions,
     pub(super) listener: &'a dyn Listener,
     pub(super) cancel: &'a Cancel,
-    stream_options: StreamOptions,
+    pub(super) stream_options: StreamOptions,
     /// As it was when the last run ended: between two runs nothing is made durable, so that little is to be read then.
     history: Option<Arc<History>>,
     discarding: Option<JoinHandle<()>>,
     lag_sum: Duration,
     store_failing: RecurringWarning,
-    /// What the server leaves out, and that it has stopped replicating.
-    filters: Option<String>,
+    /// What lets commits return without the archive, and of how many the server has said so.
+    doubts: Vec<String>,
+    unacknowledged: Option<u64>,
+    /// That the server has stopped replicating.
     stopped: RecurringWarning,
     /// Since when this one would archive, nobody else does, and it cannot.
     pub(super) in_vain_since: Option<Instant>,
@@ -216,7 +227,11 @@ impl<'a> Archiver<'a> {
         let mut session = Session::open(&options.connect, Purpose::Control)?;
         check_binlog_grants(&mut session)?;
         let binlog = Binlog::read(&mut session)?;
-        left_out::require_all(&mut session, options.standby)?;
+        left_out::require_all(&mut session, options.standby, options.allow_replica_filters)?;
+        // Who stands by may be at a replica, whose commits nobody waits for yet.
+        if options.semi_sync && !options.standby {
+            semi_sync::Source::read(&mut session)?.require_enabled()?;
+        }
         let name = match &options.name {
             Some(name) => name.clone(),
             None if options.standby => {
@@ -247,7 +262,8 @@ impl<'a> Archiver<'a> {
             discarding: None,
             lag_sum: Duration::ZERO,
             store_failing: RecurringWarning::default(),
-            filters: None,
+            doubts: Vec::new(),
+            unacknowledged: None,
             stopped: RecurringWarning::default(),
             in_vain_since: None,
             report,
@@ -538,14 +554,38 @@ impl<'a> Archiver<'a> {
         Ok(())
     }
 
+    /// Tells when commits return that the archive does not have, and how many have.
+    fn look_at_semi_sync(&mut self, session: &mut Session, streams: bool) -> Result<()> {
+        let source = semi_sync::Source::read(session)?;
+        let doubts = source.doubts(streams);
+        for doubt in doubts.iter().filter(|doubt| !self.doubts.contains(doubt)) {
+            self.warn(format!("--semi-sync: {doubt}"));
+        }
+        self.doubts = doubts;
+        let now = source.unacknowledged;
+        // A server that was started anew counts from nothing.
+        let more = self.unacknowledged.map_or(0, |before| now.checked_sub(before).unwrap_or(now));
+        if more > 0 {
+            self.warn(format!(
+                "--semi-sync: {more} commits returned without waiting until they were archived"
+            ));
+        }
+        self.report.unacknowledged += more;
+        self.unacknowledged = Some(now);
+        Ok(())
+    }
+
     /// Whether what the server is about to write can be archived: others can make it a replica, or start it anew with other
     /// options.
-    fn look_at_server(&mut self, session: &mut Session) -> Result<()> {
-        left_out::require_all(session, self.options.standby)?;
+    fn look_at_server(&mut self, session: &mut Session, streams: bool) -> Result<()> {
+        if self.options.semi_sync {
+            self.look_at_semi_sync(session, streams)?;
+        }
+        left_out::require_all(session, self.options.standby, self.options.allow_replica_filters)?;
         let filters = left_out::filters(session)?;
-        if filters != self.filters {
-            filters.iter().for_each(|text| self.warn(text));
-            self.filters = filters;
+        if filters != self.report.leaves_out {
+            filters.iter().for_each(|filters| self.warn(left_out::of_filters(filters)));
+            self.report.leaves_out = filters;
         }
         match left_out::stopped_replica(session)? {
             None => drop(self.stopped.end()),
@@ -582,16 +622,17 @@ impl<'a> Archiver<'a> {
         refused: &Refused,
     ) -> Result<(Stream, Binlog)> {
         let mut session = Session::open(&self.options.connect, Purpose::Control)?;
-        self.look_at_server(&mut session)?;
+        self.look_at_server(&mut session, false)?;
         let binlog = Binlog::read(&mut session)?;
         drop(session);
         let tail = slot.as_ref().and_then(Recorder::tail);
         if self.options.standby
             && !self.options.new_identity
             && let Some(tail) = &tail
-            && resume::is_behind(&binlog, tail)?
+            && let Some(lack) =
+                resume::another_lacks(&binlog, tail, &self.options.connect, self.stream_options)?
         {
-            return Err(standby::behind(&tail.place));
+            return Err(lack.of_another(&tail.place));
         }
         let start = match &tail {
             Some(tail) => resume::next(
@@ -618,6 +659,7 @@ impl<'a> Archiver<'a> {
             self.gap(gap);
         }
         recorder.begin_stream(binlog.server.clone(), start, run)?;
+        recorder.leaves_out(self.report.leaves_out.as_deref());
         Ok((stream, binlog))
     }
 
@@ -637,21 +679,24 @@ impl<'a> Archiver<'a> {
         let is_known = !recorder.is_confirmed();
         let mut is_anything_recorded = false;
         let mut cancelled = None;
-        let mut looked_at = Instant::now();
+        let look_every = self.options.look_every;
+        let mut look_at =
+            Instant::now() + if self.options.semi_sync { IS_SHOWN.min(look_every) } else { look_every };
         loop {
             if run.is_lost() {
                 return Err(StreamEnd::Fatal(ousted()));
             }
-            if !self.options.once && looked_at.elapsed() >= self.options.look_every {
+            if !self.options.once && Instant::now() >= look_at {
                 // Where no session is to be had the stream says what is wrong with the server, if anything is.
                 // It is not waited for: events go on coming.
                 if let Ok(mut session) = Session::open(&self.options.connect, Purpose::Control)
                     && session.set_answer_timeout(LOOK_MAX).is_ok()
                 {
-                    self.look_at_server(&mut session)
+                    self.look_at_server(&mut session, true)
                         .or_else(|error| if is_passing(&error) { Ok(()) } else { Err(error) })?;
+                    recorder.leaves_out(self.report.leaves_out.as_deref());
                 }
-                looked_at = Instant::now();
+                look_at = Instant::now() + look_every;
             }
             let due = run.segments.as_ref().and_then(|segments| segments.due_in(&run.batch, age));
             let wait = due.map_or(POLL, |due| due.min(POLL));

@@ -4,17 +4,27 @@ use crate::{
     error::{Error, ErrorKind, Result},
     server::{
         Session,
-        status::{ReplicaChannel, binlog_status},
+        status::{REPLICA_FILTERS, ReplicaChannel, binlog_status},
     },
 };
 
 /// Refuses a server whose binlog lacks what it applies as a replica; of one that `stands_in` for others also where it applies
-/// nothing yet.
-pub(super) fn require_all(session: &mut Session, stands_in: bool) -> Result<()> {
-    if stands_in || is_replica(session)? {
+/// nothing yet. One that leaves out some of what it replicates is refused unless it `may_filter`.
+pub(super) fn require_all(session: &mut Session, stands_in: bool, may_filter: bool) -> Result<()> {
+    if stands_in || channels(session)?.is_some_and(|channels| !channels.is_empty()) {
         require_replica_updates(session)?;
     }
-    Ok(())
+    let filters = replica_filters(session)?;
+    if may_filter || filters.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "this server leaves out some of what it replicates, and so does its binlog: {}",
+        filters.join(", ")
+    );
+    Err(Error::new(ErrorKind::Usage, text).hinted(
+        "archive the server that it replicates; or, where that may be missing, say so by --allow-replica-filters",
+    ))
 }
 
 /// Why a replica's binlog does not go on: it has stopped applying. One that can be written to was promoted, whatever is left
@@ -23,10 +33,7 @@ pub(super) fn stopped_replica(session: &mut Session) -> Result<Option<String>> {
     if matches!(session.variable("read_only")?.as_deref(), None | Some("0" | "OFF")) {
         return Ok(None);
     }
-    let channels = match ReplicaChannel::read_all(session) {
-        Err(error) if error.is_denied() => return Ok(None),
-        channels => channels?,
-    };
+    let Some(channels) = channels(session)? else { return Ok(None) };
     let applies = channels.iter().any(|channel| channel.is_applying);
     Ok(channels.into_iter().next().filter(|_| !applies).map(|of| {
         let (host, port) = (of.host, of.port);
@@ -34,13 +41,26 @@ pub(super) fn stopped_replica(session: &mut Session) -> Result<Option<String>> {
     }))
 }
 
-/// Whether a server replicates another. One whose account may not see that is taken for one that does not.
-fn is_replica(session: &mut Session) -> Result<bool> {
+/// What a server replicates; `None` where the account may not see that.
+fn channels(session: &mut Session) -> Result<Option<Vec<ReplicaChannel>>> {
     match ReplicaChannel::read_all(session) {
-        Ok(channels) => Ok(!channels.is_empty()),
-        Err(error) if error.is_denied() => Ok(false),
-        Err(error) => Err(error.into()),
+        Err(error) if error.is_denied() => Ok(None),
+        channels => Ok(Some(channels?)),
     }
+}
+
+/// By which filters a server leaves out some of what it replicates. MariaDB's settings of its main channel everybody may see.
+fn replica_filters(session: &mut Session) -> Result<Vec<String>> {
+    if let Some(channels) = channels(session)? {
+        return Ok(channels.into_iter().flat_map(|channel| channel.filters).collect());
+    }
+    let mut filters = Vec::new();
+    for name in REPLICA_FILTERS.map(str::to_lowercase) {
+        if let Some(what) = session.variable(&name)?.filter(|what| !what.is_empty()) {
+            filters.push(format!("{name} {what}"));
+        }
+    }
+    Ok(filters)
 }
 
 /// That what a server applies as a replica is in its binlog.
@@ -60,19 +80,23 @@ fn require_replica_updates(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Which databases are left out by `binlog_do_db` or `binlog_ignore_db`, in words.
+/// By which settings a server leaves something out of its binlog, with their values.
 pub(super) fn filters(session: &mut Session) -> Result<Option<String>> {
-    let Some(row) = binlog_status(session)? else { return Ok(None) };
     let mut filters = Vec::new();
-    for column in ["Binlog_Do_DB", "Binlog_Ignore_DB"] {
-        if let Some(databases) = row.text_or_null(column)?.filter(|databases| !databases.is_empty()) {
-            filters.push(format!("{} {databases}", column.to_lowercase()));
+    if let Some(row) = binlog_status(session)? {
+        for column in ["Binlog_Do_DB", "Binlog_Ignore_DB"] {
+            if let Some(databases) = row.text_or_null(column)?.filter(|databases| !databases.is_empty()) {
+                filters.push(format!("{} {databases}", column.to_lowercase()));
+            }
         }
     }
-    Ok((!filters.is_empty()).then(|| {
-        format!(
-            "the server leaves databases out of its binlog ({}): what happens there cannot be recovered from the archive",
-            filters.join(", ")
-        )
-    }))
+    filters.extend(replica_filters(session)?);
+    Ok((!filters.is_empty()).then(|| filters.join(", ")))
+}
+
+/// What they mean.
+pub(super) fn of_filters(filters: &str) -> String {
+    format!(
+        "the server leaves something out of its binlog ({filters}): what happens there cannot be recovered from the archive"
+    )
 }

@@ -18,6 +18,7 @@ mod recurring;
 mod resume;
 mod run;
 mod segments;
+mod semi_sync;
 mod standby;
 mod stream;
 mod stretch;

@@ -14,7 +14,10 @@ use thiserror::Error;
 
 use super::{
     resume::Start,
-    stretch::{BinlogServer, Gap, GapKind, LastEvent, OpenTransaction, Place, Stretch, Tail, parse_gtids},
+    stretch::{
+        BinlogServer, Gap, GapKind, LastEvent, LastTransaction, OpenTransaction, Place, Stretch, Tail,
+        parse_gtids,
+    },
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -119,9 +122,14 @@ pub(super) struct Recorder {
     stretch: Option<Stretch>,
     next_number: u32,
     gap: Option<Gap>,
+    /// By which settings the server leaves something out.
+    leaves_out: Option<String>,
     continues: Option<Place>,
     last: Option<LastEvent>,
     last_at: Option<u64>,
+    last_transaction: Option<LastTransaction>,
+    /// When the first statement of the open transaction was begun, in seconds since 1970.
+    begun_s: Option<u32>,
     /// Transactions that the server names as archived before, and that are not.
     missing: Option<String>,
 }
@@ -142,9 +150,12 @@ impl Recorder {
             stretch: None,
             next_number: 0,
             gap: None,
+            leaves_out: None,
             continues: None,
             last: None,
             last_at: None,
+            last_transaction: None,
+            begun_s: None,
             missing: None,
         }
     }
@@ -160,6 +171,8 @@ impl Recorder {
             continues: Some(tail.place.clone()),
             last: Some(tail.last.clone()),
             last_at: tail.last_at,
+            last_transaction: tail.last_transaction.clone(),
+            begun_s: tail.open.as_ref().and_then(|open| open.begun_s),
             ..Self::new(tail.server.clone())
         })
     }
@@ -175,7 +188,8 @@ impl Recorder {
             format: self.format.clone(),
             gtids,
             last_at: self.last_at,
-            open: OpenTransaction::of(&self.tracker),
+            last_transaction: self.last_transaction.clone(),
+            open: OpenTransaction::of(&self.tracker, self.begun_s),
         })
     }
 
@@ -225,6 +239,7 @@ impl Recorder {
         // Where the server counts anew, so do we.
         if let Some(Gap { kind: GapKind::Reset | GapKind::Diverged | GapKind::OtherServer, .. }) = &gap {
             self.gtids = Gtids::none(server.flavor());
+            self.last_transaction = None;
         }
         self.server = server;
         self.place = place;
@@ -232,6 +247,14 @@ impl Recorder {
         self.known = known;
         self.gap = gap.or(self.gap.take());
         Ok(())
+    }
+
+    /// By these settings the server leaves something out of what comes, and of what came since it was asked before.
+    pub(super) fn leaves_out(&mut self, filters: Option<&str>) {
+        self.leaves_out = filters.map(str::to_owned);
+        if let Some(stretch) = self.stretch.as_mut().filter(|_| filters.is_some()) {
+            stretch.leaves_out.clone_from(&self.leaves_out);
+        }
     }
 
     /// From now on stretches are of another run.
@@ -267,6 +290,7 @@ impl Recorder {
             self.gtids = parse_gtids(self.server.flavor(), before)?;
         }
         self.gap.clone_from(&stretch.gap);
+        self.leaves_out.clone_from(&stretch.leaves_out);
         self.continues.clone_from(&stretch.continues);
         self.open(stretch.begin, sink)
     }
@@ -387,6 +411,7 @@ impl Recorder {
             format: self.format.clone(),
             continues: self.continues.clone(),
             gap: self.gap.take(),
+            leaves_out: self.leaves_out.clone(),
             is_complete: false,
             transactions: 0,
             first_at: None,
@@ -411,6 +436,13 @@ impl Recorder {
         }
         let open = self.tracker.open().cloned();
         let part = self.tracker.next(event, &body).map_err(failed)?;
+        match part {
+            Part::First => self.begun_s = None,
+            Part::Inside | Part::Last if tells_begin(&body) => {
+                self.begun_s.get_or_insert(event.header.timestamp);
+            }
+            _ => {}
+        }
         sink.event(bytes)?;
         let begin = self.place.position;
         self.place.position = match event.header.kind {
@@ -459,6 +491,7 @@ impl Recorder {
 
     fn transaction(&mut self, gtid: Option<&Gtid>, at: u64) {
         if let Some(gtid) = gtid {
+            self.last_transaction = self.last_transaction(gtid);
             self.gtids.add(gtid);
         }
         self.last_at = Some(at);
@@ -472,6 +505,13 @@ impl Recorder {
             }
             stretch.last_gtid = name;
         }
+    }
+
+    fn last_transaction(&self, gtid: &Gtid) -> Option<LastTransaction> {
+        let (Gtid::MariaDb(name), Gtids::MariaDb(before)) = (gtid, &self.gtids) else { return None };
+        let behind = before.iter().find(|before| before.domain == name.domain);
+        let behind = behind.map(|behind| behind.to_string());
+        Some(LastTransaction { gtid: gtid.to_string(), behind, begun_s: self.begun_s? })
     }
 
     /// A file says what all files before it have. Before anything is archived, and after a gap, that is what we know.
@@ -502,6 +542,12 @@ impl Recorder {
     pub(super) fn stretch(&self) -> Option<Stretch> {
         self.stretch.clone().map(|stretch| self.shown(stretch))
     }
+}
+
+/// Whether an event of a transaction, and not its name, has the time of a statement: what a statement is called by comes and
+/// goes with the settings of a replica.
+pub(super) fn tells_begin(body: &Body<'_>) -> bool {
+    !matches!(body, Body::Gtid(_) | Body::RowsStatement(_))
 }
 
 /// BLAKE3, hex.

@@ -1,20 +1,23 @@
 //! Where an archive goes on: behind its last event on the server it came from, by GTID on another, and where neither can
 //! be, behind a gap that has a name.
 
+use std::ops::ControlFlow;
+
 use holdfast_formats::{
     Flavor, Gtid, Gtids,
-    binlog::{Body, Checksum, Event, EventKind, FormatDescription},
+    binlog::{Body, Checksum, Event, EventKind, FormatDescription, GtidEvent},
+    gtid::MariaDbGtid,
 };
 use holdfast_repo::{Kind, LogName, Repo, history::History};
 
 use super::{
     read::Taken,
-    recorder::{FILE_BEGIN, Known},
+    recorder::{FILE_BEGIN, Known, tells_begin},
     stream::{Next, Stream, StreamBegin, StreamOptions},
     stretch::{BinlogServer, Gap, GapKind, Place, Tail, parse_gtids},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Context as _, Error, ErrorKind, Result},
     head::read_head,
     server::{ConnectOptions, Session, SqlError, code},
 };
@@ -221,18 +224,18 @@ pub(super) fn next(
     // The same file of the same server is shorter, or holds something else: it lost its end, and may have used the GTIDs
     // of what it lost for other transactions.
     let has_lost = is_same && binlog.size(&tail.place.file).is_some();
+    let lack = lack(binlog, tail, connect, options)?;
     if let Some(archived) = &archived
-        && let Some(executed) = &binlog.gtids
         && !has_lost
         && !begins_anew
-        && executed.includes(archived)
+        && lack.is_none()
         && let Some(place) = place_behind(archived, binlog, connect, options)?
     {
         return Ok(Start::at(place));
     }
     let kind = match (&archived, &binlog.gtids) {
         _ if begins_anew => GapKind::Reset,
-        (Some(archived), Some(executed)) if executed.includes(archived) => match has_lost {
+        (Some(_), _) if lack.is_none() => match has_lost {
             true => GapKind::Diverged,
             false => GapKind::Purged,
         },
@@ -247,10 +250,12 @@ pub(super) fn next(
         },
     };
     if kind == GapKind::OtherServer && !new_identity {
-        let text = format!(
-            "this is another server than the one that was archived until {}, and nothing tells where it goes on from there",
-            tail.place
-        );
+        let why = match &lack {
+            Some(Lack::Otherwise(what)) => format!("went on otherwise, for {what}"),
+            _ => "nothing tells where it goes on from there".to_owned(),
+        };
+        let text =
+            format!("this is another server than the one that was archived until {}, and {why}", tail.place);
         return Err(Error::new(ErrorKind::Usage, text).hinted(
             "give it a name of its own (--name); or, if it has taken the other's place for good, say so once by \
              --new-identity: the archive then has a gap here",
@@ -269,15 +274,81 @@ pub(super) fn next(
     Ok(Start { place: oldest, known: None, gap: Some(Gap { kind, text }) })
 }
 
-/// Whether this is another server than the one that was archived last, and has not yet all that is archived.
-pub(super) fn is_behind(binlog: &Binlog, tail: &Tail) -> Result<bool> {
-    let archived = tail.gtids()?.filter(|gtids| !gtids.is_empty());
-    Ok(match (archived, &binlog.gtids) {
-        (Some(archived), Some(executed)) => {
-            !binlog.server.is_same(&tail.server) && !executed.includes(&archived)
-        }
-        (archived, _) => archived.is_some() && !binlog.server.is_same(&tail.server),
-    })
+/// What keeps a server from having all that is archived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// It has not come so far.
+    Behind,
+    /// It has, and cannot be shown to have the same: what is wrong.
+    Otherwise(String),
+}
+
+impl Lack {
+    /// In words; the archive is of another server until there.
+    pub(super) fn of_another(self, until: &Place) -> Error {
+        let text = match self {
+            Lack::Behind => {
+                format!("this server has not yet all that is archived, which is until {until} of another")
+            }
+            Lack::Otherwise(what) => {
+                format!(
+                    "this server went on otherwise than the one that is archived until {until}, for {what}"
+                )
+            }
+        };
+        Error::new(ErrorKind::Active, text)
+    }
+}
+
+/// Whether a server has all that is archived. MySQL's names are each of one transaction; so are MariaDB's numbers on the server
+/// that gave them. On another one they may be of others, which it has had since: after it was recovered to before them, or
+/// took their server's place without them. So it must have the last one itself.
+fn lack(
+    binlog: &Binlog,
+    tail: &Tail,
+    connect: &ConnectOptions,
+    options: StreamOptions,
+) -> Result<Option<Lack>> {
+    let Some(archived) = tail.gtids()?.filter(|gtids| !gtids.is_empty()) else { return Ok(None) };
+    if !binlog.gtids.as_ref().is_some_and(|executed| executed.includes(&archived)) {
+        return Ok(Some(Lack::Behind));
+    }
+    let Gtids::MariaDb(mut behind) = archived else { return Ok(None) };
+    if binlog.server.is_same(&tail.server) {
+        return Ok(None);
+    }
+    let Some(last) = &tail.last_transaction else {
+        let what = format!("the archive has no transaction by which {behind} could be known again");
+        return Ok(Some(Lack::Otherwise(what)));
+    };
+    let parse = |gtid: &str| {
+        gtid.parse::<MariaDbGtid>().context_kind(ErrorKind::Damaged, "understand where the archive ends")
+    };
+    let gtid = parse(&last.gtid)?;
+    behind.leave_out(gtid.domain);
+    if let Some(before) = &last.behind {
+        behind.advance(parse(before)?);
+    }
+    let begin = StreamBegin::BehindGtids(Gtids::MariaDb(behind));
+    let what = match begun_s(gtid, &begin, connect, options)? {
+        Some(begun_s) if begun_s == last.begun_s => return Ok(None),
+        Some(_) => format!("its {gtid} is another transaction than the archived one"),
+        None => format!("it does not have the archived transaction {gtid}, or has purged it"),
+    };
+    Ok(Some(Lack::Otherwise(what)))
+}
+
+/// What another server than the one that was archived last lacks of what is archived.
+pub(super) fn another_lacks(
+    binlog: &Binlog,
+    tail: &Tail,
+    connect: &ConnectOptions,
+    options: StreamOptions,
+) -> Result<Option<Lack>> {
+    match binlog.server.is_same(&tail.server) {
+        true => Ok(None),
+        false => lack(binlog, tail, connect, options),
+    }
 }
 
 /// Whether some transactions are in both: then the one did not begin anew.
@@ -333,6 +404,31 @@ fn place_behind(
     })
 }
 
+/// When the first statement of a transaction was begun that comes first of its domain; `None` where another does, or none.
+fn begun_s(
+    gtid: MariaDbGtid,
+    begin: &StreamBegin,
+    connect: &ConnectOptions,
+    options: StreamOptions,
+) -> Result<Option<u32>> {
+    let mut is_it = false;
+    let ended = read_events(begin, connect, options, &mut |_, event| match event.body() {
+        Ok(Body::Gtid(GtidEvent { gtid: Some(Gtid::MariaDb(other)), .. })) => {
+            if is_it || other.domain == gtid.domain && other != gtid {
+                return ControlFlow::Break(None);
+            }
+            is_it = other == gtid;
+            ControlFlow::Continue(())
+        }
+        Ok(body) if is_it && tells_begin(&body) => ControlFlow::Break(Some(event.header.timestamp)),
+        _ => ControlFlow::Continue(()),
+    })?;
+    Ok(match ended {
+        Read::Found(begun_s) => begun_s,
+        Read::End | Read::Gone => None,
+    })
+}
+
 /// The first transaction that a server sends.
 enum First {
     At {
@@ -346,6 +442,37 @@ enum First {
 }
 
 fn first_transaction(begin: &StreamBegin, connect: &ConnectOptions, options: StreamOptions) -> Result<First> {
+    let found = read_events(begin, connect, options, &mut |file, event| match event.body() {
+        Ok(Body::Gtid(transaction)) if event.header.end > 0 => {
+            let position = u64::from(event.header.end.saturating_sub(event.header.len));
+            let place = Place { file: file.to_owned(), position };
+            ControlFlow::Break(First::At { place, gtid: transaction.gtid })
+        }
+        _ => ControlFlow::Continue(()),
+    })?;
+    Ok(match found {
+        Read::Found(first) => first,
+        Read::End => First::End,
+        Read::Gone => First::Gone,
+    })
+}
+
+/// What came of reading.
+enum Read<T> {
+    Found(T),
+    /// It was not in what there is.
+    End,
+    /// The server does not have what is asked for.
+    Gone,
+}
+
+/// Calls `each` with the file and the events that a server sends, until it breaks.
+fn read_events<T>(
+    begin: &StreamBegin,
+    connect: &ConnectOptions,
+    options: StreamOptions,
+    each: &mut dyn FnMut(&str, &Event<'_>) -> ControlFlow<T>,
+) -> Result<Read<T>> {
     let options = StreamOptions { non_blocking: true, semi_sync: false, ..options };
     let stream = Stream::open(connect, begin, options)?;
     let mut checksum = Checksum::None;
@@ -366,16 +493,15 @@ fn first_transaction(begin: &StreamBegin, connect: &ConnectOptions, options: Str
                     (EventKind::ROTATE, Ok(Body::Rotate { file: next, .. })) => {
                         file = String::from_utf8_lossy(next).into_owned();
                     }
-                    (_, Ok(Body::Gtid(transaction))) if event.header.end > 0 => {
-                        let position = u64::from(event.header.end.saturating_sub(event.header.len));
-                        let gtid = transaction.gtid;
-                        return Ok(First::At { place: Place { file, position }, gtid });
+                    _ => {
+                        if let ControlFlow::Break(found) = each(&file, &event) {
+                            return Ok(Read::Found(found));
+                        }
                     }
-                    _ => {}
                 }
             }
-            Next::End => return Ok(First::End),
-            Next::Failed(error) if error.code() == Some(code::READING_FAILED) => return Ok(First::Gone),
+            Next::End => return Ok(Read::End),
+            Next::Failed(error) if error.code() == Some(code::READING_FAILED) => return Ok(Read::Gone),
             Next::Failed(error) => return Err(error.into()),
             Next::Nothing => return Err(Error::new(ErrorKind::Server, "the server sends nothing")),
         }

@@ -11,9 +11,8 @@ use super::{
     archive::{Archiver, is_refused},
     left_out,
     recurring::RecurringWarning,
-    resume::{Binlog, is_behind},
+    resume::{Binlog, another_lacks},
     run::stored_tail,
-    stretch::Place,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -87,17 +86,16 @@ impl Archiver<'_> {
     /// Whether the server could be archived now; if not, why not yet.
     fn look(&self) -> Result<Option<Error>> {
         let mut session = Session::open(&self.options.connect, Purpose::Control)?;
-        left_out::require_all(&mut session, true)?;
+        left_out::require_all(&mut session, true, self.options.allow_replica_filters)?;
         if let Some(why) = left_out::stopped_replica(&mut session)? {
             return Ok(Some(Error::new(ErrorKind::Active, why)));
         }
         let binlog = Binlog::read(&mut session)?;
         drop(session);
         let tail = stored_tail(self.repo, &self.log)?.filter(|_| !self.options.new_identity);
-        Ok(match tail {
-            Some(tail) if is_behind(&binlog, &tail)? => Some(behind(&tail.place)),
-            _ => None,
-        })
+        let Some(tail) = tail else { return Ok(None) };
+        let lack = another_lacks(&binlog, &tail, &self.options.connect, self.stream_options)?;
+        Ok(lack.map(|lack| lack.of_another(&tail.place)))
     }
 
     /// It cannot archive, and nobody else does: that ends it, if it lasts.
@@ -118,11 +116,5 @@ pub(super) fn is_for_another(error: &Error) -> bool {
 /// Why the place is given up.
 pub(super) fn yields(error: &Error) -> Error {
     let text = format!("the server is away for more than {} s: {error}", YIELD_AFTER.as_secs());
-    Error::new(ErrorKind::Active, text)
-}
-
-/// Why the place is not taken yet.
-pub(super) fn behind(until: &Place) -> Error {
-    let text = format!("this server has not yet all that is archived, which is until {until} of another");
     Error::new(ErrorKind::Active, text)
 }

@@ -131,6 +131,9 @@ pub struct Stretch {
     /// What is missing before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
+    /// By which settings its server left something out of it, with their values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaves_out: Option<String>,
     /// Whether the file ends here.
     #[serde(default)]
     pub is_complete: bool,
@@ -208,9 +211,26 @@ pub(super) struct Tail {
     /// When the last transaction was committed, in microseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_at: Option<u64>,
+    /// The last transaction, as another server must have it (MariaDB).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transaction: Option<LastTransaction>,
     /// The transaction in the middle of which it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<OpenTransaction>,
+}
+
+/// A transaction, by what all servers that have it say of it alike. MariaDB's numbers do not tell it from another: a server that
+/// takes the place of one that was lost goes on counting from what it has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LastTransaction {
+    /// Its name.
+    pub gtid: String,
+    /// What came before it in its domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<String>,
+    /// When its first statement was begun, in seconds since 1970. A replica has another time for when it was committed, and
+    /// other bytes.
+    pub begun_s: u32,
 }
 
 /// A transaction of which the end is not archived yet: what its further events have to be known by.
@@ -229,12 +249,16 @@ pub(super) struct OpenTransaction {
     pub bytes: u64,
     /// Whether it is ended by a commit.
     pub has_begun: bool,
+    /// When its first statement was begun, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_s: Option<u32>,
 }
 
 impl OpenTransaction {
-    pub(super) fn of(tracker: &Tracker) -> Option<Self> {
+    pub(super) fn of(tracker: &Tracker, begun_s: Option<u32>) -> Option<Self> {
         let Open { gtid, bytes, has_begun } = tracker.state()?;
         Some(Self {
+            begun_s,
             gtid: gtid.gtid.as_ref().map(ToString::to_string),
             committed_us: gtid.committed_us,
             length: gtid.len,

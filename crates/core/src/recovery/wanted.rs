@@ -1,7 +1,7 @@
 //! The transactions of an archive between a backup and a moment, for the server that replays them.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     ops::ControlFlow,
 };
 
@@ -146,6 +146,7 @@ impl Walk<'_> {
         });
         if !goes_on {
             let format = stretch.format_bytes()?;
+            self.reached.leaves_out.extend(stretch.leaves_out.clone());
             take(Piece::File { name: &stretch.file, offset: event.begin, format: &format })?;
         }
         // It was given with the file.
@@ -266,6 +267,7 @@ struct Count {
     end: Option<Place>,
     mariadb: BTreeMap<u32, MariaDbGtid>,
     mysql: Option<Gtids>,
+    leaves_out: BTreeSet<String>,
 }
 
 impl Count {
@@ -290,6 +292,7 @@ impl Count {
             committed_at: instant(self.committed_us).filter(|_| self.transactions > 0),
             binlog: self.end.map(|Place { file, position }| BinlogPosition { file, offset: position }),
             gtids: Some(gtids).filter(|gtids| !gtids.is_empty()),
+            leaves_out: self.leaves_out.into_iter().collect(),
         }
     }
 }
@@ -372,6 +375,7 @@ mod tests {
             format: String::new(),
             continues: None,
             gap: None,
+            leaves_out: None,
             is_complete: true,
             transactions,
             first_at: Some(first_at * 1_000_000),

@@ -25,7 +25,22 @@ pub struct ReplicaChannel {
     pub is_applying: bool,
     /// Whether it finds its place by GTID.
     pub by_gtid: bool,
+    /// What it does not apply, or applies to something else: filters, each with its name.
+    pub filters: Vec<String>,
 }
+
+/// Filters of a channel, as both flavors call them. Those by domain (MariaDB) are none of these: what they leave out is not in
+/// the GTIDs of the replica.
+pub(crate) const REPLICA_FILTERS: [&str; 8] = [
+    "Replicate_Do_DB",
+    "Replicate_Ignore_DB",
+    "Replicate_Do_Table",
+    "Replicate_Ignore_Table",
+    "Replicate_Wild_Do_Table",
+    "Replicate_Wild_Ignore_Table",
+    "Replicate_Rewrite_DB",
+    "Replicate_Ignore_Server_Ids",
+];
 
 impl ReplicaChannel {
     /// All channels: `SHOW ALL SLAVES STATUS`, `SHOW REPLICA STATUS`.
@@ -64,7 +79,15 @@ impl ReplicaChannel {
 
     fn from_row(row: &Row, names: &ColumnNames) -> Result<ReplicaChannel, SqlError> {
         let text = |column| Ok::<_, SqlError>(row.text_or_null(column)?.unwrap_or_default().to_owned());
+        let mut filters = Vec::new();
+        for column in REPLICA_FILTERS.into_iter().filter(|column| row.has(column)) {
+            let what = text(column)?;
+            if !what.is_empty() {
+                filters.push(format!("{} {what}", column.to_lowercase()));
+            }
+        }
         Ok(ReplicaChannel {
+            filters,
             name: text(names.channel)?,
             host: text(names.host)?,
             port: row.number(names.port)?,

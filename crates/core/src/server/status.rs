@@ -11,6 +11,7 @@ use std::{
 use holdfast_formats::{Flavor, Lsn};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use super::replica_channels::REPLICA_FILTERS;
 pub use super::{
     replica_channels::{ReplicaChannel, refuse_gaps},
     tablespaces::{

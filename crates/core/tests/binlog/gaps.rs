@@ -106,8 +106,20 @@ fn failover(kind: ServerKind) {
     write(&stage.server, 3);
     replica::wait(&stage.server, &second, Duration::from_secs(60)).unwrap();
     stage.once();
-    write(&stage.server, 2);
+    // Of one that takes long a replica says otherwise when it was committed.
+    let mut conn = stage.server.conn().unwrap();
+    for statement in [
+        "BEGIN",
+        "INSERT INTO g.t (v) VALUES (0)",
+        "DO SLEEP(1.1)",
+        "INSERT INTO g.t (v) VALUES (1)",
+        "DO SLEEP(1.1)",
+        "COMMIT",
+    ] {
+        conn.query_drop(statement).unwrap();
+    }
     replica::wait(&stage.server, &second, Duration::from_secs(60)).unwrap();
+    stage.once();
     replica::detach(&second).unwrap();
     second.exec("FLUSH BINARY LOGS").unwrap();
     write(&second, 4);
@@ -312,6 +324,8 @@ fn servers_that_leave_something_out() {
     archive(&stage.repo, &once, &heard, &Cancel::default()).unwrap();
     let warnings = heard.0.into_inner().unwrap();
     assert!(warnings.iter().any(|text| text.contains("binlog_ignore_db scratch")), "{warnings:?}");
+    let of_stretch = stage.archive().stretches()[0].stretch.leaves_out.clone();
+    assert_eq!(of_stretch.as_deref(), Some("binlog_ignore_db scratch"));
     let position = replica::Position::Gtid(String::new());
     replica::catch_up(&primary, &stage.server, &position, Duration::from_secs(60)).unwrap();
     let error = archive(&stage.repo, &once, &Told, &Cancel::default()).unwrap_err();
@@ -331,6 +345,137 @@ fn a_server_that_begins_to_leave_something_out_ends_its_archiver() {
     replica::catch_up(&primary, &stage.server, &position, Duration::from_secs(60)).unwrap();
     let error = archiver.ended_by_itself();
     assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("log_slave_updates"), "{error}");
+}
+
+/// A replica that leaves out some of what it replicates has the GTIDs of all, or later ones: it would go on with the archive of
+/// its primary without a gap, and without what it leaves out. It must be told that it may.
+fn a_replica_that_filters(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    write(&stage.server, 1);
+    stage.server.exec_all(["CREATE DATABASE audit", "CREATE TABLE audit.t (id INT PRIMARY KEY)"]).unwrap();
+    let replica =
+        start_replica(&stage.server, ServerOptions::default().arg("--replicate-wild-ignore-table=audit.%"));
+    stage.once();
+    stage.server.exec("INSERT INTO audit.t VALUES (1)").unwrap();
+    write(&stage.server, 1);
+    replica::wait(&stage.server, &replica, Duration::from_secs(60)).unwrap();
+    let filter = "replicate_wild_ignore_table audit.%";
+    let refused = |options: &ArchiveOptions| {
+        let error = archive(&stage.repo, options, &Told, &Cancel::default()).unwrap_err();
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(filter), "{error}");
+        assert!(error.hint().unwrap().contains("--allow-replica-filters"), "{error:?}");
+    };
+    let once = ArchiveOptions { once: true, ..super::options(&replica) };
+    refused(&once);
+    refused(&ArchiveOptions { standby: true, ..super::options(&replica) });
+    // So must one whose account may see no more than it needs.
+    replica
+        .exec_all([
+            "CREATE USER a@localhost IDENTIFIED BY 'p'",
+            if kind.is_mariadb() {
+                "GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO a@localhost"
+            } else {
+                "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO a@localhost"
+            },
+        ])
+        .unwrap();
+    let mut poor = once.clone();
+    poor.connect.user = Some("a".to_owned());
+    poor.connect.password = Some(holdfast_core::server::Secret::new("p".to_owned()));
+    refused(&poor);
+
+    let options = ArchiveOptions { allow_replica_filters: true, ..once };
+    let report = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    assert!(report.gaps.is_empty(), "{report:?}");
+    assert_eq!(report.leaves_out.as_deref(), Some(filter));
+    let archive = stage.archive();
+    let marked: Vec<_> =
+        archive.stretches().iter().map(|archived| archived.stretch.leaves_out.as_deref()).collect();
+    assert_eq!((marked.first(), marked.last()), (Some(&None), Some(&Some(filter))));
+    assert_eq!(inserts(&archive), 2, "one of three is missing");
+}
+
+#[test]
+fn mariadb_10_11_a_replica_that_filters() {
+    a_replica_that_filters(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_a_replica_that_filters() {
+    a_replica_that_filters(ServerKind::MySql97);
+}
+
+/// The same of one that begins to while it is archived.
+#[test]
+fn mysql_9_7_a_replica_that_begins_to_filter_ends_its_archiver() {
+    let stage = Stage::new(ServerKind::MySql97);
+    write(&stage.server, 1);
+    let replica = start_replica(&stage.server, ServerOptions::default());
+    let options = ArchiveOptions { look_every: Duration::from_millis(200), ..super::options(&replica) };
+    let archiver = Archiver::start(&stage.repo, options);
+    sleep(Duration::from_secs(1));
+    replica
+        .exec_all([
+            "STOP REPLICA SQL_THREAD",
+            "CHANGE REPLICATION FILTER REPLICATE_WILD_IGNORE_TABLE = ('g.log_%') FOR CHANNEL ''",
+            "START REPLICA SQL_THREAD",
+        ])
+        .unwrap();
+    let error = archiver.ended_by_itself();
+    assert!(error.to_string().contains("replicate_wild_ignore_table g.log_%"), "{error}");
+}
+
+/// That commits wait is for the server to decide: one that is not to is refused, and what lets commits return before is told.
+fn commits_that_do_not_wait(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    write(&stage.server, 1);
+    let options =
+        ArchiveOptions { semi_sync: true, look_every: Duration::from_millis(500), ..stage.options() };
+    let error = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("no acknowledgement"), "{error}");
+
+    super::enable_semi_sync(&stage.server);
+    let prefix = if kind.is_mariadb() { "rpl_semi_sync_master" } else { "rpl_semi_sync_source" };
+    let heard = Arc::new(Warnings::default());
+    let cancel = Cancel::default();
+    let archiver = thread::spawn({
+        let (repo, options, heard, cancel) =
+            (Arc::clone(&stage.repo), options.clone(), Arc::clone(&heard), cancel.clone());
+        move || archive(&repo, &options, &*heard, &cancel)
+    });
+    let wait_for = |text: &str| {
+        let begin = Instant::now();
+        while !heard.0.lock().unwrap().iter().any(|warning| warning.contains(text)) {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{text}: {:?}", heard.0.lock().unwrap());
+            sleep(Duration::from_millis(100));
+        }
+    };
+    wait_for(&format!("60000 ms ({prefix}_timeout)"));
+    wait_archived(&stage);
+    // A replica that acknowledges, too.
+    let store = Arc::new(FsStore::create(stage.dir.path().join("other")).unwrap());
+    let password = Password::new("a password".to_owned()).unwrap();
+    let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
+    let more = Archiver::start(&Arc::new(Repo::init(store, &protection).unwrap()), options);
+    wait_for("2 replicas acknowledge");
+    more.stop();
+    stage.server.exec(format!("SET GLOBAL {prefix}_timeout = 1")).unwrap();
+    write(&stage.server, 3);
+    wait_for("commits returned without waiting");
+    stage.server.exec(format!("SET GLOBAL {prefix}_enabled = 0")).unwrap();
+    wait_for("is off on the server");
+    cancel.cancel();
+    assert!(archiver.join().unwrap().unwrap().unacknowledged > 0);
+}
+
+#[test]
+fn mariadb_10_11_commits_that_do_not_wait() {
+    commits_that_do_not_wait(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_commits_that_do_not_wait() {
+    commits_that_do_not_wait(ServerKind::MySql97);
 }
 
 /// Waiting does not help against a password that was changed: it is said, and ends.

@@ -2,12 +2,12 @@
 
 use std::fs::OpenOptions;
 
-use holdfast_core::binlog::GapKind;
+use holdfast_core::binlog::{ArchiveOptions, GapKind, archive};
 use holdfast_repo::RunNo;
 use holdfast_testkit::replica::{self, CATCH_UP_MAX};
 
 use super::*;
-use crate::binlog::{once, purge, start_replica};
+use crate::binlog::{Archiver, once, purge, start_replica};
 
 /// A server of number 1, as most are, and a table.
 fn stage(kind: ServerKind, more: &[&str]) -> (Stage, tempfile::TempDir) {
@@ -67,6 +67,105 @@ fn mariadb_10_11_failover() {
 #[test]
 fn mysql_9_7_failover() {
     failover(ServerKind::MySql97);
+}
+
+/// What an archiver of a server says that is another than the one that was archived, and what it does once it is told that the
+/// other's place is taken for good.
+#[track_caller]
+fn begins_a_gap(stage: &Stage, other: &Server) {
+    let options = ArchiveOptions { once: true, ..crate::binlog::options(other) };
+    let error = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("went on otherwise"), "{error}");
+    assert!(error.hint().unwrap().contains("--new-identity"), "{error:?}");
+    let options = ArchiveOptions { new_identity: true, ..options };
+    let report = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    assert_eq!(report.gaps.len(), 1, "{report:?}");
+    assert_eq!(report.gaps[0].kind, GapKind::OtherServer, "{report:?}");
+}
+
+/// A server that was recovered to before a mistake, under the number of the lost one, counts on from there: when it has come
+/// past what is archived, its transactions are still others.
+fn a_recovered_server_counts_past_the_archive(kind: ServerKind) {
+    let (stage, dir) = stage(kind, &[]);
+    insert(&stage.server, 0..5);
+    stage.once();
+    back_up(&stage, dir.path());
+    insert(&stage.server, 5..20);
+    stage.once();
+    let order = order_of_commits(&stage.server);
+    let mistake = Until::BeforeGtid(order[order.len() - 10].parse().unwrap());
+    let target = dir.path().join("recovered");
+    recover(&stage.repo, kind, &target, mistake).unwrap();
+    let second = Server::attach(kind, &target, ServerOptions::default().arg("--server-id=1")).unwrap();
+    assert_eq!(ids(&second), (0..10).collect::<Vec<_>>());
+    sleep(Duration::from_millis(1_100));
+    insert(&second, 100..130);
+    let of_second = order_of_commits(&second);
+    assert!(of_second.contains(order.last().unwrap()), "{of_second:?}");
+    begins_a_gap(&stage, &second);
+    recover(&stage.repo, kind, &dir.path().join("never"), Until::End).unwrap_err();
+    back_up_of(&second, &stage, dir.path());
+    insert(&second, 130..135);
+    once(&stage.repo, &second);
+    assert_eq!(recovered(&stage, dir.path(), Until::End), ids(&second));
+}
+
+#[test]
+fn mariadb_10_11_a_recovered_server_counts_past_the_archive() {
+    a_recovered_server_counts_past_the_archive(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_a_recovered_server_counts_past_the_archive() {
+    a_recovered_server_counts_past_the_archive(ServerKind::MariaDb118);
+}
+
+/// A replica that takes its primary's place without the last transactions has others of their numbers; a third server that got
+/// them is no base for what comes then.
+#[test]
+fn mariadb_10_11_failover_that_lost_transactions() {
+    let kind = ServerKind::MariaDb1011;
+    let (stage, dir) = stage(kind, &[]);
+    insert(&stage.server, 0..5);
+    let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
+    let third = start_replica(&stage.server, ServerOptions::default().arg("--server-id=3"));
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
+    replica::detach(&second).unwrap();
+    insert(&stage.server, 5..8);
+    replica::wait(&stage.server, &third, CATCH_UP_MAX).unwrap();
+    third.exec("STOP SLAVE").unwrap();
+    stage.once();
+    sleep(Duration::from_millis(1_100));
+    insert(&second, 8..20);
+    // Nor does it take the place of an archiver by itself.
+    let before = stage.archive().stretches().len();
+    let options = ArchiveOptions { standby: true, ..crate::binlog::options(&second) };
+    let mut archiver = Archiver::start(&stage.repo, options);
+    sleep(Duration::from_secs(14));
+    archiver.check();
+    archiver.stop();
+    assert_eq!(stage.archive().stretches().len(), before);
+    begins_a_gap(&stage, &second);
+    back_up_of(&third, &stage, dir.path());
+    insert(&second, 20..25);
+    once(&stage.repo, &second);
+    assert!(stage.archive().chains().unwrap().last().unwrap().bases.is_empty());
+    let target = dir.path().join("never");
+    let order = order_of_commits(&second);
+    let last = Until::Gtid(order.last().unwrap().parse().unwrap());
+    recover(&stage.repo, kind, &target, last).unwrap_err();
+}
+
+/// What a server leaves out of its binlog is missing in what is recovered: it is told.
+#[test]
+fn mariadb_10_11_what_the_server_left_out() {
+    let kind = ServerKind::MariaDb1011;
+    let (stage, dir) = stage(kind, &["--binlog-ignore-db=scratch"]);
+    back_up(&stage, dir.path());
+    insert(&stage.server, 0..3);
+    stage.once();
+    let report = recover(&stage.repo, kind, &dir.path().join("target"), Until::End).unwrap();
+    assert_eq!(report.replayed.unwrap().reached.leaves_out, ["binlog_ignore_db scratch"]);
 }
 
 /// What was backed up of a replica before it took its primary's place stays a base.
@@ -225,7 +324,8 @@ fn mariadb_10_11_a_replica_has_another_order() {
         let mut conn = server.conn().unwrap();
         for (domain, id, number, statement) in gtids {
             conn.query_drop(format!(
-                "SET SESSION gtid_domain_id = {domain}, server_id = {id}, gtid_seq_no = {number}"
+                "SET SESSION gtid_domain_id = {domain}, server_id = {id}, gtid_seq_no = {number}, \
+                 timestamp = 1700000000"
             ))
             .unwrap();
             conn.query_drop(statement).unwrap();

@@ -144,6 +144,7 @@ fn back_up_of(server: &Server, stage: &Stage, dir: &Path) {
     let options = BackupOptions {
         name: Some(source()),
         spool_dir: Some(dir.to_owned()),
+        new_identity: !std::ptr::eq(server, &stage.server),
         ..BackupOptions::new(crate::server::options(server))
     };
     backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();

@@ -35,7 +35,8 @@ impl Files {
         }
         let binlog = BinlogPosition { file: moment.file.clone(), offset: moment.offset };
         let gtids = moment.gtids.clone();
-        Files { files, reached: Reached { transactions: 1, committed_at: None, binlog: Some(binlog), gtids } }
+        let reached = Reached { transactions: 1, binlog: Some(binlog), gtids, ..Reached::default() };
+        Files { files, reached }
     }
 }
 

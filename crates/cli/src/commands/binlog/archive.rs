@@ -30,6 +30,13 @@ impl Render for Archived {
         for gap in &report.gaps {
             text::fact(out, "GAP", &gap.text)?;
         }
+        if let Some(filters) = &report.leaves_out {
+            text::fact(out, "LEFT OUT by the server", filters)?;
+        }
+        if report.unacknowledged > 0 {
+            let commits = text::count(report.unacknowledged, "commit");
+            text::fact(out, "NOT WAITED FOR", format!("{commits} returned before they were archived"))?;
+        }
         match &report.until {
             Some(until) => writeln!(out, "archived until {until} ({})", shown(report.last_at))?,
             None => writeln!(out, "nothing is archived yet")?,
@@ -56,6 +63,7 @@ pub(super) fn run(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
         run_age: args.run_age.0,
         semi_sync: args.semi_sync,
         standby: args.standby,
+        allow_replica_filters: args.allow_replica_filters,
         new_identity: args.new_identity,
         compression: resources.compress.unwrap_or(chosen.compression),
         compress_threads: resources.compress_threads.unwrap_or(chosen.compress_threads),

@@ -41,6 +41,8 @@ struct FileShown {
     /// Whether it may grow.
     live: bool,
     gap: Option<Gap>,
+    /// By which settings the server left something out of it, with their values.
+    leaves_out: Option<String>,
 }
 
 impl FileShown {
@@ -61,12 +63,16 @@ impl FileShown {
             runs: vec![archived.run.0],
             live: archived.is_live,
             gap: archived.gap.clone(),
+            leaves_out: stretch.leaves_out.clone(),
         }
     }
 
     /// Takes in what goes on from it; `false` where it does not.
     fn join(&mut self, next: &Self) -> bool {
-        let goes_on = next.gap.is_none() && self.file == next.file && self.end == next.begin;
+        let goes_on = next.gap.is_none()
+            && self.file == next.file
+            && self.end == next.begin
+            && self.leaves_out == next.leaves_out;
         if goes_on {
             self.end = next.end;
             self.size_bytes += next.size_bytes;
@@ -133,13 +139,19 @@ impl Render for Listed {
             words("LAST GTID"),
         ];
         let mut rows = Vec::new();
+        let mut leaves_out = None;
         for file in &self.files {
-            if !rows.is_empty() && file.gap.is_some() {
+            let is_filtered = file.leaves_out.is_some() && file.leaves_out != leaves_out;
+            if !rows.is_empty() && (file.gap.is_some() || is_filtered) {
                 text::table(out, &columns, &std::mem::take(&mut rows))?;
             }
             if let Some(gap) = &file.gap {
                 writeln!(out, "GAP: {}", gap.text)?;
             }
+            if let Some(filters) = file.leaves_out.as_ref().filter(|_| is_filtered) {
+                writeln!(out, "LEFT OUT by the server: {filters}")?;
+            }
+            leaves_out.clone_from(&file.leaves_out);
             rows.push(file.row());
         }
         text::table(out, &columns, &rows)?;

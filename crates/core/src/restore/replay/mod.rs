@@ -84,6 +84,9 @@ pub struct Reached {
     /// MariaDB: the last of each domain. MySQL: all of them. `None`: they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids: Option<String>,
+    /// By which settings their servers left something out of their binlogs, with their values: it is not among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaves_out: Vec<String>,
 }
 
 /// What a replay did.

@@ -42,6 +42,7 @@ fn stretch(server: &BinlogServer, file: &str, place: (u64, u64), gtids: (&str, &
         format: to_hex(&format),
         continues: None,
         gap: None,
+        leaves_out: None,
         is_complete: false,
         transactions: 1,
         first_at: None,
