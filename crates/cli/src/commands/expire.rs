@@ -175,8 +175,16 @@ fn unneeded_binlogs(
         let now = Timestamp::now();
         let mut dropped = ended_before(&history, oldest, now);
         if !dropped.is_empty() && repo.can_read() {
-            let needed_from = Archive::open(repo, &log.source)?.needed_from(&kept_of(&log.source, looked))?;
-            dropped.retain(|run| needed_from.is_none_or(|first| *run < first));
+            let archive = Archive::open(repo, &log.source);
+            match archive.and_then(|archive| archive.needed_from(&kept_of(&log.source, looked))) {
+                Ok(needed_from) => dropped.retain(|run| needed_from.is_none_or(|first| *run < first)),
+                Err(error) => {
+                    let text =
+                        format!("{log}: what is needed cannot be told, and nothing is dropped: {error}");
+                    context.output.warning(text);
+                    continue;
+                }
+            }
         }
         if dropped.is_empty() {
             continue;

@@ -480,7 +480,8 @@ impl Recorder {
         if part == Part::Last
             && let Some(gtid) = open
         {
-            let at = gtid.committed_us.unwrap_or(u64::from(event.header.timestamp) * 1_000_000);
+            let committed = gtid.committed_us_in(self.server.server_id);
+            let at = committed.unwrap_or(u64::from(event.header.timestamp) * 1_000_000);
             self.transaction(gtid.gtid.as_ref(), at);
         }
         if ends && self.gap.is_some() {

@@ -15,6 +15,7 @@ use super::{
     session::{Row, STATEMENT_TIMEOUT, Session},
     sql_error::{SqlCause, SqlError},
     stale,
+    status::ServerStart,
 };
 use crate::error::Result;
 
@@ -45,6 +46,8 @@ struct Shared {
     socket: UnixStream,
     options: ConnectOptions,
     connection_id: u64,
+    /// When the server was started that has the session.
+    begun: ServerStart,
 }
 
 #[derive(Default)]
@@ -80,6 +83,7 @@ impl HeldSession {
         }
         session.exec(&format!("SET SESSION wait_timeout = {}", WAIT_TIMEOUT.as_secs()))?;
         stale::mark(&mut session, purpose)?;
+        let begun = ServerStart::read(&mut session)?;
         let socket = session.socket()?;
         let connection_id = session.connection_id();
         let shared = Arc::new(Shared {
@@ -89,6 +93,7 @@ impl HeldSession {
             socket,
             options: options.clone(),
             connection_id,
+            begun,
         });
         let guard = thread::Builder::new()
             .name(format!("hold-{}", purpose.name()))
@@ -276,11 +281,18 @@ impl Shared {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         // Where the way to it has broken, the far end of that way hangs up.
         if is_busy && !self.options.has_broken_tunnel() {
-            let killed =
-                Session::open(&self.options, Purpose::Kill).map(|mut killer| killer.kill(self.connection_id));
             // Refused or unreachable: the statement's own lock_wait_timeout bounds what is left.
-            drop(killed);
+            let _ = self.kill();
         }
+    }
+
+    /// A server that was started anew gives numbers of sessions again.
+    fn kill(&self) -> Result<()> {
+        let mut killer = Session::open(&self.options, Purpose::Kill)?;
+        if !self.begun.is_before(&ServerStart::read(&mut killer)?) {
+            killer.kill(self.connection_id)?;
+        }
+        Ok(())
     }
 }
 

@@ -65,6 +65,7 @@ pub(super) struct Tries {
     max: u32,
     patience: Duration,
     count: u32,
+    held: u32,
     first_refused_at: Option<Instant>,
 }
 
@@ -97,7 +98,13 @@ impl Again {
 
 impl Tries {
     pub(super) fn of(options: &CaptureOptions) -> Self {
-        Self { max: options.lock_tries, patience: options.lock_patience, count: 0, first_refused_at: None }
+        Self {
+            max: options.lock_tries,
+            patience: options.lock_patience,
+            count: 0,
+            held: 0,
+            first_refused_at: None,
+        }
     }
 
     /// How many have ended.
@@ -114,9 +121,15 @@ impl Tries {
             Stopped::HeldTooLong(error) => (error, true),
         };
         let pause = Duration::from_secs(1).saturating_mul(1 << (self.count - 1).min(16)).min(PAUSE_MAX);
-        let waited = self.first_refused_at.get_or_insert_with(Instant::now).elapsed();
-        let is_patient = !was_held && waited + pause < self.patience;
-        if self.count >= self.max && !is_patient { Err(error) } else { Ok(Again { error, was_held, pause }) }
+        self.held += u32::from(was_held);
+        let is_over = match was_held {
+            true => self.held >= self.max,
+            false => {
+                let waited = self.first_refused_at.get_or_insert_with(Instant::now).elapsed();
+                self.count - self.held >= self.max && waited + pause >= self.patience
+            }
+        };
+        if is_over { Err(error) } else { Ok(Again { error, was_held, pause }) }
     }
 }
 
@@ -125,7 +138,7 @@ mod tests {
     use super::*;
 
     fn tries(max: u32, patience: Duration) -> Tries {
-        Tries { max, patience, count: 0, first_refused_at: None }
+        Tries { max, patience, count: 0, held: 0, first_refused_at: None }
     }
 
     fn refused() -> Stopped {
@@ -142,6 +155,11 @@ mod tests {
         let mut patient = tries(2, Duration::from_secs(600));
         let pauses: Vec<u64> = (0..8).map(|_| patient.after(refused()).unwrap().pause.as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
+
+        // One kind does not use up the tries of the other.
+        assert!(patient.after(held()).unwrap().was_held);
+        patient.after(refused()).unwrap();
+        patient.after(held()).unwrap_err();
 
         let mut hasty = tries(2, Duration::ZERO);
         hasty.after(refused()).unwrap();

@@ -92,3 +92,28 @@ fn mariadb_statistics_that_are_written_to_are_whole() {
         }
     });
 }
+
+/// Tables that somebody keeps beside the server's own are locked with the others; only its logs cannot be.
+#[test]
+fn mysql_tables_beside_its_logs_are_locked() {
+    let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
+    source
+        .exec_all([
+            "CREATE TABLE mysql.mine (i INT PRIMARY KEY) ENGINE=MyISAM",
+            "INSERT INTO mysql.mine VALUES (1)",
+        ])
+        .unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    let (tried, refused) = (AtomicBool::new(false), AtomicBool::new(false));
+    let write = || {
+        let mut conn = source.conn().unwrap();
+        conn.query_drop("SET SESSION lock_wait_timeout = 1").unwrap();
+        tried.store(true, Ordering::Relaxed);
+        refused.store(conn.query_drop("INSERT INTO mysql.mine VALUES (2)").is_err(), Ordering::Relaxed);
+    };
+    at_point("backup.tables.locked", write, || {
+        capture_with(&source, &sink, &Told, capture_options(&source, dir.path())).unwrap()
+    });
+    assert!(tried.into_inner() && refused.into_inner());
+}

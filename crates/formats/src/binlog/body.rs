@@ -122,7 +122,7 @@ impl<'a> Event<'a> {
                 Body::BinlogCheckpoint { file: cursor.bytes("name", len as usize)? }
             }
             EventKind::GTID | EventKind::ANONYMOUS_GTID | EventKind::GTID_TAGGED => {
-                Body::Gtid(GtidEvent::parse(kind, self.data)?)
+                Body::Gtid(GtidEvent { origin: self.header.server_id, ..GtidEvent::parse(kind, self.data)? })
             }
             EventKind::MARIADB_GTID => {
                 let mut event = GtidEvent::parse(kind, self.data)?;

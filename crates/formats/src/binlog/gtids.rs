@@ -10,9 +10,12 @@ pub struct GtidEvent {
     pub gtid: Option<Gtid>,
     /// Bytes of the whole transaction with this event, where the server tells (MySQL).
     pub len: Option<u64>,
-    /// When it was committed on the server where it came about, in microseconds since 1970 (MySQL). Where that is not known,
-    /// behind a primary before 8.0, on the server that wrote this file.
+    /// When it was committed on the server that wrote this file, in microseconds since 1970 (MySQL).
     pub committed_us: Option<u64>,
+    /// When, as that server was told by whom it has it from: its primary, or whoever gave it what `mysqlbinlog` writes.
+    pub first_committed_us: Option<u64>,
+    /// The server id of the one where it came about.
+    pub origin: u32,
     /// What was committed together with others has the same (MariaDB).
     pub commit_id: Option<u64>,
     /// Whether one statement follows that is a transaction by itself, without a commit (MariaDB).
@@ -27,13 +30,23 @@ impl GtidEvent {
         gtid: None,
         len: None,
         committed_us: None,
+        first_committed_us: None,
+        origin: 0,
         commit_id: None,
         is_standalone: false,
         is_ddl: false,
     };
 
+    /// When it was committed, by a file of the server `server_id`: where it came about, if that was another. What was executed
+    /// there as a client's statements, out of another binlog, was committed when it was.
+    #[must_use]
+    pub fn committed_us_in(&self, server_id: u32) -> Option<u64> {
+        self.first_committed_us.filter(|_| self.origin != server_id).or(self.committed_us)
+    }
+
+    /// Behind a primary before 8.0 the time is 0.
     fn committed_first(&mut self, at_us: u64) {
-        self.committed_us = Some(at_us).filter(|at_us| *at_us > 0).or(self.committed_us);
+        self.first_committed_us = Some(at_us).filter(|at_us| *at_us > 0);
     }
 
     pub(super) fn parse(kind: EventKind, data: &[u8]) -> Result<Self, BinlogError> {
@@ -221,8 +234,9 @@ mod tests {
             ([seven((at + HOUR_US) | ORIGINAL_FOLLOWS), seven(at)].concat(), at),
             ([seven(at | ORIGINAL_FOLLOWS), seven(0)].concat(), at),
         ] {
-            let event = event(times);
-            assert_eq!((event.committed_us, event.len), (Some(committed_us), Some(100)));
+            let event = GtidEvent { origin: 1, ..event(times) };
+            assert_eq!((event.committed_us_in(2), event.len), (Some(committed_us), Some(100)));
+            assert_eq!(event.committed_us_in(1), event.committed_us);
         }
     }
 }

@@ -47,19 +47,31 @@ pub struct Base {
     pub run: u64,
     /// When it was taken.
     pub finished_at: Timestamp,
-    /// Position in [`Archive::stretches`] of the first that is needed behind it.
-    #[serde(skip)]
-    pub stretch: usize,
 }
 
 impl Archive {
     /// The first run that recovery from any of these physical backups needs; `None` where it goes on behind none of them. By
     /// where a backup stands: that of a replica which is far behind needs what was archived long before it was taken.
+    ///
+    /// # Errors
+    /// Where one of them stands cannot be read.
     pub fn needed_from(&self, backups: &[RunNo]) -> Result<Option<RunNo>> {
-        let chains = self.chains()?;
-        let bases = chains.iter().flat_map(|chain| &chain.bases);
-        let needed = bases.filter(|base| backups.contains(&RunNo(base.run)));
-        Ok(needed.filter_map(|base| Some(self.stretches.get(base.stretch)?.run)).min())
+        let history = self.physical()?;
+        let mut first: Option<RunNo> = None;
+        for run in backups {
+            let taken = Taken::of(&read_head(&self.repo, &history, *run)?)?;
+            let Some(behind) = self.behind(&taken) else { continue };
+            if let Ok((at, ..)) = self.locate(&behind) {
+                let needed = self.stretches[at].run;
+                first = Some(first.map_or(needed, |first| first.min(needed)));
+            }
+        }
+        Ok(first)
+    }
+
+    fn physical(&self) -> Result<History> {
+        let log = LogName { source: self.log.source.clone(), kind: Kind::Physical };
+        Ok(History::salvage(&self.repo, &log, &mut |_, _| {})?)
     }
 
     /// The parts between gaps, oldest first, each with the backups that it goes on behind.
@@ -85,8 +97,7 @@ impl Archive {
                 }),
             }
         }
-        let log = LogName { source: self.log.source.clone(), kind: Kind::Physical };
-        let history = History::salvage(&self.repo, &log, &mut |_, _| {})?;
+        let history = self.physical()?;
         for outcome in history.standing() {
             // What cannot be read is no base; check says why.
             let Ok(head) = read_head(&self.repo, &history, outcome.run) else { continue };
@@ -94,7 +105,7 @@ impl Archive {
             if let Some(at) = self.behind(&taken).and_then(|behind| Some(self.locate(&behind).ok()?.0))
                 && let Some(chain) = chains.iter_mut().find(|chain| (chain.first..=chain.last).contains(&at))
             {
-                chain.bases.push(Base { run: outcome.run.0, finished_at: head.finished_at, stretch: at });
+                chain.bases.push(Base { run: outcome.run.0, finished_at: head.finished_at });
             }
         }
         for chain in &mut chains {

@@ -141,7 +141,7 @@ impl Archive {
             }
             if event.part == Part::Last {
                 let Gathered { mut summary, tables } = std::mem::take(&mut gathered);
-                let committed = event.transaction.and_then(|transaction| transaction.committed_us);
+                let committed = event.transaction.and_then(|it| it.committed_us_in(event.server_id));
                 summary.at = committed.unwrap_or(u64::from(event.event.header.timestamp) * 1_000_000);
                 summary.end = event.begin + event.bytes.len() as u64;
                 let gtid = event.transaction.and_then(|transaction| transaction.gtid.as_ref());

@@ -42,6 +42,8 @@ pub struct ArchivedEvent<'a> {
     pub body: &'a Body<'a>,
     /// Position of its stretch in [`Archive::stretches`].
     pub stretch: usize,
+    /// The server that it was archived at.
+    pub server_id: u32,
     /// Where it begins in the server's file.
     pub begin: u64,
     /// What it is to its transaction. One whose last event does not come never happened.
@@ -54,7 +56,9 @@ impl ArchivedEvent<'_> {
     /// When the transaction was committed whose first event this is. MySQL says when; of MariaDB, whose binlog knows seconds,
     /// it is the time of its events.
     pub(crate) fn committed_us(&self, transaction: &GtidEvent) -> u64 {
-        transaction.committed_us.unwrap_or(u64::from(self.event.header.timestamp) * 1_000_000)
+        transaction
+            .committed_us_in(self.server_id)
+            .unwrap_or(u64::from(self.event.header.timestamp) * 1_000_000)
     }
 }
 
@@ -239,6 +243,7 @@ impl<'a> Walk<'a> {
             event,
             body: &body,
             stretch: at,
+            server_id: self.archive.stretches[at].stretch.server.server_id,
             begin,
             part,
             transaction: transaction.as_ref().filter(|_| part != Part::Outside),

@@ -29,6 +29,8 @@ use crate::{
 
 /// The redo reader is behind by milliseconds; much more means that the disk is stuck.
 const REDO_WAIT: Duration = Duration::from_secs(30);
+/// So many times as long as for a lock the server may write imported tables out in the end.
+const WRITING_TRIES: u32 = 5;
 /// The tablespace of temporary tables.
 const TEMPORARY_SPACE: SpaceId = SpaceId(0xFFFF_FFFE);
 
@@ -79,12 +81,11 @@ pub(super) fn baseline(
 impl Capture<'_> {
     /// Steps 4 to 6 of the order in [`super`], tried again when a lock is not to be had or held too long.
     pub(super) fn stop(&mut self, mut stages: BackupStages, connect: &ConnectOptions) -> Result<Position> {
-        let limits = self.options.stage_limits();
         let mut tries = Tries::of(self.options);
         loop {
             // What one try has written out, the next need not.
-            let writing_max =
-                self.options.ddl_lock_max.min(self.options.lock_wait.saturating_mul(1 + tries.count()));
+            let writing_max = self.options.lock_wait.saturating_mul((1 + tries.count()).min(WRITING_TRIES));
+            let writing_max = self.options.ddl_lock_max.min(writing_max);
             let stopped = self.try_to_stop(&mut stages, connect, writing_max);
             // What was lost with the session was released by the server.
             drop(stages.end());
@@ -98,8 +99,7 @@ impl Capture<'_> {
             };
             self.listener.event(again.told(tries.count()));
             again.wait(self.copier.context.cancel)?;
-            stages = BackupStages::open(connect, limits)?;
-            start(&mut stages, self.options)?;
+            stages = self.start_anew(&mut tries, connect)?;
             // While this session lasts it is not started anew.
             refuse_another_start(&self.begun, &stages.session().with(ServerStart::read)?)?;
             // Between two stages the server may purge Aria logs: what relied on them is copied anew.
@@ -117,6 +117,17 @@ impl Capture<'_> {
                 // It was tried, and would be for nothing again.
                 rewritten.refuse_beyond(self.limit_of_rewriting())?;
             }
+        }
+    }
+
+    /// Begins the stages again; who is in the way of that is waited for, too.
+    fn start_anew(&self, tries: &mut Tries, connect: &ConnectOptions) -> Result<BackupStages> {
+        loop {
+            let mut stages = BackupStages::open(connect, self.options.stage_limits())?;
+            let Err(error) = start(&mut stages, self.options) else { return Ok(stages) };
+            let again = tries.after(Stopped::TryAgain(error))?;
+            self.listener.event(again.told(tries.count()));
+            again.wait(self.copier.context.cancel)?;
         }
     }
 

@@ -26,6 +26,8 @@ use crate::{
     },
 };
 
+/// What the server writes itself, where `log_output` says so.
+const LOG_TABLES: [&str; 2] = ["general_log", "slow_log"];
 /// The redo reader is behind by milliseconds; much more means that the disk is stuck.
 pub(super) const REDO_WAIT: Duration = Duration::from_secs(30);
 
@@ -70,7 +72,8 @@ pub(super) fn lock_for_the_copy(
     for _ in 0..options.lock_tries {
         if lock.try_lock()? == Attempt::Granted {
             let text = format!(
-                "{why}: definitions of tables cannot be changed until the copy ends (LOCK INSTANCE FOR BACKUP)"
+                "{why}: definitions of tables cannot be changed until the copy ends (LOCK INSTANCE FOR BACKUP); on a \
+                 replica the applier stops at the first that is to be"
             );
             listener.event(Event::Warning { text });
             return Ok(lock);
@@ -335,7 +338,8 @@ fn place_unknown(channel: &ReplicaChannel) -> String {
 fn tables_of_other_engines(session: &mut Session) -> std::result::Result<Vec<TableName>, SqlError> {
     let mut tables = TableInventory::read(session)?.others;
     // Nobody may lock the server's own log tables.
-    tables.retain(|table| table.name.schema != "mysql");
+    let is_log = |name: &TableName| name.schema == "mysql" && LOG_TABLES.contains(&name.table.as_str());
+    tables.retain(|table| !is_log(&table.name));
     Ok(tables.into_iter().map(|table| table.name).collect())
 }
 

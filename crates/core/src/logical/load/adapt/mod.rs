@@ -356,12 +356,12 @@ pub(super) fn rename_reference(element: &mut Element, source: &str, target: &str
 }
 
 /// What the statement that makes a database says beside character set and collation: a comment (MariaDB), and whether its
-/// tables are encrypted (MySQL).
+/// tables are encrypted (MySQL), which they are not where it says `N`.
 fn besides(create: &[Token<'_>]) -> Vec<u8> {
     let comment = create.iter().position(|token| token.is_word("COMMENT"));
     let comment = comment.into_iter().flat_map(|at| [b" ", &*joined(&create[at..])].concat());
     let is_of_encryption = |token: &&Token<'_>| {
-        token.kind == Kind::Comment && token.bytes.windows(10).any(|it| it == b"ENCRYPTION")
+        token.kind == Kind::Comment && token.bytes.windows(14).any(|it| it == b"ENCRYPTION='Y'")
     };
     let encryption = create.iter().filter(is_of_encryption).flat_map(|token| [b" ", token.bytes].concat());
     comment.chain(encryption).collect()
