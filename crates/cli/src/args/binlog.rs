@@ -26,6 +26,7 @@ Examples:
   holdfast binlog archive --name db1 --once
   holdfast binlog archive --name db1 --semi-sync
   holdfast binlog archive --name db1 --standby -h replica2  on a second host, beside one at the primary
+  holdfast binlog archive --name reports -h replica3 --allow-replica-filters  what it replicates, of a replica that leaves some out
   holdfast binlog archive --name db1 --new-identity         once, where another server took its place and GTIDs do not tell
 
 The account needs REPLICATION SLAVE, and BINLOG MONITOR (MariaDB) or REPLICATION CLIENT (MySQL). A signal ends it in good order, with exit code 0, or 3 where a gap was found.";

@@ -20,9 +20,10 @@ pub struct WriterOptions {
     /// What the writer may hold: half for chunks in its queues, an eighth each for gathering, for the base's maps,
     /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about half a KiB for
     /// each file and 40 bytes for each MiB that the backup needs; where the base tells that this will be more than
-    /// 96 MiB, queues, gathering and what is adopted become smaller by as much, together down to a half. While adopted chunks are read, there are
-    /// 2 MiB more for each thread that gives pages. With tables: 2 MiB for each range of rows that is open, 8 MiB for each thread that
-    /// compresses, for patches, and 16 bytes for each chunk of the tables that are being compared.
+    /// 96 MiB, queues, gathering and what is adopted become smaller by as much, together down to a half. While adopted
+    /// chunks are read, there are 2 MiB more for each thread that gives pages. With tables: 2 MiB for each range of rows
+    /// that is open, 8 MiB for each thread that compresses, for patches, and 16 bytes for each chunk of the tables that
+    /// are being compared.
     pub memory_bytes: usize,
     /// A pack is closed when it has so many stored bytes.
     pub pack_target_bytes: u64,
@@ -101,7 +102,8 @@ impl WriterOptions {
         Budget {
             queue_chunks: (eighth * 4 / MIB / 3).clamp(2, 64),
             gathering_files: (eighth / MIB).max(2),
-            base_bytes: eighth.max(4 * MIB),
+            // The base is read with it before it tells anything.
+            base_bytes: (self.memory_bytes / 8).max(4 * MIB),
             adoption_bytes: eighth,
             waiting_bytes: eighth.max(MIB),
             // Of some 20 bytes each. As in the first backup, or the items of many files would change.

@@ -141,8 +141,9 @@ impl Archive {
             }
             if event.part == Part::Last {
                 let Gathered { mut summary, tables } = std::mem::take(&mut gathered);
-                let committed = event.transaction.and_then(|it| it.committed_us_in(event.server_id));
-                summary.at = committed.unwrap_or(u64::from(event.event.header.timestamp) * 1_000_000);
+                if let Some(transaction) = event.transaction {
+                    summary.at = event.committed_us(transaction);
+                }
                 summary.end = event.begin + event.bytes.len() as u64;
                 let gtid = event.transaction.and_then(|transaction| transaction.gtid.as_ref());
                 summary.gtid = gtid.map(ToString::to_string);

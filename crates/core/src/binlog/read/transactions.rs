@@ -53,8 +53,8 @@ pub struct ArchivedEvent<'a> {
 }
 
 impl ArchivedEvent<'_> {
-    /// When the transaction was committed whose first event this is. MySQL says when; of MariaDB, whose binlog knows seconds,
-    /// it is the time of its events.
+    /// When the transaction was committed that this event is of. MySQL says when; of MariaDB, whose binlog knows seconds, it is
+    /// the time of this event.
     pub(crate) fn committed_us(&self, transaction: &GtidEvent) -> u64 {
         transaction
             .committed_us_in(self.server_id)
