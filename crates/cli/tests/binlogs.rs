@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
@@ -92,7 +93,7 @@ impl Drop for Killed {
 /// Killed at random moments and begun again, an archiver leaves no gap and stores nothing twice; what it stored before it was
 /// killed is taken over. What comes out is what the server's own program reads.
 fn killed(kind: ServerKind, seed: u64) {
-    killed_at(&Scene::new(kind), seed, 6, Scene::compare_files);
+    killed_at(&Scene::new(kind), seed, 6, &[], Scene::compare_files);
 }
 
 /// Where the binlogs are encrypted, too: their files say nothing of what is in them.
@@ -105,15 +106,33 @@ fn mariadb_11_8_archiver_of_encrypted_binlogs_is_killed() {
         .init_arg("--plugin-load-add=file_key_management")
         .init_arg(format!("--file-key-management-filename={}", keys.display()))
         .init_arg("--encrypt-binlog=ON");
-    killed_at(&Scene::with(ServerKind::MariaDb118, options), seed(), 3, |_| {});
+    killed_at(&Scene::with(ServerKind::MariaDb118, options), seed(), 3, &[], |_| {});
 }
 
-fn killed_at(scene: &Scene, seed: u64, rounds: u32, compare_files: fn(&Scene)) {
+/// What was durable on this host only when it was killed comes into the repository with the next one.
+#[test]
+fn mysql_9_7_archiver_that_spools_is_killed() {
+    let scene = Scene::new(ServerKind::MySql97);
+    let dir = scene.program.path("spool");
+    let words = ["--ack", "local", "--spool-dir", dir.to_str().unwrap()];
+    killed_at(&scene, seed(), 4, &words, Scene::compare_files);
+    let left = files_below(&dir).into_iter().filter(|path| !path.ends_with("lock")).collect::<Vec<_>>();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// All files below a directory.
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+fn killed_at(scene: &Scene, seed: u64, rounds: u32, words: &[&str], compare_files: fn(&Scene)) {
     let mut rng = Rng::new(seed);
     let mut conn = scene.server.conn().unwrap();
     let mut row = 0_u64;
     for round in 0..rounds {
         let mut command = scene.archive(&["--segment-age", "50ms", "--run-size", "300K", "--run-age", "3s"]);
+        command.args(words);
         let log = fs::File::create(scene.program.path("archive.log")).unwrap();
         let mut child = Killed(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         let begin = Instant::now();
@@ -134,7 +153,7 @@ fn killed_at(scene: &Scene, seed: u64, rounds: u32, compare_files: fn(&Scene)) {
         );
         drop(child);
     }
-    let last = run(&mut scene.archive(&["--once", "--json"])).expect_code(0).last();
+    let last = run(scene.archive(&["--once", "--json"]).args(words)).expect_code(0).last();
     assert_eq!(last["data"]["report"]["gaps"], json!([]), "seed {seed}: {last:#}");
     assert!(scene.is_archived(), "seed {seed}");
     compare_files(scene);

@@ -17,9 +17,10 @@ use crate::{
     error::{Damage, RepoError},
     history::History,
     keys::Act,
+    lease::look,
     names::{Folder, LogName, RunNo},
     object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
-    outcome::{NO_OUTCOME, ObjectHash, OutcomeType, object_hash, signed_bytes, split_signed},
+    outcome::{Intent, NO_OUTCOME, ObjectHash, OutcomeType, object_hash, signed_bytes, split_signed},
     repo::Repo,
     run::Run,
     store::{ahead, exists, read_all},
@@ -29,7 +30,8 @@ use crate::{
 pub const SEGMENT_BYTES_MAX: u64 = (1 << 30) + (32 << 20);
 /// Bytes of what a segment says in public, at most.
 const PUBLIC_BYTES_MAX: u64 = 2 << 20;
-const OBJECT_BYTES_MAX: u64 =
+/// Bytes of a sealed segment, at most.
+pub const OBJECT_BYTES_MAX: u64 =
     sealed_limit_bytes(SEGMENT_BYTES_MAX) + sealed_limit_bytes(PUBLIC_BYTES_MAX) + 128;
 
 const MAGIC: &[u8; 4] = b"HFG1";
@@ -57,6 +59,20 @@ pub struct SegmentWriter {
 pub struct SealedSegment {
     part: u32,
     object: Vec<u8>,
+}
+
+impl SealedSegment {
+    /// Its number in the run.
+    #[must_use]
+    pub fn part(&self) -> u32 {
+        self.part
+    }
+
+    /// What is stored of it.
+    #[must_use]
+    pub fn object(&self) -> &[u8] {
+        &self.object
+    }
 }
 
 impl SegmentWriter {
@@ -92,15 +108,13 @@ impl SegmentWriter {
     /// # Errors
     /// [`RepoError::is_exists`] where another process has stored another as if it were the run: this one has lost.
     pub fn store(&self, segment: &SealedSegment) -> Result<(), RepoError> {
-        let place =
-            Place { log: &self.log, kind: ObjectKind::SegmentPublic, run: self.run, part: segment.part };
-        self.repo.put(&place, &segment.object).map(|_| ())
+        store_sealed(&self.repo, &self.log, self.run, segment.part, &segment.object)
     }
 
     /// Whether the run has an outcome. While its own process has not ended it, that is another's, who has taken its place
     /// and read its segments: what is stored later counts for nobody.
     pub fn is_ended(&self) -> Result<bool, RepoError> {
-        Ok(exists(&**self.repo.store(), &self.log.outcome(self.run))?)
+        is_ended(&self.repo, &self.log, self.run)
     }
 
     /// How many were sealed.
@@ -194,20 +208,9 @@ impl SegmentReader {
     /// The next one; `None` where there is none yet.
     pub fn read_next(&mut self) -> Result<Option<Segment>, RepoError> {
         let Some(object) = self.fetch()? else { return Ok(None) };
-        let (repo, log, part) = (&self.repo, &self.log, self.next);
-        let place = Place { log, kind: ObjectKind::SegmentPublic, run: self.run, part };
-        let (parts, role) = split_signed(repo, &place, MAGIC, CONTEXT, &object)?;
-        if !role.may(Act::Backup) {
-            return Err(RepoError::damaged(place, Damage::Role { act: "segment", role }));
-        }
-        let [public, bytes] = parts;
-        let json = repo.open_object(&place, public, PUBLIC_BYTES_MAX)?;
-        let public: Public = serde_json::from_slice(&json)
-            .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
-        if (public.run, public.part) != (self.run.0, part) {
-            let found = format!("segment {} of run #{}", public.part, public.run);
-            return Err(RepoError::damaged(place, Damage::Misplaced { found }));
-        }
+        let (repo, part) = (&self.repo, self.next);
+        let place = Place { log: &self.log, kind: ObjectKind::SegmentPublic, run: self.run, part };
+        let (public, bytes) = open_public(repo, place, &object)?;
         if public.previous != self.previous {
             return Err(RepoError::damaged(place, Damage::SegmentChain));
         }
@@ -235,6 +238,70 @@ impl SegmentReader {
         }
         Err(RepoError::damaged(next, Damage::Missing))
     }
+}
+
+/// What a segment says in public, and its sealed bytes.
+fn open_public<'a>(repo: &Repo, place: Place<'_>, object: &'a [u8]) -> Result<(Public, &'a [u8]), RepoError> {
+    let (parts, role) = split_signed(repo, &place, MAGIC, CONTEXT, object)?;
+    if !role.may(Act::Backup) {
+        return Err(RepoError::damaged(place, Damage::Role { act: "segment", role }));
+    }
+    let [public, bytes] = parts;
+    let json = repo.open_object(&place, public, PUBLIC_BYTES_MAX)?;
+    let public: Public = serde_json::from_slice(&json)
+        .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
+    if (public.run, public.part) != (place.run.0, place.part) {
+        let found = format!("segment {} of run #{}", public.part, public.run);
+        return Err(RepoError::damaged(place, Damage::Misplaced { found }));
+    }
+    Ok((public, bytes))
+}
+
+/// Stores what was sealed as a segment of a run; it is durable on return.
+///
+/// # Errors
+/// [`RepoError::is_exists`] where there is another.
+pub fn store_sealed(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    part: u32,
+    object: &[u8],
+) -> Result<(), RepoError> {
+    repo.put(&Place { log, kind: ObjectKind::SegmentPublic, run, part }, object).map(|_| ())
+}
+
+/// Where the bytes of what was sealed as a segment of a run end.
+pub fn tail_of_sealed(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    part: u32,
+    object: &[u8],
+) -> Result<Map<String, Value>, RepoError> {
+    let place = Place { log, kind: ObjectKind::SegmentPublic, run, part };
+    Ok(open_public(repo, place, object)?.0.tail)
+}
+
+/// Whether a run has an outcome.
+pub fn is_ended(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
+    Ok(exists(&**repo.store(), &log.outcome(run))?)
+}
+
+/// Whether a later run of an archive has begun: what a run's segments hold belongs to the archive as far as they were stored
+/// before that, because whoever begins one lists them then, to take them over.
+pub fn is_followed(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
+    let may_take_over = |intent: Option<Intent>| intent.is_none_or(|intent| intent == Intent::Backup);
+    // Leases first: a run that ends meanwhile is in the history.
+    let newest = repo.list_folder(log, Folder::Runs)?.last_key_value().map(|(key, _)| key.0);
+    if let Some(newest) = newest.filter(|newest| *newest > run)
+        && look(repo, log, newest)?.is_some_and(|lease| may_take_over(lease.intent))
+    {
+        return Ok(true);
+    }
+    let history = History::read(repo, log)?;
+    let later = history.outcomes().iter().rev().take_while(|outcome| outcome.run > run);
+    Ok(later.into_iter().any(|outcome| may_take_over(outcome.intent)))
 }
 
 /// The segments that are stored, by run.

@@ -1,6 +1,6 @@
 use std::{path::PathBuf, str::FromStr};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use holdfast_repo::SourceName;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
@@ -25,6 +25,7 @@ Examples:
   holdfast binlog archive --name db1 --ssh-tunnel backup@bastion -h db1.internal -u archiver -p
   holdfast binlog archive --name db1 --once
   holdfast binlog archive --name db1 --semi-sync
+  holdfast binlog archive --name db1 --semi-sync --ack local --spool-dir /var/lib/holdfast  where the repository is far
   holdfast binlog archive --name db1 --standby -h replica2  on a second host, beside one at the primary
   holdfast binlog archive --name reports -h replica3 --allow-replica-filters  what it replicates, of a replica that leaves some out
   holdfast binlog archive --name db1 --new-identity         once, where another server took its place and GTIDs do not tell
@@ -90,7 +91,21 @@ pub(crate) struct ArchiveArgs {
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) run_age: Span,
 
-    /// Acknowledge as a semi-synchronous replica: a commit returns only when it is in the repository
+    /// What counts as archived, and is acknowledged
+    ///
+    /// With `local`, commits do not wait for a repository that is far, and go on while it is away, as long as the spool has room. What is lost with this host's disk is then lost to the archive, where the server is lost with it. Of an archiver that is killed, the next one on this host sends on what the spool has; run it soon (docs/connections.md).
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "remote")]
+    pub(crate) ack: AckLevel,
+
+    /// Directory on a disk of this host for what the repository does not have yet, sealed as in the repository
+    #[arg(long, value_name = "DIR", required_if_eq("ack", "local"))]
+    pub(crate) spool_dir: Option<PathBuf>,
+
+    /// Most that it may hold; more waits
+    #[arg(long, value_name = "SIZE", default_value = "4G")]
+    pub(crate) spool_max: ByteSize,
+
+    /// Acknowledge as a semi-synchronous replica: a commit returns only when it is archived
     ///
     /// Takes a server on which semi-synchronous replication is enabled as a source, and refuses others. The server may give up waiting, or be content with the answer of another replica: what lets commits return without the archive is told, with how many did (docs/connections.md).
     #[arg(long, conflicts_with = "once")]
@@ -116,6 +131,15 @@ pub(crate) struct ArchiveArgs {
 
     #[command(flatten)]
     pub(crate) source: SourceArgs,
+}
+
+/// Where something is to be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AckLevel {
+    /// In the repository
+    Remote,
+    /// On this host's disk; the repository has it soon
+    Local,
 }
 
 /// Show what is archived: files, times, GTIDs, gaps, and from when until when can be recovered; or find a transaction.

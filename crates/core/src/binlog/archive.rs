@@ -26,7 +26,9 @@ use super::{
     resume::{self, Binlog, Refused},
     run::{ArchiveRun, Ended},
     segments::{Segments, ousted},
-    semi_sync, standby,
+    semi_sync,
+    spool::{Spool, SpoolOptions},
+    standby,
     stream::{Next, Stream, StreamBegin, StreamOptions},
     stretch::{Gap, GapKind, Place},
 };
@@ -83,6 +85,9 @@ pub struct ArchiveOptions {
     pub run_age: Duration,
     /// The server's commits wait until they are durable.
     pub semi_sync: bool,
+    /// What comes is durable, and acknowledged, once it is on this host; the repository has it soon. `None`: once the
+    /// repository has it.
+    pub spool: Option<SpoolOptions>,
     /// How often it is looked whether the server has become one whose binlog lacks something.
     pub look_every: Duration,
     /// Ends where the server refuses for so long: a password that was changed is not found by waiting.
@@ -116,6 +121,7 @@ impl ArchiveOptions {
             run_bytes: 1 << 30,
             run_age: Duration::from_secs(3600),
             semi_sync: false,
+            spool: None,
             look_every: Duration::from_secs(60),
             refused_max: Duration::from_secs(600),
             standby: false,
@@ -156,6 +162,8 @@ pub struct ArchiveReport {
     pub leaves_out: Option<String>,
     /// Commits of which the server said that they returned without an acknowledgement, where they were to wait for one.
     pub unacknowledged: u64,
+    /// Segments that are on this host and not in the repository.
+    pub unsent_segments: u64,
     /// Segments stored.
     pub segments: u64,
     /// Longest time from the arrival of an event until it was durable.
@@ -176,9 +184,12 @@ pub fn archive(
     cancel: &Cancel,
 ) -> Result<ArchiveReport> {
     let began = Instant::now();
-    let mut archiver = Archiver::reach(repo, options, listener, cancel).map_err(|error| error.at(repo))?;
+    let spool = Archiver::spooled(repo, options, listener).map_err(|error| error.at(repo))?;
+    let mut archiver =
+        Archiver::reach(repo, options, spool, listener, cancel).map_err(|error| error.at(repo))?;
     let outcome = archiver.work();
     archiver.discarded();
+    archiver.count_unsent();
     archiver.report.elapsed_ms = began.elapsed().as_millis() as u64;
     outcome.map_err(|error| options.connect.explain_loss(error).at(repo))?;
     Ok(archiver.report)
@@ -195,7 +206,11 @@ pub(super) struct Archiver<'a> {
     history: Option<Arc<History>>,
     discarding: Option<JoinHandle<()>>,
     lag_sum: Duration,
+    spool: Option<Arc<Spool>>,
     store_failing: RecurringWarning,
+    spool_failing: RecurringWarning,
+    /// That segments of the spool came too late.
+    late: RecurringWarning,
     /// What lets commits return without the archive, and of how many the server has said so.
     doubts: Vec<String>,
     unacknowledged: Option<u64>,
@@ -217,9 +232,28 @@ enum RunEnd {
 }
 
 impl<'a> Archiver<'a> {
+    /// The spool, when what it had is sent on: the server that it came from may be gone.
+    fn spooled(
+        repo: &Arc<Repo>,
+        options: &ArchiveOptions,
+        listener: &dyn Listener,
+    ) -> Result<Option<Arc<Spool>>> {
+        let Some(spool) = &options.spool else { return Ok(None) };
+        let Some(source) = options.name.clone() else {
+            let error =
+                Error::new(ErrorKind::Usage, "a spool is of one archive, also while its server is away");
+            return Err(error.hinted("give the archive's name by --name"));
+        };
+        let spool = Spool::open(spool, repo, &LogName { source, kind: Kind::Binlog })?;
+        // The first run says what came too late.
+        send_left(&spool, repo, listener)?;
+        Ok(Some(Arc::new(spool)))
+    }
+
     fn reach(
         repo: &'a Arc<Repo>,
         options: &'a ArchiveOptions,
+        spool: Option<Arc<Spool>>,
         listener: &'a dyn Listener,
         cancel: &'a Cancel,
     ) -> Result<Self> {
@@ -261,7 +295,10 @@ impl<'a> Archiver<'a> {
             history: None,
             discarding: None,
             lag_sum: Duration::ZERO,
+            spool,
             store_failing: RecurringWarning::default(),
+            spool_failing: RecurringWarning::default(),
+            late: RecurringWarning::default(),
             doubts: Vec::new(),
             unacknowledged: None,
             stopped: RecurringWarning::default(),
@@ -360,7 +397,27 @@ impl<'a> Archiver<'a> {
         ArchiveRun::begin(self.repo, &self.log, known, &options, self.writer_options(), &mut wait)
     }
 
+    fn count_unsent(&mut self) {
+        let Some(spool) = &self.spool else { return };
+        match spool.count() {
+            Ok(0) => {}
+            Ok(segments) => {
+                self.report.unsent_segments = segments;
+                let dir = spool.dir().display();
+                self.warn(format!(
+                    "{segments} segments are in {dir} and not in the repository: archive again from this host"
+                ));
+            }
+            Err(error) => self.warn(error.to_string()),
+        }
+    }
+
     fn one_run(&mut self) -> Result<RunEnd> {
+        if let Some(spool) = &self.spool
+            && let Some(late) = send_left(spool, self.repo, self.listener)?
+        {
+            self.late.warn(self.listener, late);
+        }
         let (mut run, recorder) = match self.begin() {
             Err(_) if self.cancel.is_cancelled() => return Ok(RunEnd::Done),
             begun => begun?,
@@ -407,6 +464,11 @@ impl<'a> Archiver<'a> {
 
     fn ended(&mut self, ended: Ended) {
         self.report.runs.push(ended.run.0);
+        if let Some(spool) = &self.spool
+            && let Err(error) = spool.remove_run(ended.run)
+        {
+            self.warn(error.to_string());
+        }
         self.report.bytes += ended.bytes;
         self.report.stored_bytes += ended.stored_bytes;
         let name = &self.log;
@@ -499,7 +561,7 @@ impl<'a> Archiver<'a> {
                 if self.options.once || behind > CATCH_UP_BYTES {
                     target = binlog.end();
                 } else {
-                    run.go_live()?;
+                    run.go_live(self.spool.as_ref())?;
                 }
             } else {
                 self.report.reconnects += 1;
@@ -754,6 +816,8 @@ impl<'a> Archiver<'a> {
                 && !self.options.once
                 && target.is_some_and(|target| is_at(recorder.place(), target));
             let is_due = run.is_due(self.options.run_bytes, self.options.run_age) || has_caught_up;
+            // Which cannot end while the repository is away, and goes on with the spool.
+            let is_due = is_due && !(self.spool.is_some() && self.store_failing.is_told());
             if recorder.is_between_transactions() {
                 if run.is_asked() {
                     return Ok(RunEnd::Asked);
@@ -766,7 +830,19 @@ impl<'a> Archiver<'a> {
     }
 
     fn watch_store(&mut self, segments: &Segments) {
-        let failing = segments.with_progress(|progress| progress.failing.clone());
+        let (failing, spool_failing) =
+            segments.with_progress(|progress| (progress.failing.clone(), progress.spool_failing.clone()));
+        if let Some(spool) = &self.spool {
+            let dir = spool.dir().display();
+            match spool_failing {
+                Some(why) => {
+                    self.spool_failing
+                        .warn(self.listener, format!("{dir} takes nothing at the moment: {why}"));
+                }
+                None if self.spool_failing.end() => self.note(format!("{dir} takes what comes again")),
+                None => {}
+            }
+        }
         match failing {
             Some(why) => {
                 let text = format!("the repository takes nothing at the moment, trying again: {why}");
@@ -776,6 +852,26 @@ impl<'a> Archiver<'a> {
             None => {}
         }
     }
+}
+
+/// What was acknowledged before and did not reach the repository comes before all that follows. Returns what to warn of.
+fn send_left(spool: &Spool, repo: &Arc<Repo>, listener: &dyn Listener) -> Result<Option<String>> {
+    let left = spool.send_left(repo)?;
+    let dir = spool.dir().display();
+    let note = |segments: u64, what: &str| {
+        if segments > 0 {
+            listener.event(Event::Note { text: format!("{segments} segments in {dir} {what}") });
+        }
+    };
+    note(left.sent, "that had been left are in the repository now");
+    note(left.needless, "are removed: another has archived what is in them");
+    Ok(left.until.map(|until| {
+        format!(
+            "{} segments in {dir}, up to {}, came too late for the archive, which another went on with: what is in them is \
+             not there until a server sends it again",
+            left.late, until.place
+        )
+    }))
 }
 
 /// Why a stream came to its end.

@@ -7,6 +7,7 @@
 //! Invariants:
 //! - The bytes of a stretch are those of the server's file between two offsets: nothing is added, left out or changed, but
 //!   for the event by which MariaDB says how the rest of the file is encrypted, which it does not send.
+//! - What is acknowledged is durable: in the repository, or, where the user says that this suffices, on this host.
 //! - An archive goes on at exactly the next event, known by the bytes of the last one, or else names what is missing.
 
 mod archive;
@@ -19,6 +20,7 @@ mod resume;
 mod run;
 mod segments;
 mod semi_sync;
+mod spool;
 mod standby;
 mod stream;
 mod stretch;
@@ -29,4 +31,5 @@ pub use read::{
     Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, FileContent, Taken,
     TransactionSummary,
 };
+pub use spool::SpoolOptions;
 pub use stretch::{BinlogServer, Gap, GapKind, Place, Stretch};

@@ -35,6 +35,11 @@ impl RecurringWarning {
         is_news
     }
 
+    /// Whether it was told of and is not over.
+    pub(super) fn is_told(&self) -> bool {
+        self.last.is_some()
+    }
+
     /// It is over. Whether anything was told of it.
     pub(super) fn end(&mut self) -> bool {
         self.last.take().is_some()

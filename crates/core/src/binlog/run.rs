@@ -23,6 +23,7 @@ use serde_json::{Map, Value};
 use super::{
     recorder::{Recorder, Sink},
     segments::{Batch, Record, Segments, records},
+    spool::Spool,
     stretch::{Stretch, Tail},
 };
 use crate::{
@@ -121,8 +122,8 @@ impl ArchiveRun {
     }
 
     /// From now on what comes is durable at once.
-    pub(super) fn go_live(&mut self) -> Result<()> {
-        self.segments = Some(Segments::start(&self.run)?);
+    pub(super) fn go_live(&mut self, spool: Option<&Arc<Spool>>) -> Result<()> {
+        self.segments = Some(Segments::start(&self.run, spool)?);
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! What is durable before a run ends: batches of events, stored in order by a thread of their own.
+//! What is durable before a run ends: batches of events, stored in order by a thread of their own. Where this host's disk
+//! counts, that is where it stores them, and another thread sends them on.
 
 use std::{
     sync::{
@@ -9,15 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use holdfast_pipe::lock::lock;
 use holdfast_repo::{
-    RepoError,
+    LogName, Repo, RepoError, RunNo,
     run::Run,
-    segment::{SealedSegment, SegmentWriter},
+    segment::{SealedSegment, SegmentWriter, is_ended, store_sealed},
 };
 
 use super::{
+    spool::Spool,
     stream::Acknowledger,
     stretch::{Place, Stretch, Tail},
 };
@@ -153,8 +155,10 @@ pub(super) struct Progress {
     pub(super) stored: u64,
     /// How long it took to seal and store the last one.
     pub(super) takes: Duration,
-    /// Why nothing is stored at the moment.
+    /// Why the repository takes nothing at the moment.
     pub(super) failing: Option<String>,
+    /// Why the spool takes nothing at the moment.
+    pub(super) spool_failing: Option<String>,
     /// Why nothing will be stored any more.
     pub(super) failed: Option<Error>,
 }
@@ -168,6 +172,7 @@ struct Job {
 pub(super) struct Segments {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    sender: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
 }
 
@@ -181,17 +186,36 @@ struct Shared {
 }
 
 impl Segments {
-    /// Of a run that has begun.
-    pub(super) fn start(run: &Run) -> Result<Self> {
+    /// Of a run that has begun. With a spool, what is in it is durable.
+    pub(super) fn start(run: &Run, spool: Option<&Arc<Spool>>) -> Result<Self> {
         let (jobs, received) = bounded(1);
         let shared = Arc::<Shared>::default();
         let writer = SegmentWriter::new(run);
-        let thread = thread::Builder::new().name("segments".to_owned()).spawn({
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+            thread.map_err(|error| Error::failed(format!("start a thread: {error}")))
+        };
+        let mut sender = None;
+        let near = match spool {
+            None => None,
+            Some(spool) => {
+                let (kept, to_send) = unbounded();
+                let work = SpoolSender {
+                    spool: Arc::clone(spool),
+                    repo: Arc::clone(run.repo()),
+                    log: run.log().clone(),
+                    run: run.no(),
+                    shared: Arc::clone(&shared),
+                };
+                sender = Some(spawn("send segments", Box::new(move || work.send_all(&to_send)))?);
+                Some(Near { spool: Arc::clone(spool), run: run.no(), kept })
+            }
+        };
+        let thread = spawn("segments", {
             let shared = Arc::clone(&shared);
-            move || store_all(writer, &received, &shared)
-        });
-        let thread = thread.map_err(|error| Error::failed(format!("start a thread: {error}")))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), shared })
+            Box::new(move || store_all(writer, near, &received, &shared))
+        })?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), sender, shared })
     }
 
     /// Hands the batch over if it is due and the thread is free.
@@ -258,7 +282,7 @@ impl Segments {
     pub(super) fn end(&mut self) {
         self.shared.is_given_up.store(true, Ordering::Release);
         self.jobs = None;
-        if let Some(thread) = self.thread.take() {
+        for thread in self.thread.take().into_iter().chain(self.sender.take()) {
             let _panicked = thread.join();
         }
     }
@@ -270,15 +294,14 @@ impl Drop for Segments {
     }
 }
 
-fn store_all(mut writer: SegmentWriter, jobs: &Receiver<Job>, shared: &Shared) {
+fn store_all(mut writer: SegmentWriter, near: Option<Near>, jobs: &Receiver<Job>, shared: &Shared) {
     for Job { tail, batch } in jobs {
         let begin = Instant::now();
-        let stored = tail
-            .to_map()
-            .and_then(|map| Ok(writer.seal(map, &batch.done)?))
-            .and_then(|sealed| store(&writer, &sealed, shared))
-            // Who has taken the run's place has listed its segments behind its outcome: without one this one is among them.
-            .and_then(|()| if batch.ack.is_some() { require_own(&writer, shared) } else { Ok(()) });
+        let stored =
+            tail.to_map().and_then(|map| Ok(writer.seal(map, &batch.done)?)).and_then(|sealed| match &near {
+                Some(near) => near.keep(&sealed, shared),
+                None => store(&writer, &sealed, batch.ack.is_some(), shared),
+            });
         if let Err(error) = stored {
             lock(&shared.progress).failed = Some(error);
             return;
@@ -298,39 +321,111 @@ fn store_all(mut writer: SegmentWriter, jobs: &Receiver<Job>, shared: &Shared) {
 }
 
 /// Tries until it is stored: what the server sent must not be lost because a store was away for a while.
-fn store(writer: &SegmentWriter, sealed: &SealedSegment, shared: &Shared) -> Result<()> {
+fn store(writer: &SegmentWriter, sealed: &SealedSegment, is_awaited: bool, shared: &Shared) -> Result<()> {
+    try_until_done(|| writer.store(sealed), shared)?;
+    // Who has taken the run's place has listed its segments behind its outcome: without one this one is among them.
+    if is_awaited { require_own(|| writer.is_ended(), shared) } else { Ok(()) }
+}
+
+/// That nobody else has ended the run.
+fn require_own(is_ended: impl Fn() -> Result<bool, RepoError>, shared: &Shared) -> Result<()> {
+    match try_until_done(is_ended, shared)? {
+        false => Ok(()),
+        true => {
+            shared.is_ousted.store(true, Ordering::Release);
+            Err(ousted())
+        }
+    }
+}
+
+/// Tries what the repository is asked for until it has an answer.
+fn try_until_done<T>(ask: impl Fn() -> Result<T, RepoError>, shared: &Shared) -> Result<T> {
     let mut wait = RETRY_FIRST;
     loop {
-        match writer.store(sealed) {
-            Ok(()) => {
+        match ask() {
+            Ok(answer) => {
                 lock(&shared.progress).failing = None;
-                return Ok(());
+                return Ok(answer);
             }
             Err(error) if error.is_exists() => {
                 shared.is_ousted.store(true, Ordering::Release);
                 return Err(ousted());
             }
-            Err(error) => pause_after(error, &mut wait, shared)?,
+            Err(error @ RepoError::Store(_)) if !shared.is_given_up.load(Ordering::Acquire) => {
+                lock(&shared.progress).failing = Some(error.to_string());
+                pause(&mut wait);
+            }
+            Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// That nobody else has ended the run.
-fn require_own(writer: &SegmentWriter, shared: &Shared) -> Result<()> {
-    let mut wait = RETRY_FIRST;
-    loop {
-        match writer.is_ended() {
-            Ok(false) => {
-                lock(&shared.progress).failing = None;
-                return Ok(());
+/// Stores segments on this host.
+struct Near {
+    spool: Arc<Spool>,
+    run: RunNo,
+    kept: Sender<u32>,
+}
+
+impl Near {
+    /// Tries until it is durable: somebody may make room.
+    fn keep(&self, sealed: &SealedSegment, shared: &Shared) -> Result<()> {
+        let mut wait = RETRY_FIRST;
+        loop {
+            let why = match self.spool.has_room() {
+                true => match self.spool.keep(self.run, sealed) {
+                    Ok(()) => break,
+                    Err(error) => error.to_string(),
+                },
+                false => "it has as much as it may of what the repository does not take".to_owned(),
+            };
+            if shared.is_given_up.load(Ordering::Acquire) {
+                return Err(Error::failed(format!("spool in {}: {why}", self.spool.dir().display())));
             }
-            Ok(true) => {
-                shared.is_ousted.store(true, Ordering::Release);
-                return Err(ousted());
+            lock(&shared.progress).spool_failing = Some(why);
+            pause(&mut wait);
+        }
+        lock(&shared.progress).spool_failing = None;
+        // Where nobody sends any more, what is kept is for the next run to send.
+        let _ended = self.kept.send(sealed.part());
+        Ok(())
+    }
+}
+
+/// Sends what is in the spool on, in order.
+struct SpoolSender {
+    spool: Arc<Spool>,
+    repo: Arc<Repo>,
+    log: LogName,
+    run: RunNo,
+    shared: Arc<Shared>,
+}
+
+impl SpoolSender {
+    fn send_all(&self, parts: &Receiver<u32>) {
+        for part in parts {
+            // The end of the run needs none of them; what it leaves, the next run sends.
+            if self.shared.is_given_up.load(Ordering::Acquire) {
+                return;
             }
-            Err(error) => pause_after(error, &mut wait, shared)?,
+            if let Err(error) = self.send(part) {
+                lock(&self.shared.progress).failed = Some(error);
+                return;
+            }
         }
     }
+
+    fn send(&self, part: u32) -> Result<()> {
+        let object = self.spool.read(self.run, part)?;
+        try_until_done(|| store_sealed(&self.repo, &self.log, self.run, part, &object), &self.shared)?;
+        require_own(|| is_ended(&self.repo, &self.log, self.run), &self.shared)?;
+        self.spool.remove(self.run, part)
+    }
+}
+
+fn pause(wait: &mut Duration) {
+    thread::sleep(*wait);
+    *wait = (*wait * 2).min(RETRY_MAX);
 }
 
 /// Why a run whose place another has taken ends.
@@ -338,15 +433,4 @@ pub(super) fn ousted() -> Error {
     Error::new(ErrorKind::Active, "another process has taken this run's place").hinted(
         "this process was frozen, or cut off from the repository, for longer than its lease: run it again",
     )
-}
-
-/// Waits where the store may be back soon.
-fn pause_after(error: RepoError, wait: &mut Duration, shared: &Shared) -> Result<()> {
-    if !matches!(error, RepoError::Store(_)) || shared.is_given_up.load(Ordering::Acquire) {
-        return Err(error.into());
-    }
-    lock(&shared.progress).failing = Some(error.to_string());
-    thread::sleep(*wait);
-    *wait = (*wait * 2).min(RETRY_MAX);
-    Ok(())
 }

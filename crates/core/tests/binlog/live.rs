@@ -283,7 +283,7 @@ fn mysql_9_7_comes_and_goes() {
 }
 
 /// The stage's repository; while the flag is set, its store takes nothing.
-fn repo_that_goes_away(stage: &Stage) -> (Arc<Repo>, Arc<AtomicBool>) {
+pub(super) fn repo_that_goes_away(stage: &Stage) -> (Arc<Repo>, Arc<AtomicBool>) {
     let is_away = Arc::new(AtomicBool::new(false));
     let store: Arc<dyn Store> = Arc::new(FaultyStore::new(Arc::clone(stage.repo.store()), {
         let is_away = Arc::clone(&is_away);

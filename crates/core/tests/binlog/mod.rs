@@ -25,6 +25,7 @@ pub(crate) use events::write_all_kinds;
 mod gaps;
 pub(crate) use gaps::purge;
 mod live;
+mod spooled;
 
 /// A server and a repository.
 pub(crate) struct Stage {

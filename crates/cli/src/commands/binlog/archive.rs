@@ -7,14 +7,17 @@ use std::{
 
 use holdfast_core::{
     Result,
-    binlog::{ArchiveOptions, ArchiveReport, archive},
+    binlog::{ArchiveOptions, ArchiveReport, SpoolOptions, archive},
 };
 use holdfast_repo::Act;
 use serde::Serialize;
 
 use super::{Context, instant, repository, server};
 use crate::{
-    args::{binlog::ArchiveArgs, units::ByteSize},
+    args::{
+        binlog::{AckLevel, ArchiveArgs},
+        units::ByteSize,
+    },
     exit::Exit,
     output::{Render, text},
 };
@@ -37,6 +40,14 @@ impl Render for Archived {
             let commits = text::count(report.unacknowledged, "commit");
             text::fact(out, "NOT WAITED FOR", format!("{commits} returned before they were archived"))?;
         }
+        if report.unsent_segments > 0 {
+            let segments = text::count(report.unsent_segments, "segment");
+            text::fact(
+                out,
+                "NOT SENT YET",
+                format!("{segments} of the spool: archive again from this host"),
+            )?;
+        }
         match &report.until {
             Some(until) => writeln!(out, "archived until {until} ({})", shown(report.last_at))?,
             None => writeln!(out, "nothing is archived yet")?,
@@ -54,6 +65,7 @@ impl Render for Archived {
 pub(super) fn run(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
     let typed = args.source.or(context.config.source.clone());
     let resources = context.config.resources.clone();
+    let spool = args.spool_dir.filter(|_| args.ack == AckLevel::Local);
     let chosen = ArchiveOptions::new(server::connect_options(&typed, context)?);
     let options = ArchiveOptions {
         name: args.name.or_else(|| context.config.name.clone()),
@@ -62,6 +74,7 @@ pub(super) fn run(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
         run_bytes: args.run_size.0,
         run_age: args.run_age.0,
         semi_sync: args.semi_sync,
+        spool: spool.map(|dir| SpoolOptions { dir, bytes_max: args.spool_max.0 }),
         standby: args.standby,
         allow_replica_filters: args.allow_replica_filters,
         new_identity: args.new_identity,

@@ -1,0 +1,235 @@
+//! Segments that are durable on this host before the repository has them: what an archiver may acknowledge without waiting
+//! for a store that is far, or away.
+//!
+//! They lie in a directory under the names that they will have in the repository, below the repository's id, and with the
+//! same bytes: sealed, so that who reads them there learns no more than in the repository.
+//!
+//! Invariants:
+//! - A segment is removed only when the archive has what is in it: stored, before any later run began; or in the packs of its
+//!   own run; or where the archive has come further without it. What is in none of these stays, and is told of.
+//! - One process at a time uses the directory of an archive.
+
+use std::{
+    fs::{DirBuilder, File},
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use holdfast_repo::{
+    LogName, Repo, RunNo,
+    history::History,
+    names::Folder,
+    outcome::{Outcome, OutcomeType},
+    segment::{OBJECT_BYTES_MAX, SealedSegment, is_followed, store_sealed, tail_of_sealed},
+    store::{Store, StoreError, fs::FsStore, read_all},
+};
+
+use super::{run::stored_tail, stretch::Tail};
+use crate::{
+    error::{Context as _, Error, ErrorKind, Result},
+    server::status::binlog_order,
+    work_place::{Lock, lock},
+};
+
+/// Where segments are durable first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoolOptions {
+    /// The directory; made if need be.
+    pub dir: PathBuf,
+    /// With so many bytes that the repository does not have, no more are taken.
+    pub bytes_max: u64,
+}
+
+/// The segments of one archive on this host.
+pub(super) struct Spool {
+    near: FsStore,
+    dir: PathBuf,
+    bytes: AtomicU64,
+    bytes_max: u64,
+    log: LogName,
+    _lock: File,
+}
+
+/// What became of the segments that were left.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// Sent on.
+    pub(super) sent: u64,
+    /// Removed, because the archive has come further without them.
+    pub(super) needless: u64,
+    /// Kept, because the archive has not, and they cannot become part of it any more.
+    pub(super) late: u64,
+    /// Where the last of those ends.
+    pub(super) until: Option<Tail>,
+}
+
+impl Spool {
+    pub(super) fn open(options: &SpoolOptions, repo: &Repo, log: &LogName) -> Result<Self> {
+        let root = options.dir.join(repo.info().repository_id.to_string());
+        let dir = root.join(log.prefix());
+        let failed = || format!("use {} as a spool", options.dir.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir).context(failed())?;
+        let held = match lock(&dir, true)? {
+            Lock::Ours(file) => file,
+            Lock::Theirs | Lock::Gone => {
+                let text = format!("another archiver of {} spools in {}", log.source, options.dir.display());
+                return Err(Error::new(ErrorKind::Active, text));
+            }
+        };
+        let near = FsStore::open(&root).context(failed())?;
+        let spool = Self {
+            near,
+            dir,
+            bytes: AtomicU64::new(0),
+            bytes_max: options.bytes_max,
+            log: log.clone(),
+            _lock: held,
+        };
+        let bytes = spool.list()?.iter().map(|(_, bytes)| bytes).sum();
+        spool.bytes.store(bytes, Ordering::Relaxed);
+        Ok(spool)
+    }
+
+    /// Where it is.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn failed(&self) -> String {
+        format!("use {} as a spool", self.dir.display())
+    }
+
+    /// Whether it takes more.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) < self.bytes_max
+    }
+
+    /// Makes a segment durable. Again is as good as once.
+    pub(super) fn keep(&self, run: RunNo, segment: &SealedSegment) -> Result<(), StoreError> {
+        let path = self.log.segment(run, segment.part());
+        match self.near.create_if_absent(&path, segment.object()) {
+            Err(error) if error.is_exists() => {}
+            kept => {
+                kept?;
+                self.bytes.fetch_add(segment.object().len() as u64, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// One as it lies here.
+    pub(super) fn read(&self, run: RunNo, part: u32) -> Result<Vec<u8>> {
+        let object = read_all(&self.near, &self.log.segment(run, part), OBJECT_BYTES_MAX);
+        object.context(self.failed())
+    }
+
+    /// Forgets one that the archive has.
+    pub(super) fn remove(&self, run: RunNo, part: u32) -> Result<()> {
+        let path = self.log.segment(run, part);
+        let removed = self.near.head(&path).and_then(|info| {
+            self.near.delete(std::slice::from_ref(&path))?;
+            self.bytes.fetch_sub(info.size_bytes, Ordering::Relaxed);
+            Ok(())
+        });
+        removed.context(self.failed())
+    }
+
+    /// Forgets all of a run whose packs have them.
+    pub(super) fn remove_run(&self, run: RunNo) -> Result<()> {
+        for ((of, part), _) in self.list()? {
+            if of == run {
+                self.remove(run, part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> Result<u64> {
+        Ok(self.list()?.len() as u64)
+    }
+
+    fn list(&self) -> Result<Vec<((RunNo, u32), u64)>> {
+        let folder = self.log.folder(Folder::Segments);
+        let mut found = Vec::new();
+        let listed = self.near.list(&folder, &mut |info| {
+            let name = info.path.as_str().strip_prefix(&folder).unwrap_or_default();
+            found.extend(Folder::Segments.parse(name).map(|key| (key, info.size_bytes)));
+            true
+        });
+        listed.context(self.failed())?;
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Sends on what runs that have ended or died have left, before a new one begins and takes it over.
+    pub(super) fn send_left(&self, repo: &Arc<Repo>) -> Result<Left> {
+        let mut left = Left::default();
+        let all = self.list()?;
+        for of_run in all.chunk_by(|((one, _), _), ((other, _), _)| one == other) {
+            let run = of_run[0].0.0;
+            let parts: Vec<u32> = of_run.iter().map(|((_, part), _)| *part).collect();
+            if self.send_run(repo, run, &parts)? {
+                self.remove_run(run)?;
+                left.sent += parts.len() as u64;
+            } else {
+                self.judge(repo, run, &parts, &mut left)?;
+            }
+        }
+        Ok(left)
+    }
+
+    /// Whether the archive has all of them now.
+    fn send_run(&self, repo: &Arc<Repo>, run: RunNo, parts: &[u32]) -> Result<bool> {
+        let history = History::read(repo, &self.log)?;
+        let is_backup = |outcome: &Outcome| outcome.outcome_type == OutcomeType::Backup;
+        if history.outcome(run).is_some_and(is_backup) {
+            return Ok(true);
+        }
+        if is_followed(repo, &self.log, run)? {
+            return Ok(false);
+        }
+        for part in parts {
+            let object = self.read(run, *part)?;
+            match store_sealed(repo, &self.log, run, *part, &object) {
+                Err(error) if error.is_exists() => return Ok(false),
+                sent => sent?,
+            }
+        }
+        Ok(!is_followed(repo, &self.log, run)?)
+    }
+
+    /// Of a run whose place another has taken: what the archive has by now, from the server or another one, goes.
+    fn judge(&self, repo: &Arc<Repo>, run: RunNo, parts: &[u32], left: &mut Left) -> Result<()> {
+        let end = stored_tail(repo, &self.log)?;
+        for part in parts {
+            let object = self.read(run, *part)?;
+            let tail = Tail::from_map(&tail_of_sealed(repo, &self.log, run, *part, &object)?)?;
+            if end.as_ref().map(|end| has_come_to(end, &tail)).transpose()?.unwrap_or(false) {
+                self.remove(run, *part)?;
+                left.needless += 1;
+            } else {
+                left.late += 1;
+                left.until = Some(tail);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an archive that ends there has all that comes before the end of a segment.
+fn has_come_to(end: &Tail, segment: &Tail) -> Result<bool> {
+    if let (Some(end), Some(segment)) = (end.gtids()?, segment.gtids()?)
+        && segment.flavor() == end.flavor()
+        && !segment.is_empty()
+    {
+        return Ok(end.includes(&segment));
+    }
+    let (at, wanted) = (&end.place, &segment.place);
+    let is_behind = binlog_order(&at.file, at.position) >= binlog_order(&wanted.file, wanted.position);
+    Ok(end.server.is_same(&segment.server) && is_behind)
+}

@@ -1,0 +1,177 @@
+//! Acknowledged once this host's disk has it: commits do not wait for the repository, and nothing that was acknowledged is
+//! missing when it comes back.
+
+use std::{path::PathBuf, sync::atomic::Ordering};
+
+use holdfast_core::{ErrorKind, binlog::SpoolOptions};
+use holdfast_repo::{
+    Folder, Kind, LogName,
+    run::{Run, RunOptions},
+};
+
+use super::{live::repo_that_goes_away, *};
+
+const SPOOL_MAX: u64 = 1 << 30;
+
+fn log() -> LogName {
+    LogName { source: source(), kind: Kind::Binlog }
+}
+
+fn spooling(stage: &Stage, bytes_max: u64) -> ArchiveOptions {
+    let spool = SpoolOptions { dir: stage.dir.path().join("spool"), bytes_max };
+    ArchiveOptions { spool: Some(spool), ..stage.options() }
+}
+
+/// The segments that lie in the spool.
+fn spooled(stage: &Stage) -> Vec<PathBuf> {
+    let id = stage.repo.info().repository_id.to_string();
+    let folder = stage.dir.path().join("spool").join(id).join(log().folder(Folder::Segments));
+    let mut files: Vec<_> =
+        fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn rows_archived(stage: &Stage) -> u64 {
+    let mut archived = 0;
+    stage
+        .archive()
+        .summaries(0, u64::MAX, &mut |summary| {
+            archived += u64::from(summary.tables == ["c.t"]);
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    archived
+}
+
+/// An archiver whose repository goes away before it can end its run: what it had is on this host only.
+fn left_in_the_spool(stage: &Stage, semi_sync: bool) -> u64 {
+    let (repo, is_away) = repo_that_goes_away(stage);
+    let options = ArchiveOptions { semi_sync, ..spooling(stage, SPOOL_MAX) };
+    let mut archiver = Archiver::start(&repo, options);
+    wait_archived_by(stage, &mut archiver);
+    let counter = Counter::start(&stage.server);
+    while rows_archived(stage) == 0 {
+        archiver.check();
+        sleep(Duration::from_millis(50));
+    }
+    is_away.store(true, Ordering::Release);
+    sleep(Duration::from_millis(300));
+    let before = stage.server.value::<u64>("SELECT COUNT(*) FROM c.t").unwrap();
+    sleep(Duration::from_secs(2));
+    archiver.check();
+    let last = counter.stop();
+    assert!(last > before, "commits go on while the repository is away: {before} then, {last} now");
+    // All that was answered is on this host by now, at the latest a second later.
+    sleep(Duration::from_millis(1500));
+    let error = archiver.ended_by_cancel();
+    assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    assert!(!spooled(stage).is_empty());
+    last
+}
+
+impl Archiver {
+    fn ended_by_cancel(mut self) -> Error {
+        self.cancel.cancel();
+        self.thread.take().unwrap().join().unwrap().unwrap_err()
+    }
+}
+
+/// The server is lost with its files while the repository is away: what its clients were told is in the archive once this
+/// host can send it, although there is nobody left to ask.
+fn the_server_is_lost(kind: ServerKind) {
+    let mut stage = Stage::new(kind);
+    enable_semi_sync(&stage.server);
+    let last = left_in_the_spool(&stage, true);
+    stage.server.kill9().unwrap();
+    assert!(rows_archived(&stage) < last);
+    let cancel = Cancel::default();
+    let error = archive(&stage.repo, &spooling(&stage, SPOOL_MAX), &Told, &cancel).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Server, "{error}");
+    assert_eq!(spooled(&stage), Vec::<PathBuf>::new());
+    let archived = rows_archived(&stage);
+    println!("{kind}: {last} commits answered, {archived} archived");
+    assert!(archived >= last, "{last} commits were answered, {archived} are archived");
+}
+
+#[test]
+fn mariadb_10_11_is_lost_while_the_repository_is_away() {
+    the_server_is_lost(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_is_lost_while_the_repository_is_away() {
+    the_server_is_lost(ServerKind::MySql97);
+}
+
+/// While another archives in its place, what was left is kept; when the archive has come further, it goes, and nothing is
+/// there twice.
+#[test]
+fn another_has_taken_the_place() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    let last = left_in_the_spool(&stage, false);
+    let left = spooled(&stage);
+    // From another host, which does not have this spool.
+    stage.once();
+    assert_eq!(spooled(&stage), left);
+    stage.server.exec(format!("INSERT INTO c.t VALUES ({}, 'x')", last + 1)).unwrap();
+    let options = ArchiveOptions { once: true, ..spooling(&stage, SPOOL_MAX) };
+    let report = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    assert!(report.gaps.is_empty() && report.unsent_segments == 0, "{report:?}");
+    assert_eq!(spooled(&stage), Vec::<PathBuf>::new());
+    assert_eq!(rows_archived(&stage), last + 1);
+    stage.compare_files();
+}
+
+/// Another went on without what was left, which no server has any more: it stays where it is.
+#[test]
+fn what_came_too_late_is_kept() {
+    let stage = Stage::new(ServerKind::MySql97);
+    left_in_the_spool(&stage, false);
+    let left = spooled(&stage);
+    // A run of the archive begins, and is given up: it has taken over what was there.
+    let run_options = RunOptions::of_this_process();
+    Run::begin(&stage.repo, &log(), &run_options).unwrap().abandon("a test").unwrap();
+    let server = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
+    let options = ArchiveOptions {
+        once: true,
+        new_identity: true,
+        spool: spooling(&stage, SPOOL_MAX).spool,
+        ..options(&server)
+    };
+    let report = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    assert_eq!(report.unsent_segments, left.len() as u64, "{report:?}");
+    assert_eq!(spooled(&stage), left);
+}
+
+/// A spool that is full takes no more until the repository does; nothing is lost, and one process at a time uses it.
+#[test]
+fn a_full_spool() {
+    let stage = Stage::new(ServerKind::MariaDb118);
+    let (repo, is_away) = repo_that_goes_away(&stage);
+    const FULL: u64 = 20_000;
+    let options = ArchiveOptions { segment_age: Duration::from_millis(100), ..spooling(&stage, FULL) };
+    let mut archiver = Archiver::start(&repo, options.clone());
+    wait_archived_by(&stage, &mut archiver);
+    let error = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap_err();
+    assert!(error.to_string().contains("spools in"), "{error}");
+    is_away.store(true, Ordering::Release);
+    let counter = Counter::start(&stage.server);
+    let held = || -> u64 { spooled(&stage).iter().map(|path| fs::metadata(path).unwrap().len()).sum() };
+    while held() < FULL {
+        archiver.check();
+        sleep(Duration::from_millis(50));
+    }
+    sleep(Duration::from_secs(1));
+    let full = held();
+    sleep(Duration::from_secs(1));
+    archiver.check();
+    assert_eq!(held(), full, "it takes no more");
+    is_away.store(false, Ordering::Release);
+    counter.stop();
+    wait_archived_by(&stage, &mut archiver);
+    let report = archiver.stop();
+    assert!(report.gaps.is_empty() && report.unsent_segments == 0, "{report:?}");
+    assert_eq!(spooled(&stage), Vec::<PathBuf>::new());
+    stage.compare_files();
+}
