@@ -219,6 +219,7 @@ fn listed_and_found() {
     assert_eq!(recoverable["from"], "db1#1", "{list:#}");
     let until: jiff::Timestamp = recoverable["until_at"].as_str().unwrap().parse().unwrap();
     assert!(until >= before - jiff::SignedDuration::from_secs(60), "{list:#}");
+    assert!(recoverable["until_age_s"].as_u64().is_some_and(|seconds| seconds < 120), "{list:#}");
 
     let around = before.to_string();
     let found = scene.list(&["--around", &around, "--grep", "drop table"]).expect_code(0);
@@ -229,6 +230,7 @@ fn listed_and_found() {
     assert_eq!(long_ago["data"]["transactions"], 0, "{long_ago:#}");
     let text = scene.program.run(&["binlog", "list"]).expect_code(0);
     assert!(text.out.contains("recoverable from ") && text.out.contains("(db1#1) until "), "{text:#?}");
+    assert!(text.out.contains(" ago\n"), "{text:#?}");
 
     let file = scene.files().pop().unwrap().0;
     let path = scene.program.path("out");

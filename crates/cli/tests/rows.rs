@@ -6,6 +6,10 @@ use serde_json::{Value, json};
 use crate::program::{Program, Run, run};
 
 fn back_up(program: &Program, server: &Server) {
+    back_up_part(program, server, &[]);
+}
+
+fn back_up_part(program: &Program, server: &Server, words: &[&str]) -> Run {
     let mut command = program.command(&[
         "backup",
         "--name",
@@ -17,7 +21,7 @@ fn back_up(program: &Program, server: &Server) {
         "root",
         "--socket",
     ]);
-    run(command.arg(server.socket())).expect_code(0);
+    run(command.arg(server.socket()).args(words)).expect_code(0)
 }
 
 fn lines(run: &Run) -> Vec<&str> {
@@ -98,6 +102,54 @@ fn differences_and_history() {
     assert_eq!(changes, [&none, &json!({"added": 1, "removed": 1, "changed": 1}), &Value::Null]);
     let log = program.run(&["log", "--table", "shop.orders"]).expect_code(0);
     assert_eq!(lines(&log).len(), 4, "{log:#?}");
+}
+
+/// A backup of a part, under the name of the whole server: it takes no whole backup's place, neither for rules nor as the
+/// latest, makes no table look gone, and the next whole backup is compared with the whole one before.
+#[test]
+fn a_part_stands_beside_the_whole() {
+    let server = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    let program = Program::with_repository();
+    server
+        .exec_all([
+            "CREATE DATABASE shop",
+            "USE shop",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, v VARCHAR(100))",
+            "CREATE TABLE shop.hot (id INT PRIMARY KEY)",
+            "INSERT INTO shop.orders SELECT seq, REPEAT('x', 90) FROM seq_1_to_20000",
+            "INSERT INTO shop.hot VALUES (1)",
+        ])
+        .unwrap();
+    let part = |words: &[&str]| back_up_part(&program, &server, words);
+    back_up(&program, &server);
+    part(&["--table", "shop.hot"]);
+    server.exec("INSERT INTO shop.hot VALUES (2)").unwrap();
+    part(&["--table", "shop.hot"]);
+    part(&["--where", "shop.orders=id < 5"]);
+
+    let listed = program.run(&["list"]).expect_code(0).out;
+    assert_eq!(listed.matches("!partial").count(), 3, "{listed}");
+    let shown = program.run(&["show", "4", "--name", "db1"]).expect_code(0).out;
+    assert!(shown.contains("only rows") && shown.contains("shop.orders: id < 5"), "{shown}");
+    let shown = program.run(&["show", "latest", "--name", "db1"]).expect_code(0);
+    assert!(shown.out.contains("db1/logical#1"), "{shown:#?}");
+    assert!(shown.err.contains("backups of parts of it, that came later are passed over"), "{shown:#?}");
+
+    let log = program.run(&["log", "--table", "shop.*", "--json"]).expect_code(0).last();
+    let entries = log["data"]["entries"].as_array().unwrap();
+    assert!(entries.iter().all(|entry| entry["rows"].is_u64()), "nothing is gone: {entries:#?}");
+    let added: Vec<&Value> = entries.iter().map(|entry| &entry["change"]["added"]).collect();
+    assert_eq!(added.iter().filter(|added| **added == &json!(1)).count(), 1, "{entries:#?}");
+
+    back_up(&program, &server);
+    let whole = program.run(&["show", "5", "--name", "db1", "--json"]).expect_code(0).last();
+    assert_eq!(whole["data"]["head"]["base"], json!(1), "{whole:#}");
+
+    // The newest of the whole and of each part.
+    let plan = program.run(&["expire", "--name", "db1", "--kind", "logical", "--keep-last", "1", "--json"]);
+    let plan = plan.expect_code(0).last();
+    let kept: Vec<&Value> = plan["data"]["kept"].as_array().unwrap().iter().map(|kept| &kept["id"]).collect();
+    assert_eq!(kept, ["db1/logical#3", "db1/logical#4", "db1/logical#5"], "{plan:#}");
 }
 
 /// Rows as text; which table must be said.

@@ -19,6 +19,9 @@ use crate::{
 /// Field of what an imported dump says of itself.
 pub(crate) const IMPORT: &str = "import";
 
+/// Field of what was asked for of a server, where that was not all.
+pub(crate) const SELECTION: &str = "selection";
+
 /// The head of a backup's manifest.
 pub fn read_head(repo: &Repo, history: &History, run: RunNo) -> Result<Head> {
     understood(history, run, &history.head(repo, run)?)
@@ -57,6 +60,29 @@ pub fn position(head: &Head) -> Option<Position> {
 pub fn identity(head: &Head) -> Option<Identity> {
     let handed_on = || head.more.get(IMPORT)?.get("identity_before");
     field(head.server.get("identity").or_else(handed_on)?)
+}
+
+/// What was asked for where a backup holds only a part of its server, for people; empty where it holds all.
+#[must_use]
+pub fn selection(head: &Head) -> Vec<(&'static str, Vec<String>)> {
+    let names = [
+        ("only databases", "schemas"),
+        ("only tables", "tables"),
+        ("without databases", "schemas_excluded"),
+        ("without tables", "tables_excluded"),
+    ];
+    let said = |name: &str| head.more.get(SELECTION).and_then(|selection| selection.get(name));
+    let mut all: Vec<(&str, Vec<String>)> = names
+        .into_iter()
+        .map(|(shown, name)| (shown, said(name).and_then(field).unwrap_or_default()))
+        .collect();
+    let filters: Vec<(String, String)> = said("filters").and_then(field).unwrap_or_default();
+    all.push((
+        "only rows",
+        filters.iter().map(|(tables, condition)| format!("{tables}: {condition}")).collect(),
+    ));
+    all.retain(|(_, words)| !words.is_empty());
+    all
 }
 
 /// The server, with all that is known of it. `backup` is what the error calls it.

@@ -2,7 +2,7 @@
 //!
 //! What is on hold is never dropped. By rules the newest backup stays, too, and the newest good one: no check has found
 //! what it needs damaged, none of it is missing, and, as far as the key reads manifests, no page was damaged when it was
-//! taken. Rules pass over what was imported: dozens of old dumps, imported in an hour, are neither the newest nor all of
+//! taken. Rules go for the whole of a source and for each part of it by themselves. They pass over what was imported: dozens of old dumps, imported in an hour, are neither the newest nor all of
 //! one day.
 
 use std::{
@@ -21,7 +21,7 @@ use crate::{
     keys::Act,
     manifest::{DAMAGED_PAGES, Head},
     names::{Folder, LogName, PackId, RunNo},
-    outcome::Intent,
+    outcome::{Intent, PartId},
     repo::Repo,
     retention::{Candidate, Reason, RetentionPolicy, doubtful},
     run::{BeginError, Ending, FinishError, Run, RunOptions},
@@ -218,23 +218,30 @@ impl<'a> Planner<'a> {
         }
         let outside = [Reason::OtherTag, Reason::Unreadable, Reason::DoubtfulTime, Reason::Imported];
         let is_outside = |of: &[Reason]| outside.iter().any(|reason| of.contains(reason));
-        let inside: Vec<usize> = (0..candidates.len()).filter(|at| !is_outside(&reasons[*at])).collect();
-        let judged: Vec<Candidate> = inside.iter().map(|at| candidates[*at]).collect();
-        for (at, by_age) in inside.into_iter().zip(rules.policy.judge(&judged, &rules.zone)) {
-            reasons[at].splice(0..0, by_age);
+        // A part of a source takes no place of the whole, nor of another part.
+        let mut parts: BTreeMap<Option<PartId>, Vec<usize>> = BTreeMap::new();
+        for (at, candidate) in candidates.iter().enumerate() {
+            parts.entry(part_of(history, candidate.run)).or_default().push(at);
         }
-        let newest = history.newest_taken();
+        for of_part in parts.values() {
+            let inside: Vec<usize> =
+                of_part.iter().copied().filter(|at| !is_outside(&reasons[*at])).collect();
+            let judged: Vec<Candidate> = inside.iter().map(|at| candidates[*at]).collect();
+            for (at, by_age) in inside.into_iter().zip(rules.policy.judge(&judged, &rules.zone)) {
+                reasons[at].splice(0..0, by_age);
+            }
+        }
+        let newest = newest_of_parts(history);
         let is_dropped = |(candidate, reasons): (&Candidate, &Vec<Reason>)| {
-            reasons.is_empty() && newest != Some(candidate.run)
+            reasons.is_empty() && !newest.contains(&candidate.run)
         };
         // Asked only where it saves one: it costs a listing of all packs.
-        let good = match candidates.iter().zip(&reasons).any(is_dropped) {
-            true => self.newest_good(history)?,
-            false => None,
-        };
+        let dropped = candidates.iter().zip(&reasons).filter(|it| is_dropped(*it));
+        let asked: BTreeSet<_> = dropped.map(|(candidate, _)| part_of(history, candidate.run)).collect();
+        let good = if asked.is_empty() { BTreeSet::new() } else { self.newest_good(history, asked)? };
         let verdict = |(candidate, mut reasons): (&Candidate, Vec<Reason>)| {
-            let is_newest = newest == Some(candidate.run);
-            if reasons.is_empty() && !is_newest && good == Some(candidate.run) {
+            let is_newest = newest.contains(&candidate.run);
+            if reasons.is_empty() && !is_newest && good.contains(&candidate.run) {
                 reasons.push(Reason::LastGood);
             }
             (is_newest || !reasons.is_empty()).then_some(reasons)
@@ -259,22 +266,31 @@ impl<'a> Planner<'a> {
         Ok(reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect())
     }
 
-    /// The newest backup of which nothing is known to be damaged or missing, as far as the key can tell. Where there is
-    /// none, the newest that was whole when it was taken.
-    fn newest_good(&mut self, history: &History) -> Result<Option<RunNo>, RepoError> {
-        let mut taken_whole = None;
+    /// Of each of these parts the newest backup of which nothing is known to be damaged or missing, as far as the key can
+    /// tell. Where there is none, the newest that was whole when it was taken.
+    fn newest_good(
+        &mut self,
+        history: &History,
+        mut parts: BTreeSet<Option<PartId>>,
+    ) -> Result<BTreeSet<RunNo>, RepoError> {
+        let (mut good, mut taken_whole) = (BTreeSet::new(), BTreeMap::new());
         let stored = Stored::look(self.repo, history)?;
         for backup in history.standing().rev().filter(|backup| !backup.imported) {
+            if !parts.contains(&backup.part) {
+                continue;
+            }
             // A keeper reads no manifest.
             if self.repo.can_read() && self.said(history, backup.run)?.is_none_or(|said| said.is_damaged) {
                 continue;
             }
-            taken_whole.get_or_insert(backup.run);
+            taken_whole.entry(backup.part).or_insert(backup.run);
             if stored.has_all_of(backup.run)? {
-                return Ok(Some(backup.run));
+                good.insert(backup.run);
+                parts.remove(&backup.part);
             }
         }
-        Ok(taken_whole)
+        good.extend(parts.iter().filter_map(|part| taken_whole.get(part)));
+        Ok(good)
     }
 
     /// `None` where the manifest is damaged.
@@ -292,6 +308,18 @@ impl<'a> Planner<'a> {
         }
         Ok(self.said.get(&run).and_then(Option::as_ref))
     }
+}
+
+/// What a backup holds of its source.
+fn part_of(history: &History, run: RunNo) -> Option<PartId> {
+    history.outcome(run).and_then(|outcome| outcome.part)
+}
+
+/// The newest of the whole source, and of each part, as they were taken.
+fn newest_of_parts(history: &History) -> BTreeSet<RunNo> {
+    let taken = history.standing().filter(|backup| !backup.imported);
+    let newest: BTreeMap<_, _> = taken.map(|backup| (backup.part, backup.run)).collect();
+    newest.into_values().collect()
 }
 
 /// What tells, without reading data, whether a backup has lost something.

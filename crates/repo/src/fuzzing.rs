@@ -369,6 +369,7 @@ impl World {
             rebuilt: Vec::new(),
             copy_of: None,
             imported: false,
+            part: None,
             taken: Vec::new(),
             tail: None,
         })

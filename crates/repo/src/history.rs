@@ -16,7 +16,9 @@ use crate::{
     hold::Hold,
     names::{ChunkRef, Folder, Kind, LogName, PackId, RunNo},
     object::{ObjectKind, Place, sealed_limit_bytes},
-    outcome::{self, Intent, NO_OUTCOME, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, object_hash},
+    outcome::{
+        self, Intent, NO_OUTCOME, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PartId, object_hash,
+    },
     refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
     repo::Repo,
     store::{
@@ -345,10 +347,26 @@ impl History {
         self.standing.last().copied()
     }
 
-    /// The newest that was taken of a server. An import stands behind backups of later rows.
+    /// The newest that was taken of a server, whole if there is one. An import stands behind backups of later rows, and a
+    /// part is no backup of the rest.
     #[must_use]
     pub fn newest_taken(&self) -> Option<RunNo> {
-        self.standing().rev().find(|outcome| !outcome.imported).map(|outcome| outcome.run)
+        let newest = |is_whole: bool| {
+            let is_it = |it: &&Outcome| !it.imported && (it.part.is_none() || !is_whole);
+            self.standing().rev().find(is_it).map(|outcome| outcome.run)
+        };
+        newest(true).or_else(|| newest(false))
+    }
+
+    /// The newest of the same part of the source, or else of all of it, or else of any part: what a backup has most in common
+    /// with.
+    #[must_use]
+    pub fn newest_like(&self, part: Option<PartId>) -> Option<RunNo> {
+        let newest = |is_it: &dyn Fn(&Outcome) -> bool| self.standing().rev().find(|outcome| is_it(outcome));
+        let like = newest(&|outcome| outcome.part == part)
+            .or_else(|| newest(&|outcome| outcome.part.is_none()))
+            .or_else(|| newest(&|_| true));
+        like.map(|outcome| outcome.run)
     }
 
     /// Runs that were to become backups, and ended without effect after the newest that did: what they stored may be

@@ -188,6 +188,8 @@ pub(crate) struct PublicPart {
     pub(crate) copy_of: Option<CopyOf>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) imported: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) part: Option<PartId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) taken: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -197,6 +199,21 @@ pub(crate) struct PublicPart {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
 fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+/// A part of a source, by what was asked for: two backups with the same hold the same part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PartId(pub Hex<8>);
+
+impl PartId {
+    /// Of what was asked for, in words that do not change from version to version.
+    #[must_use]
+    pub fn of(asked: &str) -> Self {
+        let hash = blake3::derive_key("holdfast part of a source 1", asked.as_bytes());
+        let mut id = [0; 8];
+        id.copy_from_slice(&hash[..8]);
+        Self(Hex(id))
+    }
 }
 
 /// What a run came to, verified.
@@ -236,6 +253,8 @@ pub struct Outcome {
     pub copy_of: Option<CopyOf>,
     /// Whether a backup was made of another tool's dump: of when its rows are, nobody knows for certain.
     pub imported: bool,
+    /// Which part of its source a backup holds; `None`: all of it.
+    pub part: Option<PartId>,
     /// Runs that ended without effect, and whose segments this one has taken over.
     pub taken: Vec<RunNo>,
     /// Where what a binlog run archived ends.
@@ -429,6 +448,9 @@ pub(crate) fn parse(
     if public.imported && outcome_type != OutcomeType::Backup {
         return Err(RepoError::malformed(place, "it was imported, and is no backup"));
     }
+    if public.part.is_some() && outcome_type != OutcomeType::Backup {
+        return Err(RepoError::malformed(place, "it is of a part, and no backup"));
+    }
     if public.copy_of.is_some() && outcome_type != OutcomeType::Backup {
         return Err(RepoError::malformed(place, "it is a copy, and no backup"));
     }
@@ -453,6 +475,7 @@ pub(crate) fn parse(
         rebuilt: public.rebuilt,
         copy_of: public.copy_of,
         imported: public.imported,
+        part: public.part,
         taken: taken.collect(),
         tail: public.tail,
         previous: public.previous,

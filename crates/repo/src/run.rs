@@ -26,8 +26,8 @@ use crate::{
     names::{Folder, LogName, RunNo},
     object::{ObjectKind, Place, RunSecrets, seal_object},
     outcome::{
-        self, CopyOf, Intent, LostOutcome, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PublicPart,
-        Rebuilt, object_hash,
+        self, CopyOf, Intent, LostOutcome, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PartId,
+        PublicPart, Rebuilt, object_hash,
     },
     refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RepairRefs},
     repo::Repo,
@@ -283,6 +283,7 @@ pub struct Run {
     /// What the backup is a copy of.
     copy_of: Option<CopyOf>,
     imported: bool,
+    part: Option<PartId>,
     /// What people are told of its end.
     why: String,
     /// Outcomes that this run has tried to create: a reply may have got lost.
@@ -451,6 +452,7 @@ impl Run {
             thread: None,
             copy_of: None,
             imported: false,
+            part: None,
             why: String::new(),
             attempts: Vec::new(),
             ended: false,
@@ -591,6 +593,11 @@ impl Run {
         self.imported = true;
     }
 
+    /// The backup holds only this part of its source.
+    pub fn set_part(&mut self, part: Option<PartId>) {
+        self.part = part;
+    }
+
     /// Ends the run: from here on its effect is there, for everybody and for good.
     pub fn finish(&mut self, ending: Ending) -> Result<Outcome, FinishError> {
         let mut public = self.public_part(OutcomeType::Abandoned, self.why.clone())?;
@@ -599,6 +606,7 @@ impl Run {
                 public.outcome_type = OutcomeType::Backup;
                 public.copy_of = self.copy_of.clone();
                 public.imported = self.imported;
+                public.part = self.part;
                 public.refs = Some(refs.0);
                 public.index_parts = parts.index;
                 public.pack_parts = parts.pack;
@@ -823,6 +831,7 @@ fn public_part(
         rebuilt: Vec::new(),
         copy_of: None,
         imported: false,
+        part: None,
         taken: Vec::new(),
         tail: None,
     })

@@ -11,11 +11,11 @@ Examples:
   holdfast expire --tag nightly --keep-daily 14 --keep-tag release
   holdfast expire 17 18 --name db1
 
-Space is freed by prune. By rules the last backup of a source is never dropped, nor is the last good one: nothing of it is missing, no check has found it damaged, and, where an operator's key reads the flags, it was taken without damaged pages (--allow-corrupt). What is on hold (holdfast hold) is dropped neither by rules nor by name.";
+Space is freed by prune. By rules the last backup of a source, and of each part of it, is never dropped, nor is the last good one: nothing of it is missing, no check has found it damaged, and, where an operator's key reads the flags, it was taken without damaged pages (--allow-corrupt). What is on hold (holdfast hold) is dropped neither by rules nor by name.";
 
 /// Drop backups, by rules or by name.
 ///
-/// A backup stays when any rule keeps it. Rules go by UTC days, ISO weeks, months and years, and keep the newest backup of each. They go for one source, and count backups: of a binlog archive goes what ended a day or more before the oldest backup that stays (rules of its own take --kind binlog). One rule that is typed replaces all of [retention] in the configuration file, not only its like.
+/// A backup stays when any rule keeps it. Rules go by UTC days, ISO weeks, months and years, and keep the newest backup of each. They go for one source, for backups of all of it and for those of each part (backup --database, --table, --where) by themselves, and count backups: of a binlog archive goes what ended a day or more before the oldest backup that stays (rules of its own take --kind binlog). One rule that is typed replaces all of [retention] in the configuration file, not only its like.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ExpireArgs {

@@ -6,7 +6,7 @@ use holdfast_core::{
     Error, Result,
     logical::diff::{self, Counts, DiffOptions, DiffSink, ObjectChange, RowChange, TableDiff, TablePair},
 };
-use holdfast_repo::{Act, Kind, item::ItemMap, reader::Backup};
+use holdfast_repo::{Act, Kind, item::ItemMap, outcome::PartId, reader::Backup};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -31,6 +31,8 @@ struct Entry {
     /// Since the backup before; null where that does not have it.
     change: Option<Counts>,
     is_redefined: bool,
+    /// Whether the backup is of a part of the source: it is compared with the one before of the same part.
+    is_of_part: bool,
 }
 
 #[derive(Serialize)]
@@ -51,6 +53,7 @@ impl Render for Log {
                 };
                 let note = match (entry.rows, entry.change) {
                     (None, _) => "gone",
+                    (_, None) if entry.is_of_part => "first of this part",
                     (_, None) => "new",
                     _ if entry.is_redefined => "redefined",
                     _ => "",
@@ -107,14 +110,15 @@ pub(super) fn run(args: &LogArgs, context: &Context<'_>) -> Result<Exit> {
     let log = select::log(context, &repo, args.name.name.as_ref(), Some(Kind::Logical))?;
     let history = select::salvaged(context, &repo, &log, &mut |_, _| {})?;
     let mut entries: Vec<Entry> = Vec::new();
-    let mut before: Option<Backup> = None;
+    // The last of the whole source, and of each part of it: what a part does not have is not gone.
+    let mut last: BTreeMap<Option<PartId>, Backup> = BTreeMap::new();
     for outcome in history.standing() {
         context.cancel.check()?;
-        let backup = match &before {
+        let backup = match last.values().next() {
             None => Backup::open(&repo, &history, outcome.run)?,
-            Some(before) => before.beside(&history, outcome.run)?,
+            Some(other) => other.beside(&history, outcome.run)?,
         };
-        let tables = match &before {
+        let tables = match last.get(&outcome.part) {
             None => first(&backup, args)?,
             Some(before) => changes(before, &backup, args, context)?,
         };
@@ -126,9 +130,10 @@ pub(super) fn run(args: &LogArgs, context: &Context<'_>) -> Result<Exit> {
                 rows,
                 change,
                 is_redefined,
+                is_of_part: outcome.part.is_some(),
             });
         }
-        before = Some(backup);
+        last.insert(outcome.part, backup);
     }
     if entries.is_empty() {
         return Err(Error::failed(format!(

@@ -66,6 +66,9 @@ impl Render for Shown {
         if !self.head.flags.is_empty() {
             text::fact(out, "flags", self.head.flags.join(" "))?;
         }
+        for (what, names) in head::selection(&self.head) {
+            text::fact(out, what, names.join("\n"))?;
+        }
         if let Some(version) = head::server_version(&self.head) {
             text::fact(out, "server", &version)?;
         }

@@ -129,8 +129,12 @@ pub(crate) fn backup(
             })?;
             if taken != newest {
                 let text = format!(
-                    "the latest backup of {log} is {taken}: what was imported behind it is passed over"
+                    "the latest backup of all of {log} is {taken}: imports, and backups of parts of it, that came later are \
+                     passed over"
                 );
+                context.output.event(Event::Note { text });
+            } else if history.outcome(taken).is_some_and(|outcome| outcome.part.is_some()) {
+                let text = format!("backup {taken} of {log} is of a part of it, and none is of all");
                 context.output.event(Event::Note { text });
             }
             taken

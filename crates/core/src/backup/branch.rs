@@ -59,7 +59,7 @@ impl Branch {
         watch: &Watch<'_>,
     ) -> Result<(Beginning, BackupWriter)> {
         let kept = Kept::open(run.repo(), run.log(), options)?;
-        let foundation = kept.foundation(run, options, watch);
+        let foundation = kept.foundation(run, None, options, watch);
         let beginning = Beginning { base: foundation.base, flags, kept };
         let writer = BackupWriter::new(run, &foundation, writing)?;
         Ok((beginning, writer))

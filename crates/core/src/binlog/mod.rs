@@ -28,7 +28,7 @@ mod wire;
 
 pub use archive::{ArchiveOptions, ArchiveReport, archive};
 pub use read::{
-    Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, FileContent, Taken,
+    Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, FileContent, Search, Taken,
     TransactionSummary,
 };
 pub use spool::SpoolOptions;

@@ -2,7 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
-use serde_json::json;
+use holdfast_repo::outcome::PartId;
+use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind};
 
@@ -243,6 +244,17 @@ impl Selection {
     /// What tells it from any other, in words that stay the same from version to version: an interrupted load is only gone
     /// on with for the same.
     pub(crate) fn identity(&self) -> String {
+        self.described().to_string()
+    }
+
+    /// Which part of a server it is of; `None`: all of it, but for what is left out by name.
+    pub(crate) fn part(&self) -> Option<PartId> {
+        let is_whole = self.is_of_all() && self.filters.is_empty();
+        (!is_whole).then(|| PartId::of(&self.identity()))
+    }
+
+    /// Field by field.
+    pub(crate) fn described(&self) -> Value {
         let Self { schemas, tables, schemas_excluded, tables_excluded, filters, without_accounts } = self;
         let filters = filters.iter().map(|filter| (filter.tables.to_string(), &filter.condition));
         json!({
@@ -253,7 +265,6 @@ impl Selection {
             "tables_excluded": texts(tables_excluded),
             "without_accounts": without_accounts,
         })
-        .to_string()
     }
 
     /// Refuses what means nothing: a name that is mistyped must not become a backup without it.

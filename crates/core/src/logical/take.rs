@@ -10,6 +10,7 @@ use holdfast_pipe::{
 use holdfast_repo::{
     Kind, LogName, Repo,
     item::ItemPath,
+    outcome::PartId,
     run::Run,
     writer::{BackupWriter, WriterMeters},
 };
@@ -29,7 +30,7 @@ use super::{
 use crate::{
     error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
-    head::{IMPORT, object},
+    head::{IMPORT, SELECTION, object},
     points::point,
     server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, stale},
     taking::BackupOptions,
@@ -47,6 +48,8 @@ const WAYS_MAX: u32 = 3;
 const LARGEST_COUNT: usize = 20;
 /// Flag of a backup that was another tool's dump.
 const IMPORTED: &str = "imported";
+/// Flag of a backup for which only some databases, tables or rows were asked for.
+const PARTIAL: &str = "partial";
 /// Tables named in a warning.
 const NAMES_SHOWN_MAX: usize = 5;
 
@@ -118,9 +121,12 @@ fn reach_and_run(
     if origin.is_some() {
         run.set_imported();
     }
+    let part = selection.part();
+    run.set_part(part);
     let mut flags = if is_another { vec![NEW_IDENTITY.to_owned()] } else { Vec::new() };
     flags.extend(origin.iter().map(|_| IMPORTED.to_owned()));
-    let taking = Taking { options, selection, origin: origin.as_ref(), watch: &watch, cancel };
+    flags.extend(part.iter().map(|_| PARTIAL.to_owned()));
+    let taking = Taking { options, selection, part, origin: origin.as_ref(), watch: &watch, cancel };
     let result = taking.complete(&mut run, control, facts, flags);
     // What another has ended may miss its base by now: that is not what went wrong.
     let result = result.map_err(|error| run.lost().map_or(error, Error::from));
@@ -134,6 +140,8 @@ fn reach_and_run(
 struct Taking<'a> {
     options: &'a BackupOptions,
     selection: &'a Selection,
+    /// Which part of the server that is.
+    part: Option<PartId>,
     /// Of what is imported.
     origin: Option<&'a Origin>,
     watch: &'a Watch<'a>,
@@ -149,7 +157,7 @@ impl Taking<'_> {
         flags: Vec<String>,
     ) -> Result<LogicalReport> {
         let kept = Kept::open(run.repo(), run.log(), self.options)?;
-        let foundation = kept.foundation(run, self.options, self.watch);
+        let foundation = kept.foundation(run, self.part, self.options, self.watch);
         let headroom = Arc::new(match self.options.is_private {
             true => Headroom::default(),
             false => Headroom::beside_server(),
@@ -327,6 +335,9 @@ impl Taking<'_> {
         };
         said.more.insert(VIEW.to_owned(), Value::Object(object(&taken.view)?));
         said.more.insert(READ.to_owned(), Value::Object(object(&taken.read)?));
+        if self.part.is_some() {
+            said.more.insert(SELECTION.to_owned(), self.selection.described());
+        }
         if let Some(origin) = self.origin {
             said.more.insert(IMPORT.to_owned(), Value::Object(object(origin)?));
             // The private server's, which is gone.

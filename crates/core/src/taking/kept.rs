@@ -3,8 +3,13 @@
 use std::sync::Arc;
 
 use holdfast_repo::{
-    LogName, Repo, RunNo, history::History, local_maps::LocalMaps, manifest::Head, outcome::Outcome,
-    run::Run, writer::Foundation,
+    LogName, Repo, RunNo,
+    history::History,
+    local_maps::LocalMaps,
+    manifest::Head,
+    outcome::{Outcome, PartId},
+    run::Run,
+    writer::Foundation,
 };
 
 use super::BackupOptions;
@@ -36,12 +41,17 @@ impl Kept {
     pub(crate) fn foundation(
         &self,
         run: &Run,
+        part: Option<PartId>,
         options: &BackupOptions,
         listener: &dyn Listener,
     ) -> Foundation {
         let history = run.history();
         if run.repo().can_read() {
-            return if options.full { Foundation::none(history) } else { Foundation::newest(history) };
+            return if options.full {
+                Foundation::none(history)
+            } else {
+                Foundation::newest_of(history, part)
+            };
         }
         let local = self.0.as_ref();
         let remembered = local.map(|local| Foundation::remembered(history, Arc::clone(local)));

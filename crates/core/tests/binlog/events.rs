@@ -127,14 +127,23 @@ fn all_kinds(kind: ServerKind) {
     let archive = stage.archive();
     let mut summaries = Vec::new();
     archive
-        .summaries(0, u64::MAX, &mut |summary| {
+        .summaries(&Search::default(), &mut |summary| {
             summaries.push(summary);
             Ok(ControlFlow::Continue(()))
         })
         .unwrap();
     let total: u64 = archive.stretches().iter().map(|archived| archived.stretch.transactions).sum();
     assert_eq!(summaries.len() as u64, total);
-    let mentioning = |text: &str| summaries.iter().filter(|summary| summary.mentions(text)).count();
+    let mentioning = |text: &str| {
+        let mut found = 0;
+        let search = Search { text: Some(text.to_owned()), ..Search::default() };
+        let mut count = |_| {
+            found += 1;
+            Ok(ControlFlow::Continue(()))
+        };
+        archive.summaries(&search, &mut count).unwrap();
+        found
+    };
     assert_eq!(mentioning("drop table"), 1, "{summaries:#?}");
     assert!(mentioning("d.t") >= 9);
     assert!(mentioning("create user") == 1);

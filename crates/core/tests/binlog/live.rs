@@ -91,7 +91,7 @@ fn complete(stage: &Stage, last: u64) {
     assert_eq!(rows, last);
     let mut inserts = 0;
     archive
-        .summaries(0, u64::MAX, &mut |summary| {
+        .summaries(&Search::default(), &mut |summary| {
             inserts += u64::from(summary.tables == ["c.t"]);
             Ok(ControlFlow::Continue(()))
         })
@@ -161,7 +161,7 @@ fn a_run_that_ends_while_it_is_read() {
     let mut read = |stop_at: usize| {
         let mut inserts = 0;
         early
-            .summaries(0, u64::MAX, &mut |summary| {
+            .summaries(&Search::default(), &mut |summary| {
                 inserts += u64::from(summary.tables == ["c.t"]);
                 places.push(summary.place());
                 if places.len() == stop_at
@@ -422,7 +422,7 @@ fn semi_sync(kind: ServerKind) {
     let archive = stage.archive();
     let mut archived = 0;
     archive
-        .summaries(0, u64::MAX, &mut |summary| {
+        .summaries(&Search::default(), &mut |summary| {
             archived += u64::from(summary.tables == ["c.t"]);
             Ok(ControlFlow::Continue(()))
         })

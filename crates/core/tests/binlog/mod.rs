@@ -10,7 +10,7 @@ use std::{
 
 use holdfast_core::{
     Cancel, Error,
-    binlog::{Archive, ArchiveOptions, ArchiveReport, Behind, archive},
+    binlog::{Archive, ArchiveOptions, ArchiveReport, Behind, Search, archive},
 };
 use holdfast_formats::binlog::{FILE_MAGIC, Part};
 use holdfast_repo::{Password, Protection, Repo, keys::KdfParams, store::fs::FsStore};

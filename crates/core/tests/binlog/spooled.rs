@@ -36,7 +36,7 @@ fn rows_archived(stage: &Stage) -> u64 {
     let mut archived = 0;
     stage
         .archive()
-        .summaries(0, u64::MAX, &mut |summary| {
+        .summaries(&Search::default(), &mut |summary| {
             archived += u64::from(summary.tables == ["c.t"]);
             Ok(ControlFlow::Continue(()))
         })

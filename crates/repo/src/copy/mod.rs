@@ -307,7 +307,7 @@ impl<'a> Copier<'a> {
         self.options.steps.phase("copy");
         let local = self.local()?;
         let foundation = match (&local, self.to.can_read()) {
-            (_, true) => Foundation::newest(to.history()),
+            (_, true) => Foundation::newest_of(to.history(), backup.part),
             (Some(local), false) => Foundation::remembered(to.history(), Arc::clone(local)),
             (None, false) => Foundation::default(),
         };
@@ -365,6 +365,7 @@ impl<'a> Copier<'a> {
         if backup.imported {
             to.set_imported();
         }
+        to.set_part(backup.part);
         let ending = Ending::Backup { head: head.clone(), refs: data.refs, parts: data.parts };
         let ended = to.finish(ending);
         if let (Some(local), Some(outcome)) = (local, stored_outcome(&ended)) {

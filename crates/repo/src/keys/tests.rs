@@ -370,6 +370,7 @@ fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previo
         rebuilt: Vec::new(),
         copy_of: None,
         imported: false,
+        part: None,
         taken: Vec::new(),
         tail: None,
     };

@@ -28,7 +28,7 @@ use holdfast_pipe::{
 
 use crate::{
     error::RepoError, history::History, item::ItemPath, local_maps::LocalMaps, names::RunNo,
-    object::RunSecrets, reader::ChunkSource, rows::RowHashKey, run::Run,
+    object::RunSecrets, outcome::PartId, reader::ChunkSource, rows::RowHashKey, run::Run,
 };
 
 mod adopt;
@@ -87,6 +87,12 @@ impl Foundation {
     #[must_use]
     pub fn newest(history: &History) -> Self {
         Self { base: history.newest_backup(), ..Self::none(history) }
+    }
+
+    /// The same since the newest of the same part of the source, or else of all of it.
+    #[must_use]
+    pub fn newest_of(history: &History, part: Option<PartId>) -> Self {
+        Self { base: history.newest_like(part), ..Self::none(history) }
     }
 
     /// Shares nothing with any backup, and so no damage. What unfinished runs stored is used, since it is read first.

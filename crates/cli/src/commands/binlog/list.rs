@@ -7,7 +7,7 @@ use std::{
 
 use holdfast_core::{
     Result,
-    binlog::{Archive, ArchivedStretch, Chain, Gap, TransactionSummary},
+    binlog::{Archive, ArchivedStretch, Chain, Gap, Search, TransactionSummary},
     server::ServerVersion,
 };
 use jiff::Timestamp;
@@ -111,6 +111,8 @@ struct Recoverable {
     from_at: Timestamp,
     /// The last time that can be recovered to.
     until_at: Option<Timestamp>,
+    /// So much before now, by this host's clock: what was committed since is lost if the server is.
+    until_age_s: Option<u64>,
     until_file: String,
     until_position: u64,
 }
@@ -164,11 +166,16 @@ impl Render for Listed {
         for part in &self.recoverable {
             let (from, until) =
                 (text::instant(part.from_at), part.until_at.map(text::instant).unwrap_or_default());
-            writeln!(
+            write!(
                 out,
                 "recoverable from {from} ({}) until {until} ({}:{})",
                 part.from, part.until_file, part.until_position
             )?;
+            match part.until_age_s {
+                Some(1) => writeln!(out, ", 1 second ago")?,
+                Some(seconds) => writeln!(out, ", {seconds} seconds ago")?,
+                None => writeln!(out)?,
+            }
         }
         Ok(())
     }
@@ -176,10 +183,13 @@ impl Render for Listed {
 
 fn recoverable(archive: &Archive, chain: &Chain) -> Option<Recoverable> {
     let base = chain.bases.first()?;
+    let until_at = archive.recoverable_until(chain).map(instant);
+    let age = until_at.map(|until| Timestamp::now().duration_since(until).as_secs());
     Some(Recoverable {
         from: format!("{}#{}", archive.log().source, base.run),
         from_at: base.finished_at,
-        until_at: archive.recoverable_until(chain).map(instant),
+        until_at,
+        until_age_s: age.map(|seconds| u64::try_from(seconds).unwrap_or(0)),
         until_file: chain.end.file.clone(),
         until_position: chain.end.position,
     })
@@ -231,6 +241,10 @@ impl Render for Found {
             line = line.split_whitespace().collect::<Vec<_>>().join(" ");
             writeln!(out, "    {line}")?;
         }
+        let more = summary.statement_count - summary.statements.len() as u64;
+        if more > 0 {
+            writeln!(out, "    and {} more", text::count(more, "statement"))?;
+        }
         Ok(())
     }
 }
@@ -248,7 +262,7 @@ impl Render for Count {
 }
 
 fn find(args: &ListArgs, archive: &Archive, context: &Context<'_>) -> Result<Exit> {
-    let (from, to) = match args.around {
+    let (from_us, to_us) = match args.around {
         Some(around) => {
             let at = u64::try_from(around.0.as_microsecond()).unwrap_or(0);
             let window = u64::try_from(args.window.0.as_micros()).unwrap_or(u64::MAX);
@@ -257,13 +271,12 @@ fn find(args: &ListArgs, archive: &Archive, context: &Context<'_>) -> Result<Exi
         None => (0, u64::MAX),
     };
     let mut transactions = 0;
-    archive.summaries(from, to, &mut |summary| {
+    let search = Search { from_us, to_us, text: args.grep.clone() };
+    archive.summaries(&search, &mut |summary| {
         context.cancel.check()?;
-        if args.grep.as_ref().is_none_or(|text| summary.mentions(text)) {
-            transactions += 1;
-            let committed_at = instant(summary.at);
-            context.output.item(&Found { summary, committed_at });
-        }
+        transactions += 1;
+        let committed_at = instant(summary.at);
+        context.output.item(&Found { summary, committed_at });
         Ok(ControlFlow::Continue(()))
     })?;
     context.output.result(Exit::Done, &Count { source: archive.log().source.to_string(), transactions });

@@ -34,7 +34,7 @@ mod transactions;
 
 pub use chain::{Base, Chain, Taken};
 pub use file::FileContent;
-pub use search::TransactionSummary;
+pub use search::{Search, TransactionSummary};
 pub use transactions::{ArchivedEvent, Behind};
 
 /// Attempts to read what is archived while runs end.

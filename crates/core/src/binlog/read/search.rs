@@ -30,8 +30,34 @@ pub struct TransactionSummary {
     pub bytes: u64,
     /// Tables that it changes rows of, as `schema.table`.
     pub tables: Vec<String>,
-    /// Statements in it, or that its rows come from, where the server logs them.
+    /// Statements in it, or that its rows come from, where the server logs them: the first, and those with the text that
+    /// was looked for.
     pub statements: Vec<String>,
+    /// How many there are.
+    pub statement_count: u64,
+}
+
+/// Which transactions are wanted.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// Committed at this time or later, in microseconds since 1970.
+    pub from_us: u64,
+    /// Committed at this time or before.
+    pub to_us: u64,
+    /// A statement, or the name of a table, has this in it, whatever the case of its letters and the space between words.
+    pub text: Option<String>,
+}
+
+impl Default for Search {
+    /// All of them.
+    fn default() -> Self {
+        Self { from_us: 0, to_us: u64::MAX, text: None }
+    }
+}
+
+/// Text as it is compared.
+fn folded(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
 impl TransactionSummary {
@@ -40,27 +66,42 @@ impl TransactionSummary {
     pub fn place(&self) -> Place {
         Place { file: self.file.clone(), position: self.begin }
     }
-
-    /// Whether a statement or the name of a table has `text` in it, whatever the case of its letters.
-    #[must_use]
-    pub fn mentions(&self, text: &str) -> bool {
-        let text = text.to_lowercase();
-        self.statements.iter().chain(&self.tables).any(|said| said.to_lowercase().contains(&text))
-    }
 }
 
-#[derive(Default)]
-struct Gathered {
+/// What one transaction says.
+struct Gathered<'a> {
     summary: TransactionSummary,
     tables: BTreeSet<String>,
+    /// What is looked for, folded.
+    text: Option<&'a str>,
+    /// How many statements and tables have it.
+    found: usize,
 }
 
-impl Gathered {
+impl<'a> Gathered<'a> {
+    fn of(text: Option<&'a str>) -> Self {
+        Self { summary: TransactionSummary::default(), tables: BTreeSet::new(), text, found: 0 }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.text.is_none() || self.found > 0
+    }
+
+    /// Whether `said` has what is looked for.
+    fn finds(&mut self, said: &str) -> bool {
+        let finds = self.text.is_some_and(|text| folded(said).contains(text));
+        self.found += usize::from(finds);
+        finds
+    }
+
     fn take(&mut self, body: &Body<'_>) {
         match body {
-            Body::TableMap(map) if self.tables.len() < TABLES_MAX => {
+            Body::TableMap(map) => {
                 let name = [map.schema, b".", map.table].concat();
-                self.tables.insert(String::from_utf8_lossy(&name).into_owned());
+                let name = String::from_utf8_lossy(&name).into_owned();
+                if !self.tables.contains(&name) && (self.finds(&name) || self.tables.len() < TABLES_MAX) {
+                    self.tables.insert(name);
+                }
             }
             Body::Query(query) if !query.begins_transaction() && !query.ends_transaction() => {
                 self.statement(&query.statement);
@@ -71,7 +112,10 @@ impl Gathered {
     }
 
     fn statement(&mut self, statement: &[u8]) {
-        if self.summary.statements.len() < STATEMENTS_MAX {
+        self.summary.statement_count += 1;
+        // All of it is looked at, whatever is kept.
+        let is_found = self.text.is_some() && self.finds(&String::from_utf8_lossy(statement));
+        if self.summary.statements.len() < STATEMENTS_MAX || is_found && self.found <= STATEMENTS_MAX {
             let kept = &statement[..statement.len().min(STATEMENT_BYTES_MAX)];
             self.summary.statements.push(String::from_utf8_lossy(kept).into_owned());
         }
@@ -79,18 +123,18 @@ impl Gathered {
 }
 
 impl Archive {
-    /// Calls `each` with the transactions that were committed from `from` to `to` (microseconds since 1970), in order,
-    /// across gaps.
+    /// Calls `each` with the transactions that are wanted, in order, across gaps.
     pub fn summaries(
         &self,
-        from: u64,
-        to: u64,
+        search: &Search,
         each: &mut dyn FnMut(TransactionSummary) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let is_in =
             |archived: &super::ArchivedStretch| match (archived.stretch.first_at, archived.stretch.last_at) {
                 // Transactions are in the order of their commits, but for clocks that were set.
-                (Some(first), Some(last)) => first.min(last) <= to && from <= last.max(first),
+                (Some(first), Some(last)) => {
+                    first.min(last) <= search.to_us && search.from_us <= last.max(first)
+                }
                 _ => true,
             };
         let mut at = 0;
@@ -103,7 +147,7 @@ impl Archive {
             while end < self.stretches.len() && is_in(&self.stretches[end]) {
                 end += 1;
             }
-            if self.summaries_of(at..end, from, to, each)?.is_break() {
+            if self.summaries_of(at..end, search, each)?.is_break() {
                 return Ok(());
             }
             at = end;
@@ -114,18 +158,18 @@ impl Archive {
     fn summaries_of(
         &self,
         range: std::ops::Range<usize>,
-        from: u64,
-        to: u64,
+        search: &Search,
         each: &mut dyn FnMut(TransactionSummary) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
-        let mut gathered = Gathered::default();
+        let text = search.text.as_deref().map(folded);
+        let mut gathered = Gathered::of(text.as_deref());
         let mut flow = ControlFlow::Continue(());
         self.all_transactions(range, &mut |event| {
             if event.part == Part::Outside {
                 return Ok(ControlFlow::Continue(()));
             }
             if event.part == Part::First {
-                gathered = Gathered::default();
+                gathered = Gathered::of(text.as_deref());
                 gathered.summary.begin = event.begin;
                 gathered.summary.file.clone_from(&self.stretches[event.stretch].stretch.file);
             }
@@ -140,7 +184,9 @@ impl Archive {
                 });
             }
             if event.part == Part::Last {
-                let Gathered { mut summary, tables } = std::mem::take(&mut gathered);
+                let is_wanted = gathered.is_wanted();
+                let Gathered { mut summary, tables, .. } =
+                    std::mem::replace(&mut gathered, Gathered::of(text.as_deref()));
                 if let Some(transaction) = event.transaction {
                     summary.at = event.committed_us(transaction);
                 }
@@ -148,12 +194,34 @@ impl Archive {
                 let gtid = event.transaction.and_then(|transaction| transaction.gtid.as_ref());
                 summary.gtid = gtid.map(ToString::to_string);
                 summary.tables = tables.into_iter().collect();
-                if (from..=to).contains(&summary.at) {
+                if is_wanted && (search.from_us..=search.to_us).contains(&summary.at) {
                     flow = each(summary)?;
                 }
             }
             Ok(flow)
         })?;
         Ok(flow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is looked for is found behind all that is kept, and shown; the space between words and their case do not count.
+    #[test]
+    fn the_hundredth_statement() {
+        let wanted = folded("delete  FROM orders");
+        let mut gathered = Gathered::of(Some(&wanted));
+        for number in 0..100 {
+            gathered.statement(format!("INSERT INTO t VALUES ({number})").as_bytes());
+        }
+        assert!(!gathered.is_wanted());
+        let long = format!("/* {} */ Delete\n\tfrom Orders", "x".repeat(10_000));
+        gathered.statement(long.as_bytes());
+        assert!(gathered.is_wanted());
+        let summary = &gathered.summary;
+        assert_eq!((summary.statement_count, summary.statements.len()), (101, STATEMENTS_MAX + 1));
+        assert!(summary.statements[STATEMENTS_MAX].starts_with("/* xxx"));
     }
 }
