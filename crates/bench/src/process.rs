@@ -47,6 +47,13 @@ impl Script {
         self
     }
 
+    /// Puts more behind it.
+    #[must_use]
+    pub(crate) fn behind(mut self, text: &str) -> Script {
+        self.text.push_str(text);
+        self
+    }
+
     /// What is run, with the variables' names in place of paths.
     pub(crate) fn text(&self) -> &str {
         &self.text

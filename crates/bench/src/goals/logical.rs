@@ -22,6 +22,11 @@ pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
             let first = it.figure("first")?;
             it.series("holdfast")?.spread(|sample| Some(STORED(sample)? / first))
         }));
+        let several = In { scenario: "several", ..dump };
+        let goal = "five backups by one connection each: wall at once / in turn";
+        verdicts.push(
+            several.verdict(goal, 1.1, Unit::Ratio, |it| it.ratio("five-at-once", "five-in-turn", WALL)),
+        );
         let load = In { scenario: "load", ..dump };
         for (goal, at_most, ours, theirs) in [
             ("load: wall / mysql < dump.sql", 1.0 / 2.5, "holdfast", "client-dump"),

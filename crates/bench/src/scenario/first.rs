@@ -8,7 +8,7 @@ use crate::args::Options;
 use crate::results::{Cache, Load};
 use crate::run::{Bench, Turn, order};
 use crate::source::Source;
-use crate::tool::{ClientDump, Drain, Holdfast, Mydumper, Restic, Tool, Verb};
+use crate::tool::{ClientDump, Drain, FiveBackups, Holdfast, Mydumper, Restic, Tool, Verb};
 
 pub(crate) struct First {
     name: &'static str,
@@ -20,6 +20,11 @@ impl First {
     /// All rows: how close to reading them and keeping none.
     pub(crate) fn rows() -> First {
         First { name: "dump", about: "first logical backup of an idle server", tools: of_rows }
+    }
+
+    /// Five at a time by one connection each, beside the same one after another.
+    pub(crate) fn several() -> First {
+        First { name: "several", about: "five logical backups of an idle server", tools: of_several }
     }
 
     /// Beside a program that keeps a repository of files.
@@ -42,6 +47,12 @@ fn of_rows(options: &Options) -> Vec<Box<dyn Tool>> {
         Box::new(Mydumper { compressed: false }),
         Box::new(Mydumper { compressed: true }),
     ]
+}
+
+fn of_several(options: &Options) -> Vec<Box<dyn Tool>> {
+    let five =
+        |at_once| FiveBackups { holdfast: Holdfast::logical(&options.holdfast).of_name("bench$n"), at_once };
+    vec![Box::new(five(true)), Box::new(five(false))]
 }
 
 fn of_repositories(options: &Options) -> Vec<Box<dyn Tool>> {

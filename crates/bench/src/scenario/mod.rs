@@ -56,7 +56,12 @@ pub(crate) fn physical() -> Vec<Box<dyn Scenario>> {
 
 /// Of logical ones.
 pub(crate) fn logical() -> Vec<Box<dyn Scenario>> {
-    vec![Box::new(first::First::rows()), Box::new(load::LoadRows), Box::new(redump::Redump)]
+    vec![
+        Box::new(first::First::rows()),
+        Box::new(load::LoadRows),
+        Box::new(redump::Redump),
+        Box::new(first::First::several()),
+    ]
 }
 
 /// Of repositories.

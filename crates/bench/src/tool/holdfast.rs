@@ -16,6 +16,8 @@ pub(crate) struct Holdfast {
     id: &'static str,
     label: &'static str,
     encrypted: bool,
+    /// Of its backups.
+    name: &'static str,
     backup_options: &'static str,
     load_options: &'static str,
     /// Of the data, for the forecast.
@@ -32,6 +34,7 @@ impl Holdfast {
             id: "holdfast",
             label: "holdfast (zstd, encrypted)",
             encrypted: true,
+            name: "bench",
             backup_options: "",
             load_options: "",
             expected_s_per_gb: 2.4,
@@ -107,6 +110,11 @@ impl Holdfast {
         Holdfast { id, label, ..self }
     }
 
+    /// The same under another name in the repository.
+    pub(crate) fn of_name(self, name: &'static str) -> Holdfast {
+        Holdfast { name, ..self }
+    }
+
     /// The same with its repository elsewhere.
     pub(crate) fn at(self, location: String) -> Holdfast {
         Holdfast { location: Some(location), ..self }
@@ -139,7 +147,7 @@ impl Holdfast {
 
     fn backup_command(&self, source: &Source, dir: &Path) -> Script {
         let server = "--no-defaults --socket \"$SOCKET\" --user root";
-        self.command(&format!("backup --json --name bench {server}{}", self.backup_options), dir)
+        self.command(&format!("backup --json --name {} {server}{}", self.name, self.backup_options), dir)
             .var("SOCKET", source.server.socket())
     }
 }

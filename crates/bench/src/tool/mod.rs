@@ -10,6 +10,7 @@ mod holdfast;
 mod mariadb_backup;
 mod mysql_tools;
 mod restic;
+mod several;
 
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,7 @@ pub(crate) use holdfast::Holdfast;
 pub(crate) use mariadb_backup::{MariadbBackup, Output, Placing};
 pub(crate) use mysql_tools::{CloneLocal, Dump};
 pub(crate) use restic::Restic;
+pub(crate) use several::FiveBackups;
 
 /// One command to be timed, and what belongs to it.
 #[derive(Clone, Debug)]
