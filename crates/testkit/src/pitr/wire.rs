@@ -1,8 +1,9 @@
 //! A connection that can be cut, and one through which nothing gets.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -19,7 +20,9 @@ struct State {
     to: AtomicU16,
     is_cut: AtomicBool,
     is_held: AtomicBool,
-    open: Mutex<Vec<TcpStream>>,
+    /// Both ends of each connection.
+    open: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
+    connections: AtomicU64,
 }
 
 impl Wire {
@@ -30,7 +33,8 @@ impl Wire {
             to: AtomicU16::new(port),
             is_cut: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
-            open: Mutex::new(Vec::new()),
+            open: Mutex::default(),
+            connections: AtomicU64::new(0),
         });
         let accepting = Arc::clone(&state);
         thread::spawn(move || {
@@ -74,16 +78,18 @@ impl State {
             return;
         }
         let Ok(far) = TcpStream::connect(("127.0.0.1", self.to.load(Ordering::SeqCst))) else { return };
-        for stream in [&near, &far] {
-            stream.set_nodelay(true).ok();
-            if let (Ok(handle), Ok(mut open)) = (stream.try_clone(), self.open.lock()) {
-                open.push(handle);
-            }
-        }
-        let (Ok(near_reader), Ok(far_reader)) = (near.try_clone(), far.try_clone()) else { return };
-        for (from, to) in [(near_reader, far), (far_reader, near)] {
+        near.set_nodelay(true).and_then(|()| far.set_nodelay(true)).ok();
+        let handles = || Ok::<_, std::io::Error>([near.try_clone()?, far.try_clone()?]);
+        let (Ok(readers), Ok(ends), Ok(mut open)) = (handles(), handles(), self.open.lock()) else { return };
+        let number = self.connections.fetch_add(1, Ordering::SeqCst);
+        open.insert(number, ends);
+        drop(open);
+        for (from, to) in readers.into_iter().zip([far, near]) {
             let state = Arc::clone(self);
-            thread::spawn(move || state.pass(from, to));
+            thread::spawn(move || {
+                state.pass(from, to);
+                state.close(number);
+            });
         }
         // Cut meanwhile.
         if self.is_cut.load(Ordering::SeqCst) {
@@ -101,14 +107,18 @@ impl State {
                 break;
             }
         }
-        for stream in [from, to] {
+    }
+
+    fn close(&self, number: u64) {
+        let ends = self.open.lock().ok().and_then(|mut open| open.remove(&number));
+        for stream in ends.iter().flatten() {
             stream.shutdown(Shutdown::Both).ok();
         }
     }
 
     fn close_all(&self) {
         if let Ok(mut open) = self.open.lock() {
-            for stream in open.drain(..) {
+            for stream in std::mem::take(&mut *open).into_values().flatten() {
                 stream.shutdown(Shutdown::Both).ok();
             }
         }
