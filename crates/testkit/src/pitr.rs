@@ -94,7 +94,7 @@ fn run(stage: &mut Stage, options: &Options, say: &mut dyn FnMut(&str)) -> Resul
         bail!("the source itself differs from its binlog: {}", end.differences(&found).join("\n"));
     }
 
-    let list = stage.list()?;
+    let list = stage.list()?.context("nobody archives, and it is busy")?;
     ensure!(list["gaps"] == json!([]), "gaps: {list}");
     let [recoverable] = &list["recoverable"].as_array().context("nothing is recoverable")?[..] else {
         bail!("not one range can be recovered: {list}")

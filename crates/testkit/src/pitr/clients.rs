@@ -22,7 +22,7 @@ const CLIENTS_OF_AN_AREA: u32 = 3;
 const OWN_UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa942957";
 /// What other clients, or a shutdown, do to a transaction: it is rolled back. No such table, column or index (any more),
 /// or one too many; deadlock, lock wait; a definition that changed; the end of the server.
-const ROLLED_BACK: [u16; 12] = [1146, 1054, 1091, 1060, 1050, 1213, 1205, 1412, 1053, 1317, 1927, 3169];
+const ROLLED_BACK: [u16; 13] = [1146, 1051, 1054, 1091, 1060, 1050, 1213, 1205, 1412, 1053, 1317, 1927, 3169];
 /// Of these it is not known whether the statement took place.
 const ENDED: [u16; 4] = [1053, 1317, 1927, 3169];
 

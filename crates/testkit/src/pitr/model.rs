@@ -143,7 +143,10 @@ impl Table {
                 ensure!(extra.is_some(), "{} has no such column", step.table);
                 self.rows.range_mut(ids.clone()).for_each(|(_, row)| row.extra = Some(*value));
             }
-            Action::Delete => self.rows.retain(|id, _| !ids.contains(id)),
+            Action::Delete => {
+                let gone: Vec<i64> = self.rows.range(ids.clone()).map(|(id, _)| *id).collect();
+                gone.iter().for_each(|id| drop(self.rows.remove(id)));
+            }
         }
         Ok(())
     }

@@ -24,6 +24,8 @@ const NAME: &str = "pitr";
 const IN_ORDER: Duration = Duration::from_secs(120);
 /// Exit codes: the server, the store (`docs/errors.md`).
 const MAY_BE_AWAY: [i32; 2] = [4, 5];
+/// The archive changed too often while it was read.
+const BUSY: i32 = 8;
 
 /// Fields are dropped in order: processes before their directory.
 pub(super) struct Stage {
@@ -191,7 +193,7 @@ impl Stage {
         let end: (String, u64) = (last.get(0).context("no name")?, last.get(1).context("no size")?);
         let begun = Instant::now();
         loop {
-            let list = self.list()?;
+            let list = self.list()?.unwrap_or_default();
             let file = list["files"].as_array().and_then(|files| files.last());
             let has = file.map(|file| (file["file"].as_str().unwrap_or_default(), file["end"].as_u64()));
             if has.is_some_and(|(file, size)| file == end.0 && size >= Some(end.1)) {
@@ -215,10 +217,13 @@ impl Stage {
         archiver.wait()
     }
 
-    /// What `binlog list` says.
-    pub(super) fn list(&self) -> Result<Value> {
+    /// What `binlog list` says; `None` where runs that are as short as here kept it from reading.
+    pub(super) fn list(&self) -> Result<Option<Value>> {
         let listed = self.holdfast.command(format!("binlog list --name {NAME} --json")).start()?.wait()?;
-        last_line(&listed)
+        match listed.status.code() {
+            Some(BUSY) => Ok(None),
+            _ => last_line(&listed).map(Some),
+        }
     }
 
     /// Recovers into a directory; what it reports.

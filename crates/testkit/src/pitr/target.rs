@@ -131,7 +131,7 @@ impl Target {
             Server::attach(stage.source.kind(), &target, ServerOptions::default().parent(stage.dir()))?;
         let found = State::of(&copy)?;
         if wanted != found {
-            bail!("{} differences, {report}", wanted.differences(&found).join("\n"));
+            bail!("it differs from the model: {}; {report}", wanted.differences(&found).join("; "));
         }
         check_tables(&copy)?;
         drop(copy);
