@@ -10,6 +10,7 @@ mod binlog;
 mod change;
 mod clients;
 mod disorder;
+mod loaded;
 mod model;
 mod stage;
 mod target;
@@ -90,9 +91,7 @@ fn run(stage: &mut Stage, options: &Options, say: &mut dyn FnMut(&str)) -> Resul
     ));
     let end = history.state_after(all.len())?;
     let found = State::of(&stage.source)?;
-    if end != found {
-        bail!("the source itself differs from its binlog: {}", end.differences(&found).join("\n"));
-    }
+    end.ensure_is(&found).context("the source itself differs from its binlog")?;
 
     let list = stage.list()?.context("nobody archives, and it is busy")?;
     ensure!(list["gaps"] == json!([]), "gaps: {list}");
@@ -116,6 +115,10 @@ fn run(stage: &mut Stage, options: &Options, say: &mut dyn FnMut(&str)) -> Resul
         *kinds.entry(target.kind).or_default() += 1;
         say(&format!("target {number:>2}  {:>5.1} s  equal: {target}", took.elapsed().as_secs_f64()));
     }
+    for id in &stage.logical {
+        let commits = loaded::judge(stage, id, &history, &mut judged).with_context(|| id.clone())?;
+        say(&format!("{id} loaded: equal, {commits} commits"));
+    }
     Ok(json!({
         "server": options.kind.name(),
         "server_version": options.kind.version()?,
@@ -125,7 +128,8 @@ fn run(stage: &mut Stage, options: &Options, say: &mut dyn FnMut(&str)) -> Resul
         "commits": all.len(),
         "commits_nobody_was_told_of": { "took_place": happened, "did_not": did_not },
         "targets": kinds,
-        "backups_recovered_from": judged.held.len(),
+        "backups_recovered_from": judged.bases.len(),
+        "backups_loaded": stage.logical.len(),
         "transactions_replayed": judged.replayed,
         "tables_compared": judged.tables,
         "rows_compared": judged.rows,

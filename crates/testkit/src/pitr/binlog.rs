@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use super::change::Change;
 use super::clients::Commit;
@@ -95,6 +96,14 @@ impl History {
         }
         let happened = commits.iter().filter(|placed| placed.commit.answered.is_none()).count();
         Ok(History { begin, commits, settled: [happened, missing.len()] })
+    }
+
+    /// How many come before a position that a backup names.
+    pub(super) fn commits_at(&self, position: &Value) -> Result<usize> {
+        let binlog = &position["binlog"];
+        let (file, offset) = (binlog["file"].as_str(), binlog["offset"].as_u64());
+        let place = (file.context("no file")?, offset.context("no offset")?);
+        Ok(self.commits.iter().take_while(|placed| (&*placed.file, placed.end) <= place).count())
     }
 
     /// What is in the tables behind the first so many.
@@ -201,7 +210,7 @@ impl Reader<'_> {
         self.entries.push(Entry { gtid: gtid.to_owned(), at, file, ..Entry::default() });
     }
 
-    /// `#261123 14:30:17 server id 1  end_log_pos 384 CRC32 0x12345678 	GTID 0-1-5 trans`
+    /// `#261123 14:30:17 server id 1  end_log_pos 384 CRC32 0x12345678`, a tab, and `GTID 0-1-5 trans`
     fn event(&mut self, line: &str) -> Result<()> {
         let (head, rest) = line.split_once(" end_log_pos ").context("no end")?;
         let end: u64 = rest.split_whitespace().next().unwrap_or_default().parse()?;

@@ -242,7 +242,7 @@ impl Client {
 
     fn commit(&mut self, conn: &mut Conn, change: &Change) -> Result<Outcome> {
         let own = (!self.is_mariadb && self.area == AREAS[1]).then(|| {
-            let tag = if self.id % 2 == 0 { "tagged:" } else { "" };
+            let tag = if self.id.is_multiple_of(2) { "tagged:" } else { "" };
             format!("{OWN_UUID}{}:{tag}{}", self.id, self.number)
         });
         let prepare = own.iter().map(|own| format!("SET gtid_next = '{own}'"));

@@ -98,8 +98,13 @@ impl State {
         self.tables.len() + AREAS.len()
     }
 
-    /// Some of what `found` has otherwise.
-    pub(super) fn differences(&self, found: &State) -> Vec<String> {
+    /// Fails with some of what a server has otherwise.
+    pub(super) fn ensure_is(&self, found: &State) -> Result<()> {
+        ensure!(self == found, "it differs from the model: {}", self.differences(found).join("; "));
+        Ok(())
+    }
+
+    fn differences(&self, found: &State) -> Vec<String> {
         const SHOWN: usize = 12;
         let journal = |words: &str, one: &State, other: &State| -> Vec<String> {
             let more: Vec<_> = one.journal.difference(&other.journal).collect();

@@ -38,6 +38,8 @@ pub(super) struct Stage {
     pub(super) holdfast: Holdfast,
     /// Backups that recovery can begin with.
     pub(super) bases: Vec<Base>,
+    /// Others.
+    pub(super) logical: Vec<String>,
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// When something was out of order last.
     pub(super) disorder: Instant,
@@ -84,6 +86,7 @@ impl Stage {
             to_store,
             holdfast,
             bases: Vec::new(),
+            logical: Vec::new(),
             counts: BTreeMap::new(),
             disorder: Instant::now(),
             said: Vec::new(),
@@ -152,16 +155,22 @@ impl Stage {
             self.count("backups broken off");
             return Ok(());
         }
+        let number = ended.output.lines().rev().filter(|line| line.contains("completed OK"));
+        let number = number.filter_map(|line| line.split('#').nth(1)?.split(' ').next()).next();
+        let number = number.with_context(|| format!("no number of a backup in: {}", ended.output))?;
         if is_physical {
-            let number = ended.output.lines().rev().filter(|line| line.contains("completed OK"));
-            let number = number.filter_map(|line| line.split('#').nth(1)?.split(' ').next()).next();
-            let number = number.with_context(|| format!("no number of a backup in: {}", ended.output))?;
-            self.bases.push(Base { id: format!("{NAME}#{number}"), at: Timestamp::now() });
+            self.bases.push(Base { id: self.physical(&number), at: Timestamp::now() });
             self.count("physical backups");
         } else {
+            self.logical.push(format!("{NAME}/logical#{number}"));
             self.count("logical backups");
         }
         Ok(())
+    }
+
+    /// As it is called.
+    pub(super) fn physical(&self, number: &dyn std::fmt::Display) -> String {
+        format!("{NAME}#{number}")
     }
 
     /// As a supervisor: starts it again where it has ended, which it may only where something is out of order.
@@ -224,6 +233,11 @@ impl Stage {
             Some(BUSY) => Ok(None),
             _ => last_line(&listed).map(Some),
         }
+    }
+
+    /// What a backup said of itself.
+    pub(super) fn report(&self, id: &str) -> Result<Value> {
+        last_line(&self.holdfast.command(format!("report {id} --json")).start()?.wait()?)
     }
 
     /// Recovers into a directory; what it reports.

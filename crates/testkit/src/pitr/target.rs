@@ -1,10 +1,11 @@
 //! Moments to recover to, and the judgement of what was recovered.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use super::binlog::History;
 use super::model::State;
@@ -34,8 +35,16 @@ pub(super) struct Judged {
     pub(super) tables: usize,
     pub(super) rows: usize,
     pub(super) replayed: u64,
-    /// For each backup, how many commits it holds, as recoveries from it say.
-    pub(super) held: BTreeMap<String, u64>,
+    /// Backups that recoveries began with.
+    pub(super) bases: BTreeSet<String>,
+}
+
+impl Judged {
+    /// All of this was as it must be.
+    pub(super) fn add(&mut self, state: &State) {
+        self.tables += state.tables();
+        self.rows += state.rows();
+    }
 }
 
 /// Draws moments of the time that can be recovered to.
@@ -130,27 +139,35 @@ impl Target {
         let copy =
             Server::attach(stage.source.kind(), &target, ServerOptions::default().parent(stage.dir()))?;
         let found = State::of(&copy)?;
-        if wanted != found {
-            bail!("it differs from the model: {}; {report}", wanted.differences(&found).join("; "));
-        }
+        wanted.ensure_is(&found).with_context(|| report.to_string())?;
         check_tables(&copy)?;
         drop(copy);
         fs::remove_dir_all(&target)?;
-        judged.tables += wanted.tables();
-        judged.rows += wanted.rows();
-        self.check_report(&report, history, judged).with_context(|| report.to_string())
+        judged.add(&wanted);
+        self.check_report(stage, &report, history, judged).with_context(|| report.to_string())
     }
 
     /// It says where it ended, and how many commits that were.
-    fn check_report(&self, report: &serde_json::Value, history: &History, judged: &mut Judged) -> Result<()> {
+    fn check_report(
+        &self,
+        stage: &Stage,
+        report: &Value,
+        history: &History,
+        judged: &mut Judged,
+    ) -> Result<()> {
         let report = &report["report"];
         let replayed = &report["replayed"];
         let count = replayed["transactions"].as_u64().context("no number of transactions")?;
         judged.replayed += count;
-        let run = report["backup"]["run"].to_string();
-        let held = (self.commits as u64).checked_sub(count).context("it replayed more than there is")?;
-        let before = *judged.held.entry(run).or_insert(held);
-        ensure!(before == held, "the backup held {held} commits, and {before} another time");
+        let backup = stage.physical(&report["backup"]["run"]);
+        let position = &stage.report(&backup)?["report"]["position"];
+        let held = history.commits_at(position)?;
+        let all = held as u64 + count;
+        ensure!(
+            all == self.commits as u64,
+            "{backup} holds {held} commits, {count} were replayed: {position}"
+        );
+        judged.bases.insert(backup);
         if count > 0 {
             let last = &history.commits[self.commits - 1];
             let end = (replayed["binlog"]["file"].as_str(), replayed["binlog"]["offset"].as_u64());
