@@ -82,6 +82,9 @@ fn run(stage: &mut Stage, options: &Options, say: &mut dyn FnMut(&str)) -> Resul
     stage.catch_up()?;
     say(&format!("{:.0} s of disorder: {:?}", options.disorder.as_secs_f64(), stage.counts));
 
+    for said in &stage.said {
+        say(&format!("out of order: {}", said.trim().replace('\n', " | ")));
+    }
     let history = History::of(&stage.source, begin, noted)?;
     let (all, [happened, did_not]) = (&history.commits, history.settled);
     let last = all.last().context("no commits")?;

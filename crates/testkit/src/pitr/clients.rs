@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
@@ -267,12 +267,13 @@ impl Client {
         if matches!(change, Change::Rows(_)) && self.rng.percent(3) {
             return Ok(if conn.query_drop("ROLLBACK").is_ok() { Outcome::RolledBack } else { Outcome::Lost });
         }
-        match conn.query_drop(&last) {
-            Ok(()) => {}
-            Err(error) => match server_error(&error) {
-                Some(code) if !ENDED.contains(&code) => return self.roll_back(conn, &error, &last),
-                _ => return Ok(Outcome::Unknown),
-            },
+        if let Err(error) = conn.query_drop(&last) {
+            return match server_error(&error) {
+                Some(code) if ROLLED_BACK.contains(&code) && !ENDED.contains(&code) => {
+                    self.roll_back(conn, &error, &last)
+                }
+                _ => Ok(Outcome::Unknown),
+            };
         }
         Ok(Outcome::Done(match self.is_mariadb {
             true => conn.query_first("SELECT @@last_gtid").ok().flatten(),
@@ -280,15 +281,14 @@ impl Client {
         }))
     }
 
+    /// A server that goes on has rolled back for one of the reasons that are known.
     fn roll_back(&self, conn: &mut Conn, error: &mysql::Error, statement: &str) -> Result<Outcome> {
-        match server_error(error) {
-            None => return Ok(Outcome::Lost),
-            Some(code) if ROLLED_BACK.contains(&code) => {}
-            Some(_) => {
-                let begin: String = statement.chars().take(200).collect();
-                return Err(anyhow!("{error}: {begin}"));
-            }
+        let Some(code) = server_error(error) else { return Ok(Outcome::Lost) };
+        if conn.query_drop("ROLLBACK").is_err() {
+            return Ok(Outcome::Lost);
         }
-        Ok(if conn.query_drop("ROLLBACK").is_ok() { Outcome::RolledBack } else { Outcome::Lost })
+        let begin: String = statement.chars().take(200).collect();
+        ensure!(ROLLED_BACK.contains(&code), "{error}: {begin}");
+        Ok(Outcome::RolledBack)
     }
 }
