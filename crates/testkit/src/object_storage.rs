@@ -180,6 +180,11 @@ impl ObjectStorage {
         }
     }
 
+    /// Leaves what it holds when it is dropped.
+    pub fn keep(&mut self) {
+        self.dir.disable_cleanup(true);
+    }
+
     /// Sends it a signal, for example `STOP` to freeze it.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let process = self.process.as_ref().context("it does not run")?;

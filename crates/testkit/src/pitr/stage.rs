@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -100,8 +100,12 @@ impl Stage {
         self.dir.path()
     }
 
-    pub(super) fn keep(self) -> std::path::PathBuf {
-        self.dir.keep()
+    /// Keeps everything on disk.
+    pub(super) fn keep(&mut self) -> PathBuf {
+        self.source.keep();
+        self.store.keep();
+        self.dir.disable_cleanup(true);
+        self.dir().to_owned()
     }
 
     pub(super) fn count(&mut self, what: &'static str) {
