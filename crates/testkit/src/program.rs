@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::kind::ServerKind;
 use crate::replica::Position;
 use crate::server::Server;
+use crate::spawn::spawn;
 
 /// A program and its repository.
 #[derive(Debug)]
@@ -92,8 +93,7 @@ impl Holdfast {
             .arg(&self.repo)
             .arg("--password-file")
             .arg(&self.password_file)
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null());
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
         Invocation { typed, command }
     }
 }
@@ -141,12 +141,16 @@ impl Invocation {
         Ok(Done { typed: format!("holdfast {typed}"), elapsed: ended.elapsed, last_line })
     }
 
-    /// Starts it.
-    pub fn start(mut self) -> Result<Running> {
+    /// Starts it. It dies with this process: one that goes on might find another's server where its own was.
+    pub fn start(self) -> Result<Running> {
         let output = tempfile::tempfile()?;
-        self.command.stderr(output.try_clone()?).stdout(output.try_clone()?);
+        let (errors, out) = (output.try_clone()?, output.try_clone()?);
         let begun = Instant::now();
-        let child = self.command.spawn().with_context(|| format!("{:?}", self.command))?;
+        let child = spawn(Path::new(self.command.get_program()), |command| {
+            command.args(self.command.get_args());
+            command.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            command.stdin(Stdio::null()).stderr(errors).stdout(out);
+        })?;
         Ok(Running { child, output, begun })
     }
 }
