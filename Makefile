@@ -10,7 +10,7 @@ export RUST_LIB_BACKTRACE ?= 0
 export RUST_TEST_THREADS ?= $(shell expr $$(nproc) \* 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help servers build check test demo bench soak fuzz seeds scale
+.PHONY: help servers build check test demo bench soak pitr fuzz seeds scale
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -43,6 +43,10 @@ bench: servers ## cost beside other tools, see docs/bench.md (SUITE=logical BENC
 soak: servers ## rounds of work, faults, backup, restore and proof (SOAK='--server mysql-9.7 --rounds 100 --seed 7')
 	$(CARGO) build --release -p holdfast -p holdfast-testkit
 	@$(TARGET_DIR)/release/soak $(SOAK)
+
+pitr: servers ## recovery to random moments, with everything killed before (PITR='--server mysql-9.7 --targets 50 --seed 7')
+	$(CARGO) build --release -p holdfast -p holdfast-testkit
+	@$(TARGET_DIR)/release/pitr $(PITR)
 
 CASES ?= 20000
 SECONDS_EACH ?= 30

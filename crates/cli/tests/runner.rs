@@ -10,6 +10,7 @@ mod json;
 mod keys;
 mod licences;
 mod locks;
+mod pitr;
 mod program;
 mod reader;
 mod repository;

@@ -14,6 +14,7 @@ pub mod kind;
 pub mod load;
 pub mod object_storage;
 pub mod observe;
+pub mod pitr;
 pub mod program;
 pub mod replica;
 pub mod rng;

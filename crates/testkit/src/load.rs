@@ -69,7 +69,7 @@ impl<T> Drop for Crew<T> {
 }
 
 /// The server's error number, if the server answered with an error.
-fn server_error(error: &mysql::Error) -> Option<u16> {
+pub(crate) fn server_error(error: &mysql::Error) -> Option<u16> {
     match error {
         mysql::Error::MySqlError(error) => Some(error.code),
         _ => None,

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::kind::servers_dir;
@@ -177,6 +178,17 @@ impl ObjectStorage {
             process.kill().ok();
             process.wait().ok();
         }
+    }
+
+    /// Leaves what it holds when it is dropped.
+    pub fn keep(&mut self) {
+        self.dir.disable_cleanup(true);
+    }
+
+    /// Sends it a signal, for example `STOP` to freeze it.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let process = self.process.as_ref().context("it does not run")?;
+        Ok(kill_process(Pid::from_child(process), signal)?)
     }
 
     /// Its port on 127.0.0.1.

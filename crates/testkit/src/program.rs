@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::kind::ServerKind;
 use crate::replica::Position;
 use crate::server::Server;
+use crate::spawn::spawn;
 
 /// A program and its repository.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub struct Holdfast {
     program: PathBuf,
     repo: PathBuf,
     password_file: PathBuf,
+    /// What leads to a repository beyond a network.
+    environment: Vec<(&'static str, String)>,
 }
 
 /// A command that succeeded.
@@ -36,12 +39,31 @@ pub struct Done {
 impl Holdfast {
     /// A program that keeps its repository, and the file with its password, in `dir`.
     pub fn new(program: PathBuf, dir: &Path) -> Result<Holdfast> {
-        let password_file = dir.join("password");
-        fs::write(&password_file, "not a secret\n")?;
-        Ok(Holdfast { program, repo: dir.join("repo"), password_file })
+        Holdfast::at(program, dir, dir.join("repo"), Vec::new())
     }
 
-    /// Directory of the repository.
+    /// A program whose repository is at `location`, to which the environment leads; the file with its password is in `dir`.
+    pub fn beyond_network(
+        program: PathBuf,
+        dir: &Path,
+        location: &str,
+        environment: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Result<Holdfast> {
+        Holdfast::at(program, dir, location.into(), environment.into_iter().collect())
+    }
+
+    fn at(
+        program: PathBuf,
+        dir: &Path,
+        repo: PathBuf,
+        environment: Vec<(&'static str, String)>,
+    ) -> Result<Holdfast> {
+        let password_file = dir.join("password");
+        fs::write(&password_file, "not a secret\n")?;
+        Ok(Holdfast { program, repo, password_file, environment })
+    }
+
+    /// Directory of the repository, if it is one.
     pub fn repo(&self) -> &Path {
         &self.repo
     }
@@ -66,12 +88,12 @@ impl Holdfast {
         let typed = typed.into();
         let mut command = Command::new(&self.program);
         command
-            .args(typed.split(' '))
+            .args(typed.split_whitespace())
             .arg("--repo")
             .arg(&self.repo)
             .arg("--password-file")
             .arg(&self.password_file)
-            .stdin(Stdio::null());
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
         Invocation { typed, command }
     }
 }
@@ -88,6 +110,14 @@ impl Invocation {
     #[must_use]
     pub fn of(mut self, server: &Server) -> Invocation {
         self.command.arg("--no-defaults").arg("--socket").arg(server.socket()).args(["--user", "root"]);
+        self
+    }
+
+    /// On the server at this port of 127.0.0.1.
+    #[must_use]
+    pub fn at_port(mut self, port: u16) -> Invocation {
+        self.command.args(["--no-defaults", "--host", "127.0.0.1", "--user", "root", "--port"]);
+        self.command.arg(port.to_string());
         self
     }
 
@@ -111,12 +141,16 @@ impl Invocation {
         Ok(Done { typed: format!("holdfast {typed}"), elapsed: ended.elapsed, last_line })
     }
 
-    /// Starts it.
-    pub fn start(mut self) -> Result<Running> {
+    /// Starts it. It dies with this process: one that goes on might find another's server where its own was.
+    pub fn start(self) -> Result<Running> {
         let output = tempfile::tempfile()?;
-        self.command.stderr(output.try_clone()?).stdout(output.try_clone()?);
+        let (errors, out) = (output.try_clone()?, output.try_clone()?);
         let begun = Instant::now();
-        let child = self.command.spawn().with_context(|| format!("{:?}", self.command))?;
+        let child = spawn(Path::new(self.command.get_program()), |command| {
+            command.args(self.command.get_args());
+            command.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            command.stdin(Stdio::null()).stderr(errors).stdout(out);
+        })?;
         Ok(Running { child, output, begun })
     }
 }
@@ -154,6 +188,11 @@ impl Running {
             kill_process(Pid::from_child(&self.child), signal)?;
         }
         Ok(())
+    }
+
+    /// Whether it has.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
     }
 
     /// Waits for its end.

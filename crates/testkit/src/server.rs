@@ -285,6 +285,11 @@ impl Server {
         self.run()
     }
 
+    /// Leaves its directories when it is dropped, for a look at what went wrong.
+    pub fn keep(&mut self) {
+        self.home.disable_cleanup(true);
+    }
+
     /// Sends a signal, for example `STOP` to freeze the server.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.pid()?).ok().and_then(Pid::from_raw).context("pid out of range")?;
@@ -400,7 +405,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill9().ok();
         if std::env::var_os("HOLDFAST_KEEP").is_some() {
-            self.home.disable_cleanup(true);
+            self.keep();
         }
     }
 }

@@ -588,8 +588,15 @@ impl<'a> Archiver<'a> {
                     refused = Refused::NotAsArchived;
                 }
                 Err(StreamEnd::NotAsArchived(why)) => return Err(Error::new(ErrorKind::Server, why)),
-                Err(StreamEnd::Lost(error)) if self.options.once => return Err(error.into()),
-                Err(StreamEnd::Lost(error)) => {
+                // A server that died while it wrote: it goes on with the next file.
+                Err(StreamEnd::Torn(error)) if refused != Refused::Torn(recorder.place().file.clone()) => {
+                    self.note(error.to_string());
+                    refused = Refused::Torn(recorder.place().file.clone());
+                }
+                Err(StreamEnd::Lost(error) | StreamEnd::Torn(error)) if self.options.once => {
+                    return Err(error.into());
+                }
+                Err(StreamEnd::Lost(error) | StreamEnd::Torn(error)) => {
                     refused = Refused::No;
                     let error = self.options.connect.explain_loss(error.into());
                     self.warn(format!("the connection to the server is lost, trying again: {error}"));
@@ -797,6 +804,9 @@ impl<'a> Archiver<'a> {
                 }
                 Next::Failed(error) => {
                     let is_under_way = is_anything_recorded || is_known && recorder.is_confirmed();
+                    if recorder.is_confirmed() && is_torn(&error) {
+                        return Err(StreamEnd::Torn(error));
+                    }
                     return Err(stream_end(error, is_under_way));
                 }
             }
@@ -878,6 +888,8 @@ fn send_left(spool: &Spool, repo: &Arc<Repo>, listener: &dyn Listener) -> Result
 enum StreamEnd {
     /// It can be begun again.
     Lost(SqlError),
+    /// The file ends in the middle of an event.
+    Torn(SqlError),
     /// What comes is not what was archived, or the server does not have it.
     NotAsArchived(String),
     /// It would be the same again.
@@ -888,6 +900,12 @@ impl From<Error> for StreamEnd {
     fn from(error: Error) -> Self {
         Self::Fatal(error)
     }
+}
+
+/// Whether a file ends within an event. The code is that of all that a server cannot read; the words are of both flavors.
+fn is_torn(error: &SqlError) -> bool {
+    error.code() == Some(code::READING_FAILED)
+        && error.to_string().contains("truncated in the middle of event")
 }
 
 fn stream_end(error: SqlError, is_under_way: bool) -> StreamEnd {

@@ -84,6 +84,12 @@ impl Binlog {
         Ok(Place { file: file.clone(), position: FILE_BEGIN })
     }
 
+    /// The file that was begun behind another.
+    fn file_after(&self, file: &str) -> Option<&str> {
+        let at = self.files.iter().position(|(name, _)| name == file)?;
+        self.files.get(at + 1).map(|(name, _)| name.as_str())
+    }
+
     /// Its end.
     pub(super) fn end(&self) -> Option<Place> {
         let (file, size) = self.files.last()?;
@@ -122,6 +128,8 @@ pub(super) enum Refused {
     No,
     /// There is something else than what was archived.
     NotAsArchived,
+    /// This file ends in the middle of an event.
+    Torn(String),
 }
 
 /// Where to begin with nothing archived: the file in which the newest backup's position is, else the oldest, with what is to
@@ -189,7 +197,15 @@ pub(super) fn next(
 ) -> Result<Start> {
     let is_same = binlog.server.is_same(&tail.server);
     let has_file = binlog.size(&tail.place.file).is_some_and(|size| size >= tail.place.position);
-    if *refused == Refused::No && is_same && has_file {
+    let is_as_archived = *refused != Refused::NotAsArchived;
+    // Whoever writes the next file has given up the event, and the transaction that it was of.
+    if let Refused::Torn(file) = refused
+        && is_same
+        && let Some(next) = binlog.file_after(file)
+    {
+        return Ok(Start::at(Place { file: next.to_owned(), position: FILE_BEGIN }));
+    }
+    if is_as_archived && is_same && has_file {
         // Where the protocol has no number for the place, it begins with the file.
         let begin = u32::try_from(tail.last.begin).map_or(FILE_BEGIN, |_| tail.last.begin);
         let known = Known { begin: tail.last.begin, end: tail.place.position, hash: tail.last.hash.clone() };
@@ -213,7 +229,7 @@ pub(super) fn next(
         _ => false,
     };
     // The archive ends with a file, and the server has the next one still.
-    if *refused == Refused::No
+    if is_as_archived
         && is_gone
         && !begins_anew
         && let (Some(next), Some((oldest, _))) = (&tail.last.next_file, binlog.files.first())

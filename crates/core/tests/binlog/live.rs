@@ -272,6 +272,60 @@ fn server_comes_and_goes(kind: ServerKind) {
     complete(&stage, rows);
 }
 
+/// A server that dies in the middle of an event leaves a file of which it sends no more than what was before it. What was
+/// whole is archived, and the archive goes on with the next file, without a gap: one under way, and one that begins later.
+fn an_event_is_torn(kind: ServerKind) {
+    const TORN: usize = 30;
+    let mut stage = Stage::new(kind);
+    let mut archiver = stage.start();
+    stage.server.exec("CREATE DATABASE c").unwrap();
+    wait_archived_by(&stage, &mut archiver);
+    let mut torn = Vec::new();
+    for id in 1..=3 {
+        stage.server.exec(format!("CREATE TABLE c.t{id} (id INT)")).unwrap();
+        if id < 3 {
+            stage.server.kill9().unwrap();
+            let (name, bytes) = files_of(&stage.server).pop().unwrap();
+            let mut file = fs::File::options().append(true).open(stage.server.datadir().join(&name)).unwrap();
+            std::io::Write::write_all(&mut file, &bytes[4..4 + TORN]).unwrap();
+            torn.push(name);
+            stage.server.run().unwrap();
+        }
+    }
+    wait_archived_by(&stage, &mut archiver);
+    let report = archiver.stop();
+    assert!(report.gaps.is_empty() && report.reconnects >= 2, "{report:?}");
+
+    let store = Arc::new(FsStore::create(stage.dir.path().join("later")).unwrap());
+    let password = Password::new("a password".to_owned()).unwrap();
+    let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
+    let later = Arc::new(Repo::init(store, &protection).unwrap());
+    let report = once(&later, &stage.server);
+    assert!(report.gaps.is_empty(), "{report:?}");
+
+    for archive in [stage.archive(), Archive::open(&later, &source()).unwrap()] {
+        assert!(archive.stretches().iter().all(|stretch| stretch.gap.is_none()), "{:?}", archive.stretches());
+        let archived = archived_files(&archive);
+        let own = files_of(&stage.server);
+        assert_eq!((archived.len(), torn.len()), (own.len(), 2), "{torn:?}");
+        for ((name, bytes), (file, begin, content)) in own.iter().zip(&archived) {
+            let whole = bytes.len() - if torn.contains(name) { TORN } else { 0 };
+            assert_eq!((name, 4), (file, *begin));
+            assert!(content[..] == bytes[4..whole], "{name}: {} bytes of {whole}", content.len());
+        }
+    }
+}
+
+#[test]
+fn mariadb_10_11_an_event_is_torn() {
+    an_event_is_torn(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_an_event_is_torn() {
+    an_event_is_torn(ServerKind::MariaDb118);
+}
+
 #[test]
 fn mariadb_11_8_comes_and_goes() {
     server_comes_and_goes(ServerKind::MariaDb118);

@@ -6,6 +6,8 @@ use mysql::prelude::Queryable as _;
 use super::*;
 use crate::binlog::{Archiver, enable_semi_sync};
 
+const WRITERS: u32 = 3;
+
 /// Clocks of server and clients are one here; MariaDB's binlog knows seconds, and the one in which an archive ends is not
 /// promised.
 fn sent_within(kind: ServerKind) -> jiff::SignedDuration {

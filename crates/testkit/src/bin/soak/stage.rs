@@ -73,7 +73,8 @@ impl Stage {
     }
 
     /// Keeps everything on disk, for a look at what went wrong, and ends the server.
-    pub(crate) fn keep(self) -> PathBuf {
+    pub(crate) fn keep(mut self) -> PathBuf {
+        self.source.keep();
         self.dir.keep()
     }
 }
