@@ -17,6 +17,7 @@ pub mod observe;
 pub mod program;
 pub mod replica;
 pub mod rng;
+pub mod schema;
 pub mod server;
 mod spawn;
 pub mod sshd;

@@ -20,6 +20,7 @@ mod converted;
 mod interrupted;
 mod names;
 mod other_servers;
+mod random;
 mod refused;
 mod round_trip;
 mod told;

@@ -160,6 +160,8 @@ CREATE FUNCTION modes (a VARCHAR(20) CHARACTER SET utf8mb4) RETURNS VARCHAR(50) 
 BEGIN
   /* a comment
      of two lines */
+  -- it's one; that MariaDB's client takes out
+  # and "another one
   RETURN "a" || '\' || 'ä😀';
 END;;
 CREATE PROCEDURE "odd;; procedure" (INOUT n INT, OUT m DECIMAL(10,2)) MODIFIES SQL DATA SQL SECURITY INVOKER
