@@ -69,17 +69,33 @@ impl Column {
         let choices: Vec<(String, Form)> = match &of.form {
             Form::Integer { .. } => vec![
                 (format!("{name} % 7"), Form::Integer { bytes: 8, is_unsigned: false, is_zerofill: false }),
-                (format!("COALESCE({name}, 0) DIV 3"), Form::Decimal { digits: 30, scale: 0, is_unsigned: false }),
-                (format!("{name} IS NULL"), Form::Integer { bytes: 1, is_unsigned: false, is_zerofill: false }),
+                (
+                    format!("COALESCE({name}, 0) DIV 3"),
+                    Form::Decimal { digits: 30, scale: 0, is_unsigned: false },
+                ),
+                (
+                    format!("{name} IS NULL"),
+                    Form::Integer { bytes: 1, is_unsigned: false, is_zerofill: false },
+                ),
             ],
             Form::Text { collation, .. } => vec![
                 (
                     format!("CONCAT('<', {name}, '\\\\>')"),
-                    Form::Text { word: "TEXT", length: 0, collation: collation.clone(), is_compressed: false },
+                    Form::Text {
+                        word: "TEXT",
+                        length: 0,
+                        collation: collation.clone(),
+                        is_compressed: false,
+                    },
                 ),
                 (
                     format!("LEFT({name}, 3)"),
-                    Form::Text { word: "VARCHAR", length: 3, collation: collation.clone(), is_compressed: false },
+                    Form::Text {
+                        word: "VARCHAR",
+                        length: 3,
+                        collation: collation.clone(),
+                        is_compressed: false,
+                    },
                 ),
                 (
                     format!("CHAR_LENGTH({name})"),
@@ -87,7 +103,10 @@ impl Column {
                 ),
             ],
             Form::Bytes { .. } => vec![
-                (format!("OCTET_LENGTH({name})"), Form::Integer { bytes: 8, is_unsigned: false, is_zerofill: false }),
+                (
+                    format!("OCTET_LENGTH({name})"),
+                    Form::Integer { bytes: 8, is_unsigned: false, is_zerofill: false },
+                ),
                 (format!("SUBSTR({name}, 2, 4)"), Form::Bytes { word: "VARBINARY", length: 4 }),
             ],
             Form::Date | Form::DateTime(_) => vec![

@@ -6,8 +6,16 @@ use crate::rng::Rng;
 /// What a column holds.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
-    Integer { bytes: u32, is_unsigned: bool, is_zerofill: bool },
-    Decimal { digits: u64, scale: u64, is_unsigned: bool },
+    Integer {
+        bytes: u32,
+        is_unsigned: bool,
+        is_zerofill: bool,
+    },
+    Decimal {
+        digits: u64,
+        scale: u64,
+        is_unsigned: bool,
+    },
     Float,
     Double,
     Bit(u64),
@@ -17,10 +25,22 @@ pub(super) enum Form {
     DateTime(u64),
     Timestamp(u64),
     /// `word` with a length in characters where it takes one.
-    Text { word: &'static str, length: u64, collation: Collation, is_compressed: bool },
+    Text {
+        word: &'static str,
+        length: u64,
+        collation: Collation,
+        is_compressed: bool,
+    },
     /// The same in bytes.
-    Bytes { word: &'static str, length: u64 },
-    Members { word: &'static str, members: Vec<String>, collation: Collation },
+    Bytes {
+        word: &'static str,
+        length: u64,
+    },
+    Members {
+        word: &'static str,
+        members: Vec<String>,
+        collation: Collation,
+    },
     Json,
     Geometry(&'static str),
     /// A type that MariaDB has for itself.
@@ -161,8 +181,7 @@ impl Form {
             }
             Form::Bytes { word, length } => format!("{word}{}", digits(*length)),
             Form::Members { word, members, collation } => {
-                let members: Vec<String> =
-                    members.iter().map(|member| literal(member)).collect();
+                let members: Vec<String> = members.iter().map(|member| literal(member)).collect();
                 format!(
                     "{word}({}) CHARACTER SET {} COLLATE {}",
                     members.join(","),

@@ -46,8 +46,14 @@ pub(super) struct ForeignKey {
     pub(super) parent_columns: Vec<String>,
 }
 
-const RULES: [&str; 6] =
-    ["", " ON DELETE CASCADE", " ON DELETE SET NULL", " ON UPDATE CASCADE ON DELETE RESTRICT", " ON DELETE NO ACTION", " ON UPDATE SET NULL"];
+const RULES: [&str; 6] = [
+    "",
+    " ON DELETE CASCADE",
+    " ON DELETE SET NULL",
+    " ON UPDATE CASCADE ON DELETE RESTRICT",
+    " ON DELETE NO ACTION",
+    " ON UPDATE SET NULL",
+];
 
 impl ForeignKey {
     /// To a table that there is, or to the one that is being made: the columns for it are added.
@@ -113,7 +119,11 @@ impl Maker {
             if let Some(foreign) = self.tables[number].foreign.clone() {
                 let name = self.names.any(&mut self.rng);
                 let rule = self.rng.pick(&RULES);
-                self.add(&format!("ALTER TABLE {} {}", self.tables[number].quoted(), foreign.sql(&name, rule)))?;
+                self.add(&format!(
+                    "ALTER TABLE {} {}",
+                    self.tables[number].quoted(),
+                    foreign.sql(&name, rule)
+                ))?;
             }
         }
         self.circle()
@@ -136,7 +146,8 @@ impl Maker {
             if parent == number || !is_whole || child.has_partitions || !self.rng.percent(60) {
                 continue;
             }
-            let led_to: Vec<Column> = child.primary.iter().map(|it| child.columns[it.column].clone()).collect();
+            let led_to: Vec<Column> =
+                child.primary.iter().map(|it| child.columns[it.column].clone()).collect();
             let mut columns = Vec::new();
             let key = ForeignKey::to(self, child.quoted(), &led_to, &mut columns);
             let added: Vec<String> = columns.iter().map(|it| format!("ADD COLUMN {}", it.sql(0))).collect();
@@ -157,16 +168,21 @@ impl Maker {
         let name = quoted(&self.names.any(rng));
         let alter = format!("ALTER TABLE {}", table.quoted());
         let of = |fit: &dyn Fn(&Form) -> bool, rng: &mut Rng| {
-            let fit: Vec<usize> = (0..table.columns.len()).filter(|at| fit(&table.columns[*at].form)).collect();
+            let fit: Vec<usize> =
+                (0..table.columns.len()).filter(|at| fit(&table.columns[*at].form)).collect();
             (!fit.is_empty()).then(|| fit[rng.index(fit.len())])
         };
         match rng.below(12) {
             0 => {
-                let Some(at) = of(&|form| matches!(form, Form::Text { .. }), rng) else { return String::new() };
+                let Some(at) = of(&|form| matches!(form, Form::Text { .. }), rng) else {
+                    return String::new();
+                };
                 format!("{alter} ADD FULLTEXT KEY {name} ({})", quoted(&table.columns[at].name))
             }
             1 => {
-                let Some(at) = of(&|form| matches!(form, Form::Geometry(_)), rng) else { return String::new() };
+                let Some(at) = of(&|form| matches!(form, Form::Geometry(_)), rng) else {
+                    return String::new();
+                };
                 format!("{alter} ADD SPATIAL KEY {name} ({})", quoted(&table.columns[at].name))
             }
             2 | 3 => {

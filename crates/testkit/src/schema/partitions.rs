@@ -24,7 +24,9 @@ pub(super) fn random(columns: &[Column], primary: &[Part], is_mariadb: bool, rng
         Form::Date | Form::DateTime(_) => {
             let mut clauses: Vec<String> = YEARS
                 .iter()
-                .map(|year| format!("PARTITION p{year} VALUES LESS THAN ('{year}-01-01') COMMENT='it''s {year}'"))
+                .map(|year| {
+                    format!("PARTITION p{year} VALUES LESS THAN ('{year}-01-01') COMMENT='it''s {year}'")
+                })
                 .collect();
             clauses.push("PARTITION rest VALUES LESS THAN (MAXVALUE)".to_owned());
             let clauses = clauses.join(", ");

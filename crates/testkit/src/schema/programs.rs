@@ -54,10 +54,18 @@ impl Maker {
         let columns = columns.join(", ");
         let table = table.quoted();
         match rng.below(4) {
-            0 => format!("CREATE ALGORITHM=TEMPTABLE SQL SECURITY INVOKER VIEW {name} AS SELECT COUNT(*) AS `c``c`, MAX({first}) AS m FROM {table}"),
-            1 => format!("CREATE VIEW {name} AS SELECT {columns} FROM {table} WHERE {first} IS NOT NULL WITH CASCADED CHECK OPTION"),
-            2 => format!("CREATE ALGORITHM=MERGE VIEW {name} AS SELECT x.{first}, y.{first} AS `other;` FROM {table} x LEFT JOIN {table} y ON x.{first} = y.{first}"),
-            _ => format!("CREATE VIEW {name} AS SELECT {columns} FROM {table} UNION ALL SELECT {columns} FROM {table}"),
+            0 => format!(
+                "CREATE ALGORITHM=TEMPTABLE SQL SECURITY INVOKER VIEW {name} AS SELECT COUNT(*) AS `c``c`, MAX({first}) AS m FROM {table}"
+            ),
+            1 => format!(
+                "CREATE VIEW {name} AS SELECT {columns} FROM {table} WHERE {first} IS NOT NULL WITH CASCADED CHECK OPTION"
+            ),
+            2 => format!(
+                "CREATE ALGORITHM=MERGE VIEW {name} AS SELECT x.{first}, y.{first} AS `other;` FROM {table} x LEFT JOIN {table} y ON x.{first} = y.{first}"
+            ),
+            _ => format!(
+                "CREATE VIEW {name} AS SELECT {columns} FROM {table} UNION ALL SELECT {columns} FROM {table}"
+            ),
         }
     }
 
@@ -79,7 +87,8 @@ impl Maker {
         let rng = &mut self.rng;
         let remark = names::remark(rng, 100);
         let table = self.tables.get(rng.index(self.tables.len().max(1)));
-        let query = table.map_or("SELECT 1".to_owned(), |table| format!("SELECT COUNT(*) FROM {}", table.quoted()));
+        let query =
+            table.map_or("SELECT 1".to_owned(), |table| format!("SELECT COUNT(*) FROM {}", table.quoted()));
         format!(
             "CREATE PROCEDURE {name} (IN `a b` VARCHAR(9) CHARACTER SET latin1, OUT `o``o` DECIMAL(9,2)) COMMENT {remark} \
              BEGIN DECLARE x INT DEFAULT 1; # hash\n {query}; SELECT 'it''s;;😀', `a b`; END"
@@ -102,13 +111,17 @@ impl Maker {
             "AT '2037-12-31 23:59:59'",
             "EVERY '1:30' HOUR_MINUTE STARTS '2030-05-01 00:00:00' ENDS '2036-01-01 00:00:00'",
         ]);
-        format!("CREATE EVENT {name} ON SCHEDULE {when} ON COMPLETION PRESERVE DISABLE COMMENT {remark} DO SELECT 'x;'")
+        format!(
+            "CREATE EVENT {name} ON SCHEDULE {when} ON COMPLETION PRESERVE DISABLE COMMENT {remark} DO SELECT 'x;'"
+        )
     }
 
     fn sequence(&mut self, name: &str) -> String {
         let rng = &mut self.rng;
         let (start, step) = (rng.below(1000), rng.between(1, 9));
         let end = rng.pick(&["CYCLE", "NOCYCLE", "NOCACHE"]);
-        format!("CREATE SEQUENCE {name} START WITH {start} INCREMENT BY {step} MINVALUE -5 MAXVALUE 5000 {end}")
+        format!(
+            "CREATE SEQUENCE {name} START WITH {start} INCREMENT BY {step} MINVALUE -5 MAXVALUE 5000 {end}"
+        )
     }
 }

@@ -137,7 +137,9 @@ fn options(engine: &str, maker: &mut Maker) -> String {
     let format = match engine {
         "InnoDB" => row_format(maker.is_mariadb, rng),
         "MyISAM" => rng.pick(&["", " ROW_FORMAT=DYNAMIC", " CHECKSUM=1 DELAY_KEY_WRITE=1", " PACK_KEYS=1"]),
-        "Aria" => rng.pick(&["", " TRANSACTIONAL=0", " TRANSACTIONAL=1 PAGE_CHECKSUM=1", " ROW_FORMAT=DYNAMIC"]),
+        "Aria" => {
+            rng.pick(&["", " TRANSACTIONAL=0", " TRANSACTIONAL=1 PAGE_CHECKSUM=1", " ROW_FORMAT=DYNAMIC"])
+        }
         _ => rng.pick(&["", " MAX_ROWS=100000"]),
     };
     options.push_str(format);

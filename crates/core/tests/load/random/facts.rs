@@ -50,7 +50,10 @@ impl Reader<'_> {
         conn.query_drop("SET SESSION group_concat_max_len = 1000000").unwrap();
         let rows: Vec<mysql::Row> = conn.query(query.replace("OWN", OWN)).unwrap();
         let texts = |row: mysql::Row| -> Texts { row.unwrap().into_iter().map(text).collect() };
-        rows.into_iter().map(texts).map(|row| row.into_iter().map(Option::unwrap_or_default).collect()).collect()
+        rows.into_iter()
+            .map(texts)
+            .map(|row| row.into_iter().map(Option::unwrap_or_default).collect())
+            .collect()
     }
 
     fn note(&mut self, object: String, about: String, said: String, words: &[&str]) {
@@ -162,7 +165,12 @@ impl Reader<'_> {
             "SELECT 'event', event_schema, event_name, CONCAT_WS(' ', status, interval_value, interval_field, starts, ends, execute_at, on_completion, event_comment) FROM information_schema.events WHERE event_schema NOT IN OWN",
         ] {
             for row in self.ask(query) {
-                self.note(format!("{} {}.{}", row[0], row[1], row[2]), "said".to_owned(), row[3].clone(), &[]);
+                self.note(
+                    format!("{} {}.{}", row[0], row[1], row[2]),
+                    "said".to_owned(),
+                    row[3].clone(),
+                    &[],
+                );
             }
         }
     }
@@ -190,7 +198,11 @@ fn column_type(text: &str) -> String {
 
 /// What stands behind a column, in the words of one flavor.
 fn extra(text: &str) -> String {
-    let text = text.to_uppercase().replace("DEFAULT_GENERATED", "").replace("()", "").replace("PERSISTENT", "STORED");
+    let text = text
+        .to_uppercase()
+        .replace("DEFAULT_GENERATED", "")
+        .replace("()", "")
+        .replace("PERSISTENT", "STORED");
     let mut words: Vec<&str> = text.split([' ', ',']).filter(|word| !word.is_empty()).collect();
     words.sort_unstable();
     words.join(" ")

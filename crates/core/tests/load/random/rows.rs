@@ -14,6 +14,7 @@ pub(super) type Name = (String, String);
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     pub(super) data_type: String,
+    pub(super) is_computed: bool,
     read: String,
 }
 
@@ -26,13 +27,14 @@ impl Column {
 
 /// The names of databases that are not the server's own.
 pub(super) fn databases(server: &Server) -> Vec<String> {
-    let query =
-        format!("SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN {OWN} ORDER BY 1");
+    let query = format!(
+        "SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN {OWN} ORDER BY 1"
+    );
     server.query(query).unwrap()
 }
 
 /// Drops them.
-pub(super) fn wipe(server: &Server) {
+pub(in crate::load) fn wipe(server: &Server) {
     let mut conn = server.conn().unwrap();
     conn.query_drop("SET SESSION foreign_key_checks = 0").unwrap();
     for name in databases(server) {
@@ -61,22 +63,27 @@ pub(super) fn plain_conn(server: &Server) -> Conn {
 /// The columns of a table, unseen ones and computed ones too.
 pub(super) fn columns(server: &Server, (schema, name): &Name) -> Vec<Column> {
     let mut conn = server.conn().unwrap();
-    let query = "SELECT column_name, CONCAT(data_type, '') FROM information_schema.columns
+    let query = "SELECT column_name, CONCAT(data_type, ''), COALESCE(generation_expression, '') <> '' FROM information_schema.columns
                  WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position";
-    let rows: Vec<(String, String)> = conn.exec(query, (schema, name)).unwrap();
-    let column = |(name, data_type): (String, String)| {
+    let rows: Vec<(String, String, bool)> = conn.exec(query, (schema, name)).unwrap();
+    let column = |(name, data_type, is_computed): (String, String, bool)| {
         let read = match data_type.as_str() {
             // Members may be there twice, and one of errors is an empty text, too.
             "enum" | "set" => format!("{0}, CAST({0} AS UNSIGNED)", quoted(&name)),
             _ => quoted(&name),
         };
-        Column { data_type, read }
+        Column { data_type, is_computed, read }
     };
     rows.into_iter().map(column).collect()
 }
 
 /// Every row, in no order of its own.
-pub(super) fn rows(conn: &mut Conn, (schema, name): &Name, columns: &[Column], kind: &str) -> Vec<Vec<Value>> {
+pub(super) fn rows(
+    conn: &mut Conn,
+    (schema, name): &Name,
+    columns: &[Column],
+    kind: &str,
+) -> Vec<Vec<Value>> {
     let mut read: Vec<&str> = columns.iter().map(|column| column.read.as_str()).collect();
     let mut of = format!("{}.{}", quoted(schema), quoted(name));
     if kind == "SYSTEM VERSIONED" {
@@ -108,7 +115,7 @@ fn sorted(server: &Server, name: &Name, kind: &str) -> Vec<String> {
 }
 
 /// Fails with rows that only one of them has. `renamed` says what a database of the source is called on the target.
-pub(super) fn assert_equal(source: &Server, target: &Server, renamed: &dyn Fn(&str) -> String) {
+pub(in crate::load) fn assert_equal(source: &Server, target: &Server, renamed: &dyn Fn(&str) -> String) {
     let (theirs, ours) = (tables(source), tables(target));
     for (name, kind) in &theirs {
         let other = (renamed(&name.0), name.1.clone());
@@ -120,7 +127,10 @@ pub(super) fn assert_equal(source: &Server, target: &Server, renamed: &dyn Fn(&s
 
 /// The same rows, in order.
 pub(super) fn assert_same(name: &Name, theirs: &[String], ours: &[String]) {
-    let first = theirs.iter().zip(ours).find(|(one, other)| one != other);
-    assert!(first.is_none(), "{name:?}: rows of the source and of the target: {first:#?}");
+    if let Some((one, other)) = theirs.iter().zip(ours).find(|(one, other)| one != other) {
+        let differing = one.split(", ").zip(other.split(", ")).filter(|(one, other)| one != other);
+        let differing: Vec<_> = differing.take(3).collect();
+        panic!("{name:?}: a row of the source, and one of the target: {differing:#?}");
+    }
     assert_eq!(theirs.len(), ours.len(), "rows of {name:?}");
 }
