@@ -6,7 +6,8 @@ USE personnel;
 
 CREATE TABLE digit (n TINYINT UNSIGNED PRIMARY KEY);
 INSERT INTO digit VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
-CREATE VIEW number AS SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS n FROM digit a, digit b, digit c, digit d;
+CREATE TABLE number (n SMALLINT UNSIGNED PRIMARY KEY);
+INSERT INTO number SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n FROM digit a, digit b, digit c, digit d;
 
 CREATE TABLE unit (unit_no CHAR(4) NOT NULL PRIMARY KEY, called VARCHAR(40) NOT NULL, part_of CHAR(4), UNIQUE KEY (called), CONSTRAINT unit_of FOREIGN KEY (part_of) REFERENCES unit (unit_no));
 INSERT INTO unit SELECT CONCAT('u', LPAD(n, 3, '0')), CONCAT('Abteilung für ', n), NULL FROM number WHERE n < 40;
@@ -34,7 +35,7 @@ INSERT INTO title SELECT worker_no, ELT(1 + k.n, 'Gehilfe', 'Geselle', 'Meister'
 CREATE TABLE wage (worker_no INT NOT NULL, amount INT NOT NULL, from_day DATE NOT NULL, to_day DATE NOT NULL, PRIMARY KEY (worker_no, from_day))
 PARTITION BY RANGE COLUMNS (from_day) (PARTITION p1990 VALUES LESS THAN ('1990-01-01'), PARTITION p2000 VALUES LESS THAN ('2000-01-01'), PARTITION later VALUES LESS THAN (MAXVALUE));
 INSERT INTO wage SELECT worker_no, 30000 + worker_no % 9000 + k.n * 1200, hired + INTERVAL k.n YEAR, hired + INTERVAL k.n + 1 YEAR FROM worker, (SELECT n FROM digit WHERE n < 6) k;
-INSERT INTO wage SELECT worker_no, 90000, '2015-06-01', '9999-01-01' FROM worker;
+INSERT INTO wage SELECT worker_no, 90000, '2030-01-01', '9999-01-01' FROM worker;
 
 CREATE VIEW unit_latest AS SELECT worker_no, MAX(from_day) AS from_day, MAX(to_day) AS to_day FROM worker_in_unit GROUP BY worker_no;
 CREATE VIEW unit_now AS SELECT l.worker_no, d.unit_no, l.from_day, l.to_day FROM worker_in_unit d JOIN unit_latest l ON l.worker_no = d.worker_no AND l.from_day = d.from_day WHERE l.to_day = '9999-01-01';

@@ -1,12 +1,13 @@
 -- A shop that lends films: text to search, members, places, views over views, programs that keep tables in step.
 SET NAMES utf8mb4;
 SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION';
-CREATE DATABASE rental CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci;
+CREATE DATABASE rental CHARACTER SET utf8mb4;
 USE rental;
 
 CREATE TABLE digit (n TINYINT UNSIGNED PRIMARY KEY);
 INSERT INTO digit VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
-CREATE VIEW number AS SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS n FROM digit a, digit b, digit c, digit d;
+CREATE TABLE number (n SMALLINT UNSIGNED PRIMARY KEY);
+INSERT INTO number SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n FROM digit a, digit b, digit c, digit d;
 
 CREATE TABLE town (
   town_no SMALLINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, called VARCHAR(60) NOT NULL, land CHAR(2) CHARACTER SET ascii NOT NULL,
@@ -25,20 +26,20 @@ CREATE TABLE film (
   remake_of INT UNSIGNED, minutes SMALLINT UNSIGNED, price DECIMAL(5,2) NOT NULL DEFAULT 3.49,
   audience ENUM('all', 'six', 'twelve', 'grown up') NOT NULL DEFAULT 'all', extras SET('trailer', 'cut scenes', 'commentary', 'behind it'),
   price_by_minute DECIMAL(12,6) AS (price / NULLIF(minutes, 0)) STORED, cover BLOB,
-  FULLTEXT KEY words (title, about), KEY (made), CONSTRAINT remake FOREIGN KEY (remake_of) REFERENCES film (film_no) ON DELETE SET NULL,
-  CONSTRAINT has_length CHECK (minutes > 0)
+  FULLTEXT KEY words (title, about), KEY (made), CONSTRAINT has_length CHECK (minutes > 0)
 );
 INSERT INTO film (film_no, title, about, made, remake_of, minutes, price, audience, extras, cover)
 SELECT n + 1, CONCAT('The ', ELT(1 + n % 5, 'Lantern', 'Émigré', 'Tide', 'Clockmaker', '夜'), ' ', n), CONCAT('A tale of ', REPEAT(CONCAT('harbour ', n % 13, ' and sea; '), 1 + n % 9)),
   1930 + n % 95, IF(n % 50 = 7, n, NULL), 40 + n % 150, 1 + (n % 700) / 100, 1 + n % 4, n % 16, IF(n % 10, NULL, UNHEX(SHA2(n, 256)))
 FROM number WHERE n < 2000;
+ALTER TABLE film ADD CONSTRAINT remake FOREIGN KEY (remake_of) REFERENCES film (film_no) ON DELETE SET NULL;
 
 CREATE TABLE plays_in (
   person_no INT UNSIGNED NOT NULL, film_no INT UNSIGNED NOT NULL, as_whom VARCHAR(40), PRIMARY KEY (person_no, film_no), KEY (film_no),
   CONSTRAINT plays_person FOREIGN KEY (person_no) REFERENCES person_shown (person_no) ON UPDATE CASCADE,
   CONSTRAINT plays_film FOREIGN KEY (film_no) REFERENCES film (film_no) ON UPDATE CASCADE ON DELETE CASCADE
 );
-INSERT INTO plays_in SELECT 1 + (n * 7 + k.n * 131) % 800, 1 + n % 2000, NULLIF(CONCAT('role ', k.n), 'role 3') FROM number, (SELECT n FROM digit WHERE n < 5) k WHERE number.n < 2000
+INSERT INTO plays_in SELECT 1 + (number.n * 7 + k.n * 131) % 800, 1 + number.n % 2000, NULLIF(CONCAT('role ', k.n), 'role 3') FROM number, (SELECT n FROM digit WHERE n < 5) k WHERE number.n < 2000
 ON DUPLICATE KEY UPDATE as_whom = 'twice';
 
 -- Shops have a head, who works in a shop.
@@ -48,7 +49,7 @@ CREATE TABLE staff (
   picture MEDIUMBLOB, is_active BOOLEAN NOT NULL DEFAULT TRUE, CONSTRAINT staff_shop FOREIGN KEY (shop_no) REFERENCES shop (shop_no)
 );
 INSERT INTO shop VALUES (1, 5, NULL), (2, 17, NULL), (3, 99, NULL);
-INSERT INTO staff SELECT n + 1, 1 + n % 3, CONCAT('clerk', n), REPEAT(UNHEX(MD5(n)), 3000), n % 4 FROM digit;
+INSERT INTO staff SELECT n + 1, 1 + n % 3, CONCAT('clerk', n), REPEAT(UNHEX(SHA2(n, 256)), 2000), n % 4 FROM digit;
 UPDATE shop SET head = shop_no;
 ALTER TABLE shop ADD CONSTRAINT shop_head FOREIGN KEY (head) REFERENCES staff (staff_no);
 

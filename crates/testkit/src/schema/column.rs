@@ -179,6 +179,8 @@ fn default(form: &Form, is_nullable: bool, is_mariadb: bool, rng: &mut Rng) -> O
         Form::Geometry(_) => return None,
         Form::Members { word: "ENUM", members, .. } => names::literal(&members[rng.index(members.len())]),
         Form::Own("UUID") if rng.percent(50) => "UUID()".to_owned(),
+        // Servers print one below zero as what is none.
+        Form::Float | Form::Double => "1.5e0".to_owned(),
         _ => value::edge(form, rng),
     })
 }

@@ -91,7 +91,7 @@ impl Reader<'_> {
                 let option = option.to_lowercase().replace(['`', '"', '\''], "");
                 let name = option.split('=').next().unwrap_or_default().to_owned();
                 if name != "partitioned" {
-                    self.note(object.clone(), format!("option {name}"), option, &[&name]);
+                    self.note(object.clone(), format!("option {name}"), option, &[&name, "engine"]);
                 }
             }
         }

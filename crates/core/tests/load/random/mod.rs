@@ -68,7 +68,12 @@ impl Round {
         self.target(kind);
         let (stage, target) = (&self.stage, &self.targets[&kind]);
         let loaded = load(stage, backup, &LoadOptions { leave_out: true, ..options(target) });
-        let report = loaded.unwrap_or_else(|it| panic!("{it}\n{}", shown(&stage.source, &it.to_string())));
+        let report = loaded.unwrap_or_else(|error| {
+            println!("{}", shown(&stage.source, &error.to_string()));
+            // What was loaded says more, if it is another.
+            rows::assert_equal(&stage.source, target, &str::to_owned);
+            panic!("{error}");
+        });
         let left_out = crate::load::other_servers::said(&report.plan.left_out);
         assert!(left_out.is_empty(), "{left_out}{}", shown(&stage.source, &left_out));
         let is_account = |object: &str| object.starts_with("account 'root'@");

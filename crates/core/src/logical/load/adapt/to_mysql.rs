@@ -90,19 +90,41 @@ pub(super) fn table(
     }
     sql.elements = kept;
     tail(sql, definition, notes)?;
-    let is_of_memory = definition.engine.eq_ignore_ascii_case("MEMORY");
-    if is_of_memory || tokens(&sql.tail).iter().any(|token| token.is_word("PARTITION")) {
-        let is_shape = |it: &&Element| SHAPES.contains(&type_word(&it.text).to_lowercase().as_str());
-        if let Some(column) = sql.elements.iter().find(|it| it.kind == ElementKind::Column && is_shape(it)) {
-            let name = column.name.as_deref().unwrap_or_default();
-            let what = if is_of_memory { "the engine MEMORY" } else { "tables in partitions" };
-            return Err(format!("MySQL has no shapes in {what}: column {name}"));
-        }
-    }
+    refuse_shapes(sql, &definition.engine)?;
     if !definition.engine.eq_ignore_ascii_case("InnoDB") {
         drop_virtual_indexes(sql, &definition.engine, notes);
+        drop_descending(sql, &definition.engine, notes);
     }
     Ok(keeps_order)
+}
+
+fn refuse_shapes(sql: &TableSql, engine: &str) -> Result<(), String> {
+    let is_of_memory = engine.eq_ignore_ascii_case("MEMORY");
+    if !is_of_memory && !tokens(&sql.tail).iter().any(|token| token.is_word("PARTITION")) {
+        return Ok(());
+    }
+    let is_shape = |it: &&Element| SHAPES.contains(&type_word(&it.text).to_lowercase().as_str());
+    let Some(column) = sql.elements.iter().find(|it| it.kind == ElementKind::Column && is_shape(it)) else {
+        return Ok(());
+    };
+    let name = column.name.as_deref().unwrap_or_default();
+    let what = if is_of_memory { "the engine MEMORY" } else { "tables in partitions" };
+    Err(format!("MySQL has no shapes in {what}: column {name}"))
+}
+
+/// Only InnoDB has keys that descend.
+fn drop_descending(sql: &mut TableSql, engine: &str, notes: &mut Vec<String>) {
+    for key in &mut sql.elements {
+        let is_key = key.kind == ElementKind::Primary || key.kind.is_secondary();
+        if !is_key || !key.has_word("DESC") {
+            continue;
+        }
+        let all = tokens(&key.text);
+        let kept = all.iter().filter(|token| !token.is_word("DESC"));
+        key.text = kept.flat_map(|token| token.bytes).copied().collect();
+        let name = key.name.as_deref().unwrap_or("PRIMARY");
+        notes.push(format!("index {name} no longer descends: MySQL's {engine} has none that do"));
+    }
 }
 
 /// Only InnoDB has indexes on columns that are not stored.
@@ -241,6 +263,17 @@ pub(super) fn program(program: &Program, kind: ObjectKind) -> Result<(), String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shapes_in_partitions_are_refused() {
+        let create = b"CREATE TABLE `t` (\n  `a` int(11) NOT NULL,\n  `@p` polygon DEFAULT NULL,\n  PRIMARY KEY (`a`)\n) \
+            ENGINE=InnoDB DEFAULT CHARSET=utf8mb4\n PARTITION BY RANGE (`a`)\n(PARTITION `p` VALUES LESS THAN MAXVALUE ENGINE = InnoDB)";
+        let mut sql = TableSql::parse(create).unwrap();
+        refuse_shapes(&sql, "InnoDB").unwrap_err();
+        sql.tail.truncate(20);
+        refuse_shapes(&sql, "InnoDB").unwrap();
+        refuse_shapes(&sql, "MEMORY").unwrap_err();
+    }
 
     #[test]
     fn columns() {
