@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Rows of both.
-const ROWS_MIN: u64 = 150_000;
+const ROWS_MIN: u64 = 90_000;
 
 fn round_trip(kind: ServerKind, other: ServerKind) {
     let stage = Stage::new(kind);

@@ -17,7 +17,7 @@ CREATE TABLE worker (
   worker_no INT NOT NULL, born DATE NOT NULL, first_name VARCHAR(30) NOT NULL, last_name VARCHAR(40) NOT NULL, sex ENUM('f', 'm', 'x'), hired DATE NOT NULL,
   badge BINARY(8), PRIMARY KEY (worker_no), KEY (last_name(6), born DESC)
 );
-INSERT INTO worker SELECT 10001 + n * 7, '1950-01-01' + INTERVAL n * 3 DAY, CONCAT('Jörg', n % 101), CONCAT('Müller', n), 1 + n % 3, '1985-01-01' + INTERVAL n DAY, UNHEX(LEFT(SHA2(n, 256), 16)) FROM number;
+INSERT INTO worker SELECT 10001 + n * 7, '1950-01-01' + INTERVAL n * 3 DAY, CONCAT('Jörg', n % 101), CONCAT('Müller', n), 1 + n % 3, '1985-01-01' + INTERVAL n DAY, UNHEX(LEFT(SHA2(n, 256), 16)) FROM number WHERE n < 4000;
 
 CREATE TABLE worker_in_unit (
   worker_no INT NOT NULL, unit_no CHAR(4) NOT NULL, from_day DATE NOT NULL, to_day DATE NOT NULL DEFAULT '9999-01-01', PRIMARY KEY (worker_no, unit_no), KEY (unit_no),

@@ -132,7 +132,7 @@ impl Maker {
             let table = Table::random(self, schema, number);
             for plainness in 0..=table::PLAINNESS_MAX {
                 if self.attempt(&table.create(plainness))? {
-                    self.tables.push(table.as_created(plainness));
+                    self.tables.push(table.created(plainness));
                     break;
                 }
             }

@@ -101,7 +101,7 @@ impl Table {
     }
 
     /// What it is when it was made so plain.
-    pub(super) fn as_created(mut self, plainness: u32) -> Table {
+    pub(super) fn created(mut self, plainness: u32) -> Table {
         if plainness == PLAINNESS_MAX {
             self.columns.retain(|column| column.expression.is_none());
             self.columns.iter_mut().for_each(|column| column.has_default = false);

@@ -19,7 +19,7 @@ mod facts;
 pub(super) mod rows;
 
 const SEEDS: &str = "HOLDFAST_SCHEMAS";
-const SEEDS_DEFAULT: u64 = 2;
+const SEEDS_DEFAULT: u64 = 1;
 /// Tables of a seed that another server may refuse to make or fill.
 const GIVEN_UP_MAX: usize = 6;
 const FIRST_SEED: &str = "HOLDFAST_SCHEMA_SEED";
