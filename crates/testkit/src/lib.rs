@@ -18,6 +18,7 @@ pub mod pitr;
 pub mod program;
 pub mod replica;
 pub mod rng;
+pub mod schema;
 pub mod server;
 mod spawn;
 pub mod sshd;

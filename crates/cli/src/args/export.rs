@@ -22,9 +22,9 @@ Examples:
   holdfast export --at '2026-11-20 14:03:07' --name db1 --target-dir /srv/orders --table shop.orders --format csv
 
 A directory of --format mydumper is loaded by myloader --directory; one of --format csv from within it, by
-  mariadb --binary-mode < 1-schema.sql
+  mariadb --binary-mode --comments < 1-schema.sql
   mariadb --local-infile=1 < 2-load.sql
-  mariadb --binary-mode < 3-programs.sql";
+  mariadb --binary-mode --comments < 3-programs.sql";
 
 /// What files are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -113,7 +113,7 @@ pub(crate) struct ReportArgs {
 
 const CAT_EXAMPLES: &str = "\
 Examples:
-  holdfast cat latest --name db1 | mysql --binary-mode
+  holdfast cat latest --name db1 | mysql --binary-mode --comments
   holdfast cat db1/logical#42 shop.orders --format sql > orders.sql
   holdfast cat latest shop.orders --name db1 --format csv > orders.csv
   holdfast cat latest shop.orders --name db1 --format jsonl | jq -c 'select(.total == null)'";

@@ -23,6 +23,7 @@ mod members;
 mod objects;
 mod privileges;
 mod reading;
+mod references;
 mod report;
 mod room;
 mod rows;

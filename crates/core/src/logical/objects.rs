@@ -206,13 +206,15 @@ fn routines(
     definitions: &mut Vec<Definition>,
 ) -> Result<()> {
     let query = format!(
-        "SELECT routine_schema AS s, routine_name AS n, routine_type AS k, routine_definition AS b \
+        "SELECT routine_schema AS s, routine_name AS n, routine_type AS k, routine_definition AS b, \
+         routine_comment AS c \
          FROM information_schema.routines WHERE routine_schema = {} ORDER BY routine_type, routine_name",
         quoted_text(schema)
     );
     for row in names.rows_of(session, schema, &query)? {
         let (name, kind) = (row.text("n")?.to_owned(), row.text("k")?.to_owned());
         let body = row.bytes_or_null("b")?.unwrap_or_default().to_vec();
+        let comment = row.bytes_or_null("c")?.unwrap_or_default().to_vec();
         let column = match kind.as_str() {
             "PROCEDURE" => "Create Procedure",
             "FUNCTION" => "Create Function",
@@ -228,15 +230,43 @@ fn routines(
         let what = format!("{} {schema}.{name}", kind.to_lowercase());
         let create = row.bytes_or_null(column)?.ok_or_else(|| hidden(session.flavor(), &what))?;
         let context = context(&row)?;
+        let create = with_comment(create, &comment, &context);
         definitions.push(Definition::Routine(ProgramDefinition {
             schema: schema.to_owned(),
-            create: in_one_charset(session, create, &body, &context.charset)?,
+            create: in_one_charset(session, &create, &body, &context.charset)?,
             context,
             name,
             kind,
         }));
     }
     Ok(())
+}
+
+/// A statement whose comment is meant as it is read under the program's own modes: servers print it with backslashes as
+/// escapes, whatever these are.
+fn with_comment(create: &[u8], comment: &[u8], context: &Context) -> Vec<u8> {
+    let modes = context.sql_mode.as_deref().unwrap_or_default();
+    if !modes.split(',').any(|mode| mode == "NO_BACKSLASH_ESCAPES") {
+        return create.to_vec();
+    }
+    let literal = |spell: &dyn Fn(u8) -> Vec<u8>| {
+        let text: Vec<u8> = comment.iter().flat_map(|byte| spell(*byte)).collect();
+        [b"COMMENT '", text.as_slice(), b"'"].concat()
+    };
+    let as_printed = literal(&|byte| match byte {
+        b'\\' => b"\\\\".to_vec(),
+        b'\0' => b"\\0".to_vec(),
+        b'\n' => b"\\n".to_vec(),
+        b'\r' => b"\\r".to_vec(),
+        b'\'' => b"''".to_vec(),
+        _ => vec![byte],
+    });
+    let as_meant = literal(&|byte| if byte == b'\'' { b"''".to_vec() } else { vec![byte] });
+    // It stands before the body.
+    match create.windows(as_printed.len()).position(|it| it == as_printed) {
+        Some(at) => [&create[..at], &as_meant, &create[at + as_printed.len()..]].concat(),
+        None => create.to_vec(),
+    }
 }
 
 /// A statement wholly in the character set that it will be run under. Servers give the body of a program as its author's
@@ -278,21 +308,22 @@ fn events(
     definitions: &mut Vec<Definition>,
 ) -> Result<()> {
     let query = format!(
-        "SELECT event_schema AS s, event_name AS n, event_definition AS b FROM information_schema.events \
-         WHERE event_schema = {} ORDER BY event_name",
+        "SELECT event_schema AS s, event_name AS n, event_definition AS b, event_comment AS c \
+         FROM information_schema.events WHERE event_schema = {} ORDER BY event_name",
         quoted_text(schema)
     );
     for row in names.rows_of(session, schema, &query)? {
         let name = row.text("n")?.to_owned();
         let body = row.bytes_or_null("b")?.unwrap_or_default().to_vec();
+        let comment = row.bytes_or_null("c")?.unwrap_or_default().to_vec();
         let row = one(session, &format!("SHOW CREATE EVENT {}.{}", quoted(schema), quoted(&name)))?;
         let context = context(&row)?;
-        let create = sql(&row, "Create Event")?;
+        let create = with_comment(&sql(&row, "Create Event")?.0, &comment, &context);
         definitions.push(Definition::Event(EventDefinition {
             schema: schema.to_owned(),
             name,
             time_zone: row.text("time_zone")?.to_owned(),
-            create: in_one_charset(session, &create.0, &body, &context.charset)?,
+            create: in_one_charset(session, &create, &body, &context.charset)?,
             context,
         }));
     }

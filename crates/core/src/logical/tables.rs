@@ -12,6 +12,7 @@ use super::{
     load::tokens::{Kind, tokens},
     members,
     objects::{Listed, TableKind, one, quoted, quoted_text, sql},
+    references,
     selection::Selection,
 };
 use crate::{
@@ -147,6 +148,7 @@ fn definition(
     let mut defaults = Vec::new();
     if session.flavor() == Flavor::MariaDb {
         defaults = hidden_defaults(session, &table.name, columns)?;
+        create.0 = references::spelled(session, &table.name, create.0)?;
     }
     for row in columns.iter().filter(|row| has_wide_characters(row)) {
         if !matches!(row.text("d")?.to_ascii_lowercase().as_str(), "enum" | "set") {

@@ -46,7 +46,12 @@ fn names(sql: &[u8]) -> (BTreeSet<Used>, BTreeSet<String>) {
                 aliases.insert(schema);
             }
         } else if !is_behind && let Some(name) = all.get(at + 2).and_then(Token::name) {
-            found.insert(Used { schema, name });
+            // Behind it is a column, unless it is called: of what is named elsewhere, or MySQL's `database`.`alias`.
+            let is_of_three = is_point(Some(at + 3));
+            let is_called = all.get(at + 5).is_some_and(|it| it.is_symbol(b'('));
+            if !is_of_three || is_called {
+                found.insert(Used { schema, name });
+            }
         }
     }
     (found, aliases)
@@ -117,6 +122,10 @@ mod tests {
         assert_eq!(used(&view("v", "t").create.0), BTreeSet::from(expected));
         let as_column = b"CREATE VIEW `s`.`v` AS select `s`.`t`.`id` AS `s` from `s`.`t`";
         assert_eq!(used(as_column), BTreeSet::from([it("s", "t"), it("s", "v")]));
+        // An alias that MySQL says a database of, and a function of a package.
+        let of_alias =
+            b"CREATE VIEW `s`.`v` AS select `d`.`a`.`id` AS `id`,`e`.`p`.`f`(1) AS `f` from `d`.`t` `a`";
+        assert_eq!(used(of_alias), BTreeSet::from([it("d", "t"), it("e", "p"), it("s", "v")]));
         // An alias that is called as a database.
         let odd = b"CREATE VIEW `s`.`v` AS select `s`.`id` AS `id` from `d`.`t` `s`";
         assert_eq!(used(odd), BTreeSet::from([it("d", "t")]));

@@ -5,7 +5,7 @@ use holdfast_core::{
     Cancel, Result,
     logical::{
         Selection,
-        load::{self, Conversions, LoadOptions, LoadReport, Renames},
+        load::{self, Conversions, LoadOptions, LoadReport, Rename, Renames},
     },
 };
 use holdfast_repo::RunNo;
@@ -20,8 +20,10 @@ mod converted;
 mod interrupted;
 mod names;
 mod other_servers;
+mod random;
 mod refused;
 mod round_trip;
+mod shapes;
 mod told;
 mod ways;
 

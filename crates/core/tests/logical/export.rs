@@ -61,9 +61,9 @@ fn files_load(kind: ServerKind) {
     assert_eq!((done.rows, done.tables), (report.read.rows, report.read.tables));
     let target = start_with(kind, &["--local-infile=1"]);
     let script = |name: &str| fs::read(place("csv").join(name)).unwrap();
-    feed(&target, &place("csv"), &["--binary-mode"], &script("1-schema.sql"));
+    feed(&target, &place("csv"), &["--binary-mode", "--comments"], &script("1-schema.sql"));
     feed(&target, &place("csv"), &["--local-infile=1"], &script("2-load.sql"));
-    feed(&target, &place("csv"), &["--binary-mode"], &script("3-programs.sql"));
+    feed(&target, &place("csv"), &["--binary-mode", "--comments"], &script("3-programs.sql"));
     assert_same_rows(&stage.source, &target);
     assert_same_objects(&stage.source, &target);
     // A large table is several files.

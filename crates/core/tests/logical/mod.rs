@@ -119,7 +119,7 @@ impl Stage {
 /// Loads a script as a person would, without a trace in the binlog.
 pub(crate) fn load(server: &Server, script: &[u8]) {
     let mut client = Command::new(server.kind().client_program().unwrap())
-        .args(["--no-defaults", "--user=root", "--binary-mode", "--max-allowed-packet=64M"])
+        .args(["--no-defaults", "--user=root", "--binary-mode", "--comments", "--max-allowed-packet=64M"])
         .arg("--init-command=SET SESSION sql_log_bin = 0")
         .arg(format!("--socket={}", server.socket().display()))
         .stdin(Stdio::piped())

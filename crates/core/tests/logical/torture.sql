@@ -112,6 +112,8 @@ CREATE TABLE `a ``very`` odd.table/%#` (`col``umn` INT PRIMARY KEY, `select` VAR
 INSERT INTO `a ``very`` odd.table/%#` VALUES (1, 'x', 2);
 CREATE TABLE `odd ``name.with/all%#`.`schema` (id INT PRIMARY KEY);
 INSERT INTO `odd ``name.with/all%#`.`schema` VALUES (1);
+CREATE TABLE `odd ``name.with/all%#`.`ba``ck` (`i``d` INT PRIMARY KEY, `p``` INT, CONSTRAINT `k``k` FOREIGN KEY (`p```) REFERENCES `ba``ck` (`i``d`));
+INSERT INTO `odd ``name.with/all%#`.`ba``ck` VALUES (1, NULL), (2, 1);
 CREATE TABLE `größe`.`tabelle_äöü_表` (`spalte_ß` INT PRIMARY KEY, v VARCHAR(10) DEFAULT 'ä€');
 INSERT INTO `größe`.`tabelle_äöü_表` VALUES (1, DEFAULT);
 
@@ -143,6 +145,7 @@ INSERT INTO compressed_rows VALUES (1, REPEAT('z', 10000));
 -- Programs, made by clients with other settings.
 CREATE VIEW a_view AS SELECT id, j FROM documents;
 CREATE VIEW b_view (`one`, `t``wo`) AS SELECT id, 'ä😀' FROM a_view WHERE id > 1 WITH CASCADED CHECK OPTION;
+CREATE VIEW of_alias AS SELECT x.id FROM a_view x;
 CREATE ALGORITHM = TEMPTABLE SQL SECURITY INVOKER VIEW a_needs_z AS SELECT COUNT(*) AS c FROM key_none;
 CREATE TABLE gone (id INT);
 CREATE VIEW broken AS SELECT * FROM gone;
@@ -160,13 +163,17 @@ CREATE FUNCTION modes (a VARCHAR(20) CHARACTER SET utf8mb4) RETURNS VARCHAR(50) 
 BEGIN
   /* a comment
      of two lines */
+  -- it's one; that MariaDB's client takes out
+  # and "another one
   RETURN "a" || '\' || 'ä😀';
 END;;
-CREATE PROCEDURE "odd;; procedure" (INOUT n INT, OUT m DECIMAL(10,2)) MODIFIES SQL DATA SQL SECURITY INVOKER
+CREATE PROCEDURE "odd;; procedure" (INOUT n INT, OUT m DECIMAL(10,2)) MODIFIES SQL DATA SQL SECURITY INVOKER COMMENT 'it''s a back\slash
+of two lines'
 BEGIN
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET n = 0;
   INSERT INTO zero_id VALUES (NULL, n);
 END;;
+CREATE EVENT of_modes ON SCHEDULE AT '2037-12-31 23:59:59' DISABLE COMMENT 'it''s a back\slash' DO SELECT 'back\';;
 DELIMITER ;
 SET SESSION sql_mode = 'ALLOW_INVALID_DATES';
 DELIMITER //

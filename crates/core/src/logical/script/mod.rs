@@ -4,7 +4,8 @@
 //! draw from, tables with their rows, routines that views call, stand-ins for views before the views themselves, triggers
 //! when the rows are in, events, grants. Where an object was made under settings of its own they are set for it.
 //!
-//! A client that does not read a script as bytes changes line ends within programs: `--binary-mode`.
+//! A client that does not read a script as bytes changes line ends within programs: `--binary-mode`. MariaDB's takes their
+//! comments out: `--comments`.
 
 pub(super) mod accounts;
 pub(super) mod literal;
@@ -126,7 +127,7 @@ impl<W: Write> Script<W> {
         let version = server.map_or("an unknown server", |server| server.version.as_str());
         let of = format!("A logical backup of {version}, by Holdfast {}.", env!("CARGO_PKG_VERSION"));
         self.comment(of.as_bytes())?;
-        writeln!(self.out, "-- Load it with the client's option --binary-mode.")?;
+        writeln!(self.out, "-- Load it with the client's options --binary-mode and --comments.")?;
         self.out.write_all(
             b"SET @holdfast_sql_mode = @@SESSION.sql_mode, @holdfast_time_zone = @@SESSION.time_zone,\n  \
               @holdfast_foreign_keys = @@SESSION.foreign_key_checks, @holdfast_unique = @@SESSION.unique_checks,\n  \

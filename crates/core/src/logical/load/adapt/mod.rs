@@ -143,6 +143,7 @@ impl<'a> Adapter<'a> {
             }
         }
         if self.changes_flavor() {
+            notes.extend(computed(sql));
             match self.target.flavor {
                 Flavor::MariaDb => to_mariadb::table(sql, &mut notes)?,
                 Flavor::MySql => keeps_order &= to_mysql::table(sql, definition, &mut notes)?,
@@ -268,6 +269,15 @@ impl<'a> Adapter<'a> {
         }
         Ok(kept.join(","))
     }
+}
+
+/// Says of each computed column that its values are the target's: flavors do not compute everything alike, such as dates
+/// that are none.
+fn computed(sql: &TableSql) -> impl Iterator<Item = String> {
+    let is_computed =
+        |it: &&Element| it.kind == ElementKind::Column && it.has_word("GENERATED") && !it.has_word("ROW");
+    let named = |it: &Element| it.name.as_deref().map(|name| format!("column {name} is computed anew"));
+    sql.elements.iter().filter(is_computed).filter_map(named)
 }
 
 fn refuse_vectors(sql: &TableSql) -> Result<(), String> {

@@ -42,6 +42,18 @@ const LONG_TYPES: [&str; 10] = [
     "geometry",
 ];
 
+const SHAPES: [&str; 9] = [
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+    "geomcollection",
+];
+
 /// Adapts a table. Whether its keys keep their order.
 pub(super) fn table(
     sql: &mut TableSql,
@@ -78,13 +90,68 @@ pub(super) fn table(
     }
     sql.elements = kept;
     tail(sql, definition, notes)?;
+    refuse_shapes(sql, &definition.engine)?;
+    if !definition.engine.eq_ignore_ascii_case("InnoDB") {
+        drop_virtual_indexes(sql, &definition.engine, notes);
+        drop_descending(sql, &definition.engine, notes);
+    }
     Ok(keeps_order)
+}
+
+fn refuse_shapes(sql: &TableSql, engine: &str) -> Result<(), String> {
+    let is_of_memory = engine.eq_ignore_ascii_case("MEMORY");
+    if !is_of_memory && !tokens(&sql.tail).iter().any(|token| token.is_word("PARTITION")) {
+        return Ok(());
+    }
+    let is_shape = |it: &&Element| SHAPES.contains(&type_word(&it.text).to_lowercase().as_str());
+    let Some(column) = sql.elements.iter().find(|it| it.kind == ElementKind::Column && is_shape(it)) else {
+        return Ok(());
+    };
+    let name = column.name.as_deref().unwrap_or_default();
+    let what = if is_of_memory { "the engine MEMORY" } else { "tables in partitions" };
+    Err(format!("MySQL has no shapes in {what}: column {name}"))
+}
+
+/// Only InnoDB has keys that descend.
+fn drop_descending(sql: &mut TableSql, engine: &str, notes: &mut Vec<String>) {
+    for key in &mut sql.elements {
+        let is_key = key.kind == ElementKind::Primary || key.kind.is_secondary();
+        if !is_key || !key.has_word("DESC") {
+            continue;
+        }
+        let all = tokens(&key.text);
+        let kept = all.iter().filter(|token| !token.is_word("DESC"));
+        key.text = kept.flat_map(|token| token.bytes).copied().collect();
+        let name = key.name.as_deref().unwrap_or("PRIMARY");
+        notes.push(format!("index {name} no longer descends: MySQL's {engine} has none that do"));
+    }
+}
+
+/// Only InnoDB has indexes on columns that are not stored.
+fn drop_virtual_indexes(sql: &mut TableSql, engine: &str, notes: &mut Vec<String>) {
+    let is_virtual = |it: &&Element| it.kind == ElementKind::Column && it.has_word("VIRTUAL");
+    let columns: Vec<String> =
+        sql.elements.iter().filter(is_virtual).filter_map(|column| column.name.clone()).collect();
+    sql.elements.retain(|index| {
+        let all = tokens(&index.text);
+        let parts = all.iter().skip_while(|token| !token.is_symbol(b'('));
+        let has_virtual =
+            index.kind.is_secondary() && parts.filter_map(Token::name).any(|name| columns.contains(&name));
+        if has_virtual {
+            let name = index.name.clone().unwrap_or_default();
+            notes.push(format!("index {name} is left out: MySQL has none on virtual columns of {engine}"));
+        }
+        !has_virtual
+    });
 }
 
 fn tail(sql: &mut TableSql, definition: &mut TableDefinition, notes: &mut Vec<String>) -> Result<(), String> {
     let all = tokens(&sql.tail);
     if all.iter().any(|token| token.is_word("SYSTEM_TIME")) {
         return Err("MySQL has no partitions of history".to_owned());
+    }
+    if is_default_partition(&all) {
+        return Err("MySQL has no partition for what is on none of its lists".to_owned());
     }
     let is_aria = definition.engine.eq_ignore_ascii_case("Aria");
     let words = all
@@ -100,6 +167,14 @@ fn tail(sql: &mut TableSql, definition: &mut TableDefinition, notes: &mut Vec<St
     }
     drop_options(&mut sql.tail, &unknown, notes);
     Ok(())
+}
+
+/// Whether there is a partition for all other values: ``PARTITION `name` DEFAULT``.
+fn is_default_partition(tail: &[Token<'_>]) -> bool {
+    let meant: Vec<&Token<'_>> = tail.iter().filter(|token| token.kind != Kind::Space).collect();
+    meant
+        .windows(3)
+        .any(|it| it[0].is_word("PARTITION") && it[1].name().is_some() && it[2].is_word("DEFAULT"))
 }
 
 /// Adapts a column. Whether its values keep their order.
@@ -188,6 +263,17 @@ pub(super) fn program(program: &Program, kind: ObjectKind) -> Result<(), String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shapes_in_partitions_are_refused() {
+        let create = b"CREATE TABLE `t` (\n  `a` int(11) NOT NULL,\n  `@p` polygon DEFAULT NULL,\n  PRIMARY KEY (`a`)\n) \
+            ENGINE=InnoDB DEFAULT CHARSET=utf8mb4\n PARTITION BY RANGE (`a`)\n(PARTITION `p` VALUES LESS THAN MAXVALUE ENGINE = InnoDB)";
+        let mut sql = TableSql::parse(create).unwrap();
+        refuse_shapes(&sql, "InnoDB").unwrap_err();
+        sql.tail.truncate(20);
+        refuse_shapes(&sql, "InnoDB").unwrap();
+        refuse_shapes(&sql, "MEMORY").unwrap_err();
+    }
 
     #[test]
     fn columns() {

@@ -1,0 +1,137 @@
+//! Into a server of another series or flavor: what is not there as it was is named, and what is there has its rows.
+
+use std::collections::BTreeSet;
+
+use mysql::Value;
+
+use super::{facts::Facts, rows::Name, *};
+
+/// Loads a backup, and again without the tables that the target has refused; so many may be.
+pub(in crate::load) fn check(stage: &Stage, mut backup: u64, target: &Server, given_up_max: usize) {
+    for _ in 0..=given_up_max {
+        match load(stage, backup, &LoadOptions { leave_out: true, ..options(target) }) {
+            Ok(report) => return compare(&stage.source, target, &report),
+            Err(error) => {
+                // A server may refuse what it is told, or find texts equal that are not: it says so, and of which table.
+                let text = error.to_string();
+                let is_named = |(schema, name): &Name| text.contains(&format!("{schema}.{name}"));
+                let table = rows::tables(&stage.source).into_keys().find(is_named);
+                let (schema, name) = table.unwrap_or_else(|| panic!("{text}"));
+                println!("given up: {text}\n{}", shown(&stage.source, &text));
+                let mut conn = stage.source.conn().unwrap();
+                conn.query_drop("SET SESSION foreign_key_checks = 0").unwrap();
+                conn.query_drop(format!("DROP TABLE {}.{}", quoted(&schema), quoted(&name))).unwrap();
+                rows::wipe(target);
+                backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
+            }
+        }
+    }
+    panic!("{} refuses more than {given_up_max} tables", target.kind());
+}
+
+fn compare(source: &Server, target: &Server, report: &LoadReport) {
+    let plan = &report.plan;
+    let named = |object: &str, word: &str| {
+        let mut all = plan.adapted.iter().chain(&plan.left_out);
+        // Of a table's keys it is said where they lead.
+        all.any(|it| it.object.ends_with(object) && it.what.to_lowercase().contains(&word.to_lowercase()))
+    };
+    let is_left_out = |object: &str| plan.left_out.iter().any(|it| it.object == object);
+    let (theirs, ours) = (facts::of(source), facts::of(target));
+    let mut unnamed = Vec::new();
+    for (object, facts) in &theirs {
+        match ours.get(object) {
+            None if is_left_out(object) => {}
+            None => unnamed.push(format!("{object} is not there")),
+            Some(there) => unnamed.extend(differences(object, facts, there, &named)),
+        }
+    }
+    unnamed.extend(ours.keys().filter(|it| !theirs.contains_key(*it)).map(|it| format!("{it} is new")));
+    let said = super::super::other_servers::said;
+    assert!(
+        unnamed.is_empty(),
+        "{} into {}: {unnamed:#?}\nadapted:\n{}left out:\n{}",
+        source.kind(),
+        target.kind(),
+        said(&plan.adapted),
+        said(&plan.left_out)
+    );
+    let there = rows::tables(target);
+    let mut compared = 0;
+    for (name, kind) in rows::tables(source) {
+        if there.contains_key(&name) {
+            same_rows(source, target, &name, &kind);
+            compared += 1;
+        }
+    }
+    println!(
+        "{compared} tables compared, {} adaptations, {} left out",
+        plan.adapted.len(),
+        plan.left_out.len()
+    );
+    assert!(compared > 0);
+}
+
+/// What is said otherwise of an object and not named.
+fn differences(
+    object: &str,
+    theirs: &Facts,
+    ours: &Facts,
+    named: &dyn Fn(&str, &str) -> bool,
+) -> Vec<String> {
+    let keys: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    let is_named = |fact: &str| {
+        let Some(had) = theirs.get(fact) else {
+            // A server makes one for a foreign key where it cannot use one that is there.
+            let key = fact.strip_prefix("index ").map(|name| format!("foreign key {name}"));
+            return key.is_some_and(|key| theirs.contains_key(&key));
+        };
+        had.words.iter().any(|word| named(object, word))
+    };
+    let differs = |fact: &&&String| theirs.get(**fact) != ours.get(**fact) && !is_named(fact);
+    let line = |fact: &String| format!("{object}: {fact}: {:?}, now {:?}", theirs.get(fact), ours.get(fact));
+    keys.iter().filter(differs).map(|fact| line(fact)).collect()
+}
+
+/// Compares rows by what both servers say; documents by what they mean.
+fn same_rows(source: &Server, target: &Server, name: &Name, kind: &str) {
+    let (mut theirs, mut ours) = (rows::columns(source, name), rows::columns(target, name));
+    // MySQL makes no date of one that is none.
+    let is_kept = |column: &rows::Column| !(column.is_computed && column.data_type == "date");
+    theirs.retain(is_kept);
+    ours.retain(is_kept);
+    let is_json: Vec<bool> = theirs
+        .iter()
+        .zip(&ours)
+        .flat_map(|(one, other)| {
+            let is_json = one.data_type == "json" || other.data_type == "json";
+            vec![is_json; if one.is_of_members() { 2 } else { 1 }]
+        })
+        .collect();
+    // It prints none below zero, so that a backup of it has none.
+    let is_unsigned = [source, target].iter().any(|it| it.kind() == ServerKind::MariaDb1011);
+    let shown = |value: (&Value, Option<&bool>)| match value {
+        (Value::Float(0.0) | Value::Double(0.0), _) if is_unsigned => "0".to_owned(),
+        (Value::Bytes(text), Some(true)) => document(text),
+        (value, _) => rows::shown(value),
+    };
+    let all = |server: &Server, columns: &[rows::Column]| {
+        let rows = rows::rows(&mut rows::plain_conn(server), name, columns, kind);
+        let of_row = |row: &Vec<Value>| {
+            let values = row.iter().enumerate().map(|(at, value)| shown((value, is_json.get(at))));
+            values.collect::<Vec<_>>().join(", ")
+        };
+        let mut rows: Vec<String> = rows.iter().map(of_row).collect();
+        rows.sort();
+        rows
+    };
+    rows::assert_same(name, &all(source, &theirs), &all(target, &ours));
+}
+
+/// A document without what does not count: spaces, the order of members, how numbers are written.
+fn document(text: &[u8]) -> String {
+    match serde_json::from_slice::<serde_json::Value>(text) {
+        Ok(value) => value.to_string(),
+        Err(_) => format!("no JSON: {}", text.escape_ascii()),
+    }
+}

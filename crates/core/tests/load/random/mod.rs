@@ -1,0 +1,161 @@
+//! Random databases: saved, loaded, and compared, by what the servers say of each object and bit for bit.
+//!
+//! `HOLDFAST_SCHEMAS` is the number of seeds for each kind of server, `HOLDFAST_SCHEMA_SEED` the first of them.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::SystemTime,
+};
+
+use holdfast_testkit::{data::names::quoted, schema};
+use mysql::prelude::Queryable;
+
+use super::*;
+
+pub(super) mod across;
+mod facts;
+pub(super) mod rows;
+
+const SEEDS: &str = "HOLDFAST_SCHEMAS";
+const SEEDS_DEFAULT: u64 = 1;
+/// Tables of a seed that another server may refuse to make or fill.
+const GIVEN_UP_MAX: usize = 6;
+const FIRST_SEED: &str = "HOLDFAST_SCHEMA_SEED";
+
+/// A source, and servers that its backups are loaded into.
+struct Round {
+    stage: Stage,
+    targets: BTreeMap<ServerKind, Server>,
+}
+
+impl Round {
+    fn new(kind: ServerKind) -> Round {
+        Round { stage: Stage::new(kind), targets: BTreeMap::new() }
+    }
+
+    /// An empty server.
+    fn target(&mut self, kind: ServerKind) -> &Server {
+        let target = self.targets.entry(kind).or_insert_with(|| start(kind));
+        rows::wipe(target);
+        target
+    }
+
+    /// Makes the databases of a seed and saves them.
+    fn saved(&mut self, seed: u64) -> u64 {
+        rows::wipe(&self.stage.source);
+        let made = schema::create(&self.stage.source, seed).unwrap();
+        println!(
+            "{} tables, {} rows, {} keys, {} programs; refused: {} statements, {} rows",
+            made.tables,
+            made.rows,
+            made.keys,
+            made.programs,
+            made.refused.len(),
+            made.rows_refused
+        );
+        if env::var_os("HOLDFAST_SCHEMA_REFUSED").is_some() {
+            made.refused.iter().for_each(|it| println!("refused: {it}"));
+        }
+        assert!(made.tables >= 4 && made.rows >= 200, "{made:#?}");
+        self.stage.back_up(&self.stage.options(), &Selection::default()).unwrap().run.backup
+    }
+
+    fn one(&mut self, seed: u64, other: ServerKind) {
+        let kind = self.stage.source.kind();
+        let backup = self.saved(seed);
+        self.target(kind);
+        let (stage, target) = (&self.stage, &self.targets[&kind]);
+        let loaded = load(stage, backup, &LoadOptions { leave_out: true, ..options(target) });
+        let report = loaded.unwrap_or_else(|error| {
+            println!("{}", shown(&stage.source, &error.to_string()));
+            // What was loaded says more, if it is another.
+            rows::assert_equal(&stage.source, target, &str::to_owned);
+            panic!("{error}");
+        });
+        let left_out = crate::load::other_servers::said(&report.plan.left_out);
+        assert!(left_out.is_empty(), "{left_out}{}", shown(&stage.source, &left_out));
+        let is_account = |object: &str| object.starts_with("account 'root'@");
+        assert!(report.plan.adapted.iter().all(|it| is_account(&it.object)), "{:#?}", report.plan.adapted);
+        rows::assert_equal(&stage.source, target, &str::to_owned);
+        assert_same_objects(&stage.source, target);
+        assert_clean(target);
+
+        // The same as a script, which a client loads.
+        self.target(kind);
+        let (stage, target) = (&self.stage, &self.targets[&kind]);
+        crate::logical::load(target, &stage.script(backup, None));
+        rows::assert_equal(&stage.source, target, &str::to_owned);
+        assert_same_objects(&stage.source, target);
+
+        self.renamed(backup);
+        self.target(other);
+        across::check(&self.stage, backup, &self.targets[&other], GIVEN_UP_MAX);
+    }
+
+    /// Under other names.
+    fn renamed(&mut self, backup: u64) {
+        let (stage, target) = (&self.stage, &self.targets[&self.stage.source.kind()]);
+        rows::wipe(target);
+        let all = rows::databases(&stage.source);
+        let other = |name: &str| format!("new `{}", all.iter().position(|it| it == name).unwrap());
+        let rename = |name: &String| Rename::Schema { from: name.clone(), to: other(name) };
+        let renames = all.iter().map(rename).collect();
+        // Programs that name their databases cannot be taken over.
+        let chosen = LoadOptions { renames: Renames(renames), leave_out: true, ..options(target) };
+        load(stage, backup, &chosen).unwrap();
+        rows::assert_equal(&stage.source, target, &other);
+    }
+}
+
+/// What the server says of tables and views, as loads call them.
+fn shown(server: &Server, text: &str) -> String {
+    let mut conn = server.conn().unwrap();
+    let query = "SELECT table_schema, table_name FROM information_schema.tables";
+    let all: Vec<(String, String)> = conn.query(query).unwrap();
+    let is_meant = |(schema, name): &(String, String)| {
+        text.contains(&format!("{schema}.{name}")) || text.contains(&format!("'{name}'"))
+    };
+    let shown = |(schema, name): (String, String)| {
+        let query = format!("SHOW CREATE TABLE {}.{}", quoted(&schema), quoted(&name));
+        let row: Option<mysql::Row> = conn.query_first(query).unwrap();
+        row.and_then(|row| row.get::<String, _>(1)).unwrap_or_default()
+    };
+    all.into_iter().filter(is_meant).map(shown).collect::<Vec<_>>().join("\n")
+}
+
+/// Runs all seeds, each on what the one before has left, and fails with those that did.
+fn seeds(kind: ServerKind, others: [ServerKind; 2]) {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let count = number(SEEDS).unwrap_or(SEEDS_DEFAULT);
+    let by_clock = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+    let first = number(FIRST_SEED).unwrap_or_else(by_clock);
+    let mut round = Round::new(kind);
+    let mut failed = Vec::new();
+    for seed in first..first + count {
+        println!("{FIRST_SEED}={seed} {SEEDS}=1 {kind}");
+        let other = others[(seed % 2) as usize];
+        if catch_unwind(AssertUnwindSafe(|| round.one(seed, other))).is_err() {
+            failed.push(seed);
+            // What it has left may be in the way of others.
+            round = Round::new(kind);
+        }
+    }
+    assert!(failed.is_empty(), "{kind}: {} of {count} seeds: {failed:?}", failed.len());
+}
+
+#[test]
+fn random_databases_of_mariadb_10_11() {
+    seeds(ServerKind::MariaDb1011, [ServerKind::MySql97, ServerKind::MariaDb118]);
+}
+
+#[test]
+fn random_databases_of_mariadb_11_8() {
+    seeds(ServerKind::MariaDb118, [ServerKind::MySql97, ServerKind::MariaDb1011]);
+}
+
+#[test]
+fn random_databases_of_mysql_9_7() {
+    seeds(ServerKind::MySql97, [ServerKind::MariaDb118, ServerKind::MariaDb1011]);
+}
