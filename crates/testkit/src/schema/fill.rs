@@ -27,8 +27,8 @@ impl Maker {
         let names: Vec<String> = columns.iter().map(|column| quoted(&column.name)).collect();
         self.conn.query_drop("BEGIN")?;
         let at_once = if table.rows < ROWS_FEW { 1 } else { ROWS_AT_ONCE };
-        // MySQL's partitioned tables count on from there in another way each time.
-        let may_end = self.is_mariadb || !table.has_partitions;
+        // Partitioned tables count on from there in another way each time.
+        let may_end = !table.has_partitions;
         let into = format!("INSERT IGNORE INTO {} ({}) VALUES", table.quoted(), names.join(", "));
         for _ in 0..table.rows.div_ceil(at_once) {
             let rows: Vec<String> = (0..at_once).map(|_| row(&columns, may_end, &mut self.rng)).collect();

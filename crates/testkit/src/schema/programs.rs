@@ -48,7 +48,12 @@ impl Maker {
             return format!("CREATE VIEW {name} AS SELECT a.*, 'ä😀''' AS `it's` FROM {of} a");
         }
         let Some(table) = self.tables.get(rng.index(self.tables.len().max(1))) else { return String::new() };
-        let mut columns: Vec<String> = table.columns.iter().map(|column| quoted(&column.name)).collect();
+        // MySQL prints what a view calls so with the space, and takes it away when it reads that.
+        let fit = table.columns.iter().filter(|column| !column.name.starts_with(' '));
+        let mut columns: Vec<String> = fit.map(|column| quoted(&column.name)).collect();
+        if columns.is_empty() {
+            return String::new();
+        }
         let first = columns[0].clone();
         columns.truncate(rng.between(1, columns.len() as u64) as usize);
         let columns = columns.join(", ");

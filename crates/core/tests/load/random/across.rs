@@ -50,9 +50,11 @@ fn compare(source: &Server, target: &Server, report: &LoadReport) {
     let said = super::super::other_servers::said;
     assert!(
         unnamed.is_empty(),
-        "{} into {}: {unnamed:#?}\nadapted:\n{}left out:\n{}",
+        "{} into {}: {unnamed:#?}\n{}\n{}\nadapted:\n{}left out:\n{}",
         source.kind(),
         target.kind(),
+        shown(source, &unnamed.concat()),
+        shown(target, &unnamed.concat()),
         said(&plan.adapted),
         said(&plan.left_out)
     );

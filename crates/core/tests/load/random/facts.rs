@@ -99,9 +99,11 @@ impl Reader<'_> {
 
     fn columns(&mut self) {
         let generated = "COALESCE(generation_expression, '') <> ''";
+        // MariaDB prints literals in quotes, and what is none without.
+        let none = if self.server.kind().is_mariadb() { "column_default <> 'NULL'" } else { "TRUE" };
         for row in self.ask(&format!(
             "SELECT c.table_schema, c.table_name, column_name, column_type, collation_name, is_nullable,
-             column_default IS NOT NULL AND column_default <> 'NULL' AND NOT {generated}, extra, column_comment, ordinal_position
+             column_default IS NOT NULL AND {none} AND NOT {generated}, extra, column_comment, ordinal_position
              FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
              WHERE c.table_schema NOT IN OWN AND t.table_type <> 'SEQUENCE'"
         )) {

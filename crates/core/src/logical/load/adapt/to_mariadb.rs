@@ -39,6 +39,13 @@ pub(super) fn table(sql: &mut TableSql, notes: &mut Vec<String>) -> Result<(), S
             }
             _ => {}
         }
+        let is_filled =
+            element.kind == ElementKind::Column && ["NOT", "UPDATE"].iter().all(|it| element.has_word(it));
+        if is_filled && !element.has_word("DEFAULT") {
+            notes.push(format!(
+                "column {name} gets a default of zeros: MariaDB gives one to what changes with every update"
+            ));
+        }
         if has("SRID") {
             notes.push(format!("column {name} takes any spatial reference system"));
         }
