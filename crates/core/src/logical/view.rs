@@ -15,8 +15,8 @@
 //! Whoever is in the way of a lock is waited for as a physical backup does it: everything is let go, and asked for again
 //! after a pause, until the patience is over. Then the view is made without a lock.
 //!
-//! Where nothing can be locked, MariaDB tells the binlog position that belongs to a view: readers begin theirs again until
-//! all have the same. MySQL does not: there one reader has to do.
+//! Where nothing can be locked, readers begin their views again until all are of one position of the binlog: MariaDB tells
+//! that of each view, MySQL where the binlog ends before and after they were begun. Where that cannot be, one reader has to do.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
@@ -40,7 +40,7 @@ use crate::{
         Attempt, BackupStages, ConnectOptions, InstanceLock, LockLimits, LockRecord, Purpose, Session,
         SqlCause, SqlError, Stage, TableInventory, TableLock, bulk,
         inventory::TableName,
-        status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, binlog_status},
+        status::{LogStatus, MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, binlog_status},
     },
     source::attempt::{self, Tries},
 };
@@ -49,6 +49,8 @@ use crate::{
 const TOUCHED_AT_ONCE: usize = 50;
 /// Views that are begun before it is given up that all have one position.
 const AGREEMENT_TRIES: u32 = 50;
+/// Makes a view at once.
+const BEGIN_VIEW: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 /// The server may drop a reader that has been silent for so long; each of them says something more often.
 const READER_SILENCE_MAX: Duration = Duration::from_secs(600);
 /// Should a server sort after all, it compares this much of each value of a key, which is more than an index has of one.
@@ -245,7 +247,7 @@ impl View {
             self.readers.push(open_reader(wanted.connect)?);
         }
         if without_lock == Some(Method::BinlogPosition) {
-            self.begin_agreeing()?;
+            self.begin_agreeing(control, methods.has_locks())?;
             self.read_tables(control, wanted.selection, cancel)?;
         } else {
             self.touch_all()?;
@@ -283,7 +285,12 @@ impl View {
     ) -> Result<Method, Stopped> {
         let in_the_way = InTheWay::look(control, self.touched())?;
         let count = self.touched().count();
-        let Some(method) = methods.lock(count, &in_the_way) else {
+        let are_views = self.locked_while_read().next().is_none();
+        let Some(method) = methods.lock(count, are_views, &in_the_way) else {
+            if !methods.has_locks() {
+                let text = "whether a query is in the way of FLUSH TABLES WITH READ LOCK cannot be seen";
+                return Err(Stopped::Less(Error::new(ErrorKind::Server, text)));
+            }
             let text = format!("no lock that makes a view was asked for: {}", in_the_way.names());
             return Err(Stopped::Refused(Error::new(ErrorKind::Server, text).hinted(
                 "whoever writes would have to wait behind the lock, which would wait for these: see SHOW PROCESSLIST",
@@ -394,21 +401,14 @@ impl View {
         Ok(released?)
     }
 
-    /// MariaDB without a lock: begins views until all are of one position.
-    fn begin_agreeing(&mut self) -> Result<(), Stopped> {
+    /// Without a lock: begins views until all are of one position. `has_locks`: if that cannot be, a lock may be had later.
+    fn begin_agreeing(&mut self, control: &mut Session, has_locks: bool) -> Result<(), Stopped> {
         for _ in 0..AGREEMENT_TRIES {
-            let mut places = Vec::with_capacity(self.readers.len());
-            for reader in &mut self.readers {
-                reader.exec("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")?;
-                places.push(snapshot_place(reader)?);
-            }
-            let Some(Some(first)) = places.first().cloned() else {
-                // Without a binlog there is nothing to compare.
-                let text = "the account may not lock, and there is no binlog to compare views by";
-                return Err(Stopped::Less(Error::new(ErrorKind::Server, text)));
+            self.position = match control.flavor() {
+                Flavor::MariaDb => self.begin_at_one_place()?,
+                Flavor::MySql => self.begin_while_nothing_is_committed(control)?,
             };
-            if places.iter().all(|place| place.as_ref() == Some(&first)) {
-                self.position = Some(snapshot_position(&mut self.readers[0], first)?);
+            if self.position.is_some() {
                 // What has changed since the view was made fails when it is read.
                 return self.touch_all_in_transactions();
             }
@@ -417,9 +417,71 @@ impl View {
             "{} views could not be had of one position in {AGREEMENT_TRIES} tries",
             self.readers.len()
         );
-        Err(Stopped::Failed(Error::new(ErrorKind::Server, text).hinted(
+        let error = Error::new(ErrorKind::Server, text).hinted(
             "--parallel 1 needs no agreement; or GRANT RELOAD, LOCK TABLES ON *.* TO the backup's account;",
-        )))
+        );
+        Err(match control.flavor() {
+            _ if has_locks => Stopped::Refused(error),
+            Flavor::MySql => Stopped::Less(error),
+            Flavor::MariaDb => Stopped::Failed(error),
+        })
+    }
+
+    /// MariaDB tells of each view where in the binlog it is. The position, if it is the same for all.
+    fn begin_at_one_place(&mut self) -> Result<Option<Position>, Stopped> {
+        let mut places = Vec::with_capacity(self.readers.len());
+        for reader in &mut self.readers {
+            reader.exec(BEGIN_VIEW)?;
+            places.push(snapshot_place(reader)?);
+        }
+        let Some(Some(first)) = places.first().cloned() else { return Err(nothing_to_compare_by()) };
+        match places.iter().all(|place| place.as_ref() == Some(&first)) {
+            true => Ok(Some(snapshot_position(&mut self.readers[0], first)?)),
+            false => Ok(None),
+        }
+    }
+
+    /// MySQL tells where the binlog ends when everything in it can be seen (`log_status` waits for commits under way). If
+    /// it ends there still when all views are begun, nothing was committed between them.
+    fn begin_while_nothing_is_committed(
+        &mut self,
+        control: &mut Session,
+    ) -> Result<Option<Position>, Stopped> {
+        // What a replica repeats must be in its binlog, too.
+        if control.variable("log_replica_updates")?.as_deref() != Some("1") {
+            return Err(nothing_to_compare_by());
+        }
+        let before = LogStatus::read(control)?;
+        if before.binlog.is_none() {
+            return Err(nothing_to_compare_by());
+        }
+        self.with_all_readers(|reader| reader.exec(BEGIN_VIEW))?;
+        let after = LogStatus::read(control)?;
+        let has_moved = (&before.binlog, &before.gtid_executed) != (&after.binlog, &after.gtid_executed);
+        Ok((!has_moved).then(|| Position {
+            precision: Precision::Exact,
+            lsn: after.lsn.0,
+            binlog: after.binlog,
+            gtid: Some(after.gtid_executed).filter(|gtid| !gtid.is_empty()),
+            replica_gtid: None,
+            replica_of: Vec::new(),
+        }))
+    }
+
+    /// Does something with all readers at once.
+    fn with_all_readers(
+        &mut self,
+        work: impl Fn(&mut Session) -> Result<(), SqlError> + Sync,
+    ) -> Result<(), SqlError> {
+        let work = &work;
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.readers.iter_mut().map(|reader| scope.spawn(move || work(reader))).collect();
+            let lost = || SqlError::new(SqlCause::Lost, "a thread ended early");
+            let outcomes: Vec<_> =
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect();
+            outcomes.into_iter().collect()
+        })
     }
 
     /// Tables that are read here.
@@ -427,7 +489,14 @@ impl View {
         self.listing.with_rows().filter(|table| is_touched(table))
     }
 
-    /// The statements that touch them.
+    /// Those of engines that have no views.
+    fn locked_while_read(&self) -> impl Iterator<Item = &Listed> {
+        let is_table = |table: &&Listed| matches!(table.kind, TableKind::Base | TableKind::Versioned);
+        let kind = |table: &Listed| table.engine.as_deref().map(EngineKind::of);
+        self.listing.with_rows().filter(is_table).filter(move |table| kind(table) == Some(EngineKind::Locked))
+    }
+
+    /// The statements that touch all that are read.
     fn touches(&self) -> Vec<String> {
         let names: Vec<String> = self.touched().map(|table| table.name.quoted()).collect();
         let chunks = names.chunks(TOUCHED_AT_ONCE);
@@ -444,21 +513,13 @@ impl View {
 
     fn touch_all_in_transactions(&mut self) -> Result<(), Stopped> {
         let statements = self.touches();
-        let touch = |reader: &mut Session| statements.iter().try_for_each(|statement| reader.exec(statement));
-        let outcomes: Vec<Result<(), SqlError>> = thread::scope(|scope| {
-            let threads: Vec<_> =
-                self.readers.iter_mut().map(|reader| scope.spawn(|| touch(reader))).collect();
-            let lost = || SqlError::new(SqlCause::Lost, "a thread ended early");
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
-        });
-        for outcome in outcomes {
-            outcome.map_err(|error| match Stopped::from(error) {
-                // A table that may not be read is no matter of locks.
-                Stopped::Less(error) => Stopped::Failed(error),
-                other => other,
-            })?;
-        }
-        Ok(())
+        let touched =
+            self.with_all_readers(|reader| statements.iter().try_for_each(|touch| reader.exec(touch)));
+        touched.map_err(|error| match Stopped::from(error) {
+            // A table that may not be read is no matter of locks.
+            Stopped::Less(error) => Stopped::Failed(error),
+            other => other,
+        })
     }
 
     /// Reads how tables were made, whose metadata the readers hold.
@@ -502,12 +563,7 @@ impl View {
 
     /// Locks tables whose engine has no views, until they are read.
     fn lock_others(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
-        let of_other = |table: &&Listed| {
-            matches!(table.kind, TableKind::Base | TableKind::Versioned)
-                && table.engine.as_deref().is_some_and(|engine| EngineKind::of(engine) == EngineKind::Locked)
-        };
-        let names: Vec<TableName> =
-            self.listing.with_rows().filter(of_other).map(|table| table.name.clone()).collect();
+        let names: Vec<TableName> = self.locked_while_read().map(|table| table.name.clone()).collect();
         if names.is_empty() {
             return Ok(());
         }
@@ -541,6 +597,11 @@ impl View {
         }
         Ok(self.records)
     }
+}
+
+fn nothing_to_compare_by() -> Stopped {
+    let text = "nothing may be locked, and there is no binlog of all changes to compare views by";
+    Stopped::Less(Error::new(ErrorKind::Server, text))
 }
 
 fn changed(what: &str) -> Error {
