@@ -49,6 +49,8 @@ use crate::{
 const TOUCHED_AT_ONCE: usize = 50;
 /// Views that are begun before it is given up that all have one position.
 const AGREEMENT_TRIES: u32 = 50;
+/// `FLUSH TABLES WITH READ LOCK` waits for so long; servers count whole seconds.
+const READ_LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Makes a view at once.
 const BEGIN_VIEW: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 /// The server may drop a reader that has been silent for so long; each of them says something more often.
@@ -296,6 +298,10 @@ impl View {
                 "whoever writes would have to wait behind the lock, which would wait for these: see SHOW PROCESSLIST",
             )));
         };
+        if !are_views {
+            // Now, since every moment counts under the lock.
+            self.others = Some(TableLock::open(wanted.connect, wanted.limits)?);
+        }
         match method {
             Method::BackupStages => self.begin_in_stages(wanted)?,
             _ => self.begin_locked(wanted, method)?,
@@ -354,7 +360,7 @@ impl View {
             {
                 return Err(Stopped::Changed(changed("tables came, went or changed")));
             }
-            self.lock_others(wanted)?;
+            self.lock_others()?;
             granted(stages.enter(Stage::BlockCommit)?, "BACKUP STAGE BLOCK_COMMIT")?;
             self.read_first()?;
             self.position = stages.session().with(position)?;
@@ -369,7 +375,12 @@ impl View {
 
     /// Steps 2 and 3 with a lock of all tables, or of those that are saved.
     fn begin_locked(&mut self, wanted: &Wanted<'_>, method: Method) -> Result<(), Stopped> {
-        let mut lock = TableLock::open(wanted.connect, wanted.limits)?;
+        let mut limits = wanted.limits;
+        if method == Method::ReadLock {
+            // Nobody was in its way just now. Should somebody be, after all, everybody waits behind it.
+            limits.wait_max = limits.wait_max.min(READ_LOCK_WAIT_MAX);
+        }
+        let mut lock = TableLock::open(wanted.connect, limits)?;
         let mut step = || -> Result<(), Stopped> {
             match method {
                 Method::TableLocks => {
@@ -378,11 +389,15 @@ impl View {
                     lock.session()
                         .with(|session| touches.iter().try_for_each(|touch| session.exec(touch)))?;
                     let names: Vec<_> = self.touched().map(|table| table.name.clone()).collect();
-                    granted(lock.try_reading(&names)?, "LOCK TABLES .. READ")?;
+                    let attempt = lock.try_reading(&names).map_err(|error| match error.cause() {
+                        SqlCause::Lost => Stopped::Refused(error.into()),
+                        _ => error.into(),
+                    })?;
+                    granted(attempt, "LOCK TABLES .. READ")?;
                 }
                 _ => granted(lock.try_all()?, "FLUSH TABLES WITH READ LOCK")?,
             }
-            self.lock_others(wanted)?;
+            self.lock_others()?;
             self.read_first()?;
             self.position = lock.session().with(position)?;
             // Under a lock of some tables a session sees no others.
@@ -403,6 +418,9 @@ impl View {
 
     /// Without a lock: begins views until all are of one position. `has_locks`: if that cannot be, a lock may be had later.
     fn begin_agreeing(&mut self, control: &mut Session, has_locks: bool) -> Result<(), Stopped> {
+        if !moves_with_every_change(control)? {
+            return Err(nothing_to_compare_by());
+        }
         for _ in 0..AGREEMENT_TRIES {
             self.position = match control.flavor() {
                 Flavor::MariaDb => self.begin_at_one_place()?,
@@ -447,10 +465,6 @@ impl View {
         &mut self,
         control: &mut Session,
     ) -> Result<Option<Position>, Stopped> {
-        // What a replica repeats must be in its binlog, too.
-        if control.variable("log_replica_updates")?.as_deref() != Some("1") {
-            return Err(nothing_to_compare_by());
-        }
         let before = LogStatus::read(control)?;
         if before.binlog.is_none() {
             return Err(nothing_to_compare_by());
@@ -562,13 +576,12 @@ impl View {
     }
 
     /// Locks tables whose engine has no views, until they are read.
-    fn lock_others(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
+    fn lock_others(&mut self) -> Result<(), Stopped> {
         let names: Vec<TableName> = self.locked_while_read().map(|table| table.name.clone()).collect();
-        if names.is_empty() {
-            return Ok(());
+        match &mut self.others {
+            Some(lock) => granted(lock.try_reading(&names)?, "the lock of tables without transactions"),
+            None => Ok(()),
         }
-        let lock = self.others.insert(TableLock::open(wanted.connect, wanted.limits)?);
-        granted(lock.try_reading(&names)?, "the lock of tables without transactions")
     }
 
     /// Every table of an engine without views is read: lets go of them, and fails where they were not held so long.
@@ -624,7 +637,8 @@ fn programs(
 
 /// Whether the instance's lock may be held while rows are read. Not where another backup would need what it refuses for as
 /// long: `FLUSH TABLES .. WITH READ LOCK` of tables of other engines than InnoDB (verified on 9.7). From then on the
-/// readers' metadata locks alone keep definitions from being changed, as on MariaDB.
+/// readers' metadata locks alone keep definitions from being changed, as on MariaDB. Of InnoDB's own tables a backup would
+/// need it only for one that was imported while it copied.
 fn may_hold_the_instance(control: &mut Session, privileges: &Privileges) -> Result<bool, SqlError> {
     if !privileges.sees_all_tables() {
         return Ok(false);
@@ -702,6 +716,18 @@ fn mysql_position(session: &mut Session) -> Result<Position, SqlError> {
         replica_gtid: None,
         replica_of: channels.into_iter().map(Into::into).collect(),
     })
+}
+
+/// Whether the end of the binlog moves with every change, but for those that a session keeps out of it: also with what
+/// the server repeats as a replica.
+fn moves_with_every_change(session: &mut Session) -> Result<bool, SqlError> {
+    match session.flavor() {
+        Flavor::MariaDb => {
+            let query = "SELECT @@GLOBAL.log_slave_updates = 1 OR @@GLOBAL.gtid_slave_pos = ''";
+            Ok(session.number::<u8>(query)? == 1)
+        }
+        Flavor::MySql => Ok(session.variable("log_replica_updates")?.as_deref() == Some("1")),
+    }
 }
 
 /// MariaDB: where in the binlog a reader's view is; `None` without a binlog.
