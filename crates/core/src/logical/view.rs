@@ -18,7 +18,11 @@
 //! Where nothing can be locked, readers begin their views again until all are of one position of the binlog: MariaDB tells
 //! that of each view, MySQL where the binlog ends before and after they were begun. Where that cannot be, one reader has to do.
 
-use std::{collections::BTreeMap, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    thread,
+    time::Duration,
+};
 
 use holdfast_formats::Flavor;
 
@@ -384,20 +388,16 @@ impl View {
         let mut step = || -> Result<(), Stopped> {
             match method {
                 Method::TableLocks => {
-                    // Opened before they are locked, each keeps others from writing for less time.
-                    let touches = self.touches();
-                    lock.session()
-                        .with(|session| touches.iter().try_for_each(|touch| session.exec(touch)))?;
-                    let names: Vec<_> = self.touched().map(|table| table.name.clone()).collect();
-                    let attempt = lock.try_reading(&names).map_err(|error| match error.cause() {
-                        SqlCause::Lost => Stopped::Refused(error.into()),
-                        _ => error.into(),
-                    })?;
-                    granted(attempt, "LOCK TABLES .. READ")?;
+                    // Each by one session only: a lock for reading waits behind those who wait to write, and they would
+                    // wait for the other session.
+                    self.lock_others()?;
+                    self.lock_tables_with_views(&mut lock)?;
                 }
-                _ => granted(lock.try_all()?, "FLUSH TABLES WITH READ LOCK")?,
+                _ => {
+                    granted(lock.try_all()?, "FLUSH TABLES WITH READ LOCK")?;
+                    self.lock_others()?;
+                }
             }
-            self.lock_others()?;
             self.read_first()?;
             self.position = lock.session().with(position)?;
             // Under a lock of some tables a session sees no others.
@@ -414,6 +414,19 @@ impl View {
         self.records.extend_from_slice(lock.records());
         stepped?;
         Ok(released?)
+    }
+
+    fn lock_tables_with_views(&self, lock: &mut TableLock) -> Result<(), Stopped> {
+        // Opened before they are locked, each keeps others from writing for less time.
+        let touches = self.touches();
+        lock.session().with(|session| touches.iter().try_for_each(|touch| session.exec(touch)))?;
+        let others: HashSet<&TableName> = self.locked_while_read().map(|table| &table.name).collect();
+        let names = self.touched().map(|table| &table.name).filter(|name| !others.contains(name));
+        let names: Vec<TableName> = names.cloned().collect();
+        match lock.try_reading(&names) {
+            Err(error) if *error.cause() == SqlCause::Lost => Err(Stopped::Refused(error.into())),
+            attempt => granted(attempt?, "LOCK TABLES .. READ"),
+        }
     }
 
     /// Without a lock: begins views until all are of one position. `has_locks`: if that cannot be, a lock may be had later.
