@@ -119,7 +119,7 @@ pub(crate) fn words(error: Error) -> String {
 
 /// Back up a running server.
 ///
-/// Copies the data files while the server works, with its redo, and takes locks only for moments at the end. Nothing is visible in the repository until everything is durable; an interrupted backup leaves what it stored for the next one to use. With --method logical rows and statements are read over several connections, all of one consistent view, after a lock of milliseconds or none.
+/// Copies the data files while the server works, with its redo, and takes locks only for moments at the end. Nothing is visible in the repository until everything is durable; an interrupted backup leaves what it stored for the next one to use. With --method logical rows and statements are read over several connections, all of one consistent view, after a lock of milliseconds or none, which waits for no long query.
 #[derive(Args, Debug, Default)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BackupArgs {

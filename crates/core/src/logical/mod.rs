@@ -1,6 +1,6 @@
 //! Logical backups: rows and statements of a running server, from one consistent view.
 //!
-//! [`run`] takes one: `view` makes one view for several connections, `objects`, `accounts` and `tables` read what there
+//! [`run`] takes one: `view` makes one view for several connections by one of the methods of `method`, `objects`, `accounts` and `tables` read what there
 //! is and how it was made, `reading` brings the rows into the repository, in the order of their keys, as the server sends
 //! them. [`definition`] is what is stored of each object beside its rows. `script` makes SQL of a backup again, [`load`]
 //! brings one into a running server, [`import`] makes one of another tool's dump.
@@ -17,9 +17,11 @@ pub mod delimited;
 pub mod diff;
 pub mod export;
 pub mod import;
+mod in_the_way;
 mod key;
 pub mod load;
 mod members;
+mod method;
 mod objects;
 mod privileges;
 mod reading;
@@ -35,8 +37,8 @@ mod uses;
 pub mod values;
 mod view;
 
+pub use method::Method;
 pub(crate) use objects::quoted_text;
 pub use report::{LogicalReport, ReadFacts, TableFacts, ViewFacts};
 pub use selection::Selection;
 pub use take::run;
-pub use view::Method;

@@ -37,7 +37,7 @@ pub(super) struct Listed {
 }
 
 /// What a server has, as far as it was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) schemas: Vec<String>,
     pub(super) tables: Vec<Listed>,

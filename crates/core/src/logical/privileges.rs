@@ -46,6 +46,15 @@ impl Privileges {
         Ok(privileges)
     }
 
+    #[cfg(test)]
+    pub(super) fn of_lines(lines: &[&str]) -> Self {
+        let mut privileges = Self { account: "'b'@'%'".to_owned(), ..Self::default() };
+        for line in lines {
+            privileges.add(line);
+        }
+        privileges
+    }
+
     fn add(&mut self, line: &str) {
         let (line, is_grant) = match (line.strip_prefix("GRANT "), line.strip_prefix("REVOKE ")) {
             (Some(rest), _) => (rest, true),
@@ -76,6 +85,11 @@ impl Privileges {
     /// On everything.
     pub(super) fn has(&self, privilege: &str) -> bool {
         self.granted(privilege, |scope| *scope == Scope::All)
+    }
+
+    /// Whether no table is hidden from the account.
+    pub(super) fn sees_all_tables(&self) -> bool {
+        self.has("SELECT") && !self.revoked.iter().any(|(names, _)| names.contains("SELECT"))
     }
 
     /// The statements that grant what is missing of `privileges` on a whole schema; `*`: on everything.
@@ -254,11 +268,7 @@ mod tests {
     use super::*;
 
     fn privileges(lines: &[&str]) -> Privileges {
-        let mut privileges = Privileges { account: "'b'@'%'".to_owned(), ..Privileges::default() };
-        for line in lines {
-            privileges.add(line);
-        }
-        privileges
+        Privileges::of_lines(lines)
     }
 
     fn check(privileges: &Privileges, flavor: Flavor, selection: &Selection) -> Result<()> {

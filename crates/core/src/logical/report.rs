@@ -3,7 +3,7 @@
 use holdfast_repo::{manifest::Head, rows::RowTotals};
 use serde::{Deserialize, Serialize};
 
-use super::{import::Origin, view::Method};
+use super::{import::Origin, method::Method};
 use crate::{head::field, physical::Position, server::LockRecord, taking::RunReport};
 
 /// Field of a head that holds its [`ViewFacts`].

@@ -19,13 +19,14 @@ use serde_json::{Map, Value};
 use super::{
     definition::{Definition, Rows, ServerDefinition, ZoneDefinition},
     import::Origin,
+    method::Method,
     objects::{self, TableKind},
     reading::{self, ReadTables},
     report::{LogicalReport, READ, ReadFacts, TableFacts, VIEW, ViewFacts},
     room,
     selection::Selection,
     tables::Table,
-    view::{Method, View, Wanted},
+    view::{View, Wanted},
 };
 use crate::{
     error::{Context, Error, Result},
@@ -190,6 +191,7 @@ impl Taking<'_> {
             readers: self.options.parallel.max(1),
             limits: LockLimits { wait_max: self.options.lock_wait, held_max: Some(self.options.lock_max) },
             tries: self.options.lock_tries,
+            patience: self.options.lock_patience,
         };
         let mut ways_left = WAYS_MAX;
         let mut view = loop {

@@ -8,21 +8,29 @@
 //!    somebody who wants to. No rows are read, so there is no view yet (verified on MariaDB 10.11 and MySQL 9.7). How
 //!    tables were made is read now: it does not change any more, and nobody waits yet.
 //! 3. Under a lock that lets nothing be committed every reader reads one row: that makes its view. The position is read.
-//!    Tables whose engine has no views are locked for as long as they are read.
+//!    Tables whose engine has no views are locked for as long as they are read. Which lock it is decides [`Methods`].
 //! 4. The lock is let go. The list and the definitions are read again: unless they are what they were, all of it is begun
 //!    again.
 //!
-//! Where nothing can be locked, MariaDB tells the binlog position that belongs to a view: readers begin theirs again until
-//! all have the same. MySQL does not: there one reader has to do.
+//! Whoever is in the way of a lock is waited for as a physical backup does it: everything is let go, and asked for again
+//! after a pause, until the patience is over. Then the view is made without a lock.
+//!
+//! Where nothing can be locked, readers begin their views again until all are of one position of the binlog: MariaDB tells
+//! that of each view, MySQL where the binlog ends before and after they were begun. Where that cannot be, one reader has to do.
 
-use std::{collections::BTreeMap, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    thread,
+    time::Duration,
+};
 
 use holdfast_formats::Flavor;
-use serde::{Deserialize, Serialize};
 
 use super::{
     accounts,
     definition::Definition,
+    in_the_way::InTheWay,
+    method::{Method, Methods},
     objects::{self, Listed, Listing, TableKind},
     privileges::Privileges,
     selection::Selection,
@@ -34,81 +42,25 @@ use crate::{
     physical::{BinlogPosition, Position, Precision},
     server::{
         Attempt, BackupStages, ConnectOptions, InstanceLock, LockLimits, LockRecord, Purpose, Session,
-        SqlCause, SqlError, Stage, TableLock, bulk,
+        SqlCause, SqlError, Stage, TableInventory, TableLock, bulk,
         inventory::TableName,
-        status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, binlog_status},
+        status::{LogStatus, MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, binlog_status},
     },
+    source::attempt::{self, Tries},
 };
 
 /// Tables named in one statement that touches them; servers join at most 61.
 const TOUCHED_AT_ONCE: usize = 50;
 /// Views that are begun before it is given up that all have one position.
 const AGREEMENT_TRIES: u32 = 50;
+/// `FLUSH TABLES WITH READ LOCK` waits for so long; servers count whole seconds.
+const READ_LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Makes a view at once.
+const BEGIN_VIEW: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 /// The server may drop a reader that has been silent for so long; each of them says something more often.
 const READER_SILENCE_MAX: Duration = Duration::from_secs(600);
 /// Should a server sort after all, it compares this much of each value of a key, which is more than an index has of one.
 const SORTED_BYTES_MAX: u32 = 65_536;
-
-/// How the view was made, from the best to the least.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Method {
-    /// MariaDB: `BACKUP STAGE BLOCK_COMMIT` for a moment.
-    BackupStages,
-    /// `FLUSH TABLES WITH READ LOCK` for a moment.
-    ReadLock,
-    /// `LOCK TABLES .. READ` of the tables that are saved, for a moment.
-    TableLocks,
-    /// MariaDB: no lock; views of one binlog position.
-    BinlogPosition,
-    /// No lock; one reader.
-    OneReader,
-    /// Another tool's dump.
-    Imported,
-}
-
-impl Method {
-    /// What it promises, for people.
-    #[must_use]
-    pub fn promise(self) -> &'static str {
-        match self {
-            Self::BackupStages | Self::ReadLock => {
-                "all tables are of one moment; the position, if the account may read it, is that moment's"
-            }
-            Self::TableLocks => {
-                "all saved tables are of one moment; for them the position, if the account may read it, is that moment's; \
-                 what else was written meanwhile may be before or after it"
-            }
-            Self::BinlogPosition => {
-                "all tables with transactions are of one position of the binlog; transactions that were kept out of \
-                 the binlog may be seen in part, and tables without transactions are as they were when they were read"
-            }
-            Self::OneReader => {
-                "all tables with transactions are of one moment, whose position is not known; tables without \
-                 transactions are as they were when they were read"
-            }
-            Self::Imported => {
-                "its tables are of one moment if the dump's were, which a dump does not say; the position is the one that it \
-                 names"
-            }
-        }
-    }
-
-    /// Whether tables of engines without views are held while they are read.
-    pub(super) fn can_lock_tables(self) -> bool {
-        matches!(self, Self::BackupStages | Self::ReadLock | Self::TableLocks)
-    }
-
-    /// What to try when the account may not do this.
-    fn less(self, flavor: Flavor) -> Option<Self> {
-        match self {
-            Self::BackupStages | Self::ReadLock => Some(Self::TableLocks),
-            Self::TableLocks if flavor == Flavor::MariaDb => Some(Self::BinlogPosition),
-            Self::TableLocks | Self::BinlogPosition => Some(Self::OneReader),
-            Self::OneReader | Self::Imported => None,
-        }
-    }
-}
 
 /// What a view is asked for.
 pub(super) struct Wanted<'a> {
@@ -116,7 +68,10 @@ pub(super) struct Wanted<'a> {
     pub(super) selection: &'a Selection,
     pub(super) readers: usize,
     pub(super) limits: LockLimits,
+    /// As often a lock may be held too long, and definitions are read anew at once when they changed.
     pub(super) tries: u32,
+    /// So long locks are asked for again and again that somebody is in the way of.
+    pub(super) patience: Duration,
 }
 
 /// A consistent view, as long as this lives.
@@ -138,7 +93,15 @@ pub(super) struct View {
 
 /// Why a try failed.
 enum Stopped {
-    Again(Error),
+    /// Somebody was in the way of the lock that makes the view: another may be had.
+    Refused(Error),
+    /// The same, of what every method needs.
+    InTheWay(Error),
+    /// A lock was held for as long as it may be.
+    HeldTooLong(Error),
+    /// A definition changed.
+    Changed(Error),
+    /// The account may not do this.
     Less(Error),
     Failed(Error),
 }
@@ -146,7 +109,7 @@ enum Stopped {
 impl From<Error> for Stopped {
     fn from(error: Error) -> Self {
         match error.cause::<SqlError>().is_some_and(is_gone) {
-            true => Self::Again(error),
+            true => Self::Changed(error),
             false => Self::Failed(error),
         }
     }
@@ -155,9 +118,9 @@ impl From<Error> for Stopped {
 impl From<SqlError> for Stopped {
     fn from(error: SqlError) -> Self {
         match error.cause() {
-            SqlCause::Expired => Self::Again(error.into()),
-            _ if error.is_lock_timeout() => Self::Again(in_the_way(&error.to_string())),
-            _ if is_gone(&error) => Self::Again(error.into()),
+            SqlCause::Expired => Self::HeldTooLong(error.into()),
+            _ if error.is_lock_timeout() => Self::InTheWay(not_granted(&error.to_string())),
+            _ if is_gone(&error) => Self::Changed(error.into()),
             _ if error.is_denied() => Self::Less(error.into()),
             _ => Self::Failed(error.into()),
         }
@@ -169,7 +132,7 @@ fn is_gone(error: &SqlError) -> bool {
     matches!(error.code(), Some(1146 | 1049 | 1412 | 1347 | 1305 | 1360 | 1539))
 }
 
-fn in_the_way(lock: &str) -> Error {
+fn not_granted(lock: &str) -> Error {
     Error::new(ErrorKind::Server, format!("{lock} was not granted in time")).hinted(
         "a long statement, transaction or change of a definition is in the way: see SHOW PROCESSLIST; \
          --lock-max allows a longer wait",
@@ -179,7 +142,7 @@ fn in_the_way(lock: &str) -> Error {
 fn granted(attempt: Attempt, lock: &str) -> Result<(), Stopped> {
     match attempt {
         Attempt::Granted => Ok(()),
-        Attempt::TimedOut => Err(Stopped::Again(in_the_way(lock))),
+        Attempt::TimedOut => Err(Stopped::Refused(not_granted(lock))),
     }
 }
 
@@ -191,87 +154,201 @@ impl View {
         listener: &dyn Listener,
         cancel: &Cancel,
     ) -> Result<View> {
-        let flavor = control.flavor();
         let privileges = Privileges::read(control)?;
-        let mut method = first_method(flavor, &privileges);
-        let mut tries = 0;
+        let mut methods = Methods::of(control.flavor(), &privileges);
+        let mut tries = Tries::new(wanted.tries, wanted.patience);
+        let mut changes = 0;
+        let mut records = Vec::new();
         loop {
             cancel.check()?;
-            let view = View::try_open(control, wanted, method, &privileges, (listener, cancel));
-            let error = match view {
-                Ok(view) => return Ok(view),
+            let mut view = View::unmade();
+            let made = view.make(control, wanted, &mut methods, &privileges, cancel);
+            if made.is_err() {
+                view.let_go();
+            }
+            for record in &view.records {
+                record.report(listener);
+            }
+            records.append(&mut view.records);
+            let (stopped, is_about_the_lock) = match made {
+                Ok(()) => {
+                    view.records = records;
+                    return Ok(view);
+                }
                 Err(Stopped::Failed(error)) => return Err(error),
-                Err(Stopped::Less(error)) => {
-                    method = method.less(flavor).ok_or(error)?;
+                Err(Stopped::Less(error)) => match methods.denied() {
+                    true => continue,
+                    false => return Err(error),
+                },
+                Err(Stopped::Changed(error)) => {
+                    changes += 1;
+                    if changes % wanted.tries.max(1) != 0 {
+                        listener.event(Event::Note { text: format!("the view is tried again: {error}") });
+                        continue;
+                    }
+                    (attempt::Stopped::TryAgain(error), false)
+                }
+                Err(Stopped::InTheWay(error)) => (attempt::Stopped::TryAgain(error), false),
+                Err(Stopped::Refused(error)) if methods.refused() => {
+                    listener
+                        .event(Event::Note { text: format!("the view is tried in another way: {error}") });
                     continue;
                 }
-                Err(Stopped::Again(error)) => error,
+                Err(Stopped::Refused(error)) => (attempt::Stopped::TryAgain(error), true),
+                Err(Stopped::HeldTooLong(error)) => {
+                    methods.refused();
+                    (attempt::Stopped::HeldTooLong(error), true)
+                }
             };
-            tries += 1;
-            if tries >= wanted.tries.max(1) {
-                return Err(error);
+            match tries.after(stopped) {
+                Ok(again) => {
+                    listener.event(again.told(tries.count()));
+                    again.wait(cancel)?;
+                }
+                Err(error) if is_about_the_lock && methods.without_locks() => {
+                    let text = format!("{error}; the view is made without a lock, which promises less");
+                    listener.event(Event::Warning { text });
+                    tries = Tries::new(wanted.tries, wanted.patience);
+                }
+                Err(error) => return Err(error),
             }
-            listener.event(Event::Note { text: format!("the view is tried again: {error}") });
         }
     }
 
-    fn try_open(
+    fn unmade() -> View {
+        View {
+            readers: Vec::new(),
+            listing: Listing::default(),
+            tables: Vec::new(),
+            programs: Vec::new(),
+            position: None,
+            method: Method::OneReader,
+            instance: None,
+            others: None,
+            records: Vec::new(),
+        }
+    }
+
+    /// One try.
+    fn make(
+        &mut self,
         control: &mut Session,
         wanted: &Wanted<'_>,
-        method: Method,
+        methods: &mut Methods,
         privileges: &Privileges,
-        (listener, cancel): (&dyn Listener, &Cancel),
-    ) -> Result<View, Stopped> {
-        let instance = lock_instance(wanted, privileges, control.flavor())?;
-        let listing = Listing::read(control, wanted.selection)?;
-        let tables = listing.tables.iter();
+        cancel: &Cancel,
+    ) -> Result<(), Stopped> {
+        let without_lock = methods.begin();
+        self.lock_instance(wanted, privileges, control.flavor())?;
+        self.listing = Listing::read(control, wanted.selection)?;
+        let tables = self.listing.tables.iter();
         let tables = tables.map(|table| {
             (table.name.schema.as_str(), table.name.table.as_str(), table.kind == TableKind::View)
         });
-        privileges.check(control.flavor(), wanted.selection, &listing.schemas, tables)?;
+        privileges.check(control.flavor(), wanted.selection, &self.listing.schemas, tables)?;
         objects::settle(control)?;
-        let programs = programs(control, &listing, wanted.selection)?;
-        let count = if method == Method::OneReader { 1 } else { wanted.readers };
-        let mut readers = Vec::with_capacity(count);
+        self.programs = programs(control, &self.listing, wanted.selection)?;
+        let count = if without_lock == Some(Method::OneReader) { 1 } else { wanted.readers };
         for _ in 0..count {
-            readers.push(open_reader(wanted.connect)?);
+            self.readers.push(open_reader(wanted.connect)?);
         }
-        let mut view = View {
-            readers,
-            listing,
-            tables: Vec::new(),
-            programs,
-            position: None,
-            method,
-            instance,
-            others: None,
-            records: Vec::new(),
-        };
-        if method == Method::BinlogPosition {
-            view.begin_agreeing()?;
-            view.read_tables(control, wanted.selection, cancel)?;
+        if without_lock == Some(Method::BinlogPosition) {
+            self.begin_agreeing(control, methods.has_locks())?;
+            self.read_tables(control, wanted.selection, cancel)?;
         } else {
-            view.touch_all()?;
+            self.touch_all()?;
             // From here on they stay as they are, and nobody waits yet.
-            view.read_tables(control, wanted.selection, cancel)?;
-            match method {
-                Method::BackupStages => view.begin_in_stages(wanted)?,
-                Method::ReadLock | Method::TableLocks => view.begin_locked(wanted)?,
+            self.read_tables(control, wanted.selection, cancel)?;
+        }
+        self.method = match without_lock {
+            Some(Method::BinlogPosition) => Method::BinlogPosition,
+            Some(method) => {
                 // One reader: its view is consistent with itself.
-                Method::BinlogPosition | Method::OneReader | Method::Imported => view.read_first()?,
+                self.read_first()?;
+                method
             }
-        }
+            None => self.begin_under_a_lock(control, wanted, methods)?,
+        };
         let again = Listing::read_again(control, wanted.selection)?;
-        if again != view.listing {
-            return Err(Stopped::Again(changed("tables came, went or changed")));
+        if again != self.listing {
+            return Err(Stopped::Changed(changed("tables came, went or changed")));
         }
-        if self::programs(control, &again, wanted.selection)? != view.programs {
-            return Err(Stopped::Again(changed("a definition changed")));
+        if programs(control, &again, wanted.selection)? != self.programs {
+            return Err(Stopped::Changed(changed("a definition changed")));
         }
-        for record in &view.records {
-            record.report(listener);
+        if self.instance.is_some() && !may_hold_the_instance(control, privileges)? {
+            self.release_instance()?;
         }
-        Ok(view)
+        Ok(())
+    }
+
+    /// Steps 2 and 3 with the lock that nobody is in the way of.
+    fn begin_under_a_lock(
+        &mut self,
+        control: &mut Session,
+        wanted: &Wanted<'_>,
+        methods: &mut Methods,
+    ) -> Result<Method, Stopped> {
+        let in_the_way = InTheWay::look(control, self.touched())?;
+        let count = self.touched().count();
+        let are_views = self.locked_while_read().next().is_none();
+        let Some(method) = methods.lock(count, are_views, &in_the_way) else {
+            if !methods.has_locks() {
+                let text = "whether a query is in the way of FLUSH TABLES WITH READ LOCK cannot be seen";
+                return Err(Stopped::Less(Error::new(ErrorKind::Server, text)));
+            }
+            let text = format!("no lock that makes a view was asked for: {}", in_the_way.names());
+            return Err(Stopped::Refused(Error::new(ErrorKind::Server, text).hinted(
+                "whoever writes would have to wait behind the lock, which would wait for these: see SHOW PROCESSLIST",
+            )));
+        };
+        if !are_views {
+            // Now, since every moment counts under the lock.
+            self.others = Some(TableLock::open(wanted.connect, wanted.limits)?);
+        }
+        match method {
+            Method::BackupStages => self.begin_in_stages(wanted)?,
+            _ => self.begin_locked(wanted, method)?,
+        }
+        Ok(method)
+    }
+
+    /// After a try that failed: others need not wait until it is dropped, and what was held is recorded.
+    fn let_go(&mut self) {
+        self.readers.clear();
+        if let Some(mut others) = self.others.take() {
+            drop(others.release());
+            self.records.extend_from_slice(others.records());
+        }
+        if let Some(mut instance) = self.instance.take() {
+            drop(instance.release());
+            self.records.extend_from_slice(instance.records());
+        }
+    }
+
+    /// MySQL: whoever wants to change a definition waits for this lock, before others wait for them.
+    fn lock_instance(
+        &mut self,
+        wanted: &Wanted<'_>,
+        privileges: &Privileges,
+        flavor: Flavor,
+    ) -> Result<(), Stopped> {
+        if flavor != Flavor::MySql || !privileges.has("BACKUP_ADMIN") {
+            return Ok(());
+        }
+        let limits = LockLimits { held_max: None, ..wanted.limits };
+        let instance = self.instance.insert(InstanceLock::open(wanted.connect, limits)?);
+        match instance.try_lock()? {
+            Attempt::Granted => Ok(()),
+            Attempt::TimedOut => Err(Stopped::InTheWay(not_granted("LOCK INSTANCE FOR BACKUP"))),
+        }
+    }
+
+    fn release_instance(&mut self) -> Result<(), SqlError> {
+        let Some(mut instance) = self.instance.take() else { return Ok(()) };
+        let released = instance.alive().and_then(|()| instance.release());
+        self.records.extend_from_slice(instance.records());
+        released
     }
 
     /// Steps 2 and 3 with MariaDB's stages.
@@ -285,9 +362,9 @@ impl View {
             if stages.session().with(|session| Listing::read_again(session, wanted.selection))?
                 != self.listing
             {
-                return Err(Stopped::Again(changed("tables came, went or changed")));
+                return Err(Stopped::Changed(changed("tables came, went or changed")));
             }
-            self.lock_others(wanted)?;
+            self.lock_others()?;
             granted(stages.enter(Stage::BlockCommit)?, "BACKUP STAGE BLOCK_COMMIT")?;
             self.read_first()?;
             self.position = stages.session().with(position)?;
@@ -301,25 +378,33 @@ impl View {
     }
 
     /// Steps 2 and 3 with a lock of all tables, or of those that are saved.
-    fn begin_locked(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
-        let mut lock = TableLock::open(wanted.connect, wanted.limits)?;
+    fn begin_locked(&mut self, wanted: &Wanted<'_>, method: Method) -> Result<(), Stopped> {
+        let mut limits = wanted.limits;
+        if method == Method::ReadLock {
+            // Nobody was in its way just now. Should somebody be, after all, everybody waits behind it.
+            limits.wait_max = limits.wait_max.min(READ_LOCK_WAIT_MAX);
+        }
+        let mut lock = TableLock::open(wanted.connect, limits)?;
         let mut step = || -> Result<(), Stopped> {
-            let attempt = match self.method {
+            match method {
                 Method::TableLocks => {
-                    let names: Vec<_> = self.listing.with_rows().map(|table| table.name.clone()).collect();
-                    lock.try_reading(&names)?
+                    // Each by one session only: a lock for reading waits behind those who wait to write, and they would
+                    // wait for the other session.
+                    self.lock_others()?;
+                    self.lock_tables_with_views(&mut lock)?;
                 }
-                _ => lock.try_all()?,
-            };
-            granted(attempt, "the lock that makes the view")?;
-            self.lock_others(wanted)?;
+                _ => {
+                    granted(lock.try_all()?, "FLUSH TABLES WITH READ LOCK")?;
+                    self.lock_others()?;
+                }
+            }
             self.read_first()?;
             self.position = lock.session().with(position)?;
             // Under a lock of some tables a session sees no others.
-            if self.method == Method::ReadLock && self.instance.is_none() {
+            if method == Method::ReadLock && self.instance.is_none() {
                 let again = lock.session().with(|session| Listing::read_again(session, wanted.selection))?;
                 if again != self.listing {
-                    return Err(Stopped::Again(changed("tables came, went or changed")));
+                    return Err(Stopped::Changed(changed("tables came, went or changed")));
                 }
             }
             Ok(())
@@ -331,21 +416,30 @@ impl View {
         Ok(released?)
     }
 
-    /// MariaDB without a lock: begins views until all are of one position.
-    fn begin_agreeing(&mut self) -> Result<(), Stopped> {
+    fn lock_tables_with_views(&self, lock: &mut TableLock) -> Result<(), Stopped> {
+        // Opened before they are locked, each keeps others from writing for less time.
+        let touches = self.touches();
+        lock.session().with(|session| touches.iter().try_for_each(|touch| session.exec(touch)))?;
+        let others: HashSet<&TableName> = self.locked_while_read().map(|table| &table.name).collect();
+        let names = self.touched().map(|table| &table.name).filter(|name| !others.contains(name));
+        let names: Vec<TableName> = names.cloned().collect();
+        match lock.try_reading(&names) {
+            Err(error) if *error.cause() == SqlCause::Lost => Err(Stopped::Refused(error.into())),
+            attempt => granted(attempt?, "LOCK TABLES .. READ"),
+        }
+    }
+
+    /// Without a lock: begins views until all are of one position. `has_locks`: if that cannot be, a lock may be had later.
+    fn begin_agreeing(&mut self, control: &mut Session, has_locks: bool) -> Result<(), Stopped> {
+        if !moves_with_every_change(control)? {
+            return Err(nothing_to_compare_by());
+        }
         for _ in 0..AGREEMENT_TRIES {
-            let mut places = Vec::with_capacity(self.readers.len());
-            for reader in &mut self.readers {
-                reader.exec("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")?;
-                places.push(snapshot_place(reader)?);
-            }
-            let Some(Some(first)) = places.first().cloned() else {
-                // Without a binlog there is nothing to compare.
-                let text = "the account may not lock, and there is no binlog to compare views by";
-                return Err(Stopped::Less(Error::new(ErrorKind::Server, text)));
+            self.position = match control.flavor() {
+                Flavor::MariaDb => self.begin_at_one_place()?,
+                Flavor::MySql => self.begin_while_nothing_is_committed(control)?,
             };
-            if places.iter().all(|place| place.as_ref() == Some(&first)) {
-                self.position = Some(snapshot_position(&mut self.readers[0], first)?);
+            if self.position.is_some() {
                 // What has changed since the view was made fails when it is read.
                 return self.touch_all_in_transactions();
             }
@@ -354,9 +448,86 @@ impl View {
             "{} views could not be had of one position in {AGREEMENT_TRIES} tries",
             self.readers.len()
         );
-        Err(Stopped::Failed(Error::new(ErrorKind::Server, text).hinted(
+        let error = Error::new(ErrorKind::Server, text).hinted(
             "--parallel 1 needs no agreement; or GRANT RELOAD, LOCK TABLES ON *.* TO the backup's account;",
-        )))
+        );
+        Err(match control.flavor() {
+            _ if has_locks => Stopped::Refused(error),
+            Flavor::MySql => Stopped::Less(error),
+            Flavor::MariaDb => Stopped::Failed(error),
+        })
+    }
+
+    /// MariaDB tells of each view where in the binlog it is. The position, if it is the same for all.
+    fn begin_at_one_place(&mut self) -> Result<Option<Position>, Stopped> {
+        let mut places = Vec::with_capacity(self.readers.len());
+        for reader in &mut self.readers {
+            reader.exec(BEGIN_VIEW)?;
+            places.push(snapshot_place(reader)?);
+        }
+        let Some(Some(first)) = places.first().cloned() else { return Err(nothing_to_compare_by()) };
+        match places.iter().all(|place| place.as_ref() == Some(&first)) {
+            true => Ok(Some(snapshot_position(&mut self.readers[0], first)?)),
+            false => Ok(None),
+        }
+    }
+
+    /// MySQL tells where the binlog ends when everything in it can be seen (`log_status` waits for commits under way). If
+    /// it ends there still when all views are begun, nothing was committed between them.
+    fn begin_while_nothing_is_committed(
+        &mut self,
+        control: &mut Session,
+    ) -> Result<Option<Position>, Stopped> {
+        let before = LogStatus::read(control)?;
+        if before.binlog.is_none() {
+            return Err(nothing_to_compare_by());
+        }
+        self.with_all_readers(|reader| reader.exec(BEGIN_VIEW))?;
+        let after = LogStatus::read(control)?;
+        let has_moved = (&before.binlog, &before.gtid_executed) != (&after.binlog, &after.gtid_executed);
+        Ok((!has_moved).then(|| Position {
+            precision: Precision::Exact,
+            lsn: after.lsn.0,
+            binlog: after.binlog,
+            gtid: Some(after.gtid_executed).filter(|gtid| !gtid.is_empty()),
+            replica_gtid: None,
+            replica_of: Vec::new(),
+        }))
+    }
+
+    /// Does something with all readers at once.
+    fn with_all_readers(
+        &mut self,
+        work: impl Fn(&mut Session) -> Result<(), SqlError> + Sync,
+    ) -> Result<(), SqlError> {
+        let work = &work;
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.readers.iter_mut().map(|reader| scope.spawn(move || work(reader))).collect();
+            let lost = || SqlError::new(SqlCause::Lost, "a thread ended early");
+            let outcomes: Vec<_> =
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect();
+            outcomes.into_iter().collect()
+        })
+    }
+
+    /// Tables that are read here.
+    fn touched(&self) -> impl Iterator<Item = &Listed> {
+        self.listing.with_rows().filter(|table| is_touched(table))
+    }
+
+    /// Those of engines that have no views.
+    fn locked_while_read(&self) -> impl Iterator<Item = &Listed> {
+        let is_table = |table: &&Listed| matches!(table.kind, TableKind::Base | TableKind::Versioned);
+        let kind = |table: &Listed| table.engine.as_deref().map(EngineKind::of);
+        self.listing.with_rows().filter(is_table).filter(move |table| kind(table) == Some(EngineKind::Locked))
+    }
+
+    /// The statements that touch all that are read.
+    fn touches(&self) -> Vec<String> {
+        let names: Vec<String> = self.touched().map(|table| table.name.quoted()).collect();
+        let chunks = names.chunks(TOUCHED_AT_ONCE);
+        chunks.map(|names| format!("SELECT 1 FROM {} LIMIT 0", names.join(", "))).collect()
     }
 
     /// Step 2.
@@ -368,31 +539,14 @@ impl View {
     }
 
     fn touch_all_in_transactions(&mut self) -> Result<(), Stopped> {
-        let names: Vec<String> = self
-            .listing
-            .with_rows()
-            .filter(|table| is_touched(table))
-            .map(|table| table.name.quoted())
-            .collect();
-        let statements: Vec<String> = names
-            .chunks(TOUCHED_AT_ONCE)
-            .map(|names| format!("SELECT 1 FROM {} LIMIT 0", names.join(", ")))
-            .collect();
-        let touch = |reader: &mut Session| statements.iter().try_for_each(|statement| reader.exec(statement));
-        let outcomes: Vec<Result<(), SqlError>> = thread::scope(|scope| {
-            let threads: Vec<_> =
-                self.readers.iter_mut().map(|reader| scope.spawn(|| touch(reader))).collect();
-            let lost = || SqlError::new(SqlCause::Lost, "a thread ended early");
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
-        });
-        for outcome in outcomes {
-            outcome.map_err(|error| match Stopped::from(error) {
-                // A table that may not be read is no matter of locks.
-                Stopped::Less(error) => Stopped::Failed(error),
-                other => other,
-            })?;
-        }
-        Ok(())
+        let statements = self.touches();
+        let touched =
+            self.with_all_readers(|reader| statements.iter().try_for_each(|touch| reader.exec(touch)));
+        touched.map_err(|error| match Stopped::from(error) {
+            // A table that may not be read is no matter of locks.
+            Stopped::Less(error) => Stopped::Failed(error),
+            other => other,
+        })
     }
 
     /// Reads how tables were made, whose metadata the readers hold.
@@ -435,20 +589,12 @@ impl View {
     }
 
     /// Locks tables whose engine has no views, until they are read.
-    fn lock_others(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
-        let of_other = |table: &&Listed| {
-            matches!(table.kind, TableKind::Base | TableKind::Versioned)
-                && table.engine.as_deref().is_some_and(|engine| EngineKind::of(engine) == EngineKind::Locked)
-        };
-        let names: Vec<TableName> =
-            self.listing.with_rows().filter(of_other).map(|table| table.name.clone()).collect();
-        if names.is_empty() {
-            return Ok(());
+    fn lock_others(&mut self) -> Result<(), Stopped> {
+        let names: Vec<TableName> = self.locked_while_read().map(|table| table.name.clone()).collect();
+        match &mut self.others {
+            Some(lock) => granted(lock.try_reading(&names)?, "the lock of tables without transactions"),
+            None => Ok(()),
         }
-        let mut lock = TableLock::open(wanted.connect, wanted.limits)?;
-        granted(lock.try_reading(&names)?, "the lock of tables without transactions")?;
-        self.others = Some(lock);
-        Ok(())
     }
 
     /// Every table of an engine without views is read: lets go of them, and fails where they were not held so long.
@@ -470,16 +616,18 @@ impl View {
     /// locks with their times.
     pub(super) fn close(mut self, listener: &dyn Listener) -> Result<Vec<LockRecord>> {
         self.release_tables(listener)?;
-        if let Some(mut instance) = self.instance.take() {
-            instance.alive()?;
-            instance.release()?;
-            for record in instance.records() {
-                record.report(listener);
-            }
-            self.records.extend_from_slice(instance.records());
+        let reported = self.records.len();
+        self.release_instance()?;
+        for record in &self.records[reported..] {
+            record.report(listener);
         }
         Ok(self.records)
     }
+}
+
+fn nothing_to_compare_by() -> Stopped {
+    let text = "nothing may be locked, and there is no binlog of all changes to compare views by";
+    Stopped::Less(Error::new(ErrorKind::Server, text))
 }
 
 fn changed(what: &str) -> Error {
@@ -500,27 +648,17 @@ fn programs(
     Ok(definitions)
 }
 
-/// What the account seems to be allowed; the server has the last word.
-fn first_method(flavor: Flavor, privileges: &Privileges) -> Method {
-    match flavor {
-        Flavor::MariaDb if privileges.has("RELOAD") => Method::BackupStages,
-        Flavor::MySql if privileges.has("RELOAD") || privileges.has("FLUSH_TABLES") => Method::ReadLock,
-        _ => Method::TableLocks,
+/// Whether the instance's lock may be held while rows are read. Not where another backup would need what it refuses for as
+/// long: `FLUSH TABLES .. WITH READ LOCK` of tables of other engines than InnoDB (verified on 9.7). From then on the
+/// readers' metadata locks alone keep definitions from being changed, as on MariaDB. Of InnoDB's own tables a backup would
+/// need it only for one that was imported while it copied.
+fn may_hold_the_instance(control: &mut Session, privileges: &Privileges) -> Result<bool, SqlError> {
+    if !privileges.sees_all_tables() {
+        return Ok(false);
     }
-}
-
-/// MySQL: whoever wants to change a definition waits for this lock, before others wait for them.
-fn lock_instance(
-    wanted: &Wanted<'_>,
-    privileges: &Privileges,
-    flavor: Flavor,
-) -> Result<Option<InstanceLock>, Stopped> {
-    if flavor != Flavor::MySql || !privileges.has("BACKUP_ADMIN") {
-        return Ok(None);
-    }
-    let mut lock = InstanceLock::open(wanted.connect, LockLimits { held_max: None, ..wanted.limits })?;
-    granted(lock.try_lock()?, "LOCK INSTANCE FOR BACKUP")?;
-    Ok(Some(lock))
+    let others = TableInventory::read(control)?.others;
+    // What no backup can lock are the server's own log tables.
+    Ok(others.iter().all(|table| table.name.schema == "mysql"))
 }
 
 /// A session that will read rows: as they are stored, of one view, and not dropped while it waits.
@@ -591,6 +729,18 @@ fn mysql_position(session: &mut Session) -> Result<Position, SqlError> {
         replica_gtid: None,
         replica_of: channels.into_iter().map(Into::into).collect(),
     })
+}
+
+/// Whether the end of the binlog moves with every change, but for those that a session keeps out of it: also with what
+/// the server repeats as a replica.
+fn moves_with_every_change(session: &mut Session) -> Result<bool, SqlError> {
+    match session.flavor() {
+        Flavor::MariaDb => {
+            let query = "SELECT @@GLOBAL.log_slave_updates = 1 OR @@GLOBAL.gtid_slave_pos = ''";
+            Ok(session.number::<u8>(query)? == 1)
+        }
+        Flavor::MySql => Ok(session.variable("log_replica_updates")?.as_deref() == Some("1")),
+    }
 }
 
 /// MariaDB: where in the binlog a reader's view is; `None` without a binlog.

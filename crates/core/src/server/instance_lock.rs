@@ -3,8 +3,8 @@
 //! `LOCK INSTANCE FOR BACKUP` waits for definitions that are being changed, and while it waits it blocks new changes:
 //! ask briefly, and try again. Two things bind it to locked tables, both verified on 9.7:
 //!
-//! - `FLUSH TABLES .. WITH READ LOCK`, or `.. FOR EXPORT`, is refused while *another* session holds the instance, so both
-//!   locks belong to one session, which can have one or the other.
+//! - `FLUSH TABLES .. WITH READ LOCK`, or `.. FOR EXPORT`, waits while *another* session holds the instance, even if this
+//!   one holds it, too. So both locks belong to one session, and nobody else may hold the instance for long.
 //! - `UNLOCK TABLES` in that session lets go of the instance too, so there is only one release, of everything. Do all
 //!   work on files before it.
 

@@ -48,7 +48,7 @@ pub use option_file::OptionFile;
 pub(crate) use own_account::OwnAccount;
 pub(crate) use own_options::{option_of, own_options};
 pub use redo_consumer::RedoConsumer;
-pub use session::{ByteRow, Session};
+pub use session::{ByteRow, Row, Session};
 pub(crate) use sql_error::code;
 pub use sql_error::{SqlCause, SqlError};
 pub use table_lock::TableLock;

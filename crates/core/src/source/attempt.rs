@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::CaptureOptions;
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event},
@@ -19,7 +18,7 @@ const LOOK_AT_CANCEL: Duration = Duration::from_millis(100);
 
 /// Why an attempt ended without a position.
 #[derive(Debug)]
-pub(super) enum Stopped {
+pub(crate) enum Stopped {
     /// A lock was not to be had, or was lost: everything is released, another try makes sense.
     TryAgain(Error),
     /// A lock was held for as long as it may be: the same, if there is less to do next time.
@@ -47,7 +46,7 @@ impl From<SqlError> for Stopped {
 }
 
 /// A lock that was not granted in time ends the try.
-pub(super) fn granted(attempt: Attempt, lock: &str) -> Result<(), Stopped> {
+pub(crate) fn granted(attempt: Attempt, lock: &str) -> Result<(), Stopped> {
     match attempt {
         Attempt::Granted => Ok(()),
         Attempt::TimedOut => Err(Stopped::TryAgain(
@@ -57,11 +56,11 @@ pub(super) fn granted(attempt: Attempt, lock: &str) -> Result<(), Stopped> {
     }
 }
 
-/// How often a capture has asked for its locks, and how often it still may.
+/// How often a backup has asked for its locks, and how often it still may.
 ///
 /// What was held too long costs the server something each time, so these tries are counted. While a lock is not asked
 /// for it costs nothing: who is in the way of it is waited for, in pauses that grow, until the patience is over.
-pub(super) struct Tries {
+pub(crate) struct Tries {
     max: u32,
     patience: Duration,
     count: u32,
@@ -71,22 +70,22 @@ pub(super) struct Tries {
 
 /// Another try.
 #[derive(Debug)]
-pub(super) struct Again {
+pub(crate) struct Again {
     /// Why the last one ended.
-    pub(super) error: Error,
+    pub(crate) error: Error,
     /// It held its locks for as long as it may.
-    pub(super) was_held: bool,
+    pub(crate) was_held: bool,
     pause: Duration,
 }
 
 impl Again {
     /// As the user hears of it; `tries` have ended.
-    pub(super) fn told(&self, tries: u32) -> Event {
+    pub(crate) fn told(&self, tries: u32) -> Event {
         Event::Warning { text: format!("{}; everything was released, trying again ({tries})", self.error) }
     }
 
     /// Waits before the next try.
-    pub(super) fn wait(&self, cancel: &Cancel) -> Result<()> {
+    pub(crate) fn wait(&self, cancel: &Cancel) -> Result<()> {
         let until = Instant::now() + self.pause;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             cancel.check()?;
@@ -97,23 +96,17 @@ impl Again {
 }
 
 impl Tries {
-    pub(super) fn of(options: &CaptureOptions) -> Self {
-        Self {
-            max: options.lock_tries,
-            patience: options.lock_patience,
-            count: 0,
-            held: 0,
-            first_refused_at: None,
-        }
+    pub(crate) fn new(max: u32, patience: Duration) -> Self {
+        Self { max, patience, count: 0, held: 0, first_refused_at: None }
     }
 
     /// How many have ended.
-    pub(super) fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
     /// Whether there is another try after one that ended so; if not, the error.
-    pub(super) fn after(&mut self, stopped: Stopped) -> Result<Again> {
+    pub(crate) fn after(&mut self, stopped: Stopped) -> Result<Again> {
         self.count += 1;
         let (error, was_held) = match stopped {
             Stopped::Failed(error) => return Err(error),
@@ -137,10 +130,6 @@ impl Tries {
 mod tests {
     use super::*;
 
-    fn tries(max: u32, patience: Duration) -> Tries {
-        Tries { max, patience, count: 0, held: 0, first_refused_at: None }
-    }
-
     fn refused() -> Stopped {
         granted(Attempt::TimedOut, "a lock").unwrap_err()
     }
@@ -148,11 +137,11 @@ mod tests {
     #[test]
     fn tries_that_were_held_too_long_are_counted_and_refused_ones_waited_for() {
         let held = || Stopped::HeldTooLong(Error::failed("slow"));
-        let mut patient = tries(2, Duration::from_secs(600));
+        let mut patient = Tries::new(2, Duration::from_secs(600));
         assert!(patient.after(held()).unwrap().was_held);
         patient.after(held()).unwrap_err();
 
-        let mut patient = tries(2, Duration::from_secs(600));
+        let mut patient = Tries::new(2, Duration::from_secs(600));
         let pauses: Vec<u64> = (0..8).map(|_| patient.after(refused()).unwrap().pause.as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
 
@@ -161,10 +150,10 @@ mod tests {
         patient.after(refused()).unwrap();
         patient.after(held()).unwrap_err();
 
-        let mut hasty = tries(2, Duration::ZERO);
+        let mut hasty = Tries::new(2, Duration::ZERO);
         hasty.after(refused()).unwrap();
         hasty.after(refused()).unwrap_err();
-        tries(2, Duration::from_secs(600)).after(Stopped::Failed(Error::failed("gone"))).unwrap_err();
+        Tries::new(2, Duration::from_secs(600)).after(Stopped::Failed(Error::failed("gone"))).unwrap_err();
     }
 
     #[test]

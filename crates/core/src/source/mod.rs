@@ -17,7 +17,7 @@ use crate::{
 };
 
 mod aria_pages;
-mod attempt;
+pub(crate) mod attempt;
 pub mod copier;
 pub mod copy;
 mod damage;

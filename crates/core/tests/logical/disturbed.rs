@@ -51,9 +51,14 @@ fn a_killed_connection_fails_the_backup() {
 /// Definitions that change all the time are never mixed up: a backup that succeeds holds what was at its position.
 #[test]
 fn changes_of_definitions_wait_or_fail_the_backup() {
-    for kind in ServerKind::all_kinds() {
+    let kinds = ServerKind::all_kinds().map(|kind| (kind, false));
+    // Beside a table of another engine MySQL's instance is not locked while rows are read.
+    for (kind, has_others) in kinds.into_iter().chain([(ServerKind::MySql97, true)]) {
         let stage = Stage::new(kind);
         with_rows(&stage);
+        if has_others {
+            stage.source.exec("CREATE TABLE shop.other (id INT PRIMARY KEY) ENGINE = MyISAM").unwrap();
+        }
         stage.source.exec("CREATE TABLE shop.swapped (id INT PRIMARY KEY, old INT)").unwrap();
         stage.source.exec("INSERT INTO shop.swapped VALUES (1, 1)").unwrap();
         let (is_over, changes) = (AtomicBool::new(false), AtomicU64::new(0));

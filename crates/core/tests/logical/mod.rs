@@ -33,6 +33,7 @@ mod diff;
 mod disturbed;
 mod export;
 mod keys;
+mod locks;
 mod own_names;
 mod privileges;
 pub(crate) mod round_trip;

@@ -67,7 +67,7 @@ fn errors_name_the_grants_that_are_missing() {
 
         stage.source.exec("GRANT RELOAD, LOCK TABLES ON *.* TO 'dump'@'localhost'").unwrap();
         let report = stage.back_up(&options(&stage), &selection).unwrap();
-        let expected = if kind.is_mariadb() { Method::BackupStages } else { Method::ReadLock };
+        let expected = if kind.is_mariadb() { Method::BackupStages } else { Method::TableLocks };
         assert_eq!(report.view.method, expected);
     }
 }
@@ -84,7 +84,7 @@ fn the_grants_of_the_documentation() {
         let grant = grants.lines().find(|line| line.starts_with("GRANT ")).unwrap();
         stage.source.exec(grant.trim_end_matches(';')).unwrap();
         let report = stage.back_up(&options(&stage), &Selection::default()).unwrap();
-        let expected = if kind.is_mariadb() { Method::BackupStages } else { Method::ReadLock };
+        let expected = if kind.is_mariadb() { Method::BackupStages } else { Method::TableLocks };
         assert_eq!((report.view.method, &report.view.inconsistent[..]), (expected, &[][..]), "{kind}");
         let position = report.position.expect("a position");
         assert!(position.binlog.is_some(), "{kind}: {position:?}");

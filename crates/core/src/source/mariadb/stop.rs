@@ -81,7 +81,7 @@ pub(super) fn baseline(
 impl Capture<'_> {
     /// Steps 4 to 6 of the order in [`super`], tried again when a lock is not to be had or held too long.
     pub(super) fn stop(&mut self, mut stages: BackupStages, connect: &ConnectOptions) -> Result<Position> {
-        let mut tries = Tries::of(self.options);
+        let mut tries = Tries::new(self.options.lock_tries, self.options.lock_patience);
         loop {
             // What one try has written out, the next need not.
             let writing_max = self.options.lock_wait.saturating_mul((1 + tries.count()).min(WRITING_TRIES));

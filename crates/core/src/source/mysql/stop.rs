@@ -91,7 +91,7 @@ impl Capture<'_> {
         let limits = self.options.stage_limits();
         let for_the_copy = held.is_some();
         let mut held = held;
-        let mut tries = Tries::of(self.options);
+        let mut tries = Tries::new(self.options.lock_tries, self.options.lock_patience);
         loop {
             let mut lock = match held.take() {
                 Some(lock) => lock,

@@ -1,0 +1,314 @@
+//! Locks of logical backups wait for nobody who takes long, and nobody waits for them.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_core::{Event, Listener, backup, logical::Method};
+use mysql::Conn;
+
+use super::*;
+
+/// What waits for a query waits for longer: for [`LOCK_WAIT`], or until its end.
+const SHORT: Duration = Duration::from_secs(5);
+/// So long a lock would wait for whoever is in its way.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// Statement that a backup reads `shop.slow` by.
+const READS_SLOWLY: &str = "SELECT HIGH_PRIORITY %`shop`.`slow`%";
+
+fn stage(kind: ServerKind) -> Stage {
+    let stage = Stage::new(kind);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.t (id INT PRIMARY KEY)",
+            "INSERT INTO shop.t VALUES (1), (2), (3), (4)",
+            "CREATE TABLE shop.other (id INT PRIMARY KEY AUTO_INCREMENT)",
+            "CREATE TABLE shop.m (id INT PRIMARY KEY) ENGINE = MyISAM",
+            "INSERT INTO shop.m VALUES (1)",
+            "CREATE TABLE shop.slow (f FLOAT)",
+            "INSERT INTO shop.slow VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)",
+        ])
+        .unwrap();
+    stage
+}
+
+fn options(stage: &Stage) -> BackupOptions {
+    BackupOptions { lock_wait: LOCK_WAIT, ..stage.options() }
+}
+
+/// A backup that takes long to read `shop.slow`, in one statement.
+fn slowly() -> Selection {
+    Selection { filters: vec!["shop.slow=SLEEP(4) = 0".parse().unwrap()], ..Selection::default() }
+}
+
+/// The sessions with a statement like this.
+fn running(server: &Server, like: &str) -> Vec<u64> {
+    let query = format!("SELECT id FROM information_schema.processlist WHERE info LIKE '{like}'");
+    server.query(query).unwrap()
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < until, "never: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn kill(server: &Server, like: &str) {
+    for id in running(server, like) {
+        server.exec(format!("KILL {id}")).ok();
+    }
+}
+
+/// Fails if a statement takes long.
+fn probe(conn: &mut Conn) {
+    for statement in ["SELECT COUNT(*) FROM shop.t", "INSERT INTO shop.other VALUES ()"] {
+        let begun = Instant::now();
+        conn.query_drop(statement).unwrap();
+        assert!(begun.elapsed() < SHORT, "{statement} took {:?}", begun.elapsed());
+    }
+}
+
+/// Does `work` while others go on reading and writing, and look how long that takes them. They do so once more after it.
+fn probed<T>(server: &Server, work: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let prober = scope.spawn(|| {
+            let mut conn = server.conn().unwrap();
+            while !is_over.load(Relaxed) {
+                probe(&mut conn);
+                thread::sleep(Duration::from_millis(10));
+            }
+            probe(&mut conn);
+        });
+        let outcome = work();
+        is_over.store(true, Relaxed);
+        prober.join().unwrap();
+        outcome
+    })
+}
+
+fn assert_short(kind: ServerKind, report: &LogicalReport) {
+    println!("{kind}: {:?} {:#?}", report.view.method, report.locks);
+    assert!(!report.locks.is_empty());
+    for lock in report.locks.iter().filter(|lock| !lock.statement.starts_with("LOCK INSTANCE")) {
+        assert!(lock.wait < SHORT && lock.held < SHORT, "{kind}: {lock:?}");
+    }
+}
+
+/// A query that has begun long before, and goes on long after.
+fn with_long_query<T>(server: &Server, work: impl FnOnce() -> T) -> T {
+    const LIKE: &str = "SELECT SLEEP(30)%";
+    thread::scope(|scope| {
+        let query = scope.spawn(|| server.exec("SELECT SLEEP(30) FROM shop.t").ok());
+        wait_for("the query", || running(server, LIKE).len() == 1);
+        let outcome = work();
+        assert_eq!(running(server, LIKE).len(), 1, "the query is over too soon");
+        kill(server, LIKE);
+        query.join().unwrap();
+        outcome
+    })
+}
+
+#[test]
+fn a_long_query_is_not_waited_for() {
+    for kind in ServerKind::all_kinds() {
+        let stage = stage(kind);
+        let report = with_long_query(&stage.source, || {
+            probed(&stage.source, || stage.back_up(&options(&stage), &Selection::default()).unwrap())
+        });
+        assert_short(kind, &report);
+        let expected = if kind.is_mariadb() { Method::BackupStages } else { Method::TableLocks };
+        assert_eq!(report.view.method, expected);
+        assert!(report.position.is_some());
+    }
+}
+
+/// A table without a key is read by one statement, as long as it takes: another backup does not wait for it.
+#[test]
+fn two_backups_at_once() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let (first, second) = (stage(kind), tempfile::tempdir().unwrap());
+        let repo = crate::physical::new_repo(&second.path().join("repo"));
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| first.back_up(&options(&first), &slowly()).map(drop));
+            wait_for("the statement", || running(&first.source, READS_SLOWLY).len() == 1);
+            let report = probed(&first.source, || {
+                let options = options(&first);
+                logical::run(&repo, &options, &Selection::default(), &Told, &Cancel::default()).unwrap()
+            });
+            assert_eq!(running(&first.source, READS_SLOWLY).len(), 1, "the first is over too soon");
+            assert_short(kind, &report);
+            kill(&first.source, READS_SLOWLY);
+            slow.join().unwrap().unwrap_err();
+        });
+    }
+}
+
+/// A transaction that has written to a table, and is not over, is in the way of no lock either.
+#[test]
+fn an_open_transaction_is_not_waited_for() {
+    let stage = stage(ServerKind::MySql97);
+    let mut writer = stage.source.conn().unwrap();
+    writer.query_drop("BEGIN").unwrap();
+    writer.query_drop("DELETE FROM shop.t WHERE id = 4").unwrap();
+    let report = probed(&stage.source, || stage.back_up(&options(&stage), &Selection::default()).unwrap());
+    assert_short(stage.source.kind(), &report);
+    assert_eq!(report.view.method, Method::ReadLock);
+    writer.query_drop("COMMIT").unwrap();
+
+    // Beside a query that is in the way of the other lock, too, none is asked for.
+    writer.query_drop("BEGIN").unwrap();
+    writer.query_drop("DELETE FROM shop.t WHERE id = 3").unwrap();
+    let without_m = Selection { tables_excluded: vec!["shop.m".parse().unwrap()], ..Selection::default() };
+    let inconsistent: &[&str] = &["shop.m"];
+    for (selection, inconsistent) in [(without_m, &[][..]), (Selection::default(), inconsistent)] {
+        let options = BackupOptions { lock_tries: 2, lock_patience: Duration::ZERO, ..options(&stage) };
+        let report = with_long_query(&stage.source, || {
+            probed(&stage.source, || stage.back_up(&options, &selection).unwrap())
+        });
+        println!("{:?} {:?}", report.view, report.locks);
+        assert_eq!(report.view.method, Method::BinlogPosition);
+        assert_eq!(report.view.inconsistent, inconsistent);
+        assert!(report.position.is_some());
+        assert!(report.locks.iter().all(|lock| lock.statement.starts_with("LOCK INSTANCE")));
+        let script = String::from_utf8(stage.script(report.run.backup, Some("shop.t"))).unwrap();
+        assert!(script.contains("(3)") && !script.contains("(4)"), "{script}");
+    }
+}
+
+/// As another backup does it for as long as it copies: the view is made in another way, and the report tells of the try.
+#[test]
+fn stages_that_somebody_else_holds() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
+        let stage = stage(kind);
+        let mut other = stage.source.conn().unwrap();
+        other.query_drop("BACKUP STAGE START").unwrap();
+        let options = BackupOptions { lock_wait: Duration::from_secs(1), ..stage.options() };
+        let report = probed(&stage.source, || stage.back_up(&options, &Selection::default()).unwrap());
+        assert_short(kind, &report);
+        assert_eq!((report.view.method, report.view.inconsistent.len()), (Method::TableLocks, 0));
+        let refused = &report.locks[0];
+        assert_eq!((refused.statement.as_str(), refused.held), ("BACKUP STAGE START", Duration::ZERO));
+        assert!(refused.wait >= Duration::from_millis(900), "{refused:?}");
+        assert!(report.position.is_some());
+        other.query_drop("BACKUP STAGE END").unwrap();
+    }
+}
+
+/// Tells once that a try was given up.
+struct GivenUp(Mutex<Option<mpsc::Sender<()>>>);
+
+impl Listener for GivenUp {
+    fn event(&self, event: Event) {
+        if let Event::Warning { text } = &event
+            && text.contains("trying again")
+            && let Some(sender) = self.0.lock().unwrap().take()
+        {
+            sender.send(()).unwrap();
+        }
+        Told.event(event);
+    }
+}
+
+/// A definition that is being changed is waited for, in pauses, and every try is in the report.
+#[test]
+fn the_report_has_locks_of_failed_tries() {
+    let stage = stage(ServerKind::MySql97);
+    let mut reader = stage.source.conn().unwrap();
+    reader.query_drop("BEGIN").unwrap();
+    reader.query_drop("SELECT * FROM shop.t").unwrap();
+    thread::scope(|scope| {
+        let change = scope.spawn(|| stage.source.exec("ALTER TABLE shop.t ADD COLUMN c INT").unwrap());
+        wait_for("the change", || running(&stage.source, "ALTER TABLE%").len() == 1);
+        let (sender, given_up) = mpsc::channel();
+        let options = BackupOptions { lock_wait: Duration::from_secs(1), lock_tries: 1, ..stage.options() };
+        let stage = &stage;
+        let backup = scope.spawn(move || {
+            let told = GivenUp(Mutex::new(Some(sender)));
+            logical::run(&stage.repo, &options, &Selection::default(), &told, &Cancel::default())
+        });
+        given_up.recv_timeout(Duration::from_secs(120)).unwrap();
+        reader.query_drop("COMMIT").unwrap();
+        change.join().unwrap();
+        let report = backup.join().unwrap().unwrap();
+        println!("{:#?}", report.locks);
+        let of_instance: Vec<_> =
+            report.locks.iter().filter(|lock| lock.statement.starts_with("LOCK INSTANCE")).collect();
+        assert!(of_instance.len() >= 2, "{:?}", report.locks);
+        assert!(of_instance[0].held.is_zero() && of_instance[0].wait >= Duration::from_millis(900));
+        assert!(!of_instance.last().unwrap().held.is_zero());
+        let script = String::from_utf8(stage.script(report.run.backup, Some("shop.t"))).unwrap();
+        assert!(script.contains("`c` int"), "{script}");
+    });
+}
+
+/// Tells when the tables without transactions are read and let go.
+struct LetGo(Mutex<(bool, Option<mpsc::Sender<()>>)>);
+
+impl Listener for LetGo {
+    fn event(&self, event: Event) {
+        let mut state = self.0.lock().unwrap();
+        match &event {
+            Event::Phase { name: "rows" } => state.0 = true,
+            Event::Lock { .. } if state.0 => {
+                if let Some(sender) = state.1.take() {
+                    sender.send(()).unwrap();
+                }
+            }
+            _ => {}
+        }
+        drop(state);
+        Told.event(event);
+    }
+}
+
+/// A physical backup, which must close tables of other engines for a moment, completes while a logical one reads.
+#[test]
+fn a_physical_backup_beside_a_logical_one() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let stage = stage(kind);
+        let spool = tempfile::tempdir().unwrap();
+        let slow = Selection { filters: vec!["shop.slow=SLEEP(60) = 0".parse().unwrap()], ..slowly() };
+        thread::scope(|scope| {
+            let (sender, read) = mpsc::channel();
+            let stage = &stage;
+            let reading = scope.spawn(move || {
+                let told = LetGo(Mutex::new((false, Some(sender))));
+                logical::run(&stage.repo, &options(stage), &slow, &told, &Cancel::default()).map(drop)
+            });
+            read.recv_timeout(Duration::from_secs(120)).unwrap();
+            wait_for("the statement", || running(&stage.source, READS_SLOWLY).len() == 1);
+            let physical = BackupOptions {
+                spool_dir: Some(spool.path().to_owned()),
+                lock_wait: Duration::from_secs(2),
+                lock_tries: 2,
+                lock_patience: Duration::ZERO,
+                ..stage.options()
+            };
+            let report = backup::run(&stage.repo, &physical, &Told, &Cancel::default());
+            // What keeps definitions as they are holds all the same, for tables that are read and those that are not yet.
+            for table in ["shop.t", "shop.m", "shop.slow"] {
+                let change = format!("ALTER TABLE {table} ADD COLUMN c INT");
+                let changed = stage.source.exec_all(["SET SESSION lock_wait_timeout = 1", &change]);
+                let error = format!("{:?}", changed.expect_err(table));
+                assert!(error.contains("1205"), "{kind}: {error}");
+            }
+            let still = running(&stage.source, READS_SLOWLY).len();
+            kill(&stage.source, READS_SLOWLY);
+            reading.join().unwrap().unwrap_err();
+            let report = report.unwrap();
+            println!("{kind}: {:#?}", report.locks);
+            assert_eq!(still, 1, "the logical backup is over too soon");
+        });
+    }
+}
