@@ -4,7 +4,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread::sleep,
+    sync::atomic::{AtomicBool, Ordering},
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 
@@ -184,6 +185,94 @@ fn mysql_9_7_archiver_is_killed() {
     killed(ServerKind::MySql97, seed());
 }
 
+/// Behind a logical backup that was taken under writes the server into which it was loaded executes what the archive holds,
+/// by its own programs: up to the transaction before the one that dropped the table, across files, and no further.
+fn behind_a_logical_backup(kind: ServerKind) {
+    let scene = Scene::new(kind);
+    let conn = || scene.server.conn().unwrap();
+    let insert = |conn: &mut mysql::Conn, row: u64| {
+        conn.query_drop(format!("INSERT INTO d.t VALUES ({row}, REPEAT('x', {}))", row % 900)).unwrap();
+    };
+    let rows = |server: &Server| -> Vec<(u64, u64)> {
+        server.query("SELECT id, LENGTH(v) FROM d.t ORDER BY id").unwrap()
+    };
+    scene.server.exec("INSERT INTO d.t VALUES (0, '')").unwrap();
+    let is_taken = AtomicBool::new(false);
+    let (taken, mut row) = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let (mut conn, mut row) = (conn(), 0);
+            while !is_taken.load(Ordering::Acquire) {
+                row += 1;
+                insert(&mut conn, row);
+            }
+            row
+        });
+        let mut command =
+            scene.program.command(&["backup", "--name", "db1", "--method", "logical", "--json"]);
+        let taken =
+            run(command.args(["--no-defaults", "--user", "root", "--socket"]).arg(scene.server.socket()));
+        is_taken.store(true, Ordering::Release);
+        (taken.expect_code(0).last(), writer.join().unwrap())
+    });
+    assert!(row > 0, "{taken:#}");
+    let mut conn = conn();
+    for number in 0..40 {
+        row += 1;
+        insert(&mut conn, row);
+        if number == 20 {
+            conn.query_drop("FLUSH BINARY LOGS").unwrap();
+            conn.query_drop("ALTER TABLE d.t ADD COLUMN note VARCHAR(9) DEFAULT 'later'").unwrap();
+            conn.query_drop("ALTER TABLE d.t DROP COLUMN note").unwrap();
+        }
+    }
+    let wanted = rows(&scene.server);
+    conn.query_drop("DROP TABLE d.t").unwrap();
+    conn.query_drop("CREATE TABLE d.t (i INT)").unwrap();
+    run(&mut scene.archive(&["--once"])).expect_code(0);
+    let found = scene.list(&["--grep", "drop table"]).expect_code(0).json();
+    let gtid = found[0]["data"]["gtid"].as_str().unwrap().to_owned();
+
+    let target = Server::start(kind, ServerOptions::default()).unwrap();
+    let mut load = scene.program.command(&["restore", "db1/logical#1", "--to-server", "--no-defaults"]);
+    run(load.args(["--user", "root", "--leave-out", "--socket"]).arg(target.socket())).expect_code(0);
+    let file = scene.program.path("behind");
+    let cat = |words: &[&str]| {
+        let words = [&["binlog", "cat"], words, &["--output", file.to_str().unwrap(), "--json"]].concat();
+        scene.program.run(&words)
+    };
+    cat(&["binlog.000001", "--at", "latest"]).expect_code(2);
+    cat(&["--behind", "db1/logical#1"]).expect_code(2);
+    cat(&["--behind", "db1/physical#1", "--at", "latest"]).expect_code(2);
+    let done = cat(&["--behind", "db1/logical#1", "--before-gtid", &gtid]).expect_code(0).last();
+    assert!(done["data"]["transactions"].as_u64().is_some_and(|count| count >= 42), "{done:#}");
+    let reader = if kind.is_mariadb() { "mariadb-binlog" } else { "mysqlbinlog" };
+    let reader =
+        Command::new(kind.program(reader).unwrap()).arg("--no-defaults").arg(&file).output().unwrap();
+    assert!(reader.status.success(), "{reader:?}");
+    let statements = scene.program.path("statements");
+    fs::write(&statements, &reader.stdout).unwrap();
+    let mut client = Command::new(kind.client_program().unwrap());
+    client.args(["--no-defaults", "--user=root", "--binary-mode"]).arg("--socket").arg(target.socket());
+    let client = client.stdin(fs::File::open(&statements).unwrap()).output().unwrap();
+    assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));
+    assert_eq!(rows(&target), wanted, "{done:#}");
+}
+
+#[test]
+fn mariadb_10_11_goes_on_behind_a_logical_backup() {
+    behind_a_logical_backup(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_goes_on_behind_a_logical_backup() {
+    behind_a_logical_backup(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_goes_on_behind_a_logical_backup() {
+    behind_a_logical_backup(ServerKind::MySql97);
+}
+
 /// What is lost is found by its statement and its moment; what can be recovered is said; a gap is a finding.
 #[test]
 fn listed_and_found() {
@@ -195,7 +284,7 @@ fn listed_and_found() {
     };
     backup(&["--method", "logical"]);
     run(&mut scene.archive(&["--once"])).expect_code(0);
-    // Behind a logical backup nothing is replayed, and nobody is told otherwise.
+    // Behind a logical backup no restore replays, and nobody is told otherwise.
     let list = scene.list(&[]).expect_code(0).last();
     assert_eq!(list["data"]["recoverable"], json!([]), "{list:#}");
     let target = scene.program.path("new");
@@ -205,9 +294,13 @@ fn listed_and_found() {
     };
     let none = restore(&[]).expect_code(1);
     assert!(none.err.contains("there is no physical backup of db1"), "{none:#?}");
-    for id in ["db1/logical#1", "db1/logical#latest", "db1/binlog#1"] {
+    for (id, hint) in [
+        ("db1/logical#1", "binlog cat --behind db1/logical#1"),
+        ("db1/logical#latest", "restore db1/logical#latest --to-server"),
+        ("db1/binlog#1", "recovery to a moment begins with a physical"),
+    ] {
         let refused = restore(&[id]).expect_code(2);
-        assert!(refused.err.contains("hint: recovery to a moment begins with a physical"), "{refused:#?}");
+        assert!(refused.err.contains(hint), "{refused:#?}");
     }
     backup(&[]);
     run(&mut scene.archive(&["--once"])).expect_code(0);

@@ -5,7 +5,9 @@ use holdfast_repo::SourceName;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
 use super::{
+    backup_ref::BackupRef,
     inspect::NameArg,
+    moment::MomentArgs,
     source::SourceArgs,
     units::{ByteSize, Span},
 };
@@ -44,6 +46,8 @@ Examples:
   holdfast binlog cat binlog.000042 > binlog.000042
   holdfast binlog cat binlog.000042 --output binlog.000042
   holdfast binlog cat binlog.000042 | mariadb-binlog -v -
+  holdfast restore db1/logical#42 --to-server -h new-db1
+  holdfast binlog cat --behind db1/logical#42 --at '2026-11-20 14:03:07' | mariadb-binlog - | mariadb --binary-mode -h new-db1
 
 What comes out is a binlog file: the server's own bytes, or, where the archive begins in the middle of the file, those from there on behind the file's first event.";
 
@@ -162,13 +166,22 @@ pub(crate) struct ListArgs {
     pub(crate) name: NameArg,
 }
 
-/// Write an archived file out, for mysqlbinlog or mariadb-binlog to read.
+/// Write an archived file out, or what follows a logical backup, for mysqlbinlog or mariadb-binlog to read.
 #[derive(Args, Debug)]
 #[command(after_long_help = CAT_EXAMPLES)]
 pub(crate) struct CatArgs {
     /// The server's name of the file
-    #[arg(value_name = "FILE")]
-    pub(crate) file: String,
+    #[arg(value_name = "FILE", required_unless_present = "behind", conflicts_with = "behind")]
+    pub(crate) file: Option<String>,
+
+    /// What follows this logical backup of a whole server, up to --at, --gtid or --before-gtid, as one binlog
+    ///
+    /// To be executed by the server into which the backup was loaded. It begins exactly behind the backup, and ends with the last transaction that is wanted.
+    #[arg(long, value_name = "ID", requires = "moment")]
+    pub(crate) behind: Option<BackupRef>,
+
+    #[command(flatten)]
+    pub(crate) moment: MomentArgs,
 
     /// Where it goes [default: standard output]
     #[arg(long, value_name = "PATH")]

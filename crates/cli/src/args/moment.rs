@@ -11,7 +11,7 @@ use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 #[derive(Args, Debug)]
 #[group(id = "moment", multiple = false)]
 pub(crate) struct MomentArgs {
-    /// Recover to this moment behind a physical backup, from the binlog archive: a time, UTC unless it names a zone, or latest
+    /// Recover to this moment behind a backup, from the binlog archive: a time, UTC unless it names a zone, or latest
     #[arg(long, value_name = "TIME|latest", help_heading = "Recovery to a moment")]
     pub(crate) at: Option<At>,
 

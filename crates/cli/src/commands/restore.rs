@@ -210,9 +210,16 @@ pub(super) fn recovery(
         && let Some(kind) = id.kind.filter(|kind| *kind != Kind::Physical)
     {
         let text = format!("{id} is no backup behind which a moment can be recovered: its kind is {kind}");
-        return Err(Error::new(ErrorKind::Usage, text).hinted(
-            "recovery to a moment begins with a physical backup: leave ID out, and the last one before the moment is taken",
-        ));
+        let hint = match kind {
+            Kind::Logical => format!(
+                "load it (restore {id} --to-server), and have the server execute what follows it (binlog cat --behind {id}); or \
+                 leave ID out, and the last physical backup before the moment is taken"
+            ),
+            _ => "recovery to a moment begins with a physical backup: leave ID out, and the last one before the moment is \
+                  taken"
+                .to_owned(),
+        };
+        return Err(Error::new(ErrorKind::Usage, text).hinted(hint));
     }
     let (source, named) = match id {
         Some(id) if id.which != BackupNo::Latest => {

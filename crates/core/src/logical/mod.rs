@@ -23,6 +23,7 @@ pub mod load;
 mod members;
 mod method;
 mod objects;
+mod position;
 mod privileges;
 mod reading;
 mod references;

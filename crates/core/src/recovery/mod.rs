@@ -3,12 +3,16 @@
 //! [`choose`] finds both; [`Recovery::run`] restores the backup ([`crate::restore`]) and has the server replay the transactions
 //! ([`crate::restore::Transactions`]) that the archive ([`crate::binlog`]) holds behind it. A moment that the archive does
 //! not reach without a gap is refused before anything is written.
+//!
+//! A logical backup is loaded into a server that runs; what follows it is written as a binlog ([`Recovery::write_binlog`]),
+//! for the programs by which that server executes one.
 
 mod until;
 mod wanted;
 
 use std::sync::Arc;
 
+use holdfast_formats::binlog::{EventKind, FILE_MAGIC};
 use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History};
 
 use crate::{
@@ -21,6 +25,9 @@ use crate::{
 
 pub use until::Until;
 use wanted::Wanted;
+
+/// Where an event says of what kind it is.
+const KIND_AT: usize = 4;
 
 /// From which backup, and what is replayed behind it.
 pub struct Recovery {
@@ -42,12 +49,7 @@ pub struct RecoveryPlan {
 
 /// Chooses the last backup before the moment, or takes the one that is named.
 pub fn choose(repo: &Arc<Repo>, source: &SourceName, named: Option<RunNo>, until: Until) -> Result<Recovery> {
-    let archive = Archive::open(repo, source)?;
-    if archive.stretches().is_empty() {
-        let message = format!("nothing is archived of the binlog of {source}");
-        return Err(Error::new(ErrorKind::Usage, message).hinted("holdfast binlog archive begins with it"));
-    }
-    until.check_reach(&archive)?;
+    let archive = archive_until(repo, source, &until)?;
     let log = LogName { source: source.clone(), kind: Kind::Physical };
     let history = History::salvage(repo, &log, &mut |_, _| {})?;
     let candidates: Vec<RunNo> = match named {
@@ -66,11 +68,39 @@ pub fn choose(repo: &Arc<Repo>, source: &SourceName, named: Option<RunNo>, until
     Err(error.hinted("\"holdfast binlog list\" says from which backups on, and until when, can be recovered"))
 }
 
+/// Of a logical backup, which must hold all of its server.
+pub fn behind_logical(repo: &Arc<Repo>, source: &SourceName, base: RunNo, until: Until) -> Result<Recovery> {
+    let archive = archive_until(repo, source, &until)?;
+    let log = LogName { source: source.clone(), kind: Kind::Logical };
+    let history = History::salvage(repo, &log, &mut |_, _| {})?;
+    if history.outcome(base).is_some_and(|outcome| outcome.part.is_some()) {
+        let text =
+            format!("{log} {base} holds a part of its server: what follows changes what it does not have");
+        return Err(Error::new(ErrorKind::Usage, text).hinted("name a backup of the whole server"));
+    }
+    let behind = behind(repo, &history, base, &archive, &until)?;
+    Ok(Recovery { archive, log, base, behind, until })
+}
+
+/// The archive of a source, if it reaches so far.
+fn archive_until(repo: &Arc<Repo>, source: &SourceName, until: &Until) -> Result<Archive> {
+    let archive = Archive::open(repo, source)?;
+    if archive.stretches().is_empty() {
+        let message = format!("nothing is archived of the binlog of {source}");
+        return Err(Error::new(ErrorKind::Usage, message).hinted("holdfast binlog archive begins with it"));
+    }
+    until.check_reach(&archive)?;
+    Ok(archive)
+}
+
 /// Where the archive goes on behind a backup; an error where it does not, or where the moment is before it.
 fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<Behind> {
     let log = history.log();
-    let taken = Taken::of(&read_head(repo, history, base)?)?;
-    if until.is_before(taken.finished_at, taken.gtids().as_ref()) {
+    let head = read_head(repo, history, base)?;
+    let taken = Taken::of(&head)?;
+    // The view of a logical backup comes first, and the rows take their time.
+    let moment = if log.kind == Kind::Logical { head.started_at } else { taken.finished_at };
+    if until.is_before(moment, taken.gtids().as_ref()) {
         return Err(Error::failed(format!("{log} {base} was taken after {until}")));
     }
     let behind = archive.behind(&taken).ok_or_else(|| {
@@ -131,6 +161,42 @@ impl Recovery {
         let restore = restore::plan(repo, &self.log, self.base, options, cancel)?;
         let replay = self.count(cancel)?;
         Ok(RecoveryPlan { restore, replay })
+    }
+
+    /// Writes what is replayed as one binlog, which begins with the first transaction behind the backup and ends with the last
+    /// that is wanted. What cannot be reached is found before anything is written; nothing is where nothing is replayed.
+    pub fn write_binlog(
+        &self,
+        cancel: &Cancel,
+        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Reached> {
+        // What files say of themselves and of each other; a format says it of what follows, wherever it stands.
+        const OF_FILES: [EventKind; 4] =
+            [EventKind::ROTATE, EventKind::STOP, EventKind::PREVIOUS_GTIDS, EventKind::GTID_LIST];
+        let mut wanted = Wanted::new(&self.archive, &self.behind, &self.until);
+        let reached = wanted.count(cancel)?;
+        let mut left = reached.transactions;
+        let mut has_begun = false;
+        wanted.each(&mut |piece| {
+            match piece {
+                _ if left == 0 => {}
+                Piece::File { format, .. } => {
+                    cancel.check()?;
+                    if !std::mem::replace(&mut has_begun, true) {
+                        write(&FILE_MAGIC)?;
+                    }
+                    write(format)?;
+                }
+                Piece::Event { bytes, is_border } => {
+                    if !bytes.get(KIND_AT).is_some_and(|kind| OF_FILES.contains(&EventKind(*kind))) {
+                        write(bytes)?;
+                    }
+                    left -= u64::from(is_border);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(reached)
     }
 
     /// Restores, and replays.

@@ -1,23 +1,27 @@
-//! `binlog cat`: a binlog file as it was.
+//! `binlog cat`: a binlog file as it was, or what follows a logical backup.
 
 use std::{
     fmt::{self, Write as _},
     fs::File,
     io::{self, BufWriter, IsTerminal as _, Write},
     path::Path,
+    sync::Arc,
 };
 
 use holdfast_core::{
     Context as _, Error, ErrorKind, Result,
     binlog::{Archive, FileContent},
+    recovery::{self, Recovery, Until},
+    restore::Reached,
 };
+use holdfast_repo::{Act, Kind};
 use serde::Serialize;
 
-use super::{Context, open_archive};
+use super::{Context, open_archive, repository, select};
 use crate::{
-    args::{binlog::CatArgs, units::ByteSize},
+    args::{backup_ref::BackupRef, binlog::CatArgs, units::ByteSize},
     exit::Exit,
-    output::Render,
+    output::{Render, text},
 };
 
 #[derive(Serialize)]
@@ -45,37 +49,86 @@ impl Render for Written {
     }
 }
 
+/// What follows a backup.
+#[derive(Serialize)]
+struct Followed {
+    behind: String,
+    output: Option<String>,
+    #[serde(flatten)]
+    reached: Reached,
+}
+
+impl Render for Followed {
+    fn render(&self, out: &mut String) -> fmt::Result {
+        let Some(output) = &self.output else { return Ok(()) };
+        let transactions = text::count(self.reached.transactions, "transaction");
+        let at = self.reached.committed_at.map(|at| format!(", the last of {at}")).unwrap_or_default();
+        writeln!(out, "{transactions} behind {}{at} written to {output}", self.behind)
+    }
+}
+
 pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     if args.output.is_none() && (context.global.json || io::stdout().is_terminal()) {
         let text = "a binlog file is no text: it goes to a file (--output) or into a pipe";
         return Err(Error::new(ErrorKind::Usage, text));
     }
-    let archive = open_archive(context, &args.name, "to write out what is archived")?;
-    let content = match &args.output {
-        Some(path) => to_file(&archive, &args.file, path)?,
-        None => copy(&archive, &args.file, &mut io::stdout().lock(), "standard output")?,
-    };
     let output = args.output.as_ref().map(|path| path.display().to_string());
-    context.output.result(Exit::Done, &Written { file: args.file.clone(), output, content });
+    if let (Some(id), Some(until)) = (&args.behind, args.moment.until()) {
+        let recovery = behind(args, id, until, context)?;
+        let (log, base) = recovery.base();
+        let behind = text::backup_id(log, base);
+        let reached = written(args.output.as_deref(), |write| recovery.write_binlog(context.cancel, write))?;
+        for filters in &reached.leaves_out {
+            context.output.warning(format!("the server left something out of its binlog: {filters}"));
+        }
+        context.output.result(Exit::Done, &Followed { behind, output, reached });
+        return Ok(Exit::Done);
+    }
+    let Some(file) = args.file.clone().filter(|_| args.moment.until().is_none()) else {
+        let text = "a file is written as a whole: a moment is one behind a backup (--behind)";
+        return Err(Error::new(ErrorKind::Usage, text));
+    };
+    let archive = open_archive(context, &args.name, "to write out what is archived")?;
+    let content = written(args.output.as_deref(), |write| Archive::file(&archive, &file, write))?;
+    context.output.result(Exit::Done, &Written { file, output, content });
     Ok(Exit::Done)
 }
 
-fn to_file(archive: &Archive, name: &str, path: &Path) -> Result<FileContent> {
+fn behind(args: &CatArgs, id: &BackupRef, until: Until, context: &Context<'_>) -> Result<Recovery> {
+    if let Some(kind) = id.kind.filter(|kind| *kind != Kind::Logical) {
+        let text = format!("{id} is of kind {kind}: behind it a restore replays by itself");
+        return Err(
+            Error::new(ErrorKind::Usage, text).hinted("holdfast restore --at, --gtid or --before-gtid")
+        );
+    }
+    let repo = Arc::new(repository::open_for(context, Act::Read, "to write out what is archived")?);
+    let id = BackupRef { kind: Some(Kind::Logical), ..id.clone() };
+    let chosen = select::backup(context, &repo, &id, args.name.name.as_ref())?;
+    recovery::behind_logical(&repo, &chosen.log().source, chosen.run, until)
+}
+
+/// Takes bytes.
+type Take<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
+
+/// Has `give` write to a new file, or to standard output.
+fn written<T>(path: Option<&Path>, give: impl FnOnce(&mut Take<'_>) -> Result<T>) -> Result<T> {
+    let Some(path) = path else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        let given = give(&mut |bytes| out.write_all(bytes).context("write to standard output"))?;
+        out.flush().context("write to standard output")?;
+        return Ok(given);
+    };
     let doing = || format!("write {}", path.display());
     let file = File::create_new(path).context(doing())?;
     let mut out = BufWriter::new(file);
-    let content = copy(archive, name, &mut out, &path.display().to_string());
-    let done = content.and_then(|content| {
+    let given = give(&mut |bytes| out.write_all(bytes).context(doing()));
+    let done = given.and_then(|given| {
         out.flush().context(doing())?;
         out.get_ref().sync_all().context(doing())?;
-        Ok(content)
+        Ok(given)
     });
     if done.is_err() {
         let _gone = std::fs::remove_file(path);
     }
     done
-}
-
-fn copy(archive: &Archive, name: &str, out: &mut dyn Write, to: &str) -> Result<FileContent> {
-    archive.file(name, &mut |bytes| out.write_all(bytes).context(format_args!("write to {to}")))
 }

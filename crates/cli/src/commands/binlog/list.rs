@@ -160,7 +160,8 @@ impl Render for Listed {
         if self.recoverable.is_empty() {
             writeln!(
                 out,
-                "nothing is recoverable by it: no physical backup is kept behind which it goes on"
+                "nothing is recoverable by a restore: no physical backup is kept behind which it goes on (logical ones: binlog \
+                 cat --behind)"
             )?;
         }
         for part in &self.recoverable {
