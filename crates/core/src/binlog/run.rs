@@ -310,11 +310,17 @@ pub(super) fn last_archived(history: &History) -> Option<&Outcome> {
 
 /// Where the archive ends with what runs have left that died, and which the next one takes over. Every role can read it.
 pub(super) fn stored_tail(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Tail>> {
+    stored_tail_behind(repo, log, RunNo(0))
+}
+
+/// The same, of what runs behind this one have.
+pub(super) fn stored_tail_behind(repo: &Arc<Repo>, log: &LogName, behind: RunNo) -> Result<Option<Tail>> {
     let history = History::read(repo, log)?;
-    let last = last_archived(&history);
+    let last = last_archived(&history).filter(|last| last.run > behind);
     let mut tail = last.and_then(|outcome| outcome.tail.as_ref()).map(Tail::from_map).transpose()?;
     for run in list_segments(repo, log)?.into_keys() {
-        if last.is_some_and(|last| run <= last.run) || is_superseded(&history, run) {
+        let is_there = last.is_some_and(|last| run <= last.run) || is_superseded(&history, run);
+        if run <= behind || is_there {
             continue;
         }
         let mut reader = SegmentReader::new(repo, &history, run);

@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - A segment is removed only when the archive has what is in it: stored, before any later run began; or in the packs of its
-//!   own run; or where the archive has come further without it. What is in none of these stays, and is told of.
+//!   own run; or where later runs have come further without it and without a gap. What is in none of these stays, and is
+//!   told of.
 //! - One process at a time uses the directory of an archive.
 
 use std::{
@@ -28,7 +29,7 @@ use holdfast_repo::{
     store::{Store, StoreError, fs::FsStore, read_all},
 };
 
-use super::{run::stored_tail, stretch::Tail};
+use super::{Archive, run::stored_tail_behind, stretch::Tail};
 use crate::{
     error::{Context as _, Error, ErrorKind, Result},
     server::status::binlog_order,
@@ -203,9 +204,14 @@ impl Spool {
         Ok(!is_followed(repo, &self.log, run)?)
     }
 
-    /// Of a run whose place another has taken: what the archive has by now, from the server or another one, goes.
+    /// Of a run whose place another has taken: what the archive has by now, from the server or another one, goes, if all
+    /// that came since is there without a gap. Whoever cannot read the archive cannot tell, and lets nothing go.
     fn judge(&self, repo: &Arc<Repo>, run: RunNo, parts: &[u32], left: &mut Left) -> Result<()> {
-        let end = stored_tail(repo, &self.log)?;
+        let end = match self.has_gap_behind(repo, run)? {
+            true => None,
+            // What is stored as of this run itself came too late, like these.
+            false => stored_tail_behind(repo, &self.log, run)?,
+        };
         for part in parts {
             let object = self.read(run, *part)?;
             let tail = Tail::from_map(&tail_of_sealed(repo, &self.log, run, *part, &object)?)?;
@@ -218,6 +224,15 @@ impl Spool {
             }
         }
         Ok(())
+    }
+
+    fn has_gap_behind(&self, repo: &Arc<Repo>, run: RunNo) -> Result<bool> {
+        if !repo.can_read() {
+            return Ok(true);
+        }
+        let archive = Archive::open(repo, &self.log.source)?;
+        let mut behind = archive.stretches().iter().filter(|archived| archived.run > run);
+        Ok(behind.any(|archived| archived.gap.is_some()))
     }
 }
 

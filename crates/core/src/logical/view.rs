@@ -52,6 +52,8 @@ use crate::{
 const TOUCHED_AT_ONCE: usize = 50;
 /// Views that are begun before it is given up that all have one position.
 const AGREEMENT_TRIES: u32 = 50;
+/// The server may take so long to say where the binlog ends.
+const LOOK_MAX: Duration = Duration::from_secs(10);
 /// `FLUSH TABLES WITH READ LOCK` waits for so long; servers count whole seconds.
 const READ_LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Makes a view at once.
@@ -252,7 +254,7 @@ impl View {
             self.readers.push(open_reader(wanted.connect)?);
         }
         if without_lock == Some(Method::BinlogPosition) {
-            self.begin_agreeing(control, methods.has_locks())?;
+            self.begin_agreeing(control, wanted, methods.has_locks())?;
             self.read_tables(control, wanted.selection, cancel)?;
         } else {
             self.touch_all()?;
@@ -429,14 +431,22 @@ impl View {
     }
 
     /// Without a lock: begins views until all are of one position. `has_locks`: if that cannot be, a lock may be had later.
-    fn begin_agreeing(&mut self, control: &mut Session, has_locks: bool) -> Result<(), Stopped> {
+    fn begin_agreeing(
+        &mut self,
+        control: &mut Session,
+        wanted: &Wanted<'_>,
+        has_locks: bool,
+    ) -> Result<(), Stopped> {
         if !moves_with_every_change(control)? {
             return Err(nothing_to_compare_by());
         }
+        // It holds nothing, and can be given up.
+        let mut looks = Session::open_patiently(wanted.connect, Purpose::Monitor)?;
+        looks.set_answer_timeout(LOOK_MAX)?;
         for _ in 0..AGREEMENT_TRIES {
             self.position = match control.flavor() {
                 Flavor::MariaDb => self.begin_at_one_place()?,
-                Flavor::MySql => self.begin_while_nothing_is_committed(control)?,
+                Flavor::MySql => self.begin_while_nothing_is_committed(&mut looks)?,
             };
             if self.position.is_some() {
                 // What has changed since the view was made fails when it is read.
@@ -473,16 +483,13 @@ impl View {
 
     /// MySQL tells where the binlog ends when everything in it can be seen (`log_status` waits for commits under way). If
     /// it ends there still when all views are begun, nothing was committed between them.
-    fn begin_while_nothing_is_committed(
-        &mut self,
-        control: &mut Session,
-    ) -> Result<Option<Position>, Stopped> {
-        let before = LogStatus::read(control)?;
+    fn begin_while_nothing_is_committed(&mut self, looks: &mut Session) -> Result<Option<Position>, Stopped> {
+        let before = LogStatus::read(looks).map_err(unanswered)?;
         if before.binlog.is_none() {
             return Err(nothing_to_compare_by());
         }
         self.with_all_readers(|reader| reader.exec(BEGIN_VIEW))?;
-        let after = LogStatus::read(control)?;
+        let after = LogStatus::read(looks).map_err(unanswered)?;
         let has_moved = (&before.binlog, &before.gtid_executed) != (&after.binlog, &after.gtid_executed);
         Ok((!has_moved).then(|| Position {
             precision: Precision::Exact,
@@ -621,6 +628,20 @@ impl View {
             record.report(listener);
         }
         Ok(self.records)
+    }
+}
+
+/// No `KILL` ends the wait for commits that wait for a replica which is silent.
+fn unanswered(error: SqlError) -> Stopped {
+    match error.cause() {
+        SqlCause::Lost => Stopped::Refused(
+            Error::new(ErrorKind::Server, "performance_schema.log_status was not answered in time")
+                .hinted(
+                    "commits are waiting, perhaps for a semi-synchronous replica that is silent: see SHOW PROCESSLIST",
+                )
+                .caused_by(error),
+        ),
+        _ => error.into(),
     }
 }
 
