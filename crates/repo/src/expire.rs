@@ -218,16 +218,22 @@ impl<'a> Planner<'a> {
         }
         let outside = [Reason::OtherTag, Reason::Unreadable, Reason::DoubtfulTime, Reason::Imported];
         let is_outside = |of: &[Reason]| outside.iter().any(|reason| of.contains(reason));
-        // A part of a source takes no place of the whole, nor of another part.
+        // A part of a source takes no place of the whole, nor of another part, and no rule keeps it for longer than the whole.
+        let mut whole = Reaches::default();
         let mut parts: BTreeMap<Option<PartId>, Vec<usize>> = BTreeMap::new();
         for (at, candidate) in candidates.iter().enumerate() {
             parts.entry(part_of(history, candidate.run)).or_default().push(at);
         }
-        for of_part in parts.values() {
+        for (part, of_part) in &parts {
             let inside: Vec<usize> =
                 of_part.iter().copied().filter(|at| !is_outside(&reasons[*at])).collect();
             let judged: Vec<Candidate> = inside.iter().map(|at| candidates[*at]).collect();
-            for (at, by_age) in inside.into_iter().zip(rules.policy.judge(&judged, &rules.zone)) {
+            for (at, mut by_age) in inside.into_iter().zip(rules.policy.judge(&judged, &rules.zone)) {
+                let taken_at = candidates[at].at;
+                match part {
+                    None => whole.note(&by_age, taken_at),
+                    Some(_) => by_age.retain(|reason| whole.reaches(*reason, taken_at, &rules.policy)),
+                }
                 reasons[at].splice(0..0, by_age);
             }
         }
@@ -237,7 +243,11 @@ impl<'a> Planner<'a> {
         };
         // Asked only where it saves one: it costs a listing of all packs.
         let dropped = candidates.iter().zip(&reasons).filter(|it| is_dropped(*it));
-        let asked: BTreeSet<_> = dropped.map(|(candidate, _)| part_of(history, candidate.run)).collect();
+        let kept_at_least: BTreeSet<_> = newest.iter().map(|run| part_of(history, *run)).collect();
+        let asked: BTreeSet<_> = dropped
+            .map(|(candidate, _)| part_of(history, candidate.run))
+            .filter(|part| kept_at_least.contains(part))
+            .collect();
         let good = if asked.is_empty() { BTreeSet::new() } else { self.newest_good(history, asked)? };
         let verdict = |(candidate, mut reasons): (&Candidate, Vec<Reason>)| {
             let is_newest = newest.contains(&candidate.run);
@@ -315,11 +325,32 @@ fn part_of(history: &History, run: RunNo) -> Option<PartId> {
     history.outcome(run).and_then(|outcome| outcome.part)
 }
 
-/// The newest of the whole source, and of each part, as they were taken.
+/// The newest of the whole source, as they were taken, and of each part of which there is one since.
 fn newest_of_parts(history: &History) -> BTreeSet<RunNo> {
     let taken = history.standing().filter(|backup| !backup.imported);
     let newest: BTreeMap<_, _> = taken.map(|backup| (backup.part, backup.run)).collect();
-    newest.into_values().collect()
+    let whole = newest.get(&None).copied();
+    newest.into_values().filter(|run| whole.is_none_or(|whole| *run >= whole)).collect()
+}
+
+/// How many of the whole source each rule keeps, and since when.
+#[derive(Default)]
+struct Reaches(HashMap<Reason, (u32, Timestamp)>);
+
+impl Reaches {
+    fn note(&mut self, reasons: &[Reason], at: Timestamp) {
+        for reason in reasons {
+            let (count, since) = self.0.entry(*reason).or_insert((0, at));
+            *count += 1;
+            *since = (*since).min(at);
+        }
+    }
+
+    /// Whether a rule goes back so far: it does as long as it keeps fewer than it may.
+    fn reaches(&self, reason: Reason, at: Timestamp, policy: &RetentionPolicy) -> bool {
+        let full = self.0.get(&reason).filter(|(count, _)| Some(*count) == policy.limit(reason));
+        full.is_none_or(|(_, since)| at >= *since)
+    }
 }
 
 /// What tells, without reading data, whether a backup has lost something.

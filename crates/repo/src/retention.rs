@@ -113,6 +113,19 @@ impl RetentionPolicy {
         *self == Self::default()
     }
 
+    /// How many a rule keeps, by the reason that it gives.
+    pub(crate) fn limit(&self, reason: Reason) -> Option<u32> {
+        Some(match reason {
+            Reason::Last => self.last,
+            Reason::Hourly => self.hourly,
+            Reason::Daily => self.daily,
+            Reason::Weekly => self.weekly,
+            Reason::Monthly => self.monthly,
+            Reason::Yearly => self.yearly,
+            _ => return None,
+        })
+    }
+
     /// Why each of `candidates`, oldest first, is kept; no reason: it is to be dropped. Days and hours are those of
     /// `zone`.
     ///

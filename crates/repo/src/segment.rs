@@ -17,10 +17,9 @@ use crate::{
     error::{Damage, RepoError},
     history::History,
     keys::Act,
-    lease::look,
     names::{Folder, LogName, RunNo},
     object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
-    outcome::{Intent, NO_OUTCOME, ObjectHash, OutcomeType, object_hash, signed_bytes, split_signed},
+    outcome::{NO_OUTCOME, ObjectHash, OutcomeType, object_hash, signed_bytes, split_signed},
     repo::Repo,
     run::Run,
     store::{ahead, exists, read_all},
@@ -288,20 +287,15 @@ pub fn is_ended(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoErro
     Ok(exists(&**repo.store(), &log.outcome(run))?)
 }
 
-/// Whether a later run of an archive has begun: what a run's segments hold belongs to the archive as far as they were stored
-/// before that, because whoever begins one lists them then, to take them over.
-pub fn is_followed(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
-    let may_take_over = |intent: Option<Intent>| intent.is_none_or(|intent| intent == Intent::Backup);
-    // Leases first: a run that ends meanwhile is in the history.
-    let newest = repo.list_folder(log, Folder::Runs)?.last_key_value().map(|(key, _)| key.0);
-    if let Some(newest) = newest.filter(|newest| *newest > run)
-        && look(repo, log, newest)?.is_some_and(|lease| may_take_over(lease.intent))
-    {
+/// Whether an archive has gone on behind a run: then what is stored as of that run from now on is no part of it. Asked by
+/// whoever has begun the next run, so that nobody goes on meanwhile.
+pub fn is_followed(repo: &Repo, history: &History, run: RunNo) -> Result<bool, RepoError> {
+    let mut later = history.outcomes().iter().rev().take_while(|outcome| outcome.run > run);
+    if later.any(|outcome| outcome.outcome_type == OutcomeType::Backup) {
         return Ok(true);
     }
-    let history = History::read(repo, log)?;
-    let later = history.outcomes().iter().rev().take_while(|outcome| outcome.run > run);
-    Ok(later.into_iter().any(|outcome| may_take_over(outcome.intent)))
+    let stored = list_segments(repo, history.log())?;
+    Ok(stored.into_keys().any(|other| other > run))
 }
 
 /// The segments that are stored, by run.

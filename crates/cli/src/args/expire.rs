@@ -11,7 +11,7 @@ Examples:
   holdfast expire --tag nightly --keep-daily 14 --keep-tag release
   holdfast expire 17 18 --name db1
 
-Space is freed by prune. By rules the last backup of a source, and of each part of it, is never dropped, nor is the last good one: nothing of it is missing, no check has found it damaged, and, where an operator's key reads the flags, it was taken without damaged pages (--allow-corrupt). What is on hold (holdfast hold) is dropped neither by rules nor by name.";
+Space is freed by prune. By rules the last backup of a source, and of a part of it that was taken since, is never dropped, nor is the last good one: nothing of it is missing, no check has found it damaged, and, where an operator's key reads the flags, it was taken without damaged pages (--allow-corrupt). What is on hold (holdfast hold) is dropped neither by rules nor by name.";
 
 /// Drop backups, by rules or by name.
 ///

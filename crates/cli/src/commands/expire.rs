@@ -100,7 +100,10 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
     }
     if args.ids.is_empty() && args.kind.is_none() {
         let kept = looked.iter().flat_map(|(_, _, history, plan)| {
-            plan.kept.iter().map(|kept| not_before(history, kept.run, kept.at))
+            // Behind a part nothing is replayed.
+            let is_whole = |run| history.outcome(run).is_none_or(|outcome| outcome.part.is_none());
+            let whole = plan.kept.iter().filter(move |kept| is_whole(kept.run));
+            whole.map(|kept| not_before(history, kept.run, kept.at))
         });
         // Where nothing tells when one began, all may be needed.
         let begun: Option<Vec<Timestamp>> = kept.collect();

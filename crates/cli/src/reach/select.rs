@@ -112,8 +112,9 @@ pub(crate) fn backup(
         }
         BackupNo::Latest => {
             let newest = history.newest_backup();
-            // It may have been a later backup.
-            if let Some((_, error)) = damaged.pop_last().filter(|(run, _)| Some(*run) > newest) {
+            // It may have been a later backup of all.
+            let latest = history.newest_taken().or(newest);
+            if let Some((_, error)) = damaged.pop_last().filter(|(run, _)| Some(*run) > latest) {
                 return Err(Error::from(error)
                     .context("find the latest backup")
                     .hinted("name a backup by its number: \"holdfast list\" shows those that can be read"));

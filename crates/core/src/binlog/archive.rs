@@ -9,12 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use holdfast_formats::Flavor;
 use holdfast_pipe::Compression;
 use holdfast_repo::{
     Kind, LogName, Repo, SourceName,
     history::History,
     hooks::Hooks,
-    run::{ActiveRun, RunOptions, Standing, standing},
+    run::{ActiveRun, BeginError, Run, RunOptions, Standing, standing},
     writer::WriterOptions,
 };
 use serde::Serialize;
@@ -27,7 +28,7 @@ use super::{
     run::{ArchiveRun, Ended},
     segments::{Segments, ousted},
     semi_sync,
-    spool::{Spool, SpoolOptions},
+    spool::{Left, Spool, SpoolOptions},
     standby,
     stream::{Next, Stream, StreamBegin, StreamOptions},
     stretch::{Gap, GapKind, Place},
@@ -244,9 +245,20 @@ impl<'a> Archiver<'a> {
                 Error::new(ErrorKind::Usage, "a spool is of one archive, also while its server is away");
             return Err(error.hinted("give the archive's name by --name"));
         };
-        let spool = Spool::open(spool, repo, &LogName { source, kind: Kind::Binlog })?;
-        // The first run says what came too late.
-        send_left(&spool, repo, listener)?;
+        let log = LogName { source, kind: Kind::Binlog };
+        let spool = Spool::open(spool, repo, &log)?;
+        if spool.count()? > 0 {
+            match Run::begin(repo, &log, &options.run) {
+                Ok(run) => {
+                    // The first run that archives says what came too late.
+                    told(&spool.send_left(&run)?, &spool, listener);
+                    run.abandon("it has sent on what was left in a spool")?;
+                }
+                // It is looked at when this one archives.
+                Err(BeginError::Active(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(Some(Arc::new(spool)))
     }
 
@@ -382,7 +394,7 @@ impl<'a> Archiver<'a> {
         }
     }
 
-    fn begin(&self) -> Result<(ArchiveRun, Option<Recorder>)> {
+    fn begin(&self) -> Result<(ArchiveRun, Option<Recorder>, Left)> {
         let options = RunOptions { makes_room: !self.options.once, ..self.options.run.clone() };
         let mut is_told = false;
         let mut wait = |active: &ActiveRun| {
@@ -394,7 +406,8 @@ impl<'a> Archiver<'a> {
             !self.cancel.is_cancelled()
         };
         let known = self.history.as_deref();
-        ArchiveRun::begin(self.repo, &self.log, known, &options, self.writer_options(), &mut wait)
+        let spool = self.spool.as_ref();
+        ArchiveRun::begin(self.repo, &self.log, known, &options, self.writer_options(), spool, &mut wait)
     }
 
     fn count_unsent(&mut self) {
@@ -413,15 +426,15 @@ impl<'a> Archiver<'a> {
     }
 
     fn one_run(&mut self) -> Result<RunEnd> {
-        if let Some(spool) = &self.spool
-            && let Some(late) = send_left(spool, self.repo, self.listener)?
-        {
-            self.late.warn(self.listener, late);
-        }
-        let (mut run, recorder) = match self.begin() {
+        let (mut run, recorder, left) = match self.begin() {
             Err(_) if self.cancel.is_cancelled() => return Ok(RunEnd::Done),
             begun => begun?,
         };
+        if let Some(spool) = &self.spool
+            && let Some(late) = told(&left, spool, self.listener)
+        {
+            self.late.warn(self.listener, late);
+        }
         if self.store_failing.end() {
             self.note("the repository takes what comes again");
         }
@@ -804,7 +817,9 @@ impl<'a> Archiver<'a> {
                 }
                 Next::Failed(error) => {
                     let is_under_way = is_anything_recorded || is_known && recorder.is_confirmed();
-                    if recorder.is_confirmed() && is_torn(&error) {
+                    // MySQL cuts off what it did not finish when it starts.
+                    let is_mariadb = recorder.flavor() == Flavor::MariaDb;
+                    if is_mariadb && recorder.is_confirmed() && is_torn(&error) {
                         return Err(StreamEnd::Torn(error));
                     }
                     return Err(stream_end(error, is_under_way));
@@ -864,9 +879,8 @@ impl<'a> Archiver<'a> {
     }
 }
 
-/// What was acknowledged before and did not reach the repository comes before all that follows. Returns what to warn of.
-fn send_left(spool: &Spool, repo: &Arc<Repo>, listener: &dyn Listener) -> Result<Option<String>> {
-    let left = spool.send_left(repo)?;
+/// What became of what was acknowledged before and did not reach the repository. Returns what to warn of.
+fn told(left: &Left, spool: &Spool, listener: &dyn Listener) -> Option<String> {
     let dir = spool.dir().display();
     let note = |segments: u64, what: &str| {
         if segments > 0 {
@@ -875,13 +889,14 @@ fn send_left(spool: &Spool, repo: &Arc<Repo>, listener: &dyn Listener) -> Result
     };
     note(left.sent, "that had been left are in the repository now");
     note(left.needless, "are removed: another has archived what is in them");
-    Ok(left.until.map(|until| {
+    (left.late > 0).then(|| {
+        let until = left.until.as_ref().map(|until| format!(", up to {}", until.place)).unwrap_or_default();
         format!(
-            "{} segments in {dir}, up to {}, came too late for the archive, which another went on with: what is in them is \
-             not there until a server sends it again",
-            left.late, until.place
+            "{} segments in {dir}{until}, came too late for the archive, which another went on with, or are damaged: what is \
+             in them is not there until a server sends it again",
+            left.late
         )
-    }))
+    })
 }
 
 /// Why a stream came to its end.

@@ -5,7 +5,7 @@
 //! had ended.
 
 use holdfast_formats::{
-    Gtid, Gtids,
+    Flavor, Gtid, Gtids,
     binlog::{Body, Checksum, Event, EventKind, Header, Part, Tracker},
     gtid::MariaDbGtidPos,
 };
@@ -191,6 +191,11 @@ impl Recorder {
             last_transaction: self.last_transaction.clone(),
             open: OpenTransaction::of(&self.tracker, self.begun_s),
         })
+    }
+
+    /// Of whose events.
+    pub(super) fn flavor(&self) -> Flavor {
+        self.server.flavor()
     }
 
     /// Where the next event begins.

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 use super::{
     recorder::{Recorder, Sink},
     segments::{Batch, Record, Segments, records},
-    spool::Spool,
+    spool::{Left, Spool},
     stretch::{Stretch, Tail},
 };
 use crate::{
@@ -87,8 +87,9 @@ impl ArchiveRun {
         known: Option<&History>,
         options: &RunOptions,
         writer: WriterOptions,
+        spool: Option<&Arc<Spool>>,
         wait: &mut dyn FnMut(&ActiveRun) -> bool,
-    ) -> Result<(Self, Option<Recorder>)> {
+    ) -> Result<(Self, Option<Recorder>, Left)> {
         let run = loop {
             let begun = match known {
                 Some(history) => Run::begin_on(repo, history.clone(), options),
@@ -101,6 +102,8 @@ impl ArchiveRun {
             }
         };
         point("binlog.run.begun");
+        // Before it is listed what is to be taken over.
+        let left = spool.map(|spool| spool.send_left(&run)).transpose()?.unwrap_or_default();
         let foundation = Foundation::none(run.history());
         let writer = BackupWriter::new(&run, &foundation, writer)?;
         let mut this = Self {
@@ -118,7 +121,7 @@ impl ArchiveRun {
         };
         let recorder = this.take_over()?;
         this.is_taking_over = false;
-        Ok((this, recorder))
+        Ok((this, recorder, left))
     }
 
     /// From now on what comes is durable at once.

@@ -416,7 +416,10 @@ impl SpoolSender {
     }
 
     fn send(&self, part: u32) -> Result<()> {
-        let object = self.spool.read(self.run, part)?;
+        let object = self.spool.whole(&self.repo, self.run, part).ok_or_else(|| {
+            let dir = self.spool.dir().display();
+            Error::failed(format!("segment {part} of this run is damaged or gone in {dir}"))
+        })?;
         try_until_done(|| store_sealed(&self.repo, &self.log, self.run, part, &object), &self.shared)?;
         require_own(|| is_ended(&self.repo, &self.log, self.run), &self.shared)?;
         self.spool.remove(self.run, part)

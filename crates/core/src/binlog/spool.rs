@@ -5,7 +5,7 @@
 //! same bytes: sealed, so that who reads them there learns no more than in the repository.
 //!
 //! Invariants:
-//! - A segment is removed only when the archive has what is in it: stored, before any later run began; or in the packs of its
+//! - A segment is removed only when the archive has what is in it: stored, before any later run went on; or in the packs of its
 //!   own run; or where later runs have come further without it and without a gap. What is in none of these stays, and is
 //!   told of.
 //! - One process at a time uses the directory of an archive.
@@ -22,9 +22,9 @@ use std::{
 
 use holdfast_repo::{
     LogName, Repo, RunNo,
-    history::History,
     names::Folder,
     outcome::{Outcome, OutcomeType},
+    run::Run,
     segment::{OBJECT_BYTES_MAX, SealedSegment, is_followed, store_sealed, tail_of_sealed},
     store::{Store, StoreError, fs::FsStore, read_all},
 };
@@ -35,6 +35,9 @@ use crate::{
     server::status::binlog_order,
     work_place::{Lock, lock},
 };
+
+/// What the directory is called that says who uses those of a source.
+const LOCK_OF: &str = ".lock-";
 
 /// Where segments are durable first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,17 +74,18 @@ pub(super) struct Left {
 impl Spool {
     pub(super) fn open(options: &SpoolOptions, repo: &Repo, log: &LogName) -> Result<Self> {
         let root = options.dir.join(repo.info().repository_id.to_string());
-        let dir = root.join(log.prefix());
         let failed = || format!("use {} as a spool", options.dir.display());
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir).context(failed())?;
-        let held = match lock(&dir, true)? {
+        let near = FsStore::create(&root).context(failed())?;
+        let place = root.join(format!("{LOCK_OF}{}", log.source));
+        DirBuilder::new().recursive(true).mode(0o700).create(&place).context(failed())?;
+        let held = match lock(&place, true)? {
             Lock::Ours(file) => file,
             Lock::Theirs | Lock::Gone => {
                 let text = format!("another archiver of {} spools in {}", log.source, options.dir.display());
                 return Err(Error::new(ErrorKind::Active, text));
             }
         };
-        let near = FsStore::open(&root).context(failed())?;
+        let dir = root.join(log.folder(Folder::Segments));
         let spool = Self {
             near,
             dir,
@@ -113,12 +117,15 @@ impl Spool {
     pub(super) fn keep(&self, run: RunNo, segment: &SealedSegment) -> Result<(), StoreError> {
         let path = self.log.segment(run, segment.part());
         match self.near.create_if_absent(&path, segment.object()) {
-            Err(error) if error.is_exists() => {}
-            kept => {
-                kept?;
-                self.bytes.fetch_add(segment.object().len() as u64, Ordering::Relaxed);
+            // What an attempt has left that failed in the end: to read it makes sure of it.
+            Err(error) if error.is_exists() => {
+                if read_all(&self.near, &path, OBJECT_BYTES_MAX)? != segment.object() {
+                    return Err(error);
+                }
             }
+            kept => drop(kept?),
         }
+        self.bytes.fetch_add(segment.object().len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -133,7 +140,8 @@ impl Spool {
         let path = self.log.segment(run, part);
         let removed = self.near.head(&path).and_then(|info| {
             self.near.delete(std::slice::from_ref(&path))?;
-            self.bytes.fetch_sub(info.size_bytes, Ordering::Relaxed);
+            let less = |bytes: u64| Some(bytes.saturating_sub(info.size_bytes));
+            let _always = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
             Ok(())
         });
         removed.context(self.failed())
@@ -167,60 +175,75 @@ impl Spool {
         Ok(found)
     }
 
-    /// Sends on what runs that have ended or died have left, before a new one begins and takes it over.
-    pub(super) fn send_left(&self, repo: &Arc<Repo>) -> Result<Left> {
+    /// Sends on what runs that have ended or died have left. `next` has begun, so that nobody else goes on meanwhile, and takes
+    /// over what is stored.
+    pub(super) fn send_left(&self, next: &Run) -> Result<Left> {
+        let (repo, history) = (next.repo(), next.history());
         let mut left = Left::default();
         let all = self.list()?;
         for of_run in all.chunk_by(|((one, _), _), ((other, _), _)| one == other) {
             let run = of_run[0].0.0;
-            let parts: Vec<u32> = of_run.iter().map(|((_, part), _)| *part).collect();
-            if self.send_run(repo, run, &parts)? {
+            let mut parts: Vec<u32> = of_run.iter().map(|((_, part), _)| *part).collect();
+            let is_backup = |outcome: &Outcome| outcome.outcome_type == OutcomeType::Backup;
+            if history.outcome(run).is_some_and(is_backup) {
                 self.remove_run(run)?;
-                left.sent += parts.len() as u64;
-            } else {
-                self.judge(repo, run, &parts, &mut left)?;
+                continue;
             }
+            if !is_followed(repo, history, run)? {
+                let sent = self.send_run(repo, run, &parts)?;
+                left.sent += sent as u64;
+                parts.drain(..sent);
+            }
+            self.judge(repo, run, &parts, &mut left)?;
         }
+        // Those that stay take no room: nothing comes of waiting for it.
+        self.bytes.store(0, Ordering::Relaxed);
         Ok(left)
     }
 
-    /// Whether the archive has all of them now.
-    fn send_run(&self, repo: &Arc<Repo>, run: RunNo, parts: &[u32]) -> Result<bool> {
-        let history = History::read(repo, &self.log)?;
-        let is_backup = |outcome: &Outcome| outcome.outcome_type == OutcomeType::Backup;
-        if history.outcome(run).is_some_and(is_backup) {
-            return Ok(true);
-        }
-        if is_followed(repo, &self.log, run)? {
-            return Ok(false);
-        }
-        for part in parts {
-            let object = self.read(run, *part)?;
+    /// Stores and forgets those that are whole and have none missing before them. Returns how many.
+    fn send_run(&self, repo: &Arc<Repo>, run: RunNo, parts: &[u32]) -> Result<usize> {
+        for (at, part) in parts.iter().enumerate() {
+            let follows = parts[0] as usize + at == *part as usize;
+            let Some(object) = self.whole(repo, run, *part).filter(|_| follows) else { return Ok(at) };
             match store_sealed(repo, &self.log, run, *part, &object) {
-                Err(error) if error.is_exists() => return Ok(false),
+                Err(error) if error.is_exists() => return Ok(at),
                 sent => sent?,
             }
+            self.remove(run, *part)?;
         }
-        Ok(!is_followed(repo, &self.log, run)?)
+        Ok(parts.len())
+    }
+
+    /// One, unless something has become of it.
+    pub(super) fn whole(&self, repo: &Repo, run: RunNo, part: u32) -> Option<Vec<u8>> {
+        let object = self.read(run, part).ok()?;
+        tail_of_sealed(repo, &self.log, run, part, &object).is_ok().then_some(object)
     }
 
     /// Of a run whose place another has taken: what the archive has by now, from the server or another one, goes, if all
     /// that came since is there without a gap. Whoever cannot read the archive cannot tell, and lets nothing go.
     fn judge(&self, repo: &Arc<Repo>, run: RunNo, parts: &[u32], left: &mut Left) -> Result<()> {
+        if parts.is_empty() {
+            return Ok(());
+        }
         let end = match self.has_gap_behind(repo, run)? {
             true => None,
             // What is stored as of this run itself came too late, like these.
             false => stored_tail_behind(repo, &self.log, run)?,
         };
         for part in parts {
-            let object = self.read(run, *part)?;
-            let tail = Tail::from_map(&tail_of_sealed(repo, &self.log, run, *part, &object)?)?;
-            if end.as_ref().map(|end| has_come_to(end, &tail)).transpose()?.unwrap_or(false) {
+            let object = self.whole(repo, run, *part);
+            let tail =
+                object.map(|object| tail_of_sealed(repo, &self.log, run, *part, &object)).transpose()?;
+            let tail = tail.as_ref().map(Tail::from_map).transpose()?;
+            let has_come = end.as_ref().zip(tail.as_ref()).map(|(end, tail)| has_come_to(end, tail));
+            if has_come.transpose()?.unwrap_or(false) {
                 self.remove(run, *part)?;
                 left.needless += 1;
             } else {
                 left.late += 1;
-                left.until = Some(tail);
+                left.until = tail.or(left.until.take());
             }
         }
         Ok(())

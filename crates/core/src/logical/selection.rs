@@ -250,7 +250,15 @@ impl Selection {
     /// Which part of a server it is of; `None`: all of it, but for what is left out by name.
     pub(crate) fn part(&self) -> Option<PartId> {
         let is_whole = self.is_of_all() && self.filters.is_empty();
-        (!is_whole).then(|| PartId::of(&self.identity()))
+        let mut asked = self.clone();
+        // Which of them was typed first makes no other part.
+        for names in [&mut asked.schemas, &mut asked.schemas_excluded] {
+            names.sort_by_key(ToString::to_string);
+        }
+        for names in [&mut asked.tables, &mut asked.tables_excluded] {
+            names.sort_by_key(ToString::to_string);
+        }
+        (!is_whole).then(|| PartId::of(&asked.identity()))
     }
 
     /// Field by field.

@@ -85,6 +85,9 @@ fn the_server_is_lost(kind: ServerKind) {
     let last = left_in_the_spool(&stage, true);
     stage.server.kill9().unwrap();
     assert!(rows_archived(&stage) < last);
+    // One that began, and has stored nothing, has not gone on.
+    let run = Run::begin(&stage.repo, &log(), &RunOptions::of_this_process()).unwrap();
+    run.abandon("a test").unwrap();
     let cancel = Cancel::default();
     let error = archive(&stage.repo, &spooling(&stage, SPOOL_MAX), &Told, &cancel).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Server, "{error}");
@@ -129,16 +132,11 @@ fn what_came_too_late_is_kept() {
     let stage = Stage::new(ServerKind::MySql97);
     left_in_the_spool(&stage, false);
     let left = spooled(&stage);
-    // A run of the archive begins, and is given up: it has taken over what was there.
-    let run_options = RunOptions::of_this_process();
-    Run::begin(&stage.repo, &log(), &run_options).unwrap().abandon("a test").unwrap();
     let server = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
-    let options = ArchiveOptions {
-        once: true,
-        new_identity: true,
-        spool: spooling(&stage, SPOOL_MAX).spool,
-        ..options(&server)
-    };
+    // From another host, which has taken over what was there.
+    let options = ArchiveOptions { once: true, new_identity: true, ..options(&server) };
+    archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    let options = ArchiveOptions { spool: spooling(&stage, SPOOL_MAX).spool, ..options };
     let report = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
     assert_eq!(report.unsent_segments, left.len() as u64, "{report:?}");
     assert_eq!(spooled(&stage), left);

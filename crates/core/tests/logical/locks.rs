@@ -312,3 +312,12 @@ fn a_physical_backup_beside_a_logical_one() {
         });
     }
 }
+
+/// Where the server notes nothing of who is in the way of what.
+#[test]
+fn a_server_that_notes_nothing() {
+    let stage = Stage::with(ServerKind::MySql97, &["--performance-schema=OFF"]);
+    stage.source.exec_all(["CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)"]).unwrap();
+    let report = stage.back_up(&options(&stage), &Selection::default()).unwrap();
+    assert_eq!(report.view.method, Method::TableLocks);
+}
