@@ -634,13 +634,7 @@ impl View {
 /// No `KILL` ends the wait for commits that wait for a replica which is silent.
 fn unanswered(error: SqlError) -> Stopped {
     match error.cause() {
-        SqlCause::Lost => Stopped::Refused(
-            Error::new(ErrorKind::Server, "performance_schema.log_status was not answered in time")
-                .hinted(
-                    "commits are waiting, perhaps for a semi-synchronous replica that is silent: see SHOW PROCESSLIST",
-                )
-                .caused_by(error),
-        ),
+        SqlCause::Lost => Stopped::Refused(LogStatus::unanswered(error)),
         _ => error.into(),
     }
 }

@@ -22,6 +22,7 @@ use super::{
     session::{Row, Session},
     sql_error::{SqlError, code},
 };
+use crate::error::{Error, ErrorKind};
 
 /// A place in a binlog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,6 +186,15 @@ pub struct LogStatus {
 }
 
 impl LogStatus {
+    /// What it means where there is no answer.
+    pub(crate) fn unanswered(error: SqlError) -> Error {
+        Error::new(ErrorKind::Server, "performance_schema.log_status was not answered in time")
+            .hinted(
+                "commits are waiting, perhaps for a semi-synchronous replica that is silent: see SHOW PROCESSLIST",
+            )
+            .caused_by(error)
+    }
+
     /// Asks the server: `performance_schema.log_status`.
     pub fn read(session: &mut Session) -> Result<LogStatus, SqlError> {
         let query =

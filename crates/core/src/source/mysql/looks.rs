@@ -10,7 +10,7 @@ use std::time::Duration;
 use holdfast_formats::Lsn;
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::Result,
     server::{
         ConnectOptions, Purpose, Session, SqlCause, SqlError,
         status::{self, LogStatus},
@@ -44,11 +44,7 @@ impl Looks {
 
 fn unanswered(error: SqlError) -> Stopped {
     match error.cause() {
-        SqlCause::Lost => Stopped::TryAgain(
-            Error::new(ErrorKind::Server, "performance_schema.log_status was not answered in time")
-                .hinted("commits are waiting, perhaps for a semi-synchronous replica that is silent: see SHOW PROCESSLIST")
-                .caused_by(error),
-        ),
+        SqlCause::Lost => Stopped::TryAgain(LogStatus::unanswered(error)),
         _ => error.into(),
     }
 }
