@@ -1,8 +1,8 @@
 //! Segments that are durable on this host before the repository has them: what an archiver may acknowledge without waiting
 //! for a store that is far, or away.
 //!
-//! They lie in a directory under the names that they will have in the repository, below the repository's id, and with the
-//! same bytes: sealed, so that who reads them there learns no more than in the repository.
+//! They lie in a directory under the names that they will have in the repository, below the ids of the repository and of
+//! the source, and with the same bytes: sealed, so that who reads them there learns no more than in the repository.
 //!
 //! Invariants:
 //! - A segment is removed only when the archive has what is in it: stored, before any later run went on; or in the packs of its
@@ -11,13 +11,13 @@
 //! - One process at a time uses the directory of an archive.
 
 use std::{
-    fs::{DirBuilder, File},
-    os::unix::fs::DirBuilderExt as _,
+    fs::File,
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use holdfast_repo::{
@@ -35,9 +35,6 @@ use crate::{
     server::status::binlog_order,
     work_place::{Lock, lock},
 };
-
-/// What the directory is called that says who uses those of a source.
-const LOCK_OF: &str = ".lock-";
 
 /// Where segments are durable first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,18 +70,18 @@ pub(super) struct Left {
 
 impl Spool {
     pub(super) fn open(options: &SpoolOptions, repo: &Repo, log: &LogName) -> Result<Self> {
-        let root = options.dir.join(repo.info().repository_id.to_string());
+        let root = options.dir.join(repo.info().repository_id.to_string()).join(log.source.as_str());
         let failed = || format!("use {} as a spool", options.dir.display());
         let near = FsStore::create(&root).context(failed())?;
-        let place = root.join(format!("{LOCK_OF}{}", log.source));
-        DirBuilder::new().recursive(true).mode(0o700).create(&place).context(failed())?;
-        let held = match lock(&place, true)? {
+        let held = match lock(&root, true)? {
             Lock::Ours(file) => file,
             Lock::Theirs | Lock::Gone => {
                 let text = format!("another archiver of {} spools in {}", log.source, options.dir.display());
                 return Err(Error::new(ErrorKind::Active, text));
             }
         };
+        // What was being written when an archiver was killed.
+        near.sweep_uploads(Duration::ZERO).context(failed())?;
         let dir = root.join(log.folder(Folder::Segments));
         let spool = Self {
             near,

@@ -25,7 +25,8 @@ fn spooling(stage: &Stage, bytes_max: u64) -> ArchiveOptions {
 /// The segments that lie in the spool.
 fn spooled(stage: &Stage) -> Vec<PathBuf> {
     let id = stage.repo.info().repository_id.to_string();
-    let folder = stage.dir.path().join("spool").join(id).join(log().folder(Folder::Segments));
+    let folder = stage.dir.path().join("spool").join(id).join(log().source.as_str());
+    let folder = folder.join(log().folder(Folder::Segments));
     let mut files: Vec<_> =
         fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
     files.sort();
