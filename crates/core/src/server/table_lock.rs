@@ -2,9 +2,13 @@
 //!
 //! - `FLUSH TABLES .. FOR EXPORT` makes InnoDB write tables out completely and keeps them so. On MariaDB it works under
 //!   `BLOCK_DDL` from another session (verified on 10.11), and waits for transactions that have written to the tables.
-//!   It stops the purge first, and the purge may be waiting for a statement that waits for the backup to let go: seen
-//!   on 11.8 with ADD FULLTEXT in one of thirty backups among DDL. That wait has no limit on the server, so it has
-//!   one here.
+//! - On MariaDB it stops the purge first, with its tables locked already, and neither a limit nor `KILL` ends that wait. The
+//!   purge in turn waits for tables that are being altered, and for those that somebody wants exclusively. So two things
+//!   must not be: an export while a statement that the purge waits for is kept waiting by the backup (`ADD FULLTEXT` under
+//!   `BLOCK_DDL`); and a `TRUNCATE`, `DROP` or `RENAME` of an exported table behind it, because then purge, export and
+//!   that statement wait for each other until somebody kills the third (put to 10.11.19 and 11.8.6). Therefore the
+//!   purge is stopped before any lock that is in anybody's way, by exporting a table that nobody wants exclusively; while
+//!   it is stopped, exports do not wait for it.
 //! - `LOCK TABLES .. READ` waits for the same, and holds while other sessions read.
 //! - `FLUSH TABLES WITH READ LOCK` stops every write and every commit. It waits for statements that write, and on MySQL for
 //!   those that read tables which it must close; while it waits, new writes queue behind it. When it is given up, whoever
@@ -25,6 +29,17 @@ const ALL: &str = "FLUSH TABLES WITH READ LOCK";
 /// As it is recorded: the names would fill pages.
 const FOR_READING: &str = "LOCK TABLES ... READ";
 const FOR_EXPORT: &str = "FLUSH TABLES FOR EXPORT";
+/// Each server has this table. Statements that change definitions share it, the server writes to it past such locks, and
+/// nobody else writes to it.
+const STOP_PURGE: &str = "FLUSH TABLES mysql.innodb_table_stats FOR EXPORT";
+/// What the server keeps in the data directory while its purge is stopped so.
+pub const STOPPED_PURGE_NOTE: &str = "mysql/innodb_table_stats.cfg";
+
+/// Whether a table is exported as long as the purge is stopped.
+#[must_use]
+pub fn is_held_to_stop_purge(table: &TableName) -> bool {
+    (table.schema.as_str(), table.table.as_str()) == ("mysql", "innodb_table_stats")
+}
 
 /// A session that keeps others from writing. Dropping it lets them.
 #[derive(Debug)]
@@ -63,11 +78,24 @@ impl TableLock {
         self.attempt(&format!("LOCK TABLES {}", names.join(", ")), FOR_READING, answer_max)
     }
 
-    /// Tries once to have all of `tables` written out, and to keep them so.
+    /// Tries once to stop MariaDB's purge, for [`try_export`](Self::try_export) by another session. Of that table the same
+    /// is true then as of exported ones.
+    ///
+    /// # Errors
+    /// [`SqlCause::Lost`](super::SqlCause::Lost) when it has not stopped within `stopping_max`: the session is cut.
+    pub fn try_stopping_purge(&mut self, stopping_max: Duration) -> Result<Attempt, SqlError> {
+        self.attempt(STOP_PURGE, STOP_PURGE, stopping_max)
+    }
+
+    /// Tries once to have all of `tables` written out, and to keep them so. On MariaDB with the purge stopped, or on a
+    /// server where nobody changes definitions. With an empty list nothing is locked.
     ///
     /// # Errors
     /// [`SqlCause::Lost`](super::SqlCause::Lost) when that has taken `writing_max`, locks included: the session is cut.
     pub fn try_export(&mut self, tables: &[TableName], writing_max: Duration) -> Result<Attempt, SqlError> {
+        if tables.is_empty() {
+            return Ok(Attempt::Granted);
+        }
         let names: Vec<String> = tables.iter().map(TableName::quoted).collect();
         let statement = format!("FLUSH TABLES {} FOR EXPORT", names.join(", "));
         self.attempt(&statement, FOR_EXPORT, writing_max)

@@ -187,8 +187,12 @@ fn imported_tables_are_whole(kind: ServerKind, options: &ServerOptions, foreign:
     };
     let captured = capture_told(&source, &sink, dir.path(), &imports);
     assert!(done.values().all(|done| done.load(Ordering::SeqCst)));
+    let locks = &captured.stats.locks;
+    let held = |name: &str| locks.iter().any(|it| it.statement.contains(name) && !it.held.is_zero());
+    assert!(held("FLUSH TABLES FOR EXPORT") && held("mysql.innodb_table_stats") == kind.is_mariadb());
     let target = dir.path().join("data");
     sink.inner.place(&target);
+    assert!(!target.join("mysql/innodb_table_stats.cfg").exists());
     lay_out_redo(&target, &captured.redo);
     let copy = Server::attach(kind, target, options.clone()).unwrap();
     assert!(!copy.log().contains("[MY-012351]"), "a tablespace is missing: {}", copy.log());

@@ -15,6 +15,7 @@ use std::{
 use holdfast_core::server::{
     Attempt, BackupStages, ConnectOptions, HeldSession, InstanceLock, LockLimits, Purpose, RedoConsumer,
     Session, SqlCause, Stage, TableLock, TableName, WAIT_TIMEOUT, status::MariaDbPosition,
+    table_lock::STOPPED_PURGE_NOTE,
 };
 use holdfast_formats::Lsn;
 use holdfast_testkit::{Server, ServerKind};
@@ -52,7 +53,7 @@ fn enter_all(stages: &mut BackupStages) {
     }
 }
 
-fn eventually(limit: Duration, what: &str, done: impl Fn() -> bool) {
+fn eventually(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
         assert!(begin.elapsed() < limit, "{what}: not within {limit:?}");
@@ -293,6 +294,86 @@ fn export_lock() {
     assert!(!passes(&server, write));
     lock.release().unwrap();
     assert!(passes(&server, write));
+}
+
+/// MariaDB: what the purge waits for, and who wants a table that is to be exported, keep nobody waiting for each other.
+/// An export with the purge not stopped would wait for that here for good, with its table locked, and past a KILL.
+fn exports_behind_a_purge_that_waits(kind: ServerKind) {
+    let server = start(kind);
+    server
+        .exec_all([
+            "CREATE DATABASE d",
+            "CREATE TABLE d.t (i INT PRIMARY KEY, j INT, KEY (j)) ENGINE=InnoDB",
+            "CREATE TABLE d.altered LIKE d.t",
+            "INSERT INTO d.t WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT i, i FROM n",
+            "INSERT INTO d.altered SELECT * FROM d.t",
+        ])
+        .unwrap();
+    let mut view = session(&options(&server));
+    view.exec("START TRANSACTION WITH CONSISTENT SNAPSHOT").unwrap();
+    for _ in 0..20 {
+        server.exec_all(["UPDATE d.t SET j = j + 1", "UPDATE d.altered SET j = j + 1"]).unwrap();
+    }
+    let mut reader = session(&options(&server));
+    reader.exec("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED").unwrap();
+    reader.exec("BEGIN").unwrap();
+    reader.exec("SELECT 1 FROM d.altered LIMIT 1").unwrap();
+    let waits_for = |text: &str| {
+        let query = format!(
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '{text}%' AND state LIKE 'Waiting for%'"
+        );
+        eventually(Duration::from_secs(60), text, || server.value::<u32>(&query).unwrap() == 1);
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| server.exec("ALTER TABLE d.altered ADD COLUMN k INT, ALGORITHM=COPY").unwrap());
+        waits_for("ALTER TABLE d.altered");
+        view.exec("ROLLBACK").unwrap();
+
+        // It comes to that table when it is woken.
+        eventually(Duration::from_secs(60), "the purge waits", || {
+            server.exec("UPDATE d.t SET j = j + 1").unwrap();
+            let mut cut = TableLock::open(&options(&server), unlimited()).unwrap();
+            let stopped = cut.try_stopping_purge(Duration::from_secs(1));
+            stopped.is_err_and(|error| *error.cause() == SqlCause::Lost)
+        });
+        // While it waits, the other table can be changed in every way.
+        server.exec_all(["TRUNCATE TABLE d.t", "INSERT INTO d.t VALUES (1, 1)"]).unwrap();
+        let mut again = TableLock::open(&options(&server), unlimited()).unwrap();
+        assert_eq!(again.try_stopping_purge(Duration::from_secs(60)).unwrap(), Attempt::TimedOut);
+        reader.exec("ROLLBACK").unwrap();
+    });
+    let minute = Duration::from_secs(60);
+    let mut purge = TableLock::open(&options(&server), unlimited()).unwrap();
+    eventually(minute, "the purge stops", || purge.try_stopping_purge(minute).unwrap() == Attempt::Granted);
+    server.exec("UPDATE d.t SET j = 7").unwrap();
+    let mut stages = BackupStages::open(&options(&server), unlimited()).unwrap();
+    granted(stages.enter(Stage::Start).unwrap());
+    granted(stages.enter(Stage::BlockDdl).unwrap());
+    let mut lock = TableLock::open(&options(&server), unlimited()).unwrap();
+    let tables = [TableName { schema: "d".into(), table: "t".into() }];
+    granted(lock.try_export(&tables, minute).unwrap());
+    thread::scope(|scope| {
+        scope.spawn(|| server.exec("TRUNCATE TABLE d.t").unwrap());
+        waits_for("TRUNCATE TABLE d.t");
+        stages.end().unwrap();
+        for lock in [&mut lock, &mut purge] {
+            lock.alive().unwrap();
+            lock.release().unwrap();
+        }
+    });
+    assert_eq!(server.value::<u32>("SELECT COUNT(*) FROM d.t").unwrap(), 0);
+    let note = server.datadir().join(STOPPED_PURGE_NOTE);
+    assert!(!note.exists());
+}
+
+#[test]
+fn mariadb_10_11_exports_behind_a_purge_that_waits() {
+    exports_behind_a_purge_that_waits(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_exports_behind_a_purge_that_waits() {
+    exports_behind_a_purge_that_waits(ServerKind::MariaDb118);
 }
 
 /// A session that holds something stays alive though it is idle for longer than the server's patience.

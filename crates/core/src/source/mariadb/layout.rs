@@ -3,7 +3,7 @@
 use holdfast_formats::table_name;
 
 use crate::{
-    server::ServerFacts,
+    server::{ServerFacts, table_lock::STOPPED_PURGE_NOTE},
     source::{
         Role,
         files::base_name,
@@ -95,6 +95,9 @@ impl Layout {
         if name.ends_with(".isl") {
             return When::Link;
         }
+        if path == STOPPED_PURGE_NOTE {
+            return When::Never;
+        }
         if let Some(file) = LogTableFile::of(path) {
             return When::LogTable(file);
         }
@@ -136,6 +139,8 @@ mod tests {
             ("db/slow_log.CSV", When::Early(Role::EngineFile)),
             ("mysql/column_stats.MAD", When::Late(Role::Aria)),
             ("mysql/column_stats.frm", When::Early(Role::Other)),
+            ("mysql/innodb_table_stats.cfg", When::Never),
+            ("db/innodb_table_stats.cfg", When::Early(Role::Other)),
             ("aria_log_control", When::AriaControl),
             ("aria_log.00000001", When::AriaLog),
             ("ddl_recovery.log", When::Late(Role::Other)),

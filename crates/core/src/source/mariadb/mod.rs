@@ -115,6 +115,8 @@ struct Capture<'a> {
     aria_control: Option<(Entry, Vec<u8>)>,
     /// Where the redo is encrypted: what its notes about files are judged with.
     baseline: Option<Baseline>,
+    /// Some tables must be closed to writes in the end.
+    closes_tables: bool,
     stats: CaptureStats,
     listener: &'a dyn Listener,
     /// For questions while another session holds the stages.
@@ -162,6 +164,7 @@ impl Source for MariaDbSource {
             begun,
             aria_control: None,
             baseline: None,
+            closes_tables: false,
             stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
             listener,
             questions: &mut self.questions,

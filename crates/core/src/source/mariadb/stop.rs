@@ -14,6 +14,7 @@ use crate::{
     server::{
         Attempt, BackupStages, ConnectOptions, Session, SqlError, Stage, TableLock,
         status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel, ServerStart},
+        table_lock::is_held_to_stop_purge,
     },
     source::{
         CaptureOptions, Role,
@@ -29,6 +30,8 @@ use crate::{
 
 /// The redo reader is behind by milliseconds; much more means that the disk is stuck.
 const REDO_WAIT: Duration = Duration::from_secs(30);
+/// The purge stops behind what it has begun: milliseconds, unless a statement that alters a table is in its way.
+const PURGE_WAIT: Duration = Duration::from_secs(10);
 /// So many times as long as for a lock the server may write imported tables out in the end.
 const WRITING_TRIES: u32 = 5;
 /// The tablespace of temporary tables.
@@ -142,11 +145,12 @@ impl Capture<'_> {
         // A redo reader that does not keep up shall fail before anything is blocked.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;
         self.follower.wait_for(now, REDO_WAIT)?;
+        let purge = self.closes_tables.then(|| self.stop_purge(connect)).transpose()?;
         granted(stages.enter(Stage::Flush)?, "BACKUP STAGE FLUSH")?;
         granted(stages.enter(Stage::BlockDdl)?, "BACKUP STAGE BLOCK_DDL")?;
         point("backup.ddl.blocked");
         let read_before = self.copier.context.counters.bytes_read();
-        let exported = self.settle(stages, connect, writing_max)?;
+        let closed = self.settle(stages, connect, writing_max, purge)?;
         self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
         // Most of what the flush under the commit lock would have to wait for is waited for here.
         stages.session().with(status::flush_engine_logs)?;
@@ -161,25 +165,37 @@ impl Capture<'_> {
         self.follower.stop_at(Lsn(position.lsn));
         stages.session().alive()?;
         stages.end()?;
-        if let Some(mut exported) = exported {
-            exported.alive()?;
-            exported.release()?;
-            self.stats.add_locks(exported.records(), self.listener);
+        for mut lock in closed {
+            lock.alive()?;
+            lock.release()?;
+            self.stats.add_locks(lock.records(), self.listener);
         }
         Ok(position)
+    }
+
+    /// Before anything is blocked: what the purge waits for may itself wait for that.
+    fn stop_purge(&mut self, connect: &ConnectOptions) -> std::result::Result<TableLock, Stopped> {
+        let mut purge = TableLock::open(connect, self.options.stage_limits())?;
+        let stopped = purge.try_stopping_purge(PURGE_WAIT);
+        if !matches!(stopped, Ok(Attempt::Granted)) {
+            self.stats.add_locks(purge.records(), self.listener);
+        }
+        granted(stopped?, "a stop of InnoDB's purge")?;
+        Ok(purge)
     }
 
     /// Makes the copied files those that exist now, under the names they have now, and copies again what
     /// non-transactional writers have changed.
     ///
-    /// Returns the lock that keeps imported tables closed to writes, which the server has `writing_max` to write out;
-    /// it must be held until the stages have ended.
+    /// Returns the locks that keep imported tables closed to writes, which the server has `writing_max` to write out;
+    /// they must be held until the stages have ended. Without `purge`, which is stopped, none can be closed.
     fn settle(
         &mut self,
         stages: &mut BackupStages,
         connect: &ConnectOptions,
         writing_max: Duration,
-    ) -> std::result::Result<Option<TableLock>, Stopped> {
+        purge: Option<TableLock>,
+    ) -> std::result::Result<Vec<TableLock>, Stopped> {
         stages.session().with(status::flush_engine_logs)?;
         // What DDL notes about files is on disk when the statement is over, whatever innodb_flush_log_at_trx_commit says.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;
@@ -201,16 +217,24 @@ impl Capture<'_> {
         closed.extend(inventory.forget_unwritten(context.sink, &unwritten)?);
         if closed.is_empty() {
             self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let imported = Imported::of(&closed)?;
         let why = match self.baseline {
             None => "imported during the backup",
             Some(_) => "perhaps imported during the backup (the redo, which is encrypted, does not say)",
         };
+        let Some(purge) = purge else {
+            self.closes_tables = true;
+            let text = format!(
+                "{why}: {imported}; to be closed to writes, which needs the purge to be stopped first"
+            );
+            return Err(Stopped::TryAgain(Error::new(ErrorKind::Server, text)));
+        };
         imported.report(why, self.listener);
         let mut export = TableLock::open(connect, self.options.stage_limits())?;
-        let exported = export.try_export(&imported.tables, writing_max);
+        let others = imported.tables.iter().filter(|table| !is_held_to_stop_purge(table)).cloned();
+        let exported = export.try_export(&others.collect::<Vec<_>>(), writing_max);
         if !matches!(exported, Ok(Attempt::Granted)) {
             self.stats.add_locks(export.records(), self.listener);
         }
@@ -224,7 +248,7 @@ impl Capture<'_> {
             return Err(zeroed_first_page(path).into());
         }
         self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
-        Ok(Some(export))
+        Ok(vec![export, purge])
     }
 
     /// Under the commit lock: tables of the server's own, the DDL log, and the Aria log to its end, last.
