@@ -20,7 +20,7 @@ use crate::{
     head,
     logical::{
         contents::Contents,
-        definition::{Context, Sql, TriggerDefinition, ViewDefinition},
+        definition::{Context, Sql, TriggerDefinition, ViewDefinition, opening},
         objects::{quoted, quoted_text},
         script::{Inserts, accounts, write_failed},
     },
@@ -136,8 +136,11 @@ impl<'a> Layout<'a> {
             of_tables.entry((&trigger.schema, &trigger.table)).or_default().push(trigger);
         }
         for ((schema, table), triggers) in of_tables {
+            let open = ["SET SESSION sql_mode = ''".to_owned(), opening(&quoted(table))];
+            let open = open.map(String::into_bytes);
             let statements =
-                triggers.iter().flat_map(|it| under(&it.context, &it.create)).collect::<Vec<_>>();
+                triggers.iter().flat_map(|it| open.iter().cloned().chain(under(&it.context, &it.create)));
+            let statements = statements.collect::<Vec<_>>();
             let (schema, name) = (self.name(schema), self.name(table));
             self.file(place, &format!("{schema}.{name}-schema-triggers.sql"), &statements, done)?;
         }

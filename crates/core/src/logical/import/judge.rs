@@ -152,7 +152,7 @@ impl Judge {
             "CHANGE" if second("MASTER") || second("REPLICATION") => {
                 Ok(Verdict::Place(Place::of_statement(statement)))
             }
-            "DO" if is_setval(head) => Ok(Verdict::Execute),
+            "DO" if is_setval(head) || is_opening(head) => Ok(Verdict::Execute),
             "SELECT" if is_setval(head) => {
                 let rest = statement.get(first.len()..).unwrap_or_default();
                 Ok(Verdict::Instead([b"DO", rest].concat()))
@@ -418,6 +418,20 @@ fn is_setval(head: &[Token<'_>]) -> bool {
         && rest.last() == Some(&Token::Symbol(b')'))
 }
 
+/// `DO (SELECT 1 FROM name LIMIT 0)`, which opens a table.
+fn is_opening(head: &[Token<'_>]) -> bool {
+    let Some([open, select, one, from, name @ .., limit, zero, close]) = head.get(1..) else { return false };
+    let is_word = |token: &Token<'_>, word: &str| matches!(token, Token::Word(it) if *it == word.as_bytes());
+    *open == Token::Symbol(b'(')
+        && select.is("SELECT")
+        && is_word(one, "1")
+        && from.is("FROM")
+        && matches!(name, [Token::Name(_)])
+        && limit.is("LIMIT")
+        && is_word(zero, "0")
+        && *close == Token::Symbol(b')')
+}
+
 /// An account, and how many pieces it takes. `None` in it: whoever executes the statement.
 #[allow(clippy::type_complexity, reason = "name and host, if it is an account, and the length")]
 fn account(tokens: &[Token<'_>]) -> Option<(Option<(String, Option<String>)>, usize)> {
@@ -467,6 +481,7 @@ mod tests {
             "ALTER DATABASE `shop` CHARACTER SET latin1 COLLATE latin1_german1_ci",
             "DROP TABLE IF EXISTS `t`",
             "DO SETVAL(`counted`, 150, 0)",
+            "DO (SELECT 1 FROM `t` LIMIT 0)",
             "COMMIT",
         ] {
             assert_eq!(judged(&[statement]), Ok(Verdict::Execute), "{statement}");
@@ -544,6 +559,9 @@ mod tests {
             "SELECT SETVAL(c, (SELECT 1), 0)",
             "DO SLEEP(1000)",
             "DO SETVAL(c, 1, 0), SLEEP(9)",
+            "DO (SELECT 1 FROM `t` LIMIT 0), SLEEP(9)",
+            "DO (SELECT 1 FROM `t` LIMIT 1)",
+            "DO (SELECT 1 FROM `mysql`.`user` LIMIT 0)",
             "CALL p()",
             "LOAD DATA INFILE '/etc/passwd' INTO TABLE t",
             "CREATE FUNCTION f RETURNS STRING SONAME 'x.so'",

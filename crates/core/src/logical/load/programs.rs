@@ -12,7 +12,7 @@ use crate::{
     event::Cancel,
     logical::{
         accounts::{PUBLIC, names},
-        definition::AccountDefinition,
+        definition::{AccountDefinition, opening},
         objects::{quoted, quoted_text},
         script::accounts,
     },
@@ -352,11 +352,7 @@ impl Programs<'_> {
         if let Some(had) = had.filter(|_| differs) {
             link.session.exec(&format!("ALTER DATABASE {} COLLATE {had}", quoted(&program.schema)))?;
         }
-        let made = create_under(link, program, |link| match is_to_be_dropped {
-            // MariaDB knows packages only under the mode they were made under.
-            true => self.clear(link, &program.word, &program.schema, &program.name),
-            false => Ok(()),
-        });
+        let made = self.create_anew(link, program, is_to_be_dropped);
         link.session.exec("SET NAMES utf8mb4")?;
         link.session.exec(&format!("SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"))?;
         if let Some(schema) = schema.filter(|_| differs) {
@@ -364,6 +360,26 @@ impl Programs<'_> {
             link.session.exec(&format!("ALTER DATABASE {name} COLLATE {collation}"))?;
         }
         made
+    }
+
+    /// Makes it, behind what has its place.
+    fn create_anew(
+        &self,
+        link: &mut Link,
+        program: &Program,
+        is_to_be_dropped: bool,
+    ) -> Result<Option<Passed>, SqlError> {
+        let clear = |link: &mut Link| match is_to_be_dropped {
+            true => self.clear(link, &program.word, &program.schema, &program.name),
+            false => Ok(()),
+        };
+        let Some(table) = &program.table else {
+            // MariaDB knows packages only under the mode they were made under.
+            return create_under(link, program, clear);
+        };
+        clear(link)?;
+        link.session.exec(&opening(&table.quoted()))?;
+        create_under(link, program, |_| Ok(()))
     }
 }
 

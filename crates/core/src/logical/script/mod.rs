@@ -19,7 +19,7 @@ use super::{
     contents::{Contents, definition},
     definition::{
         Context as MadeUnder, Definition, SchemaDefinition, SequenceDefinition, ServerDefinition, Sql,
-        TableDefinition, ViewDefinition,
+        TableDefinition, ViewDefinition, opening,
     },
     key::Values,
     objects::{quoted, quoted_text},
@@ -240,6 +240,7 @@ impl<W: Write> Script<W> {
         }
         for trigger in &contents.triggers {
             self.enter(&trigger.schema)?;
+            writeln!(self.out, "{};", opening(&quoted(&trigger.table)))?;
             let collation = contents.schemas.iter().find(|schema| schema.schema == trigger.schema);
             let collation = collation.map(|schema| schema.collation.as_str());
             self.program(&trigger.schema, collation, &trigger.create, &trigger.context)?;
