@@ -93,7 +93,7 @@ impl<'a> Adapter<'a> {
             let options = name.map(|at| joined(&all[at + 1..])).unwrap_or_default();
             return (options, schema.collation.clone(), Vec::new());
         }
-        let other = asked.or_else(|| self.collation(&schema.collation));
+        let other = asked.or_else(|| self.default_collation(&schema.collation));
         let mut notes = Vec::new();
         notes.extend(
             other.iter().map(|other| format!("its default collation {} becomes {other}", schema.collation)),
@@ -187,6 +187,16 @@ impl<'a> Adapter<'a> {
         collations::nearest(name, &self.target.collations)
     }
 
+    /// The same for a database's default, which only tables that are to come and programs go by: it may be one of another
+    /// character set, where the target has nothing of that (MariaDB of `gb18030`).
+    fn default_collation(&self, name: &str) -> Option<String> {
+        let charset = name.split_once('_').map_or(name, |(charset, _)| charset);
+        match self.target.charsets.contains_key(charset) {
+            true => self.collation(name),
+            false => self.target.charsets.get("utf8mb4").cloned(),
+        }
+    }
+
     /// A statement with collations that the target has.
     fn with_collations(&self, sql: &[u8], notes: &mut Vec<String>) -> Result<Vec<u8>, String> {
         let all = tokens(sql);
@@ -229,9 +239,13 @@ impl<'a> Adapter<'a> {
         if std::str::from_utf8(&program.create).is_ok() {
             program.create = self.with_collations(&program.create, &mut notes)?;
         }
-        for collation in [&mut program.context.collation, &mut program.context.schema_collation] {
+        let context = &mut program.context;
+        let others = [self.collation(&context.collation), self.default_collation(&context.schema_collation)];
+        for (collation, other) in
+            [&mut context.collation, &mut context.schema_collation].into_iter().zip(others)
+        {
             if !collation.is_empty()
-                && let Some(other) = self.collation(collation)
+                && let Some(other) = other
             {
                 notes.push(format!("collation {collation} becomes {other}"));
                 *collation = other;
