@@ -382,6 +382,10 @@ fn a_bad_source_and_a_busy_one_keep_prune_from_no_other() {
     assert_eq!((&error["type"], &error["kind"]), (&"error".into(), &"damaged".into()));
     let busy = program.run(&["prune", "--name", "db2"]).expect_code(8);
     assert!(busy.out.contains("db2/physical") && busy.err.contains("is active"), "{busy:#?}");
+    assert!(
+        busy.err.contains("a backup (process ") && busy.err.contains(" of this host) began at"),
+        "{busy:#?}"
+    );
     program.run(&["prune", "--name", "db3", "--grace", "0s"]).expect_code(0);
 }
 

@@ -47,10 +47,16 @@ impl ProcessId {
         Ok(Self { host: host_tag()?, pid, started: started(pid)? })
     }
 
+    /// Whether it runs, or ran, on this host as it is up now, and where we would see it.
+    #[must_use]
+    pub(crate) fn is_of_this_host(&self) -> bool {
+        host_tag().ok() == Some(self.host)
+    }
+
     /// Whether it can be said that the process ran here and is gone.
     #[must_use]
     pub(crate) fn is_gone(&self) -> bool {
-        if host_tag().ok() != Some(self.host) {
+        if !self.is_of_this_host() {
             return false;
         }
         match started(self.pid) {

@@ -23,7 +23,7 @@ use crate::{
     interrupt::Interrupt,
     keys::{Act, random},
     lease::{LeaseObject, LeaseState, RENEWAL, RenewalThread, Renewer, give_up, look},
-    names::{Folder, LogName, RunNo},
+    names::{Folder, Kind, LogName, RunNo},
     object::{ObjectKind, Place, RunSecrets, seal_object},
     outcome::{
         self, CopyOf, Intent, LostOutcome, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PartId,
@@ -127,8 +127,8 @@ pub fn standing(repo: &Repo, log: &LogName) -> Result<Standing, RepoError> {
 pub enum BeginError {
     /// Another is active.
     #[error(
-        "run {} of {} is active: it began at {} and showed its last sign of life at {}",
-        .0.run, .0.log, when(.0.started_at), when(.0.renewed_at)
+        "run {} of {} is active: {} began at {} and showed its last sign of life at {}",
+        .0.run, .0.log, who(.0), when(.0.started_at), when(.0.renewed_at)
     )]
     Active(Box<ActiveRun>),
     /// Others kept beginning runs.
@@ -143,6 +143,26 @@ pub enum BeginError {
     /// The repository failed.
     #[error(transparent)]
     Repo(#[from] RepoError),
+}
+
+/// What it is and where, as far as it told.
+fn who(active: &ActiveRun) -> String {
+    let what = match active.intent {
+        Some(Intent::Backup) if active.log.kind == Kind::Binlog => "an archiver",
+        Some(Intent::Backup) => "a backup",
+        Some(Intent::Expire) => "an expiry",
+        Some(Intent::Prune) => "a prune",
+        Some(Intent::Hold) => "a hold or release",
+        Some(Intent::Repair) => "a repair",
+        None => "it",
+    };
+    match active.process {
+        Some(process) if process.is_of_this_host() => {
+            format!("{what} (process {} of this host)", process.pid)
+        }
+        Some(_) => format!("{what} (on another host, or in another container)"),
+        None => what.to_owned(),
+    }
 }
 
 fn when(time: SystemTime) -> String {

@@ -42,11 +42,11 @@ pub(crate) struct ResourceArgs {
     pub(crate) memory: Option<ByteSize>,
 
     /// Longest time that commits (MariaDB) or writes to tables of other engines (MySQL) are blocked, and that any
-    /// lock is waited for, in one try of three [default: 2s]
+    /// lock is waited for, in one try [default: 2s]
     #[arg(long, value_name = "TIME")]
     pub(crate) lock_max: Option<Span>,
 
-    /// Longest time that DDL is blocked, on MariaDB also writes to tables that are not transactional, in one try of three; not
+    /// Longest time that DDL is blocked, on MariaDB also writes to tables that are not transactional, in one try; not
     /// where MySQL's redo is encrypted: there it is blocked while files are copied [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub(crate) ddl_lock_max: Option<Span>,

@@ -297,11 +297,12 @@ pub struct TriggerDefinition {
     pub context: Context,
 }
 
-/// Opens a table, before a trigger of it is made. The server reads what columns compute under the `sql_mode` of the
-/// statement that opens their table, and MySQL writes `'it\\'s'`, which `CREATE TRIGGER` cannot read under
-/// `NO_BACKSLASH_ESCAPES` (put to 9.7.4).
-pub(super) fn opening(quoted_table: &str) -> String {
-    format!("DO (SELECT 1 FROM {quoted_table} LIMIT 0)")
+/// What opens a table before a trigger of it is made under these settings, where that is needed. The server reads what
+/// columns compute under the `sql_mode` of the statement that opens their table, and MySQL writes `'it\'s'`, which `CREATE TRIGGER`
+/// cannot read under `NO_BACKSLASH_ESCAPES` (put to 9.7.4).
+pub(super) fn opening(quoted_table: &str, under: &Context) -> Option<String> {
+    let is_needed = under.sql_mode.as_ref().is_some_and(|modes| modes.contains("NO_BACKSLASH_ESCAPES"));
+    is_needed.then(|| format!("DO (SELECT 1 FROM {quoted_table} LIMIT 0)"))
 }
 
 /// An event.

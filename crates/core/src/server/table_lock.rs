@@ -29,8 +29,8 @@ const ALL: &str = "FLUSH TABLES WITH READ LOCK";
 /// As it is recorded: the names would fill pages.
 const FOR_READING: &str = "LOCK TABLES ... READ";
 const FOR_EXPORT: &str = "FLUSH TABLES FOR EXPORT";
-/// Each server has this table. Statements that change definitions share it, the server writes to it past such locks, and
-/// nobody else writes to it.
+/// Statements that change definitions share this table, the server writes to it past such locks, and nobody else writes to
+/// it. In the system tablespace it can be exported without a stop of the purge (a warning says so).
 const STOP_PURGE: &str = "FLUSH TABLES mysql.innodb_table_stats FOR EXPORT";
 /// What the server keeps in the data directory while its purge is stopped so.
 pub const STOPPED_PURGE_NOTE: &str = "mysql/innodb_table_stats.cfg";
@@ -78,13 +78,31 @@ impl TableLock {
         self.attempt(&format!("LOCK TABLES {}", names.join(", ")), FOR_READING, answer_max)
     }
 
+    /// Whether MariaDB's purge can be stopped.
+    pub fn can_stop_purge(&self) -> Result<bool, SqlError> {
+        let space =
+            "SELECT space FROM information_schema.innodb_sys_tables WHERE name = 'mysql/innodb_table_stats'";
+        let space = self.held.with(|session| session.value(space))?;
+        Ok(space.is_some_and(|space| space != "0"))
+    }
+
     /// Tries once to stop MariaDB's purge, for [`try_export`](Self::try_export) by another session. Of that table the same
     /// is true then as of exported ones.
     ///
     /// # Errors
     /// [`SqlCause::Lost`](super::SqlCause::Lost) when it has not stopped within `stopping_max`: the session is cut.
     pub fn try_stopping_purge(&mut self, stopping_max: Duration) -> Result<Attempt, SqlError> {
-        self.attempt(STOP_PURGE, STOP_PURGE, stopping_max)
+        let attempt = self.attempt(STOP_PURGE, STOP_PURGE, stopping_max)?;
+        if attempt == Attempt::Granted {
+            // The server makes only the first wait who wants the purge stopped.
+            let others = "SELECT COUNT(*) FROM information_schema.processlist
+                WHERE command <> 'Sleep' AND info LIKE 'FLUSH%FOR%EXPORT%' AND id <> CONNECTION_ID()";
+            if self.held.with(|session| session.number::<u64>(others))? > 0 {
+                self.release()?;
+                return Ok(Attempt::TimedOut);
+            }
+        }
+        Ok(attempt)
     }
 
     /// Tries once to have all of `tables` written out, and to keep them so. On MariaDB with the purge stopped, or on a

@@ -473,7 +473,7 @@ fn a_lock_that_somebody_takes_away_is_asked_for_again() {
 #[test]
 fn what_cannot_be_copied_under_a_lock_is_locked_once() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
-        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        let source = &Server::start(kind, ServerOptions::default()).unwrap();
         source
             .exec_all([
                 "CREATE DATABASE d",
@@ -488,20 +488,24 @@ fn what_cannot_be_copied_under_a_lock_is_locked_once() {
         let sink = DirectorySink::new(dir.path().join("staging"));
         let little = Duration::from_millis(5);
         let options =
-            CaptureOptions { lock_max: little, ddl_lock_max: little, ..capture_options(&source, dir.path()) };
+            CaptureOptions { lock_max: little, ddl_lock_max: little, ..capture_options(source, dir.path()) };
         let (warnings, ended) = (Warnings::default(), AtomicBool::new(false));
+        let (began, begun) = channel();
         let error = std::thread::scope(|scope| {
-            let write = || {
+            let ended = &ended;
+            let write = move || {
                 let mut conn = source.conn().unwrap();
                 for n in 0.. {
                     if ended.load(Ordering::Relaxed) {
                         break;
                     }
                     conn.query_drop(format!("UPDATE d.m SET v = '{}' WHERE i = 100", n % 10)).unwrap();
+                    let _gone = began.send(());
                 }
             };
             scope.spawn(write);
-            let captured = capture_with(&source, &sink, &warnings, options);
+            begun.recv().unwrap();
+            let captured = capture_with(source, &sink, &warnings, options);
             ended.store(true, Ordering::Relaxed);
             captured.map(drop).unwrap_err()
         });

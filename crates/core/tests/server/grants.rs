@@ -62,6 +62,9 @@ fn everything_works(server: &Server) {
     if server.kind().is_mariadb() {
         status::MariaDbLsns::read(&mut session).unwrap();
         status::mariadb_tables(&mut session).unwrap();
+        let mut purge = TableLock::open(&options, limits).unwrap();
+        assert!(purge.can_stop_purge().unwrap());
+        let _ = purge.try_stopping_purge(limits.wait_max).unwrap();
         let mut stages = BackupStages::open(&options, limits).unwrap();
         for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl] {
             let _ = stages.enter(stage).unwrap();

@@ -158,6 +158,11 @@ impl Buffers {
         free.unwrap_or_else(|| Vec::with_capacity(Self::CAPACITY))
     }
 
+    /// Keeps none of those that are free.
+    pub(super) fn let_go(&self) {
+        lock(&self.free).clear();
+    }
+
     pub(super) fn give(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         let mut free = lock(&self.free);

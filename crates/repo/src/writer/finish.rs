@@ -65,6 +65,8 @@ impl BackupWriter {
         self.all_ended()?;
         self.place_pages()?;
         self.amend()?;
+        // The pages are done; what the item table takes comes in their place.
+        self.buffers.let_go();
         let (roots, items) = self.write_items()?;
         let pipeline = self.pipeline.take().ok_or(WriteError::Stopped)?;
         let progress = Pipeline::finish(pipeline)?;
@@ -186,7 +188,7 @@ impl BackupWriter {
             let item = match entry {
                 Entry::Directory(mode) => directory_item(path.clone(), mode)?,
                 Entry::File(id) => self.item(id)?,
-                Entry::Logical(placed) => self.logical_item(placed)?,
+                Entry::Logical(placed) => self.logical_item(*placed)?,
             };
             totals.items += 1;
             totals.files += u64::from(item.item_type == ItemType::File);
@@ -233,7 +235,8 @@ impl BackupWriter {
         let directories =
             files.directories.iter().map(|(path, mode)| (path.clone(), Entry::Directory(*mode)));
         let of_files = files.by_path.iter().map(|(path, id)| (path.clone(), Entry::File(*id)));
-        let logical = logical.into_iter().map(|placed| (placed.item.path.clone(), Entry::Logical(placed)));
+        let logical =
+            logical.into_iter().map(|placed| (placed.item.path.clone(), Entry::Logical(Box::new(placed))));
         let directories = directories.filter(|(path, _)| !files.by_path.contains_key(path));
         let mut entries: Vec<_> = directories.chain(of_files).chain(logical).collect();
         entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
@@ -391,7 +394,8 @@ impl BackupWriter {
 enum Entry {
     Directory(u16),
     File(super::FileId),
-    Logical(PlacedTable),
+    /// On the heap: there are many files, and each entry has room for the largest kind.
+    Logical(Box<PlacedTable>),
 }
 
 fn directory_item(path: ItemPath, mode: u16) -> Result<Item, WriteError> {

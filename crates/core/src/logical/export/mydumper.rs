@@ -136,10 +136,12 @@ impl<'a> Layout<'a> {
             of_tables.entry((&trigger.schema, &trigger.table)).or_default().push(trigger);
         }
         for ((schema, table), triggers) in of_tables {
-            let open = ["SET SESSION sql_mode = ''".to_owned(), opening(&quoted(table))];
-            let open = open.map(String::into_bytes);
-            let statements =
-                triggers.iter().flat_map(|it| open.iter().cloned().chain(under(&it.context, &it.create)));
+            let statements = triggers.iter().flat_map(|it| {
+                let opening = opening(&quoted(table), &it.context);
+                let open = opening.map(|opening| ["SET SESSION sql_mode = ''".to_owned(), opening]);
+                let open = open.into_iter().flatten().map(String::into_bytes);
+                open.chain(under(&it.context, &it.create))
+            });
             let statements = statements.collect::<Vec<_>>();
             let (schema, name) = (self.name(schema), self.name(table));
             self.file(place, &format!("{schema}.{name}-schema-triggers.sql"), &statements, done)?;

@@ -378,7 +378,10 @@ impl Programs<'_> {
             return create_under(link, program, clear);
         };
         clear(link)?;
-        link.session.exec(&opening(&table.quoted()))?;
+        if let Some(opening) = opening(&table.quoted(), &program.context) {
+            // Whether the trigger can be made the next statement says.
+            drop(link.session.exec(&opening));
+        }
         create_under(link, program, |_| Ok(()))
     }
 }

@@ -240,7 +240,9 @@ impl<W: Write> Script<W> {
         }
         for trigger in &contents.triggers {
             self.enter(&trigger.schema)?;
-            writeln!(self.out, "{};", opening(&quoted(&trigger.table)))?;
+            if let Some(opening) = opening(&quoted(&trigger.table), &trigger.context) {
+                writeln!(self.out, "{opening};")?;
+            }
             let collation = contents.schemas.iter().find(|schema| schema.schema == trigger.schema);
             let collation = collation.map(|schema| schema.collation.as_str());
             self.program(&trigger.schema, collation, &trigger.create, &trigger.context)?;

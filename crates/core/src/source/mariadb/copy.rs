@@ -121,7 +121,7 @@ impl Capture<'_> {
     fn pass(&mut self) -> Result<Pass> {
         let listing = self.list(Look::Early)?;
         let Rescan { copy, copy_closed, .. } = self.rescan(listing.tablespaces, Look::Early)?;
-        self.closes_tables = !copy_closed.is_empty();
+        self.closes_tables |= !copy_closed.is_empty();
         let tablespaces_bytes = copy.iter().map(|found| found.entry.size_bytes).sum();
         self.copy_tablespaces(copy)?;
         let rewritten = self.copy_other_files(&listing.others)?;

@@ -12,7 +12,7 @@ use crate::{
     physical::{CapturedRedo, Position, Precision},
     points::point,
     server::{
-        Attempt, BackupStages, ConnectOptions, Session, SqlError, Stage, TableLock,
+        Attempt, BackupStages, ConnectOptions, LockLimits, Session, SqlError, Stage, TableLock,
         status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel, ServerStart},
         table_lock::is_held_to_stop_purge,
     },
@@ -173,9 +173,29 @@ impl Capture<'_> {
         Ok(position)
     }
 
+    /// Ends a try that has found out that tables must be closed; the next stops the purge first.
+    fn purge_runs(&mut self, what: &str) -> Stopped {
+        self.closes_tables = true;
+        let text = format!("{what} must be closed to writes, for which the purge is to be stopped first");
+        Stopped::TryAgain(Error::new(ErrorKind::Server, text))
+    }
+
     /// Before anything is blocked: what the purge waits for may itself wait for that.
     fn stop_purge(&mut self, connect: &ConnectOptions) -> std::result::Result<TableLock, Stopped> {
-        let mut purge = TableLock::open(connect, self.options.stage_limits())?;
+        let LockLimits { wait_max, held_max } = self.options.stage_limits();
+        // The stages, which are waited for twice, reach their limit before.
+        let held_max = held_max.map(|held_max| held_max + wait_max * 3 + PURGE_WAIT);
+        let mut purge = TableLock::open(connect, LockLimits { wait_max, held_max })?;
+        if !purge.can_stop_purge()? {
+            let text = "tables must be closed to writes, for which the purge is to be stopped, by means of \
+                        mysql.innodb_table_stats; that is no table with a file of its own";
+            return Err(Error::new(ErrorKind::Server, text)
+                .hinted(
+                    "SET GLOBAL innodb_file_per_table = ON, then ALTER TABLE mysql.innodb_table_stats FORCE; \
+                     where it is missing: mariadb-upgrade --force",
+                )
+                .into());
+        }
         let stopped = purge.try_stopping_purge(PURGE_WAIT);
         if !matches!(stopped, Ok(Attempt::Granted)) {
             self.stats.add_locks(purge.records(), self.listener);
@@ -209,6 +229,9 @@ impl Capture<'_> {
         let (closed, not_open): (Vec<_>, Vec<_>) =
             rescan.copy_closed.into_iter().partition(|(_, space)| is_open(space));
         let mut closed: Vec<_> = closed.into_iter().map(|(found, _)| found).collect();
+        if let (Some(found), None) = (closed.first(), &purge) {
+            return Err(self.purge_runs(&found.entry.path));
+        }
         rescan.copy.extend(not_open.into_iter().map(|(found, _)| found));
         self.copy_tablespaces(rescan.copy)?;
         self.copy_other_files(&listing.others)?;
@@ -224,13 +247,9 @@ impl Capture<'_> {
             None => "imported during the backup",
             Some(_) => "perhaps imported during the backup (the redo, which is encrypted, does not say)",
         };
-        let Some(purge) = purge else {
-            self.closes_tables = true;
-            let text = format!(
-                "{why}: {imported}; to be closed to writes, which needs the purge to be stopped first"
-            );
-            return Err(Stopped::TryAgain(Error::new(ErrorKind::Server, text)));
-        };
+        let Some(purge) = purge else { return Err(self.purge_runs(&imported.to_string())) };
+        // Where it was lost meanwhile the purge runs.
+        purge.session().exec("DO 0")?;
         imported.report(why, self.listener);
         let mut export = TableLock::open(connect, self.options.stage_limits())?;
         let others = imported.tables.iter().filter(|table| !is_held_to_stop_purge(table)).cloned();

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fmt, time::Duration};
 
-use holdfast_formats::SpaceId;
+use holdfast_formats::{Lsn, SpaceId};
 use holdfast_repo::hex::to_hex;
 
 use super::{Capture, copy::Look, looks::Looks};
@@ -145,6 +145,8 @@ impl Capture<'_> {
         let mut looks = Looks::open(connect, self.options.lock_wait)?;
         // Where this waits, no lock is worth taking.
         looks.status()?;
+        // A redo reader that does not keep up shall fail before anything is blocked.
+        self.wait_for_redo(&mut looks)?;
         granted(lock.try_lock()?, "LOCK INSTANCE FOR BACKUP")?;
         point("backup.ddl.blocked");
         let read_before = self.copier.context.counters.bytes_read();
@@ -233,6 +235,14 @@ impl Capture<'_> {
         Ok(lock.try_lock_tables(&tables, held_max)?)
     }
 
+    /// Lets the reader come to what is on disk by now, and tells where that ends.
+    fn wait_for_redo(&self, looks: &mut Looks) -> std::result::Result<Lsn, Stopped> {
+        let end = looks.durable_end()?;
+        self.follower.durable(end);
+        self.follower.wait_for(end, REDO_WAIT)?;
+        Ok(end)
+    }
+
     /// Makes the copied files those that exist now, under the names they have now. `others` are tables that are to be
     /// locked next.
     ///
@@ -243,9 +253,7 @@ impl Capture<'_> {
         looks: &mut Looks,
         others: &[TableName],
     ) -> std::result::Result<Option<Imported>, Stopped> {
-        let end = looks.durable_end()?;
-        self.follower.durable(end);
-        self.follower.wait_for(end, REDO_WAIT)?;
+        let end = self.wait_for_redo(looks)?;
         let spaces = lock.session().with(status::tablespaces)?;
         let listing = self.list()?;
         let mut rescan = self.rescan(listing.tablespaces, &spaces, Look::Locked { end })?;

@@ -91,7 +91,7 @@ pub struct Conversions {
 }
 
 /// The name of a character set that has two.
-fn full_name(charset: &str) -> String {
+pub(super) fn full_name(charset: &str) -> String {
     match charset.to_lowercase().as_str() {
         "utf8" => "utf8mb3".to_owned(),
         other => other.to_owned(),

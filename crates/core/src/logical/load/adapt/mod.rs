@@ -191,7 +191,7 @@ impl<'a> Adapter<'a> {
     /// character set, where the target has nothing of that (MariaDB of `gb18030`).
     fn default_collation(&self, name: &str) -> Option<String> {
         let charset = name.split_once('_').map_or(name, |(charset, _)| charset);
-        match self.target.charsets.contains_key(charset) {
+        match self.target.charsets.contains_key(&asked::full_name(charset)) {
             true => self.collation(name),
             false => self.target.charsets.get("utf8mb4").cloned(),
         }
