@@ -46,6 +46,12 @@ pub(crate) fn take(program: &Program, source: &str, turn: u8, pages: usize) {
 }
 
 fn take_flagged(program: &Program, source: &str, turn: u8, pages: usize, flags: &[&str]) {
+    take_with(program, source, turn, pages, |head| {
+        head.flags = flags.iter().map(ToString::to_string).collect();
+    });
+}
+
+fn take_with(program: &Program, source: &str, turn: u8, pages: usize, change: impl FnOnce(&mut Head)) {
     let (repo, log) = (open(program), log(source));
     let mut run = Run::begin(&repo, &log, &RunOptions::of_this_process()).unwrap();
     let base = History::read(&repo, &log).unwrap().newest_backup();
@@ -76,7 +82,7 @@ fn take_flagged(program: &Program, source: &str, turn: u8, pages: usize, flags: 
         "position": position, "phases": [{"name": "copy", "ms": 4000}],
         "locks": [{"statement": "BACKUP STAGE BLOCK_COMMIT", "wait_ms": 0.4, "held_ms": 8.0}]});
     run.write_report(&serde_json::to_vec(&report).unwrap()).unwrap();
-    let head = Head {
+    let mut head = Head {
         schema: HEAD_SCHEMA,
         run: run.no().0,
         source: source.to_owned(),
@@ -91,11 +97,12 @@ fn take_flagged(program: &Program, source: &str, turn: u8, pages: usize, flags: 
         redo: None,
         position: Some(object(position)),
         totals: finished.totals,
-        flags: flags.iter().map(ToString::to_string).collect(),
+        flags: Vec::new(),
         roots: finished.roots,
         base: base.map(|base| base.0),
         more: Map::new(),
     };
+    change(&mut head);
     let ending = Ending::Backup { head: head.encode().unwrap(), refs: finished.refs, parts: finished.parts };
     run.finish(ending).unwrap();
 }
@@ -460,6 +467,50 @@ fn a_damaged_outcome_stops_writers_with_7_and_advice() {
     };
     assert!(said.json().iter().any(is_told) && said.err.is_empty(), "{said:#?}");
     assert!(program.run(&["list", "-q"]).err.starts_with("warning: "));
+}
+
+/// One whose manifest a later version has written, or somebody who has a writer's key, hides no other.
+#[test]
+fn a_backup_that_is_not_understood_is_listed_as_that() {
+    let program = Program::with_repository();
+    take(&program, "db1", 1, 40);
+    take_with(&program, "db1", 2, 40, |head| head.schema = HEAD_SCHEMA + 1);
+    take(&program, "db2", 1, 40);
+    let list = program.run(&["list"]).expect_code(3);
+    let row = list.out.lines().find(|line| line.starts_with("db1#2")).unwrap();
+    assert!(row.contains("!unreadable") && list.err.contains("manifest schema"), "{list:#?}");
+    let json = program.run(&["list", "--json"]).expect_code(3).last();
+    assert_eq!(ids(&json), ["db1#1", "db1#2", "db2#1"]);
+    let problem = |at: usize| json["data"]["backups"][at]["problem"].clone();
+    assert!(problem(0).is_null() && problem(1).as_str().unwrap().contains("manifest schema"), "{json}");
+    let examined = program.run(&["doctor"]);
+    assert!(
+        examined.out.contains("manifest schema") && examined.out.contains("db2/physical"),
+        "{examined:#?}"
+    );
+}
+
+/// What a repair has dropped of one source is told, whatever becomes of the next.
+#[test]
+fn a_busy_source_does_not_hide_what_repair_has_dropped() {
+    let program = three();
+    take(&program, "db2", 1, 40);
+    let of =
+        |source: &str, folder: &str| program.repository().join(format!("sources/{source}/physical/{folder}"));
+    let packs = fs::read_dir(of("db1", "packs")).unwrap().map(|entry| entry.unwrap().path());
+    packs
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("0000000003-"))
+        .for_each(|path| fs::remove_file(path).unwrap());
+    fs::remove_file(of("db2", "refs").join("0000000001")).unwrap();
+    let active = Run::begin(&open(&program), &log("db2"), &RunOptions::of_this_process()).unwrap();
+    let done = program.run(&["repair", "--yes"]).expect_code(8);
+    assert!(done.out.contains("db1#3") && done.out.contains("failed"), "{done:#?}");
+    assert!(done.err.contains("db2/physical"), "{done:#?}");
+    assert_eq!(
+        ids(&program.run(&["list", "--name", "db1", "--json"]).expect_code(0).last()),
+        ["db1#1", "db1#2"]
+    );
+    drop(active);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use crate::{
     backup::{self, BackupOptions, Judge, Reached, forecast},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     head::read_heads,
     physical::DAMAGED_PAGES,
@@ -347,6 +347,13 @@ fn source(repo: &Repo, log: &LogName, tells_age: bool, findings: &Findings) -> R
     if repo.can_read() {
         let runs: Vec<RunNo> = taken.iter().map(|outcome| outcome.run).collect();
         read_heads(repo, &history, &runs, |run, head| {
+            let head = match head {
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    findings.add(error);
+                    return Ok(());
+                }
+                head => head?,
+            };
             if head.flags.iter().any(|flag| flag == DAMAGED_PAGES) {
                 damaged.push(run);
             }

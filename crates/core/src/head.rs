@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use holdfast_repo::{Repo, RunNo, history::History, manifest::Head};
+use holdfast_repo::{Repo, RepoError, RunNo, history::History, manifest::Head};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
@@ -27,14 +27,16 @@ pub fn read_head(repo: &Repo, history: &History, run: RunNo) -> Result<Head> {
     understood(history, run, &history.head(repo, run)?)
 }
 
-/// The heads of several backups, in their order, which is faster where the store is far away.
+/// The heads of several backups, in their order, which is faster where the store is far away. `each` decides what comes of
+/// one that is damaged, or is not understood ([`ErrorKind::Damaged`]).
 pub fn read_heads(
     repo: &Repo,
     history: &History,
     runs: &[RunNo],
-    mut each: impl FnMut(RunNo, Head) -> Result<()>,
+    mut each: impl FnMut(RunNo, Result<Head>) -> Result<()>,
 ) -> Result<()> {
-    history.heads(repo, runs, |run, bytes| each(run, understood(history, run, &bytes)?))
+    let head = |run, bytes: std::result::Result<Vec<u8>, RepoError>| understood(history, run, &bytes?);
+    history.heads(repo, runs, |run, bytes| each(run, head(run, bytes)))
 }
 
 fn understood(history: &History, run: RunNo, bytes: &[u8]) -> Result<Head> {

@@ -268,7 +268,7 @@ fn look(directory: &Path, verb: &str, round_trip: Duration) -> Result<(), Box<dy
         let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
         let mut count = 0;
         history.heads(&repo, &standing, |_, head| {
-            count += u64::from(Head::decode(&head).is_ok());
+            count += u64::from(Head::decode(&head?).is_ok());
             Ok::<_, RepoError>(())
         })?;
         Ok(count)

@@ -408,14 +408,18 @@ impl History {
         outcome::open_head(repo, &self.log, run, &bytes)
     }
 
-    /// The manifest heads of several backups, several at a time where the store is far away; `each` gets them in order.
+    /// The manifest heads of several backups, several at a time where the store is far away; `each` gets them in order, or
+    /// what is wrong with the one object.
     pub fn heads<E: From<RepoError> + Send>(
         &self,
         repo: &Repo,
         runs: &[RunNo],
-        mut each: impl FnMut(RunNo, Vec<u8>) -> Result<(), E>,
+        mut each: impl FnMut(RunNo, Result<Vec<u8>, RepoError>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let fetch = |run: &RunNo| self.head(repo, *run).map_err(E::from);
+        let fetch = |run: &RunNo| match self.head(repo, *run) {
+            Err(error) if !error.is_of_the_object() => Err(E::from(error)),
+            head => Ok(head),
+        };
         in_order(repo.store().reads_at_once(), runs, fetch, |run, head| each(*run, head))
     }
 

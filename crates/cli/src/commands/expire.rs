@@ -114,9 +114,21 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
     }
     // What is refused of one source is to be refused before anything is dropped of another.
     for (log, request, history, mut plan) in looked {
-        context.cancel.check()?;
         if !args.dry_run {
-            plan = expire(&repo, &log, &request, &context.run_options()).map_err(of_expire)?;
+            let done = context
+                .cancel
+                .check()
+                .and_then(|()| expire(&repo, &log, &request, &context.run_options()).map_err(of_expire));
+            plan = match done {
+                Ok(plan) => plan,
+                Err(error) => {
+                    // What was dropped of others must be told.
+                    if !expired.dropped.is_empty() {
+                        context.output.item(&expired);
+                    }
+                    return Err(error.context(&log));
+                }
+            };
         } else {
             match freed_by(&repo, &history, &plan.dropped, &context.cancel.interrupt()) {
                 Ok(bytes) => *expired.freed_bytes.get_or_insert(0) += bytes,

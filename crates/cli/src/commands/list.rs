@@ -3,7 +3,7 @@
 use std::fmt;
 
 use holdfast_core::{
-    Event, Listener as _, Result,
+    ErrorKind, Event, Listener as _, Result,
     head::{self, read_heads},
     physical::Position,
     server::ServerVersion,
@@ -38,7 +38,9 @@ pub(super) struct Listed {
     hold: Option<HoldShown>,
     /// What it is a copy of; null where it was taken into this repository.
     copy_of: Option<CopyShown>,
-    /// What the manifest says; absent for a key that cannot read it.
+    /// Why what the manifest says cannot be shown; null where it can, or where the key is not for that.
+    problem: Option<String>,
+    /// What the manifest says; absent for a key that cannot read it, and where there is a problem.
     #[serde(flatten)]
     details: Option<Details>,
 }
@@ -71,13 +73,21 @@ impl Listed {
             finished_at,
             hold: HoldShown::of(history, run),
             copy_of: CopyShown::of(history, run),
+            problem: None,
             details,
         }
     }
 
+    fn unreadable(history: &History, run: RunNo, finished_at: Timestamp, problem: String) -> Self {
+        Self { problem: Some(problem), ..Self::new(history, run, finished_at, None) }
+    }
+
     fn row(&self) -> [String; 11] {
-        let [server, size, stored, took, position, tags] =
+        let [server, size, stored, took, position, mut tags] =
             self.details.as_ref().map(|details| details.row(self.finished_at)).unwrap_or_default();
+        if self.problem.is_some() {
+            tags = "!unreadable".to_owned();
+        }
         let hold = self.hold.as_ref().map(ToString::to_string).unwrap_or_default();
         // Where the numbers differ, what it is a copy of is what people look for.
         let copy = self.copy_of.as_ref().map(|copy| copy.short()).unwrap_or_default();
@@ -176,8 +186,15 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
             append(&repo, &log, args, context, &mut backups)?;
         }
     }
-    context.output.result(Exit::Done, &List { repository: repo.store().location(), backups });
-    Ok(Exit::Done)
+    let mut exit = Exit::Done;
+    for it in &backups {
+        if let Some(problem) = &it.problem {
+            exit = Exit::Finding;
+            context.output.warning(format!("{}: {problem}", it.id));
+        }
+    }
+    context.output.result(exit, &List { repository: repo.store().location(), backups });
+    Ok(exit)
 }
 
 fn append(
@@ -195,8 +212,17 @@ fn append(
     }
     let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
     read_heads(repo, &history, &standing, |run, head| {
-        if args.tag.as_ref().is_none_or(|tag| head.tags.contains(tag)) {
-            backups.push(Listed::new(&history, run, head.finished_at, Some(head.into())));
+        match head {
+            Ok(head) if args.tag.as_ref().is_none_or(|tag| head.tags.contains(tag)) => {
+                backups.push(Listed::new(&history, run, head.finished_at, Some(head.into())));
+            }
+            Ok(_) => {}
+            // It hides none of the others.
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                let taken_at = history.outcome(run).map(Outcome::taken_at).unwrap_or_default();
+                backups.push(Listed::unreadable(&history, run, taken_at, error.to_string()));
+            }
+            Err(error) => return Err(error),
         }
         context.cancel.check()
     })

@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::{Context, repository};
 use crate::{
     args::repair::RepairArgs,
-    exit::Exit,
+    exit::{Exit, is_worse},
     output::{Render, text},
 };
 
@@ -72,7 +72,7 @@ struct Prune {
 }
 
 /// What was done to one log, or would be.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Log {
     source: String,
     kind: String,
@@ -84,9 +84,16 @@ struct Log {
     dropped: Vec<Backup>,
     held: Vec<Backup>,
     left: Vec<Lost>,
+    /// Why nothing of it was done.
+    error: Option<String>,
 }
 
 impl Log {
+    fn failed(log: &LogName, error: &Error) -> Self {
+        let (source, kind) = (log.source.to_string(), log.kind.to_string());
+        Self { source, kind, error: Some(error.to_string()), ..Self::default() }
+    }
+
     fn new(log: &LogName, plan: RepairPlan) -> Self {
         let id = |run| text::backup_id(log, run);
         let lost = |findings: Vec<Finding>| findings.into_iter().map(Lost::from).collect();
@@ -108,6 +115,7 @@ impl Log {
             dropped: backups(plan.dropped),
             held: backups(plan.held),
             left: lost(plan.left),
+            error: None,
         }
     }
 
@@ -153,6 +161,9 @@ impl Log {
         for it in &self.left {
             text::fact(out, "  left", format!("{}: {}", it.object, it.problem))?;
         }
+        if let Some(error) = &self.error {
+            text::fact(out, "  failed", error)?;
+        }
         Ok(())
     }
 }
@@ -181,6 +192,7 @@ impl Render for Repaired {
                 writeln!(out, "nothing was changed: with --yes, the backups above are dropped for good")?;
             }
             (false, true) => writeln!(out, "nothing was changed: --yes does it")?,
+            (false, false) if self.logs.iter().all(|log| log.error.is_some()) => {}
             (false, false) => writeln!(out, "done; \"holdfast check\" says whether all is well")?,
         }
         self.hints.iter().try_for_each(|hint| out.write_str(&text::hint(hint)))
@@ -211,14 +223,38 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
         keys.map(|(object, problem)| Lost { object, problem, files: Vec::new(), files_more: 0 }).collect();
     let mut repaired = Repaired { dry_run: !args.yes, logs: Vec::new(), keys, hints: Vec::new() };
     let mut is_mended = true;
+    let mut worst: Option<Error> = None;
     for name in names {
-        context.cancel.check()?;
+        if let Err(error) = context.cancel.check() {
+            worst = Some(error);
+            break;
+        }
         let plan = match args.yes {
             // Asking the store's clock writes to it, which what only shows a plan does not.
             false => plan_repair(&repo, &name, &options, Timestamp::now()),
             true => repair(&repo, &name, &options, &mut |_| true, &context.run_options()),
         };
-        let plan = plan.map_err(|error| of_repair(error).context(&name))?;
+        let plan = match plan.map_err(of_repair) {
+            Ok(plan) => plan,
+            // What was done to others must be told.
+            Err(error) => {
+                let is_over = error.kind() == ErrorKind::Interrupted;
+                repaired.logs.push(Log::failed(&name, &error));
+                if is_over || is_worse(&error, worst.as_ref()) {
+                    worst = Some(error.context(&name));
+                }
+                if is_over {
+                    break;
+                }
+                continue;
+            }
+        };
+        if let Some(error) = &plan.not_deleted {
+            let text = format!(
+                "{name}: what is useless now could not be deleted, which the next prune does: {error}"
+            );
+            context.output.warning(text);
+        }
         is_mended &= plan.held.is_empty() && plan.left.is_empty() && (args.yes || plan.is_empty());
         if !plan.held.is_empty() {
             repaired.hints.push(HELD_HINT);
@@ -238,6 +274,12 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
     }
     repaired.hints.sort_unstable();
     repaired.hints.dedup();
+    if let Some(error) = worst {
+        if !repaired.logs.is_empty() {
+            context.output.item(&repaired);
+        }
+        return Err(error);
+    }
     let exit = if is_mended && repaired.keys.is_empty() { Exit::Done } else { Exit::Finding };
     context.output.result(exit, &repaired);
     Ok(exit)

@@ -144,7 +144,7 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
     let runs: Vec<RunNo> = space.backups.iter().map(|backup| backup.run).collect();
     let mut heads = Vec::new();
     read_heads(repo, history, &runs, |_, head| {
-        heads.push(head);
+        heads.push(head?);
         context.cancel.check()
     })?;
     for (BackupSpace { run, needed_bytes, own_bytes }, head) in space.backups.into_iter().zip(heads) {

@@ -86,6 +86,8 @@ pub struct RepairPlan {
     pub held: Vec<BeyondHelp>,
     /// What stays as it is.
     pub left: Vec<Finding>,
+    /// Why something that is useless now could not be deleted; the next prune deletes it.
+    pub not_deleted: Option<String>,
     /// Outcomes as the repair's own will name them.
     lost: Vec<LostOutcome>,
     made: RepairRefs,
@@ -273,7 +275,8 @@ pub fn repair(
     let written = inside.write(&run).map_err(|error| run.lost_or(error))?;
     run.set_why(inside.summary());
     run.finish(written)?;
-    inside.clean_up(repo, log)?;
+    // It has been done, and must be told: what is in the way of this is no reason to say otherwise.
+    inside.not_deleted = inside.clean_up(repo, log).err().map(|error| error.to_string());
     // Runs that had ended without an outcome have one by now.
     let known: BTreeSet<String> = inside.outcomes.iter().map(|it| it.object.clone()).collect();
     inside.outcomes.extend(plan.outcomes.into_iter().filter(|it| !known.contains(&it.object)));

@@ -127,7 +127,7 @@ impl Archive {
         let ended: Vec<RunNo> = archive.history.standing().map(|outcome| outcome.run).collect();
         let mut found = BTreeMap::new();
         read_heads(repo, &archive.history, &ended, |run, head| {
-            found.insert(run, (false, stretches_of(&head)?));
+            found.insert(run, (false, stretches_of(&head?)?));
             Ok(())
         })?;
         for run in list_segments(repo, log)?.into_keys() {
