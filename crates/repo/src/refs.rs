@@ -10,6 +10,8 @@ use crate::{
     wire::{Decoder, FormatError, put_varint},
 };
 
+/// More than its chunks and its directory can come to; so sums of sizes do not overflow, whoever has written them.
+const PACK_BYTES_MAX: u64 = 1 << 36;
 /// Bytes of refs before sealing, at most: what some 500 TB need. In memory it may be four times that.
 pub const REFS_BYTES_MAX: u64 = 1 << 27;
 /// Packs that one backup can need, and packs or chunks that one prune can name: more than are in 200 TB.
@@ -158,6 +160,9 @@ impl BackupRefs {
                 return Err(FormatError::rule("pack", "is of a later run"));
             }
             let size_bytes = decoder.varint("object size")?;
+            if size_bytes > PACK_BYTES_MAX {
+                return Err(FormatError::rule("object size", "is more than a pack has"));
+            }
             let chunk_count = decoder.count("chunk count", CHUNKS_PER_PACK_MAX as usize, 2)?;
             let mut chunks = Vec::with_capacity(chunk_count);
             for _ in 0..chunk_count {
@@ -292,11 +297,13 @@ mod tests {
     fn any_backup() -> impl Strategy<Value = BackupRefs> {
         let need = (0..=UNITS_MAX)
             .prop_flat_map(|units| (0..=units).prop_map(move |needed| ChunkNeed { units, needed }));
-        btree_map(any_pack(1..1_001), (any::<u64>(), vec(need, 0..9)), 0..9).prop_map(|packs| BackupRefs {
-            packs: packs
-                .into_iter()
-                .map(|(pack, (size_bytes, chunks))| NeededPack { pack, size_bytes, chunks })
-                .collect(),
+        btree_map(any_pack(1..1_001), (0..=PACK_BYTES_MAX, vec(need, 0..9)), 0..9).prop_map(|packs| {
+            BackupRefs {
+                packs: packs
+                    .into_iter()
+                    .map(|(pack, (size_bytes, chunks))| NeededPack { pack, size_bytes, chunks })
+                    .collect(),
+            }
         })
     }
 

@@ -13,7 +13,7 @@ use std::{
 
 use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
 use rustix::{
-    fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl},
+    fs::{Advice, Gid, OFlags, Uid, fadvise, fchown, fcntl_getfl, fcntl_setfl},
     io::Errno,
 };
 
@@ -54,6 +54,11 @@ impl Appender {
         let block_bytes = if is_small { ALIGNMENT } else { BLOCK_BYTES };
         let buffer = AlignedBuffer::new(block_bytes);
         Ok(Appender { file, is_direct, buffer, buffered_bytes: 0, written_bytes: 0, write_back_from: 0 })
+    }
+
+    /// Gives the file away. Where that is refused it is as good as it was.
+    pub(super) fn give_to(&self, user: Uid, group: Gid) {
+        let _kept = fchown(&self.file, Some(user), Some(group));
     }
 
     pub(super) fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {

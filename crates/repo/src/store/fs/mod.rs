@@ -8,6 +8,8 @@
 //!   hears of it only once the folder is durable after all.
 //! - Folders that deletion leaves empty are removed; an upload that loses its folder so makes it again.
 //! - Below the root no link is followed, least of all by what deletes ([`folder`]).
+//! - What root makes in a directory of another user belongs to that user: otherwise one `sudo holdfast prune` would keep him
+//!   from reading his own repository.
 
 use std::{
     collections::HashSet,
@@ -20,7 +22,10 @@ use std::{
 };
 
 use holdfast_pipe::lock::lock;
-use rustix::fs::{CWD, RenameFlags, renameat_with, statvfs};
+use rustix::{
+    fs::{CWD, Dir, Gid, Mode, OFlags, RenameFlags, Uid, fchown, renameat_with, statvfs},
+    process::geteuid,
+};
 
 use self::{
     append::Appender,
@@ -47,6 +52,8 @@ pub struct FsStore {
 
 struct Inner {
     root: PathBuf,
+    /// Who gets what is made, where that is not who makes it.
+    owner: Option<(Uid, Gid)>,
     landmark: Landmark,
     /// Folders known to exist durably.
     durable_folders: Mutex<HashSet<PathBuf>>,
@@ -66,14 +73,15 @@ impl FsStore {
 
     /// With folders made durable as specified.
     fn over(root: PathBuf, sync_folder: Box<SyncFolder>) -> Result<Self, StoreError> {
-        match fs::metadata(&root) {
-            Ok(metadata) if metadata.is_dir() => {}
+        let owner = match fs::metadata(&root) {
+            Ok(metadata) if metadata.is_dir() => other_owner(&metadata),
             Ok(_) => return Err(io_error(&root, io::Error::from(io::ErrorKind::NotADirectory))),
             Err(error) => return Err(io_error(&root, error)),
-        }
+        };
         let (durable_folders, doubtful_folders) = (Mutex::default(), Mutex::default());
         let landmark = Landmark::default();
-        Ok(Self { inner: Arc::new(Inner { root, landmark, durable_folders, doubtful_folders, sync_folder }) })
+        let inner = Inner { root, owner, landmark, durable_folders, doubtful_folders, sync_folder };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Opens a directory, and makes it first, durably, if need be.
@@ -82,6 +90,11 @@ impl FsStore {
         create_root(&root, &sync_folder).map_err(|e| io_error(&root, e))?;
         Self::open(root)
     }
+}
+
+/// To whom root gives what it makes in this directory.
+fn other_owner(root: &fs::Metadata) -> Option<(Uid, Gid)> {
+    (geteuid().is_root() && root.uid() != 0).then(|| (Uid::from_raw(root.uid()), Gid::from_raw(root.gid())))
 }
 
 /// Makes a directory, and what is missing on the way to it, durably.
@@ -195,12 +208,31 @@ impl Inner {
                     let what = format!("{} is a link or a file, and should be a folder", folder.display());
                     return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
                 }
-                // Another process may have made it and not yet made it durable.
-                _ => (self.sync_folder)(parent)?,
+                made => {
+                    if made.is_ok() {
+                        self.give_folder(folder);
+                    }
+                    // Another process may have made it and not yet made it durable.
+                    (self.sync_folder)(parent)?;
+                }
             }
         }
         self.folders().insert(folder.to_owned());
         Ok(())
+    }
+
+    /// Gives away a folder that was just made. Its owner could have put another in its place: only one that is empty is given.
+    /// Where that is refused (a file system of another host that knows no root) it is as good as it was.
+    fn give_folder(&self, made: &Path) {
+        let Some((user, group)) = self.owner else { return };
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(folder) = rustix::fs::open(made, flags, Mode::empty()) else { return };
+        let is_empty = Dir::read_from(&folder).is_ok_and(|entries| {
+            entries.flatten().all(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+        });
+        if is_empty {
+            let _kept = fchown(&folder, Some(user), Some(group));
+        }
     }
 
     /// Fails where another directory is in the root's place: that beneath a mount point, when its file system is gone.
@@ -221,7 +253,12 @@ impl Inner {
             self.make_folder(&folder)?;
             let path = folder.join(temporary_name()?);
             match Appender::create(&path, is_small) {
-                Ok(file) => return Ok((path, file)),
+                Ok(file) => {
+                    if let Some((user, group)) = self.owner {
+                        file.give_to(user, group);
+                    }
+                    return Ok((path, file));
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < FOLDER_ATTEMPTS => {
                     self.folders().remove(&folder);
                 }
@@ -525,6 +562,23 @@ mod tests {
         assert_eq!(mode("repo"), 0o700);
         assert_eq!(mode("repo/a"), 0o700);
         assert_eq!(mode("repo/a/b"), 0o600);
+    }
+
+    /// Whoever owns the directory goes on with what root has done there.
+    #[test]
+    fn what_root_makes_belongs_to_the_owner_of_the_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let nobody = 65_534;
+        let is_root = std::os::unix::fs::chown(folder.path(), Some(nobody), Some(nobody)).is_ok();
+        let store = FsStore::open(folder.path()).unwrap();
+        store.create_if_absent(&path("a/b"), b"x").unwrap();
+        let mut upload = store.put(&path("a/c/d")).unwrap();
+        upload.write(b"y").unwrap();
+        upload.finish().unwrap();
+        let own = if is_root { nobody } else { geteuid().as_raw() };
+        for name in [".tmp", "a", "a/b", "a/c", "a/c/d"] {
+            assert_eq!(fs::metadata(folder.path().join(name)).unwrap().uid(), own, "{name}");
+        }
     }
 
     #[test]
