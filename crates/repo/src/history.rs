@@ -358,11 +358,14 @@ impl History {
         newest(true).or_else(|| newest(false))
     }
 
-    /// The newest of the same part of the source, or else of all of it, or else of any part: what a backup has most in common
-    /// with.
+    /// What a backup with the key at hand builds on: of those that it may build on the newest of the same part of the
+    /// source, or else of all of it, or else of any part, by what it has most in common with.
     #[must_use]
-    pub fn newest_like(&self, part: Option<PartId>) -> Option<RunNo> {
-        let newest = |is_it: &dyn Fn(&Outcome) -> bool| self.standing().rev().find(|outcome| is_it(outcome));
+    pub fn newest_base(&self, repo: &Repo, part: Option<PartId>) -> Option<RunNo> {
+        let may = |outcome: &&Outcome| repo.may_build_on(outcome);
+        let newest = |is_it: &dyn Fn(&Outcome) -> bool| {
+            self.standing().rev().filter(may).find(|outcome| is_it(outcome))
+        };
         let like = newest(&|outcome| outcome.part == part)
             .or_else(|| newest(&|outcome| outcome.part.is_none()))
             .or_else(|| newest(&|_| true));

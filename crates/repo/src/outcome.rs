@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::{
     error::{Damage, RepoError},
     hex::Hex,
-    keys::{Act, RepositoryId, Role},
+    keys::{Act, Author, RepositoryId, Role},
     names::{Kind, LogName, RunNo},
     object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
     repo::Repo,
@@ -231,6 +231,8 @@ pub struct Outcome {
     pub created_at: SystemTime,
     /// Where the run ran, for people.
     pub host: String,
+    /// By which key it is signed.
+    pub author: Author,
     /// Hash of the refs object.
     pub refs: Option<ObjectHash>,
     /// How many index parts the run wrote.
@@ -412,7 +414,8 @@ pub(crate) fn parse(
     created_at: SystemTime,
 ) -> Result<Outcome, RepoError> {
     let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
-    let (parts, role) = verify(repo, &place, bytes)?;
+    let (parts, author) = verify(repo, &place, bytes)?;
+    let role = author.role;
     let json = repo.open_object(&place, parts.public, PUBLIC_BYTES_MAX)?;
     let public: PublicPart = serde_json::from_slice(&json)
         .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
@@ -464,6 +467,7 @@ pub(crate) fn parse(
         at: public.at,
         created_at,
         host: public.host,
+        author,
         refs: public.refs,
         index_parts: public.index_parts,
         pack_parts: public.pack_parts,
@@ -491,7 +495,7 @@ pub(crate) fn open_head(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) ->
     repo.open_object(&place, parts.head, HEAD_BYTES_MAX)
 }
 
-fn verify<'a>(repo: &Repo, place: &Place<'_>, bytes: &'a [u8]) -> Result<(Parts<'a>, Role), RepoError> {
+fn verify<'a>(repo: &Repo, place: &Place<'_>, bytes: &'a [u8]) -> Result<(Parts<'a>, Author), RepoError> {
     verify_as(repo, place, MAGIC, CONTEXT, bytes)
 }
 
@@ -501,14 +505,14 @@ fn verify_as<'a>(
     magic: &[u8; 4],
     context: &[u8],
     bytes: &'a [u8],
-) -> Result<(Parts<'a>, Role), RepoError> {
+) -> Result<(Parts<'a>, Author), RepoError> {
     let parts = split(magic, bytes).map_err(|error| RepoError::damaged(place, Damage::Format(error)))?;
     let message = signed_message(repo, place, context, parts.before_signature);
     // A record of a check bears no run's number: its signer must be believed now.
     let run = if place.kind == ObjectKind::CheckRecord { RunNo(u64::MAX) } else { place.run };
-    let role = repo.role_of_signer(place.log, run, parts.signer, &message, &parts.signature)?;
-    let role = role.map_err(|damage| RepoError::damaged(place, damage))?;
-    Ok((parts, role))
+    let author = repo.author(place.log, run, parts.signer, &message, &parts.signature)?;
+    let author = author.map_err(|damage| RepoError::damaged(place, damage))?;
+    Ok((parts, author))
 }
 
 /// Whose signature an outcome bears.
@@ -530,7 +534,7 @@ pub(crate) fn signed_by(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) ->
     if !Repo::is_signature(parts.signer, &message, &parts.signature) {
         return Ok(SignedBy::Nobody);
     }
-    Ok(match repo.role_of_signer(log, run, parts.signer, &message, &parts.signature)? {
+    Ok(match repo.author(log, run, parts.signer, &message, &parts.signature)? {
         Ok(_) => SignedBy::Believed,
         Err(Damage::SignerRemoved { .. }) => SignedBy::Nobody,
         Err(_) => SignedBy::Stranger,
@@ -545,6 +549,6 @@ pub(crate) fn split_signed<'a>(
     context: &[u8],
     bytes: &'a [u8],
 ) -> Result<([&'a [u8]; 2], Role), RepoError> {
-    let (parts, role) = verify_as(repo, place, magic, context, bytes)?;
-    Ok(([parts.public, parts.head], role))
+    let (parts, author) = verify_as(repo, place, magic, context, bytes)?;
+    Ok(([parts.public, parts.head], author.role))
 }

@@ -14,7 +14,7 @@ use crate::{
     error::{Damage, RepoError},
     hex::{Hex, Secret32},
     keys::{
-        self, Act, KeyError, KeyId, KeyMaterial, Password, Protection, RepositoryInfo, Role, Unlock,
+        self, Act, Author, KeyError, KeyId, KeyMaterial, Password, Protection, RepositoryInfo, Role, Unlock,
         trust::Trust, wrap::unwrap,
     },
     names::{Folder, Kind, LogName, RunNo, SourceName},
@@ -22,6 +22,7 @@ use crate::{
         HEADER_BYTES, Place, RunSecrets, SecretKind, WrappedSecret, check_header, key_from_secret,
         open_frames, seal_object, sealed_limit_bytes,
     },
+    outcome::Outcome,
     store::{
         ObjectInfo, ObjectPath, Store, StoreError,
         locks::{self, Kept, ObjectLock},
@@ -129,6 +130,14 @@ impl Repo {
         self.info().object_lock.is_some() && keys::lasts(path) && !is_other_key
     }
 
+    /// Whether what the key at hand adds may lean on what `backup` says is stored, unread: where it says so wrongly, all
+    /// that leans on it cannot be restored. The key's own backups are leant on, and those of operators, who can do all
+    /// anyway; no writer's, whose host others may have taken.
+    #[must_use]
+    pub fn may_build_on(&self, backup: &Outcome) -> bool {
+        backup.author.role == Role::Operator || backup.author.key_id == self.keys.key_id()
+    }
+
     /// Whether the key at hand reads what is in backups.
     #[must_use]
     pub fn can_read(&self) -> bool {
@@ -174,7 +183,7 @@ impl Repo {
     /// That an outcome of `run`, signed by the key at hand, would be believed: it may have been removed since it was
     /// opened, and an outcome that nobody believes would end the log for good.
     pub(crate) fn require_believed(&self, log: &LogName, run: RunNo) -> Result<(), RepoError> {
-        match self.look_again()?.role_of(self.keys.signing_public(), log, run) {
+        match self.look_again()?.author(self.keys.signing_public(), log, run) {
             Ok(_) => Ok(()),
             Err(damage) => Err(RepoError::NotBelieved { log: log.clone(), damage }),
         }
@@ -185,15 +194,15 @@ impl Repo {
         UnparsedPublicKey::new(&ED25519, signer.0).verify(message, signature).is_ok()
     }
 
-    /// The role in which the outcome of `run` was signed, if it is believed.
-    pub(crate) fn role_of_signer(
+    /// By which key the outcome of `run` was signed, if it is believed.
+    pub(crate) fn author(
         &self,
         log: &LogName,
         run: RunNo,
         signer: Hex<32>,
         message: &[u8],
         signature: &[u8],
-    ) -> Result<Result<Role, Damage>, RepoError> {
+    ) -> Result<Result<Author, Damage>, RepoError> {
         if !Self::is_signature(signer, message, signature) {
             return Ok(Err(Damage::Signature));
         }
@@ -205,7 +214,7 @@ impl Repo {
                 lock(&self.strangers).insert(signer);
             }
         }
-        Ok(trust.role_of(signer, log, run))
+        Ok(trust.author(signer, log, run))
     }
 
     /// Where the objects are.

@@ -34,7 +34,8 @@ use crate::{
 /// What those who had a key can still do, said when one goes.
 const NOT_UNDONE: &str = "\
 Whoever has a copy of an operator's key can read what has been stored so far, and until \"holdfast key rotate\" what
-will be. Rotate to keep from it what comes; nothing takes back what it could read.";
+will be. Rotate to keep from it what comes; nothing takes back what it could read. What it has added stays, and later
+backups build on it: if somebody else had it, expire what is not yours and take the next backup with --full.";
 
 /// A key.
 #[derive(Serialize)]

@@ -99,7 +99,7 @@ pub(crate) fn room(
 
 fn stored(repo: &Repo, log: &LogName, full: bool) -> Result<Stored> {
     let history = History::read(repo, log)?;
-    let Some(newest) = history.newest_backup().filter(|_| !full) else {
+    let Some(newest) = history.newest_base(repo, None).filter(|_| !full) else {
         return Ok(if history.adoptable().is_empty() { Stored::Nothing } else { Stored::Part });
     };
     // A forecast is not the place to fail over a damaged record.

@@ -47,11 +47,12 @@ impl Kept {
     ) -> Foundation {
         let history = run.history();
         if run.repo().can_read() {
-            return if options.full {
-                Foundation::none(history)
-            } else {
-                Foundation::newest_of(history, part)
-            };
+            if options.full {
+                return Foundation::none(history);
+            }
+            let foundation = Foundation::newest_of(run.repo(), history, part);
+            warn_of_others(run, foundation.base, listener);
+            return foundation;
         }
         let local = self.0.as_ref();
         let remembered = local.map(|local| Foundation::remembered(history, Arc::clone(local)));
@@ -98,4 +99,20 @@ impl Kept {
             listener.event(Event::Warning { text });
         }
     }
+}
+
+/// Says that newer backups than `base` are there, which this key does not build on.
+fn warn_of_others(run: &Run, base: Option<RunNo>, listener: &dyn Listener) {
+    let history = run.history();
+    let newest = history.standing().next_back();
+    let Some(other) = newest.filter(|newest| !run.repo().may_build_on(newest)) else { return };
+    let (backup, role, key_id) = (other.run, other.author.role, other.author.key_id);
+    let instead = match base {
+        Some(base) => format!("what changed since backup {base} is stored"),
+        None => "everything is stored anew".to_owned(),
+    };
+    let text = format!(
+        "backup {backup} was added with the {role}'s key {key_id}, whose word is not enough to build on: {instead}"
+    );
+    listener.event(Event::Warning { text });
 }

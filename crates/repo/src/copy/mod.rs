@@ -5,8 +5,9 @@
 //!
 //! Invariants:
 //! - Every page that is stored was read, opened, decompressed and has the hash that the source's page map names.
-//! - A page is taken for that of the target's newest backup, unread, only where that is a copy of a backup that stands in
-//!   the source, and the source's page maps have the same hash for both.
+//! - A page is taken for that of the backup in the target that the copy builds on, unread, only where that is a copy of a
+//!   backup that stands in the source, the source's page maps have the same hash for both, and the key at hand may build
+//!   on it: no hash of the source tells what a writer's key has put there.
 //! - Copies stand in the order in which the backups were taken: nothing older than the newest is ever copied, so that
 //!   "latest" stays the latest.
 //! - An item of a type that this version does not know fails the copy by its name.
@@ -307,7 +308,7 @@ impl<'a> Copier<'a> {
         self.options.steps.phase("copy");
         let local = self.local()?;
         let foundation = match (&local, self.to.can_read()) {
-            (_, true) => Foundation::newest_of(to.history(), backup.part),
+            (_, true) => Foundation::newest_of(self.to, to.history(), backup.part),
             (Some(local), false) => Foundation::remembered(to.history(), Arc::clone(local)),
             (None, false) => Foundation::default(),
         };

@@ -26,6 +26,7 @@ pub use password::{KdfError, KdfParams, Password};
 pub use role::{Act, Role};
 pub use rotation::{Rotated, rotate};
 pub use slot::{NewSlot, Unlock};
+pub use trust::Author;
 
 use error::damaged;
 use material::{OwnKeys, Payload, SIGNATURE_BYTES, SealKeys};

@@ -70,6 +70,15 @@ pub(super) struct Believed {
     pub(super) voucher: Option<(Voucher, Hex<32>)>,
 }
 
+/// By which key something was signed that is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Author {
+    /// Its name.
+    pub key_id: KeyId,
+    /// What its holder may do.
+    pub role: Role,
+}
+
 /// Whose signatures are believed, as of one look at the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
@@ -331,8 +340,8 @@ impl Trust {
         })
     }
 
-    /// The role in which `public` signs the outcome of `run` of `log`.
-    pub(crate) fn role_of(&self, public: Hex<32>, log: &LogName, run: RunNo) -> Result<Role, Damage> {
+    /// Whose key `public` is, if the outcome of `run` of `log` is believed by its signature.
+    pub(crate) fn author(&self, public: Hex<32>, log: &LogName, run: RunNo) -> Result<Author, Damage> {
         let signer = &self.believed.get(&public).ok_or(Damage::Signature)?.signer;
         if !signer.sources.is_empty() && !signer.sources.iter().any(|source| source == log.source.as_str()) {
             return Err(Damage::SignerElsewhere { key_id: signer.key_id });
@@ -341,7 +350,7 @@ impl Trust {
             Some(removal) if removal.runs.get(&log.to_string()).is_none_or(|last| run.0 > *last) => {
                 Err(Damage::SignerRemoved { key_id: signer.key_id })
             }
-            _ => Ok(signer.role),
+            _ => Ok(Author { key_id: signer.key_id, role: signer.role }),
         }
     }
 

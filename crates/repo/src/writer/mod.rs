@@ -28,7 +28,7 @@ use holdfast_pipe::{
 
 use crate::{
     error::RepoError, history::History, item::ItemPath, local_maps::LocalMaps, names::RunNo,
-    object::RunSecrets, outcome::PartId, reader::ChunkSource, rows::RowHashKey, run::Run,
+    object::RunSecrets, outcome::PartId, reader::ChunkSource, repo::Repo, rows::RowHashKey, run::Run,
 };
 
 mod adopt;
@@ -83,16 +83,16 @@ pub struct Foundation {
 }
 
 impl Foundation {
-    /// Stores what has changed since the newest backup that stands.
+    /// Stores what has changed since the newest backup that stands, whoever has added it.
     #[must_use]
     pub fn newest(history: &History) -> Self {
         Self { base: history.newest_backup(), ..Self::none(history) }
     }
 
-    /// The same since the newest of the same part of the source, or else of all of it.
+    /// The same since the newest that the key at hand may build on, of the same part of the source or else of all of it.
     #[must_use]
-    pub fn newest_of(history: &History, part: Option<PartId>) -> Self {
-        Self { base: history.newest_like(part), ..Self::none(history) }
+    pub fn newest_of(repo: &Repo, history: &History, part: Option<PartId>) -> Self {
+        Self { base: history.newest_base(repo, part), ..Self::none(history) }
     }
 
     /// Shares nothing with any backup, and so no damage. What unfinished runs stored is used, since it is read first.

@@ -24,7 +24,7 @@ use holdfast_repo::{
     writer::{ChunkRewriter, Foundation, WriteError},
 };
 
-use crate::world::*;
+use crate::{damage::objects, world::*};
 
 /// A repository as its operator and as a writer sees it.
 pub(crate) struct Roles {
@@ -118,6 +118,35 @@ fn change(source: &mut Source, random: &mut Random) {
         source.get_mut("big").unwrap().change(random, page);
     }
     source.get_mut("small").unwrap().change(random, 1);
+}
+
+/// A writer's host may be in other hands, and what it says of its packs untrue: an operator's backup is whole without them.
+#[test]
+fn an_operator_leans_on_nothing_that_a_writer_has_added() {
+    let mut random = Random::new(12);
+    let roles = Roles::new();
+    let world = &roles.operator;
+    let mut source = source(&mut random);
+    let back_up = |source: &Source| {
+        let foundation = |history: &_| Foundation::newest_of(&world.repo, history, None);
+        world.try_backup_on(foundation, small_packs(), |writer| give_all(writer, source, 1)).unwrap()
+    };
+    let base = |world: &World| world.history().newest_base(&world.repo, None);
+    let (by_writer, _) = roles.back_up(&source);
+    assert_eq!((base(world), base(&roles.writer)), (None, Some(by_writer)));
+    let (own, totals) = back_up(&source);
+    assert_eq!(totals.bytes_reused, 0);
+    change(&mut source, &mut random);
+    let (again, _) = roles.back_up(&source);
+    assert_eq!(base(world), Some(own));
+    let (last, totals) = back_up(&source);
+    assert!(totals.bytes_reused > totals.bytes_new, "{totals:?}");
+    let packs = [by_writer, again].map(|run| format!("/packs/{:010}-", run.0));
+    let is_of_writer = |path: &ObjectPath| packs.iter().any(|pack| path.as_str().contains(pack));
+    let packs: Vec<ObjectPath> = objects(world).into_iter().map(|(path, _)| path).filter(is_of_writer).collect();
+    assert!(packs.len() > 1);
+    world.store.delete(&packs).unwrap();
+    world.assert_is(last, &source);
 }
 
 #[test]
