@@ -143,7 +143,7 @@ fn list_shows_each_backup_by_an_id_that_can_be_typed() {
 fn a_number_is_enough_while_there_is_one_source() {
     let program = three();
     let shown = program.run(&["show", "2"]).expect_code(0);
-    for part in ["db1#2", "MariaDB 10.11.19", "hostname=db1.example", "0-1-9"] {
+    for part in ["db1#2", "the operator's key ", "MariaDB 10.11.19", "hostname=db1.example", "0-1-9"] {
         assert!(shown.out.contains(part), "{part}: {shown:#?}");
     }
     take(&program, "db2", 1, 4);

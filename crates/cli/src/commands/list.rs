@@ -34,6 +34,8 @@ pub(super) struct Listed {
     kind: String,
     run: u64,
     finished_at: Timestamp,
+    /// Name of the key that it was added with.
+    key: String,
     /// Why no expire drops it; null where one may.
     hold: Option<HoldShown>,
     /// What it is a copy of; null where it was taken into this repository.
@@ -71,6 +73,7 @@ impl Listed {
             kind: log.kind.to_string(),
             run: run.0,
             finished_at,
+            key: history.outcome(run).map(|outcome| outcome.author.key_id.to_string()).unwrap_or_default(),
             hold: HoldShown::of(history, run),
             copy_of: CopyShown::of(history, run),
             problem: None,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use holdfast_core::{
-    Result,
+    Error, Result,
     head::{self, read_head},
     logical::{ReadFacts, ViewFacts, import::Origin},
 };
@@ -32,6 +32,11 @@ struct Shown {
     id: String,
     /// Where it was made, for people.
     host: String,
+    /// Name of the key that it was added with.
+    key: String,
+    /// Its role.
+    #[serde(skip)]
+    role: &'static str,
     /// Why no expire drops it; null where one may.
     hold: Option<HoldShown>,
     /// What it is a copy of; null where it was taken into this repository.
@@ -54,6 +59,7 @@ impl Render for Shown {
                 self.host
             ),
         )?;
+        text::fact(out, "added with", format!("the {}'s key {}", self.role, self.key))?;
         if !self.head.tags.is_empty() {
             text::fact(out, "tags", self.head.tags.join(" "))?;
         }
@@ -121,10 +127,19 @@ pub(super) fn run(args: &ShowArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open_for(context, Act::Read, "to show a backup")?;
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
     let head = read_head(&repo, &chosen.history, chosen.run)?;
-    let host = chosen.history.outcome(chosen.run).map(|outcome| outcome.host.clone()).unwrap_or_default();
+    let no_such = || Error::failed(format!("backup {} is gone", chosen.run));
+    let outcome = chosen.history.outcome(chosen.run).ok_or_else(no_such)?;
     let hold = HoldShown::of(&chosen.history, chosen.run);
     let copy_of = CopyShown::of(&chosen.history, chosen.run);
-    let shown = Shown { id: text::backup_id(chosen.log(), chosen.run), host, hold, copy_of, head };
+    let shown = Shown {
+        id: text::backup_id(chosen.log(), chosen.run),
+        host: outcome.host.clone(),
+        key: outcome.author.key_id.to_string(),
+        role: outcome.author.role.as_str(),
+        hold,
+        copy_of,
+        head,
+    };
     context.output.result(Exit::Done, &shown);
     Ok(Exit::Done)
 }

@@ -143,7 +143,8 @@ fn an_operator_leans_on_nothing_that_a_writer_has_added() {
     assert!(totals.bytes_reused > totals.bytes_new, "{totals:?}");
     let packs = [by_writer, again].map(|run| format!("/packs/{:010}-", run.0));
     let is_of_writer = |path: &ObjectPath| packs.iter().any(|pack| path.as_str().contains(pack));
-    let packs: Vec<ObjectPath> = objects(world).into_iter().map(|(path, _)| path).filter(is_of_writer).collect();
+    let packs: Vec<ObjectPath> =
+        objects(world).into_iter().map(|(path, _)| path).filter(is_of_writer).collect();
     assert!(packs.len() > 1);
     world.store.delete(&packs).unwrap();
     world.assert_is(last, &source);
