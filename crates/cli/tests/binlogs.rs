@@ -1,6 +1,7 @@
 //! `binlog` as it is typed: an archiver that is killed again and again, and what comes out of the archive.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -13,7 +14,7 @@ use holdfast_testkit::{Server, ServerKind, ServerOptions, replica, rng::Rng, ssh
 use mysql::prelude::Queryable as _;
 use serde_json::{Value, json};
 
-use crate::program::{Program, Run, run};
+use crate::program::{LOCKS, Program, Run, run};
 
 /// A server and a repository.
 struct Scene {
@@ -209,8 +210,10 @@ fn behind_a_logical_backup(kind: ServerKind) {
         });
         let mut command =
             scene.program.command(&["backup", "--name", "db1", "--method", "logical", "--json"]);
-        let taken =
-            run(command.args(["--no-defaults", "--user", "root", "--socket"]).arg(scene.server.socket()));
+        let taken = run(command
+            .args(["--no-defaults", "--user", "root", "--socket"])
+            .arg(scene.server.socket())
+            .args(LOCKS));
         is_taken.store(true, Ordering::Release);
         (taken.expect_code(0).last(), writer.join().unwrap())
     });
@@ -280,7 +283,7 @@ fn listed_and_found() {
     let backup = |words: &[&str]| {
         let mut command =
             scene.program.command(&["backup", "--name", "db1", "--no-defaults", "--user", "root"]);
-        run(command.arg("--socket").arg(scene.server.socket()).args(words)).expect_code(0)
+        run(command.arg("--socket").arg(scene.server.socket()).args(LOCKS).args(words)).expect_code(0)
     };
     backup(&["--method", "logical"]);
     run(&mut scene.archive(&["--once"])).expect_code(0);
@@ -348,8 +351,17 @@ fn listed_and_found() {
     assert!(shown.out.contains("GAP: the server has begun its binlogs anew"), "{shown:#?}");
 
     // Stopped by a signal, it ends in good order.
+    let runs = || -> BTreeSet<_> {
+        let runs = fs::read_dir(scene.program.repository().join("sources/db1/binlog/runs"));
+        runs.into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    let before = runs();
     let mut child = Killed(scene.archive(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    sleep(Duration::from_millis(700));
+    let begin = Instant::now();
+    while runs().is_subset(&before) {
+        assert!(begin.elapsed() < Duration::from_secs(120), "it never begins");
+        sleep(Duration::from_millis(20));
+    }
     let busy = run(&mut scene.archive(&["--once"])).expect_code(8);
     assert!(busy.err.contains("is active"), "{busy:#?}");
     let pid = rustix::process::Pid::from_raw(child.0.id().try_into().unwrap()).unwrap();
@@ -417,7 +429,7 @@ fn standby(kind: ServerKind, seed: u64, back: bool) {
         false => ServerOptions::default().arg("--log-replica-updates=ON"),
     };
     let second = Server::start(kind, options).unwrap();
-    let limit = Duration::from_secs(60);
+    let limit = replica::CATCH_UP_MAX;
     replica::catch_up(&scene.server, &second, &replica::Position::Gtid(String::new()), limit).unwrap();
     let start = |server: &Server, log: &str, more: &[&str]| {
         let words = ["binlog", "archive", "--name", "db1", "--no-defaults", "--segment-age", "100ms"];

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     backups::{ids, take, three},
-    program::{Program, Run, run},
+    program::{LOCKS, Program, Run, run},
 };
 
 const OTHER_PASSWORD: &str = "battery staple";
@@ -130,7 +130,7 @@ fn a_backup_goes_to_several_repositories() {
     let password = program.write("other.pw", OTHER_PASSWORD).display().to_string();
     let backup = |words: &[&str]| {
         let mut all = vec!["backup", "--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket];
-        all.extend(words);
+        all.extend(LOCKS.iter().chain(words));
         program.run(&all)
     };
     let into_both = ["--also-to", &other, "--also-to-password-file", &password];

@@ -23,9 +23,9 @@ const LOCKS: &str = "\
 
 /// Ends all locks on what has this in its name, as somebody may who has a permission of its own.
 const END: &str = "\
-    soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=2)\n\
     for it in s3.list_object_versions(Bucket=BUCKET)['Versions']:\n\
     \x20   if NAME in it['Key']:\n\
+    \x20       soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=10)\n\
     \x20       s3.put_object_retention(Bucket=BUCKET, Key=it['Key'], VersionId=it['VersionId'],\n\
     \x20           Retention={'Mode': 'GOVERNANCE', 'RetainUntilDate': soon}, BypassGovernanceRetention=True)";
 
@@ -129,7 +129,7 @@ fn what_is_locked_can_be_deleted_by_nobody_and_is_waited_for() {
 
     // Once the locks are over, a prune frees what is dead, and nothing else.
     storage.boto(&format!("NAME = 'r/{old}'\n{END}")).unwrap();
-    thread::sleep(Duration::from_millis(3_100));
+    thread::sleep(Duration::from_millis(11_100));
     let freed = prune();
     assert_eq!((&freed["deleted_packs"], &freed["locked_packs"]), (&dead.into(), &0.into()), "{freed:#}");
     let left = locks(&storage);
@@ -225,7 +225,7 @@ fn what_is_only_hidden_is_given_up_by_nobody() {
 
     // Locks that have ended are told, until they are made again.
     storage.boto(&format!("NAME = '{PACKS}0000000002-'\n{END}")).unwrap();
-    thread::sleep(Duration::from_millis(3_100));
+    thread::sleep(Duration::from_millis(11_100));
     let found = scene.run(&["check"]).expect_code(3);
     assert!(
         found.out.contains("unlocked: sources/db1/physical/") && found.out.contains("lock --extend"),

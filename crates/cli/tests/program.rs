@@ -10,6 +10,9 @@ use tempfile::TempDir;
 
 pub(crate) const PASSWORD: &str = "correct horse";
 
+/// How long locks may be held in tests that are not about that.
+pub(crate) const LOCKS: [&str; 4] = ["--lock-max", "30s", "--ddl-lock-max", "120s"];
+
 /// A place for a repository, and the program that works on it.
 pub(crate) struct Program {
     directory: TempDir,

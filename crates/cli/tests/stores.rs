@@ -11,7 +11,7 @@ use rustix::process::{getegid, geteuid};
 
 use crate::{
     backups::ids,
-    program::{PASSWORD, Program, Run, run},
+    program::{LOCKS, PASSWORD, Program, Run, run},
 };
 
 /// The program with what leads to the repository.
@@ -61,7 +61,7 @@ impl Scene {
         let socket = self.server.socket().display().to_string();
         let mut all =
             vec!["backup", "--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket, "--json"];
-        all.extend(words);
+        all.extend(LOCKS.iter().chain(words));
         self.run(&all).expect_code(0);
     }
 

@@ -22,7 +22,7 @@ pub const ACCESS_KEY: &str = "AKHOLDFASTTEST";
 /// Its secret.
 pub const SECRET_KEY: &str = "a-secret-of-tests-only";
 
-const START_DEADLINE: Duration = Duration::from_secs(60);
+const START_DEADLINE: Duration = Duration::from_secs(180);
 
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +223,7 @@ impl ObjectStorage {
 
     fn ask(&self, what: &str) -> Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(START_DEADLINE))?;
         write!(
             stream,
             "{what} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::spawn::spawn;
 
 const SSHD: &str = "/usr/sbin/sshd";
-const START_DEADLINE: Duration = Duration::from_secs(30);
+const START_DEADLINE: Duration = Duration::from_secs(180);
 
 /// A running server. Dropping it ends it and its connections.
 #[derive(Debug)]

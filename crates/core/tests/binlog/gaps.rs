@@ -104,7 +104,7 @@ fn failover(kind: ServerKind) {
     write(&stage.server, 3);
     let second = start_replica(&stage.server, ServerOptions::default());
     write(&stage.server, 3);
-    replica::wait(&stage.server, &second, Duration::from_secs(60)).unwrap();
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
     stage.once();
     // Of one that takes long a replica says otherwise when it was committed.
     let mut conn = stage.server.conn().unwrap();
@@ -118,7 +118,7 @@ fn failover(kind: ServerKind) {
     ] {
         conn.query_drop(statement).unwrap();
     }
-    replica::wait(&stage.server, &second, Duration::from_secs(60)).unwrap();
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
     stage.once();
     replica::detach(&second).unwrap();
     second.exec("FLUSH BINARY LOGS").unwrap();
@@ -184,7 +184,7 @@ fn failover_of_an_archiver_that_goes_on(kind: ServerKind) {
     let mut archiver = Archiver::start(&stage.repo, options);
     write(&stage.server, 3);
     wait_archived_by(&stage, &mut archiver);
-    replica::wait(&stage.server, &second, Duration::from_secs(60)).unwrap();
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
     replica::detach(&second).unwrap();
     // What it writes stands nearer to the beginning of its file than what the first one wrote.
     second.exec("FLUSH BINARY LOGS").unwrap();
@@ -195,7 +195,7 @@ fn failover_of_an_archiver_that_goes_on(kind: ServerKind) {
     let begin = Instant::now();
     while inserts(&stage.archive()) < 3 + 3 + 4 {
         archiver.check();
-        assert!(begin.elapsed() < Duration::from_secs(60), "{:#?}", stage.archive().stretches());
+        assert!(begin.elapsed() < CATCH_UP_MAX, "{:#?}", stage.archive().stretches());
         sleep(Duration::from_millis(100));
     }
     let report = archiver.stop();
@@ -327,7 +327,7 @@ fn servers_that_leave_something_out() {
     let of_stretch = stage.archive().stretches()[0].stretch.leaves_out.clone();
     assert_eq!(of_stretch.as_deref(), Some("binlog_ignore_db scratch"));
     let position = replica::Position::Gtid(String::new());
-    replica::catch_up(&primary, &stage.server, &position, Duration::from_secs(60)).unwrap();
+    replica::catch_up(&primary, &stage.server, &position, CATCH_UP_MAX).unwrap();
     let error = archive(&stage.repo, &once, &Told, &Cancel::default()).unwrap_err();
     assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("log_slave_updates"), "{error}");
 }
@@ -342,7 +342,7 @@ fn a_server_that_begins_to_leave_something_out_ends_its_archiver() {
     let archiver = Archiver::start(&stage.repo, options);
     wait_archived(&stage);
     let position = replica::Position::Gtid(String::new());
-    replica::catch_up(&primary, &stage.server, &position, Duration::from_secs(60)).unwrap();
+    replica::catch_up(&primary, &stage.server, &position, CATCH_UP_MAX).unwrap();
     let error = archiver.ended_by_itself();
     assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("log_slave_updates"), "{error}");
 }
@@ -358,7 +358,7 @@ fn a_replica_that_filters(kind: ServerKind) {
     stage.once();
     stage.server.exec("INSERT INTO audit.t VALUES (1)").unwrap();
     write(&stage.server, 1);
-    replica::wait(&stage.server, &replica, Duration::from_secs(60)).unwrap();
+    replica::wait(&stage.server, &replica, CATCH_UP_MAX).unwrap();
     let filter = "replicate_wild_ignore_table audit.%";
     let refused = |options: &ArchiveOptions| {
         let error = archive(&stage.repo, options, &Told, &Cancel::default()).unwrap_err();
@@ -446,7 +446,7 @@ fn commits_that_do_not_wait(kind: ServerKind) {
     let wait_for = |text: &str| {
         let begin = Instant::now();
         while !heard.0.lock().unwrap().iter().any(|warning| warning.contains(text)) {
-            assert!(begin.elapsed() < Duration::from_secs(30), "{text}: {:?}", heard.0.lock().unwrap());
+            assert!(begin.elapsed() < CATCH_UP_MAX, "{text}: {:?}", heard.0.lock().unwrap());
             sleep(Duration::from_millis(100));
         }
     };

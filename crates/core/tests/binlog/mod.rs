@@ -14,7 +14,11 @@ use holdfast_core::{
 };
 use holdfast_formats::binlog::{FILE_MAGIC, Part};
 use holdfast_repo::{Password, Protection, Repo, keys::KdfParams, store::fs::FsStore};
-use holdfast_testkit::{Server, ServerKind, ServerOptions, replica, tls};
+use holdfast_testkit::{
+    Server, ServerKind, ServerOptions,
+    replica::{self, CATCH_UP_MAX},
+    tls,
+};
 use mysql::prelude::Queryable;
 use tempfile::TempDir;
 
@@ -92,7 +96,7 @@ pub(crate) fn start_replica(source: &Server, options: ServerOptions) -> Server {
     let updates = if is_mariadb { "--log-slave-updates=ON" } else { "--log-replica-updates=ON" };
     let replica = Server::start(source.kind(), options.arg(updates)).unwrap();
     let position = replica::Position::Gtid(String::new());
-    replica::catch_up(source, &replica, &position, Duration::from_secs(60)).unwrap();
+    replica::catch_up(source, &replica, &position, CATCH_UP_MAX).unwrap();
     replica
 }
 
@@ -238,7 +242,7 @@ fn wait_while(stage: &Stage, check: &mut dyn FnMut()) {
             return;
         }
         check();
-        assert!(begin.elapsed() < Duration::from_secs(60), "{end:?}, the server is at {file}:{size}");
+        assert!(begin.elapsed() < CATCH_UP_MAX, "{end:?}, the server is at {file}:{size}");
         sleep(Duration::from_millis(50));
     }
 }

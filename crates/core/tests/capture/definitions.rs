@@ -360,9 +360,9 @@ fn mysql_9_7_definitions_that_change_at_any_moment_are_captured() {
 /// Has an index built while rows come of which the last is one too many: the build fails when it has written pages and is
 /// about to catch up. Nothing of it is left but redo for pages that no redo has made.
 fn fail_late(server: &Server, table: &str, build: &str) {
-    const TRIES_MAX: u32 = 10;
+    const TRIES_MAX: u32 = 50;
     const DUPLICATE: u16 = 1062;
-    const WAIT_MAX: Duration = Duration::from_secs(60);
+    const WAIT_MAX: Duration = Duration::from_secs(300);
     for number in 0..TRIES_MAX {
         let failed = std::thread::scope(|scope| {
             let mut builder = server.conn().unwrap();

@@ -8,7 +8,7 @@ use holdfast_testkit::keyring::{give_keyring, with_keyring};
 use super::*;
 use crate::physical::encrypted::key_options;
 
-const SWITCH_MAX: Duration = Duration::from_secs(60);
+const SWITCH_MAX: Duration = Duration::from_secs(600);
 
 /// Waits until what `query` counts is none.
 fn wait_for_none(server: &Server, query: &str) {

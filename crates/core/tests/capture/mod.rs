@@ -41,7 +41,7 @@ use holdfast_testkit::{
     replica::{self, CATCH_UP_MAX, Position},
 };
 
-use crate::server::options;
+use crate::server::{backup_options, options};
 
 mod definitions;
 mod encryption;
@@ -224,6 +224,7 @@ fn try_to_capture(
 fn capture_options(server: &Server, dir: &Path) -> CaptureOptions {
     let datadir = server.datadir().to_owned();
     let mariadb = server.kind().is_mariadb();
+    let limits = backup_options(options(server));
     CaptureOptions {
         redo_dir: if mariadb { datadir.clone() } else { datadir.join("#innodb_redo") },
         datadir,
@@ -231,11 +232,11 @@ fn capture_options(server: &Server, dir: &Path) -> CaptureOptions {
         read_bytes_per_s_max: None,
         headroom: Arc::default(),
         parallel: 2,
-        lock_max: Duration::from_secs(2),
-        ddl_lock_max: Duration::from_secs(30),
-        lock_wait: Duration::from_secs(2),
+        lock_max: limits.lock_max,
+        ddl_lock_max: limits.ddl_lock_max,
+        lock_wait: limits.lock_wait,
         lock_tries: 5,
-        lock_patience: Duration::ZERO,
+        lock_patience: limits.lock_patience,
         spool_dir: dir.to_owned(),
         redo_spool_max_bytes: 1 << 30,
         allow_corrupt: false,

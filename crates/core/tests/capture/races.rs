@@ -1,6 +1,9 @@
 //! What a server does between two steps of a capture, placed there on purpose.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
 
 use holdfast_core::{
     server::{RedoConsumer, stale::other_sessions, status::MariaDbLsns},
@@ -10,6 +13,7 @@ use mysql::prelude::Queryable;
 use rustix::process::Signal;
 
 use super::*;
+use crate::server::sleeper;
 
 /// Does something on the server when a phase begins, before the capture goes on.
 pub(super) struct AtPhase<F: Fn() + Send + Sync> {
@@ -22,6 +26,16 @@ impl<F: Fn() + Send + Sync> Listener for AtPhase<F> {
         if matches!(&event, Event::Phase { name } if *name == self.phase) {
             (self.action)();
         }
+        Told.event(event);
+    }
+}
+
+/// Runs what is given for each event.
+pub(super) struct OnEvents<F: Fn(&Event) + Send + Sync>(pub(super) F);
+
+impl<F: Fn(&Event) + Send + Sync> Listener for OnEvents<F> {
+    fn event(&self, event: Event) {
+        (self.0)(&event);
         Told.event(event);
     }
 }
@@ -149,7 +163,11 @@ fn mariadb_redo_ends_exactly_where_it_is_told_however_late() {
     };
     let first = stop_at();
     follower.go_on();
-    sleep(Duration::from_millis(200));
+    let (begun, before) = (Instant::now(), load.committed());
+    while load.committed() < before + 2 {
+        assert!(begun.elapsed() < Duration::from_secs(300), "nothing is written");
+        sleep(Duration::from_millis(20));
+    }
     let second = stop_at();
     assert!(second > first);
     let begin = follower.header().checkpoint().lsn;
@@ -394,26 +412,35 @@ fn a_limit_that_ends_while_a_lock_is_waited_for_is_tried_again() {
             .unwrap();
         // In the way of the second lock, not of the first: of definitions that are changed, or of a table that is read.
         let in_the_way = match kind.is_mariadb() {
-            true => "CREATE TABLE d.slow SELECT SLEEP(4) AS slept",
-            false => "SELECT SLEEP(4) FROM d.m",
+            true => "CREATE TABLE d.slow SELECT SLEEP(600) AS slept",
+            false => "SELECT SLEEP(600) FROM d.m",
         };
         let dir = tempfile::tempdir().unwrap();
         let sink = DirectorySink::new(dir.path().join("staging"));
         let options = CaptureOptions {
-            ddl_lock_max: Duration::from_secs(1),
-            lock_wait: Duration::from_secs(3),
+            ddl_lock_max: Duration::from_secs(10),
+            lock_wait: Duration::from_secs(60),
             ..capture_options(&source, dir.path())
         };
         let server = &source;
         std::thread::scope(|scope| {
-            let started = AtPhase {
-                phase: "stop",
-                action: || {
-                    scope.spawn(move || server.exec(in_the_way).unwrap());
-                    sleep(Duration::from_millis(500));
-                },
+            let asleep = Mutex::new(None);
+            let wake = || {
+                if let Some(id) = asleep.lock().unwrap().take() {
+                    server.exec(format!("KILL {id}")).unwrap();
+                }
             };
-            let captured = capture_with(&source, &sink, &started, options).unwrap();
+            let until_a_try_has_ended = OnEvents(|event| match event {
+                Event::Phase { name: "stop" } => {
+                    scope.spawn(move || server.exec(in_the_way));
+                    *asleep.lock().unwrap() = Some(sleeper(server, in_the_way));
+                }
+                Event::Warning { text } if text.contains("trying again") => wake(),
+                _ => {}
+            });
+            let captured = capture_with(&source, &sink, &until_a_try_has_ended, options);
+            wake();
+            let captured = captured.unwrap();
             let tries = captured.stats.locks.iter().filter(|lock| match kind.is_mariadb() {
                 true => lock.statement == "BACKUP STAGE FLUSH",
                 false => lock.statement == "LOCK INSTANCE FOR BACKUP",

@@ -57,7 +57,7 @@ fn back_up(stage: &Stage, dir: &Path) -> RunNo {
     let options = BackupOptions {
         name: Some(source()),
         spool_dir: Some(dir.to_owned()),
-        ..BackupOptions::new(crate::server::options(&stage.server))
+        ..crate::server::backup_options(crate::server::options(&stage.server))
     };
     RunNo(backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap().run.backup)
 }
@@ -200,6 +200,8 @@ fn source_at_rest(kind: ServerKind, options: ServerOptions) -> Stage {
     let mut stage = Stage::with(kind, options);
     fill(&stage.server);
     misc::create(&stage.server, misc::MiscOptions { rows: 200, ..misc::MiscOptions::default() }).unwrap();
+    // Else a purge goes on after the start, and changes more.
+    stage.server.exec("SET GLOBAL innodb_fast_shutdown = 0").unwrap();
     stage.server.restart().unwrap();
     stage
 }

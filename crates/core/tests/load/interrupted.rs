@@ -157,6 +157,15 @@ fn shop(kind: ServerKind) -> (Stage, u64) {
     (stage, report.run.backup)
 }
 
+/// Waits until the server has noticed that who loaded is gone.
+fn until_unused(target: &Server) {
+    let until = Instant::now() + Duration::from_secs(300);
+    while target.query::<Option<u64>>("SELECT IS_USED_LOCK('holdfast_load')").unwrap() != [None] {
+        assert!(Instant::now() < until);
+        sleep(Duration::from_millis(10));
+    }
+}
+
 fn assert_whole(stage: &Stage, target: &Server) {
     assert_same_rows(&stage.source, target);
     assert_same_objects(&stage.source, target);
@@ -188,6 +197,7 @@ fn killed_everywhere(kind: ServerKind) {
         orders.point = Some((point.0.to_owned(), point.1));
         let (passed, is_done) = orders.carry_out();
         assert!(!is_done, "{point:?} was not passed: {passed:?}");
+        until_unused(&target);
     }
     orders.point = None;
     let (passed, is_done) = orders.carry_out();
@@ -240,6 +250,7 @@ fn a_load_goes_on_after_any_moment_of_its_death_and_the_servers() {
             target.kill9().unwrap();
             target.run().unwrap();
         }
+        until_unused(&target);
     }
     println!("died {deaths} times");
     orders.after = None;
@@ -293,6 +304,7 @@ fn one_load_at_a_time() {
     let mut orders = Orders::new(&stage, backup, &target);
     orders.point = Some(("load.rows.committed".to_owned(), 1));
     assert!(!orders.carry_out().1);
+    until_unused(&target);
     let other = LoadOptions {
         selection: Selection { tables: vec!["shop.ten".parse().unwrap()], ..Selection::default() },
         ..orders.options()
@@ -304,11 +316,7 @@ fn one_load_at_a_time() {
     let error = load(&stage, backup, &orders.options()).unwrap_err();
     assert_eq!(error.kind(), holdfast_core::ErrorKind::Active, "{error}");
     drop(other);
-    let until = Instant::now() + Duration::from_secs(30);
-    while target.query::<Option<u64>>("SELECT IS_USED_LOCK('holdfast_load')").unwrap() != [None] {
-        assert!(Instant::now() < until);
-        sleep(Duration::from_millis(10));
-    }
+    until_unused(&target);
     load(&stage, backup, &orders.options()).unwrap();
     assert_whole(&stage, &target);
 }
@@ -327,7 +335,7 @@ fn a_load_that_is_frozen_is_gone_on_with() {
         let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         status.rsplit(')').next().unwrap().trim_start().starts_with('T')
     };
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(300);
     while !is_stopped(frozen.id()) {
         assert!(Instant::now() < until);
         sleep(Duration::from_millis(10));

@@ -16,9 +16,9 @@ use mysql::Conn;
 use super::*;
 
 /// What waits for a query waits for longer: for [`LOCK_WAIT`], or until its end.
-const SHORT: Duration = Duration::from_secs(5);
+const SHORT: Duration = Duration::from_secs(30);
 /// So long a lock would wait for whoever is in its way.
-const LOCK_WAIT: Duration = Duration::from_secs(10);
+const LOCK_WAIT: Duration = Duration::from_secs(120);
 /// Statement that a backup reads `shop.slow` by.
 const READS_SLOWLY: &str = "SELECT HIGH_PRIORITY %`shop`.`slow`%";
 
@@ -46,7 +46,7 @@ fn options(stage: &Stage) -> BackupOptions {
 
 /// A backup that takes long to read `shop.slow`, in one statement.
 fn slowly() -> Selection {
-    Selection { filters: vec!["shop.slow=SLEEP(4) = 0".parse().unwrap()], ..Selection::default() }
+    Selection { filters: vec!["shop.slow=SLEEP(600) = 0".parse().unwrap()], ..Selection::default() }
 }
 
 /// The sessions with a statement like this.
@@ -107,9 +107,9 @@ fn assert_short(kind: ServerKind, report: &LogicalReport) {
 
 /// A query that has begun long before, and goes on long after.
 fn with_long_query<T>(server: &Server, work: impl FnOnce() -> T) -> T {
-    const LIKE: &str = "SELECT SLEEP(30)%";
+    const LIKE: &str = "SELECT SLEEP(600)%";
     thread::scope(|scope| {
-        let query = scope.spawn(|| server.exec("SELECT SLEEP(30) FROM shop.t").ok());
+        let query = scope.spawn(|| server.exec("SELECT SLEEP(600) FROM shop.t").ok());
         wait_for("the query", || running(server, LIKE).len() == 1);
         let outcome = work();
         assert_eq!(running(server, LIKE).len(), 1, "the query is over too soon");

@@ -8,7 +8,6 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     sync::Arc,
-    time::Duration,
 };
 
 use holdfast_core::{
@@ -80,8 +79,7 @@ impl Stage {
         BackupOptions {
             name: Some(log().source),
             parallel: 3,
-            // Many tests at once read slowly; how long locks are held is not what they are about.
-            lock_max: Duration::from_secs(30),
+            lock_max: crate::server::LOCK_MAX,
             ..BackupOptions::new(crate::server::options(&self.source))
         }
     }

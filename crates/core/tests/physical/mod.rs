@@ -107,7 +107,7 @@ impl Stage {
         BackupOptions {
             name: Some(log().source),
             spool_dir: Some(self.dir.path().join("spool")),
-            ..BackupOptions::new(super::server::options(&self.source))
+            ..super::server::backup_options(super::server::options(&self.source))
         }
     }
 

@@ -1,5 +1,7 @@
 //! A host that is lost with all its files: what clients were told is there is recovered, or its loss is told rightly.
 
+use std::time::Instant;
+
 use holdfast_core::binlog::{Archive, ArchiveOptions};
 use mysql::prelude::Queryable as _;
 
@@ -53,6 +55,11 @@ fn the_host_is_lost(kind: ServerKind, semi_sync: bool, seed: u64) {
     back_up(&stage, dir.path());
     let writers: Vec<_> = (1..=WRITERS).map(|writer| write_until_lost(&stage.server, writer)).collect();
     sleep(Duration::from_millis(1_500 + rng.below(1_500)));
+    let begun = Instant::now();
+    while stage.server.value::<u64>("SELECT COUNT(*) FROM p.log").unwrap() < 10 {
+        assert!(begun.elapsed() < Duration::from_secs(300), "nothing is written");
+        sleep(Duration::from_millis(20));
+    }
     stage.server.kill9().unwrap();
     std::fs::remove_dir_all(stage.server.datadir()).unwrap();
     let told: Vec<Vec<Answered>> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
@@ -65,13 +72,11 @@ fn the_host_is_lost(kind: ServerKind, semi_sync: bool, seed: u64) {
             let chains = archive.chains().unwrap();
             archive.recoverable_until(chains.last().unwrap())
         };
-        let mut alive = None;
-        loop {
+        let (mut alive, mut looks) = (None, 0);
+        while looks < 5 {
             sleep(Duration::from_secs(2));
             let before = alive.replace(ends());
-            if before == alive {
-                break;
-            }
+            looks = if before == alive { looks + 1 } else { 0 };
         }
         println!("{:?}", archiver.stop());
         assert_eq!(Some(ends()), alive, "what it had was in memory");

@@ -66,7 +66,7 @@ fn back_up_of(server: &Server, stage: &Stage, dir: &Path) {
         name: Some(source()),
         spool_dir: Some(dir.to_owned()),
         new_identity: !std::ptr::eq(server, &stage.server),
-        ..BackupOptions::new(crate::server::options(server))
+        ..crate::server::backup_options(crate::server::options(server))
     };
     backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
 }

@@ -54,7 +54,7 @@ fn back_up(repo: &Arc<Repo>, source: &Server, dir: &Path) -> BackupReport {
     let options = BackupOptions {
         name: Some("db1".parse().unwrap()),
         spool_dir: Some(dir.to_owned()),
-        ..BackupOptions::new(crate::server::options(source))
+        ..crate::server::backup_options(crate::server::options(source))
     };
     backup::run(repo, &options, &Told, &Cancel::default()).unwrap()
 }

@@ -137,7 +137,7 @@ fn much_redo_is_recovered(kind: ServerKind) {
             name: Some("db1".parse().unwrap()),
             spool_dir: Some(dir.path().to_owned()),
             redo_spool_max_bytes: bytes + bytes / 2 + (1 << 30),
-            ..BackupOptions::new(crate::server::options(&source))
+            ..crate::server::backup_options(crate::server::options(&source))
         };
         let listener = UntilWritten { source: &source, begun, bytes, ends: &ends, ended: &ended };
         let backup = backup::run(&repo, &backup_options, &listener, &Cancel::default());

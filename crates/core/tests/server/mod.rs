@@ -8,8 +8,21 @@ mod process;
 mod status;
 mod tunnel;
 
-use holdfast_core::server::{ConnectOptions, Purpose, Secret, Session};
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use holdfast_core::{
+    backup::BackupOptions,
+    server::{ConnectOptions, Purpose, Secret, Session},
+};
 use holdfast_testkit::{Server, ServerKind, ServerOptions};
+
+/// How long locks may be held in tests that are not about that: many at once read and flush slowly.
+pub(crate) const LOCK_MAX: Duration = Duration::from_secs(30);
+/// A server that is let go of is free by then, however busy the machine; what stays locked has no end.
+pub(crate) const FREE_MAX: Duration = Duration::from_secs(120);
 
 /// Runs a test on every kind of server.
 fn on_each(test: impl Fn(&Server)) {
@@ -30,6 +43,31 @@ pub(crate) fn options(server: &Server) -> ConnectOptions {
         user: Some("root".to_owned()),
         run: "test-1".to_owned(),
         ..ConnectOptions::default()
+    }
+}
+
+/// A backup in a test that is not about the limits of its locks.
+pub(crate) fn backup_options(connect: ConnectOptions) -> BackupOptions {
+    BackupOptions {
+        lock_max: LOCK_MAX,
+        ddl_lock_max: 4 * LOCK_MAX,
+        lock_wait: Duration::from_secs(10),
+        ..BackupOptions::new(connect)
+    }
+}
+
+/// Waits until a statement that begins so sleeps; returns the id of its connection.
+pub(crate) fn sleeper(server: &Server, statement: &str) -> u64 {
+    let query = format!(
+        "SELECT id FROM information_schema.processlist WHERE state = 'User sleep' AND info LIKE '{statement}%'"
+    );
+    let begin = Instant::now();
+    loop {
+        if let Some(id) = server.query(&query).unwrap().pop() {
+            return id;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(120), "{statement} does not sleep");
+        sleep(Duration::from_millis(20));
     }
 }
 

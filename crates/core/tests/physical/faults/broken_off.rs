@@ -10,8 +10,6 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use holdfast_core::server::WAIT_TIMEOUT;
-
 use super::*;
 
 /// What becomes of the server, or of the way to it.
@@ -124,9 +122,7 @@ fn backups_survive(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -> bool) 
         let socket = scene.stage.dir.path().join(format!("relay-{number}"));
         let relay = Relay::start(socket, scene.source().socket());
         let place = Place { socket: relay.socket.clone(), ..scene.place() };
-        let trap = Trap { point: point.clone(), nth: 1, deed: Deed::Freeze };
-        let mut backup = Child::start(&place, Work::BackUp, Some(trap));
-        backup.frozen();
+        let backup = scene.begin_frozen(&place, point);
         match fate {
             Fate::Killed | Fate::ShutDown => scene = scene.after(fate, seed + number as u64),
             Fate::Cut => relay.become_(Line::Cut),
@@ -136,7 +132,7 @@ fn backups_survive(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -> bool) 
         backup.thaw();
         let ended = backup.ended();
         let took = begun.elapsed();
-        let free = scene.until_free(scene.stage.options().lock_max + WAIT_TIMEOUT + Duration::from_secs(5));
+        let free = scene.until_free();
         println!("{kind}: {fate:?} at {point}: {} after {took:.1?}, free {free:.1?} later", ended.status);
         scene.assert_told_the_truth(&before, &ended, &format!("{fate:?} at {point}"));
         if !ended.status.success() {

@@ -39,10 +39,11 @@ use super::{
     super::{log, password},
     prune::prune_everything,
 };
+use crate::server::backup_options;
 
 const ORDERS: &str = "HOLDFAST_TEST_ORDERS";
 /// No step of a small backup takes so long, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Where a connection goes silent, the test does not wait for ten minutes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -54,6 +55,7 @@ pub(super) struct Place {
     pub(super) spool: PathBuf,
     pub(super) socket: PathBuf,
     pub(super) redo_spool_max_bytes: u64,
+    pub(super) lock_max: Duration,
 }
 
 impl Place {
@@ -69,7 +71,9 @@ impl Place {
             name: Some(log().source),
             spool_dir: Some(self.spool.clone()),
             redo_spool_max_bytes: self.redo_spool_max_bytes,
-            ..BackupOptions::new(connect)
+            lock_max: self.lock_max,
+            lock_tries: 10,
+            ..backup_options(connect)
         }
     }
 }

@@ -24,6 +24,7 @@ use mysql::{Conn, prelude::Queryable};
 
 use self::child::{Child, Deed, Ended, Place, Trap, Work};
 use super::*;
+use crate::server::{FREE_MAX, LOCK_MAX};
 
 mod broken_off;
 mod child;
@@ -37,6 +38,9 @@ mod source;
 
 /// No statement of these tests takes so long, unless the server is stalled.
 const STATEMENT_MAX: Duration = Duration::from_secs(60);
+
+/// How long a backup may hold commits where it is stopped in the middle of that.
+const SHORT_LOCK_MAX: Duration = Duration::from_secs(2);
 
 /// Whether the long lists are asked for.
 fn long() -> bool {
@@ -96,6 +100,7 @@ impl Scene {
             spool: self.stage.dir.path().join("spool"),
             socket: self.stage.source.socket().to_owned(),
             redo_spool_max_bytes: 1 << 30,
+            lock_max: LOCK_MAX,
         }
     }
 
@@ -131,6 +136,15 @@ impl Scene {
 
     fn begin(&self, trap: Option<Trap>) -> Child {
         Child::start(&self.place(), Work::BackUp, trap)
+    }
+
+    /// Begins a backup that is frozen at `point`, and waits until it is.
+    fn begin_frozen(&self, place: &Place, point: &str) -> Child {
+        let place = Place { lock_max: SHORT_LOCK_MAX, ..place.clone() };
+        let trap = Trap { point: point.to_owned(), nth: 1, deed: Deed::Freeze };
+        let mut child = Child::start(&place, Work::BackUp, Some(trap));
+        child.frozen();
+        child
     }
 
     /// Begins a backup, and waits until it is held at the `nth` passing of `point`.
@@ -170,8 +184,8 @@ impl Scene {
     }
 
     /// Waits until nobody is kept from anything; returns how long that took.
-    fn until_free(&self, limit: Duration) -> Duration {
-        eventually(limit, "the server is free", || is_free(self.source()))
+    fn until_free(&self) -> Duration {
+        eventually(FREE_MAX, "the server is free", || is_free(self.source()))
     }
 
     /// The spool has no name, so that every way of ending removes it.

@@ -76,7 +76,7 @@ impl Scene {
     }
 
     fn assert_untouched(&self, standing: &[u64]) {
-        self.until_free(Duration::from_secs(5));
+        self.until_free();
         self.assert_nothing_spooled();
         assert_eq!(self.standing(), standing);
         self.assert_readable();

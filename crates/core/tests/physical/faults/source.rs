@@ -18,7 +18,7 @@ impl Scene {
 
     /// What must hold when a backup has failed by itself; then the next one works.
     fn assert_next_works_after_failure(&self, first: &BackupReport) -> BackupReport {
-        self.until_free(Duration::from_secs(5));
+        self.until_free();
         self.assert_nothing_spooled();
         assert_eq!(self.standing(), [first.run.backup]);
         assert_eq!(self.history().outcomes().last().unwrap().outcome_type, OutcomeType::Abandoned);

@@ -25,7 +25,7 @@ fn long() -> bool {
 }
 
 /// Longest that a load may take for a few transactions.
-const LOAD_MAX: Duration = Duration::from_secs(120);
+const LOAD_MAX: Duration = Duration::from_secs(600);
 
 impl Stage {
     /// Takes two backups while `load` writes, which ends then, and proves both.
