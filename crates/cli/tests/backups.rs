@@ -45,6 +45,11 @@ pub(crate) fn take(program: &Program, source: &str, turn: u8, pages: usize) {
     take_flagged(program, source, turn, pages, &[]);
 }
 
+/// A backup of `source` that is under way for as long as this is kept.
+pub(crate) fn begun(program: &Program, source: &str) -> Run {
+    Run::begin(&open(program), &log(source), &RunOptions::of_this_process()).unwrap()
+}
+
 fn take_flagged(program: &Program, source: &str, turn: u8, pages: usize, flags: &[&str]) {
     take_with(program, source, turn, pages, |head| {
         head.flags = flags.iter().map(ToString::to_string).collect();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    backups::{ids, three},
+    backups::{begun, ids, three},
     program::{PASSWORD, Program, Run, bare, run},
     terminal::Terminal,
 };
@@ -206,6 +206,25 @@ fn a_writer_is_told_what_its_key_is_not_for() {
     assert_eq!((&rotated["data"]["rotation"], &rotated["data"]["keys"]), (&1.into(), &1.into()));
     assert_eq!(ids(&program.run(&["list", "--json"]).expect_code(0).last()).len(), 3);
     program.run(&["check", "--read-data"]).expect_code(0);
+}
+
+#[test]
+fn a_run_under_way_may_end_unless_the_key_is_removed_at_once() {
+    let program = three();
+    let lost = add(&program, "of one who left", &["--role", "writer", "--source", "db1"]);
+    let stolen = add(&program, "of a thief", &["--role", "writer", "--source", "db1"]);
+    let _under_way = begun(&program, "db1");
+    let removed = program.run(&["key", "remove", "--json", &lost]).expect_code(0).last();
+    assert_eq!(removed["data"]["may_end"], serde_json::json!(["db1#4"]), "{removed}");
+    let removed = program.run(&["key", "remove", "--json", "--at-once", &stolen]).expect_code(0).last();
+    assert_eq!(removed["data"]["may_end"], serde_json::json!([]), "{removed}");
+
+    // What was removed before an error is told before it.
+    let third = add(&program, "of a third", &["--role", "keeper"]);
+    let own = keys(&program, PASSWORD).iter().find(|key| key["own"] == true).unwrap()["id"].clone();
+    let failed = program.run(&["key", "remove", &third, own.as_str().unwrap()]).expect_code(1);
+    assert!(failed.out.contains(&format!("removed the key {third}")), "{failed:#?}");
+    assert!(failed.err.contains("last operator's key"), "{failed:#?}");
 }
 
 #[test]

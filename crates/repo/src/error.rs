@@ -154,6 +154,11 @@ impl RepoError {
         }
     }
 
+    /// Whether it is about a signature of a key that was removed.
+    pub(crate) fn is_of_removed_signer(&self) -> bool {
+        matches!(self, Self::Damaged { damage: Damage::SignerRemoved { .. }, .. })
+    }
+
     /// Whether the name was taken.
     #[must_use]
     pub fn is_exists(&self) -> bool {

@@ -107,6 +107,7 @@ impl History {
         let read = ReadOutcomes::read(repo, log, RunNo(1))?;
         history.lost = read.lost();
         history.strangers.clone_from(&read.strangers);
+        let unheld = read.unheld();
         let mut expected = RunNo(1);
         // Told since the last that is whole: behind them nothing tells of a run.
         let mut told = BTreeSet::new();
@@ -116,6 +117,12 @@ impl History {
                 continue;
             }
             let outcome = match outcome {
+                Ok(outcome) if unheld.contains(&run) => {
+                    let damage = Damage::SignerRemoved { key_id: outcome.author.key_id };
+                    told.insert(run);
+                    each(run, RepoError::damaged(log.outcome(run), damage));
+                    continue;
+                }
                 Ok(outcome) => outcome,
                 Err(error) => {
                     told.insert(run);
@@ -163,7 +170,22 @@ impl History {
 
     /// Reads what has come since.
     pub fn refresh(&mut self, repo: &Repo) -> Result<(), RepoError> {
-        self.read_on(repo).map_err(|error| error.of_history(&self.log))
+        self.read_to_the_tip(repo).map_err(|error| error.of_history(&self.log))
+    }
+
+    /// What a removed key has signed is held by what is behind it, which its removal has seen.
+    fn read_to_the_tip(&mut self, repo: &Repo) -> Result<(), RepoError> {
+        self.read_on(repo)?;
+        let is_held =
+            |history: &Self| !history.outcomes.last().is_some_and(|last| last.author.is_held_by_what_follows);
+        if !is_held(self) {
+            // The key may have been removed while they were being listed.
+            self.read_on(repo)?;
+        }
+        match is_held(self) {
+            true => Ok(()),
+            false => Err(RepoError::damaged(self.log.outcome(self.next_run()), Damage::Missing)),
+        }
     }
 
     fn read_on(&mut self, repo: &Repo) -> Result<(), RepoError> {
@@ -669,6 +691,31 @@ impl ReadOutcomes {
     fn lost(&self) -> BTreeMap<RunNo, ObjectHash> {
         let lost = self.repairs().flat_map(|repair| &repair.lost);
         lost.map(|lost| (RunNo(lost.run), lost.hash)).collect()
+    }
+
+    /// Outcomes that only what is behind them makes believed, where that is missing, damaged or of another chain: a key
+    /// that was removed can have signed them just now.
+    fn unheld(&self) -> BTreeSet<RunNo> {
+        let lost = self.lost();
+        let mut unheld = BTreeSet::new();
+        // What the one behind says of the one before it, if it is believed itself.
+        let mut held: Option<(RunNo, ObjectHash)> = None;
+        for (run, outcome) in self.outcomes.iter().rev() {
+            let Ok(outcome) = outcome else {
+                held = None;
+                continue;
+            };
+            let next = RunNo(run.0.saturating_add(1));
+            let is_held = !outcome.author.is_held_by_what_follows
+                || held == Some((next, outcome.hash))
+                // A repair has looked at it since.
+                || lost.contains_key(&next);
+            if !is_held {
+                unheld.insert(*run);
+            }
+            held = is_held.then_some((*run, outcome.previous));
+        }
+        unheld
     }
 
     /// Whether a repair has found an outcome before `begin` lost.

@@ -510,7 +510,9 @@ fn verify_as<'a>(
     let message = signed_message(repo, place, context, parts.before_signature);
     // A record of a check bears no run's number: its signer must be believed now.
     let run = if place.kind == ObjectKind::CheckRecord { RunNo(u64::MAX) } else { place.run };
-    let author = repo.author(place.log, run, parts.signer, &message, &parts.signature)?;
+    let outcome =
+        (place.kind == ObjectKind::OutcomePublic || place.kind == ObjectKind::ManifestHead).then_some(bytes);
+    let author = repo.author(place.log, run, parts.signer, &message, &parts.signature, outcome)?;
     let author = author.map_err(|damage| RepoError::damaged(place, damage))?;
     Ok((parts, author))
 }
@@ -534,7 +536,7 @@ pub(crate) fn signed_by(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) ->
     if !Repo::is_signature(parts.signer, &message, &parts.signature) {
         return Ok(SignedBy::Nobody);
     }
-    Ok(match repo.author(log, run, parts.signer, &message, &parts.signature)? {
+    Ok(match repo.author(log, run, parts.signer, &message, &parts.signature, Some(bytes))? {
         Ok(_) => SignedBy::Believed,
         Err(Damage::SignerRemoved { .. }) => SignedBy::Nobody,
         Err(_) => SignedBy::Stranger,

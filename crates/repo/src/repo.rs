@@ -183,7 +183,7 @@ impl Repo {
     /// That an outcome of `run`, signed by the key at hand, would be believed: it may have been removed since it was
     /// opened, and an outcome that nobody believes would end the log for good.
     pub(crate) fn require_believed(&self, log: &LogName, run: RunNo) -> Result<(), RepoError> {
-        match self.look_again()?.author(self.keys.signing_public(), log, run) {
+        match self.look_again()?.author(self.keys.signing_public(), log, run, None) {
             Ok(_) => Ok(()),
             Err(damage) => Err(RepoError::NotBelieved { log: log.clone(), damage }),
         }
@@ -194,7 +194,8 @@ impl Repo {
         UnparsedPublicKey::new(&ED25519, signer.0).verify(message, signature).is_ok()
     }
 
-    /// By which key the outcome of `run` was signed, if it is believed.
+    /// By which key `message` was signed, which is about `run`, if it is believed; `outcome`: the bytes of its outcome, if it
+    /// is in that.
     pub(crate) fn author(
         &self,
         log: &LogName,
@@ -202,6 +203,7 @@ impl Repo {
         signer: Hex<32>,
         message: &[u8],
         signature: &[u8],
+        outcome: Option<&[u8]>,
     ) -> Result<Result<Author, Damage>, RepoError> {
         if !Self::is_signature(signer, message, signature) {
             return Ok(Err(Damage::Signature));
@@ -214,7 +216,7 @@ impl Repo {
                 lock(&self.strangers).insert(signer);
             }
         }
-        Ok(trust.author(signer, log, run))
+        Ok(trust.author(signer, log, run, outcome))
     }
 
     /// Where the objects are.

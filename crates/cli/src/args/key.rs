@@ -32,8 +32,9 @@ The new password is asked for twice, or read from --new-password-file, HOLDFAST_
 const REMOVE_EXAMPLES: &str = "\
 Examples:
   holdfast key remove 0011223344556677
+  holdfast key remove --at-once 0011223344556677     somebody else has it
 
-From now on the password or key pair opens nothing, and what the key signs is not believed; what it signed before stays, and a run that had begun may end. The last operator's key cannot be removed.
+From now on the password or key pair opens nothing, and what the key signs is not believed; what it signed before stays, and a run that had begun may end, whosever it is; with --at-once none of this key's does, and what an archiver with it has stored since its last run ended is lost: stop that first. The last operator's key cannot be removed.
 What removing does not undo: whoever has opened the repository with an operator's key, or has a copy of its key object and the password, can read all that has been stored so far, and what will be stored until \"holdfast key rotate\". A writer's or keeper's key never read anything.";
 
 const CHANGE_EXAMPLES: &str = "\
@@ -124,6 +125,10 @@ pub(crate) struct RemoveArgs {
     /// Their names, as "key list" shows them
     #[arg(required = true, value_name = "ID")]
     pub(crate) ids: Vec<KeyId>,
+
+    /// Refuse their runs that are under way, too: for a key that somebody else has
+    #[arg(long)]
+    pub(crate) at_once: bool,
 }
 
 /// Give the operator's key at hand another password.

@@ -13,7 +13,7 @@ use holdfast_repo::{
     Act, Password, Repo,
     keys::{
         Identity, KdfParams, NewSlot, PublicKey, Rotated, Trusted,
-        manage::{self, KeyInfo, NewKey, SlotInfo},
+        manage::{self, KeyInfo, NewKey, SlotInfo, UnderWay},
         rotate,
     },
     store::ObjectPath,
@@ -149,15 +149,23 @@ impl Render for Made {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Removed {
     removed: Vec<String>,
+    /// Runs that were under way, and may end with one of them.
+    may_end: Vec<String>,
 }
 
 impl Render for Removed {
     fn render(&self, out: &mut String) -> fmt::Result {
         for id in &self.removed {
             writeln!(out, "removed the key {id}: what it signs from now on is not believed")?;
+        }
+        for run in &self.may_end {
+            writeln!(
+                out,
+                "{run} is under way, and may end with a key that was removed (not so with --at-once)"
+            )?;
         }
         writeln!(out, "{NOT_UNDONE}")
     }
@@ -295,10 +303,10 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = open_as_operator(context, "changing a key")?;
     let behind = behind(&args.slot)?;
     context.watch_signals()?;
-    let (key, trusted, late) = manage::change(&repo, behind.slot()).map_err(repository::of_keys)?;
+    let (key, trusted, removed) = manage::change(&repo, behind.slot()).map_err(repository::of_keys)?;
     let replaced = Some(repo.keys().key_id().to_string());
     let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced };
-    let exit = signed_too_late(&late, context);
+    let exit = signed_too_late(&removed.too_late, context);
     context.output.result(exit, &made);
     Ok(exit)
 }
@@ -315,13 +323,28 @@ fn signed_too_late(late: &[ObjectPath], context: &Context<'_>) -> Exit {
 
 fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open_for(context, Act::ManageKeys, "removing a key")?;
-    let mut late = Vec::new();
+    let under_way = if args.at_once { UnderWay::Refused } else { UnderWay::MayEnd };
+    let mut exit = Exit::Done;
+    let mut all = Removed::default();
     for id in &args.ids {
-        late.extend(manage::remove(&repo, *id).map_err(repository::of_keys)?);
+        let removed = match manage::remove(&repo, *id, under_way) {
+            Ok(removed) => removed,
+            Err(error) => {
+                // Those that are removed must be told.
+                if !all.removed.is_empty() {
+                    context.output.item(&all);
+                }
+                return Err(repository::of_keys(error));
+            }
+        };
+        if signed_too_late(&removed.too_late, context) == Exit::Finding {
+            exit = Exit::Finding;
+        }
+        all.removed.push(id.to_string());
+        let may_end = removed.may_end.iter().map(|(log, run)| text::backup_id(log, *run));
+        all.may_end.extend(may_end.filter(|run| !all.may_end.contains(run)).collect::<Vec<_>>());
     }
-    let removed = args.ids.iter().map(ToString::to_string).collect();
-    let exit = signed_too_late(&late, context);
-    context.output.result(exit, &Removed { removed });
+    context.output.result(exit, &all);
     Ok(exit)
 }
 

@@ -18,14 +18,14 @@ use super::{
     object_path, rfc3339, rotation,
     signed::{self, Sort},
     slot::{self, Described, KeyObject, Slot, to_json},
-    trust::{Removal, Trust, Voucher, signer_path},
+    trust::{Believed, Removal, Trust, Vouched, Voucher, signer_path},
 };
 use crate::{
     error::{Damage, RepoError},
     history::History,
     lease,
     names::{Folder, LogName, RunNo, SourceName},
-    outcome::{self, OUTCOME_BYTES_MAX},
+    outcome::{self, NO_OUTCOME, OUTCOME_BYTES_MAX, ObjectHash},
     repo::Repo,
     store::{ObjectPath, ahead::in_order, exists, read_listed},
 };
@@ -170,7 +170,7 @@ fn described(repo: &Repo, trust: &Trust, object: &KeyObject) -> Result<KeyInfo, 
     }
     // Beside the seal anybody may write what he likes.
     let (label, created_at) = match &known.voucher {
-        Some((voucher, _)) => (&voucher.label, &voucher.created_at),
+        Some(Vouched { voucher, .. }) => (&voucher.label, &voucher.created_at),
         None => (&object.label, &object.created_at),
     };
     Ok(KeyInfo {
@@ -271,11 +271,28 @@ fn payload(keys: &KeyMaterial, trust: &Trust, own: OwnKeys, signer: Signer) -> P
     }
 }
 
+/// What becomes of runs that are under way when a key is removed: by which key they were begun nothing tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnderWay {
+    /// They may end with the key.
+    MayEnd,
+    /// None does: for a key that somebody else has.
+    Refused,
+}
+
+/// What a removal leaves for somebody to look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Outcomes that the key has signed and nobody believes, since they came between the last look at their logs and the
+    /// removal: these logs go on after a repair.
+    pub too_late: Vec<ObjectPath>,
+    /// Runs that were under way, and may end with it.
+    pub may_end: Vec<(LogName, RunNo)>,
+}
+
 /// Removes a key: what it signs from now on is not believed, and its object is deleted. The last operator's stays.
-/// Gives back outcomes that the key has signed and nobody believes, since they came between the last look at their logs and
-/// the removal: these logs go on after a repair.
-pub fn remove(repo: &Repo, key_id: KeyId) -> Result<Vec<ObjectPath>, KeyError> {
-    let mut newest = Newest::default();
+pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed, KeyError> {
+    let mut newest = Newest { under_way, logs: BTreeMap::new() };
     for _ in 0..ATTEMPTS {
         let (keys, trust) = as_operator(repo, "remove a key").or_else(|error| match error {
             // Of the attempt before, whose reply got lost.
@@ -296,11 +313,24 @@ pub fn remove(repo: &Repo, key_id: KeyId) -> Result<Vec<ObjectPath>, KeyError> {
         if signer.role == Role::Operator && !has_other_operator(repo, &trust, key_id)? {
             return Err(KeyError::LastOperator { key_id });
         }
-        let rotations = rotation::count(&**repo.store(), &trust, repo.keys())?;
+        let (rotations, last_rotation) = rotation::known(&**repo.store(), &trust, repo.keys())?;
         let at = rfc3339(repo.store().now()?);
         // All that is slow comes before: what begins and ends between the last look and the creation is lost.
         newest.catch_up(repo).map_err(of_listing)?;
-        let removal = removal(&trust, &signer, at, newest.runs(), rotations);
+        let kept = vouched_for(&trust, &signer);
+        let removal = Removal {
+            format: FORMAT,
+            number: trust.next_removal(),
+            previous: trust.last_removal(),
+            key_id,
+            at,
+            runs: newest.runs(),
+            tips: newest.tips(),
+            kept: kept.keys().copied().collect(),
+            kept_records: kept,
+            rotations,
+            last_rotation: Some(last_rotation),
+        };
         let record = signed::sign(keys, Sort::Removal, &removal);
         match repo.store().create_if_absent(&trust.next_removal_path(), &record) {
             Ok(_) => return delete(repo, key_id),
@@ -313,11 +343,14 @@ pub fn remove(repo: &Repo, key_id: KeyId) -> Result<Vec<ObjectPath>, KeyError> {
 }
 
 /// Deletes the object of a key that is removed, and looks what it signed too late.
-fn delete(repo: &Repo, key_id: KeyId) -> Result<Vec<ObjectPath>, KeyError> {
+fn delete(repo: &Repo, key_id: KeyId) -> Result<Removed, KeyError> {
     repo.store().delete(&[key_path(key_id)])?;
     let trust = repo.look_again()?;
-    let Some(runs) = trust.runs_of_removed(key_id) else { return Ok(Vec::new()) };
-    signed_too_late(repo, key_id, runs).map_err(of_listing)
+    let Some(removal) = trust.removal_of(key_id) else { return Ok(Removed::default()) };
+    let too_late = signed_too_late(repo, key_id, &removal.runs).map_err(of_listing)?;
+    let logs = repo.logs().map_err(of_listing)?;
+    let may_end = logs.into_iter().filter_map(|log| Some((removal.may_end(&log)?, log)));
+    Ok(Removed { too_late, may_end: may_end.map(|(run, log)| (log, run)).collect() })
 }
 
 fn has_other_operator(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<bool, KeyError> {
@@ -331,32 +364,20 @@ fn has_other_operator(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<bool,
     Ok(false)
 }
 
-fn removal(
-    trust: &Trust,
-    signer: &Signer,
-    at: String,
-    runs: BTreeMap<String, u64>,
-    rotations: u8,
-) -> Removal {
-    let vouched_for =
-        trust.all().filter(|known| known.voucher.as_ref().is_some_and(|(_, by)| *by == signer.public));
-    let mut kept: Vec<KeyId> = vouched_for.map(|known| known.signer.key_id).collect();
-    kept.sort_unstable();
-    Removal {
-        format: FORMAT,
-        number: trust.next_removal(),
-        previous: trust.last_removal(),
-        key_id: signer.key_id,
-        at,
-        runs,
-        kept,
-        rotations,
-    }
+/// The keys that a signer has vouched for, and the records by which it did.
+fn vouched_for(trust: &Trust, signer: &Signer) -> BTreeMap<KeyId, ObjectHash> {
+    let by_it = |known: &Believed| {
+        let vouched = known.voucher.as_ref().filter(|vouched| vouched.by == signer.public)?;
+        Some((known.signer.key_id, vouched.record))
+    };
+    trust.all().filter_map(by_it).collect()
 }
 
 /// The newest run of each log: one that has begun may still end. Names that anybody can create say nothing of it.
-#[derive(Default)]
-struct Newest(BTreeMap<LogName, (History, RunNo)>);
+struct Newest {
+    under_way: UnderWay,
+    logs: BTreeMap<LogName, (History, RunNo)>,
+}
 
 impl Newest {
     /// Looks until nothing has come since the look before.
@@ -373,7 +394,7 @@ impl Newest {
 
     /// Looks at all logs, several at a time where the store is far away.
     fn look(&mut self, repo: &Repo) -> Result<(), RepoError> {
-        let mut known = std::mem::take(&mut self.0);
+        let mut known = std::mem::take(&mut self.logs);
         let mut logs = Vec::new();
         for log in repo.logs()? {
             let history = match known.remove(&log) {
@@ -383,6 +404,7 @@ impl Newest {
             };
             logs.push((log, Mutex::new(Some(history))));
         }
+        let may_end = self.under_way == UnderWay::MayEnd;
         let fetch = |(log, history): &(LogName, Mutex<Option<History>>)| {
             let history = lock(history).take();
             let history = match history.map(|mut history| history.refresh(repo).map(|()| history)) {
@@ -392,17 +414,24 @@ impl Newest {
             };
             let next = history.next_unforeseen();
             let is_alive = lease::look(repo, log, next)?.is_some_and(|lease| lease.is_alive);
-            let newest = if is_alive { next } else { RunNo(next.0 - 1) };
+            let newest = if is_alive && may_end { next } else { RunNo(next.0 - 1) };
             Ok((history, newest))
         };
         in_order(repo.store().reads_at_once(), &logs, fetch, |(log, _), newest| {
-            self.0.insert(log.clone(), newest);
+            self.logs.insert(log.clone(), newest);
             Ok(())
         })
     }
 
     fn runs(&self) -> BTreeMap<String, u64> {
-        self.0.iter().map(|(log, (_, run))| (log.to_string(), run.0)).collect()
+        self.logs.iter().map(|(log, (_, run))| (log.to_string(), run.0)).collect()
+    }
+
+    /// Hashes of the outcomes of these runs; none of those that are under way.
+    fn tips(&self) -> BTreeMap<String, ObjectHash> {
+        let ended = self.logs.iter().filter(|(_, (history, run))| *run < history.next_unforeseen());
+        let tip = |history: &History, run| history.outcome(run).map_or(NO_OUTCOME, |outcome| outcome.hash);
+        ended.map(|(log, (history, run))| (log.to_string(), tip(history, *run))).collect()
     }
 }
 
@@ -449,13 +478,12 @@ fn of_listing(error: RepoError) -> KeyError {
 }
 
 /// Puts another key in the place of the operator's that is held: the same, behind another password or key pair.
-/// Returns the new one, what an identity must trust to open it: not the key that is removed, and what that has signed too
-/// late, as [`remove`] does.
-pub fn change(repo: &Repo, slot: NewSlot<'_>) -> Result<(KeyInfo, Trusted, Vec<ObjectPath>), KeyError> {
+/// Returns the new one, what an identity must trust to open it: not the key that is removed, and what [`remove`] does.
+pub fn change(repo: &Repo, slot: NewSlot<'_>) -> Result<(KeyInfo, Trusted, Removed), KeyError> {
     let (keys, trust) = as_operator(repo, "change a key")?;
     let own = keys.key_id();
-    let label = trust.of_key(own).and_then(|known| Some(known.voucher.as_ref()?.0.label.clone()));
+    let label = trust.of_key(own).and_then(|known| Some(known.voucher.as_ref()?.voucher.label.clone()));
     let new = NewKey { role: Role::Operator, sources: Vec::new(), label: label.unwrap_or_default() };
     let (key, trusted) = add_signed(repo, &new, slot, SlotSigner::Itself)?;
-    Ok((key, trusted, remove(repo, own)?))
+    Ok((key, trusted, remove(repo, own, UnderWay::MayEnd)?))
 }

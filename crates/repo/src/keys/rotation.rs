@@ -97,7 +97,7 @@ fn read_one(
     bytes: &[u8],
 ) -> Result<SealKeys, &'static str> {
     let (rotation, by): (Rotation, _) = signed::read(repository, Sort::Rotation, bytes)?;
-    if !trust.may_rotate(by, number) {
+    if !trust.may_rotate(by, number, object_hash(bytes)) {
         return Err("no operator of this repository signed it");
     }
     if rotation.format != FORMAT || rotation.number != number || rotation.previous != previous {
@@ -129,9 +129,11 @@ fn latest(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<(KeyMa
     }
 }
 
-/// How many there are by now that can be believed: nobody else's word tells up to which a key may have made them.
-pub(super) fn count(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<u8, KeyError> {
-    Ok(latest(store, trust, keys)?.0.rotations())
+/// How many there are by now that can be believed, and the hash of the last: nobody else's word tells which a key may have
+/// made.
+pub(super) fn known(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<(u8, Hex<32>), KeyError> {
+    let (latest, last) = latest(store, trust, keys)?;
+    Ok((latest.rotations(), last))
 }
 
 /// Makes new key pairs for what is sealed from now on, for every key that is not removed.

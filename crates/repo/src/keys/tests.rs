@@ -5,7 +5,7 @@ use std::{
 };
 
 use super::{
-    manage::{NewKey, add, change, list, remove, trusted},
+    manage::{NewKey, UnderWay, add, change, list, trusted},
     *,
 };
 use crate::{
@@ -326,6 +326,10 @@ fn added(store: &MemStore, repo: &Repo, new: &NewKey, text: &str) -> Arc<Repo> {
     by_password(store, text).unwrap()
 }
 
+fn remove(repo: &Repo, key_id: KeyId) -> Result<Vec<ObjectPath>, KeyError> {
+    manage::remove(repo, key_id, UnderWay::MayEnd).map(|removed| removed.too_late)
+}
+
 fn begin(repo: &Arc<Repo>, log: &LogName) -> Result<Run, BeginError> {
     Run::begin(repo, log, &RunOptions { renew_every: None, ..RunOptions::of_this_process() })
 }
@@ -564,6 +568,108 @@ fn what_a_removed_key_signs_is_not_believed() {
     let forged = forge(&writer, &quiet, 1, OutcomeType::Abandoned, Hex([0; 32]));
     store.create_if_absent(&quiet.outcome(RunNo(1)), &forged).unwrap();
     assert!(matches!(refused(&root, &quiet).1, Damage::SignerRemoved { .. }));
+}
+
+/// The holder of a removed key can write the store, and puts what he signs now in the place of what came before.
+#[test]
+fn what_a_removed_key_signs_is_not_believed_in_the_place_of_anything() {
+    let (store, root) = new_repo();
+    let log = log("db1");
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    let id = writer.keys().key_id();
+    for repo in [&writer, &root, &writer, &writer] {
+        backup(repo, &log).unwrap();
+    }
+    remove(&root, id).unwrap();
+    let whole: Vec<(ObjectPath, Vec<u8>)> = (1..=4)
+        .map(|run| log.outcome(RunNo(run)))
+        .map(|path| (path.clone(), read_all(&store, &path, 1 << 20).unwrap()))
+        .collect();
+    let history = History::read(&root, &log).unwrap();
+    assert_eq!(history.standing().count(), 4);
+    let previous = |run: u64| history.outcome(RunNo(run)).unwrap().previous;
+    let put_back = || {
+        for (path, bytes) in &whole {
+            store.delete(std::slice::from_ref(path)).unwrap();
+            store.create_if_absent(path, bytes).unwrap();
+        }
+        assert_eq!(History::read(&root, &log).unwrap().standing().count(), 4);
+    };
+    // The newest; one that the next does not name any more; and what would be the newest if nothing was behind it.
+    for (run, gone, first_wrong) in [(4, None, 4), (3, None, 4), (3, Some(4), 4), (2, Some(3), 3)] {
+        let forged = forge(&writer, &log, run, OutcomeType::Abandoned, previous(run));
+        let path = log.outcome(RunNo(run));
+        store.damage(&path, |bytes| *bytes = forged.clone());
+        for gone in gone.into_iter().flat_map(|gone| gone..=4).map(|run| log.outcome(RunNo(run))) {
+            store.delete(&[gone]).unwrap();
+        }
+        let again = by_password(&store, "root").unwrap();
+        let (object, damage) = refused(&again, &log);
+        assert_eq!(object, log.outcome(RunNo(first_wrong)).to_string(), "{run}: {damage:?}");
+        // Nor is it what is left when everything damaged is passed over.
+        let mut told = Vec::new();
+        let salvaged = History::salvage(&again, &log, &mut |run, _| told.push(run)).unwrap();
+        assert!(told.contains(&RunNo(run)), "{run}: {told:?}");
+        assert!(salvaged.outcome(RunNo(run)).is_none(), "{run}");
+        put_back();
+    }
+}
+
+/// A run that was under way may end, once; or not, as whoever removes the key says.
+#[test]
+fn a_run_that_is_under_way_may_end_or_may_not() {
+    for (under_way, may) in [(UnderWay::MayEnd, true), (UnderWay::Refused, false)] {
+        let (store, root) = new_repo();
+        let log = log("db1");
+        let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+        let run = begin(&writer, &log).unwrap();
+        let removed = manage::remove(&root, writer.keys().key_id(), under_way).unwrap();
+        assert_eq!(removed.may_end, if may { vec![(log.clone(), run.no())] } else { Vec::new() });
+        assert_eq!(run.abandon("over").is_ok(), may);
+        assert_eq!(History::read(&root, &log).unwrap().outcomes().len(), usize::from(may));
+    }
+}
+
+/// An operator who was removed can make nobody more than he was, by the name of a key that he had added.
+#[test]
+fn a_removed_operator_changes_no_word_of_before() {
+    let (store, root) = new_repo();
+    let second = added(&store, &root, &key(Role::Operator, &[]), "second");
+    let writer = added(&store, &second, &key(Role::Writer, &[]), "writer");
+    let path = signer_path(writer.keys().key_id());
+    let (voucher, _): (trust::Voucher, _) = signed::read(
+        root.info().repository_id,
+        signed::Sort::Signer,
+        &read_all(&store, &path, 1 << 20).unwrap(),
+    )
+    .unwrap();
+    // What he could have made as well.
+    let beside = MemStore::new();
+    let mut paths = Vec::new();
+    store
+        .list("", &mut |object| {
+            paths.push(object.path);
+            true
+        })
+        .unwrap();
+    for path in &paths {
+        beside.create_if_absent(path, &read_all(&store, path, 1 << 20).unwrap()).unwrap();
+    }
+    rotate(&by_password(&beside, "second").unwrap()).unwrap();
+    let another = read_all(&beside, &object_path("rotations/001"), 1 << 20).unwrap();
+    rotate(&second).unwrap();
+    remove(&root, second.keys().key_id()).unwrap();
+    let signer = Signer { role: Role::Operator, ..voucher.signer.clone() };
+    let promoted = signed::sign(second.keys(), signed::Sort::Signer, &trust::Voucher { signer, ..voucher });
+    store.damage(&path, |bytes| *bytes = promoted.clone());
+    let listed = list(&by_password(&store, "root").unwrap()).unwrap();
+    assert!(listed.problems.iter().any(|(object, _)| *object == path.to_string()), "{listed:?}");
+
+    // Nor takes another rotation the place of his last.
+    let path = object_path("rotations/001");
+    assert_eq!(by_password(&store, "root").unwrap().keys().rotations(), 1);
+    store.damage(&path, |bytes| *bytes = another.clone());
+    assert_eq!(by_password(&store, "root").unwrap().keys().rotations(), 0);
 }
 
 /// The same repository, opened with a password by somebody to whose calls something happens.

@@ -6,13 +6,17 @@
 //!
 //! Invariants:
 //! - Nobody is believed but through a chain of operators that begins in the key object that was opened.
-//! - What a key signed before it was removed stays believed: history does not change.
+//! - What a key signed before it was removed stays believed, and nothing that it signs afterwards, wherever it is put: of
+//!   what may come last the removal has the hash, and the rest is held by what is behind it.
 //! - A record that cannot be believed counts for nothing, is told, and keeps everybody from writing. What has not the
 //!   name of a record is none.
 //! - Nothing that somebody without a key can add makes anybody believed who was removed: behind a gap in the log of
 //!   removals, those that an operator has signed still count against whom they name.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    cmp::Ordering::{Equal, Greater, Less},
+    collections::{BTreeMap, HashMap, HashSet},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +28,7 @@ use crate::{
     error::Damage,
     hex::Hex,
     names::{LogName, RunNo},
-    outcome::{NO_OUTCOME, object_hash},
+    outcome::{NO_OUTCOME, ObjectHash, object_hash},
     store::{ObjectPath, Store, StoreError, StoreErrorKind, read_all},
 };
 
@@ -56,18 +60,51 @@ pub(super) struct Removal {
     pub(super) at: String,
     /// Up to which run of which log (`<source>/<kind>`) its signatures stay believed; of others, none.
     pub(super) runs: BTreeMap<String, u64>,
+    /// Hashes of the outcomes of these runs, zeros where there is none that is whole; absent where the run was under way,
+    /// and may end.
+    #[serde(default)]
+    pub(super) tips: BTreeMap<String, ObjectHash>,
     /// Keys that it had vouched for by then, and that stay.
     pub(super) kept: Vec<KeyId>,
+    /// Hashes of the records by which it did.
+    #[serde(default)]
+    pub(super) kept_records: BTreeMap<KeyId, ObjectHash>,
     /// Rotations that there were by then.
     pub(super) rotations: u8,
+    /// Hash of the last of them, zeros where there was none.
+    #[serde(default)]
+    pub(super) last_rotation: Option<ObjectHash>,
+}
+
+impl Removal {
+    /// The run of a log that was under way, and may end with the key.
+    pub(super) fn may_end(&self, log: &LogName) -> Option<RunNo> {
+        let log = log.to_string();
+        self.runs.get(&log).filter(|_| !self.tips.contains_key(&log)).copied().map(RunNo)
+    }
+
+    /// Whether the record `hash` is one by which the key vouched for `key_id`, and still does.
+    fn keeps(&self, key_id: KeyId, hash: ObjectHash) -> bool {
+        self.kept.contains(&key_id) && self.kept_records.get(&key_id).is_none_or(|kept| *kept == hash)
+    }
+}
+
+/// An operator's word for a signer, as it was found.
+#[derive(Clone, Debug)]
+pub(super) struct Vouched {
+    pub(super) voucher: Voucher,
+    /// Whose word it is.
+    pub(super) by: Hex<32>,
+    /// Hash of the record.
+    pub(super) record: ObjectHash,
 }
 
 /// Somebody who signs, and what is known of him.
 #[derive(Clone, Debug)]
 pub(super) struct Believed {
     pub(super) signer: Signer,
-    /// An operator's word, and whose; `None` for those that only the key object itself lists.
-    pub(super) voucher: Option<(Voucher, Hex<32>)>,
+    /// An operator's word; `None` for those that only the key object itself lists.
+    pub(super) voucher: Option<Vouched>,
 }
 
 /// By which key something was signed that is believed.
@@ -77,6 +114,8 @@ pub struct Author {
     pub key_id: KeyId,
     /// What its holder may do.
     pub role: Role,
+    /// Whether the key was removed since, so that nothing but what is behind it tells that this was signed before.
+    pub(crate) is_held_by_what_follows: bool,
 }
 
 /// Whose signatures are believed, as of one look at the store.
@@ -152,7 +191,7 @@ impl Trust {
             }
         }
         trust.believed = known;
-        for (voucher, _) in &vouchers {
+        for Vouched { voucher, .. } in &vouchers {
             if !trust.believed.contains_key(&voucher.signer.public) {
                 let what = "no operator of this repository signed it";
                 trust.tell(&signer_path(voucher.signer.key_id), Damage::Malformed { what });
@@ -167,10 +206,10 @@ impl Trust {
         store: &dyn Store,
         repository: RepositoryId,
         anchors: &[Signer],
-    ) -> Result<Vec<(Voucher, Hex<32>)>, StoreError> {
+    ) -> Result<Vec<Vouched>, StoreError> {
         let operators = anchors.iter().filter(|signer| signer.role == Role::Operator);
         let mut operators: HashSet<Hex<32>> = operators.map(|signer| signer.public).collect();
-        let mut vouchers: Vec<(Voucher, Hex<32>)> = Vec::new();
+        let mut vouchers: Vec<Vouched> = Vec::new();
         let mut left: Vec<(ObjectPath, Option<Hex<32>>)> =
             self.listed(store, "signers/", &is_key_id)?.into_iter().map(|path| (path, None)).collect();
         // Somebody is vouched for by whoever is himself, in whatever order they are listed.
@@ -193,7 +232,7 @@ impl Trust {
                         if voucher.signer.role == Role::Operator {
                             operators.insert(voucher.signer.public);
                         }
-                        vouchers.push((voucher, by));
+                        vouchers.push(Vouched { voucher, by, record: object_hash(&bytes) });
                     }
                     Ok((_, by)) => others.push((path, Some(by))),
                     Err(what) => self.tell(&path, Damage::Malformed { what }),
@@ -297,7 +336,7 @@ impl Trust {
         self.removal_of(key_id).is_some()
     }
 
-    fn removal_of(&self, key_id: KeyId) -> Option<&Removal> {
+    pub(super) fn removal_of(&self, key_id: KeyId) -> Option<&Removal> {
         let mut all = self.removals.iter().chain(&self.unchained);
         all.find(|removal| removal.key_id == key_id)
     }
@@ -305,11 +344,6 @@ impl Trust {
     #[cfg(test)]
     pub(super) fn removals_known(&self) -> usize {
         self.removals.len() + self.unchained.len()
-    }
-
-    /// Of each log the last run whose outcome a removed key may have signed.
-    pub(super) fn runs_of_removed(&self, key_id: KeyId) -> Option<&BTreeMap<String, u64>> {
-        self.removal_of(key_id).map(|removal| &removal.runs)
     }
 
     /// Whether a key is one that somebody vouches for, and was not removed.
@@ -332,25 +366,44 @@ impl Trust {
         self.believed.contains_key(&public)
     }
 
-    /// Whether a rotation signed by `public` counts.
-    pub(super) fn may_rotate(&self, public: Hex<32>, number: u8) -> bool {
+    /// Whether a rotation signed by `public`, whose record has the hash `record`, counts.
+    pub(super) fn may_rotate(&self, public: Hex<32>, number: u8, record: ObjectHash) -> bool {
         self.believed.get(&public).is_some_and(|by| {
+            // Those before the last are held by what it says of the one before it.
+            let was_there = |removal: &Removal| {
+                let is_last = removal.last_rotation.is_none_or(|last| last == record);
+                number < removal.rotations || (number == removal.rotations && is_last)
+            };
             let removal = self.removal_of(by.signer.key_id);
-            by.signer.role == Role::Operator && removal.is_none_or(|removal| number <= removal.rotations)
+            by.signer.role == Role::Operator && removal.is_none_or(was_there)
         })
     }
 
-    /// Whose key `public` is, if the outcome of `run` of `log` is believed by its signature.
-    pub(crate) fn author(&self, public: Hex<32>, log: &LogName, run: RunNo) -> Result<Author, Damage> {
+    /// Whose key `public` is, if what it has signed of `run` of `log` is believed: `outcome` are the bytes of the outcome,
+    /// if it is one that is there.
+    pub(crate) fn author(
+        &self,
+        public: Hex<32>,
+        log: &LogName,
+        run: RunNo,
+        outcome: Option<&[u8]>,
+    ) -> Result<Author, Damage> {
         let signer = &self.believed.get(&public).ok_or(Damage::Signature)?.signer;
         if !signer.sources.is_empty() && !signer.sources.iter().any(|source| source == log.source.as_str()) {
             return Err(Damage::SignerElsewhere { key_id: signer.key_id });
         }
-        match self.removal_of(signer.key_id) {
-            Some(removal) if removal.runs.get(&log.to_string()).is_none_or(|last| run.0 > *last) => {
-                Err(Damage::SignerRemoved { key_id: signer.key_id })
-            }
-            _ => Ok(Author { key_id: signer.key_id, role: signer.role }),
+        let author = Author { key_id: signer.key_id, role: signer.role, is_held_by_what_follows: false };
+        let Some(removal) = self.removal_of(signer.key_id) else { return Ok(author) };
+        let log = log.to_string();
+        let last = removal.runs.get(&log).copied().unwrap_or(0);
+        let is_tip = || match (removal.tips.get(&log), outcome) {
+            (Some(tip), Some(outcome)) => *tip == object_hash(outcome),
+            _ => true,
+        };
+        match run.0.cmp(&last) {
+            Less => Ok(Author { is_held_by_what_follows: outcome.is_some(), ..author }),
+            Equal if is_tip() => Ok(author),
+            Equal | Greater => Err(Damage::SignerRemoved { key_id: signer.key_id }),
         }
     }
 
@@ -434,30 +487,27 @@ fn read_voucher(
 }
 
 /// Everybody whom an operator vouches for, and for whom one does in turn, beginning with `anchors`.
-fn believed(
-    anchors: &[Signer],
-    vouchers: &[(Voucher, Hex<32>)],
-    removals: &[Removal],
-) -> HashMap<Hex<32>, Believed> {
+fn believed(anchors: &[Signer], vouchers: &[Vouched], removals: &[Removal]) -> HashMap<Hex<32>, Believed> {
     let mut believed: HashMap<Hex<32>, Believed> = anchors
         .iter()
         .map(|signer| (signer.public, Believed { signer: signer.clone(), voucher: None }))
         .collect();
     loop {
         let before = believed.len();
-        for (voucher, by) in vouchers {
+        for vouched in vouchers {
+            let Vouched { voucher, by, record } = vouched;
             let counts = believed.get(by).is_some_and(|by| {
                 let removal = removals.iter().find(|removal| removal.key_id == by.signer.key_id);
                 by.signer.role == Role::Operator
-                    && removal.is_none_or(|removal| removal.kept.contains(&voucher.signer.key_id))
+                    && removal.is_none_or(|removal| removal.keeps(voucher.signer.key_id, *record))
             });
             if counts {
                 let signer = voucher.signer.clone();
-                let of_voucher = Believed { signer, voucher: Some((voucher.clone(), *by)) };
+                let of_voucher = Believed { signer, voucher: Some(vouched.clone()) };
                 let known = believed.entry(voucher.signer.public).or_insert(of_voucher);
                 // A key object lists who was known, without a label.
                 if known.voucher.is_none() && known.signer == voucher.signer {
-                    known.voucher = Some((voucher.clone(), *by));
+                    known.voucher = Some(vouched.clone());
                 }
             }
         }

@@ -594,6 +594,8 @@ fn require_damaged(repo: &Repo, log: &LogName, run: RunNo, error: &RepoError) ->
     };
     match outcome::signed_by(repo, log, run, &bytes)? {
         SignedBy::Nobody => Ok(()),
+        // By a key that was removed, and nothing behind it tells that it was signed before.
+        SignedBy::Believed if error.is_of_removed_signer() => Ok(()),
         SignedBy::Stranger => Err(RepairError::Stranger { object: path.to_string() }),
         SignedBy::Believed => {
             Err(RepairError::Intact { object: path.to_string(), problem: error.to_string() })

@@ -26,7 +26,7 @@ use holdfast_repo::{
     hold::{HoldTerms, hold, release},
     keys::{
         KdfParams, KeyId, NewSlot,
-        manage::{NewKey, add, list, remove},
+        manage::{NewKey, UnderWay, add, list, remove},
         rotate,
     },
     local_maps::LocalMaps,
@@ -436,7 +436,7 @@ impl Years {
             0 => drop(rotate(&place.operator).unwrap()),
             _ => {
                 if let Some((_, key_id)) = place.keeper.take() {
-                    remove(&place.operator, key_id).unwrap();
+                    remove(&place.operator, key_id, UnderWay::MayEnd).unwrap();
                 }
                 place.add(Role::Keeper);
             }
