@@ -352,7 +352,7 @@ impl History {
     }
 
     /// A run that was to hold backups, or to let go of them, and of which no outcome is left, if nothing was said of holds
-    /// since: it may have ended, and what it held is not known.
+    /// since, and a backup stands that it may have held: it may have ended, and what it held is not known.
     #[must_use]
     pub fn uncertain_hold(&self) -> Option<RunNo> {
         let of_holds = self.outcomes.iter().rev().find(|outcome| match outcome.outcome_type {
@@ -360,7 +360,8 @@ impl History {
             OutcomeType::Tombstone => outcome.intent == Some(Intent::Hold),
             _ => false,
         });
-        of_holds.filter(|outcome| outcome.outcome_type == OutcomeType::Tombstone).map(|outcome| outcome.run)
+        let lost = of_holds.filter(|outcome| outcome.outcome_type == OutcomeType::Tombstone)?.run;
+        self.standing.first().is_some_and(|oldest| *oldest < lost).then_some(lost)
     }
 
     /// The newest backup that stands.

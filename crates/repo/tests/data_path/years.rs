@@ -484,7 +484,15 @@ impl Years {
                 release(&place.operator, log, &[held.run], &run_options()).map_err(|e| e.to_string())?;
             }
         }
-        let report = check(&self.places[0].operator, log, options).map_err(|e| e.to_string())?;
+        // What was held is not known, and no repair finds out: it is said once more.
+        let place = &self.places[0];
+        if place.history(log).uncertain_hold().is_some() {
+            let oldest = place.standing(log)[0];
+            let terms = HoldTerms { until: None, reason: "once more".to_owned() };
+            hold(&place.operator, log, &[oldest], &terms, &run_options()).map_err(|e| e.to_string())?;
+            release(&place.operator, log, &[oldest], &run_options()).map_err(|e| e.to_string())?;
+        }
+        let report = check(&place.operator, log, options).map_err(|e| e.to_string())?;
         // What nobody needs any more in a pack that others need stays, and is told.
         let is_left = |it: &holdfast_repo::check::Finding| {
             it.severity == Severity::Repairable && it.object.contains("/packs/")
