@@ -33,47 +33,68 @@ const IDENTITY_BYTES_MAX: u64 = 64 << 10;
 /// How often a person may mistype a new password.
 const ATTEMPTS: usize = 3;
 
-/// The repository's password where one was given: file, environment, command, configuration, in this order.
-pub(crate) fn given(file: Option<&Path>, config: &Config) -> Result<Option<Secret>> {
-    if let Some(path) = file {
-        return first_line(path).map(Some);
-    }
-    if let Some(password) = env::var_os("HOLDFAST_PASSWORD") {
-        let password = password
-            .into_string()
-            .map_err(|_| Error::new(ErrorKind::Usage, "HOLDFAST_PASSWORD is not UTF-8"))?;
-        return not_empty(Secret::new(password), "HOLDFAST_PASSWORD").map(Some);
-    }
-    if let Ok(command) = env::var("HOLDFAST_PASSWORD_COMMAND") {
-        return output_of(&command, "HOLDFAST_PASSWORD_COMMAND").map(Some);
-    }
-    if let Some(path) = &config.password_file {
-        return first_line(path).map(Some);
-    }
-    let command = config.password_command.as_deref();
-    command.map(|command| output_of(command, "password-command of the configuration file")).transpose()
+/// Where a password is looked for, in this order; the first that is there counts.
+struct Places<'a> {
+    /// As typed.
+    file: Option<&'a Path>,
+    variable: &'static str,
+    command_variable: Option<&'static str>,
+    config_file: Option<&'a Path>,
+    config_command: Option<&'a str>,
+    /// How an error names `config_command`.
+    config_command_name: &'static str,
 }
 
-/// The password of another repository where one was given: file, environment, command, configuration, in this order.
+impl Places<'_> {
+    fn password(&self) -> Result<Option<Secret>> {
+        let in_file = |path: &Path| {
+            let read = first_line(path).map(Some);
+            read.map_err(|error| if path.exists() { error } else { error.hinted(MAKE_FILE) })
+        };
+        if let Some(path) = self.file {
+            return in_file(path);
+        }
+        if let Some(password) = env::var_os(self.variable) {
+            let not_text = |_| Error::new(ErrorKind::Usage, format!("{} is not UTF-8", self.variable));
+            let password = password.into_string().map_err(not_text)?;
+            return not_empty(Secret::new(password), self.variable).map(Some);
+        }
+        if let Some(name) = self.command_variable
+            && let Ok(command) = env::var(name)
+        {
+            return output_of(&command, name).map(Some);
+        }
+        if let Some(path) = self.config_file {
+            return in_file(path);
+        }
+        self.config_command.map(|command| output_of(command, self.config_command_name)).transpose()
+    }
+}
+
+/// The repository's password, if one was given.
+pub(crate) fn given(file: Option<&Path>, config: &Config) -> Result<Option<Secret>> {
+    let places = Places {
+        file,
+        variable: "HOLDFAST_PASSWORD",
+        command_variable: Some("HOLDFAST_PASSWORD_COMMAND"),
+        config_file: config.password_file.as_deref(),
+        config_command: config.password_command.as_deref(),
+        config_command_name: "password-command of the configuration file",
+    };
+    places.password()
+}
+
+/// The password of another repository, if one was given.
 pub(crate) fn given_to(file: Option<&Path>, other: Option<&OtherRepository>) -> Result<Option<Secret>> {
-    if let Some(path) = file {
-        return first_line(path).map(Some);
-    }
-    if let Some(password) = env::var_os("HOLDFAST_TO_PASSWORD") {
-        let password = password
-            .into_string()
-            .map_err(|_| Error::new(ErrorKind::Usage, "HOLDFAST_TO_PASSWORD is not UTF-8"))?;
-        return not_empty(Secret::new(password), "HOLDFAST_TO_PASSWORD").map(Some);
-    }
-    if let Ok(command) = env::var("HOLDFAST_TO_PASSWORD_COMMAND") {
-        return output_of(&command, "HOLDFAST_TO_PASSWORD_COMMAND").map(Some);
-    }
-    let Some(other) = other else { return Ok(None) };
-    if let Some(path) = &other.password_file {
-        return first_line(path).map(Some);
-    }
-    let command = other.password_command.as_deref();
-    command.map(|command| output_of(command, "password-command of a [[repository]]")).transpose()
+    let places = Places {
+        file,
+        variable: "HOLDFAST_TO_PASSWORD",
+        command_variable: Some("HOLDFAST_TO_PASSWORD_COMMAND"),
+        config_file: other.and_then(|other| other.password_file.as_deref()),
+        config_command: other.and_then(|other| other.password_command.as_deref()),
+        config_command_name: "password-command of a [[repository]]",
+    };
+    places.password()
 }
 
 /// How to give a password where there is no terminal.
@@ -90,16 +111,18 @@ pub(crate) fn ask_for_repository(which: &str, give: &str) -> Result<Secret> {
     ask(&format!("password of {which}: "))
 }
 
-/// The password of a new key: file, environment, or asked for twice.
+/// The password of a new key: given, or asked for twice.
 pub(crate) fn new_of_key(file: Option<&Path>) -> Result<Secret> {
-    if let Some(path) = file {
-        return first_line(path);
-    }
-    if let Some(password) = env::var_os("HOLDFAST_NEW_PASSWORD") {
-        let password = password
-            .into_string()
-            .map_err(|_| Error::new(ErrorKind::Usage, "HOLDFAST_NEW_PASSWORD is not UTF-8"))?;
-        return not_empty(Secret::new(password), "HOLDFAST_NEW_PASSWORD");
+    let places = Places {
+        file,
+        variable: "HOLDFAST_NEW_PASSWORD",
+        command_variable: None,
+        config_file: None,
+        config_command: None,
+        config_command_name: "",
+    };
+    if let Some(password) = places.password()? {
+        return Ok(password);
     }
     if !io::stdin().is_terminal() {
         return Err(Error::new(
@@ -177,6 +200,10 @@ fn ask(prompt: &str) -> Result<Secret> {
     }
     answer.context_kind(ErrorKind::Usage, "ask for a password")
 }
+
+/// How a password file comes to be.
+const MAKE_FILE: &str = "for a new repository make one, and keep a copy of it elsewhere, since nobody reads the backups \
+    without it: (umask 077; openssl rand -base64 32 > FILE)";
 
 fn first_line(path: &Path) -> Result<Secret> {
     let doing = || format!("read the password file {}", path.display());

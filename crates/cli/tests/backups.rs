@@ -235,6 +235,10 @@ fn expire_drops_by_rule_and_by_name_and_prune_frees() {
     assert!(gone.err.contains("was dropped"), "{gone:#?}");
     let again = program.run(&["expire", "--keep-last", "1"]).expect_code(0);
     assert!(again.out.contains("nothing to drop"), "{again:#?}");
+    let last = program.run(&["expire", "3"]).expect_code(1);
+    assert!(last.err.contains("last good one of db1") && last.err.contains("--last-too"), "{last:#?}");
+    program.run(&["expire", "3", "--last-too", "--dry-run"]).expect_code(0);
+    program.run(&["expire", "--keep-last", "1", "--last-too"]).expect_code(2);
 
     program.run(&["prune", "--dry-run"]).expect_code(0);
     let first = program.run(&["prune", "--grace", "0s", "--json"]).expect_code(0).last();

@@ -120,6 +120,35 @@ fn a_repository_of_the_configuration_is_known_by_its_name() {
 
 /// One reading of a server for two repositories; one that is gone for a night is made up for by a copy.
 #[test]
+fn a_copy_that_only_another_writer_tells_of_is_named() {
+    let program = scene();
+    let add = |label: &str| {
+        let mut command = program.command(&["key", "add", "--role", "writer", "--label", label, "--json"]);
+        command.env("HOLDFAST_REPO", program.path("other")).env("HOLDFAST_PASSWORD", OTHER_PASSWORD);
+        let added = run(command.env("HOLDFAST_NEW_PASSWORD", label)).expect_code(0).last();
+        added["data"]["id"].as_str().unwrap().to_owned()
+    };
+    let by = |password: &str, words: &[&str]| {
+        let mut command = program.command(&["copy"]);
+        command.env("HOLDFAST_TO", program.path("other")).env("HOLDFAST_TO_PASSWORD", password);
+        run(command.args(words))
+    };
+    let (host, _) = (add("of db1"), add("of another"));
+    by("of db1", &["2"]).expect_code(0);
+    for password in ["of another", OTHER_PASSWORD] {
+        let told = by(password, &["--all", "--dry-run"]).expect_code(0);
+        for line in ["db1#1 stays: db1#1 is there, and younger", "db1#2 is there already, as db1#1"] {
+            let line = format!("{line}, on the word of the writer's key {host}");
+            assert!(told.out.contains(&line), "{line}: {told:#?}");
+        }
+        assert!(told.out.contains("db1#3 is to be copied"), "{told:#?}");
+    }
+    let own = by("of db1", &["--all", "--dry-run", "--json"]).expect_code(0).last();
+    assert_eq!(states(&own), ["older", "was-there", "to-copy"]);
+    assert!(own["data"]["backups"].as_array().unwrap().iter().all(|it| it["word_of"].is_null()), "{own}");
+}
+
+#[test]
 fn a_backup_goes_to_several_repositories() {
     let program = Program::with_repository();
     at_other(&program, &["init"]).expect_code(0);

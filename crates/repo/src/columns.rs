@@ -19,7 +19,7 @@ pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 pub const PAGES_PER_CHUNK_MAX: u32 = 1_024;
 
 const RUN_MAX: u64 = 9_999_999_999;
-const PART_MAX: u32 = 999_999;
+pub(crate) const PART_MAX: u32 = 999_999;
 const PACKS_PER_LIST_MAX: usize = 65_535;
 
 /// Where one page of a file comes from.

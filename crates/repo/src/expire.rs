@@ -33,7 +33,9 @@ use crate::{
 pub enum ExpireRequest {
     /// Keep what the rules keep, and in any case the newest backup and the newest good one.
     ByRules(Rules),
-    /// Drop exactly these.
+    /// Drop these, unless nothing good would be left of the source, or of a part that was taken since.
+    Named(Vec<RunNo>),
+    /// Drop exactly these, whatever is left.
     Exactly(Vec<RunNo>),
 }
 
@@ -110,6 +112,14 @@ pub enum ExpireError {
         /// Why and how long.
         hold: Box<Hold>,
     },
+    /// Nothing as good would be left.
+    #[error("backup {run} is the last good one of {log}, or of the part of it that it holds")]
+    LastGood {
+        /// Whose log.
+        log: LogName,
+        /// What was to be dropped.
+        run: RunNo,
+    },
     /// What is held is not known.
     #[error(
         "run {run} of {log} was to hold backups, and its outcome is gone, or never was: what is held is not known"
@@ -165,8 +175,11 @@ impl<'a> Planner<'a> {
             .collect();
         let verdicts = match request {
             ExpireRequest::ByRules(rules) => self.judge(history, &candidates, rules, now)?,
-            ExpireRequest::Exactly(runs) => {
+            ExpireRequest::Named(runs) | ExpireRequest::Exactly(runs) => {
                 may_drop(history, runs, now)?;
+                if matches!(request, ExpireRequest::Named(_)) {
+                    self.leave_a_good_one(history, runs)?;
+                }
                 candidates.iter().map(|c| (!runs.contains(&c.run)).then(Vec::new)).collect()
             }
         };
@@ -248,7 +261,12 @@ impl<'a> Planner<'a> {
             .map(|(candidate, _)| part_of(history, candidate.run))
             .filter(|part| kept_at_least.contains(part))
             .collect();
-        let good = if asked.is_empty() { BTreeSet::new() } else { self.newest_good(history, asked)? };
+        let good: BTreeSet<RunNo> = match asked.is_empty() {
+            true => BTreeSet::new(),
+            false => {
+                self.newest_good(history, &asked, &BTreeSet::new())?.into_values().map(Good::run).collect()
+            }
+        };
         let verdict = |(candidate, mut reasons): (&Candidate, Vec<Reason>)| {
             let is_newest = newest.contains(&candidate.run);
             if reasons.is_empty() && !is_newest && good.contains(&candidate.run) {
@@ -276,31 +294,58 @@ impl<'a> Planner<'a> {
         Ok(reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect())
     }
 
+    /// That of the source, and of each part that was taken since, something as good is left as there is now.
+    fn leave_a_good_one(&mut self, history: &History, dropped: &[RunNo]) -> Result<(), ExpireError> {
+        let dropped: BTreeSet<RunNo> = dropped.iter().copied().collect();
+        let newest: BTreeSet<_> =
+            newest_of_parts(history).into_iter().map(|run| part_of(history, run)).collect();
+        let touched: BTreeSet<_> = dropped.iter().map(|run| part_of(history, *run)).collect();
+        let asked: BTreeSet<_> = newest.intersection(&touched).copied().collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let now = self.newest_good(history, &asked, &BTreeSet::new())?;
+        let risked: BTreeSet<_> =
+            now.iter().filter(|(_, good)| dropped.contains(&good.run())).map(|(part, _)| *part).collect();
+        if risked.is_empty() {
+            return Ok(());
+        }
+        let left = self.newest_good(history, &risked, &dropped)?;
+        let is_left = |part: &Option<PartId>, good: &Good| match (left.get(part), good) {
+            (None, _) | (Some(Good::WhenTaken(_)), Good::Now(_)) => false,
+            (Some(_), _) => true,
+        };
+        match now.into_iter().find(|(part, good)| risked.contains(part) && !is_left(part, good)) {
+            Some((_, good)) => Err(ExpireError::LastGood { log: history.log().clone(), run: good.run() }),
+            None => Ok(()),
+        }
+    }
+
     /// Of each of these parts the newest backup of which nothing is known to be damaged or missing, as far as the key can
     /// tell. Where there is none, the newest that was whole when it was taken.
     fn newest_good(
         &mut self,
         history: &History,
-        mut parts: BTreeSet<Option<PartId>>,
-    ) -> Result<BTreeSet<RunNo>, RepoError> {
-        let (mut good, mut taken_whole) = (BTreeSet::new(), BTreeMap::new());
+        parts: &BTreeSet<Option<PartId>>,
+        but: &BTreeSet<RunNo>,
+    ) -> Result<BTreeMap<Option<PartId>, Good>, RepoError> {
+        let mut newest = BTreeMap::new();
         let stored = Stored::look(self.repo, history)?;
-        for backup in history.standing().rev().filter(|backup| !backup.imported) {
-            if !parts.contains(&backup.part) {
+        for backup in history.standing().rev().filter(|it| !it.imported && !but.contains(&it.run)) {
+            if !parts.contains(&backup.part) || matches!(newest.get(&backup.part), Some(Good::Now(_))) {
                 continue;
             }
             // A keeper reads no manifest.
             if self.repo.can_read() && self.said(history, backup.run)?.is_none_or(|said| said.is_damaged) {
                 continue;
             }
-            taken_whole.entry(backup.part).or_insert(backup.run);
             if stored.has_all_of(backup.run)? {
-                good.insert(backup.run);
-                parts.remove(&backup.part);
+                newest.insert(backup.part, Good::Now(backup.run));
+            } else {
+                newest.entry(backup.part).or_insert(Good::WhenTaken(backup.run));
             }
         }
-        good.extend(parts.iter().filter_map(|part| taken_whole.get(part)));
-        Ok(good)
+        Ok(newest)
     }
 
     /// `None` where the manifest is damaged.
@@ -317,6 +362,22 @@ impl<'a> Planner<'a> {
             self.said.insert(run, said);
         }
         Ok(self.said.get(&run).and_then(Option::as_ref))
+    }
+}
+
+/// The newest good backup of something.
+#[derive(Clone, Copy)]
+enum Good {
+    /// Nothing of it is known to be damaged or missing.
+    Now(RunNo),
+    /// It was whole when it was taken; nothing that is there now is.
+    WhenTaken(RunNo),
+}
+
+impl Good {
+    fn run(self) -> RunNo {
+        let (Self::Now(run) | Self::WhenTaken(run)) = self;
+        run
     }
 }
 

@@ -17,14 +17,15 @@ use crate::{
     names::{ChunkRef, Folder, Kind, LogName, PackId, RunNo},
     object::{ObjectKind, Place, sealed_limit_bytes},
     outcome::{
-        self, Intent, NO_OUTCOME, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PartId, object_hash,
+        self, Intent, LostOutcome, NO_OUTCOME, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PartId,
+        object_hash,
     },
     refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
     repo::Repo,
     store::{
         ObjectInfo, ObjectPath,
         ahead::{in_order, sized_in_order},
-        read_known, read_listed,
+        exists, read_known, read_listed,
     },
 };
 
@@ -42,8 +43,8 @@ pub struct History {
     standing: BTreeSet<RunNo>,
     /// Of backups that stand, the last that was said; it may have ended by itself.
     holds: BTreeMap<RunNo, Hold>,
-    /// Outcomes that a repair has found lost, with what the next one names as the one before it.
-    lost: BTreeMap<RunNo, ObjectHash>,
+    /// Outcomes that a repair has found lost.
+    lost: BTreeMap<RunNo, LostOutcome>,
     /// Runs whose refs are in those of a later repair, which is named, and whether they are of a prune.
     rebuilt: BTreeMap<RunNo, (RunNo, bool)>,
     /// What a repair is about to make anew: for its own eyes.
@@ -105,9 +106,9 @@ impl History {
     ) -> Result<Self, RepoError> {
         let mut history = Self { is_salvaged: true, ..Self::empty(log) };
         let read = ReadOutcomes::read(repo, log, RunNo(1))?;
-        history.lost = read.lost();
+        let Weighed { lost, displaced } = read.weigh();
+        history.lost = lost;
         history.strangers.clone_from(&read.strangers);
-        let unheld = read.unheld();
         let mut expected = RunNo(1);
         // Told since the last that is whole: behind them nothing tells of a run.
         let mut told = BTreeSet::new();
@@ -117,7 +118,7 @@ impl History {
                 continue;
             }
             let outcome = match outcome {
-                Ok(outcome) if unheld.contains(&run) => {
+                Ok(outcome) if displaced.contains(&run) => {
                     let damage = Damage::SignerRemoved { key_id: outcome.author.key_id };
                     told.insert(run);
                     each(run, RepoError::damaged(log.outcome(run), damage));
@@ -144,7 +145,27 @@ impl History {
                 each(run, error);
             }
         }
+        if let Some(last) = history.last_missing(repo)? {
+            for (first, last) in gaps(expected, RunNo(last.0 + 1), |run| told.contains(run)) {
+                let damage = match first == last {
+                    true => Damage::Missing,
+                    false => Damage::AllMissing { last },
+                };
+                each(first, RepoError::damaged(log.outcome(first), damage));
+            }
+        }
         Ok(history)
+    }
+
+    /// The last outcome, if the history ends before it: when a key is removed it is told how far each log had come. Not so
+    /// far that it would be of nobody's run.
+    pub(crate) fn last_missing(&self, repo: &Repo) -> Result<Option<RunNo>, RepoError> {
+        let missing = self.next_run()..=self.last_foreseen();
+        match repo.newest_known(&self.log).filter(|last| missing.contains(last)) {
+            // A listing may lag behind.
+            Some(last) if !exists(&**repo.store(), &self.log.outcome(self.next_run()))? => Ok(Some(last)),
+            _ => Ok(None),
+        }
     }
 
     /// Objects that bear the names of outcomes so far behind the runs that they count for nothing.
@@ -170,21 +191,18 @@ impl History {
 
     /// Reads what has come since.
     pub fn refresh(&mut self, repo: &Repo) -> Result<(), RepoError> {
-        self.read_to_the_tip(repo).map_err(|error| error.of_history(&self.log))
+        self.read_to_the_end(repo).map_err(|error| error.of_history(&self.log))
     }
 
-    /// What a removed key has signed is held by what is behind it, which its removal has seen.
-    fn read_to_the_tip(&mut self, repo: &Repo) -> Result<(), RepoError> {
+    fn read_to_the_end(&mut self, repo: &Repo) -> Result<(), RepoError> {
         self.read_on(repo)?;
-        let is_held =
-            |history: &Self| !history.outcomes.last().is_some_and(|last| last.author.is_held_by_what_follows);
-        if !is_held(self) {
-            // The key may have been removed while they were being listed.
+        if self.last_missing(repo)?.is_some() {
+            // A key may have been removed while they were being listed.
             self.read_on(repo)?;
         }
-        match is_held(self) {
-            true => Ok(()),
-            false => Err(RepoError::damaged(self.log.outcome(self.next_run()), Damage::Missing)),
+        match self.last_missing(repo)? {
+            None => Ok(()),
+            Some(_) => Err(RepoError::damaged(self.log.outcome(self.next_run()), Damage::Missing)),
         }
     }
 
@@ -197,7 +215,7 @@ impl History {
             begin = RunNo(1);
             read = ReadOutcomes::read(repo, &self.log, begin)?;
         }
-        self.lost.extend(read.lost());
+        self.lost.extend(read.weigh().lost);
         self.strangers.clone_from(&read.strangers);
         let mut expected = begin;
         for (run, outcome) in read.outcomes {
@@ -218,11 +236,15 @@ impl History {
     fn append(&mut self, outcome: Outcome) -> Result<(), RepoError> {
         let before = RunNo(outcome.run.0.saturating_sub(1));
         let expected = match self.lost.get(&before) {
-            Some(hash) => Some(*hash),
+            Some(lost) => Some(lost.hash),
             // Across a gap that only a salvaged history has, there is nothing to compare with.
             None => (outcome.run == self.next_run()).then(|| self.last_hash()),
         };
         if expected.is_some_and(|expected| outcome.previous != expected) {
+            return Err(RepoError::damaged(self.log.outcome(outcome.run), Damage::Chain));
+        }
+        let after = self.lost.get(&RunNo(outcome.run.0.saturating_add(1)));
+        if after.and_then(|lost| lost.before).is_some_and(|expected| expected != outcome.hash) {
             return Err(RepoError::damaged(self.log.outcome(outcome.run), Damage::Chain));
         }
         if outcome.dropped.iter().any(|dropped| *dropped >= outcome.run) {
@@ -310,7 +332,7 @@ impl History {
 
     /// What the outcome after that of `run` names as the one before it.
     pub(crate) fn hash_of(&self, run: RunNo) -> Option<ObjectHash> {
-        self.outcome(run).map(|outcome| outcome.hash).or_else(|| self.lost.get(&run).copied())
+        self.outcome(run).map(|outcome| outcome.hash).or_else(|| self.lost.get(&run).map(|lost| lost.hash))
     }
 
     /// Whether a repair has found the outcome of `run` lost: the run had no effect, for good.
@@ -683,46 +705,48 @@ impl ReadOutcomes {
         Ok(Self { outcomes, strangers })
     }
 
-    fn repairs(&self) -> impl Iterator<Item = &Outcome> {
-        let read = self.outcomes.values().filter_map(|outcome| outcome.as_ref().ok());
-        read.filter(|outcome| outcome.outcome_type == OutcomeType::Repair)
-    }
-
-    /// What repairs have found lost.
-    fn lost(&self) -> BTreeMap<RunNo, ObjectHash> {
-        let lost = self.repairs().flat_map(|repair| &repair.lost);
-        lost.map(|lost| (RunNo(lost.run), lost.hash)).collect()
-    }
-
-    /// Outcomes that only what is behind them makes believed, where that is missing, damaged or of another chain: a key
-    /// that was removed can have signed them just now.
-    fn unheld(&self) -> BTreeSet<RunNo> {
-        let lost = self.lost();
-        let mut unheld = BTreeSet::new();
-        // What the one behind says of the one before it, if it is believed itself.
-        let mut held: Option<(RunNo, ObjectHash)> = None;
+    /// Which outcomes count. From the newest to the oldest, since what comes later decides: what a repair has found lost
+    /// does not count, whatever is there now, nor do the words of a repair that is lost itself; and what the next one does
+    /// not name as the one before it, if a key has signed it that was removed since and may have put it there.
+    fn weigh(&self) -> Weighed {
+        let mut weighed = Weighed::default();
+        // The one behind, and what it names.
+        let mut behind: Option<(RunNo, ObjectHash)> = None;
         for (run, outcome) in self.outcomes.iter().rev() {
-            let Ok(outcome) = outcome else {
-                held = None;
-                continue;
-            };
             let next = RunNo(run.0.saturating_add(1));
-            let is_held = !outcome.author.is_held_by_what_follows
-                || held == Some((next, outcome.hash))
-                // A repair has looked at it since.
-                || lost.contains_key(&next);
-            if !is_held {
-                unheld.insert(*run);
+            let named = match weighed.lost.get(&next) {
+                Some(lost) => lost.before,
+                None => behind.filter(|(behind, _)| *behind == next).map(|(_, named)| named),
+            };
+            behind = None;
+            let Ok(outcome) = outcome else { continue };
+            if weighed.lost.contains_key(run) {
+                continue;
             }
-            held = is_held.then_some((*run, outcome.previous));
+            if outcome.author.yields_to_what_follows && named.is_some_and(|named| named != outcome.hash) {
+                weighed.displaced.insert(*run);
+                continue;
+            }
+            weighed.lost.extend(outcome.lost.iter().map(|lost| (RunNo(lost.run), *lost)));
+            behind = Some((*run, outcome.previous));
         }
-        unheld
+        weighed
     }
 
     /// Whether a repair has found an outcome before `begin` lost.
     fn mends_before(&self, begin: RunNo) -> bool {
-        self.repairs().flat_map(|repair| &repair.lost).any(|lost| lost.run < begin.0)
+        let read = self.outcomes.values().filter_map(|outcome| outcome.as_ref().ok());
+        read.flat_map(|outcome| &outcome.lost).any(|lost| lost.run < begin.0)
     }
+}
+
+/// What of outcomes counts for nothing.
+#[derive(Default)]
+struct Weighed {
+    /// What repairs have found lost.
+    lost: BTreeMap<RunNo, LostOutcome>,
+    /// What a removed key has signed, and what is behind it knows another in its place.
+    displaced: BTreeSet<RunNo>,
 }
 
 /// What prunes declared, all together.

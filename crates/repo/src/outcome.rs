@@ -111,6 +111,9 @@ pub struct LostOutcome {
     pub run: u64,
     /// What the outcome after it names as the one before it.
     pub hash: ObjectHash,
+    /// The outcome before it, if that is whole: nothing else tells which that was any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<ObjectHash>,
 }
 
 /// A run whose refs were lost and made anew.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    columns::CHUNKS_PER_PACK_MAX,
+    columns::{CHUNKS_PER_PACK_MAX, get_chunk, get_pack, put_chunk, put_pack},
     names::{ChunkRef, PackId, RunNo},
     wire::{Decoder, FormatError, put_varint},
 };
@@ -20,7 +20,6 @@ const COUNT_MAX: usize = 1 << 22;
 const BACKUP: u8 = 1;
 const PRUNE: u8 = 2;
 const REPAIR: u8 = 3;
-const PART_MAX: u32 = 999_999;
 const UNITS_MAX: u32 = 1 << 20;
 
 /// How much of one chunk is needed.
@@ -86,26 +85,6 @@ pub struct PruneRefs {
     pub moves: Vec<Move>,
 }
 
-fn put_pack(out: &mut Vec<u8>, pack: PackId) {
-    put_varint(out, pack.run.0);
-    put_varint(out, u64::from(pack.part));
-}
-
-fn put_chunk(out: &mut Vec<u8>, chunk: ChunkRef) {
-    put_pack(out, chunk.pack);
-    put_varint(out, u64::from(chunk.ordinal));
-}
-
-fn pack(decoder: &mut Decoder<'_>) -> Result<PackId, FormatError> {
-    let run = RunNo(decoder.between("run", 1, u64::MAX)?);
-    Ok(PackId { run, part: decoder.u32_most("part", PART_MAX)? })
-}
-
-fn chunk(decoder: &mut Decoder<'_>) -> Result<ChunkRef, FormatError> {
-    let pack = pack(decoder)?;
-    Ok(ChunkRef { pack, ordinal: decoder.u32_most("ordinal", CHUNKS_PER_PACK_MAX - 1)? })
-}
-
 fn begin(bytes: &[u8], kind: u8) -> Result<Decoder<'_>, FormatError> {
     let mut decoder = Decoder::new(bytes);
     if decoder.u8("type of refs")? == kind {
@@ -154,7 +133,7 @@ impl BackupRefs {
         let count = decoder.count("pack count", COUNT_MAX, 4)?;
         let mut packs: Vec<NeededPack> = Vec::with_capacity(count);
         for _ in 0..count {
-            let pack = pack(&mut decoder)?;
+            let pack = get_pack(&mut decoder)?;
             in_order("pack", packs.last().map(|last| &last.pack), &pack)?;
             if pack.run > run {
                 return Err(FormatError::rule("pack", "is of a later run"));
@@ -205,7 +184,7 @@ impl PruneRefs {
         let count = decoder.count("dead count", COUNT_MAX, 2)?;
         let mut dead = Vec::with_capacity(count);
         for _ in 0..count {
-            let pack = pack(&mut decoder)?;
+            let pack = get_pack(&mut decoder)?;
             in_order("dead pack", dead.last(), &pack)?;
             if pack.run >= run {
                 return Err(FormatError::rule("dead pack", "is not of an earlier run"));
@@ -215,7 +194,7 @@ impl PruneRefs {
         let count = decoder.count("move count", usize::MAX, 6)?;
         let mut moves: Vec<Move> = Vec::with_capacity(count);
         for _ in 0..count {
-            let next = Move { from: chunk(&mut decoder)?, to: chunk(&mut decoder)? };
+            let next = Move { from: get_chunk(&mut decoder)?, to: get_chunk(&mut decoder)? };
             in_order("move", moves.last().map(|last| &last.from), &next.from)?;
             if next.from.pack.run >= run || !(run..=last).contains(&next.to.pack.run) {
                 return Err(FormatError::rule("move", "does not lead from an earlier run into this one"));
@@ -269,7 +248,7 @@ impl RepairRefs {
         let count = decoder.count("void count", usize::MAX, 2)?;
         let mut void_index = BTreeSet::new();
         for _ in 0..count {
-            let PackId { run: of, part } = pack(&mut decoder)?;
+            let PackId { run: of, part } = get_pack(&mut decoder)?;
             in_order("index part", void_index.last(), &(of, part))?;
             void_index.insert((of, part));
         }
@@ -283,6 +262,7 @@ mod tests {
     use proptest::{collection::btree_map, collection::btree_set, collection::vec, prelude::*};
 
     use super::*;
+    use crate::columns::PART_MAX;
 
     const RUN: RunNo = RunNo(1_000);
 

@@ -219,6 +219,11 @@ impl Repo {
         Ok(trust.author(signer, log, run, outcome))
     }
 
+    /// The last run of a log of which a removal of a key tells that it has an outcome.
+    pub(crate) fn newest_known(&self, log: &LogName) -> Option<RunNo> {
+        lock(&self.trust).newest_known(log)
+    }
+
     /// Where the objects are.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {

@@ -419,7 +419,8 @@ impl Run {
             let there = repo.list_folder(log, Folder::Outcomes)?;
             let begun = stored_runs(repo, log)?;
             let Some(mut history) = salvage_twice(repo, log, &there)? else { continue };
-            let highest = begun.range(..=history.last_foreseen()).next_back().copied().unwrap_or(RunNo(0));
+            let highest = begun.range(..=history.last_foreseen()).next_back().copied();
+            let highest = highest.max(history.last_missing(repo)?).unwrap_or(RunNo(0));
             let without = (history.next_run().0..=highest.0).map(RunNo);
             let without: Vec<RunNo> = without.filter(|run| !there.contains_key(&(*run, 0))).collect();
             let has_any = !without.is_empty();

@@ -147,6 +147,8 @@ pub struct SegmentReader {
     listed: Option<VecDeque<(u32, u64)>>,
     /// Those from `next` on that were fetched.
     fetched: VecDeque<Vec<u8>>,
+    /// Whether nothing from `next` on is believed.
+    is_cut: bool,
 }
 
 impl SegmentReader {
@@ -156,7 +158,7 @@ impl SegmentReader {
         let before = run.0.checked_sub(1).and_then(|before| history.hash_of(RunNo(before)));
         let previous = before.unwrap_or(NO_OUTCOME);
         let (repo, log) = (Arc::clone(repo), history.log().clone());
-        Self { repo, log, run, next: 0, previous, listed: None, fetched: VecDeque::new() }
+        Self { repo, log, run, next: 0, previous, listed: None, fetched: VecDeque::new(), is_cut: false }
     }
 
     /// The bytes of the next one; `None` where there is none yet.
@@ -206,10 +208,20 @@ impl SegmentReader {
 
     /// The next one; `None` where there is none yet.
     pub fn read_next(&mut self) -> Result<Option<Segment>, RepoError> {
+        if self.is_cut {
+            return Ok(None);
+        }
         let Some(object) = self.fetch()? else { return Ok(None) };
         let (repo, part) = (&self.repo, self.next);
         let place = Place { log: &self.log, kind: ObjectKind::SegmentPublic, run: self.run, part };
-        let (public, bytes) = open_public(repo, place, &object)?;
+        let (public, bytes) = match open_public(repo, place, &object) {
+            // Its key was removed before: to be believed it came too late, and so did all behind it.
+            Err(error) if error.is_of_removed_signer() => {
+                self.is_cut = true;
+                return Ok(None);
+            }
+            opened => opened?,
+        };
         if public.previous != self.previous {
             return Err(RepoError::damaged(place, Damage::SegmentChain));
         }
@@ -227,6 +239,9 @@ impl SegmentReader {
 
     /// That no segment is stored beyond the last that was read: it would have lost the one before it.
     pub fn check_end(&self) -> Result<(), RepoError> {
+        if self.is_cut {
+            return Ok(());
+        }
         let stored = list_segments(&self.repo, &self.log)?;
         let is_last =
             stored.get(&self.run).and_then(|parts| parts.last()).is_none_or(|last| *last <= self.next);

@@ -34,7 +34,12 @@ impl Location {
     /// Reads `/directory`, `file:///directory`, `s3://bucket/prefix` or `sftp://[user@]host[:port]/directory`.
     pub fn parse(location: &str) -> Result<Self, BadLocation> {
         let bad = |why| Err(BadLocation { why });
-        let Some((scheme, rest)) = location.split_once("://") else { return directory(location) };
+        let Some((scheme, rest)) = location.split_once("://") else {
+            return match location.split_once(':') {
+                Some(("s3" | "sftp" | "file", _)) => bad("behind the scheme there is \"://\""),
+                _ => directory(location),
+            };
+        };
         match scheme {
             "file" => directory(rest),
             "s3" => bucket(rest),
@@ -48,7 +53,7 @@ fn directory(path: &str) -> Result<Location, BadLocation> {
     if path.starts_with('/') {
         Ok(Location::Directory(PathBuf::from(path)))
     } else {
-        Err(BadLocation { why: "a directory is named from the root" })
+        Err(BadLocation { why: "the path of a directory begins with /" })
     }
 }
 

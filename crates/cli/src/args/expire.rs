@@ -11,7 +11,7 @@ Examples:
   holdfast expire --tag nightly --keep-daily 14 --keep-tag release
   holdfast expire 17 18 --name db1
 
-Space is freed by prune. By rules the last backup of a source, and of a part of it that was taken since, is never dropped, nor is the last good one: nothing of it is missing, no check has found it damaged, and, where an operator's key reads the flags, it was taken without damaged pages (--allow-corrupt). What is on hold (holdfast hold) is dropped neither by rules nor by name.";
+Space is freed by prune. By name the last good backup of a source is dropped with --last-too only. By rules the last backup of a source, and of a part of it that was taken since, is never dropped, nor is the last good one: nothing of it is missing, no check has found it damaged, and, where an operator's key reads the flags, it was taken without damaged pages (--allow-corrupt). What is on hold (holdfast hold) is dropped neither by rules nor by name.";
 
 /// Drop backups, by rules or by name.
 ///
@@ -22,6 +22,10 @@ pub(crate) struct ExpireArgs {
     /// Backups to drop: 42, db1#42 or db1/physical#42
     #[arg(value_name = "ID", conflicts_with_all = KeepArgs::IDS)]
     pub(crate) ids: Vec<BackupRef>,
+
+    /// Drop named backups even if nothing good is left of their source
+    #[arg(long, requires = "ids", conflicts_with_all = KeepArgs::IDS)]
+    pub(crate) last_too: bool,
 
     #[command(flatten)]
     pub(crate) keep: KeepArgs,

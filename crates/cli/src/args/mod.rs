@@ -291,7 +291,17 @@ pub(crate) fn parse(typed: &[OsString]) -> Result<Cli, clap::Error> {
              hint: use -p alone to be asked for it, --server-password-file, or an option file",
         ));
     }
-    let matches: ArgMatches = command.try_get_matches_from_mut(typed)?;
+    let matches: ArgMatches = match command.try_get_matches_from_mut(typed) {
+        Err(error) if error.use_stderr() && typed.len() == 3 && typed[2] == "-h" => {
+            let text = format!(
+                "-h is --host here, as with the servers' clients, and wants a value\n\n  \
+                 hint: for help: holdfast {} --help",
+                typed[1].display()
+            );
+            return Err(command.error(clap::error::ErrorKind::ValueValidation, text));
+        }
+        read => read?,
+    };
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
@@ -341,6 +351,8 @@ mod tests {
             panic!("not a backup")
         };
         assert_eq!((args.source.host.as_deref(), args.source.port), (Some("db1"), Some(3307)));
+        let error = parse(&typed(&["holdfast", "backup", "-h"])).unwrap_err();
+        assert!(error.to_string().contains("holdfast backup --help"), "{error}");
         let help = parse(&typed(&["holdfast", "list", "-h"])).unwrap_err();
         assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp);
     }

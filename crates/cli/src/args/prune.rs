@@ -1,12 +1,16 @@
 use clap::Args;
 use holdfast_repo::SourceName;
 
-use super::{resources::MemoryArg, units::Span};
+use super::{
+    resources::MemoryArg,
+    units::{ByteSize, Span},
+};
 
 const EXAMPLES: &str = "\
 Examples:
   holdfast prune --dry-run
   holdfast prune
+  holdfast prune --max-repack 50G       bounded: the rest waits for the next prune
 
 What is found unneeded is deleted by a later prune, after the grace, so that restores under way can finish.";
 
@@ -21,6 +25,10 @@ pub(crate) struct PruneArgs {
     /// How long unneeded data stays after a prune has named it
     #[arg(long, value_name = "TIME", default_value = "24h")]
     pub(crate) grace: Span,
+
+    /// At most so much of mostly dead packs is written anew, for each source and kind: no backup of it begins meanwhile
+    #[arg(long, value_name = "SIZE", default_value = "1T")]
+    pub(crate) max_repack: ByteSize,
 
     /// Only this source
     #[arg(long, value_name = "NAME")]

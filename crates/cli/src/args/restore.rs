@@ -35,7 +35,7 @@ The server must not run on a target directory. The result can be started at once
 pub(crate) struct RestoreArgs {
     /// The backup: latest, 42, db1#42 or db1/physical#42; for a moment behind it, the physical one to begin with [default
     /// there: the last before the moment]
-    #[arg(value_name = "ID", required_unless_present = "moment")]
+    #[arg(value_name = "ID")]
     pub(crate) id: Option<BackupRef>,
 
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) struct RestoreArgs {
     pub(crate) name: NameArg,
 
     /// Directory to restore into; must be empty or absent unless --delta
-    #[arg(long, value_name = "DIR", required_unless_present = "to_server")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) target_dir: Option<PathBuf>,
 
     /// Reuse what is in the target: only pages that differ are written, files that do not belong are deleted

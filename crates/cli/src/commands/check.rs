@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use holdfast_core::{BENEATH_HINT, Error, HISTORY_HINT, Result};
+use holdfast_core::{BENEATH_HINT, Error, ErrorKind, HISTORY_HINT, Result};
 use holdfast_repo::{
     Act, Damage, LogName, Repo, RepoError, Role,
     beneath::BeneathFinder,
@@ -21,13 +21,13 @@ use holdfast_repo::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, repository};
+use super::{Context, repository, select};
 use crate::{
     args::{
         check::CheckArgs,
         units::{ByteSize, Span},
     },
-    exit::Exit,
+    exit::{Exit, is_worse},
     output::{Render, text},
 };
 
@@ -159,9 +159,31 @@ struct Checked {
     not_recorded: Option<String>,
     /// What was not looked at, because the key cannot read it.
     not_checked: Vec<&'static str>,
+    /// What broke off.
+    failed: Vec<Failed>,
+}
+
+/// A check of one log that broke off.
+#[derive(Serialize)]
+struct Failed {
+    log: String,
+    error: String,
 }
 
 impl Checked {
+    fn check(
+        &mut self,
+        repo: &Arc<Repo>,
+        log: &LogName,
+        options: CheckOptions,
+        context: &Context<'_>,
+    ) -> Result<()> {
+        let mut report = check(repo, log, options)?;
+        let beneath = Self::look_beneath(repo, log, &mut report, context)?;
+        self.add(log, report, beneath);
+        Ok(())
+    }
+
     /// Nothing of ours is ever written twice, so whatever has two versions in a bucket was written by somebody else.
     fn look_for_overwritten(&mut self, repo: &Repo, context: &Context<'_>) -> Result<()> {
         let Some(versioned) = repo.store().versioned() else { return Ok(()) };
@@ -344,9 +366,13 @@ impl Render for Checked {
             write!(out, "; read {}, {}", text::count(self.packs_read, "pack"), ByteSize(self.bytes_read))?;
         }
         match self.findings.len() as u64 {
-            0 => writeln!(out, ": no errors found"),
+            0 if self.failed.is_empty() => writeln!(out, ": no errors found"),
+            0 => writeln!(out),
             n => writeln!(out, ": {}", text::count(n, "finding")),
         }?;
+        for Failed { log, error } in &self.failed {
+            writeln!(out, "{log} was not checked: {error}")?;
+        }
         if !self.not_checked.is_empty() {
             writeln!(out, "not checked, since it takes an operator's key:")?;
             for what in &self.not_checked {
@@ -386,34 +412,37 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
         steps: context.output.steps(),
         ..chosen
     };
-    let mut logs = repo.logs()?;
-    if let Some(name) = &args.name {
-        logs.retain(|log| *name == log.source);
-        if logs.is_empty() {
-            return Err(Error::failed(format!("the repository holds nothing of {name}")));
-        }
-    }
+    let logs = select::logs_named(&repo, args.name.as_ref())?;
     let began_at = Instant::now();
     let mut checked = Checked::default();
     checked
         .findings
         .extend(repo.key_problems().into_iter().map(|(object, damage)| Found::of_key(object, &damage)));
+    let mut worst: Option<Error> = None;
     for log in logs {
-        context.cancel.check()?;
         let bytes_max = options.bytes_max.map(|most| most.saturating_sub(checked.bytes_read));
         let time_max = options.time_max.map(|most| most.saturating_sub(began_at.elapsed()));
         let options = CheckOptions { bytes_max, time_max, ..options.clone() };
-        let mut report = check(&repo, &log, options)?;
-        let beneath = Checked::look_beneath(&repo, &log, &mut report, context)?;
-        checked.add(&log, report, beneath);
+        let done = context.cancel.check().and_then(|()| checked.check(&repo, &log, options, context));
+        // What one source suffers from must not keep what the others do from being found.
+        if let Err(error) = done {
+            checked.failed.push(Failed { log: log.to_string(), error: error.to_string() });
+            let is_over = error.kind() == ErrorKind::Interrupted;
+            if is_over || is_worse(&error, worst.as_ref()) {
+                worst = Some(error.context(&log));
+            }
+            if is_over {
+                break;
+            }
+        }
     }
-    if args.name.is_none() {
-        checked.look_for_overwritten(&repo, context)?;
-        checked.look_at_locks(&repo, context)?;
+    if args.name.is_none() && worst.is_none() {
+        worst = checked.look_for_overwritten(&repo, context).err();
+        worst = worst.or_else(|| checked.look_at_locks(&repo, context).err());
     }
     // What was asked for and could not be done is a finding, too.
     let is_done = checked.findings.is_empty() && (repo.can_read() || args.read_data.is_none());
     let exit = if is_done { Exit::Done } else { Exit::Finding };
-    context.output.result(exit, &checked);
-    Ok(exit)
+    let is_any = checked.backups > 0 || !checked.findings.is_empty();
+    context.output.ended(worst.map_or(Ok(exit), Err), &checked, is_any)
 }

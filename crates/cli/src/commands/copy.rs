@@ -56,6 +56,8 @@ struct Backup {
     state: State,
     /// In the other one; of a backup that stays because it is older, the newest there.
     there: Option<String>,
+    /// The writer's key whose word it is that it is there, or younger: not the one at hand.
+    word_of: Option<String>,
     /// What was done, where something was.
     report: Option<CopyReport>,
     error: Option<String>,
@@ -87,6 +89,10 @@ struct Done {
 impl Render for Backup {
     fn render(&self, out: &mut String) -> fmt::Result {
         let there = self.there.as_deref().unwrap_or_default();
+        let word = match &self.word_of {
+            Some(key) => format!(", on the word of the writer's key {key}"),
+            None => String::new(),
+        };
         match (self.state, &self.report) {
             (State::Copied, Some(report)) => writeln!(
                 out,
@@ -97,8 +103,8 @@ impl Render for Backup {
                 text::millis(report.total_ms)
             ),
             (State::Copied | State::ToCopy, _) => writeln!(out, "{} is to be copied", self.id),
-            (State::WasThere, _) => writeln!(out, "{} is there already, as {there}", self.id),
-            (State::Older, _) => writeln!(out, "{} stays: {there} is there, and younger", self.id),
+            (State::WasThere, _) => writeln!(out, "{} is there already, as {there}{word}", self.id),
+            (State::Older, _) => writeln!(out, "{} stays: {there} is there, and younger{word}", self.id),
             (State::Failed, _) => {
                 writeln!(out, "{} failed: {}", self.id, self.error.as_deref().unwrap_or_default())
             }
@@ -108,8 +114,9 @@ impl Render for Backup {
 
 impl Render for Done {
     fn render(&self, out: &mut String) -> fmt::Result {
-        // A backup that is there since long is told of only where it was asked for.
-        let is_news = |it: &&Backup| self.backups.len() == 1 || it.state != State::WasThere;
+        // A backup that is there since long is told of only where it was asked for, or on another's word.
+        let is_news =
+            |it: &&Backup| self.backups.len() == 1 || it.state != State::WasThere || it.word_of.is_some();
         self.backups.iter().filter(is_news).try_for_each(|backup| backup.render(out))?;
         let count = |state| self.backups.iter().filter(|it| it.state == state).count() as u64;
         if self.dry_run {
@@ -149,23 +156,18 @@ pub(super) fn run(args: CopyArgs, context: &Context<'_>) -> Result<Exit> {
         });
         // What one source suffers from must not keep the others from being copied.
         if let Err(error) = copied {
-            if error.kind() == ErrorKind::Interrupted {
-                return Err(error);
-            }
-            if is_worse(&error, worst.as_ref()) {
+            let is_interrupted = error.kind() == ErrorKind::Interrupted;
+            if is_interrupted || is_worse(&error, worst.as_ref()) {
                 worst = Some(if args.all { error.context(history.log()) } else { error });
             }
+            if is_interrupted {
+                break;
+            }
         }
     }
-    if let Some(error) = worst {
-        done.error = Some(error.to_string());
-        if !done.backups.is_empty() {
-            context.output.item(&done);
-        }
-        return Err(error);
-    }
-    context.output.result(Exit::Done, &done);
-    Ok(Exit::Done)
+    done.error = worst.as_ref().map(ToString::to_string);
+    let is_any = !done.backups.is_empty();
+    context.output.ended(worst.map_or(Ok(Exit::Done), Err), &done, is_any)
 }
 
 fn options(args: &CopyArgs, context: &Context<'_>) -> CopyOptions {
@@ -245,15 +247,13 @@ impl Log<'_> {
                 id: text::backup_id(self.history.log(), run),
                 state: State::ToCopy,
                 there: None,
+                word_of: None,
                 report: None,
                 error: None,
             };
             match verdict {
-                Verdict::IsThere(as_run) => backup.is_there(&self.copier, as_run),
-                Verdict::Older(newest) if !is_asked_for => {
-                    backup.state = State::Older;
-                    backup.there = Some(text::backup_id(self.copier.log(), newest));
-                }
+                Verdict::IsThere(_) => backup.stays(&self.copier, verdict),
+                Verdict::Older(_) if !is_asked_for => backup.stays(&self.copier, verdict),
                 _ if args.dry_run => {}
                 _ => {
                     if let Err(error) = self.copy_one(run, &mut backup) {
@@ -283,15 +283,22 @@ impl Log<'_> {
                 backup.there = Some(text::backup_id(self.copier.log(), RunNo(report.backup)));
                 backup.report = Some(report);
             }
-            Copied::WasThere(as_run) => backup.is_there(&self.copier, as_run),
+            Copied::WasThere(run) => backup.stays(&self.copier, Verdict::IsThere(run)),
         }
         Ok(())
     }
 }
 
 impl Backup {
-    fn is_there(&mut self, copier: &Copier<'_>, run: RunNo) {
-        self.state = State::WasThere;
-        self.there = Some(text::backup_id(copier.log(), run));
+    /// It stays, for what is there.
+    fn stays(&mut self, copier: &Copier<'_>, verdict: Verdict) {
+        let (state, there) = match verdict {
+            Verdict::Copy => return,
+            Verdict::IsThere(run) => (State::WasThere, run),
+            Verdict::Older(newest) => (State::Older, newest),
+        };
+        self.state = state;
+        self.there = Some(text::backup_id(copier.log(), there));
+        self.word_of = copier.word_of(verdict).map(|key| key.to_string());
     }
 }

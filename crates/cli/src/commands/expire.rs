@@ -113,32 +113,29 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
         }
     }
     // What is refused of one source is to be refused before anything is dropped of another.
-    for (log, request, history, mut plan) in looked {
-        if !args.dry_run {
+    let expire_all = || {
+        for (log, request, history, plan) in looked {
+            if args.dry_run {
+                match freed_by(&repo, &history, &plan.dropped, &context.cancel.interrupt()) {
+                    Ok(bytes) => *expired.freed_bytes.get_or_insert(0) += bytes,
+                    Err(error) => {
+                        context.output.warning(format!("what would be freed is not known: {error}"));
+                    }
+                }
+                expired.add(&history, plan);
+                continue;
+            }
             let done = context
                 .cancel
                 .check()
                 .and_then(|()| expire(&repo, &log, &request, &context.run_options()).map_err(of_expire));
-            plan = match done {
-                Ok(plan) => plan,
-                Err(error) => {
-                    // What was dropped of others must be told.
-                    if !expired.dropped.is_empty() {
-                        context.output.item(&expired);
-                    }
-                    return Err(error.context(&log));
-                }
-            };
-        } else {
-            match freed_by(&repo, &history, &plan.dropped, &context.cancel.interrupt()) {
-                Ok(bytes) => *expired.freed_bytes.get_or_insert(0) += bytes,
-                Err(error) => context.output.warning(format!("what would be freed is not known: {error}")),
-            }
+            expired.add(&history, done.map_err(|error| error.context(&log))?);
         }
-        expired.add(&history, plan);
-    }
-    context.output.result(Exit::Done, &expired);
-    Ok(Exit::Done)
+        Ok(Exit::Done)
+    };
+    let done = expire_all();
+    let is_any = !expired.dropped.is_empty();
+    context.output.ended(done, &expired, is_any)
 }
 
 impl Expired {
@@ -267,7 +264,16 @@ fn named(
             None => by_log.push((log, vec![run])),
         }
     }
-    Ok(by_log.into_iter().map(|(log, runs)| (log, ExpireRequest::Exactly(runs))).collect())
+    // What is left of an archive tells itself until when it recovers.
+    let request = |log: &LogName, runs| match args.last_too || log.kind == Kind::Binlog {
+        true => ExpireRequest::Exactly(runs),
+        false => ExpireRequest::Named(runs),
+    };
+    let requests = by_log.into_iter().map(|(log, runs)| {
+        let request = request(&log, runs);
+        (log, request)
+    });
+    Ok(requests.collect())
 }
 
 fn policy(keep: &KeepArgs) -> RetentionPolicy {
@@ -292,6 +298,8 @@ fn of_expire(error: ExpireError) -> Error {
             Error::failed(error.to_string())
                 .hinted(format!("\"holdfast list\" says why; \"holdfast release {id}\" ends the hold"))
         }
+        ExpireError::LastGood { .. } => Error::failed(error.to_string())
+            .hinted("take a backup before it is dropped; --last-too drops it all the same"),
         ExpireError::MayBeHeld { .. } => {
             Error::failed(error.to_string()).hinted(super::repair::MAY_BE_HELD_HINT)
         }

@@ -90,26 +90,34 @@ pub(super) fn run(args: &HoldArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Prune, "holding backups")?);
     let terms = HoldTerms { until: args.until.map(|until| until.0), reason: args.reason.clone() };
     let mut held = Held { held: Vec::new(), until: None, reason: args.reason.clone() };
-    for (log, runs) in chosen(context, &repo, &args.ids, args.name.name.as_ref())? {
-        context.cancel.check()?;
-        let done = hold(&repo, &log, &runs, &terms, &context.run_options());
-        (_, held.until) = done.map_err(of_hold)?;
-        held.held.extend(runs.into_iter().map(|run| text::backup_id(&log, run)));
-    }
-    context.output.result(Exit::Done, &held);
-    Ok(Exit::Done)
+    let mut hold_all = || {
+        for (log, runs) in chosen(context, &repo, &args.ids, args.name.name.as_ref())? {
+            context.cancel.check()?;
+            let done = hold(&repo, &log, &runs, &terms, &context.run_options());
+            (_, held.until) = done.map_err(of_hold)?;
+            held.held.extend(runs.into_iter().map(|run| text::backup_id(&log, run)));
+        }
+        Ok(Exit::Done)
+    };
+    let done = hold_all();
+    let is_any = !held.held.is_empty();
+    context.output.ended(done, &held, is_any)
 }
 
 pub(super) fn run_release(args: &ReleaseArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Prune, "releasing backups")?);
     let mut released = Released { released: Vec::new() };
-    for (log, runs) in chosen(context, &repo, &args.ids, args.name.name.as_ref())? {
-        context.cancel.check()?;
-        release(&repo, &log, &runs, &context.run_options()).map_err(of_hold)?;
-        released.released.extend(runs.into_iter().map(|run| text::backup_id(&log, run)));
-    }
-    context.output.result(Exit::Done, &released);
-    Ok(Exit::Done)
+    let mut release_all = || {
+        for (log, runs) in chosen(context, &repo, &args.ids, args.name.name.as_ref())? {
+            context.cancel.check()?;
+            release(&repo, &log, &runs, &context.run_options()).map_err(of_hold)?;
+            released.released.extend(runs.into_iter().map(|run| text::backup_id(&log, run)));
+        }
+        Ok(Exit::Done)
+    };
+    let done = release_all();
+    let is_any = !released.released.is_empty();
+    context.output.ended(done, &released, is_any)
 }
 
 /// The backups that were typed, by their logs, each once.

@@ -12,7 +12,7 @@ use holdfast_core::{Context as _, ErrorKind, Result};
 use holdfast_repo::{
     Act, Password, Repo,
     keys::{
-        Identity, KdfParams, NewSlot, PublicKey, Rotated, Trusted,
+        Identity, KdfParams, KeyId, NewSlot, PublicKey, Rotated, Trusted,
         manage::{self, KeyInfo, NewKey, SlotInfo, UnderWay},
         rotate,
     },
@@ -133,11 +133,13 @@ struct Made {
     trust: Option<String>,
     /// The key whose place it took; null where it is one more.
     replaced: Option<String>,
+    /// Runs that were under way, and may end with that.
+    may_end: Vec<String>,
 }
 
 impl Render for Made {
     fn render(&self, out: &mut String) -> fmt::Result {
-        let Self { key, trust, replaced } = self;
+        let Self { key, trust, replaced, may_end } = self;
         writeln!(out, "added the {}'s key {}", key.role, key.id)?;
         if let Some(trust) = trust {
             writeln!(out, "to be opened by it, the identity file needs this line:\n{trust}")?;
@@ -145,8 +147,17 @@ impl Render for Made {
         if let Some(replaced) = replaced {
             writeln!(out, "removed the key {replaced}\n{NOT_UNDONE}")?;
         }
-        Ok(())
+        render_may_end(out, may_end)
     }
+}
+
+fn render_may_end(out: &mut String, runs: &[String]) -> fmt::Result {
+    runs.iter().try_for_each(|run| {
+        writeln!(
+            out,
+            "{run} is under way, and may end with the key that was removed; \"holdfast key remove --at-once\" refuses that"
+        )
+    })
 }
 
 #[derive(Default, Serialize)]
@@ -161,12 +172,7 @@ impl Render for Removed {
         for id in &self.removed {
             writeln!(out, "removed the key {id}: what it signs from now on is not believed")?;
         }
-        for run in &self.may_end {
-            writeln!(
-                out,
-                "{run} is under way, and may end with a key that was removed (not so with --at-once)"
-            )?;
-        }
+        render_may_end(out, &self.may_end)?;
         writeln!(out, "{NOT_UNDONE}")
     }
 }
@@ -286,7 +292,7 @@ fn add(args: &AddArgs, context: &Context<'_>) -> Result<Exit> {
     let new = NewKey { role: args.role, sources: args.sources.clone(), label: args.label.clone() };
     let key = manage::add(&repo, &new, behind.slot()).map_err(repository::of_keys)?;
     let trusted = manage::trusted(&repo);
-    let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced: None };
+    let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced: None, may_end: Vec::new() };
     context.output.result(Exit::Done, &made);
     Ok(Exit::Done)
 }
@@ -305,7 +311,8 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
     context.watch_signals()?;
     let (key, trusted, removed) = manage::change(&repo, behind.slot()).map_err(repository::of_keys)?;
     let replaced = Some(repo.keys().key_id().to_string());
-    let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced };
+    let may_end = removed.may_end.iter().map(|(log, run)| text::backup_id(log, *run)).collect();
+    let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced, may_end };
     let exit = signed_too_late(&removed.too_late, context);
     context.output.result(exit, &made);
     Ok(exit)
@@ -324,28 +331,36 @@ fn signed_too_late(late: &[ObjectPath], context: &Context<'_>) -> Exit {
 fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open_for(context, Act::ManageKeys, "removing a key")?;
     let under_way = if args.at_once { UnderWay::Refused } else { UnderWay::MayEnd };
-    let mut exit = Exit::Done;
     let mut all = Removed::default();
-    for id in &args.ids {
-        let removed = match manage::remove(&repo, *id, under_way) {
-            Ok(removed) => removed,
-            Err(error) => {
-                // Those that are removed must be told.
-                if !all.removed.is_empty() {
-                    context.output.item(&all);
-                }
-                return Err(repository::of_keys(error));
+    let done = all.remove(&repo, &args.ids, under_way, context);
+    let is_any = !all.removed.is_empty();
+    context.output.ended(done, &all, is_any)
+}
+
+impl Removed {
+    fn remove(
+        &mut self,
+        repo: &Repo,
+        ids: &[KeyId],
+        under_way: UnderWay,
+        context: &Context<'_>,
+    ) -> Result<Exit> {
+        let mut exit = Exit::Done;
+        for id in ids {
+            let removed = manage::remove(repo, *id, under_way).map_err(repository::of_keys)?;
+            if signed_too_late(&removed.too_late, context) == Exit::Finding {
+                exit = Exit::Finding;
             }
-        };
-        if signed_too_late(&removed.too_late, context) == Exit::Finding {
-            exit = Exit::Finding;
+            self.removed.push(id.to_string());
+            for (log, run) in &removed.may_end {
+                let run = text::backup_id(log, *run);
+                if !self.may_end.contains(&run) {
+                    self.may_end.push(run);
+                }
+            }
         }
-        all.removed.push(id.to_string());
-        let may_end = removed.may_end.iter().map(|(log, run)| text::backup_id(log, *run));
-        all.may_end.extend(may_end.filter(|run| !all.may_end.contains(run)).collect::<Vec<_>>());
+        Ok(exit)
     }
-    context.output.result(exit, &all);
-    Ok(exit)
 }
 
 fn rotated(context: &Context<'_>) -> Result<Exit> {

@@ -102,10 +102,18 @@ fn show_plan(out: &mut String, plan: &LoadPlan) -> fmt::Result {
 
 /// What was typed for the other way to restore would be passed over in silence.
 pub(super) fn refuse_contradictions(args: &RestoreArgs) -> Result<()> {
-    let RestoreArgs { load: args, recovery, .. } = args;
+    let RestoreArgs { id, moment, target_dir, load: args, recovery, .. } = args;
     let wrong = |option: &str, hint: &str| {
         Err(Error::new(ErrorKind::Usage, format!("{option} means nothing here")).hinted(hint.to_owned()))
     };
+    if id.is_none() && moment.until().is_none() {
+        return Err(Error::new(ErrorKind::Usage, "what is to be restored?")
+            .hinted("name a backup (latest, 42, db1#42), or a moment (--at, --gtid, --before-gtid)"));
+    }
+    if target_dir.is_none() && !args.to_server {
+        return Err(Error::new(ErrorKind::Usage, "where is it to be restored to?")
+            .hinted("--target-dir DIR, or --to-server to load it into a running server"));
+    }
     if args.to_server {
         return match &args.selection.filters[..] {
             [] => Ok(()),

@@ -18,7 +18,7 @@ use holdfast_repo::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, repository};
+use super::{Context, repository, select};
 use crate::{
     args::{
         prune::PruneArgs,
@@ -150,6 +150,9 @@ struct Pruned {
 impl Render for Pruned {
     fn render(&self, out: &mut String) -> fmt::Result {
         let grace = Span(std::time::Duration::from_secs(self.grace_s));
+        if self.logs.is_empty() {
+            writeln!(out, "nothing to free: the repository holds no backups yet")?;
+        }
         for log in &self.logs {
             writeln!(out, "{}/{}", log.source, log.kind)?;
             let packs = |n, bytes| format!("{}, {}", text::count(n, "pack"), ByteSize(bytes));
@@ -224,6 +227,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Prune, "pruning")?);
     let options = PruneOptions {
         grace: args.grace.0,
+        rewrite_bytes_max: args.max_repack.0,
         interrupt: context.cancel.interrupt(),
         ..PruneOptions::default()
     };
@@ -234,32 +238,28 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
     }
     let mut pruned = Pruned { dry_run: args.dry_run, grace_s: args.grace.0.as_secs(), logs: Vec::new() };
     let mut worst: Option<Error> = None;
-    for name in repo.logs()? {
-        if args.name.as_ref().is_some_and(|only| *only != name.source) {
-            continue;
-        }
-        context.cancel.check()?;
+    for name in select::logs_named(&repo, args.name.as_ref())? {
         let mut log = Log::new(&name);
         // What one source suffers from must not keep the space of the others from being freed.
-        if let Err(error) = log.prune(&repo, &name, &options, args.dry_run, memory, context.output) {
-            if error.kind() == ErrorKind::Interrupted {
-                return Err(error);
-            }
+        let done = context
+            .cancel
+            .check()
+            .and_then(|()| log.prune(&repo, &name, &options, args.dry_run, memory, context.output));
+        let is_over = done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted);
+        if let Err(error) = done {
             log.error = Some(error.to_string());
-            if is_worse(&error, worst.as_ref()) {
+            if is_over || is_worse(&error, worst.as_ref()) {
                 worst = Some(error.context(&name));
             }
         }
         pruned.logs.push(log);
-    }
-    if let Some(error) = worst {
-        context.output.item(&pruned);
-        return Err(error);
+        if is_over {
+            break;
+        }
     }
     let is_clean = pruned.logs.iter().all(|log| log.findings.is_empty());
     let exit = if is_clean { Exit::Done } else { Exit::Finding };
-    context.output.result(exit, &pruned);
-    Ok(exit)
+    context.output.ended(worst.map_or(Ok(exit), Err), &pruned, true)
 }
 
 /// What writes the needed chunks of mostly dead packs anew.

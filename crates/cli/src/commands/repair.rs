@@ -15,7 +15,7 @@ use holdfast_repo::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, repository};
+use super::{Context, repository, select};
 use crate::{
     args::repair::RepairArgs,
     exit::{Exit, is_worse},
@@ -211,13 +211,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
         steps: context.output.steps(),
         ..chosen
     };
-    let mut names = repo.logs()?;
-    if let Some(name) = &args.name {
-        names.retain(|log| *name == log.source);
-        if names.is_empty() {
-            return Err(Error::failed(format!("the repository holds nothing of {name}")));
-        }
-    }
+    let names = select::logs_named(&repo, args.name.as_ref())?;
     let keys = manage::list(&repo).map_err(repository::of_keys)?.problems.into_iter();
     let keys =
         keys.map(|(object, problem)| Lost { object, problem, files: Vec::new(), files_more: 0 }).collect();
@@ -274,15 +268,9 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
     }
     repaired.hints.sort_unstable();
     repaired.hints.dedup();
-    if let Some(error) = worst {
-        if !repaired.logs.is_empty() {
-            context.output.item(&repaired);
-        }
-        return Err(error);
-    }
     let exit = if is_mended && repaired.keys.is_empty() { Exit::Done } else { Exit::Finding };
-    context.output.result(exit, &repaired);
-    Ok(exit)
+    let is_any = !repaired.logs.is_empty();
+    context.output.ended(worst.map_or(Ok(exit), Err), &repaired, is_any)
 }
 
 /// What to do where a hold may be lost.

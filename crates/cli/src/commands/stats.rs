@@ -118,19 +118,17 @@ pub(super) fn run(args: &StatsArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Read, "to tell what takes the space")?);
     let mut sources = Vec::new();
     let mut exit = Exit::Done;
-    for log in repo.logs()? {
+    for log in select::logs_named(&repo, args.name.as_ref())? {
         context.cancel.check()?;
-        if args.name.as_ref().is_none_or(|name| *name == log.source) {
-            let history = select::salvaged(context, &repo, &log, &mut |_, _| {})?;
-            match of_log(&repo, &history, args.tables, context) {
-                Ok(stats) => sources.push(stats),
-                // What is damaged in one hides none of the others.
-                Err(error) if error.kind() == ErrorKind::Damaged => {
-                    exit = Exit::Finding;
-                    context.output.warning(format!("{log} is left out: {error}"));
-                }
-                Err(error) => return Err(error),
+        let history = select::salvaged(context, &repo, &log, &mut |_, _| {})?;
+        match of_log(&repo, &history, args.tables, context) {
+            Ok(stats) => sources.push(stats),
+            // What is damaged in one hides none of the others.
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                exit = Exit::Finding;
+                context.output.warning(format!("{log} is left out: {error}"));
             }
+            Err(error) => return Err(error),
         }
     }
     context.output.result(exit, &Stats { repository: repo.store().location(), sources });

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use holdfast_core::{Error, Event, Listener};
+use holdfast_core::{Error, Event, Listener, Result};
 use holdfast_pipe::lock::lock;
 use holdfast_repo::steps::{Step, Steps};
 use serde::Serialize;
@@ -68,6 +68,16 @@ impl Output {
                 }
             }
         }
+    }
+
+    /// Ends a verb that works in parts: what was done of them before an error, if anything, is told before that.
+    pub(crate) fn ended(&self, done: Result<Exit>, result: &impl Render, is_any: bool) -> Result<Exit> {
+        match &done {
+            Ok(exit) => self.result(*exit, result),
+            Err(_) if is_any => self.item(result),
+            Err(_) => {}
+        }
+        done
     }
 
     /// One of many parts of a result, too many to keep: a line of `ls`.

@@ -182,6 +182,22 @@ fn known<'c>(context: &'c Context<'_>, typed: &str) -> Option<&'c OtherRepositor
     context.config.repository.iter().find(|it| it.name == typed || it.repo == typed)
 }
 
+/// The error of a location that is none, where a name may have been meant. A word without `/`, `:` or `@` holds no password.
+fn not_by_name(context: &Context<'_>, typed: &str, error: Error) -> Error {
+    if typed.contains(['/', ':', '@']) || error.kind() != ErrorKind::Usage {
+        return error;
+    }
+    let names: Vec<&str> = context.config.repository.iter().map(|it| it.name.as_str()).collect();
+    let hint = match names.is_empty() {
+        true => "write its location (/directory, s3://bucket/prefix, sftp://user@host/directory), or give it a name in a \
+                 [[repository]] of the configuration file"
+            .to_owned(),
+        false => format!("the configuration file has {}; or write a location", names.join(", ")),
+    };
+    Error::new(ErrorKind::Usage, format!("no [[repository]] of the configuration file is called {typed}"))
+        .hinted(hint)
+}
+
 /// Opens another repository: one of the configuration by its name or its location, or any other by its location.
 fn unlock_other(context: &Context<'_>, typed: &OtherArgs) -> Result<Repo> {
     let known = known(context, &typed.to);
@@ -193,7 +209,8 @@ fn unlock_other(context: &Context<'_>, typed: &OtherArgs) -> Result<Repo> {
         None => reached(context),
     };
     let at = |error: Error| error.context(format_args!("the repository {location}"));
-    let store = existing_store(location, reached)?;
+    let store = existing_store(location, reached)
+        .map_err(|error| if known.is_none() { not_by_name(context, &typed.to, error) } else { error })?;
     let only = typed.to_key.or_else(|| known?.key);
     if let Some(path) = &typed.to_identity {
         return with_identity(store, path, only).map_err(at);
@@ -284,7 +301,7 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
         KeyError::WrongPassword { .. } => (
             ErrorKind::Key,
             Some(
-                "if it is the right one, an object below keys/ is damaged: put it back from a copy of the repository",
+                "is it the password of this repository? if so, an object below keys/ is damaged: put that back from a copy",
             ),
         ),
         KeyError::PasswordNeeded { .. } => (ErrorKind::Key, None),
@@ -305,6 +322,12 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
             Some("add another operator's key first, or change this one: \"holdfast key change\""),
         ),
         KeyError::NoSuchKey { .. } => (ErrorKind::Usage, Some("\"holdfast key list\" shows the keys")),
+        KeyError::TooManyLogs { .. } => (
+            ErrorKind::Failed,
+            Some(
+                "--at-once tells of those only that have ended runs; are there folders below sources/ that are nobody's?",
+            ),
+        ),
         KeyError::TooMany { .. } => (ErrorKind::Failed, Some("remove one that is not used any more")),
         KeyError::NothingToProtect { .. } | KeyError::BadLabel { .. } | KeyError::OperatorOfSources => {
             (ErrorKind::Usage, None)

@@ -37,11 +37,13 @@ pub(crate) fn log(
         |log: &&LogName| name.or(context.config.name.as_ref()).is_none_or(|name| *name == log.source);
     let has_physical = logs.iter().filter(of_name).any(|log| log.kind == Kind::Physical);
     let usual = if has_physical { Kind::Physical } else { Kind::Logical };
-    let (kind, all) = (kind.unwrap_or(usual), logs.len());
+    let (is_asked_for, kind, all) = (kind.is_some(), kind.unwrap_or(usual), logs.len());
     logs.retain(|log| log.kind == kind);
-    if logs.is_empty() && all > 0 {
+    if logs.is_empty() && (all > 0 || is_asked_for) {
         let hint = match kind {
             Kind::Binlog => "\"holdfast binlog archive\" begins with it",
+            Kind::Logical if all == 0 => "\"holdfast backup --method logical\" makes the first",
+            Kind::Physical if all == 0 => "\"holdfast backup\" makes the first",
             Kind::Physical | Kind::Logical => "\"holdfast list\" shows what there is",
         };
         return Err(Error::failed(format!("the repository holds nothing of kind {kind}")).hinted(hint));
@@ -66,6 +68,24 @@ pub(crate) fn logs_of_source(
     Ok(logs)
 }
 
+/// The logs of the source with that name, or of all. A name that the repository does not have is not passed over: whoever
+/// mistyped it must hear of that.
+pub(crate) fn logs_named(repo: &Repo, name: Option<&SourceName>) -> Result<Vec<LogName>> {
+    let mut logs = repo.logs()?;
+    if let Some(name) = name {
+        logs.retain(|log| *name == log.source);
+        if logs.is_empty() {
+            return Err(holds_nothing_of(name));
+        }
+    }
+    Ok(logs)
+}
+
+fn holds_nothing_of(name: &SourceName) -> Error {
+    Error::failed(format!("the repository holds nothing of {name}"))
+        .hinted("\"holdfast list\" shows the names")
+}
+
 /// The one among `logs`, of different sources, that is meant.
 fn only(
     context: &Context<'_>,
@@ -78,8 +98,7 @@ fn only(
     logs.retain(|log| name.is_none_or(|name| *name == log.source));
     match (logs.len(), name) {
         (1, _) => Ok(logs.remove(0)),
-        (0, Some(name)) if all > 0 => Err(Error::failed(format!("the repository holds nothing of {name}"))
-            .hinted("\"holdfast list\" shows the names")),
+        (0, Some(name)) if all > 0 => Err(holds_nothing_of(name)),
         (0, _) => {
             Err(Error::failed("the repository holds no backup yet")
                 .hinted("\"holdfast backup\" makes the first"))

@@ -1,7 +1,8 @@
 //! Reading page maps: leaves are whole, entries agree with the directories of packs, and all of it with the refs.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashSet, btree_map::Entry},
+    hash::{BuildHasher as _, RandomState},
     sync::Arc,
 };
 
@@ -9,7 +10,7 @@ use super::{Check, Finding, Remedy, Severity, rows::ProvenRows};
 use crate::{
     columns::{PageEntry, StoredPage},
     error::RepoError,
-    item::{Item, ItemMap},
+    item::{Item, ItemMap, ItemPath},
     names::{ChunkRef, PackId, RunNo},
     pack::{ChunkKind, Directory},
     page_map::{LeafRef, PAGES_PER_LEAF},
@@ -17,6 +18,41 @@ use crate::{
     refs::{ChunkNeed, NeededPack},
     units::Units,
 };
+
+/// Which files a finding has been told of: page after page of one leads to the same.
+#[derive(Default)]
+pub(super) struct Affected {
+    /// Findings and hashes of paths.
+    told: HashSet<(usize, u64)>,
+    hashes: RandomState,
+}
+
+/// Pairs that are remembered, 16 bytes each. What comes behind them is not counted.
+const AFFECTED_MAX: usize = 1 << 20;
+
+impl Affected {
+    fn add(
+        &mut self,
+        finding: &mut Finding,
+        position: usize,
+        run: RunNo,
+        path: &ItemPath,
+        files_named: usize,
+    ) {
+        if finding.backups.last() != Some(&run) && !finding.backups.contains(&run) {
+            finding.backups.push(run);
+        }
+        let of_path = (position, self.hashes.hash_one(path.as_bytes()));
+        if self.told.len() >= AFFECTED_MAX || !self.told.insert(of_path) {
+            return;
+        }
+        if finding.files.len() < files_named {
+            finding.files.push(path.clone());
+        } else {
+            finding.files_more += 1;
+        }
+    }
+}
 
 impl Check {
     /// Every backup opens; with `read_data` its page maps are read, compared with its refs and the directories.
@@ -154,17 +190,7 @@ impl Check {
 
     pub(super) fn affects(&mut self, position: usize, run: RunNo, item: &Item) {
         let Some(finding) = self.report.findings.get_mut(position) else { return };
-        if !finding.backups.contains(&run) {
-            finding.backups.push(run);
-        }
-        if finding.files.contains(&item.path) {
-            return;
-        }
-        if finding.files.len() < self.options.files_named {
-            finding.files.push(item.path.clone());
-        } else {
-            finding.files_more += 1;
-        }
+        self.affected.add(finding, position, run, &item.path, self.options.files_named);
     }
 
     /// What the refs of a backup record, where it is now. That they cannot be read was found before: then there is

@@ -35,6 +35,7 @@ mod report;
 mod rows;
 mod sealed;
 
+use maps::Affected;
 use needs::Needed;
 pub use report::{CheckReport, Finding, Remedy, Severity};
 use rows::ProvenRows;
@@ -196,6 +197,7 @@ pub(crate) fn check_history(
         read: HashSet::new(),
         bad_packs: HashMap::new(),
         bad_chunks: HashMap::new(),
+        affected: Affected::default(),
     };
     check.endings()?;
     check.segments()?;
@@ -244,6 +246,7 @@ struct Check {
     /// Findings about packs and chunks, to which backups and files are still to be added.
     bad_packs: HashMap<PackId, usize>,
     bad_chunks: HashMap<ChunkRef, usize>,
+    affected: Affected,
 }
 
 impl Check {

@@ -42,7 +42,7 @@ pub struct Finding {
     pub backups: Vec<RunNo>,
     /// The files that need it, as far as page maps were read: the first few.
     pub files: Vec<ItemPath>,
-    /// How many more files.
+    /// How many more files, as far as they were counted.
     pub files_more: u64,
 }
 

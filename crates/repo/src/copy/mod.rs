@@ -24,6 +24,7 @@ use crate::{
     history::History,
     interrupt::Interrupt,
     item::ItemPath,
+    keys::KeyId,
     local_maps::LocalMaps,
     manifest::{Head, Totals},
     names::{LogName, RunNo, SourceName},
@@ -239,6 +240,19 @@ impl<'a> Copier<'a> {
     pub fn there(&mut self) -> Result<&History, CopyError> {
         self.there.refresh(self.to).map_err(CopyError::To)?;
         Ok(&self.there)
+    }
+
+    /// The writer's key on whose word alone it is so, as of the last look: not the key at hand, and no operator's. That a
+    /// backup is what it is, and no copy, is nobody's word.
+    #[must_use]
+    pub fn word_of(&self, verdict: Verdict) -> Option<KeyId> {
+        let outcome = match verdict {
+            Verdict::Copy => None,
+            Verdict::IsThere(run) => self.there.outcome(run).filter(|outcome| outcome.copy_of.is_some()),
+            Verdict::Older(newest) => self.there.outcome(newest),
+        };
+        let by_others = outcome.filter(|outcome| !self.to.may_build_on(outcome));
+        by_others.map(|outcome| outcome.author.key_id)
     }
 
     /// What is to become of each of `runs`, as the target is now.

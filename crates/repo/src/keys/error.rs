@@ -129,6 +129,12 @@ pub enum KeyError {
         /// How many.
         count: usize,
     },
+    /// A removal tells of each log how far the key is believed.
+    #[error("a removal would have to tell of {count} logs, and one record cannot")]
+    TooManyLogs {
+        /// How many.
+        count: usize,
+    },
     /// A repository without encryption has no keys to give.
     #[error("the repository {location} is not encrypted: there is nothing that a key would protect")]
     NothingToProtect {

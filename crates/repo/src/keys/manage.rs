@@ -5,7 +5,7 @@
 //!   numbered and created once, so that two who remove at the same time see each other, and one operator's key stays.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 
@@ -18,14 +18,14 @@ use super::{
     object_path, rfc3339, rotation,
     signed::{self, Sort},
     slot::{self, Described, KeyObject, Slot, to_json},
-    trust::{Believed, Removal, Trust, Vouched, Voucher, signer_path},
+    trust::{Believed, RECORD_BYTES_MAX, Removal, Trust, Vouched, Voucher, signer_path},
 };
 use crate::{
     error::{Damage, RepoError},
     history::History,
     lease,
-    names::{Folder, LogName, RunNo, SourceName},
-    outcome::{self, NO_OUTCOME, OUTCOME_BYTES_MAX, ObjectHash},
+    names::{Folder, Kind, LogName, RunNo, SourceName},
+    outcome::{self, OUTCOME_BYTES_MAX, ObjectHash},
     repo::Repo,
     store::{ObjectPath, ahead::in_order, exists, read_listed},
 };
@@ -291,9 +291,13 @@ pub struct Removed {
 }
 
 /// Removes a key: what it signs from now on is not believed, and its object is deleted. The last operator's stays.
+///
+/// A removed key's is removed once more to refuse what may still end with it.
 pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed, KeyError> {
     let mut newest = Newest { under_way, logs: BTreeMap::new() };
     for _ in 0..ATTEMPTS {
+        // All that is slow comes first: what begins and ends between the last look and the creation is lost.
+        newest.catch_up(repo).map_err(of_listing)?;
         let (keys, trust) = as_operator(repo, "remove a key").or_else(|error| match error {
             // Of the attempt before, whose reply got lost.
             KeyError::Removed { key_id: own } if own == key_id => Ok((repo.keys(), repo.look_again()?)),
@@ -302,21 +306,21 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
         let Some(signer) = trust.of_key(key_id).map(|known| known.signer.clone()) else {
             // Nobody vouches for it: it never counted.
             return if has_object(repo, key_id)? {
-                delete(repo, key_id)
+                repo.store().delete(&[key_path(key_id)])?;
+                Ok(Removed::default())
             } else {
                 Err(KeyError::NoSuchKey { key_id })
             };
         };
-        if trust.is_removed(key_id) {
-            return delete(repo, key_id);
+        let is_removed = trust.is_removed(key_id);
+        if is_removed && (under_way == UnderWay::MayEnd || may_end(repo, &trust, key_id)?.is_empty()) {
+            return delete(repo, key_id, &newest);
         }
-        if signer.role == Role::Operator && !has_other_operator(repo, &trust, key_id)? {
+        if !is_removed && signer.role == Role::Operator && !has_other_operator(repo, &trust, key_id)? {
             return Err(KeyError::LastOperator { key_id });
         }
         let (rotations, last_rotation) = rotation::known(&**repo.store(), &trust, repo.keys())?;
         let at = rfc3339(repo.store().now()?);
-        // All that is slow comes before: what begins and ends between the last look and the creation is lost.
-        newest.catch_up(repo).map_err(of_listing)?;
         let kept = vouched_for(&trust, &signer);
         let removal = Removal {
             format: FORMAT,
@@ -326,14 +330,18 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
             at,
             runs: newest.runs(),
             tips: newest.tips(),
+            may_end: newest.may_end(),
             kept: kept.keys().copied().collect(),
             kept_records: kept,
             rotations,
             last_rotation: Some(last_rotation),
         };
         let record = signed::sign(keys, Sort::Removal, &removal);
+        if record.len() as u64 > RECORD_BYTES_MAX {
+            return Err(KeyError::TooManyLogs { count: removal.runs.len().max(removal.may_end.len()) });
+        }
         match repo.store().create_if_absent(&trust.next_removal_path(), &record) {
-            Ok(_) => return delete(repo, key_id),
+            Ok(_) => return delete(repo, key_id, &newest),
             // Another was removed meanwhile: it may have been the last other operator's.
             Err(error) if error.is_exists() => {}
             Err(error) => return Err(error.into()),
@@ -342,15 +350,36 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
     Err(KeyError::Crowded)
 }
 
-/// Deletes the object of a key that is removed, and looks what it signed too late.
-fn delete(repo: &Repo, key_id: KeyId) -> Result<Removed, KeyError> {
-    repo.store().delete(&[key_path(key_id)])?;
+/// Deletes the object of a key that is removed, and looks what it signed too late, or behind so much that is missing that
+/// its removal could not go so far.
+fn delete(repo: &Repo, key_id: KeyId, newest: &Newest) -> Result<Removed, KeyError> {
     let trust = repo.look_again()?;
-    let Some(removal) = trust.removal_of(key_id) else { return Ok(Removed::default()) };
-    let too_late = signed_too_late(repo, key_id, &removal.runs).map_err(of_listing)?;
-    let logs = repo.logs().map_err(of_listing)?;
-    let may_end = logs.into_iter().filter_map(|log| Some((removal.may_end(&log)?, log)));
-    Ok(Removed { too_late, may_end: may_end.map(|(run, log)| (log, run)).collect() })
+    let Some(removal) = trust.removal_of(key_id) else {
+        return Err(damaged("removals/", "the removal of the key cannot be read, and the key stays"));
+    };
+    repo.store().delete(&[key_path(key_id)])?;
+    let mut too_late: BTreeSet<ObjectPath> =
+        signed_too_late(repo, key_id, &removal.runs).map_err(of_listing)?.into_iter().collect();
+    for (log, known) in &newest.logs {
+        let last = removal.runs.get(&log.to_string()).copied().unwrap_or(0);
+        let by_it = known.history.outcomes().iter().filter(|outcome| outcome.author.key_id == key_id);
+        let beyond = by_it.filter(|outcome| outcome.run.0 > last && Some(outcome.run) != known.under_way);
+        too_late.extend(beyond.map(|outcome| log.outcome(outcome.run)));
+    }
+    Ok(Removed { too_late: too_late.into_iter().collect(), may_end: may_end(repo, &trust, key_id)? })
+}
+
+/// Runs without an outcome that may still end with a removed key.
+fn may_end(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<Vec<(LogName, RunNo)>, KeyError> {
+    let mut may_end = Vec::new();
+    for log in repo.logs().map_err(of_listing)? {
+        if let Some(run) = trust.may_end(key_id, &log)
+            && !exists(&**repo.store(), &log.outcome(run))?
+        {
+            may_end.push((log, run));
+        }
+    }
+    Ok(may_end)
 }
 
 fn has_other_operator(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<bool, KeyError> {
@@ -373,19 +402,32 @@ fn vouched_for(trust: &Trust, signer: &Signer) -> BTreeMap<KeyId, ObjectHash> {
     trust.all().filter_map(by_it).collect()
 }
 
-/// The newest run of each log: one that has begun may still end. Names that anybody can create say nothing of it.
+/// How far each log has come. Names that anybody can create say nothing of it.
 struct Newest {
     under_way: UnderWay,
-    logs: BTreeMap<LogName, (History, RunNo)>,
+    logs: BTreeMap<LogName, Known>,
+}
+
+/// How far a log has come.
+struct Known {
+    history: History,
+    /// The run behind it, if it may end.
+    under_way: Option<RunNo>,
+}
+
+impl Known {
+    fn last(&self) -> RunNo {
+        RunNo(self.history.next_unforeseen().0 - 1)
+    }
 }
 
 impl Newest {
     /// Looks until nothing has come since the look before.
     fn catch_up(&mut self, repo: &Repo) -> Result<(), RepoError> {
         for _ in 0..ATTEMPTS {
-            let before = self.runs();
+            let before = (self.runs(), self.may_end());
             self.look(repo)?;
-            if self.runs() == before {
+            if (self.runs(), self.may_end()) == before {
                 break;
             }
         }
@@ -398,7 +440,7 @@ impl Newest {
         let mut logs = Vec::new();
         for log in repo.logs()? {
             let history = match known.remove(&log) {
-                Some((history, _)) => history,
+                Some(known) => known.history,
                 // All of it, and several outcomes at a time already.
                 None => History::salvage(repo, &log, &mut |_, _| {})?,
             };
@@ -413,9 +455,8 @@ impl Newest {
                 _ => History::salvage(repo, log, &mut |_, _| {})?,
             };
             let next = history.next_unforeseen();
-            let is_alive = lease::look(repo, log, next)?.is_some_and(|lease| lease.is_alive);
-            let newest = if is_alive && may_end { next } else { RunNo(next.0 - 1) };
-            Ok((history, newest))
+            let may_end = may_end && (is_alive(repo, log, next)? || has_segments(repo, log, next)?);
+            Ok(Known { history, under_way: may_end.then_some(next) })
         };
         in_order(repo.store().reads_at_once(), &logs, fetch, |(log, _), newest| {
             self.logs.insert(log.clone(), newest);
@@ -424,15 +465,30 @@ impl Newest {
     }
 
     fn runs(&self) -> BTreeMap<String, u64> {
-        self.logs.iter().map(|(log, (_, run))| (log.to_string(), run.0)).collect()
+        // Of a log without an outcome there is nothing to be believed.
+        let ended = self.logs.iter().filter(|(_, known)| known.last() > RunNo(0));
+        ended.map(|(log, known)| (log.to_string(), known.last().0)).collect()
     }
 
-    /// Hashes of the outcomes of these runs; none of those that are under way.
+    /// Hashes of the outcomes of these runs.
     fn tips(&self) -> BTreeMap<String, ObjectHash> {
-        let ended = self.logs.iter().filter(|(_, (history, run))| *run < history.next_unforeseen());
-        let tip = |history: &History, run| history.outcome(run).map_or(NO_OUTCOME, |outcome| outcome.hash);
-        ended.map(|(log, (history, run))| (log.to_string(), tip(history, *run))).collect()
+        let tip = |known: &Known| Some(known.history.outcome(known.last())?.hash);
+        self.logs.iter().filter_map(|(log, known)| Some((log.to_string(), tip(known)?))).collect()
     }
+
+    /// Runs that are under way, and may end.
+    fn may_end(&self) -> BTreeMap<String, u64> {
+        self.logs.iter().filter_map(|(log, known)| Some((log.to_string(), known.under_way?.0))).collect()
+    }
+}
+
+fn is_alive(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
+    Ok(lease::look(repo, log, run)?.is_some_and(|lease| lease.is_alive))
+}
+
+/// Whether a run of an archiver has left what the next one takes over.
+fn has_segments(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
+    Ok(log.kind == Kind::Binlog && exists(&**repo.store(), &log.segment(run, 0))?)
 }
 
 /// Outcomes behind `runs` that bear the signature of the key that was removed.

@@ -9,15 +9,18 @@ use super::{
     *,
 };
 use crate::{
+    check::CheckOptions,
     error::RepoError,
     expire::ExpireRequest,
     hex::to_hex,
     history::History,
     hold::HoldTerms,
+    manifest::{HEAD_SCHEMA, Head, Totals},
     names::{Folder, Kind, LogName, RunNo},
     object::{ObjectKind, Place},
-    outcome::{self, Intent, ObjectHash, OutcomeType, PublicPart},
+    outcome::{self, Intent, LostOutcome, ObjectHash, OutcomeType, PublicPart},
     refs::BackupRefs,
+    repair::{RepairPlan, repair},
     repo::Repo,
     run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions},
     store::{
@@ -307,6 +310,15 @@ fn new_repo() -> (MemStore, Arc<Repo>) {
     (store, repo)
 }
 
+fn new_repo_with_clock() -> (MemStore, Arc<Repo>, ManualClock) {
+    let clock = ManualClock::default();
+    let store = MemStore::with_clock(clock.clone());
+    let protection = Protection::Password { password: &password("root"), kdf: KdfParams::MINIMUM };
+    init(&store, &protection, None).unwrap();
+    let root = by_password(&store, "root").unwrap();
+    (store, root, clock)
+}
+
 fn by_password(store: &MemStore, text: &str) -> Result<Arc<Repo>, KeyError> {
     Repo::open(Arc::new(store.clone()), Some(&password(text))).map(Arc::new)
 }
@@ -334,11 +346,33 @@ fn begin(repo: &Arc<Repo>, log: &LogName) -> Result<Run, BeginError> {
     Run::begin(repo, log, &RunOptions { renew_every: None, ..RunOptions::of_this_process() })
 }
 
+fn head_of(log: &LogName, run: RunNo) -> Vec<u8> {
+    let head = Head {
+        schema: HEAD_SCHEMA,
+        run: run.0,
+        source: log.source.to_string(),
+        kind: log.kind.to_string(),
+        method: log.kind.to_string(),
+        started_at: jiff::Timestamp::UNIX_EPOCH,
+        finished_at: jiff::Timestamp::UNIX_EPOCH,
+        tags: Vec::new(),
+        server: serde_json::Map::new(),
+        redo: None,
+        position: None,
+        totals: Totals::default(),
+        flags: Vec::new(),
+        roots: Vec::new(),
+        base: None,
+        more: serde_json::Map::new(),
+    };
+    head.encode().unwrap()
+}
+
 fn backup(repo: &Arc<Repo>, log: &LogName) -> Result<RunNo, FinishError> {
     let mut run = begin(repo, log).unwrap();
     let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
     run.write_report(b"{}").unwrap();
-    let ending = Ending::Backup { head: b"{}".to_vec(), refs, parts: PartCounts::default() };
+    let ending = Ending::Backup { head: head_of(log, run.no()), refs, parts: PartCounts::default() };
     run.finish(ending).map(|outcome| outcome.run)
 }
 
@@ -356,7 +390,18 @@ fn refused(repo: &Repo, log: &LogName) -> (String, Damage) {
 
 /// What somebody who has all keys of a role writes by other means than this program's.
 fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previous: ObjectHash) -> Vec<u8> {
-    let public = PublicPart {
+    forge_with(repo, log, run, outcome_type, previous, |public| public.dropped = vec![1])
+}
+
+fn forge_with(
+    repo: &Repo,
+    log: &LogName,
+    run: u64,
+    outcome_type: OutcomeType,
+    previous: ObjectHash,
+    say: impl FnOnce(&mut PublicPart),
+) -> Vec<u8> {
+    let mut public = PublicPart {
         run,
         outcome_type,
         intent: Some(Intent::Expire),
@@ -366,7 +411,7 @@ fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previo
         refs: None,
         index_parts: 0,
         pack_parts: 0,
-        dropped: vec![1],
+        dropped: Vec::new(),
         backups: Vec::new(),
         until: None,
         why: String::new(),
@@ -378,6 +423,7 @@ fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previo
         taken: Vec::new(),
         tail: None,
     };
+    say(&mut public);
     let json = serde_json::to_vec(&public).unwrap();
     outcome::encode_raw(repo, log, RunNo(run), &json, None).unwrap()
 }
@@ -469,7 +515,7 @@ fn a_writer_adds_and_neither_reads_nor_drops() {
     // Whoever opened it before the writer was known believes it all the same.
     let history = History::read(&root, &log).unwrap();
     assert_eq!(history.standing().count(), 2);
-    assert_eq!(history.head(&root, RunNo(2)).unwrap(), b"{}");
+    assert_eq!(history.head(&root, RunNo(2)).unwrap(), head_of(&log, RunNo(2)));
     let own = History::read(&writer, &log).unwrap();
     for run in [RunNo(1), RunNo(2)] {
         assert!(matches!(own.head(&writer, run), Err(RepoError::NotReadable { role: Role::Writer, .. })));
@@ -570,49 +616,157 @@ fn what_a_removed_key_signs_is_not_believed() {
     assert!(matches!(refused(&root, &quiet).1, Damage::SignerRemoved { .. }));
 }
 
+/// All outcomes of a log, as bytes.
+fn outcomes_of(store: &MemStore, log: &LogName, runs: u64) -> Vec<(ObjectPath, Vec<u8>)> {
+    let paths = (1..=runs).map(|run| log.outcome(RunNo(run)));
+    paths.map(|path| (path.clone(), read_all(store, &path, 1 << 20).unwrap())).collect()
+}
+
+fn put(store: &MemStore, path: &ObjectPath, bytes: &[u8]) {
+    store.delete(std::slice::from_ref(path)).unwrap();
+    store.create_if_absent(path, bytes).unwrap();
+}
+
+/// What is left when everything damaged is passed over: the backups that stand, and what was told.
+fn salvaged(repo: &Repo, log: &LogName) -> (Vec<u64>, Vec<u64>) {
+    let mut told = Vec::new();
+    let history = History::salvage(repo, log, &mut |run, _| told.push(run.0)).unwrap();
+    (history.standing().map(|outcome| outcome.run.0).collect(), told)
+}
+
+fn repaired(repo: &Arc<Repo>, log: &LogName) -> RepairPlan {
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    repair(repo, log, &CheckOptions::default(), &mut |_| true, &options).unwrap()
+}
+
 /// The holder of a removed key can write the store, and puts what he signs now in the place of what came before.
 #[test]
-fn what_a_removed_key_signs_is_not_believed_in_the_place_of_anything() {
+fn what_a_removed_key_signs_takes_the_place_of_nothing_that_is_there() {
+    let (store, root, clock) = new_repo_with_clock();
+    let log = log("db1");
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    for repo in [&writer, &root, &writer, &writer] {
+        backup(repo, &log).unwrap();
+    }
+    remove(&root, writer.keys().key_id()).unwrap();
+    let whole = outcomes_of(&store, &log, 4);
+    let previous = {
+        let history = History::read(&root, &log).unwrap();
+        move |run: u64| history.outcome(RunNo(run)).unwrap().previous
+    };
+    // Of the newest the removal has the hash; another is displaced by the next one, which knows it.
+    for (run, first_wrong) in [(4, 4), (3, 4), (2, 3)] {
+        let path = log.outcome(RunNo(run));
+        put(&store, &path, &forge(&writer, &log, run, OutcomeType::Abandoned, previous(run)));
+        let again = by_password(&store, "root").unwrap();
+        let (object, damage) = refused(&again, &log);
+        assert_eq!(object, log.outcome(RunNo(first_wrong)).to_string(), "{run}: {damage:?}");
+        let (standing, told) = salvaged(&again, &log);
+        assert_eq!((told, standing.len()), (vec![run], 3), "{run}");
+        assert!(!standing.contains(&run));
+        whole.iter().for_each(|(path, bytes)| put(&store, path, bytes));
+        assert_eq!(History::read(&again, &log).unwrap().standing().count(), 4);
+    }
+    // That the log ends too early is noticed: it could end with what he has put there. A repair says that it does.
+    for gone in [3, 4] {
+        (gone..=4).for_each(|run| store.delete(&[log.outcome(RunNo(run))]).unwrap());
+        let again = by_password(&store, "root").unwrap();
+        let (object, damage) = refused(&again, &log);
+        assert_eq!((object, damage), (log.outcome(RunNo(gone)).to_string(), Damage::Missing));
+        assert_eq!(salvaged(&again, &log), ((1..gone).collect(), vec![gone]));
+        clock.advance(Duration::from_secs(3600));
+        let plan = repaired(&again, &log);
+        assert!(!plan.outcomes.is_empty() && plan.dropped.is_empty(), "{plan:?}");
+        let history = History::read(&again, &log).unwrap();
+        assert_eq!(history.standing().count() as u64, gone - 1);
+        assert_eq!(salvaged(&again, &log).1, [] as [u64; 0]);
+        backup(&again, &log).unwrap();
+        (1..=9).for_each(|run| store.delete(&[log.outcome(RunNo(run))]).unwrap());
+        whole.iter().for_each(|(path, bytes)| put(&store, path, bytes));
+    }
+}
+
+/// What one damaged outcome takes with it is itself: whoever has signed those before it has signed them all the same.
+#[test]
+fn damage_loses_nothing_of_a_removed_key_but_itself() {
+    let (store, root) = new_repo();
+    let log = log("db1");
+    let second = added(&store, &root, &key(Role::Operator, &[]), "second");
+    for _ in 1..=5 {
+        backup(&second, &log).unwrap();
+    }
+    remove(&root, second.keys().key_id()).unwrap();
+    backup(&root, &log).unwrap();
+    assert_eq!(History::read(&root, &log).unwrap().standing().count(), 6);
+    store.damage(&log.outcome(RunNo(3)), |bytes| bytes[40] ^= 1);
+    assert_eq!(salvaged(&root, &log), (vec![1, 2, 4, 5, 6], vec![3]));
+    repaired(&root, &log);
+    let standing = History::read(&root, &log).unwrap().standing().map(|it| it.run.0).collect::<Vec<_>>();
+    assert_eq!(standing, [1, 2, 4, 5, 6]);
+
+    // What a repair has found lost stays so, and no word in its place counts; nor is anything put before it.
+    let history = History::read(&root, &log).unwrap();
+    let first = history.outcome(RunNo(1)).unwrap().hash;
+    let lost = |run| LostOutcome { run, hash: first, before: None };
+    let forged = forge_with(&second, &log, 3, OutcomeType::Repair, first, |public| {
+        public.lost = vec![lost(1), lost(2)];
+    });
+    put(&store, &log.outcome(RunNo(3)), &forged);
+    let again = by_password(&store, "root").unwrap();
+    assert_eq!(History::read(&again, &log).unwrap().standing().count(), 5);
+    assert_eq!(salvaged(&again, &log), (standing.clone(), Vec::new()));
+    put(&store, &log.outcome(RunNo(2)), &forge(&second, &log, 2, OutcomeType::Abandoned, first));
+    assert_eq!(refused(&by_password(&store, "root").unwrap(), &log).1, Damage::Chain);
+    assert_eq!(salvaged(&again, &log), (vec![1, 4, 5, 6], vec![2]));
+}
+
+/// A log on which somebody is at work when a key is removed goes on, however that ends.
+#[test]
+fn a_key_is_removed_while_somebody_is_at_work() {
+    for under_way in [UnderWay::MayEnd, UnderWay::Refused] {
+        for dies in [false, true] {
+            let (store, root, clock) = new_repo_with_clock();
+            let log = log("db1");
+            let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+            for _ in 1..=3 {
+                backup(&writer, &log).unwrap();
+            }
+            let begun = begin(&root, &log).unwrap();
+            let removed = manage::remove(&root, writer.keys().key_id(), under_way).unwrap();
+            assert_eq!(removed.may_end.len(), usize::from(under_way == UnderWay::MayEnd));
+            assert_eq!(History::read(&root, &log).unwrap().standing().count(), 3);
+            assert_eq!(salvaged(&root, &log), (vec![1, 2, 3], Vec::new()));
+            match dies {
+                true => {
+                    begun.leave();
+                    clock.advance(Duration::from_secs(3600));
+                }
+                false => begun.abandon("over").unwrap(),
+            }
+            let plan = repaired(&root, &log);
+            assert!(plan.is_empty(), "{plan:?}");
+            backup(&root, &log).unwrap();
+            assert_eq!(History::read(&root, &log).unwrap().standing().count(), 4);
+        }
+    }
+}
+
+/// Whoever learns later that somebody else has the key refuses what was to end with it.
+#[test]
+fn a_removed_key_is_removed_at_once_after_all() {
     let (store, root) = new_repo();
     let log = log("db1");
     let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
     let id = writer.keys().key_id();
-    for repo in [&writer, &root, &writer, &writer] {
-        backup(repo, &log).unwrap();
+    let run = begin(&writer, &log).unwrap();
+    let may_end = vec![(log.clone(), run.no())];
+    for _ in 0..2 {
+        assert_eq!(manage::remove(&root, id, UnderWay::MayEnd).unwrap().may_end, may_end);
     }
-    remove(&root, id).unwrap();
-    let whole: Vec<(ObjectPath, Vec<u8>)> = (1..=4)
-        .map(|run| log.outcome(RunNo(run)))
-        .map(|path| (path.clone(), read_all(&store, &path, 1 << 20).unwrap()))
-        .collect();
-    let history = History::read(&root, &log).unwrap();
-    assert_eq!(history.standing().count(), 4);
-    let previous = |run: u64| history.outcome(RunNo(run)).unwrap().previous;
-    let put_back = || {
-        for (path, bytes) in &whole {
-            store.delete(std::slice::from_ref(path)).unwrap();
-            store.create_if_absent(path, bytes).unwrap();
-        }
-        assert_eq!(History::read(&root, &log).unwrap().standing().count(), 4);
-    };
-    // The newest; one that the next does not name any more; and what would be the newest if nothing was behind it.
-    for (run, gone, first_wrong) in [(4, None, 4), (3, None, 4), (3, Some(4), 4), (2, Some(3), 3)] {
-        let forged = forge(&writer, &log, run, OutcomeType::Abandoned, previous(run));
-        let path = log.outcome(RunNo(run));
-        store.damage(&path, |bytes| *bytes = forged.clone());
-        for gone in gone.into_iter().flat_map(|gone| gone..=4).map(|run| log.outcome(RunNo(run))) {
-            store.delete(&[gone]).unwrap();
-        }
-        let again = by_password(&store, "root").unwrap();
-        let (object, damage) = refused(&again, &log);
-        assert_eq!(object, log.outcome(RunNo(first_wrong)).to_string(), "{run}: {damage:?}");
-        // Nor is it what is left when everything damaged is passed over.
-        let mut told = Vec::new();
-        let salvaged = History::salvage(&again, &log, &mut |run, _| told.push(run)).unwrap();
-        assert!(told.contains(&RunNo(run)), "{run}: {told:?}");
-        assert!(salvaged.outcome(RunNo(run)).is_none(), "{run}");
-        put_back();
-    }
+    assert_eq!(manage::remove(&root, id, UnderWay::Refused).unwrap().may_end, []);
+    assert!(run.abandon("over").is_err());
+    assert_eq!(History::read(&root, &log).unwrap().outcomes().len(), 0);
+    backup(&root, &log).unwrap();
 }
 
 /// A run that was under way may end, once; or not, as whoever removes the key says.
@@ -738,11 +892,7 @@ fn what_ends_while_a_key_is_being_removed_stays_or_is_named() {
 /// Whoever was frozen before his outcome was created, until his key was removed, is not told that all is well.
 #[test]
 fn what_nobody_believes_has_not_ended_well() {
-    let clock = ManualClock::default();
-    let store = MemStore::with_clock(clock.clone());
-    let protection = Protection::Password { password: &password("root"), kdf: KdfParams::MINIMUM };
-    init(&store, &protection, None).unwrap();
-    let root = by_password(&store, "root").unwrap();
+    let (store, root, clock) = new_repo_with_clock();
     let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
     let id = writer.keys().key_id();
     let at_the_end = |call: &Call<'_>| call.op == Op::Create && call.path.contains("/outcomes/");
@@ -968,7 +1118,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
         assert_eq!(bytes[header + 7], 1, "{path}");
     }
     assert_eq!(root.keys().rotations(), 0);
-    assert_eq!(History::read(&root, &log).unwrap().head(&root, run).unwrap(), b"{}");
+    assert_eq!(History::read(&root, &log).unwrap().head(&root, run).unwrap(), head_of(&log, run));
     let expire = ExpireRequest::Exactly(vec![run]);
     let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
     crate::expire::expire(&root, &log, &expire, &options).unwrap();
@@ -982,7 +1132,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     for repo in [&root, &late] {
         let history = History::read(repo, &log).unwrap();
         for run in [RunNo(1), RunNo(4)] {
-            assert_eq!(history.head(repo, run).unwrap(), b"{}");
+            assert_eq!(history.head(repo, run).unwrap(), head_of(&log, run));
         }
     }
     assert_eq!(root.keys().hash_key().unwrap().expose(), leaving.keys().hash_key().unwrap().expose());

@@ -6,8 +6,10 @@
 //!
 //! Invariants:
 //! - Nobody is believed but through a chain of operators that begins in the key object that was opened.
-//! - What a key signed before it was removed stays believed, and nothing that it signs afterwards, wherever it is put: of
-//!   what may come last the removal has the hash, and the rest is held by what is behind it.
+//! - What a key signed before it was removed stays believed. What it signs afterwards takes the place of nothing that is
+//!   there: of the outcome that was the last the removal has the hash, and of two that disagree the one behind is right.
+//!   Where what is behind an outcome is damaged or gone, nothing tells; then it is believed, since a backup that is there
+//!   must not be lost with another.
 //! - A record that cannot be believed counts for nothing, is told, and keeps everybody from writing. What has not the
 //!   name of a record is none.
 //! - Nothing that somebody without a key can add makes anybody believed who was removed: behind a gap in the log of
@@ -32,7 +34,7 @@ use crate::{
     store::{ObjectPath, Store, StoreError, StoreErrorKind, read_all},
 };
 
-const RECORD_BYTES_MAX: u64 = 1 << 20;
+pub(super) const RECORD_BYTES_MAX: u64 = 1 << 20;
 /// More are not looked at, and that is told.
 const RECORDS_MAX: usize = 65_536;
 /// Vouchers of operators; far more than there are keys.
@@ -58,12 +60,15 @@ pub(super) struct Removal {
     pub(super) previous: Hex<32>,
     pub(super) key_id: KeyId,
     pub(super) at: String,
-    /// Up to which run of which log (`<source>/<kind>`) its signatures stay believed; of others, none.
+    /// The last run of each log (`<source>/<kind>`) that had ended: up to there its signatures stay believed. Of logs that
+    /// are not named, none.
     pub(super) runs: BTreeMap<String, u64>,
-    /// Hashes of the outcomes of these runs, zeros where there is none that is whole; absent where the run was under way,
-    /// and may end.
+    /// Hashes of the outcomes of these runs.
     #[serde(default)]
     pub(super) tips: BTreeMap<String, ObjectHash>,
+    /// Runs that were under way, and may end with it.
+    #[serde(default)]
+    pub(super) may_end: BTreeMap<String, u64>,
     /// Keys that it had vouched for by then, and that stay.
     pub(super) kept: Vec<KeyId>,
     /// Hashes of the records by which it did.
@@ -77,12 +82,6 @@ pub(super) struct Removal {
 }
 
 impl Removal {
-    /// The run of a log that was under way, and may end with the key.
-    pub(super) fn may_end(&self, log: &LogName) -> Option<RunNo> {
-        let log = log.to_string();
-        self.runs.get(&log).filter(|_| !self.tips.contains_key(&log)).copied().map(RunNo)
-    }
-
     /// Whether the record `hash` is one by which the key vouched for `key_id`, and still does.
     fn keeps(&self, key_id: KeyId, hash: ObjectHash) -> bool {
         self.kept.contains(&key_id) && self.kept_records.get(&key_id).is_none_or(|kept| *kept == hash)
@@ -114,8 +113,8 @@ pub struct Author {
     pub key_id: KeyId,
     /// What its holder may do.
     pub role: Role,
-    /// Whether the key was removed since, so that nothing but what is behind it tells that this was signed before.
-    pub(crate) is_held_by_what_follows: bool,
+    /// Whether the key was removed since, so that this counts for nothing if what is behind it knows another in its place.
+    pub(crate) yields_to_what_follows: bool,
 }
 
 /// Whose signatures are believed, as of one look at the store.
@@ -392,19 +391,36 @@ impl Trust {
         if !signer.sources.is_empty() && !signer.sources.iter().any(|source| source == log.source.as_str()) {
             return Err(Damage::SignerElsewhere { key_id: signer.key_id });
         }
-        let author = Author { key_id: signer.key_id, role: signer.role, is_held_by_what_follows: false };
+        let author = Author { key_id: signer.key_id, role: signer.role, yields_to_what_follows: false };
         let Some(removal) = self.removal_of(signer.key_id) else { return Ok(author) };
-        let log = log.to_string();
-        let last = removal.runs.get(&log).copied().unwrap_or(0);
-        let is_tip = || match (removal.tips.get(&log), outcome) {
-            (Some(tip), Some(outcome)) => *tip == object_hash(outcome),
-            _ => true,
-        };
-        match run.0.cmp(&last) {
-            Less => Ok(Author { is_held_by_what_follows: outcome.is_some(), ..author }),
-            Equal if is_tip() => Ok(author),
-            Equal | Greater => Err(Damage::SignerRemoved { key_id: signer.key_id }),
+        let name = log.to_string();
+        let last = removal.runs.get(&name).copied().unwrap_or(0);
+        let yields = Author { yields_to_what_follows: true, ..author };
+        match (run.0.cmp(&last), removal.tips.get(&name), outcome) {
+            (Less, ..) | (Equal, None, _) => Ok(yields),
+            (Equal, Some(_), None) => Ok(author),
+            (Equal, Some(tip), Some(outcome)) if *tip == object_hash(outcome) => Ok(author),
+            (Greater, ..) if self.may_end(signer.key_id, log) == Some(run) => Ok(yields),
+            (Equal | Greater, ..) => Err(Damage::SignerRemoved { key_id: signer.key_id }),
         }
+    }
+
+    /// The run of a log that was under way when the key was removed, and may end with it. What one of several removals of
+    /// the key refuses is refused.
+    pub(super) fn may_end(&self, key_id: KeyId, log: &LogName) -> Option<RunNo> {
+        let log = log.to_string();
+        let of_key = self.removals.iter().chain(&self.unchained).filter(|removal| removal.key_id == key_id);
+        let mut runs = of_key.map(|removal| removal.may_end.get(&log).copied());
+        let first = runs.next().flatten()?;
+        runs.all(|run| run == Some(first)).then_some(RunNo(first))
+    }
+
+    /// The last run of a log of which a removal tells that it has an outcome.
+    pub(crate) fn newest_known(&self, log: &LogName) -> Option<RunNo> {
+        let log = log.to_string();
+        let removals = self.removals.iter().chain(&self.unchained);
+        let known = removals.filter(|removal| removal.tips.contains_key(&log));
+        known.filter_map(|removal| removal.runs.get(&log)).max().copied().map(RunNo)
     }
 
     /// Records that cannot be believed, and what is wrong with them.

@@ -525,7 +525,8 @@ impl<'a> Planning<'a> {
         for (run, error) in &self.lost {
             let next = self.history.outcome(RunNo(run.0 + 1)).map(|next| next.previous);
             let hash = next.unwrap_or_else(|| self.history.last_hash());
-            plan.lost.push(LostOutcome { run: run.0, hash });
+            let before = self.history.outcome(RunNo(run.0.saturating_sub(1))).map(|before| before.hash);
+            plan.lost.push(LostOutcome { run: run.0, hash, before });
             plan.outcomes.push(Finding { remedy: Remedy::Outcome, ..Finding::of(error, Severity::Lost) });
         }
         let mut beyond: BTreeMap<RunNo, Vec<Finding>> = BTreeMap::new();

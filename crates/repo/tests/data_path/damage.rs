@@ -4,7 +4,7 @@ use holdfast_pipe::{Compression, Suite};
 use holdfast_repo::{
     Damage, LogName, PackId, Password, Repo, RepoError, Role, RunNo,
     check::{CheckOptions, CheckReport, Severity, check},
-    expire::{ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
+    expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
     history::History,
     item::{ItemMap, ItemPath},
     keys::{
@@ -407,13 +407,29 @@ fn rules_drop_no_backup_that_is_whole_for_one_that_has_lost_something() {
                 assert_eq!(is_kept_as_good, dropped.is_empty(), "{case}, {role}");
             }
         };
+        // What is refused by name: of the first, of the second, of both.
+        let assert_refused = |world: &World, case: &str, refused: [bool; 3]| {
+            let named = [vec![RunNo(1)], vec![RunNo(2)], vec![RunNo(2), RunNo(1)]];
+            for (runs, refused) in named.into_iter().zip(refused) {
+                let (history, now) = (world.history(), world.repo.now().unwrap());
+                let named = plan_expire(&world.repo, &history, &ExpireRequest::Named(runs.clone()), now);
+                let is_refused = matches!(named, Err(ExpireError::LastGood { .. }));
+                assert_eq!((named.is_err(), is_refused), (refused, refused), "{case}: {runs:?}");
+                let all_the_same = ExpireRequest::Exactly(runs.clone());
+                let dropped = plan_expire(&world.repo, &history, &all_the_same, now).unwrap().dropped;
+                assert_eq!(dropped.len(), runs.len(), "{case}");
+            }
+        };
         let first = [RunNo(1)];
         assert_kept(&copy(&pristine, &all), "whole", &first);
+        assert_refused(&copy(&pristine, &all), "whole", [false, false, true]);
         let world = copy(&pristine, &all);
         world.store.delete(&[pack(2)]).unwrap();
         assert_kept(&world, "a pack is missing", &[]);
+        assert_refused(&world, "a pack is missing", [true, false, true]);
         world.store.delete(&[pack(1)]).unwrap();
         assert_kept(&world, "none is whole", &first);
+        assert_refused(&world, "none is whole", [false, false, true]);
         let world = copy(&pristine, &all);
         world.store.damage(&pack(2), |bytes| bytes.truncate(bytes.len() - 1));
         assert_kept(&world, "a pack is cut", &[]);
@@ -485,4 +501,17 @@ fn a_finding_names_the_files() {
     assert!(finding.files.iter().any(|file| file.to_string() == "big"), "{finding:?}");
     let sample = CheckOptions { read_data: Some(0.0), ..CheckOptions::default() };
     assert_eq!(check(&world.repo, &world.log, sample).unwrap().packs_read, 0);
+
+    // Each file counts once, however many pages of how many backups are lost.
+    world.store.delete(std::slice::from_ref(&path)).unwrap();
+    let of_pack = |files_named| {
+        let options = CheckOptions { read_data: Some(1.0), files_named, ..CheckOptions::default() };
+        let mut findings = check(&world.repo, &world.log, options).unwrap().findings;
+        let at = findings.iter().position(|finding| finding.object == path.as_str()).unwrap();
+        findings.swap_remove(at)
+    };
+    let all = of_pack(1_000);
+    assert_eq!((all.files.len(), all.files_more), (1, 0), "{all:?}");
+    let some = of_pack(0);
+    assert_eq!((some.files.len(), some.files_more), (0, 1), "{some:?}");
 }

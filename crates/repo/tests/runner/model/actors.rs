@@ -268,7 +268,7 @@ impl Actor {
             Err(ExpireError::NoSuchBackup { .. } | ExpireError::NoRules) => Ok(Report::Idle),
             Err(ExpireError::Held { .. }) => Ok(Report::RefusedByHold),
             // A run that was to hold something died, and what it held is not known before somebody says so.
-            Err(ExpireError::MayBeHeld { .. }) => Ok(Report::Idle),
+            Err(ExpireError::MayBeHeld { .. } | ExpireError::LastGood { .. }) => Ok(Report::Idle),
             Err(ExpireError::Begin(error)) => Err(error.into()),
             Err(ExpireError::Finish(error)) => Err(error.into()),
             Err(ExpireError::Repo(error)) => Err(error.into()),
