@@ -23,6 +23,7 @@ use crate::{
     repair::{RepairPlan, repair},
     repo::Repo,
     run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions},
+    segment::{SegmentReader, SegmentWriter as Segments},
     store::{
         ObjectInfo, Upload,
         faulty::{Call, Fault, FaultyStore, Op},
@@ -767,6 +768,42 @@ fn a_removed_key_is_removed_at_once_after_all() {
     assert!(run.abandon("over").is_err());
     assert_eq!(History::read(&root, &log).unwrap().outcomes().len(), 0);
     backup(&root, &log).unwrap();
+}
+
+/// What an archiver has stored before it died stays, and is there to be taken over; unless its key was another's.
+#[test]
+fn what_an_archiver_has_left_outlives_its_key() {
+    for (under_way, segments) in [(UnderWay::MayEnd, 2), (UnderWay::Refused, 0)] {
+        let (store, root, clock) = new_repo_with_clock();
+        let log = LogName { kind: Kind::Binlog, ..log("db1") };
+        let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+        begin(&writer, &log).unwrap().abandon("nothing came").unwrap();
+        let run = begin(&writer, &log).unwrap();
+        let dead = run.no();
+        let mut to = Segments::new(&run);
+        for bytes in [b"one", b"two"] {
+            let sealed = to.seal(serde_json::Map::new(), bytes).unwrap();
+            to.store(&sealed).unwrap();
+        }
+        run.leave();
+        clock.advance(Duration::from_secs(3600));
+        let removed = manage::remove(&root, writer.keys().key_id(), under_way).unwrap();
+        assert_eq!(removed.may_end.len(), usize::from(segments > 0));
+        let read = || {
+            let history = History::read(&root, &log).unwrap();
+            let mut reader = SegmentReader::new(&root, &history, dead);
+            let mut read = 0;
+            while reader.read_next().unwrap().is_some() {
+                read += 1;
+            }
+            reader.check_end().unwrap();
+            read
+        };
+        assert_eq!(read(), segments);
+        // The next one ends the dead run, and finds them all the same.
+        begin(&root, &log).unwrap().abandon("nothing came").unwrap();
+        assert_eq!(read(), segments);
+    }
 }
 
 /// A run that was under way may end, once; or not, as whoever removes the key says.
