@@ -67,7 +67,7 @@ impl Exit {
             Self::Store => "the repository could not be reached",
             Self::Key => "wrong password or key",
             Self::Damaged => "the repository is damaged",
-            Self::Active => "another run of this source is active",
+            Self::Active => "another run of this source and kind is active",
             Self::Interrupted => "interrupted by a signal",
         }
     }

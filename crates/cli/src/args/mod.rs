@@ -259,6 +259,17 @@ fn without_files(verb: Command) -> Command {
     })
 }
 
+/// Takes what spares a server that others use from the help of a verb that has one of its own; typed, it is answered with a
+/// hint.
+fn of_a_private_server(verb: Command) -> Command {
+    verb.mut_args(|arg| match arg.get_id().as_str() {
+        "limit_rate" | "lock_max" | "ddl_lock_max" | "spool_dir" | "spool_max" | "max_rewrite" => {
+            arg.hide(true)
+        }
+        _ => arg,
+    })
+}
+
 /// Gives each verb, and each action of a verb, its help option and the table of exit codes.
 fn with_help(command: Command, help: &dyn Fn() -> Arg) -> Command {
     let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
@@ -273,6 +284,7 @@ fn with_help(command: Command, help: &dyn Fn() -> Arg) -> Command {
             let verb = match verb.get_name() {
                 "restore" => of_a_target(verb),
                 "archive" => without_files(verb),
+                "import" => of_a_private_server(verb),
                 _ => verb,
             };
             let verb = verb.disable_help_flag(true).disable_help_subcommand(true);

@@ -14,7 +14,7 @@ use super::units::{ByteSize, Percent, Span, UnitError};
 #[command(next_help_heading = "Resources")]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct ResourceArgs {
-    /// Threads that read data files [default: one for each processor, at most 4]
+    /// Threads that read [default: one for each processor, at most 4]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) parallel: Option<usize>,
 
@@ -41,13 +41,13 @@ pub(crate) struct ResourceArgs {
     #[serde(deserialize_with = "configured_memory")]
     pub(crate) memory: Option<ByteSize>,
 
-    /// Longest time that commits (MariaDB) or writes to tables of other engines (MySQL) are blocked, and that any
-    /// lock is waited for, in one try [default: 2s]
+    /// Longest time that commits (MariaDB) or writes to non-InnoDB tables (MySQL) are blocked, and that any lock is waited
+    /// for, in one try [default: 2s]
     #[arg(long, value_name = "TIME")]
     pub(crate) lock_max: Option<Span>,
 
-    /// Longest time that DDL is blocked, on MariaDB also writes to tables that are not transactional, in one try; not
-    /// where MySQL's redo is encrypted: there it is blocked while files are copied [default: 30s]
+    /// Longest time that DDL is blocked, on MariaDB also writes to tables that are not transactional, in one try; of MySQL
+    /// with encrypted redo, and of every MySQL series but 9.7, DDL is blocked while files are copied [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub(crate) ddl_lock_max: Option<Span>,
 

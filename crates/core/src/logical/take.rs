@@ -53,6 +53,9 @@ const IMPORTED: &str = "imported";
 const PARTIAL: &str = "partial";
 /// Tables named in a warning.
 const NAMES_SHOWN_MAX: usize = 5;
+/// Where no position was to be had.
+const NO_POSITION: &str = "the backup has no position in the binlog, since none can be told with the rights of this \
+    account: nothing can be replayed on it, and no replica made of it (docs/connections.md lists the rights)";
 
 /// What was taken, before it is published.
 struct Taken {
@@ -210,6 +213,9 @@ impl Taking<'_> {
         };
         let text = format!("{} of one view: {}", connections(view.readers.len()), view.method.promise());
         self.watch.event(Event::Note { text });
+        if view.position.is_none() && self.origin.is_none() {
+            self.watch.event(Event::Warning { text: NO_POSITION.to_owned() });
+        }
         point("logical.view.made");
         let mut tables = std::mem::take(&mut view.tables);
         let facts_of_view = self.judge(&view, &mut tables);
