@@ -9,9 +9,9 @@ use rustix::time::{ClockId, clock_gettime};
 const GIVEN_BACK_BYTES: libc::c_int = 128 << 10;
 /// What lies free between smaller pieces is given back where the process has grown by so much since the last time.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const GROWTH_BYTES: u64 = 16 << 20;
+const GROWTH_BYTES: u64 = 8 << 20;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(500);
 
 /// Keeps the C library from holding more than twice what is in use. For the beginning of a program.
 ///
@@ -35,10 +35,13 @@ pub fn give_memory_back() {
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn give_back_what_is_between() {
+    // The least since it was last given back.
     let mut held_bytes = memory_bytes();
     loop {
         std::thread::sleep(LOOKED_AT_EVERY);
-        if memory_bytes() > held_bytes + GROWTH_BYTES {
+        let now_bytes = memory_bytes();
+        held_bytes = held_bytes.min(now_bytes);
+        if now_bytes > held_bytes + GROWTH_BYTES {
             #[allow(unsafe_code)]
             // SAFETY: it takes the allocator's own locks, and touches what is free alone.
             unsafe {

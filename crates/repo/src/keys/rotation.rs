@@ -21,7 +21,7 @@ use crate::{
     hex::{Hex, from_hex, to_hex},
     outcome::{NO_OUTCOME, object_hash},
     repo::Repo,
-    store::{ObjectPath, Store, StoreError},
+    store::{ObjectPath, Store, StoreError, exists},
 };
 
 #[derive(Serialize, Deserialize)]
@@ -61,28 +61,46 @@ fn associated_data(number: u8, key_id: KeyId, role: Role) -> Vec<u8> {
 }
 
 /// Takes up the rotations that were made since the key was, or since they were last looked for, as far as they can be
-/// believed. Returns the hash of the last.
+/// believed. Returns the hash of the last. Of those that were there when a key was removed the last must be: it tells
+/// whether the others are still what they were. A problem keeps everybody from sealing anything for what was taken up.
 pub(super) fn read(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<Hex<32>, StoreError> {
     let repository = keys.repository().repository_id;
+    let known = trust.last_rotation();
+    let least = known.map_or(0, |(number, _)| number);
     let mut previous = NO_OUTCOME;
     let mut problem = None;
     let listed = listed(store, "rotations/", &|name| is_number(name, 3))?;
-    for (found, number) in listed.paths.into_iter().zip(1..=u8::MAX) {
-        if found != path(number) {
-            problem = Some((path(number), Damage::Missing));
-            break;
+    let mut listed = listed.paths.into_iter();
+    for number in 1..=u8::MAX {
+        let at = path(number);
+        match listed.next() {
+            Some(found) if found == at => {}
+            // A listing may lag behind.
+            None if number > least => break,
+            None if exists(store, &at)? => {}
+            _ => {
+                problem = Some((at, Damage::Missing));
+                break;
+            }
         }
-        let bytes = record(store, &found)?;
-        match read_one(repository, trust, keys, number, previous, &bytes) {
+        let bytes = record(store, &at)?;
+        let hash = object_hash(&bytes);
+        let share = match known {
+            Some((last, known)) if last == number && known != hash => {
+                Err("it is not the one that was there when a key was removed")
+            }
+            _ => read_one(repository, trust, keys, number, previous, &bytes),
+        };
+        match share {
             // Of the time before this key was made, or taken up before: it has them.
             Ok(_) if number <= keys.rotations() => {}
             Ok(share) => keys.take_up(number, share),
             Err(what) => {
-                problem = Some((found, Damage::Malformed { what }));
+                problem = Some((at, Damage::Malformed { what }));
                 break;
             }
         }
-        previous = object_hash(&bytes);
+        previous = hash;
     }
     keys.set_rotation_problem(problem);
     Ok(previous)

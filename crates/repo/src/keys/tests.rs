@@ -821,7 +821,8 @@ fn a_run_that_is_under_way_may_end_or_may_not() {
     }
 }
 
-/// An operator who was removed can make nobody more than he was, by the name of a key that he had added.
+/// An operator who was removed can make nobody more than he was, by the name of a key that he had added; nor make anybody
+/// seal for keys of his.
 #[test]
 fn a_removed_operator_changes_no_word_of_before() {
     let (store, root) = new_repo();
@@ -856,11 +857,17 @@ fn a_removed_operator_changes_no_word_of_before() {
     let listed = list(&by_password(&store, "root").unwrap()).unwrap();
     assert!(listed.problems.iter().any(|(object, _)| *object == path.to_string()), "{listed:?}");
 
+    let again = |store: &MemStore| by_password(store, "root").unwrap();
     // Nor takes another rotation the place of his last.
     let path = object_path("rotations/001");
     assert_eq!(by_password(&store, "root").unwrap().keys().rotations(), 1);
     store.damage(&path, |bytes| *bytes = another.clone());
     assert_eq!(by_password(&store, "root").unwrap().keys().rotations(), 0);
+    assert!(again(&store).require_sound_keys().is_err());
+
+    // Nor one of before, when the last is gone.
+    store.delete(&[path]).unwrap();
+    assert!(again(&store).require_sound_keys().is_err(), "nothing is sealed for what he made");
 }
 
 /// The same repository, opened with a password by somebody to whose calls something happens.

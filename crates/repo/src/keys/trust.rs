@@ -365,6 +365,13 @@ impl Trust {
         self.believed.contains_key(&public)
     }
 
+    /// The newest rotation of which a removal tells, and its hash.
+    pub(super) fn last_rotation(&self) -> Option<(u8, ObjectHash)> {
+        let removals = self.removals.iter().chain(&self.unchained);
+        let known = removals.filter_map(|removal| Some((removal.rotations, removal.last_rotation?)));
+        known.filter(|(number, _)| *number > 0).max_by_key(|(number, _)| *number)
+    }
+
     /// Whether a rotation signed by `public`, whose record has the hash `record`, counts.
     pub(super) fn may_rotate(&self, public: Hex<32>, number: u8, record: ObjectHash) -> bool {
         self.believed.get(&public).is_some_and(|by| {
