@@ -14,29 +14,29 @@ use super::{resources::ResourceArgs, source::SourceArgs, units::Span};
 
 const EXAMPLES: &str = "\
 Examples:
-  holdfast backup --name db1                          by socket, user and password from the option files
+  holdfast backup --name db1                          over the socket; user and password from the option files
   holdfast backup -h 127.0.0.1 -P 3307 -u backup -p   asks for the server's password
   holdfast backup --name db1 --compress zstd:3 --tag before-upgrade
   holdfast backup --name db1 --path-map /var/lib/mysql=/srv/volumes/db1
   holdfast backup --name db1 --lock-max 500ms --ddl-lock-max 10s
   holdfast backup --name db1 --full                   after check has found damage
   holdfast backup --name db1 --new-identity           once, after a restore or a failover
-  holdfast backup --name db1 --allow-corrupt          what is left of a server with damaged pages
-  holdfast backup --name db1 --method logical         rows and statements, over connections alone
+  holdfast backup --name db1 --allow-corrupt          saves what is left of a server with damaged pages
+  holdfast backup --name db1 --method logical         rows and definitions, over connections only
   holdfast backup --name db1 --method logical --database shop --exclude-table 'shop.tmp_*'
   holdfast backup --name db1 --method logical --table shop.orders --where \"shop.orders=id > 1000\"
   holdfast backup --name db1 --method logical --ssh-tunnel backup@bastion -h db1.internal -u backup -p
-  holdfast backup --name db1 --also-to offsite        into two repositories, reading the server once
+  holdfast backup --name db1 --also-to offsite        into two repositories; reads the server once
 
-Of a physical backup, the data files must be readable on this host; a logical one needs only connections. The first backup of a name stores everything, later ones what changed; the last line of a good one ends in \"completed OK\".";
+A physical backup must be able to read the data files on this host; a logical one needs only connections. The first backup under a name stores everything, later ones only what changed. The last line of a successful backup ends with \"completed OK\".";
 
 /// How a backup is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Method {
-    /// Pages and redo of the data files
+    /// Data files: their pages, and the redo
     #[default]
     Physical,
-    /// Rows and statements, over connections
+    /// Rows and definitions (DDL), read over connections
     Logical,
 }
 
@@ -44,27 +44,27 @@ pub(crate) enum Method {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Logical backups")]
 pub(crate) struct SelectionArgs {
-    /// Only this database, with its routines and events; * and ? stand for other characters; can be repeated
+    /// Only this database, with its routines and events; * and ? are wildcards; can be repeated
     #[arg(long = "database", value_name = "NAME", value_parser = pattern)]
     pub(crate) databases: Vec<Pattern>,
 
-    /// Only this table, sequence or view, and its triggers; can be repeated
+    /// Only this table, sequence or view, with its triggers; * and ? are wildcards; can be repeated
     #[arg(long = "table", value_name = "DATABASE.TABLE", value_parser = table_pattern)]
     pub(crate) tables: Vec<TablePattern>,
 
-    /// All but this database; can be repeated
+    /// Exclude this database; * and ? are wildcards; can be repeated
     #[arg(long = "exclude-database", value_name = "NAME", value_parser = pattern)]
     pub(crate) databases_excluded: Vec<Pattern>,
 
-    /// All but this table, sequence or view; can be repeated
+    /// Exclude this table, sequence or view; * and ? are wildcards; can be repeated
     #[arg(long = "exclude-table", value_name = "DATABASE.TABLE", value_parser = table_pattern)]
     pub(crate) tables_excluded: Vec<TablePattern>,
 
-    /// Of this table only the rows for which the condition holds; can be repeated
+    /// Only the rows of this table that satisfy this SQL condition; can be repeated
     #[arg(long = "where", value_name = "DATABASE.TABLE=CONDITION", value_parser = row_filter)]
     pub(crate) filters: Vec<RowFilter>,
 
-    /// No accounts, roles and grants; there are none, either, with --database or --table
+    /// Leave out accounts, roles and grants; with --database or --table they are always left out
     #[arg(long)]
     pub(crate) without_accounts: bool,
 }
@@ -119,55 +119,71 @@ pub(crate) fn words(error: Error) -> String {
 
 /// Back up a running server.
 ///
-/// Copies the data files while the server works, with its redo, and takes locks only for moments at the end. Nothing is visible in the repository until everything is durable; an interrupted backup leaves what it stored for the next one to use. With --method logical rows and statements are read over several connections, all of one consistent view, after a lock of milliseconds or none, which waits for no long query.
+/// Copies the data files and their redo while the server keeps working, and takes short locks at the end.
+/// Exception: on MySQL with encrypted redo, and on every MySQL series but 9.7, DDL waits for the whole copy
+/// (docs/hot-backup.md).
+///
+/// A backup appears in the repository only when everything is durable. The next one reuses what an
+/// interrupted one stored (not with a writer's key).
+///
+/// With --method logical, rows and definitions are read over several connections that share one snapshot.
+/// That takes a lock of milliseconds, or none, and does not queue behind long queries. Run no DDL meanwhile:
+/// it waits until the backup ends, and later statements on the same table can queue behind it
+/// (docs/logical-backup.md).
 #[derive(Args, Debug, Default)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BackupArgs {
-    /// Name under which this server's backups are kept [default: host:port]
+    /// Name under which this server's backups are kept [default: as configured, else host:port]
     #[arg(long, value_name = "NAME", env = "HOLDFAST_NAME", hide_env_values = true)]
     pub(crate) name: Option<SourceName>,
 
-    /// What is backed up: the data files with their redo, or rows and statements
+    /// What to back up: the data files with their redo, or rows and definitions
     #[arg(long, value_enum, value_name = "METHOD", default_value_t)]
     pub(crate) method: Method,
 
-    /// Words to find the backup by, of at most 128 bytes; can be repeated
+    /// Tag to find the backup by, at most 128 bytes; can be repeated, up to 64 times
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<Tag>,
 
-    /// Build on no earlier backup: read and store everything anew
+    /// Use no earlier backup as a base: read and store everything again
     ///
-    /// So that a backup is free of what check found damaged in earlier ones; docs/errors.md, code 3, says how to go on.
+    /// The backup then shares nothing that check has found damaged in earlier ones; docs/errors.md, code 3,
+    /// has the steps.
     #[arg(long)]
     pub(crate) full: bool,
 
-    /// This server has taken the place of the one that was backed up under this name so far
+    /// Accept that another server has taken the place of the one backed up under this name
     ///
-    /// Said once, after a restore or a failover: without it, a backup of another server is refused, so that two never share a name by mistake. The backup is flagged in lists.
+    /// Give it once, after a restore or a failover. Without it, a backup of another server is refused, so
+    /// that two servers never share a name by mistake. The backup is flagged in lists.
     #[arg(long)]
     pub(crate) new_identity: bool,
 
-    /// Take pages that are damaged on the server as they are, instead of failing
+    /// Back up damaged pages as they are, instead of failing (physical backups)
     ///
-    /// For a server that is beyond repair: everything else of it is saved. Each damaged page is named with its file, table and index; the backup is flagged in lists and restores say so. Recovery can fail on such a page: see restore --no-prepare.
+    /// For a server that is beyond repair: everything else on it is saved. Each damaged page is named with
+    /// its file, table and index; the backup is flagged in lists, and restores warn. Recovery can fail on
+    /// such a page: see restore --no-prepare.
     #[arg(long)]
     pub(crate) allow_corrupt: bool,
 
-    /// Another repository that gets the same backup: where it is, or the name of a [[repository]] in the configuration
-    /// file; can be repeated
+    /// Another repository to store the same backup in: its location, or the name of a [[repository]] in the
+    /// configuration file; can be repeated (physical backups)
     ///
-    /// The server is read once. What keeps one repository from the backup does not keep the others: where one has it and another has not, the exit code is 3, and copy makes up for it (docs/copies.md).
+    /// The server is read once. A repository that fails does not keep the others from getting the backup: if
+    /// at least one has it and another has not, the exit code is 3, and copy makes up for it
+    /// (docs/copies.md).
     #[arg(long, value_name = "URL")]
     pub(crate) also_to: Vec<String>,
 
-    /// File whose first line is the password of the repositories of --also-to
+    /// File whose first line is the password of the --also-to repositories
     ///
-    /// Without it: as for copy --to.
+    /// Without it, the password is looked for as for copy --to.
     #[arg(long, value_name = "FILE")]
     pub(crate) also_to_password_file: Option<PathBuf>,
 
-    /// Longest time, in all, that one of several repositories may hold up the backup to the others; then it is given up
-    /// [default: 10m]
+    /// Longest time, in total, that one repository alone may delay the backup to the others; then it is given
+    /// up [default: 10m]
     #[arg(long, value_name = "TIME")]
     pub(crate) hold_up_max: Option<Span>,
 

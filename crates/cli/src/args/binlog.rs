@@ -14,8 +14,8 @@ use super::{
 
 const EXAMPLES: &str = "\
 Examples:
-  holdfast binlog archive --name db1                        until it is stopped
-  holdfast binlog archive --name db1 --once                 what there is now, for a timer
+  holdfast binlog archive --name db1                        runs until it is stopped
+  holdfast binlog archive --name db1 --once                 archives what there is now, then ends: for a timer
   holdfast binlog list
   holdfast binlog list --around '2026-11-20 14:03:07' --grep 'drop table'
   holdfast binlog cat binlog.000042 | mysqlbinlog -v -";
@@ -27,12 +27,12 @@ Examples:
   holdfast binlog archive --name db1 --ssh-tunnel backup@bastion -h db1.internal -u archiver -p
   holdfast binlog archive --name db1 --once
   holdfast binlog archive --name db1 --semi-sync
-  holdfast binlog archive --name db1 --semi-sync --ack local --spool-dir /var/lib/holdfast  where the repository is far
-  holdfast binlog archive --name db1 --standby -h replica2  on a second host, beside one at the primary
-  holdfast binlog archive --name reports -h replica3 --allow-replica-filters  what it replicates, of a replica that leaves some out
-  holdfast binlog archive --name db1 --new-identity         once, where another server took its place and GTIDs do not tell
+  holdfast binlog archive --name db1 --semi-sync --ack local --spool-dir /var/lib/holdfast  for a distant repository
+  holdfast binlog archive --name db1 --standby -h replica2  on a second host, besides the one at the primary
+  holdfast binlog archive --name reports -h replica3 --allow-replica-filters  a replica with replication filters
+  holdfast binlog archive --name db1 --new-identity         once, if another server took its place and GTIDs do not show where to continue
 
-The account needs REPLICATION SLAVE, and BINLOG MONITOR (MariaDB) or REPLICATION CLIENT (MySQL). A signal ends it in good order, with exit code 0, or 3 where a gap was found.";
+The account needs REPLICATION SLAVE, and BINLOG MONITOR (MariaDB) or REPLICATION CLIENT (MySQL). A signal ends the archiver cleanly, with exit code 0, or 3 if it found a gap.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -49,11 +49,12 @@ Examples:
   holdfast restore db1/logical#42 --to-server -h new-db1
   holdfast binlog cat --behind db1/logical#42 --at '2026-11-20 14:03:07' | mariadb-binlog - | mariadb --binary-mode -h new-db1
 
-What comes out is a binlog file: the server's own bytes, or, where the archive begins in the middle of the file, those from there on behind the file's first event.";
+The output is a binlog file with the server's own bytes. If the archive begins in the middle of the file, the output is the file's first event and everything from there on.";
 
-/// Archive a server's binlog as it is written, and look into the archive.
+/// Archive a server's binlog as it is written, and read the archive.
 ///
-/// What is committed is in the repository after about a second, so that a restored backup can be brought to any moment.
+/// Commits are in the repository after about a second, so that a restored backup can be brought to any
+/// moment.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, subcommand_value_name = "ACTION", subcommand_help_heading = "Actions")]
 pub(crate) struct BinlogArgs {
@@ -71,65 +72,81 @@ pub(crate) enum BinlogAction {
 
 /// Receive the binlog as a replica does and store it, until stopped.
 ///
-/// Begins with the file in which the newest backup's position is, or, where there is none, with the oldest; goes on exactly where it ended, also on another server that has taken the place of the first, by GTID. What is missing because it was purged or begun anew is named, recorded, and told at once. A server that is away is waited for; one that refuses for ten minutes, or that begins to leave out what it replicates, ends it.
+/// Starts with the file that holds the newest backup's position or, without a backup, with the server's
+/// oldest file. Continues exactly where the archive ends, by GTID also on another server that has taken the
+/// first one's place.
+///
+/// What is missing, because it was purged or the binlog was reset, is reported at once and recorded as a gap.
+/// While the server is unreachable, the archiver waits. It ends if the server refuses it for ten minutes, or
+/// starts to filter what it replicates.
 #[derive(Args, Debug)]
 #[command(after_long_help = ARCHIVE_EXAMPLES)]
 pub(crate) struct ArchiveArgs {
-    /// Name under which this server's backups are kept [default: host:port]
+    /// Name under which this server's backups are kept [default: as configured, else host:port]
     #[arg(long, value_name = "NAME", env = "HOLDFAST_NAME", hide_env_values = true)]
     pub(crate) name: Option<SourceName>,
 
-    /// End where the binlog ends now
+    /// Stop at what is now the end of the binlog
     #[arg(long, visible_alias = "until-now")]
     pub(crate) once: bool,
 
-    /// What is committed is durable after about so long, where the repository stores it in half of that
+    /// Approximate time until commits are durable, if the repository stores a segment in half of it
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub(crate) segment_age: Span,
 
-    /// What was stored at once is packed together after so many bytes
+    /// Bytes after which a run ends and its segments are replaced by packs
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub(crate) run_size: ByteSize,
 
-    /// What was stored at once is packed together after so long
+    /// Time after which a run ends and its segments are replaced by packs
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) run_age: Span,
 
-    /// What counts as archived, and is acknowledged
+    /// When an event counts as archived, and is acknowledged
     ///
-    /// With `local`, commits do not wait for a repository that is far, and go on while it is away, as long as the spool has room. What is lost with this host's disk is then lost to the archive, where the server is lost with it. Of an archiver that is killed, the next one on this host sends on what the spool has; run it soon (docs/connections.md).
+    /// With `local`, commits do not wait for a distant repository, and continue while it is unreachable, as
+    /// long as the spool has room. If this host's disk is lost, the archive lacks what was not yet sent,
+    /// unless the server still has it. What a killed archiver left in the spool is sent by the next one on
+    /// this host: start it soon (docs/connections.md).
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "remote")]
     pub(crate) ack: AckLevel,
 
-    /// Directory on a disk of this host for what the repository does not have yet, sealed as in the repository
+    /// Directory on this host's disk for segments that the repository does not have yet, sealed as in the
+    /// repository; needed with --ack local
     #[arg(long, value_name = "DIR", required_if_eq("ack", "local"))]
     pub(crate) spool_dir: Option<PathBuf>,
 
-    /// Most that it may hold; more waits
+    /// Most that the spool may hold; when it is full, archiving waits
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     pub(crate) spool_max: ByteSize,
 
-    /// Acknowledge as a semi-synchronous replica: a commit returns only when it is archived
+    /// Acknowledge as a semi-synchronous replica: a commit returns only once it is archived
     ///
-    /// Takes a server on which semi-synchronous replication is enabled as a source, and refuses others. The server may give up waiting, or be content with the answer of another replica: what lets commits return without the archive is told, with how many did (docs/connections.md).
+    /// Needs a server with semi-synchronous replication enabled as a source; others are refused. The server
+    /// may stop waiting, or accept the answer of another replica: whatever lets commits return before they
+    /// are archived is reported, and how many did (docs/connections.md).
     #[arg(long, conflicts_with = "once")]
     pub(crate) semi_sync: bool,
 
-    /// Wait while another archives under this name, and take its place when it is gone
+    /// Wait while another archiver runs under this name, and take over when it is gone
     ///
-    /// For archivers on several hosts, each at a server of its own (a primary and its replicas, with GTIDs and binlogs of what they replicate): one archives, the others stand by, and what one leaves the next goes on with, without a gap and without anything twice. One that dies is missed after a minute, on this host at once; one whose server is away for half a minute makes room.
+    /// For archivers on several hosts, each at its own server (a primary and its replicas, with GTIDs, and
+    /// with binlogs of what they replicate). One archives, the others stand by; the next one continues the
+    /// archive without gaps or duplicates. A dead archiver is replaced after a minute, on the same host at
+    /// once; one whose server is unreachable for half a minute gives way.
     #[arg(long, conflicts_with = "once")]
     pub(crate) standby: bool,
 
-    /// Archive a replica that leaves out some of what it replicates
+    /// Archive a replica that filters what it replicates
     ///
-    /// What `replicate_*` filters leave out is not in its binlog, and is missing in what is recovered from the archive and a backup of another server. Without this option such a replica is refused.
+    /// What `replicate_*` filters leave out is not in its binlog, and is missing from what is recovered with
+    /// this archive and a backup of another server. Without this option such a replica is refused.
     #[arg(long)]
     pub(crate) allow_replica_filters: bool,
 
-    /// This server has taken the place of the one that was archived under this name so far
+    /// Accept that another server has taken the place of the one archived under this name
     ///
-    /// Needed only where GTIDs do not tell where the archive goes on: it then has a gap there.
+    /// Needed only if GTIDs do not show where the archive continues; it then has a gap there.
     #[arg(long)]
     pub(crate) new_identity: bool,
 
@@ -140,25 +157,28 @@ pub(crate) struct ArchiveArgs {
 /// Where something is to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AckLevel {
-    /// In the repository
+    /// When it is in the repository
     Remote,
-    /// On this host's disk; the repository has it soon
+    /// When it is on this host's disk, from where it is sent on at once
     Local,
 }
 
-/// Show what is archived: files, times, GTIDs, gaps, and from when until when can be recovered; or find a transaction.
+/// Show what is archived and recoverable, or find a transaction.
+///
+/// Shows files, times, GTIDs, gaps, and the time ranges that recovery can reach; with --around or --grep,
+/// transactions instead.
 #[derive(Args, Debug)]
 #[command(after_long_help = LIST_EXAMPLES)]
 pub(crate) struct ListArgs {
-    /// The transactions around this moment, UTC where no zone is given
+    /// Show the transactions around this time, UTC unless a zone is given
     #[arg(long, value_name = "TIME")]
     pub(crate) around: Option<Moment>,
 
-    /// How far around it
+    /// Time to show before and after --around
     #[arg(long, value_name = "TIME", default_value = "1m", requires = "around")]
     pub(crate) window: Span,
 
-    /// The transactions in whose statements or table names this stands, whatever the case of its letters
+    /// Show the transactions whose statements or table names contain this text, ignoring case
     #[arg(long, value_name = "TEXT")]
     pub(crate) grep: Option<String>,
 
@@ -166,24 +186,28 @@ pub(crate) struct ListArgs {
     pub(crate) name: NameArg,
 }
 
-/// Write an archived file out, or what follows a logical backup, for mysqlbinlog or mariadb-binlog to read.
+/// Write archived binlog, for mysqlbinlog or mariadb-binlog to read.
+///
+/// Writes one file of the server or, with --behind, everything after a logical backup up to a moment.
 #[derive(Args, Debug)]
 #[command(after_long_help = CAT_EXAMPLES)]
 pub(crate) struct CatArgs {
-    /// The server's name of the file
+    /// Name of the binlog file on the server
     #[arg(value_name = "FILE", required_unless_present = "behind", conflicts_with = "behind")]
     pub(crate) file: Option<String>,
 
-    /// What follows this logical backup of a whole server, up to --at, --gtid or --before-gtid, as one binlog
+    /// Write everything after this logical backup of a whole server, up to --at, --gtid or --before-gtid, as
+    /// one binlog
     ///
-    /// To be executed by the server into which the backup was loaded. It begins exactly behind the backup, and ends with the last transaction that is wanted.
+    /// For the server into which the backup was loaded to execute. It begins exactly after the backup, and
+    /// ends with the last wanted transaction.
     #[arg(long, value_name = "ID", requires = "moment")]
     pub(crate) behind: Option<BackupRef>,
 
     #[command(flatten)]
     pub(crate) moment: MomentArgs,
 
-    /// Where it goes [default: standard output]
+    /// File to write [default: standard output]
     #[arg(long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
 

@@ -5,29 +5,31 @@ use super::{source::SourceArgs, units::Span};
 
 const EXAMPLES: &str = "\
 Examples:
-  holdfast doctor                              the server of the option files, and the configured repository
+  holdfast doctor                              the server in the option files, and the configured repository
   holdfast doctor --socket /run/mysqld/mysqld.sock
   holdfast doctor --ssh-tunnel bastion -h db1.internal
   holdfast doctor --no-server                  only the repository
-  holdfast doctor --no-server --max-age 26h    for monitoring: code 3 where the newest backup of a source is older
+  holdfast doctor --no-server --max-age 26h    for monitoring: code 3 if the newest backup of a source is older
 
-Nothing is changed, and no lock is held.";
+It changes nothing and holds no lock.";
 
-/// Explain what is wrong with a server, a repository or the configuration, and what to do.
+/// Find problems of server, repository or configuration.
 ///
-/// Makes every check that a backup makes before it begins, and goes on where a backup would end, so that everything is told at once. Reads no stored data: that is what check is for.
+/// Makes every check that a physical backup makes before it begins, but goes on after a failure, so that all
+/// problems are reported at once, each with what to do about it. Reads no stored data: check does that.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
-    /// Name under which this server's backups are kept [default: host:port]
+    /// Name under which this server's backups are kept [default: as configured, else host:port]
     #[arg(long, value_name = "NAME", env = "HOLDFAST_NAME", hide_env_values = true)]
     pub(crate) name: Option<SourceName>,
 
-    /// Look at the repository only
+    /// Check the repository only
     #[arg(long)]
     pub(crate) no_server: bool,
 
-    /// A problem (code 3) where the newest backup of a source is older, or there is none; otherwise a notice after two days
+    /// Report a problem (code 3) if a source has no backup, or its newest one is older than this; otherwise a
+    /// notice after two days
     #[arg(long, value_name = "TIME")]
     pub(crate) max_age: Option<Span>,
 

@@ -11,11 +11,17 @@ Examples:
   holdfast expire --tag nightly --keep-daily 14 --keep-tag release
   holdfast expire 17 18 --name db1
 
-Space is freed by prune. By name the last good backup of a source is dropped with --last-too only. By rules the last backup of a source, and of a part of it that was taken since, is never dropped, nor is the last good one: nothing of it is missing, no check has found it damaged, and, where an operator's key reads the flags, it was taken without damaged pages (--allow-corrupt). What is on hold (holdfast hold) is dropped neither by rules nor by name.";
+Space is freed by prune. Rules never drop the last backup of a source (or of a part of it, if that was backed up later), nor the last good one. Good means that nothing of it is missing, no check has found it damaged, and it was taken without damaged pages (--allow-corrupt; only an operator's key can read that flag). By name, the last good backup is dropped only with --last-too. A backup on hold (holdfast hold) is dropped neither by rules nor by name.";
 
 /// Drop backups, by rules or by name.
 ///
-/// A backup stays when any rule keeps it. Rules go by UTC days, ISO weeks, months and years, and keep the newest backup of each. They go for one source, for backups of all of it and for those of each part (backup --database, --table, --where) by themselves, and count backups: of a binlog archive goes what ended a day or more before the oldest backup that stays (rules of its own take --kind binlog). One rule that is typed replaces all of [retention] in the configuration file, not only its like.
+/// A backup stays if any rule keeps it. Rules go by UTC hours, days, ISO weeks, months and years, and keep
+/// the newest backup of each. They apply to one source, and separately to each kind, to backups of the whole
+/// server, and to those of each part of it (backup --database, --table, --where). If any rule is typed,
+/// [retention] in the configuration file is ignored entirely.
+///
+/// Rules count backups. Of the binlog archive they drop only what no remaining backup can need: at most what
+/// ended a day or more before the oldest of them. To apply rules to the archive itself, use --kind binlog.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ExpireArgs {
@@ -23,18 +29,18 @@ pub(crate) struct ExpireArgs {
     #[arg(value_name = "ID", conflicts_with_all = KeepArgs::IDS)]
     pub(crate) ids: Vec<BackupRef>,
 
-    /// Drop named backups even if nothing good is left of their source
+    /// Drop the named backups even if no good backup of their source is left
     #[arg(long, requires = "ids", conflicts_with_all = KeepArgs::IDS)]
     pub(crate) last_too: bool,
 
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
 
-    /// Rules go for backups with this tag only; all others stay
+    /// Apply rules only to backups with this tag; all others stay
     #[arg(long, value_name = "TAG", conflicts_with = "ids", help_heading = "Rules")]
     pub(crate) tag: Option<String>,
 
-    /// Rules go for backups of this kind only: physical, logical or binlog
+    /// Apply rules only to backups of this kind: physical, logical or binlog
     #[arg(long, value_name = "KIND", conflicts_with = "ids", help_heading = "Rules")]
     pub(crate) kind: Option<Kind>,
 
@@ -51,25 +57,25 @@ pub(crate) struct ExpireArgs {
 #[command(next_help_heading = "Rules")]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct KeepArgs {
-    /// Keep the newest N
+    /// Keep the newest N backups
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_last: Option<u32>,
-    /// Keep the newest of each of the last N hours that have one
+    /// Keep the newest backup of each of the last N hours that have one
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_hourly: Option<u32>,
-    /// Keep the newest of each of the last N days that have one
+    /// Keep the newest backup of each of the last N days that have one
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_daily: Option<u32>,
-    /// Keep the newest of each of the last N weeks that have one
+    /// Keep the newest backup of each of the last N weeks that have one
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_weekly: Option<u32>,
-    /// Keep the newest of each of the last N months that have one
+    /// Keep the newest backup of each of the last N months that have one
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_monthly: Option<u32>,
-    /// Keep the newest of each of the last N years that have one
+    /// Keep the newest backup of each of the last N years that have one
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) keep_yearly: Option<u32>,
-    /// Keep all with this tag; may be given several times
+    /// Keep all backups with this tag; can be repeated
     #[arg(long, value_name = "TAG")]
     pub(crate) keep_tag: Vec<String>,
 }

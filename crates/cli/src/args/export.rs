@@ -21,7 +21,7 @@ Examples:
   holdfast export db1/physical#42 --target-dir /srv/orders --table shop.orders
   holdfast export --at '2026-11-20 14:03:07' --name db1 --target-dir /srv/orders --table shop.orders --format csv
 
-A directory of --format mydumper is loaded by myloader --directory; one of --format csv from within it, by
+Load a directory of --format mydumper with myloader --directory. Load one of --format csv from within it, with
   mariadb --binary-mode --comments < 1-schema.sql
   mariadb --local-infile=1 < 2-load.sql
   mariadb --binary-mode --comments < 3-programs.sql";
@@ -32,9 +32,9 @@ pub(crate) enum Format {
     /// One script, backup.sql, as cat writes it
     #[default]
     Sql,
-    /// A directory as mydumper makes them, for myloader
+    /// A directory in the format of mydumper, for myloader
     Mydumper,
-    /// Comma-separated values, and scripts that load them
+    /// Comma-separated values, with scripts that load them
     Csv,
 }
 
@@ -51,12 +51,12 @@ impl From<Format> for ExportFormat {
 /// How files are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Compress {
-    /// Not at all
+    /// No compression
     #[default]
     None,
-    /// As gzip does it
+    /// gzip files
     Gzip,
-    /// As zstd does it
+    /// zstd files
     Zstd,
 }
 
@@ -70,50 +70,52 @@ impl From<Compress> for Packing {
     }
 }
 
-/// Write a logical backup, or tables of a physical one, as plain files that the usual programs load.
+/// Export rows and definitions as files that common tools can load.
 ///
-/// Of a physical backup, or of a moment behind one, a server of the same series on this host recovers the files that --table needs, and no more.
+/// Exports a logical backup, or tables of a physical one. From a physical backup, or for a moment after one,
+/// a server of the same series on this host recovers the files that --table needs, and no more.
 ///
-/// The directory is made under a name that ends in .partial and is named at the end, when all of it is on disk; one that is there already is refused. Files can be read by their owner only.
+/// The directory has a name that ends in .partial until everything is on disk; an existing one is refused.
+/// Only the owner can read the files.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ExportArgs {
-    /// The backup: latest, 42, db1#42, db1/logical#42 or db1/physical#42; a number without a kind is of a logical one, if
-    /// there is one of that number
+    /// The backup: latest, 42, db1#42, db1/logical#42 or db1/physical#42; a number without a kind means a
+    /// logical backup, if there is one of that number
     #[arg(value_name = "ID", required_unless_present = "moment")]
     pub(crate) id: Option<BackupRef>,
 
     #[command(flatten)]
     pub(crate) moment: MomentArgs,
 
-    /// The directory to make
+    /// Directory to create
     #[arg(long, value_name = "DIR")]
     pub(crate) target_dir: PathBuf,
 
-    /// What files are made
+    /// Format of the files
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) format: Format,
 
-    /// Only this table, sequence or view; * and ? stand for other characters
+    /// Only this table, sequence or view; * and ? are wildcards
     #[arg(long, value_name = "DATABASE.TABLE", value_parser = table_pattern)]
     pub(crate) table: Option<TablePattern>,
 
-    /// How files with rows are compressed
+    /// Compression of the files with rows
     #[arg(long, value_enum, value_name = "CODEC", default_value_t)]
     pub(crate) compress: Compress,
 
-    /// Rows in a file of a directory, about
+    /// Approximate size of the rows in each file of --format mydumper or csv
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     pub(crate) file_size: ByteSize,
 
-    /// Threads that write files [default: one for each processor, at most 4]
+    /// Threads that write files [default: one per processor, at most 4]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) parallel: Option<usize>,
 
     #[command(flatten)]
     pub(crate) name: NameArg,
 
-    /// Only show what would be done with a physical backup
+    /// Only show what would be done (physical backups)
     #[arg(long)]
     pub(crate) dry_run: bool,
 

@@ -12,43 +12,47 @@ use super::moment::At;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global")]
 pub(crate) struct GlobalArgs {
-    /// Where the repository is: /directory, s3://bucket/prefix or sftp://user@host/directory
+    /// Location of the repository: /directory, s3://bucket/prefix or sftp://user@host/directory
     #[arg(long, global = true, value_name = "URL", env = "HOLDFAST_REPO", hide_env_values = true)]
     pub(crate) repo: Option<String>,
 
     /// File whose first line is the repository's password
     ///
-    /// Without it: HOLDFAST_PASSWORD, the output of HOLDFAST_PASSWORD_COMMAND, the configuration file, or a question on the terminal.
+    /// Without it: HOLDFAST_PASSWORD, the output of HOLDFAST_PASSWORD_COMMAND, the configuration file, or a
+    /// prompt on the terminal.
     #[arg(long, global = true, value_name = "FILE", env = "HOLDFAST_PASSWORD_FILE", hide_env_values = true)]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// Identity file that opens the repository instead of a password (see key generate)
+    /// Identity file to open the repository with instead of a password (see key generate)
     #[arg(long, global = true, value_name = "FILE", env = "HOLDFAST_IDENTITY", hide_env_values = true)]
     pub(crate) identity: Option<PathBuf>,
 
-    /// The key that the password or identity is for, by its name [default: all are tried]
+    /// ID of the key that the password or identity belongs to [default: all are tried]
     #[arg(long, global = true, value_name = "ID", env = "HOLDFAST_KEY", hide_env_values = true)]
     pub(crate) key: Option<KeyId>,
 
-    /// Read the repository as it was at this time, UTC unless it names a zone: of a bucket that keeps versions
+    /// Read the repository as it was at this time, UTC unless a zone is given; for a bucket that keeps
+    /// versions
     ///
-    /// For verbs that only read, after somebody has deleted or overwritten objects (docs/stores.md). The time is that of the store's clock.
+    /// For verbs that only read, after objects were deleted or overwritten (docs/stores.md). The time is that
+    /// of the store's clock.
     #[arg(long, global = true, value_name = "TIME", value_parser = as_of)]
     pub(crate) as_of: Option<Timestamp>,
 
-    /// Configuration file [default: ~/.config/holdfast/holdfast.toml or /etc/holdfast/holdfast.toml, where there is one]
+    /// Configuration file [default: the first that exists of ~/.config/holdfast/holdfast.toml and
+    /// /etc/holdfast/holdfast.toml]
     #[arg(long, global = true, value_name = "FILE", env = "HOLDFAST_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Write JSON, one object on each line (docs/json.md); the last one is the result
+    /// Write JSON, one object per line (docs/json.md); the last one is the result
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Only the result, warnings and errors
+    /// Print only the result, warnings and errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Also how long each phase took, and each lock
+    /// Also print how long each phase and each lock took
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
 }

@@ -12,11 +12,12 @@ Examples:
   holdfast hold db1#42 --until 2027-12-31 --reason \"audit 2026\"
   holdfast hold 41 42 --until 90d
 
-What is held stays in the list until it is released or the hold ends by itself. It takes the key of who may expire.";
+A held backup stays in the list until it is released or the hold expires. Holding and releasing take an operator's or a keeper's key.";
 
 /// Keep backups from being dropped, by rules or by name.
 ///
-/// A hold is a run of its source, signed as all runs are. Held again, a backup gets the new end and reason; a hold is never cut short that way.
+/// A hold is a signed run of its source. Holding a backup again sets a new end and reason, but cannot shorten
+/// the hold: release it first.
 #[derive(Args, Debug)]
 #[command(after_long_help = HOLD_EXAMPLES)]
 pub(crate) struct HoldArgs {
@@ -24,11 +25,12 @@ pub(crate) struct HoldArgs {
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<BackupRef>,
 
-    /// When the hold ends by itself: a day (through its end, UTC), an instant like 2027-12-31T12:00:00Z, or a time from now like 90d [default: not before release]
+    /// End of the hold: a day (through its end, UTC), an instant like 2027-12-31T12:00:00Z, or a time from
+    /// now like 90d [default: until released]
     #[arg(long, value_name = "DATE|SPAN")]
     pub(crate) until: Option<UntilArg>,
 
-    /// Why, in one line; list and show repeat it
+    /// Reason, in one line; list and show print it
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) reason: String,
 
@@ -41,9 +43,9 @@ Examples:
   holdfast release 42
   holdfast release db1#41 db1#42
 
-Nothing is dropped by it: the next expire may.";
+This drops nothing, but the next expire may. It does not end locks of Object Lock.";
 
-/// End the hold of backups.
+/// End the hold on backups.
 #[derive(Args, Debug)]
 #[command(after_long_help = RELEASE_EXAMPLES)]
 pub(crate) struct ReleaseArgs {

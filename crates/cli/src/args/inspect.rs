@@ -9,7 +9,7 @@ use super::{backup::table_pattern, backup_ref::BackupRef};
 /// Which source is meant where a number alone would not say.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct NameArg {
-    /// Name of the source [default: as in the configuration, else the only one there is]
+    /// Name of the source [default: as configured, else the only one there is]
     #[arg(long, value_name = "NAME", env = "HOLDFAST_NAME", hide_env_values = true)]
     pub(crate) name: Option<SourceName>,
 }
@@ -20,7 +20,7 @@ Examples:
   holdfast list --name db1
   holdfast list --json | jq -r '.data.backups[-1].id'";
 
-/// List the backups.
+/// List backups.
 #[derive(Args, Debug)]
 #[command(after_long_help = LIST_EXAMPLES)]
 pub(crate) struct ListArgs {
@@ -39,9 +39,12 @@ Examples:
   holdfast stats --name db1 --tables 20
   holdfast stats --json | jq '.data.sources[].growth'";
 
-/// Show what takes the space: of sources, backups and tables.
+/// Show the space that sources, backups and tables take.
 ///
-/// FREES is about what a prune gives back once this backup alone is dropped: what no other needs. By codec it tells what became of all data that is stored, pages and rows, and of the maps that lead to it, which are mostly hashes and hardly shrink. Told from records that are small; no stored data is read.
+/// FREES is approximately the space that a prune would free if only this backup were dropped: what no other
+/// backup needs. The table by codec shows how well stored data (pages and rows) compressed, and separately
+/// the maps that lead to it, which are mostly hashes and hardly compress. All of this comes from small
+/// records; no stored data is read.
 #[derive(Args, Debug)]
 #[command(after_long_help = STATS_EXAMPLES)]
 pub(crate) struct StatsArgs {
@@ -49,7 +52,7 @@ pub(crate) struct StatsArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<SourceName>,
 
-    /// Also the N largest tables of each source's newest backup
+    /// Also show the N largest tables of each source's newest backup
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) tables: usize,
 }
@@ -60,7 +63,7 @@ Examples:
   holdfast show 42
   holdfast show db1#42 --json";
 
-/// Show all there is to know about a backup.
+/// Show all details of a backup.
 #[derive(Args, Debug)]
 #[command(after_long_help = SHOW_EXAMPLES)]
 pub(crate) struct ShowArgs {
@@ -75,7 +78,7 @@ pub(crate) struct ShowArgs {
 const LS_EXAMPLES: &str = "\
 Examples:
   holdfast ls latest
-  holdfast ls 42 shop/             a schema's files
+  holdfast ls 42 shop/             the files of a schema
   holdfast ls db1#42 shop/orders.ibd";
 
 /// List the files in a backup, with the tables they hold.
@@ -86,7 +89,7 @@ pub(crate) struct LsArgs {
     #[arg(value_name = "ID")]
     pub(crate) id: BackupRef,
 
-    /// Only this file, or what is below this directory
+    /// Only this file, or everything below this directory
     #[arg(value_name = "PATH")]
     pub(crate) path: Option<String>,
 
@@ -99,7 +102,7 @@ Examples:
   holdfast report latest
   holdfast report 42 --json";
 
-/// Show what a run measured: phases, bytes, locks, memory, processor time.
+/// Show what a run measured: phases, bytes, locks, memory, CPU time.
 #[derive(Args, Debug)]
 #[command(after_long_help = REPORT_EXAMPLES)]
 pub(crate) struct ReportArgs {
@@ -121,20 +124,23 @@ Examples:
 /// How rows are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CatFormat {
-    /// A script that the servers' own clients load
+    /// A script for the servers' own clients
     #[default]
     Sql,
-    /// Comma-separated values with a line of names, of one table
+    /// Comma-separated values with a header line, of one table
     Csv,
-    /// An object of JSON for each row, of one table
+    /// One JSON object per row, of one table
     Jsonl,
 }
 
-/// Write what a logical backup holds to standard output.
+/// Write the contents of a logical backup to standard output.
 ///
-/// As SQL: statements that make everything again bit for bit, in an order in which each finds what it needs; a script of single tables holds them and their triggers. It is complete only with its last line, which says so, and with the exit code 0.
+/// As SQL: statements that recreate everything bit for bit, each after what it depends on; for single tables,
+/// the tables and their triggers. The script is complete only if its last line says so and the exit code is
+/// 0.
 ///
-/// As CSV or lines of JSON: the rows of one table, text in UTF-8, bytes in hex (docs/rows.md). Complete only with the exit code 0.
+/// As CSV or JSON lines: the rows of one table, text in UTF-8, bytes in hex (docs/rows.md). Complete only if
+/// the exit code is 0.
 #[derive(Args, Debug)]
 #[command(after_long_help = CAT_EXAMPLES)]
 pub(crate) struct CatArgs {
@@ -142,11 +148,11 @@ pub(crate) struct CatArgs {
     #[arg(value_name = "ID")]
     pub(crate) id: BackupRef,
 
-    /// Only this table, sequence or view; * and ? stand for other characters
+    /// Only this table, sequence or view; * and ? are wildcards
     #[arg(value_name = "DATABASE.TABLE", value_parser = table_pattern)]
     pub(crate) table: Option<TablePattern>,
 
-    /// How it is written
+    /// Format of the output
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) format: CatFormat,
 

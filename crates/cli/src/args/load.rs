@@ -12,45 +12,52 @@ use super::{
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Into a running server")]
 pub(crate) struct LoadArgs {
-    /// Load into the running server that the options of the server lead to, instead of a directory: a logical backup, or tables
-    /// of a physical one
+    /// Load into the running server that the connection options name, instead of into a directory: a logical
+    /// backup, or tables of a physical one
     ///
-    /// Of a physical backup, or of a moment behind one, only the files of the tables that are named with --table or --database are restored, with what recovery needs, and recovered by a server of the same series on this host. The server's options are typed, or in the option files of its clients; those of the configuration file are for backups and not used. Refuses to touch what is there. After any interruption the same command goes on. docs/load.md says more.
+    /// From a physical backup, or for a moment after one, only the files of the tables given with --table or
+    /// --database, and what recovery needs, are restored, and a server of the same series on this host
+    /// recovers them. Connection options are typed, or come from the client option files; [source] in the
+    /// configuration file is for backups and is not used. Existing objects are not touched, unless
+    /// --overwrite is given. After an interruption, run the same command again to continue. See docs/load.md.
     #[arg(
         long,
         conflicts_with_all = ["target_dir", "delta", "no_prepare", "map", "sparse"]
     )]
     pub(crate) to_server: bool,
 
-    /// Another name for a database or a table there, like shop=shop_copy or shop.orders=shop.orders_old; can be repeated
+    /// Load a database or table under another name, like shop=shop_copy or shop.orders=shop.orders_old; can
+    /// be repeated
     #[arg(long = "as", value_name = "OLD=NEW", value_parser = rename, requires = "to_server")]
     pub(crate) renames: Vec<Rename>,
 
-    /// Another engine for tables of one, like MyISAM=InnoDB; can be repeated
+    /// Load the tables of one engine into another, like MyISAM=InnoDB; can be repeated
     #[arg(long = "engine", value_name = "OLD=NEW", value_parser = conversion, requires = "to_server")]
     pub(crate) engines: Vec<Conversion>,
 
-    /// Another character set for the databases, tables and columns of one, like latin1=utf8mb4; can be repeated
+    /// Load databases, tables and columns of one character set in another, like latin1=utf8mb4; can be
+    /// repeated
     #[arg(long = "charset", value_name = "OLD=NEW", value_parser = conversion, requires = "to_server")]
     pub(crate) charsets: Vec<Conversion>,
 
-    /// Drop what is there under the same names, and load anew; without it, that is refused
+    /// Drop existing objects of the same names and load them again; without it, a load that meets any is
+    /// refused
     #[arg(long, requires = "to_server")]
     pub(crate) overwrite: bool,
 
-    /// Load without what cannot be on the target, and name it; without it, such a load is refused
+    /// Leave out, and name, what the target cannot hold; without it, such a load is refused
     #[arg(long, requires = "to_server")]
     pub(crate) leave_out: bool,
 
-    /// Write nothing of the load into the target's binlog: its replicas do not get it
+    /// Write nothing of the load to the target's binlog; its replicas do not get it
     #[arg(long, requires = "to_server")]
     pub(crate) without_binlog: bool,
 
-    /// MySQL: no redo log for the time of the load; if the server dies meanwhile, all it holds is lost
+    /// MySQL: disable the redo log during the load; if the server dies meanwhile, all its data is lost
     #[arg(long, requires = "to_server")]
     pub(crate) disable_redo: bool,
 
-    /// Do not read the rows again in the end
+    /// Skip reading all loaded rows again at the end
     #[arg(long, requires = "to_server")]
     pub(crate) no_verify: bool,
 

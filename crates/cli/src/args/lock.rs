@@ -6,19 +6,22 @@ use super::units::Span;
 
 const EXAMPLES: &str = "\
 Examples:
-  holdfast lock                       what would be locked for longer, and what that takes
-  holdfast lock --extend              once a week, for a repository that was made with --object-lock 30d
+  holdfast lock                       shows what would be extended, and how many requests that takes
+  holdfast lock --extend              weekly, for a repository made with init --object-lock 30d
   holdfast lock --extend --margin 20d
 
-What no backup needs any more is left to the end of its locks; then a prune deletes it.";
+Locks of what no backup needs are not extended: once they end, prune deletes the data.";
 
-/// Lock what backups need for longer, where the repository is in a bucket with Object Lock.
+/// Extend the locks of what backups need, in a bucket with Object Lock.
 ///
-/// What a repository that was made with init --object-lock stores is locked for that time from when it was stored. This makes the locks that end within the margin as long again, counted from now, of everything that backups that stand need; also of versions that somebody has hidden or covered meanwhile.
+/// In a repository made with init --object-lock, everything is locked for that time from when it was stored.
+/// This extends the locks that end within --margin, to the full time counted from now, of everything that the
+/// backups in the list need, including versions that somebody has hidden or overwritten. (To keep a backup
+/// from being dropped, use hold.)
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct LockArgs {
-    /// Do it
+    /// Extend the locks; without it, only show what would be done
     #[arg(long)]
     pub(crate) extend: bool,
 
@@ -26,7 +29,7 @@ pub(crate) struct LockArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Locks that end within this time [default: three quarters of the repository's]
+    /// Extend locks that end within this time [default: three quarters of the repository's lock time]
     #[arg(long, value_name = "TIME")]
     pub(crate) margin: Option<Span>,
 }

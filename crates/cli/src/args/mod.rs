@@ -59,9 +59,9 @@ Examples:
   holdfast --repo /backup/repo prune
   holdfast --repo s3://bucket/prefix --as-of 2026-11-20T14:00:00Z restore latest --target-dir /var/lib/mysql-new
 
-Configuration file: repo, password-file, password-command, identity, key and name; in [source] and [resources] the options of backup under those headings (every verb with --memory takes it from there, too; import, copy and binlog archive how they compress; import and copy cache-dir); in [retention] those of expire; in [store] those of repositories beyond a network; in each [[repository]] another repository (docs/copies.md).
-Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, HOLDFAST_IDENTITY, HOLDFAST_KEY; for verbs that are about one source HOLDFAST_NAME; for copy HOLDFAST_TO, HOLDFAST_TO_PASSWORD_FILE, HOLDFAST_TO_IDENTITY and HOLDFAST_TO_KEY, for it and backup --also-to HOLDFAST_TO_PASSWORD and HOLDFAST_TO_PASSWORD_COMMAND; for key add and change HOLDFAST_NEW_PASSWORD and HOLDFAST_NEW_PASSWORD_FILE. Of repositories at s3:// also what AWS' tools read: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and others (docs/stores.md).
-What is typed counts before the environment, and that before the file.";
+Configuration file (docs/configuration.md): repo, password-file, password-command, identity, key and name; [source] holds the options of backup under Source server, [resources] those under Resources (memory applies to every verb with --memory, compression also to import, copy and binlog archive, parallel and cache-dir also to import and copy); [retention] holds the rules of expire, [store] the options of remote repositories, and each [[repository]] another repository (docs/copies.md).
+Environment: HOLDFAST_REPO, HOLDFAST_CONFIG, HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD_COMMAND, HOLDFAST_IDENTITY, HOLDFAST_KEY; for verbs that concern one source HOLDFAST_NAME; for copy HOLDFAST_TO, HOLDFAST_TO_PASSWORD_FILE, HOLDFAST_TO_IDENTITY and HOLDFAST_TO_KEY; for copy and backup --also-to HOLDFAST_TO_PASSWORD and HOLDFAST_TO_PASSWORD_COMMAND; for key add and key change HOLDFAST_NEW_PASSWORD and HOLDFAST_NEW_PASSWORD_FILE. For s3:// repositories also the variables of the AWS tools: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and others (docs/stores.md).
+The command line wins over the environment, and the environment over the file.";
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -213,7 +213,7 @@ impl Verb {
     }
 }
 
-/// Show the version of the program and of the repository format it writes.
+/// Show the version of the program and of its repository format.
 #[derive(Args, Debug)]
 pub(crate) struct VersionArgs {}
 

@@ -11,7 +11,8 @@ use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 #[derive(Args, Debug)]
 #[group(id = "moment", multiple = false)]
 pub(crate) struct MomentArgs {
-    /// Recover to this moment behind a backup, from the binlog archive: a time, UTC unless it names a zone, or latest
+    /// Recover to this time after a backup, from the binlog archive: UTC unless a zone is given; latest is
+    /// the end of the archive
     #[arg(long, value_name = "TIME|latest", help_heading = "Recovery to a moment")]
     pub(crate) at: Option<At>,
 
@@ -19,7 +20,7 @@ pub(crate) struct MomentArgs {
     #[arg(long, value_name = "GTID", value_parser = gtid, help_heading = "Recovery to a moment")]
     pub(crate) gtid: Option<Gtid>,
 
-    /// Recover to the moment before this transaction: the one that dropped the table
+    /// Recover to just before this transaction, such as the one that dropped the table
     #[arg(long, value_name = "GTID", value_parser = gtid, help_heading = "Recovery to a moment")]
     pub(crate) before_gtid: Option<Gtid>,
 }

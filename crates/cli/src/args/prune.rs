@@ -10,9 +10,9 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast prune --dry-run
   holdfast prune
-  holdfast prune --max-repack 50G       bounded: the rest waits for the next prune
+  holdfast prune --max-repack 50G       limits repacking; the rest waits for the next prune
 
-What is found unneeded is deleted by a later prune, after the grace, so that restores under way can finish.";
+Data that is found unneeded is deleted by a later prune, after --grace, so that restores under way can finish.";
 
 /// Free the space of dropped backups and interrupted runs.
 #[derive(Args, Debug)]
@@ -22,11 +22,12 @@ pub(crate) struct PruneArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// How long unneeded data stays after a prune has named it
+    /// How long unneeded data stays after a prune has marked it
     #[arg(long, value_name = "TIME", default_value = "24h")]
     pub(crate) grace: Span,
 
-    /// At most so much of mostly dead packs is written anew, for each source and kind: no backup of it begins meanwhile
+    /// Most data to rewrite out of mostly dead packs, per source and kind; no backup of that source and kind
+    /// can begin meanwhile
     #[arg(long, value_name = "SIZE", default_value = "1T")]
     pub(crate) max_repack: ByteSize,
 

@@ -10,43 +10,44 @@ use super::{owner::Owner, resources::memory, units::ByteSize};
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Recovery")]
 pub(crate) struct RecoveryArgs {
-    /// The server's program for the recovery [default: found by series on this host]
+    /// Server program for the recovery [default: found on this host, by release series]
     #[arg(long, value_name = "PATH")]
     pub(crate) server_binary: Option<PathBuf>,
 
-    /// Who the recovering server runs as, and who restored files belong to; for root only [default: as a target directory
-    /// that is there and not root's, else user mysql where there is one]
+    /// User that the recovering server runs as and that restored files belong to; only as root [default: the
+    /// owner of an existing target directory, unless root, else user mysql if it exists]
     #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) owner: Option<Owner>,
 
-    /// Recover with a server of another series, or an older one
+    /// Allow recovery with a server of another series, or an older one
     #[arg(long)]
     pub(crate) allow_version: bool,
 
-    /// An option for the recovering server, like those of a key provider; can be repeated
+    /// Option for the recovering server, like those of a key provider; can be repeated
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) prepare_option: Vec<String>,
 
-    /// MySQL: the file with the source's keys, of component_keyring_file; only read [default: where the source had it]
+    /// MySQL: file of component_keyring_file with the source's keys; only read [default: where the source had
+    /// it]
     #[arg(long, value_name = "FILE")]
     pub(crate) keyring: Option<PathBuf>,
 
-    /// Where tables of a physical backup are restored, recovered and read, in a directory of their own that goes in the end
-    /// [default: /var/tmp]
+    /// Directory in which tables of a physical backup are restored, recovered and read, in a subdirectory
+    /// that is removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub(crate) work_dir: Option<PathBuf>,
 
-    /// Time zone of the source's host, for statements that are replayed and depend on it [default: UTC, if that is what the
-    /// backup says]
+    /// Time zone of the source's host, for replayed statements that depend on it [default: UTC, if the backup
+    /// says UTC]
     #[arg(long, value_name = "ZONE", requires = "moment", help_heading = "Recovery to a moment")]
     pub(crate) time_zone: Option<String>,
 
-    /// Buffer pool of the recovery [default: by the amount of redo]
+    /// Buffer pool for the recovery [default: by the amount of redo]
     #[arg(long, value_name = "SIZE", alias = "use-memory", help_heading = "Resources")]
     pub(crate) prepare_memory: Option<ByteSize>,
 
-    /// Memory for buffers, caches and page maps, at least 80M; where it does not do for all threads, there are fewer
-    /// [default: as in the configuration, else 256M]
+    /// Memory for buffers, caches and page maps, at least 80M; if it is too little for all threads, fewer are
+    /// used [default: as configured, else 256M]
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Resources")]
     pub(crate) memory: Option<ByteSize>,
 }

@@ -14,16 +14,16 @@ use super::units::{ByteSize, Percent, Span, UnitError};
 #[command(next_help_heading = "Resources")]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct ResourceArgs {
-    /// Threads that read [default: one for each processor, at most 4]
+    /// Threads that read [default: one per processor, at most 4]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) parallel: Option<usize>,
 
-    /// How chunks are compressed: zstd[:-7..19], lz4, gzip[:1..9] or none [default: zstd:1]
+    /// Compression of chunks: zstd[:-7..19], lz4, gzip[:1..9] or none [default: zstd:1]
     #[arg(long, value_name = "CODEC[:LEVEL]")]
     #[serde(deserialize_with = "compression")]
     pub(crate) compress: Option<Compression>,
 
-    /// Threads that compress [default: one for each processor]
+    /// Threads that compress [default: one per processor]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) compress_threads: Option<usize>,
 
@@ -31,40 +31,43 @@ pub(crate) struct ResourceArgs {
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) encrypt_threads: Option<usize>,
 
-    /// Most to read each second while the server writes, for example 50M; redo and what is read under a lock are never
-    /// held up; 0 is no limit [default: no limit]
+    /// Limit on reading data files (physical backups), in bytes per second, for example 50M; redo, and reads
+    /// under a lock, are not limited; 0 is no limit [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit_rate: Option<ByteSize>,
 
-    /// Memory for buffers and caches, at least 80M; where it does not do for all threads, fewer read [default: 256M]
+    /// Memory for buffers and caches, at least 80M; if it is too little for all threads, fewer read [default:
+    /// 256M]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     #[serde(deserialize_with = "configured_memory")]
     pub(crate) memory: Option<ByteSize>,
 
-    /// Longest time that commits (MariaDB) or writes to non-InnoDB tables (MySQL) are blocked, and that any lock is waited
-    /// for, in one try [default: 2s]
+    /// Longest time, in one try, to wait for any lock, and to block commits (MariaDB) or writes to non-InnoDB
+    /// tables (MySQL) [default: 2s]
     #[arg(long, value_name = "TIME")]
     pub(crate) lock_max: Option<Span>,
 
-    /// Longest time that DDL is blocked, on MariaDB also writes to tables that are not transactional, in one try; of MySQL
-    /// with encrypted redo, and of every MySQL series but 9.7, DDL is blocked while files are copied [default: 30s]
+    /// Longest time, in one try, to block DDL (MariaDB: also writes to non-transactional tables); no limit on
+    /// MySQL with encrypted redo and on every MySQL series but 9.7, where DDL waits for the whole copy
+    /// [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub(crate) ddl_lock_max: Option<Span>,
 
-    /// Directory on a disk for redo that waits to be stored [default: /var/tmp]
+    /// Directory on a disk for redo that is waiting to be stored [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub(crate) spool_dir: Option<PathBuf>,
 
-    /// Most redo that may be captured; more fails the backup [default: 64G]
+    /// Most redo to capture; if there is more, the backup fails [default: 64G]
     #[arg(long, value_name = "SIZE")]
     pub(crate) spool_max: Option<ByteSize>,
 
-    /// Directory where a writer's key, which cannot read backups, keeps the page maps of its last one: a thousandth of the
-    /// data [default: holdfast in the user's cache directory]
+    /// Directory for the page maps of the last backup, a thousandth of the data; only for writer's keys,
+    /// which cannot read backups [default: holdfast in the user's cache directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) cache_dir: Option<PathBuf>,
 
-    /// How much of what is read may be stored again although unchanged, to keep restores quick [default: 5%]
+    /// Share of the data read that may be stored again although unchanged, to keep restores fast [default:
+    /// 5%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_rewrite: Option<Percent>,
 }
@@ -110,8 +113,8 @@ impl ResourceArgs {
 /// Memory of what has no other resources to be told of.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct MemoryArg {
-    /// Memory for buffers and caches, at least 80M; where it does not do for all threads, there are fewer [default: as in
-    /// the configuration, else 256M]
+    /// Memory for buffers and caches, at least 80M; if it is too little for all threads, fewer are used [default: as
+    /// configured, else 256M]
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Resources")]
     memory: Option<ByteSize>,
 }

@@ -24,17 +24,21 @@ Examples:
   holdfast restore 7 --to-server --overwrite --leave-out --dry-run        what would be dropped, and what cannot be loaded
   holdfast restore 7 --to-server -S /run/new.sock --without-binlog --disable-redo   the first load of a new MySQL server
 
-The server must not run on a target directory. The result can be started at once; holdfast-restore.json in it says the position, and the statement to replicate from there is printed.";
+No server may run on the target directory. A server can be started on the result at once. holdfast-restore.json in it holds the position; the statement to replicate from there is printed.";
 
-/// Restore a backup into a data directory that a server can start on, or a logical one, or single tables, into a running
-/// server.
+/// Restore a backup into a data directory or a running server.
 ///
-/// Writes the files, then lets the server's own program of the same series recover them to exactly the recorded position. With --at, --gtid or --before-gtid it goes on from there: the server replays what the binlog archive holds behind the backup, up to that transaction and no further. With --to-server rows and statements are loaded over connections and compared with the backup in the end. Can be run again after any interruption.
+/// With --target-dir: writes the files of a physical backup, and lets the server's own program of the same
+/// series recover them to exactly the recorded position. With --at, --gtid or --before-gtid, the server then
+/// replays what the binlog archive holds after the backup, up to that transaction and no further.
+///
+/// With --to-server: loads a logical backup, or single tables of a physical one, over connections, and
+/// compares the rows with the backup at the end. After any interruption, run the same command again.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
-    /// The backup: latest, 42, db1#42 or db1/physical#42; for a moment behind it, the physical one to begin with [default
-    /// there: the last before the moment]
+    /// The backup: latest, 42, db1#42 or db1/physical#42; for a moment (--at, --gtid, --before-gtid), the
+    /// physical one to start from [default then: the last before the moment]
     #[arg(value_name = "ID")]
     pub(crate) id: Option<BackupRef>,
 
@@ -44,11 +48,13 @@ pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) name: NameArg,
 
-    /// Directory to restore into; must be empty or absent unless --delta
+    /// Directory to restore into: absent, empty, or left by an interrupted restore of the same backup, unless
+    /// --delta is given
     #[arg(long, value_name = "DIR")]
     pub(crate) target_dir: Option<PathBuf>,
 
-    /// Reuse what is in the target: only pages that differ are written, files that do not belong are deleted
+    /// Reuse the files in the target: write only pages that differ, and delete files that are not in the
+    /// backup
     #[arg(long)]
     pub(crate) delta: bool,
 
@@ -56,24 +62,24 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Write the files and leave recovery to the server that is started on them
+    /// Write the files only, and leave recovery to the server that is started on them
     #[arg(long, conflicts_with_all = ["server_binary", "allow_version", "prepare_option", "keyring"])]
     pub(crate) no_prepare: bool,
 
-    /// Where files that were outside the data directory go; can be repeated
+    /// Where to restore files that were outside the data directory; can be repeated
     #[arg(long, value_name = "FROM=TO")]
     pub(crate) map: Vec<PathPair>,
 
-    /// Go on with --delta without asking; needed where there is no terminal to ask at
+    /// Continue with --delta without asking; needed if there is no terminal
     #[arg(long, requires = "delta")]
     pub(crate) yes: bool,
 
-    /// Leave holes where pages are all zeros, not only where the source had holes
+    /// Leave holes for all pages of zeros, not only where the source had holes
     #[arg(long)]
     pub(crate) sparse: bool,
 
-    /// Threads that fetch and write; that of the configuration file is for backups [default: two for each processor, at
-    /// most 8; into a running server: one session for each processor, 2 to 8]
+    /// Threads that fetch and write, or sessions of a load; the configuration file's number is for backups
+    /// only [default: two per processor, at most 8; with --to-server one session per processor, 2 to 8]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Resources")]
     pub(crate) parallel: Option<usize>,
 

@@ -12,11 +12,14 @@ Examples:
   holdfast diff db1/logical#latest db2/logical#latest --rows 0
   holdfast diff 41 latest --name db1 --json | jq -c '.data | select(.difference == \"row\")'
 
-Exit code 3 says that they differ.";
+Exit code 3 means that they differ.";
 
-/// Show how two logical backups differ: rows added, removed and changed, and definitions.
+/// Show the differences between two logical backups.
 ///
-/// Only chunks that the two do not share are read. Rows are matched by the bytes of their key; rows of tables without a key come and go, and none changes. Of tables whose columns are others, the columns that both have are compared.
+/// Shows rows added, removed and changed, and changes of definitions (DDL). Only chunks that the two backups
+/// do not share are read. Rows are matched by the bytes of their key; rows of tables without a key are only
+/// added or removed, never changed. If the columns of a table differ, the columns that both backups have are
+/// compared.
 #[derive(Args, Debug)]
 #[command(after_long_help = DIFF_EXAMPLES)]
 pub(crate) struct DiffArgs {
@@ -24,15 +27,15 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "BEFORE")]
     pub(crate) before: BackupRef,
 
-    /// The second backup, of the same source or of another
+    /// The second backup, of the same source or another
     #[arg(value_name = "AFTER")]
     pub(crate) after: BackupRef,
 
-    /// Only this table, sequence or view; * and ? stand for other characters
+    /// Only this table, sequence or view; * and ? are wildcards
     #[arg(long, value_name = "DATABASE.TABLE", value_parser = table_pattern)]
     pub(crate) table: Option<TablePattern>,
 
-    /// Rows to show of each table; all are counted [default: 20; with --json all]
+    /// Rows to show per table; all are counted [default: 20; with --json all]
     #[arg(long, value_name = "N")]
     pub(crate) rows: Option<u64>,
 
@@ -47,11 +50,12 @@ Examples:
 
 /// Show the history of a table over the logical backups of a source.
 ///
-/// For each backup, the newest first: the rows in it, and how many were added, removed and changed since the one before.
+/// For each backup, newest first: how many rows it has, and how many were added, removed and changed since
+/// the previous one.
 #[derive(Args, Debug)]
 #[command(after_long_help = LOG_EXAMPLES)]
 pub(crate) struct LogArgs {
-    /// The table; * and ? stand for other characters
+    /// The table; * and ? are wildcards
     #[arg(long, value_name = "DATABASE.TABLE", value_parser = table_pattern)]
     pub(crate) table: TablePattern,
 

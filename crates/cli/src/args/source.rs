@@ -18,7 +18,7 @@ pub(crate) const HEADING: &str = "Source server";
 #[command(next_help_heading = HEADING)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct SourceArgs {
-    /// Read this option file only
+    /// Read only this option file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["no_defaults", "defaults_extra_file"])]
     pub(crate) defaults_file: Option<PathBuf>,
 
@@ -26,15 +26,15 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "no_defaults")]
     pub(crate) defaults_extra_file: Option<PathBuf>,
 
-    /// Read groups with this suffix too, like [client_SUFFIX]
+    /// Also read option groups with this suffix, like [client_SUFFIX]
     #[arg(long, value_name = "SUFFIX")]
     pub(crate) defaults_group_suffix: Option<String>,
 
-    /// Read no option file
+    /// Read no option files
     #[arg(long)]
     pub(crate) no_defaults: bool,
 
-    /// Host of the server [default: localhost, by socket]
+    /// Host of the server [default: localhost, over the socket]
     #[arg(short = 'h', long, value_name = "HOST")]
     pub(crate) host: Option<String>,
 
@@ -42,18 +42,18 @@ pub(crate) struct SourceArgs {
     #[arg(short = 'P', long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
 
-    /// User on the server [default: as in the option files, else the name of the user who runs this]
+    /// User on the server [default: as in the option files, else the name of the current user]
     #[arg(short = 'u', long, value_name = "USER")]
     pub(crate) user: Option<String>,
 
-    /// Ask for the server's password; a value is refused, since every user of the host could read it
+    /// Prompt for the server's password; a value is refused, since every user of this host could read it
     #[arg(short = 'p', long)]
     #[serde(skip)]
     pub(crate) password: bool,
 
     /// File whose first line is the server's password
     ///
-    /// Without it and -p: the option files, then MYSQL_PWD.
+    /// Without it and without -p, the option files are used, then MYSQL_PWD.
     #[arg(long, value_name = "FILE", conflicts_with = "password")]
     pub(crate) server_password_file: Option<PathBuf>,
 
@@ -61,46 +61,51 @@ pub(crate) struct SourceArgs {
     #[arg(short = 'S', long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
-    /// Whether the connection is encrypted, and what is checked [default: preferred]
+    /// Whether the connection is encrypted, and what is verified [default: preferred; with --ssl-ca
+    /// verify-ca]
     #[arg(long, value_name = "MODE", ignore_case = true)]
     pub(crate) ssl_mode: Option<SslMode>,
 
-    /// Certificates of the authorities that are believed, and no others (PEM)
+    /// Certificate authorities to trust, and no others (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) ssl_ca: Option<PathBuf>,
 
-    /// Own certificate (PEM)
+    /// Client certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "ssl_key")]
     pub(crate) ssl_cert: Option<PathBuf>,
 
-    /// Key of the own certificate (PEM)
+    /// Private key of the client certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "ssl_cert")]
     pub(crate) ssl_key: Option<PathBuf>,
 
-    /// Reach the server through this host, by the system's ssh: host, port and socket are then as seen from there
+    /// Reach the server through this SSH host; host, port and socket are then as seen from there
     ///
-    /// What ssh is configured to do counts: keys, agents, jump hosts, aliases (--ssh, --ssh-config). It may ask for nothing. Without --host and --socket the server is 127.0.0.1 there. For logical backups, loads into running servers, the binlog archive and doctor: a physical backup reads files of this host.
+    /// The configuration of the system's ssh applies: keys, agents, jump hosts, aliases (--ssh,
+    /// --ssh-config); ssh never prompts. Without --host and --socket, the server is 127.0.0.1 as seen from
+    /// that host. For logical backups, loads into running servers, the binlog archive and doctor; not for
+    /// physical backups, which read files on this host.
     #[arg(long, value_name = "[USER@]HOST[:PORT]")]
     #[serde(deserialize_with = "ssh_host")]
     pub(crate) ssh_tunnel: Option<SshHost>,
 
-    /// Whether ssh compresses what goes through the tunnel [default: as ssh is configured]
+    /// Whether ssh compresses the tunnel's data [default: as ssh is configured]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) ssh_compress: Option<bool>,
 
-    /// Longest wait for a connection, or 0 for the default [default: as in the option files, else 10]
+    /// Longest wait for a connection; 0 is the default [default: as in the option files, else 10]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) connect_timeout: Option<u64>,
 
-    /// Longest wait for the answer to a statement that takes no lock: a way that went dead is noticed so late [default: 600]
+    /// Longest wait for the answer to a statement that takes no lock: a dead connection is noticed after this
+    /// time [default: 600]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) answer_timeout: Option<u64>,
 
-    /// Where the server's data directory is on this host [default: as the server says]
+    /// The server's data directory, as seen on this host [default: as the server reports it]
     #[arg(long, value_name = "DIR")]
     pub(crate) datadir: Option<PathBuf>,
 
-    /// A path of the server that is elsewhere on this host (a container's volume); can be repeated
+    /// Where a path of the server is on this host (a container's volume, for example); can be repeated
     #[arg(long, value_name = "SERVER=LOCAL")]
     pub(crate) path_map: Vec<PathPair>,
 }
@@ -115,15 +120,15 @@ fn ssh_host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SshHost
 pub(crate) enum SslMode {
     /// No encryption
     Disabled,
-    /// Encryption where the server offers it
+    /// Encryption if the server offers it
     #[value(alias = "PREFERRED")]
     Preferred,
-    /// Encryption, without looking at the certificate
+    /// Encryption, without verifying the certificate
     Required,
-    /// Encryption, and a certificate that an authority in --ssl-ca signed
+    /// Encryption, and a certificate signed by an authority in --ssl-ca
     #[value(alias = "verify_ca")]
     VerifyCa,
-    /// The same, and the certificate names the host
+    /// The same (without --ssl-ca: by a public authority), and the certificate names the host
     #[value(alias = "verify_identity")]
     VerifyIdentity,
 }

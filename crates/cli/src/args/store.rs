@@ -10,10 +10,11 @@ use super::units::ByteSize;
 
 /// How a repository beyond a network is reached; in the configuration file the section `[store]`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
-#[command(next_help_heading = "Repository beyond a network (docs/stores.md)")]
+#[command(next_help_heading = "Remote repository (docs/stores.md)")]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct StoreArgs {
-    /// Address of an S3 service that is not AWS: https://host[:port] [default: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL]
+    /// Address of an S3 service other than AWS: https://host[:port] [default: AWS_ENDPOINT_URL_S3 or
+    /// AWS_ENDPOINT_URL]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) s3_endpoint: Option<String>,
 
@@ -21,24 +22,25 @@ pub(crate) struct StoreArgs {
     #[arg(long, global = true, value_name = "REGION")]
     pub(crate) s3_region: Option<String>,
 
-    /// Profile in the files of AWS' tools [default: AWS_PROFILE]
+    /// Profile in the AWS configuration files [default: AWS_PROFILE]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) s3_profile: Option<String>,
 
-    /// Whether the bucket's name is in the path of the address, not in its host [default: yes where there is an endpoint]
+    /// Whether the bucket's name is in the path of the URL, not in its host [default: yes if there is an
+    /// endpoint]
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) s3_path_style: Option<bool>,
 
-    /// Certificates (PEM) of authorities to believe besides the host's [default: AWS_CA_BUNDLE]
+    /// Certificate authorities (PEM) to trust besides the host's [default: AWS_CA_BUNDLE]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
 
-    /// Size of the parts in which packs are sent, 5M to 64M [default: 8M]
+    /// Size of the parts in which packs are uploaded, 5M to 64M [default: 8M]
     #[arg(long, global = true, value_name = "SIZE", value_parser = part_size)]
     #[serde(deserialize_with = "configured_part_size")]
     pub(crate) s3_part_size: Option<ByteSize>,
 
-    /// Parts on their way at once; their memory comes on top of --memory [default: 4]
+    /// Parts to upload at once; they take memory on top of --memory [default: 4]
     #[arg(long, global = true, value_name = "N", value_parser = super::resources::threads)]
     pub(crate) s3_parts: Option<usize>,
 
@@ -46,19 +48,19 @@ pub(crate) struct StoreArgs {
     #[arg(long, global = true, value_name = "PROGRAM")]
     pub(crate) ssh: Option<PathBuf>,
 
-    /// Configuration file of ssh [default: as ssh itself]
+    /// Configuration file of ssh [default: ssh's own]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) ssh_config: Option<PathBuf>,
 
-    /// Calls to the store at once [default: no limit of its own]
+    /// Most requests to the store at once [default: no additional limit]
     #[arg(long, global = true, value_name = "N", value_parser = super::resources::threads)]
     pub(crate) store_calls: Option<usize>,
 
-    /// Most to send each second, for example 20M; 0 is no limit [default: no limit]
+    /// Most bytes to upload per second, for example 20M; 0 is no limit [default: no limit]
     #[arg(long, global = true, value_name = "SIZE")]
     pub(crate) limit_upload: Option<ByteSize>,
 
-    /// Most to fetch each second; 0 is no limit [default: no limit]
+    /// Most bytes to download per second; 0 is no limit [default: no limit]
     #[arg(long, global = true, value_name = "SIZE")]
     pub(crate) limit_download: Option<ByteSize>,
 }
