@@ -19,6 +19,7 @@ pub mod conformance;
 pub mod faulty;
 pub mod fs;
 pub mod landmark;
+pub mod layout;
 pub mod locks;
 pub mod mem;
 pub mod probe;
