@@ -14,7 +14,7 @@ use holdfast_repo::{
     keys::KdfParams,
     locking::{ExtendOptions, extend},
     prune::{PruneOptions, prune, sweep},
-    run::{BeginError, Run, RunOptions},
+    run::{BeginError, Run},
     store::{
         ObjectInfo, ObjectPath, RemoteCause, RemoteError, Store, StoreError, StoreErrorKind, Upload,
         locks::{self, Beneath, Extend, Extended, LockMode, ObjectLock, Overwritten, Versioned},
@@ -173,10 +173,6 @@ fn locked_world(clock: &ManualClock) -> (Keeping, World) {
     let repo = Arc::new(Repo::init_locked(Arc::new(store.clone()), &protection, Some(lock)).unwrap());
     let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
     (store, World { store: memory, repo, log, suite: Suite::X25519Aes256Gcm })
-}
-
-fn run_options() -> RunOptions {
-    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
 }
 
 fn at_once() -> PruneOptions {
