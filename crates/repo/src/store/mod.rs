@@ -17,6 +17,7 @@ use thiserror::Error;
 pub(crate) mod ahead;
 pub mod conformance;
 pub mod faulty;
+mod forward;
 pub mod fs;
 pub mod landmark;
 pub mod layout;
