@@ -18,12 +18,12 @@ use std::{
     process::Command,
     sync::{Arc, Mutex},
     thread::sleep,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use holdfast_formats::{PageSize, SpaceId};
 use holdfast_repo::{
-    Kind, LogName, Password, Protection, Repo, RepoError, RunNo,
+    Kind, LogName, Password, Protection, Repo, RepoError, RunNo, forward_store,
     history::History,
     interrupt::Interrupt,
     item::{FileRole, ItemPath, ItemType, Tablespace},
@@ -33,7 +33,7 @@ use holdfast_repo::{
     run::{Ending, PartCounts, Run, RunOptions},
     space::Space,
     store::{
-        ObjectInfo, ObjectPath, Store, StoreError, Upload,
+        Store,
         faulty::{FaultyStore, Op},
         fs::FsStore,
     },
@@ -202,44 +202,13 @@ impl Distant {
 }
 
 impl Store for Distant {
+    forward_store!(
+        self => self.there();
+        put, create_if_absent, read_exact_at, head, list, list_folders, delete, now, free_bytes
+    );
+
     fn location(&self) -> String {
         self.store.location()
-    }
-
-    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
-        self.there().put(path)
-    }
-
-    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
-        self.there().create_if_absent(path, bytes)
-    }
-
-    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-        self.there().read_exact_at(path, offset, buffer)
-    }
-
-    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
-        self.there().head(path)
-    }
-
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
-        self.there().list(prefix, each)
-    }
-
-    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        self.there().list_folders(prefix)
-    }
-
-    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
-        self.there().delete(paths)
-    }
-
-    fn now(&self) -> Result<SystemTime, StoreError> {
-        self.there().now()
-    }
-
-    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
-        self.there().free_bytes()
     }
 
     /// As buckets do.

@@ -422,47 +422,11 @@ pub(crate) fn parse(
     let json = repo.open_object(&place, parts.public, PUBLIC_BYTES_MAX)?;
     let public: PublicPart = serde_json::from_slice(&json)
         .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
+    require_sound(&place, role, &public, !parts.head.is_empty())?;
     let outcome_type = public.outcome_type;
-    if !outcome_type.allowed_to(role) {
-        return Err(RepoError::damaged(place, Damage::Role { act: outcome_type.as_str(), role }));
-    }
-    if public.run != run.0 {
-        let found = format!("the outcome of run #{}", public.run);
-        return Err(RepoError::damaged(place, Damage::Misplaced { found }));
-    }
-    if (outcome_type == OutcomeType::Backup) == parts.head.is_empty() {
-        return Err(RepoError::malformed(place, "a backup has a manifest head, and nothing else has one"));
-    }
-    let has_refs = matches!(outcome_type, OutcomeType::Backup | OutcomeType::Prune | OutcomeType::Repair);
-    if has_refs != public.refs.is_some() {
-        let what = "backups, prunes and repairs have refs, and nothing else has them";
-        return Err(RepoError::malformed(place, what));
-    }
-    let is_earlier = |named: u64| (1..run.0).contains(&named);
-    let named = public.lost.iter().map(|lost| lost.run).chain(public.rebuilt.iter().map(|it| it.run));
-    let mends = !public.lost.is_empty() || !public.rebuilt.is_empty();
-    if (mends && outcome_type != OutcomeType::Repair) || !named.into_iter().all(is_earlier) {
-        return Err(RepoError::malformed(place, "it mends what no repair can have mended"));
-    }
-    let is_of_holds = matches!(outcome_type, OutcomeType::Hold | OutcomeType::Release);
-    if is_of_holds == public.backups.is_empty() {
-        return Err(RepoError::malformed(place, "holds and releases name backups, and nothing else does"));
-    }
-    if public.until.is_some() && outcome_type != OutcomeType::Hold {
-        return Err(RepoError::malformed(place, "it has an end, and is no hold"));
-    }
-    if public.imported && outcome_type != OutcomeType::Backup {
-        return Err(RepoError::malformed(place, "it was imported, and is no backup"));
-    }
-    if public.part.is_some() && outcome_type != OutcomeType::Backup {
-        return Err(RepoError::malformed(place, "it is of a part, and no backup"));
-    }
-    if public.copy_of.is_some() && outcome_type != OutcomeType::Backup {
-        return Err(RepoError::malformed(place, "it is a copy, and no backup"));
-    }
     // By anybody else's word segments would be deleted that nobody has read, let alone taken over.
     let may_take = outcome_type == OutcomeType::Backup && log.kind == Kind::Binlog && role.may(Act::Read);
-    let taken = public.taken.into_iter().filter(|named| may_take && is_earlier(*named)).map(RunNo);
+    let taken = public.taken.into_iter().filter(|named| may_take && is_before(*named, run)).map(RunNo);
     Ok(Outcome {
         run,
         outcome_type,
@@ -489,6 +453,56 @@ pub(crate) fn parse(
         hash: object_hash(bytes),
         size_bytes: bytes.len() as u64,
     })
+}
+
+/// Refuses a public part that its signer may not sign, that is of another run, or whose fields do not go
+/// together.
+fn require_sound(
+    place: &Place<'_>,
+    role: Role,
+    public: &PublicPart,
+    has_head: bool,
+) -> Result<(), RepoError> {
+    use OutcomeType::{Backup, Hold, Prune, Release, Repair};
+    let outcome_type = public.outcome_type;
+    if !outcome_type.allowed_to(role) {
+        return Err(RepoError::damaged(place, Damage::Role { act: outcome_type.as_str(), role }));
+    }
+    if public.run != place.run.0 {
+        let found = format!("the outcome of run #{}", public.run);
+        return Err(RepoError::damaged(place, Damage::Misplaced { found }));
+    }
+    let is_of = |types: &[OutcomeType]| types.contains(&outcome_type);
+    let mut named = public.lost.iter().map(|lost| lost.run).chain(public.rebuilt.iter().map(|it| it.run));
+    let mends = !public.lost.is_empty() || !public.rebuilt.is_empty();
+    let rules = [
+        (has_head == is_of(&[Backup]), "a backup has a manifest head, and nothing else has one"),
+        (
+            public.refs.is_some() == is_of(&[Backup, Prune, Repair]),
+            "backups, prunes and repairs have refs, and nothing else has them",
+        ),
+        (
+            (!mends || is_of(&[Repair])) && named.all(|run| is_before(run, place.run)),
+            "it mends what no repair can have mended",
+        ),
+        (
+            public.backups.is_empty() != is_of(&[Hold, Release]),
+            "holds and releases name backups, and nothing else does",
+        ),
+        (public.until.is_none() || is_of(&[Hold]), "it has an end, and is no hold"),
+        (!public.imported || is_of(&[Backup]), "it was imported, and is no backup"),
+        (public.part.is_none() || is_of(&[Backup]), "it is of a part, and no backup"),
+        (public.copy_of.is_none() || is_of(&[Backup]), "it is a copy, and no backup"),
+    ];
+    match rules.into_iter().find(|(holds, _)| !holds) {
+        Some((_, broken)) => Err(RepoError::malformed(place, broken)),
+        None => Ok(()),
+    }
+}
+
+/// Whether what an outcome of `run` names is a run before it.
+fn is_before(named: u64, run: RunNo) -> bool {
+    (1..run.0).contains(&named)
 }
 
 /// Opens the manifest head in the bytes of an outcome.

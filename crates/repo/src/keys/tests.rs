@@ -12,6 +12,7 @@ use crate::{
     check::CheckOptions,
     error::RepoError,
     expire::ExpireRequest,
+    forward_store,
     hex::to_hex,
     history::History,
     hold::HoldTerms,
@@ -25,7 +26,6 @@ use crate::{
     run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions},
     segment::{SegmentReader, SegmentWriter as Segments},
     store::{
-        ObjectInfo, Upload,
         faulty::{Call, Fault, FaultyStore, Op},
         locks::{self, Beneath, Extend, Extended, Kept, LockMode, Overwritten, Versioned},
         mem::{ManualClock, MemStore},
@@ -156,45 +156,10 @@ impl Vault {
 }
 
 impl Store for Vault {
-    fn location(&self) -> String {
-        self.memory.location()
-    }
-
-    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
-        self.memory.put(path)
-    }
-
-    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
-        self.memory.create_if_absent(path, bytes)
-    }
-
-    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-        self.memory.read_exact_at(path, offset, buffer)
-    }
-
-    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
-        self.memory.head(path)
-    }
-
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
-        self.memory.list(prefix, each)
-    }
-
-    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        self.memory.list_folders(prefix)
-    }
-
-    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
-        self.memory.delete(paths)
-    }
-
-    fn now(&self) -> Result<SystemTime, StoreError> {
-        Store::now(&self.memory)
-    }
-
-    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
-        self.memory.free_bytes()
-    }
+    forward_store!(
+        self => self.memory;
+        location, put, create_if_absent, read_exact_at, head, list, list_folders, delete, now, free_bytes
+    );
 
     fn versioned(&self) -> Option<&dyn Versioned> {
         Some(self)

@@ -47,54 +47,107 @@ pub struct Swept {
 /// Deletes what earlier prunes declared dead, after the grace, in the order in which things depend on each other:
 /// packs, index parts, refs and reports, segments whose bytes are in packs, leases. `history` may be old.
 pub fn sweep(repo: &Repo, history: &History, options: &PruneOptions) -> Result<Swept, RepoError> {
-    let PruneOptions { grace, interrupt, .. } = options;
-    let log = history.log();
-    let mut swept = Swept::default();
     let prunes = history.prunes(repo)?;
     let now = repo.store().now()?;
     let targets = prunes.targets();
     // What a run stored whose outcome was hidden, and lies beneath another's by now, may be what it needs.
-    let covered = match repo.info().object_lock {
-        Some(_) => last_covered(outcomes_beneath(repo, log)?, history),
+    let spared_to = match repo.info().object_lock {
+        Some(_) => last_covered(outcomes_beneath(repo, history.log())?, history),
         None => None,
     };
-    let is_spared = |run: RunNo| covered.is_some_and(|covered| run <= covered);
     let is_dead = |pack: PackId| {
-        prunes.dead_since(pack).and_then(|since| since.checked_add(*grace)).is_some_and(|due| due <= now)
-            || (is_for_nobody(history, pack.run) && !targets.contains(&pack))
+        let due = prunes.dead_since(pack).and_then(|since| since.checked_add(options.grace));
+        due.is_some_and(|due| due <= now) || (is_for_nobody(history, pack.run) && !targets.contains(&pack))
     };
-    let mut runs_with_packs = BTreeSet::new();
-    let mut stay = HashSet::new();
-    let mut due = BTreeMap::new();
-    for ((run, part), info) in repo.list_folder(log, Folder::Packs)? {
-        let pack = PackId { run, part };
-        let is_due = is_dead(pack);
-        if is_due && !is_spared(run) {
-            due.insert(info.path, (pack, info.size_bytes));
-            continue;
-        }
-        if is_due {
-            swept.kept_packs += 1;
-            swept.kept_bytes += info.size_bytes;
-        }
-        runs_with_packs.insert(run);
-        stay.insert(pack);
-    }
-    let paths: Vec<ObjectPath> = due.keys().cloned().collect();
-    for kept in delete(repo, &paths, interrupt)? {
-        let Some((pack, size_bytes)) = due.remove(&kept.path) else { continue };
-        swept.kept_packs += 1;
-        swept.kept_bytes += size_bytes;
-        swept.kept_until = swept.kept_until.max(kept.until);
-        runs_with_packs.insert(pack.run);
-        stay.insert(pack);
-    }
-    swept.packs = due.len() as u64;
-    swept.pack_bytes = due.values().map(|(_, size_bytes)| size_bytes).sum();
+    let sweep = Sweep { repo, history, interrupt: &options.interrupt, spared_to };
+    let mut swept = Swept::default();
+    let stay = sweep.packs(&is_dead, &mut swept)?;
+    swept.others = sweep.others(&stay)?;
+    repo.store().sweep_uploads(UPLOAD_AGE)?;
+    Ok(swept)
+}
 
-    let is_useful = |folder, run| {
+struct Sweep<'a> {
+    repo: &'a Repo,
+    history: &'a History,
+    interrupt: &'a Interrupt,
+    /// What runs up to this one stored is spared: it may be needed by what nobody sees.
+    spared_to: Option<RunNo>,
+}
+
+impl Sweep<'_> {
+    fn is_spared(&self, run: RunNo) -> bool {
+        self.spared_to.is_some_and(|spared_to| run <= spared_to)
+    }
+
+    /// Deletes the packs that are dead. Those that stay, dead or not.
+    fn packs(
+        &self,
+        is_dead: &dyn Fn(PackId) -> bool,
+        swept: &mut Swept,
+    ) -> Result<HashSet<PackId>, RepoError> {
+        let mut stay = HashSet::new();
+        let mut due = BTreeMap::new();
+        for ((run, part), info) in self.repo.list_folder(self.history.log(), Folder::Packs)? {
+            let pack = PackId { run, part };
+            let is_due = is_dead(pack);
+            if is_due && !self.is_spared(run) {
+                due.insert(info.path, (pack, info.size_bytes));
+                continue;
+            }
+            if is_due {
+                swept.kept_packs += 1;
+                swept.kept_bytes += info.size_bytes;
+            }
+            stay.insert(pack);
+        }
+        let paths: Vec<ObjectPath> = due.keys().cloned().collect();
+        for kept in delete(self.repo, &paths, self.interrupt)? {
+            let Some((pack, size_bytes)) = due.remove(&kept.path) else { continue };
+            swept.kept_packs += 1;
+            swept.kept_bytes += size_bytes;
+            swept.kept_until = swept.kept_until.max(kept.until);
+            stay.insert(pack);
+        }
+        swept.packs = due.len() as u64;
+        swept.pack_bytes = due.values().map(|(_, size_bytes)| size_bytes).sum();
+        Ok(stay)
+    }
+
+    /// Deletes all else that is of no use, where these packs stay. How many objects.
+    fn others(&self, stay: &HashSet<PackId>) -> Result<u64, RepoError> {
+        let (repo, log) = (self.repo, self.history.log());
+        let runs_with_packs: BTreeSet<RunNo> = stay.iter().map(|pack| pack.run).collect();
+        let void = self.history.void_index(repo)?;
+        let folders = [
+            Folder::Index,
+            Folder::Refs,
+            Folder::Reports,
+            Folder::Segments,
+            Folder::Asks,
+            Folder::Runs,
+            Folder::Outcomes,
+        ];
+        let mut gone = 0;
+        for folder in folders {
+            let is_void = |key: &(RunNo, u32)| folder == Folder::Index && void.contains(key);
+            let useless: Vec<ObjectPath> = repo
+                .list_folder(log, folder)?
+                .into_iter()
+                .filter(|(key, _)| !self.is_useful(folder, key.0, &runs_with_packs) || is_void(key))
+                .map(|(_, info)| info.path)
+                .collect();
+            gone += deleted(repo, &useless, self.interrupt)?;
+        }
+        let records = checked::sweep(repo, log, &|pack| stay.contains(&pack))?;
+        Ok(gone + deleted(repo, &records, self.interrupt)?)
+    }
+
+    /// Whether anybody may need what a run has in a folder.
+    fn is_useful(&self, folder: Folder, run: RunNo, runs_with_packs: &BTreeSet<RunNo>) -> bool {
+        let history = self.history;
         run >= history.next_run()
-            || (is_spared(run) && matches!(folder, Folder::Index | Folder::Refs | Folder::Reports))
+            || (self.is_spared(run) && matches!(folder, Folder::Index | Folder::Refs | Folder::Reports))
             || match folder {
                 Folder::Index => history.stands(run) || runs_with_packs.contains(&run),
                 Folder::Refs => keeps_records(history, run) && !history.is_rebuilt(run),
@@ -106,31 +159,7 @@ pub fn sweep(repo: &Repo, history: &History, options: &PruneOptions) -> Result<S
                 Folder::Asks => false,
                 Folder::Packs | Folder::Checks => true,
             }
-    };
-    let void = history.void_index(repo)?;
-    let folders = [
-        Folder::Index,
-        Folder::Refs,
-        Folder::Reports,
-        Folder::Segments,
-        Folder::Asks,
-        Folder::Runs,
-        Folder::Outcomes,
-    ];
-    for folder in folders {
-        let is_void = |key: &(RunNo, u32)| folder == Folder::Index && void.contains(key);
-        let useless: Vec<ObjectPath> = repo
-            .list_folder(log, folder)?
-            .into_iter()
-            .filter(|(key, _)| !is_useful(folder, key.0) || is_void(key))
-            .map(|(_, info)| info.path)
-            .collect();
-        swept.others += deleted(repo, &useless, interrupt)?;
     }
-    let records = checked::sweep(repo, log, &|pack| stay.contains(&pack))?;
-    swept.others += deleted(repo, &records, interrupt)?;
-    repo.store().sweep_uploads(UPLOAD_AGE)?;
-    Ok(swept)
 }
 
 /// Whether nothing can ever reference packs of this run but moves of its own: it has ended, and neither became a backup

@@ -73,21 +73,23 @@ fn race(store: &dyn Store, name: &ObjectPath) -> Result<Creation, StoreError> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::{sync::Arc, time::Duration, time::SystemTime};
+    use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::store::{ObjectInfo, Upload, mem::MemStore};
+    use crate::{
+        forward_store,
+        store::{ObjectInfo, mem::MemStore},
+    };
 
     /// Looks first, writes then.
     pub(crate) struct Careless(pub(crate) MemStore);
 
     impl Store for Careless {
-        fn location(&self) -> String {
-            self.0.location()
-        }
-        fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
-            self.0.put(path)
-        }
+        forward_store!(
+            self => self.0;
+            location, put, read_exact_at, head, list, list_folders, delete, now, free_bytes
+        );
+
         fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
             if self.0.head(path).is_ok() {
                 return Err(StoreError::new(path, StoreErrorKind::Exists));
@@ -95,27 +97,6 @@ pub(crate) mod tests {
             std::thread::sleep(Duration::from_millis(5));
             self.0.delete(std::slice::from_ref(path))?;
             self.0.create_if_absent(path, bytes)
-        }
-        fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-            self.0.read_exact_at(path, offset, buffer)
-        }
-        fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
-            self.0.head(path)
-        }
-        fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
-            self.0.list(prefix, each)
-        }
-        fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-            self.0.list_folders(prefix)
-        }
-        fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
-            self.0.delete(paths)
-        }
-        fn now(&self) -> Result<SystemTime, StoreError> {
-            self.0.now()
-        }
-        fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
-            self.0.free_bytes()
         }
     }
 

@@ -15,7 +15,7 @@ use holdfast_repo::{
     },
     manifest::Head,
     retention::RetentionPolicy,
-    run::{BeginError, FinishError, RunOptions},
+    run::{BeginError, FinishError},
     store::{
         ObjectPath, Store,
         faulty::{Fault, FaultyStore, Op},
@@ -34,7 +34,7 @@ const MINUTES_16: Duration = Duration::from_secs(16 * 60);
 
 fn options() -> CopyOptions {
     CopyOptions {
-        run: RunOptions { renew_every: None, ..RunOptions::of_this_process() },
+        run: run_options(),
         writer: WriterOptions { index_every: Duration::ZERO, ..small_packs() },
         threads: 2,
         memory_bytes: 80 << 20,

@@ -16,7 +16,6 @@ use holdfast_repo::{
     reader::Backup,
     refs::BackupRefs,
     retention::{Reason, RetentionPolicy},
-    run::RunOptions,
     store::{
         ObjectPath, Store,
         mem::{ManualClock, MemStore},
@@ -326,8 +325,7 @@ fn every_reference_to_leaves_and_items_says_what_must_be_there() {
 }
 
 fn expire_all(world: &World, runs: Vec<RunNo>) {
-    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-    expire(&world.repo, &world.log, &ExpireRequest::Exactly(runs), &options).unwrap();
+    expire(&world.repo, &world.log, &ExpireRequest::Exactly(runs), &run_options()).unwrap();
 }
 
 /// Damage within a pack is not seen by a backup, which shares it with its base. One without a base does not, and what
@@ -441,8 +439,7 @@ fn rules_drop_no_backup_that_is_whole_for_one_that_has_lost_something() {
         assert_kept(&world, "nobody has seen it", &first);
         assert!(!check_all(&world).findings.is_empty());
         assert_kept(&world, "a check has", &[]);
-        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-        expire(&world.repo, &world.log, &keep_last(), &options).unwrap();
+        expire(&world.repo, &world.log, &keep_last(), &run_options()).unwrap();
         assert!(world.history().stands(RunNo(1)));
     }
 }
@@ -453,7 +450,6 @@ fn rules_drop_no_backup_that_is_whole_for_one_that_has_lost_something() {
 fn a_history_that_cannot_be_continued_is_called_that() {
     let (world, sources) = world_of_two(Suite::X25519Aes256Gcm);
     expire_all(&world, vec![RunNo(1)]);
-    let run_options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
     let now =
         PruneOptions { grace: Duration::ZERO, resume_window: Duration::ZERO, ..PruneOptions::default() };
     let stray = world.begin();
@@ -461,7 +457,7 @@ fn a_history_that_cannot_be_continued_is_called_that() {
     give_all(&writer, &sources[0], 1).unwrap();
     writer.finish(&stray).unwrap();
     stray.abandon("test").unwrap();
-    prune(&world.repo, &world.log, &now, None, &run_options).unwrap();
+    prune(&world.repo, &world.log, &now, None, &run_options()).unwrap();
     let pruned = world.history().outcomes().last().unwrap().clone();
     assert_eq!(pruned.outcome_type, OutcomeType::Prune);
     let all = objects(&world);
@@ -475,9 +471,9 @@ fn a_history_that_cannot_be_continued_is_called_that() {
         };
         let backup = world.try_backup(small_packs(), |writer| give_all(writer, &sources[1], 2));
         is_it(&*backup.unwrap_err());
-        is_it(&prune(&world.repo, &world.log, &now, None, &run_options).unwrap_err());
+        is_it(&prune(&world.repo, &world.log, &now, None, &run_options()).unwrap_err());
         let request = ExpireRequest::Exactly(vec![RunNo(2)]);
-        let expired = expire(&world.repo, &world.log, &request, &run_options);
+        let expired = expire(&world.repo, &world.log, &request, &run_options());
         assert_eq!(expired.is_ok(), object == world.log.refs(pruned.run), "{object}");
         expired.err().iter().for_each(|error| is_it(error));
         assert!(check_all(&world).stops_runs);

@@ -15,7 +15,7 @@ use holdfast_repo::{
     prune::{PruneOptions, prune},
     refs::BackupRefs,
     repair::{RepairPlan, repair},
-    run::{Ending, PartCounts, Run, RunOptions},
+    run::{Ending, PartCounts, Run},
     store::{ObjectPath, Store},
     writer::ChunkRewriter,
 };
@@ -25,10 +25,6 @@ use crate::{
     world::*,
     writer_role::Roles,
 };
-
-fn run_options() -> RunOptions {
-    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
-}
 
 fn look(world: &World, read_data: Option<f64>) -> CheckReport {
     check(&world.repo, &world.log, CheckOptions { read_data, ..CheckOptions::default() }).unwrap()

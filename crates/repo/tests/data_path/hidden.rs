@@ -10,13 +10,14 @@ use holdfast_pipe::Suite;
 use holdfast_repo::{
     Damage, Folder, Kind, LogName, Password, Protection, Repo, RepoError, RunNo,
     expire::{ExpireRequest, expire},
+    forward_store,
     interrupt::Interrupt,
     keys::KdfParams,
     locking::{ExtendOptions, extend},
     prune::{PruneOptions, prune, sweep},
-    run::{BeginError, Run, RunOptions},
+    run::{BeginError, Run},
     store::{
-        ObjectInfo, ObjectPath, RemoteCause, RemoteError, Store, StoreError, StoreErrorKind, Upload,
+        ObjectPath, RemoteCause, RemoteError, Store, StoreError, StoreErrorKind,
         locks::{self, Beneath, Extend, Extended, LockMode, ObjectLock, Overwritten, Versioned},
         mem::{ManualClock, MemStore},
     },
@@ -61,45 +62,14 @@ impl Keeping {
 }
 
 impl Store for Keeping {
-    fn location(&self) -> String {
-        self.memory.location()
-    }
-
-    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
-        self.memory.put(path)
-    }
-
-    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
-        self.memory.create_if_absent(path, bytes)
-    }
-
-    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-        self.memory.read_exact_at(path, offset, buffer)
-    }
-
-    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
-        self.memory.head(path)
-    }
-
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
-        self.memory.list(prefix, each)
-    }
-
-    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        self.memory.list_folders(prefix)
-    }
+    forward_store!(
+        self => self.memory;
+        location, put, create_if_absent, read_exact_at, head, list, list_folders, now, free_bytes
+    );
 
     fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
         paths.iter().for_each(|path| self.hide(path));
         Ok(())
-    }
-
-    fn now(&self) -> Result<SystemTime, StoreError> {
-        Store::now(&self.memory)
-    }
-
-    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
-        self.memory.free_bytes()
     }
 
     fn versioned(&self) -> Option<&dyn Versioned> {
@@ -173,10 +143,6 @@ fn locked_world(clock: &ManualClock) -> (Keeping, World) {
     let repo = Arc::new(Repo::init_locked(Arc::new(store.clone()), &protection, Some(lock)).unwrap());
     let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
     (store, World { store: memory, repo, log, suite: Suite::X25519Aes256Gcm })
-}
-
-fn run_options() -> RunOptions {
-    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
 }
 
 fn at_once() -> PruneOptions {

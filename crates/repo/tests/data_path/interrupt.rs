@@ -13,7 +13,6 @@ use holdfast_repo::{
     expire::{ExpireRequest, expire},
     prune::{PruneError, PruneOptions, prune},
     reader::ChunkSource,
-    run::RunOptions,
     steps::{Step, Steps},
     store::faulty::FaultyStore,
     writer::{ChunkRewriter, WriterOptions},
@@ -23,10 +22,6 @@ use crate::world::*;
 
 /// More than any one object takes.
 const CALLS_AFTER_MAX: u64 = 25;
-
-fn run_options() -> RunOptions {
-    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
-}
 
 /// A repository in which somebody interrupts at the n-th call; and how many calls there were.
 fn interrupted_at(world: &World, n: u64) -> (Arc<Repo>, Interrupt, Arc<AtomicU64>) {

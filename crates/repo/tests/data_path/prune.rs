@@ -19,7 +19,7 @@ use holdfast_repo::{
     prune::{PruneError, PruneOptions, PrunePlan, Pruned, plan_prune, prune},
     reader::ChunkSource,
     repair::repair,
-    run::{BeginError, RunOptions},
+    run::BeginError,
     store::{
         Store,
         faulty::{Fault, FaultyStore, Op},
@@ -32,10 +32,6 @@ use crate::{
     damage::{copy, objects},
     world::*,
 };
-
-fn run_options() -> RunOptions {
-    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
-}
 
 /// Everything of a backup in one pack, so that packs die in part.
 pub(crate) fn large_packs() -> WriterOptions {

@@ -39,10 +39,6 @@ use crate::{
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-fn run_options() -> RunOptions {
-    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
-}
-
 fn all() -> CheckOptions {
     CheckOptions { read_data: Some(1.0), threads: 1, ..CheckOptions::default() }
 }

@@ -12,7 +12,7 @@ use holdfast_repo::{
     item::{ItemPath, ItemType},
     outcome::{HEAD_BYTES_MAX, Outcome, OutcomeType},
     refs::BackupRefs,
-    run::{Ending, FinishError, PartCounts, Run, RunOptions, stored_outcome},
+    run::{Ending, FinishError, PartCounts, Run, stored_outcome},
     store::{
         Store,
         faulty::{Fault, FaultyStore, Op},
@@ -355,8 +355,7 @@ fn a_run_that_may_stand_is_not_called_failed() {
                 (counter.fetch_add(1, Ordering::SeqCst) + 1 == n).then_some(fault)
             });
             let repo = Arc::new(open_repo(Arc::new(store), world.suite));
-            let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-            let mut run = Run::begin(&repo, &world.log, &options).unwrap();
+            let mut run = Run::begin(&repo, &world.log, &run_options()).unwrap();
             let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
             let no = run.no();
             clock.advance(waited);

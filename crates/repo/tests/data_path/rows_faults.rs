@@ -11,7 +11,6 @@ use holdfast_repo::{
     prune::{PruneOptions, prune},
     reader::{Backup, ReadRows},
     rows::{RowTotals, TableRows},
-    run::RunOptions,
     store::Store,
     writer::{
         BackupWriter, FileProblem, Foundation, RangeStart, RowRange, TableId, TableSpec, WriteError,
@@ -340,9 +339,8 @@ fn what_a_dead_run_stored_of_rows_goes_at_once() {
         grace: Duration::ZERO,
         ..PruneOptions::default()
     };
-    let run_options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
     for _ in 0..2 {
-        prune(&world.repo, &world.log, &options, None, &run_options).unwrap();
+        prune(&world.repo, &world.log, &options, None, &run_options()).unwrap();
     }
     assert_eq!(packs(), 0);
 }

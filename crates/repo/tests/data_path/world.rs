@@ -116,6 +116,11 @@ pub struct World {
     pub suite: Suite,
 }
 
+/// How runs behave here: nothing happens but at their calls.
+pub fn run_options() -> RunOptions {
+    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
+}
+
 /// Opens a repository that [`World::new`] made.
 pub fn open_repo(store: Arc<dyn Store>, suite: Suite) -> Repo {
     let password = Password::new("x".to_owned()).unwrap();
@@ -145,8 +150,7 @@ impl World {
     }
 
     pub fn begin(&self) -> Run {
-        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-        Run::begin(&self.repo, &self.log, &options).unwrap()
+        Run::begin(&self.repo, &self.log, &run_options()).unwrap()
     }
 
     pub fn history(&self) -> History {
@@ -180,8 +184,7 @@ impl World {
         options: WriterOptions,
         give: impl FnOnce(&BackupWriter) -> Result<(), WriteError>,
     ) -> Result<(RunNo, Totals), Box<dyn Error>> {
-        let run_options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-        let mut run = Run::begin(&self.repo, &self.log, &run_options)?;
+        let mut run = Run::begin(&self.repo, &self.log, &run_options())?;
         let foundation = foundation(run.history());
         let writer = BackupWriter::new(&run, &foundation, options)?;
         give(&writer)?;

@@ -19,7 +19,6 @@ use holdfast_repo::{
     manifest::Totals,
     prune::{PruneOptions, prune},
     repair::{RepairError, repair},
-    run::RunOptions,
     store::{ObjectPath, Store, mem::MemStore},
     writer::{ChunkRewriter, Foundation, WriteError},
 };
@@ -87,8 +86,8 @@ impl Roles {
     }
 
     fn drop_backups(&self, runs: Vec<RunNo>) {
-        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-        expire(&self.operator.repo, &self.operator.log, &ExpireRequest::Exactly(runs), &options).unwrap();
+        expire(&self.operator.repo, &self.operator.log, &ExpireRequest::Exactly(runs), &run_options())
+            .unwrap();
     }
 
     fn assert_whole(&self) {
@@ -277,20 +276,19 @@ fn a_writer_does_not_build_on_what_was_dropped_or_moved() {
 
     // An operator writes anew what is left of mostly dead packs: where that went a writer cannot see.
     let options = PruneOptions { grace: std::time::Duration::ZERO, ..PruneOptions::default() };
-    let run_options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
     let World { repo, log, .. } = &roles.operator;
     let mut rewriter = ChunkRewriter::open(repo, &roles.operator.history(), small_packs()).unwrap();
-    let pruned = prune(repo, log, &options, Some(&mut rewriter), &run_options).unwrap();
+    let pruned = prune(repo, log, &options, Some(&mut rewriter), &run_options()).unwrap();
     assert!(!pruned.declared.rewrite.is_empty());
     let (_, totals) = roles.back_up(&source);
     assert!(totals.bytes_new > 0 && totals.bytes_reused > totals.bytes_new, "{totals:?}");
-    prune(repo, log, &options, None, &run_options).unwrap();
-    prune(repo, log, &options, None, &run_options).unwrap();
+    prune(repo, log, &options, None, &run_options()).unwrap();
+    prune(repo, log, &options, None, &run_options()).unwrap();
     let (run, totals) = roles.back_up(&source);
     assert_eq!(totals.bytes_new, 0);
     roles.drop_backups(vec![second]);
-    prune(repo, log, &options, None, &run_options).unwrap();
-    prune(repo, log, &options, None, &run_options).unwrap();
+    prune(repo, log, &options, None, &run_options()).unwrap();
+    prune(repo, log, &options, None, &run_options()).unwrap();
     roles.operator.assert_is(run, &source);
     roles.assert_whole();
 }
@@ -324,8 +322,7 @@ fn a_repair_touches_nothing_of_a_signer_whose_record_is_lost() {
         let repo =
             Arc::new(crate::world::open_repo(Arc::new(roles.operator.store.clone()), roles.operator.suite));
         let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
-        let run_options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-        let done = repair(&repo, &roles.operator.log, &options, &mut |_| true, &run_options);
+        let done = repair(&repo, &roles.operator.log, &options, &mut |_| true, &run_options());
         let is_refused = matches!(done, Err(RepairError::Keys { .. } | RepairError::Stranger { .. }));
         assert!(is_refused, "{done:?}");
     }

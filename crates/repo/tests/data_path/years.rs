@@ -34,7 +34,6 @@ use holdfast_repo::{
     prune::{PruneOptions, prune},
     repair::repair,
     retention::RetentionPolicy,
-    run::RunOptions,
     store::{
         ObjectPath, Store,
         faulty::{Fault, FaultyStore},
@@ -167,10 +166,6 @@ impl Place {
     fn standing(&self, log: &LogName) -> Vec<RunNo> {
         self.history(log).standing().map(|outcome| outcome.run).collect()
     }
-}
-
-fn run_options() -> RunOptions {
-    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
 }
 
 fn writer_options() -> WriterOptions {

@@ -23,6 +23,7 @@ use holdfast_pipe::lock::lock;
 use holdfast_repo::store::{
     ObjectInfo, ObjectPath, RemoteCause, RemoteError, Store, StoreError, StoreErrorKind, Upload,
     landmark::{Landmark, is_gone},
+    layout::{TEMPORARY, is_own_folder, is_temporary_name, split, temporary_name},
 };
 use russh_sftp::protocol::StatusCode;
 use tokio::runtime::Runtime;
@@ -43,9 +44,6 @@ mod upload;
 
 pub use self::place::Place;
 
-const TEMPORARY: &str = ".tmp";
-/// A file system's own folder, where the store is the root of one.
-const LOST_AND_FOUND: &str = "lost+found";
 /// Small objects that are asked for at the same time.
 const READS_AT_ONCE: usize = 16;
 /// Deletions on their way at once.
@@ -125,19 +123,6 @@ fn info(path: &ObjectPath, found: &Found) -> ObjectInfo {
     ObjectInfo { path: path.clone(), size_bytes: found.size_bytes, created_at: found.changed_at }
 }
 
-/// The folder of an object, and its name there.
-fn split(path: &ObjectPath) -> (&str, &str) {
-    path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()))
-}
-
-fn is_temporary_name(name: &str) -> bool {
-    name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-fn is_own_folder(prefix: &str, name: &str) -> bool {
-    prefix.is_empty() && matches!(name, TEMPORARY | LOST_AND_FOUND)
-}
-
 impl Inner {
     /// The root is there, or is made.
     async fn reach(&self, missing: Missing) -> Result<(), StoreError> {
@@ -172,9 +157,7 @@ impl Inner {
     }
 
     fn temporary_path(&self) -> io::Result<String> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(io::Error::other)?;
-        Ok(format!("{}/{TEMPORARY}/{:032x}", self.root, u128::from_le_bytes(random)))
+        Ok(format!("{}/{TEMPORARY}/{}", self.root, temporary_name()?))
     }
 
     fn known(&self) -> MutexGuard<'_, HashSet<String>> {

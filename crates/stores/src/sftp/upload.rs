@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_repo::store::{ObjectInfo, ObjectPath, RemoteCause, StoreError, StoreErrorKind, Upload};
+use holdfast_repo::store::{
+    ObjectInfo, ObjectPath, RemoteCause, StoreError, StoreErrorKind, Upload,
+    layout::{TEMPORARY, split},
+};
 use russh_sftp::protocol::OpenFlags;
 use tokio::task::JoinSet;
 
@@ -21,7 +24,6 @@ use super::{
     Inner,
     connection::{Connection, Failure},
     files::{FILE_MODE, WINDOW_BYTES, mode},
-    split,
 };
 use crate::pause::Pauses;
 
@@ -81,7 +83,7 @@ impl TemporaryFile {
             let path = store
                 .temporary_path()
                 .map_err(|error| Failure::Lost(RemoteCause::Other, format!("no random numbers: {error}")))?;
-            store.make_folders(&store.at(super::TEMPORARY)).await?;
+            store.make_folders(&store.at(TEMPORARY)).await?;
             let connection = store.pool.connect().await?;
             let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUDE;
             let failure = match connection.session.open(path.as_str(), flags, mode(FILE_MODE)).await {

@@ -4,7 +4,10 @@
 use std::{collections::HashSet, time::SystemTime};
 
 use holdfast_core::{ErrorKind, server::WAIT_TIMEOUT};
-use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, fs::FsStore};
+use holdfast_repo::{
+    forward_store,
+    store::{Store, StoreError, fs::FsStore},
+};
 
 use super::*;
 
@@ -12,44 +15,13 @@ use super::*;
 struct Later(std::sync::Arc<dyn Store>);
 
 impl Store for Later {
-    fn location(&self) -> String {
-        self.0.location()
-    }
-
-    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
-        self.0.put(path)
-    }
-
-    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
-        self.0.create_if_absent(path, bytes)
-    }
-
-    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-        self.0.read_exact_at(path, offset, buffer)
-    }
-
-    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
-        self.0.head(path)
-    }
-
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
-        self.0.list(prefix, each)
-    }
-
-    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        self.0.list_folders(prefix)
-    }
-
-    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
-        self.0.delete(paths)
-    }
+    forward_store!(
+        self => self.0;
+        location, put, create_if_absent, read_exact_at, head, list, list_folders, delete, free_bytes
+    );
 
     fn now(&self) -> Result<SystemTime, StoreError> {
         Ok(self.0.now()? + Duration::from_secs(20 * 60))
-    }
-
-    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
-        self.0.free_bytes()
     }
 }
 

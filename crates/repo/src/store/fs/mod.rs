@@ -34,14 +34,12 @@ use self::{
 use super::{
     ObjectInfo, ObjectPath, Store, StoreError, StoreErrorKind, Upload,
     landmark::{Landmark, is_gone},
+    layout::{TEMPORARY, is_own_folder, is_temporary_name, split, temporary_name},
 };
 
 mod append;
 mod folder;
 
-const TEMPORARY: &str = ".tmp";
-/// A file system's own folder, where the store is the root of one.
-const LOST_AND_FOUND: &str = "lost+found";
 /// How often a vanished folder is made again before giving up.
 const FOLDER_ATTEMPTS: u32 = 5;
 
@@ -151,23 +149,6 @@ fn rename_no_replace(from: &Path, to: &Path) -> io::Result<()> {
         }
         Err(errno) => Err(errno.into()),
     }
-}
-
-/// The name of a temporary file: 128 random bits.
-fn temporary_name() -> io::Result<String> {
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(io::Error::other)?;
-    Ok(format!("{:032x}", u128::from_le_bytes(random)))
-}
-
-/// Whether a file under [`TEMPORARY`] is one of ours.
-fn is_temporary_name(name: &str) -> bool {
-    name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// The folder of an object, and its name there.
-fn split(path: &ObjectPath) -> (&str, &str) {
-    path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()))
 }
 
 impl Inner {
@@ -374,11 +355,6 @@ impl Inner {
     }
 }
 
-/// Folders at the root that hold no objects.
-fn is_own_folder(prefix: &str, name: &str) -> bool {
-    prefix.is_empty() && matches!(name, TEMPORARY | LOST_AND_FOUND)
-}
-
 struct FsUpload {
     store: Arc<Inner>,
     path: ObjectPath,
@@ -536,7 +512,7 @@ mod tests {
         names::{Kind, LogName},
         repo::Repo,
         run::{Ending, Run, RunOptions},
-        store::conformance,
+        store::{conformance, layout::LOST_AND_FOUND},
     };
 
     fn path(name: &str) -> ObjectPath {

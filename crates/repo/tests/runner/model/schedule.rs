@@ -14,12 +14,13 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use holdfast_repo::{
     Kind, LogName, Protection, Repo,
     expire::{ExpireError, ExpireRequest, Rules, expire},
+    forward_store,
     history::History,
     hold::{HoldTerms, Until, hold},
     prune::prune,
     retention::RetentionPolicy,
     store::{
-        ObjectInfo, ObjectPath, Store, StoreError, Upload,
+        ObjectInfo, ObjectPath, Store, StoreError,
         faulty::{Call, Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},
     },
@@ -448,13 +449,10 @@ impl Model {
 struct ReplacingStore(MemStore);
 
 impl Store for ReplacingStore {
-    fn location(&self) -> String {
-        self.0.location()
-    }
-
-    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
-        self.0.put(path)
-    }
+    forward_store!(
+        self => self.0;
+        location, put, read_exact_at, head, list, list_folders, delete, now, free_bytes
+    );
 
     fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
         match self.0.create_if_absent(path, bytes) {
@@ -464,33 +462,5 @@ impl Store for ReplacingStore {
             }
             done => done,
         }
-    }
-
-    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-        self.0.read_exact_at(path, offset, buffer)
-    }
-
-    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
-        self.0.head(path)
-    }
-
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
-        self.0.list(prefix, each)
-    }
-
-    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        self.0.list_folders(prefix)
-    }
-
-    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
-        self.0.delete(paths)
-    }
-
-    fn now(&self) -> Result<std::time::SystemTime, StoreError> {
-        self.0.now()
-    }
-
-    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
-        self.0.free_bytes()
     }
 }

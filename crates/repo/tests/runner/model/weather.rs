@@ -9,7 +9,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload};
+use holdfast_repo::{
+    forward_store,
+    store::{ObjectInfo, ObjectPath, Store, StoreError, Upload},
+};
 
 /// By so much a clock is ahead of, or behind, the true one at most.
 pub(crate) const SKEW_MAX: Duration = Duration::from_secs(10 * 60);
@@ -70,9 +73,7 @@ impl Upload for Noted {
 }
 
 impl Store for Weather {
-    fn location(&self) -> String {
-        self.store.location()
-    }
+    forward_store!(self => self.store; location, read_exact_at, head, list_folders, delete, free_bytes);
 
     fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
         let upload = self.store.put(path)?;
@@ -85,31 +86,11 @@ impl Store for Weather {
         Ok(info)
     }
 
-    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-        self.store.read_exact_at(path, offset, buffer)
-    }
-
-    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
-        self.store.head(path)
-    }
-
     fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
         self.store.list(prefix, &mut |info| self.ticks.age(&info.path) < self.lag || each(info))
     }
 
-    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        self.store.list_folders(prefix)
-    }
-
-    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
-        self.store.delete(paths)
-    }
-
     fn now(&self) -> Result<SystemTime, StoreError> {
         Ok(self.store.now()? + self.skew - SKEW_MAX)
-    }
-
-    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
-        self.store.free_bytes()
     }
 }

@@ -1,0 +1,51 @@
+//! How a store lies in a directory. Of this host or another: one repository may be reached in both ways, by turns.
+//!
+//! - The name of an object is its path below the root.
+//! - What is on its way to a name is a file under [`TEMPORARY`].
+
+use std::io;
+
+use super::ObjectPath;
+
+/// The folder at the root in which uploads are, until they are complete.
+pub const TEMPORARY: &str = ".tmp";
+/// A file system's own folder, where the store is the root of one.
+pub const LOST_AND_FOUND: &str = "lost+found";
+
+/// The name of a temporary file: 128 random bits.
+pub fn temporary_name() -> io::Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    Ok(format!("{:032x}", u128::from_le_bytes(random)))
+}
+
+/// Whether a file under [`TEMPORARY`] is one of ours.
+#[must_use]
+pub fn is_temporary_name(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Whether the folder `name` below `prefix` is one of those at the root that hold no objects.
+#[must_use]
+pub fn is_own_folder(prefix: &str, name: &str) -> bool {
+    prefix.is_empty() && matches!(name, TEMPORARY | LOST_AND_FOUND)
+}
+
+/// The folder of an object, and its name there.
+#[must_use]
+pub fn split(path: &ObjectPath) -> (&str, &str) {
+    path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_files_are_told_by_their_names() {
+        assert!(is_temporary_name(&temporary_name().unwrap()));
+        for other in ["", "0", "notes.txt", &"0".repeat(33), &"A".repeat(32)] {
+            assert!(!is_temporary_name(other), "{other}");
+        }
+    }
+}
