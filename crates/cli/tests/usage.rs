@@ -12,6 +12,13 @@ fn bad_usage_is_exit_2_and_changes_nothing() {
         run(bare(&program.path("")).args(["init", "--no-encryption", "--repo", "http://user:secret@host/"]))
             .expect_code(2);
     assert!(it.err.contains("s3://") && !it.err.contains("secret"), "{it:#?}");
+    for (words, why) in [
+        (&["--spool-max", "1G", "--method", "logical"][..], "--spool-max is for physical backups"),
+        (&["--table", "shop.orders"], "--table is for logical backups"),
+    ] {
+        let it = program.run(&[&["backup", "--no-defaults"], words].concat()).expect_code(2);
+        assert!(it.err.contains(why) && it.err.contains("hint: "), "{it:#?}");
+    }
     assert!(!program.repository().exists());
 }
 

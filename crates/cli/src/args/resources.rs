@@ -91,6 +91,17 @@ impl ResourceArgs {
         typed.into_iter().find(|(_, is_typed)| *is_typed).map(|(option, _)| option)
     }
 
+    /// An option that was typed and is about reading data files and redo.
+    pub(crate) fn of_data_files(&self) -> Option<&'static str> {
+        let typed = [
+            ("--limit-rate", self.limit_rate.is_some()),
+            ("--ddl-lock-max", self.ddl_lock_max.is_some()),
+            ("--spool-dir", self.spool_dir.is_some()),
+            ("--spool-max", self.spool_max.is_some()),
+        ];
+        typed.into_iter().find(|(_, is_typed)| *is_typed).map(|(option, _)| option)
+    }
+
     /// What was typed, and for the rest what the file says.
     pub(crate) fn or(self, file: Self) -> Self {
         Self {

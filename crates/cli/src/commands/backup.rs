@@ -147,12 +147,16 @@ fn refuse_contradictions(args: &BackupArgs, context: &Context<'_>) -> Result<()>
     const FILES: &str =
         "a physical backup reads the data files on this host: run it there, or add --method logical";
     const ROWS: &str = "a server gives no rows of damaged pages: see --exclude-table";
+    const NO_FILES: &str = "a logical backup reads no data files and no redo: leave it out";
     const ONE: &str = "take a logical backup into one repository, and copy it";
     let has_tunnel = args.source.ssh_tunnel.is_some() || context.config.source.ssh_tunnel.is_some();
     let (wrong, other, hint) = match args.method {
         Method::Physical if has_tunnel => (Some("--ssh-tunnel"), "logical", FILES),
         Method::Physical => (args.selection.given(), "logical", WHOLE),
         Method::Logical if args.allow_corrupt => (Some("--allow-corrupt"), "physical", ROWS),
+        Method::Logical if args.resources.of_data_files().is_some() => {
+            (args.resources.of_data_files(), "physical", NO_FILES)
+        }
         Method::Logical => ((!args.also_to.is_empty()).then_some("--also-to"), "physical", ONE),
     };
     let Some(option) = wrong else { return Ok(()) };
