@@ -206,7 +206,8 @@ impl History {
         }
     }
 
-    fn read_on(&mut self, repo: &Repo) -> Result<(), RepoError> {
+    /// The same, whatever is missing at the end.
+    pub(crate) fn read_on(&mut self, repo: &Repo) -> Result<(), RepoError> {
         let mut begin = self.next_run();
         let mut read = ReadOutcomes::read(repo, &self.log, begin)?;
         if read.mends_before(begin) {

@@ -163,7 +163,7 @@ struct Checked {
     failed: Vec<Failed>,
 }
 
-/// A check of one log that broke off.
+/// A check of one log, or of what is beside them, that broke off.
 #[derive(Serialize)]
 struct Failed {
     log: String,
@@ -179,9 +179,13 @@ impl Checked {
         context: &Context<'_>,
     ) -> Result<()> {
         let mut report = check(repo, log, options)?;
-        let beneath = Self::look_beneath(repo, log, &mut report, context)?;
+        let looked = Self::look_beneath(repo, log, &mut report, context);
+        let (beneath, failed) = match looked {
+            Ok(beneath) => (beneath, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
         self.add(log, report, beneath);
-        Ok(())
+        failed
     }
 
     /// Nothing of ours is ever written twice, so whatever has two versions in a bucket was written by somebody else.
@@ -371,7 +375,7 @@ impl Render for Checked {
             n => writeln!(out, ": {}", text::count(n, "finding")),
         }?;
         for Failed { log, error } in &self.failed {
-            writeln!(out, "{log} was not checked: {error}")?;
+            writeln!(out, "{log} was not checked to the end: {error}")?;
         }
         if !self.not_checked.is_empty() {
             writeln!(out, "not checked, since it takes an operator's key:")?;
@@ -436,13 +440,20 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
             }
         }
     }
-    if args.name.is_none() && worst.is_none() {
-        worst = checked.look_for_overwritten(&repo, context).err();
-        worst = worst.or_else(|| checked.look_at_locks(&repo, context).err());
+    let is_over = worst.as_ref().is_some_and(|error| error.kind() == ErrorKind::Interrupted);
+    if args.name.is_none() && !is_over {
+        let looked = checked.look_for_overwritten(&repo, context);
+        let looked = looked.and_then(|()| checked.look_at_locks(&repo, context));
+        if let Err(error) = looked {
+            checked.failed.push(Failed { log: repo.store().location(), error: error.to_string() });
+            if is_worse(&error, worst.as_ref()) {
+                worst = Some(error);
+            }
+        }
     }
     // What was asked for and could not be done is a finding, too.
     let is_done = checked.findings.is_empty() && (repo.can_read() || args.read_data.is_none());
     let exit = if is_done { Exit::Done } else { Exit::Finding };
-    let is_any = checked.backups > 0 || !checked.findings.is_empty();
+    let is_any = checked.backups > 0 || !checked.findings.is_empty() || checked.failed.len() > 1;
     context.output.ended(worst.map_or(Ok(exit), Err), &checked, is_any)
 }

@@ -27,7 +27,7 @@ pub(super) struct Affected {
     hashes: RandomState,
 }
 
-/// Pairs that are remembered, 16 bytes each. What comes behind them is not counted.
+/// Pairs that are remembered, 16 bytes each. What comes behind them is named as others are, and not counted.
 const AFFECTED_MAX: usize = 1 << 20;
 
 impl Affected {
@@ -43,12 +43,11 @@ impl Affected {
             finding.backups.push(run);
         }
         let of_path = (position, self.hashes.hash_one(path.as_bytes()));
-        if self.told.len() >= AFFECTED_MAX || !self.told.insert(of_path) {
-            return;
-        }
-        if finding.files.len() < files_named {
+        let is_full = self.told.len() >= AFFECTED_MAX;
+        let is_new = if is_full { !finding.files.contains(path) } else { self.told.insert(of_path) };
+        if is_new && finding.files.len() < files_named {
             finding.files.push(path.clone());
-        } else {
+        } else if is_new && !is_full {
             finding.files_more += 1;
         }
     }

@@ -298,11 +298,14 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
     for _ in 0..ATTEMPTS {
         // All that is slow comes first: what begins and ends between the last look and the creation is lost.
         newest.catch_up(repo).map_err(of_listing)?;
-        let (keys, trust) = as_operator(repo, "remove a key").or_else(|error| match error {
-            // Of the attempt before, whose reply got lost.
-            KeyError::Removed { key_id: own } if own == key_id => Ok((repo.keys(), repo.look_again()?)),
-            other => Err(other),
-        })?;
+        let (keys, trust, may_sign) = match as_operator(repo, "remove a key") {
+            Ok((keys, trust)) => (keys, trust, true),
+            // In the attempt before, whose reply got lost, or by another.
+            Err(KeyError::Removed { key_id: own }) if own == key_id => {
+                (repo.keys(), repo.look_again()?, false)
+            }
+            Err(other) => return Err(other),
+        };
         let Some(signer) = trust.of_key(key_id).map(|known| known.signer.clone()) else {
             // Nobody vouches for it: it never counted.
             return if has_object(repo, key_id)? {
@@ -313,7 +316,9 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
             };
         };
         let is_removed = trust.is_removed(key_id);
-        if is_removed && (under_way == UnderWay::MayEnd || may_end(repo, &trust, key_id)?.is_empty()) {
+        let refuses_more =
+            may_sign && under_way == UnderWay::Refused && !may_end(repo, &trust, key_id)?.is_empty();
+        if is_removed && !refuses_more {
             return delete(repo, key_id, &newest);
         }
         if !is_removed && signer.role == Role::Operator && !has_other_operator(repo, &trust, key_id)? {
@@ -322,6 +327,11 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
         let (rotations, last_rotation) = rotation::known(&**repo.store(), &trust, repo.keys())?;
         let at = rfc3339(repo.store().now()?);
         let kept = vouched_for(&trust, &signer);
+        let known = newest.seen();
+        newest.look(repo).map_err(of_listing)?;
+        if newest.seen() != known {
+            continue;
+        }
         let removal = Removal {
             format: FORMAT,
             number: trust.next_removal(),
@@ -362,8 +372,9 @@ fn delete(repo: &Repo, key_id: KeyId, newest: &Newest) -> Result<Removed, KeyErr
         signed_too_late(repo, key_id, &removal.runs).map_err(of_listing)?.into_iter().collect();
     for (log, known) in &newest.logs {
         let last = removal.runs.get(&log.to_string()).copied().unwrap_or(0);
+        let may_end = trust.may_end(key_id, log);
         let by_it = known.history.outcomes().iter().filter(|outcome| outcome.author.key_id == key_id);
-        let beyond = by_it.filter(|outcome| outcome.run.0 > last && Some(outcome.run) != known.under_way);
+        let beyond = by_it.filter(|outcome| outcome.run.0 > last && Some(outcome.run) != may_end);
         too_late.extend(beyond.map(|outcome| log.outcome(outcome.run)));
     }
     Ok(Removed { too_late: too_late.into_iter().collect(), may_end: may_end(repo, &trust, key_id)? })
@@ -425,9 +436,9 @@ impl Newest {
     /// Looks until nothing has come since the look before.
     fn catch_up(&mut self, repo: &Repo) -> Result<(), RepoError> {
         for _ in 0..ATTEMPTS {
-            let before = (self.runs(), self.may_end());
+            let before = self.seen();
             self.look(repo)?;
-            if (self.runs(), self.may_end()) == before {
+            if self.seen() == before {
                 break;
             }
         }
@@ -462,6 +473,10 @@ impl Newest {
             self.logs.insert(log.clone(), newest);
             Ok(())
         })
+    }
+
+    fn seen(&self) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
+        (self.runs(), self.may_end())
     }
 
     fn runs(&self) -> BTreeMap<String, u64> {

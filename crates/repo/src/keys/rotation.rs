@@ -61,13 +61,17 @@ fn associated_data(number: u8, key_id: KeyId, role: Role) -> Vec<u8> {
 }
 
 /// Takes up the rotations that were made since the key was, or since they were last looked for, as far as they can be
-/// believed. Returns the hash of the last. Of those that were there when a key was removed the last must be: it tells
+/// believed. Returns how many records there are, and the hash of the last. Of those that were there when a key was removed the last must be: it tells
 /// whether the others are still what they were. A problem keeps everybody from sealing anything for what was taken up.
-pub(super) fn read(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<Hex<32>, StoreError> {
+pub(super) fn read(
+    store: &dyn Store,
+    trust: &Trust,
+    keys: &KeyMaterial,
+) -> Result<(u8, Hex<32>), StoreError> {
     let repository = keys.repository().repository_id;
     let known = trust.last_rotation();
     let least = known.map_or(0, |(number, _)| number);
-    let mut previous = NO_OUTCOME;
+    let (mut count, mut previous) = (0, NO_OUTCOME);
     let mut problem = None;
     let listed = listed(store, "rotations/", &|name| is_number(name, 3))?;
     let mut listed = listed.paths.into_iter();
@@ -100,10 +104,10 @@ pub(super) fn read(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Resu
                 break;
             }
         }
-        previous = hash;
+        (count, previous) = (number, hash);
     }
     keys.set_rotation_problem(problem);
-    Ok(previous)
+    Ok((count, previous))
 }
 
 fn read_one(
@@ -140,9 +144,11 @@ fn read_one(
 fn latest(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<(KeyMaterial, Hex<32>), KeyError> {
     let latest = KeyMaterial::from_payload(keys.payload.clone(), keys.key_id(), keys.role())
         .map_err(|what| damaged(format!("keys/{}", keys.key_id()), what))?;
-    let last = read(store, trust, &latest)?;
+    let (count, last) = read(store, trust, &latest)?;
     match latest.rotation_problem() {
         Some((object, what)) => Err(damaged(object, what)),
+        // The key object knows it, and nobody else would any more.
+        None if count < latest.rotations() => Err(damaged(path(count + 1), Damage::Missing)),
         None => Ok((latest, last)),
     }
 }

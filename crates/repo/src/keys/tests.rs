@@ -783,7 +783,59 @@ fn a_run_that_is_under_way_may_end_or_may_not() {
         assert_eq!(removed.may_end, if may { vec![(log.clone(), run.no())] } else { Vec::new() });
         assert_eq!(run.abandon("over").is_ok(), may);
         assert_eq!(History::read(&root, &log).unwrap().outcomes().len(), usize::from(may));
+        let again = manage::remove(&root, writer.keys().key_id(), under_way).unwrap();
+        assert_eq!(again, manage::Removed::default(), "what has ended well is not told as if it had not");
     }
+}
+
+/// An operator who was removed meanwhile writes no record that nobody would believe.
+#[test]
+fn whoever_was_removed_removes_nobody() {
+    let (store, root) = new_repo();
+    let log = log("db1");
+    let second = added(&store, &root, &key(Role::Operator, &[]), "second");
+    let id = second.keys().key_id();
+    let _under_way = begin(&root, &log).unwrap();
+    let may_end = manage::remove(&root, id, UnderWay::MayEnd).unwrap().may_end;
+    assert_eq!(manage::remove(&second, id, UnderWay::Refused).unwrap().may_end, may_end);
+    by_password(&store, "root").unwrap().require_sound_keys().unwrap();
+    assert_eq!(manage::remove(&root, id, UnderWay::Refused).unwrap().may_end, []);
+    by_password(&store, "root").unwrap().require_sound_keys().unwrap();
+}
+
+/// A removal does not go by rotations of which the records are gone.
+#[test]
+fn no_key_is_removed_while_a_rotation_is_missing() {
+    let (store, root) = new_repo();
+    rotate(&root).unwrap();
+    let root = by_password(&store, "root").unwrap();
+    let second = added(&store, &root, &key(Role::Operator, &[]), "second");
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    let path = object_path("rotations/001");
+    let record = read_all(&store, &path, 1 << 20).unwrap();
+    store.delete(std::slice::from_ref(&path)).unwrap();
+    let error = remove(&second, writer.keys().key_id()).unwrap_err();
+    assert!(error.to_string().contains("rotations/001"), "{error}");
+    store.create_if_absent(&path, &record).unwrap();
+    remove(&second, writer.keys().key_id()).unwrap();
+    by_password(&store, "second").unwrap().require_sound_keys().unwrap();
+}
+
+/// However much is missing at the end of a log, one repair does.
+#[test]
+fn a_log_that_has_lost_its_end_is_mended_at_once() {
+    let (store, root, clock) = new_repo_with_clock();
+    let log = log("db1");
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    for _ in 1..=40 {
+        backup(&writer, &log).unwrap();
+    }
+    remove(&root, writer.keys().key_id()).unwrap();
+    (5..=40).for_each(|run| store.delete(&[log.outcome(RunNo(run))]).unwrap());
+    clock.advance(Duration::from_secs(3600));
+    repaired(&root, &log);
+    assert_eq!(History::read(&root, &log).unwrap().standing().count(), 4);
+    backup(&root, &log).unwrap();
 }
 
 /// An operator who was removed can make nobody more than he was, by the name of a key that he had added; nor make anybody

@@ -369,7 +369,7 @@ impl Trust {
     pub(super) fn last_rotation(&self) -> Option<(u8, ObjectHash)> {
         let removals = self.removals.iter().chain(&self.unchained);
         let known = removals.filter_map(|removal| Some((removal.rotations, removal.last_rotation?)));
-        known.filter(|(number, _)| *number > 0).max_by_key(|(number, _)| *number)
+        known.filter(|(_, hash)| *hash != NO_OUTCOME).max_by_key(|(number, _)| *number)
     }
 
     /// Whether a rotation signed by `public`, whose record has the hash `record`, counts.

@@ -147,7 +147,7 @@ impl Run {
                 // once, before anybody has looked whether a prune that had ended has moved something there.
                 let intent = lease.and_then(|lease| lease.intent).or(Some(Intent::Backup));
                 entomb(repo, &history, run, intent, &options.client)?;
-                if history.refresh(repo).is_err() || history.next_run() != RunNo(run.0 + 1) {
+                if history.read_on(repo).is_err() || history.next_run() != RunNo(run.0 + 1) {
                     // Something else is there, or what is damaged lies between: it is looked at anew.
                     break;
                 }
