@@ -7,6 +7,7 @@ mod capture;
 mod extract;
 mod fuzz_seeds;
 mod import;
+mod listeners;
 mod load;
 mod logical;
 mod physical;

@@ -264,7 +264,9 @@ impl<'a> Planner<'a> {
         let good: BTreeSet<RunNo> = match asked.is_empty() {
             true => BTreeSet::new(),
             false => {
-                self.newest_good(history, &asked, &BTreeSet::new())?.into_values().map(Good::run).collect()
+                let stored = Stored::look(self.repo, history)?;
+                let newest = self.newest_good(history, &stored, &asked, &BTreeSet::new())?;
+                newest.into_values().map(Good::run).collect()
             }
         };
         let verdict = |(candidate, mut reasons): (&Candidate, Vec<Reason>)| {
@@ -304,13 +306,14 @@ impl<'a> Planner<'a> {
         if asked.is_empty() {
             return Ok(());
         }
-        let now = self.newest_good(history, &asked, &BTreeSet::new())?;
+        let stored = Stored::look(self.repo, history)?;
+        let now = self.newest_good(history, &stored, &asked, &BTreeSet::new())?;
         let risked: BTreeSet<_> =
             now.iter().filter(|(_, good)| dropped.contains(&good.run())).map(|(part, _)| *part).collect();
         if risked.is_empty() {
             return Ok(());
         }
-        let left = self.newest_good(history, &risked, &dropped)?;
+        let left = self.newest_good(history, &stored, &risked, &dropped)?;
         let is_left = |part: &Option<PartId>, good: &Good| match (left.get(part), good) {
             (None, _) | (Some(Good::WhenTaken(_)), Good::Now(_)) => false,
             (Some(_), _) => true,
@@ -326,11 +329,11 @@ impl<'a> Planner<'a> {
     fn newest_good(
         &mut self,
         history: &History,
+        stored: &Stored,
         parts: &BTreeSet<Option<PartId>>,
         but: &BTreeSet<RunNo>,
     ) -> Result<BTreeMap<Option<PartId>, Good>, RepoError> {
         let mut newest = BTreeMap::new();
-        let stored = Stored::look(self.repo, history)?;
         for backup in history.standing().rev().filter(|it| !it.imported && !but.contains(&it.run)) {
             if !parts.contains(&backup.part) || matches!(newest.get(&backup.part), Some(Good::Now(_))) {
                 continue;

@@ -352,26 +352,12 @@ impl World {
     ) -> Result<PublicPart, Box<dyn std::error::Error>> {
         let is_backup = outcome_type == OutcomeType::Backup;
         Ok(PublicPart {
-            run: run.0,
-            outcome_type,
             intent: Some(if is_backup { Intent::Backup } else { Intent::Prune }),
-            at: "2026-11-21T01:10:00Z".parse()?,
             host: "here".to_owned(),
-            previous,
             refs,
             index_parts: u32::from(is_backup),
             pack_parts: u32::from(is_backup),
-            dropped: Vec::new(),
-            backups: Vec::new(),
-            until: None,
-            why: String::new(),
-            lost: Vec::new(),
-            rebuilt: Vec::new(),
-            copy_of: None,
-            imported: false,
-            part: None,
-            taken: Vec::new(),
-            tail: None,
+            ..PublicPart::bare(run, outcome_type, previous, "2026-11-21T01:10:00Z".parse()?)
         })
     }
 

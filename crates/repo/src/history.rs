@@ -67,6 +67,17 @@ fn gaps(begin: RunNo, end: RunNo, is_known: impl Fn(&RunNo) -> bool) -> Vec<(Run
     gaps
 }
 
+/// Tells of outcomes that are missing, a stretch at a time.
+fn tell_missing(log: &LogName, gaps: Vec<(RunNo, RunNo)>, each: &mut dyn FnMut(RunNo, RepoError)) {
+    for (first, last) in gaps {
+        let damage = match first == last {
+            true => Damage::Missing,
+            false => Damage::AllMissing { last },
+        };
+        each(first, RepoError::damaged(log.outcome(first), damage));
+    }
+}
+
 impl History {
     /// Reads and verifies all outcomes.
     ///
@@ -132,13 +143,7 @@ impl History {
                 }
             };
             let is_known = |run: &RunNo| told.contains(run) || history.lost.contains_key(run);
-            for (first, last) in gaps(expected, run, is_known) {
-                let damage = match first == last {
-                    true => Damage::Missing,
-                    false => Damage::AllMissing { last },
-                };
-                each(first, RepoError::damaged(log.outcome(first), damage));
-            }
+            tell_missing(log, gaps(expected, run, is_known), each);
             told.clear();
             expected = RunNo(run.0.saturating_add(1));
             if let Err(error) = history.append(outcome) {
@@ -146,13 +151,7 @@ impl History {
             }
         }
         if let Some(last) = history.last_missing(repo)? {
-            for (first, last) in gaps(expected, RunNo(last.0 + 1), |run| told.contains(run)) {
-                let damage = match first == last {
-                    true => Damage::Missing,
-                    false => Damage::AllMissing { last },
-                };
-                each(first, RepoError::damaged(log.outcome(first), damage));
-            }
+            tell_missing(log, gaps(expected, RunNo(last.0 + 1), |run| told.contains(run)), each);
         }
         Ok(history)
     }

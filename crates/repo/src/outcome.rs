@@ -199,6 +199,34 @@ pub(crate) struct PublicPart {
     pub(crate) tail: Option<Map<String, Value>>,
 }
 
+impl PublicPart {
+    /// That of an outcome which says nothing but what every outcome does.
+    pub(crate) fn bare(run: RunNo, outcome_type: OutcomeType, previous: ObjectHash, at: Timestamp) -> Self {
+        Self {
+            run: run.0,
+            outcome_type,
+            intent: None,
+            at,
+            host: String::new(),
+            previous,
+            refs: None,
+            index_parts: 0,
+            pack_parts: 0,
+            dropped: Vec::new(),
+            backups: Vec::new(),
+            until: None,
+            why: String::new(),
+            lost: Vec::new(),
+            rebuilt: Vec::new(),
+            copy_of: None,
+            imported: false,
+            part: None,
+            taken: Vec::new(),
+            tail: None,
+        }
+    }
+}
+
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
 fn is_false(flag: &bool) -> bool {
     !flag

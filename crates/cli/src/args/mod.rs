@@ -262,10 +262,8 @@ fn without_files(verb: Command) -> Command {
 /// Takes what spares a server that others use from the help of a verb that has one of its own; typed, it is answered with a
 /// hint.
 fn of_a_private_server(verb: Command) -> Command {
-    verb.mut_args(|arg| match arg.get_id().as_str() {
-        "limit_rate" | "lock_max" | "ddl_lock_max" | "spool_dir" | "spool_max" | "max_rewrite" => {
-            arg.hide(true)
-        }
+    verb.mut_args(|arg| match arg.get_long() {
+        Some(name) if resources::OF_A_BUSY_SERVER.contains(&format!("--{name}").as_str()) => arg.hide(true),
         _ => arg,
     })
 }

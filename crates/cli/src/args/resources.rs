@@ -72,34 +72,30 @@ pub(crate) struct ResourceArgs {
     pub(crate) max_rewrite: Option<Percent>,
 }
 
+/// Options that are about a server that others use.
+pub(crate) const OF_A_BUSY_SERVER: &[&str] =
+    &["--limit-rate", "--lock-max", "--ddl-lock-max", "--spool-dir", "--spool-max", "--max-rewrite"];
+/// Options that are about reading data files and redo.
+pub(crate) const OF_DATA_FILES: &[&str] = &["--limit-rate", "--ddl-lock-max", "--spool-dir", "--spool-max"];
+
 impl ResourceArgs {
     /// Bytes to read each second at most; the outer `None` where nothing was said.
     pub(crate) fn read_bytes_per_s_max(&self) -> Option<Option<u64>> {
         self.limit_rate.map(|ByteSize(bytes)| (bytes > 0).then_some(bytes))
     }
 
-    /// An option that was typed and is about a server that others use.
-    pub(crate) fn of_a_busy_server(&self) -> Option<&'static str> {
-        let typed = [
-            ("--limit-rate", self.limit_rate.is_some()),
-            ("--lock-max", self.lock_max.is_some()),
-            ("--ddl-lock-max", self.ddl_lock_max.is_some()),
-            ("--spool-dir", self.spool_dir.is_some()),
-            ("--spool-max", self.spool_max.is_some()),
-            ("--max-rewrite", self.max_rewrite.is_some()),
-        ];
-        typed.into_iter().find(|(_, is_typed)| *is_typed).map(|(option, _)| option)
-    }
-
-    /// An option that was typed and is about reading data files and redo.
-    pub(crate) fn of_data_files(&self) -> Option<&'static str> {
-        let typed = [
-            ("--limit-rate", self.limit_rate.is_some()),
-            ("--ddl-lock-max", self.ddl_lock_max.is_some()),
-            ("--spool-dir", self.spool_dir.is_some()),
-            ("--spool-max", self.spool_max.is_some()),
-        ];
-        typed.into_iter().find(|(_, is_typed)| *is_typed).map(|(option, _)| option)
+    /// The first of these options that was typed: [`OF_A_BUSY_SERVER`], or [`OF_DATA_FILES`].
+    pub(crate) fn first_typed(&self, options: &[&'static str]) -> Option<&'static str> {
+        let is_typed = |option: &str| match option {
+            "--limit-rate" => self.limit_rate.is_some(),
+            "--lock-max" => self.lock_max.is_some(),
+            "--ddl-lock-max" => self.ddl_lock_max.is_some(),
+            "--spool-dir" => self.spool_dir.is_some(),
+            "--spool-max" => self.spool_max.is_some(),
+            "--max-rewrite" => self.max_rewrite.is_some(),
+            _ => false,
+        };
+        options.iter().copied().find(|option| is_typed(option))
     }
 
     /// What was typed, and for the rest what the file says.

@@ -19,7 +19,7 @@ use crate::{
     args::{
         backup::{BackupArgs, Method, Tag},
         doctor::DoctorArgs,
-        resources::ResourceArgs,
+        resources::{OF_DATA_FILES, ResourceArgs},
     },
     config::usual_cache_dir,
     exit::Exit,
@@ -150,13 +150,12 @@ fn refuse_contradictions(args: &BackupArgs, context: &Context<'_>) -> Result<()>
     const NO_FILES: &str = "a logical backup reads no data files and no redo: leave it out";
     const ONE: &str = "take a logical backup into one repository, and copy it";
     let has_tunnel = args.source.ssh_tunnel.is_some() || context.config.source.ssh_tunnel.is_some();
+    let of_files = args.resources.first_typed(OF_DATA_FILES);
     let (wrong, other, hint) = match args.method {
         Method::Physical if has_tunnel => (Some("--ssh-tunnel"), "logical", FILES),
         Method::Physical => (args.selection.given(), "logical", WHOLE),
         Method::Logical if args.allow_corrupt => (Some("--allow-corrupt"), "physical", ROWS),
-        Method::Logical if args.resources.of_data_files().is_some() => {
-            (args.resources.of_data_files(), "physical", NO_FILES)
-        }
+        Method::Logical if of_files.is_some() => (of_files, "physical", NO_FILES),
         Method::Logical => ((!args.also_to.is_empty()).then_some("--also-to"), "physical", ONE),
     };
     let Some(option) = wrong else { return Ok(()) };

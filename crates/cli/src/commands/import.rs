@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::{Context, backup, report::Report, repository};
 use crate::{
-    args::{import::ImportArgs, owner::Owner},
+    args::{import::ImportArgs, owner::Owner, resources::OF_A_BUSY_SERVER},
     exit::Exit,
     output::{Render, text},
 };
@@ -63,7 +63,7 @@ fn imported(report: &LogicalReport) -> Result<Imported> {
 }
 
 fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, BackupOptions)> {
-    if let Some(option) = args.resources.of_a_busy_server() {
+    if let Some(option) = args.resources.first_typed(OF_A_BUSY_SERVER) {
         let error = Error::new(ErrorKind::Usage, format!("{option} means nothing to an import"));
         return Err(error.hinted("the server that is read is a private one, which nobody else uses"));
     }

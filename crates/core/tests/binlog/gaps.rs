@@ -1,11 +1,12 @@
 //! Where an archive goes on, on the same server and on another, and what it says where it cannot.
 
-use std::{os::unix::fs::symlink, sync::Mutex};
+use std::os::unix::fs::symlink;
 
-use holdfast_core::{ErrorKind, Event, Listener, binlog::GapKind};
+use holdfast_core::{ErrorKind, binlog::GapKind};
 use holdfast_testkit::replica;
 
 use super::*;
+use crate::listeners::Warnings;
 
 fn write(server: &Server, rows: u32) {
     server
@@ -301,17 +302,6 @@ fn refusals() {
     assert!(error.to_string().contains("no binlog"), "{error}");
 }
 
-#[derive(Default)]
-struct Warnings(Mutex<Vec<String>>);
-
-impl Listener for Warnings {
-    fn event(&self, event: Event) {
-        if let Event::Warning { text } = event {
-            self.0.lock().unwrap().push(text);
-        }
-    }
-}
-
 /// A replica whose binlog lacks what it replicates is not archived; what else a server leaves out is told.
 #[test]
 fn servers_that_leave_something_out() {
@@ -322,7 +312,7 @@ fn servers_that_leave_something_out() {
     let heard = Warnings::default();
     let once = ArchiveOptions { once: true, ..stage.options() };
     archive(&stage.repo, &once, &heard, &Cancel::default()).unwrap();
-    let warnings = heard.0.into_inner().unwrap();
+    let warnings = heard.heard();
     assert!(warnings.iter().any(|text| text.contains("binlog_ignore_db scratch")), "{warnings:?}");
     let of_stretch = stage.archive().stretches()[0].stretch.leaves_out.clone();
     assert_eq!(of_stretch.as_deref(), Some("binlog_ignore_db scratch"));
@@ -445,8 +435,8 @@ fn commits_that_do_not_wait(kind: ServerKind) {
     });
     let wait_for = |text: &str| {
         let begin = Instant::now();
-        while !heard.0.lock().unwrap().iter().any(|warning| warning.contains(text)) {
-            assert!(begin.elapsed() < CATCH_UP_MAX, "{text}: {:?}", heard.0.lock().unwrap());
+        while !heard.heard().iter().any(|warning| warning.contains(text)) {
+            assert!(begin.elapsed() < CATCH_UP_MAX, "{text}: {:?}", heard.heard());
             sleep(Duration::from_millis(100));
         }
     };

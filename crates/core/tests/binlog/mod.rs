@@ -22,7 +22,7 @@ use holdfast_testkit::{
 use mysql::prelude::Queryable;
 use tempfile::TempDir;
 
-use crate::capture::Told;
+use crate::listeners::Told;
 
 mod events;
 pub(crate) use events::write_all_kinds;

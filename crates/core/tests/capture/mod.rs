@@ -41,7 +41,10 @@ use holdfast_testkit::{
     replica::{self, CATCH_UP_MAX, Position},
 };
 
-use crate::server::{backup_options, options};
+use crate::{
+    listeners::Told,
+    server::{backup_options, options},
+};
 
 mod definitions;
 mod encryption;
@@ -54,19 +57,6 @@ mod places;
 mod races;
 mod replicas;
 mod roles;
-
-/// Prints what a person would be told.
-pub(crate) struct Told;
-
-impl Listener for Told {
-    fn event(&self, event: Event) {
-        match event {
-            Event::Note { text } => println!("note: {text}"),
-            Event::Warning { text } => println!("warning: {text}"),
-            _ => {}
-        }
-    }
-}
 
 /// Files under their number until their names are settled.
 struct DirectorySink {

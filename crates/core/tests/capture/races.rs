@@ -13,7 +13,7 @@ use mysql::prelude::Queryable;
 use rustix::process::Signal;
 
 use super::*;
-use crate::server::sleeper;
+use crate::{listeners::Warnings, server::sleeper};
 
 /// Does something on the server when a phase begins, before the capture goes on.
 pub(super) struct AtPhase<F: Fn() + Send + Sync> {
@@ -450,18 +450,6 @@ fn a_limit_that_ends_while_a_lock_is_waited_for_is_tried_again() {
     }
 }
 
-/// What the listener is warned of.
-#[derive(Default)]
-struct Warnings(Mutex<Vec<String>>);
-
-impl Listener for Warnings {
-    fn event(&self, event: Event) {
-        if let Event::Warning { text } = event {
-            self.0.lock().unwrap().push(text);
-        }
-    }
-}
-
 /// Somebody who sees definitions wait ends the session that is in their way. What was copied is none of that session's.
 #[test]
 fn a_lock_that_somebody_takes_away_is_asked_for_again() {
@@ -487,7 +475,7 @@ fn a_lock_that_somebody_takes_away_is_asked_for_again() {
             capture_with(&source, &sink, &warnings, capture_options(&source, dir.path()))
         });
         captured.unwrap();
-        let warnings = warnings.0.into_inner().unwrap();
+        let warnings = warnings.heard();
         assert!(
             warnings.iter().any(|text| text.contains("everything was released, trying again (1)")),
             "{warnings:?}"
@@ -538,7 +526,7 @@ fn what_cannot_be_copied_under_a_lock_is_locked_once() {
         });
         let text = error.to_string();
         assert!(text.contains("d/m.MYD") && text.contains("of tables without redo"), "{kind}: {text}");
-        let warnings = warnings.0.into_inner().unwrap();
+        let warnings = warnings.heard();
         let tries = warnings.iter().filter(|text| text.contains("trying again")).count();
         assert!(tries == 1 && warnings[0].contains("d/m.MYD"), "{kind}: {warnings:?}");
     }

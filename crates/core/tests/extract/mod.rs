@@ -28,7 +28,7 @@ use mysql::prelude::Queryable;
 
 use crate::{
     binlog::{Stage, source},
-    capture::Told,
+    listeners::Told,
 };
 
 pub(crate) mod interrupted;

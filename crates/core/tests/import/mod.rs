@@ -41,7 +41,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use crate::{
-    capture::Told,
+    listeners::Told,
     logical::{Stage, load_file, log},
     physical::password,
 };

@@ -12,7 +12,7 @@ use holdfast_repo::RunNo;
 use holdfast_testkit::{Server, ServerKind};
 
 use crate::{
-    capture::Told,
+    listeners::Told,
     logical::{Stage, assert_same_objects, assert_same_rows, load_file, log, round_trip::histories, start},
 };
 

@@ -1,12 +1,11 @@
 //! One view for all connections, at the position that is recorded, while others write.
 
 use std::{
-    sync::Mutex,
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use holdfast_core::{Event, Listener, logical::Method};
+use holdfast_core::logical::Method;
 use holdfast_testkit::{
     data::shop,
     load::{WriteLoad, writes::check_ledger},
@@ -14,6 +13,7 @@ use holdfast_testkit::{
 };
 
 use super::*;
+use crate::listeners::Warnings;
 
 /// How the view is to be made.
 enum Way {
@@ -163,18 +163,6 @@ fn mysql_9_7_with_views_that_agree() {
     at_its_position(ServerKind::MySql97, &way, Method::BinlogPosition, 20);
 }
 
-/// The warnings that were heard.
-#[derive(Default)]
-struct Heard(Mutex<Vec<String>>);
-
-impl Listener for Heard {
-    fn event(&self, event: Event) {
-        if let Event::Warning { text } = event {
-            self.0.lock().unwrap().push(text);
-        }
-    }
-}
-
 /// Nothing says where one reader without a lock is, but the books balance.
 #[test]
 fn mysql_9_7_without_locks() {
@@ -182,11 +170,11 @@ fn mysql_9_7_without_locks() {
     let [report, _] = back_up_under_load(&stage, &Way::Account("REPLICATION CLIENT"), None, 19);
     assert_eq!((report.view.method, report.read.readers), (Method::OneReader, 1));
     assert!(report.position.is_none());
-    let heard = Heard::default();
+    let heard = Warnings::default();
     let mut options = stage.options();
     options.connect.user = Some("dump".to_owned());
     logical::run(&stage.repo, &options, &Selection::default(), &heard, &Cancel::default()).unwrap();
-    let warnings = heard.0.into_inner().unwrap();
+    let warnings = heard.heard();
     assert!(warnings.iter().any(|text| text.contains("has no position in the binlog")), "{warnings:?}");
     assert_eq!(report.view.inconsistent, ["shop.clicks", "shop.visits"]);
     assert!(check_ledger(&stage.loaded(report.run.backup)).unwrap() > 0);

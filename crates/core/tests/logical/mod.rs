@@ -23,7 +23,7 @@ use holdfast_testkit::{
 use mysql::{Row, Value, prelude::Queryable};
 use tempfile::TempDir;
 
-use crate::capture::Told;
+use crate::listeners::Told;
 
 mod charsets;
 mod consistency;

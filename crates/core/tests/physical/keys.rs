@@ -14,7 +14,7 @@ const OF_KEYS: &str = "mypassword";
 fn warned_by<T>(run: impl FnOnce(&Warnings) -> T) -> (T, String) {
     let warnings = Warnings::default();
     let result = run(&warnings);
-    (result, warnings.0.into_inner().unwrap())
+    (result, warnings.heard().concat())
 }
 
 /// A backup, a restore of it elsewhere, and one over the source itself. `keys`: those in the source's data directory, of

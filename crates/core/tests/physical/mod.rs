@@ -3,13 +3,13 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread::sleep,
     time::Duration,
 };
 
 use holdfast_core::{
-    Cancel, Event, Listener,
+    Cancel,
     backup::{self, BackupOptions, BackupReport},
     physical::Precision,
     restore::{self, RestoreOptions, RestoreReport},
@@ -27,7 +27,7 @@ use holdfast_testkit::{
 };
 use tempfile::TempDir;
 
-use crate::capture::Told;
+use crate::listeners::{Told, Warnings};
 
 mod consistency;
 pub(crate) mod encrypted;
@@ -55,19 +55,6 @@ struct Stage {
 
 pub(crate) fn password() -> Password {
     Password::new("a password".to_owned()).unwrap()
-}
-
-/// Keeps the warnings, one after the other.
-#[derive(Default)]
-struct Warnings(Mutex<String>);
-
-impl Listener for Warnings {
-    fn event(&self, event: Event) {
-        if let Event::Warning { text } = &event {
-            self.0.lock().unwrap().push_str(text);
-        }
-        Told.event(event);
-    }
 }
 
 fn log() -> LogName {

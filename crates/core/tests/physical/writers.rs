@@ -39,7 +39,7 @@ impl<'a> Host<'a> {
         let options = BackupOptions { cache_dir: Some(self.cache.clone()), ..self.stage.options() };
         let warnings = Warnings::default();
         let report = backup::run(&self.repo(), &options, &warnings, &Cancel::default()).unwrap();
-        (report, warnings.0.into_inner().unwrap())
+        (report, warnings.heard().concat())
     }
 
     /// All that is kept.

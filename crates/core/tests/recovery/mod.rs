@@ -22,7 +22,7 @@ use mysql::prelude::Queryable;
 
 use crate::{
     binlog::{Counter, Stage, archived_files, files_of, source, wait_archived},
-    capture::Told,
+    listeners::Told,
 };
 
 mod astray;

@@ -26,7 +26,7 @@ use holdfast_testkit::{
 
 use mysql::prelude::Queryable;
 
-use crate::capture::Told;
+use crate::listeners::Told;
 
 mod killed;
 mod redo;

@@ -20,7 +20,7 @@ use holdfast_testkit::{Server, ServerKind, sshd::Sshd, tls};
 use super::{options, tcp};
 use crate::{
     binlog::{Archiver, Counter, Stage, wait_archived_by},
-    capture::Told,
+    listeners::Told,
 };
 
 /// Through `host` of the configuration of `sshd`, or of one that includes it.

@@ -61,8 +61,10 @@ fn associated_data(number: u8, key_id: KeyId, role: Role) -> Vec<u8> {
 }
 
 /// Takes up the rotations that were made since the key was, or since they were last looked for, as far as they can be
-/// believed. Returns how many records there are, and the hash of the last. Of those that were there when a key was removed the last must be: it tells
-/// whether the others are still what they were. A problem keeps everybody from sealing anything for what was taken up.
+/// believed. Returns how many records there are, and the hash of the last.
+///
+/// Of those that were there when a key was removed the last must be: it tells whether the others are still what they
+/// were. A problem keeps everybody from sealing anything for what was taken up.
 pub(super) fn read(
     store: &dyn Store,
     trust: &Trust,

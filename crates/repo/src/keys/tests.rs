@@ -368,26 +368,8 @@ fn forge_with(
     say: impl FnOnce(&mut PublicPart),
 ) -> Vec<u8> {
     let mut public = PublicPart {
-        run,
-        outcome_type,
         intent: Some(Intent::Expire),
-        at: jiff::Timestamp::UNIX_EPOCH,
-        host: String::new(),
-        previous,
-        refs: None,
-        index_parts: 0,
-        pack_parts: 0,
-        dropped: Vec::new(),
-        backups: Vec::new(),
-        until: None,
-        why: String::new(),
-        lost: Vec::new(),
-        rebuilt: Vec::new(),
-        copy_of: None,
-        imported: false,
-        part: None,
-        taken: Vec::new(),
-        tail: None,
+        ..PublicPart::bare(RunNo(run), outcome_type, previous, jiff::Timestamp::UNIX_EPOCH)
     };
     say(&mut public);
     let json = serde_json::to_vec(&public).unwrap();

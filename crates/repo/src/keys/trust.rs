@@ -148,7 +148,7 @@ impl Default for Trust {
 impl Trust {
     /// Those that a key object lists, and nobody else.
     pub(super) fn of_anchors(anchors: &[Signer]) -> Self {
-        Self { believed: believed(anchors, &[], &[]), ..Self::default() }
+        Self { believed: believed(anchors, &[], &Self::default()), ..Self::default() }
     }
 
     /// Looks at what the store holds.
@@ -161,7 +161,7 @@ impl Trust {
         let vouchers = trust.read_vouchers(store, repository, anchors)?;
         let removals = trust.listed(store, "removals/", &|name| is_number(name, 10))?;
         let mut is_chained = true;
-        let mut known = believed(anchors, &vouchers, &[]);
+        let mut known = believed(anchors, &vouchers, &trust);
         for path in removals {
             let bytes = record(store, &path)?;
             let expected = removal_path(trust.next_removal());
@@ -170,7 +170,7 @@ impl Trust {
                     Ok(removal) => {
                         trust.last_removal = object_hash(&bytes);
                         trust.removals.push(removal);
-                        known = believed(anchors, &vouchers, &trust.all_removals());
+                        known = believed(anchors, &vouchers, &trust);
                         continue;
                     }
                     // What follows builds on it.
@@ -184,7 +184,7 @@ impl Trust {
             match trust.read_signed_removal(repository, &known, &bytes) {
                 Ok(removal) if !trust.is_removed(removal.key_id) => {
                     trust.unchained.push(removal);
-                    known = believed(anchors, &vouchers, &trust.all_removals());
+                    known = believed(anchors, &vouchers, &trust);
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -266,8 +266,9 @@ impl Trust {
         Ok(paths)
     }
 
-    fn all_removals(&self) -> Vec<Removal> {
-        self.removals.iter().chain(&self.unchained).cloned().collect()
+    /// Every removal that counts for those who read.
+    fn every_removal(&self) -> impl Iterator<Item = &Removal> {
+        self.removals.iter().chain(&self.unchained)
     }
 
     /// Takes down a record that counts for nothing.
@@ -336,13 +337,12 @@ impl Trust {
     }
 
     pub(super) fn removal_of(&self, key_id: KeyId) -> Option<&Removal> {
-        let mut all = self.removals.iter().chain(&self.unchained);
-        all.find(|removal| removal.key_id == key_id)
+        self.every_removal().find(|removal| removal.key_id == key_id)
     }
 
     #[cfg(test)]
     pub(super) fn removals_known(&self) -> usize {
-        self.removals.len() + self.unchained.len()
+        self.every_removal().count()
     }
 
     /// Whether a key is one that somebody vouches for, and was not removed.
@@ -367,8 +367,8 @@ impl Trust {
 
     /// The newest rotation of which a removal tells, and its hash.
     pub(super) fn last_rotation(&self) -> Option<(u8, ObjectHash)> {
-        let removals = self.removals.iter().chain(&self.unchained);
-        let known = removals.filter_map(|removal| Some((removal.rotations, removal.last_rotation?)));
+        let known =
+            self.every_removal().filter_map(|removal| Some((removal.rotations, removal.last_rotation?)));
         known.filter(|(_, hash)| *hash != NO_OUTCOME).max_by_key(|(number, _)| *number)
     }
 
@@ -416,7 +416,7 @@ impl Trust {
     /// the key refuses is refused.
     pub(super) fn may_end(&self, key_id: KeyId, log: &LogName) -> Option<RunNo> {
         let log = log.to_string();
-        let of_key = self.removals.iter().chain(&self.unchained).filter(|removal| removal.key_id == key_id);
+        let of_key = self.every_removal().filter(|removal| removal.key_id == key_id);
         let mut runs = of_key.map(|removal| removal.may_end.get(&log).copied());
         let first = runs.next().flatten()?;
         runs.all(|run| run == Some(first)).then_some(RunNo(first))
@@ -425,8 +425,7 @@ impl Trust {
     /// The last run of a log of which a removal tells that it has an outcome.
     pub(crate) fn newest_known(&self, log: &LogName) -> Option<RunNo> {
         let log = log.to_string();
-        let removals = self.removals.iter().chain(&self.unchained);
-        let known = removals.filter(|removal| removal.tips.contains_key(&log));
+        let known = self.every_removal().filter(|removal| removal.tips.contains_key(&log));
         known.filter_map(|removal| removal.runs.get(&log)).max().copied().map(RunNo)
     }
 
@@ -510,7 +509,7 @@ fn read_voucher(
 }
 
 /// Everybody whom an operator vouches for, and for whom one does in turn, beginning with `anchors`.
-fn believed(anchors: &[Signer], vouchers: &[Vouched], removals: &[Removal]) -> HashMap<Hex<32>, Believed> {
+fn believed(anchors: &[Signer], vouchers: &[Vouched], trust: &Trust) -> HashMap<Hex<32>, Believed> {
     let mut believed: HashMap<Hex<32>, Believed> = anchors
         .iter()
         .map(|signer| (signer.public, Believed { signer: signer.clone(), voucher: None }))
@@ -520,7 +519,7 @@ fn believed(anchors: &[Signer], vouchers: &[Vouched], removals: &[Removal]) -> H
         for vouched in vouchers {
             let Vouched { voucher, by, record } = vouched;
             let counts = believed.get(by).is_some_and(|by| {
-                let removal = removals.iter().find(|removal| removal.key_id == by.signer.key_id);
+                let removal = trust.removal_of(by.signer.key_id);
                 by.signer.role == Role::Operator
                     && removal.is_none_or(|removal| removal.keeps(voucher.signer.key_id, *record))
             });

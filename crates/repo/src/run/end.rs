@@ -366,26 +366,6 @@ pub(super) fn public_part(
     host: &str,
     why: String,
 ) -> Result<PublicPart, RepoError> {
-    Ok(PublicPart {
-        run: run.0,
-        outcome_type,
-        intent: None,
-        at: repo.now()?,
-        host: host.to_owned(),
-        previous: history.last_hash(),
-        refs: None,
-        index_parts: 0,
-        pack_parts: 0,
-        dropped: Vec::new(),
-        backups: Vec::new(),
-        until: None,
-        why,
-        lost: Vec::new(),
-        rebuilt: Vec::new(),
-        copy_of: None,
-        imported: false,
-        part: None,
-        taken: Vec::new(),
-        tail: None,
-    })
+    let bare = PublicPart::bare(run, outcome_type, history.last_hash(), repo.now()?);
+    Ok(PublicPart { host: host.to_owned(), why, ..bare })
 }
