@@ -21,9 +21,10 @@ servers: ## install the servers that tests and demo use (quick when they are the
 build: ## build the holdfast program, optimized
 	$(CARGO) build --release -p holdfast
 
-check: ## format, lints, and the tests that need no server
+check: ## format, lints, links of the documentation, and the tests that need no server
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) doc --workspace --no-deps --quiet
 	$(CARGO) test -p holdfast-formats -p holdfast-pipe -p holdfast-repo
 	$(CARGO) test -p holdfast-core -p holdfast-stores -p holdfast-testkit -p holdfast-bench -p holdfast --lib --bins
 

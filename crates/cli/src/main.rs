@@ -4,6 +4,9 @@
 //! `args` is what was typed, `config` what the file says, `commands` has one file for each verb, `output` is the only
 //! part that prints, `exit` holds the codes.
 
+// What stands above an option is its help, brackets and all.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 use std::{process::ExitCode, sync::Arc};
 
 use holdfast_core::{Cancel, Error, ErrorKind};

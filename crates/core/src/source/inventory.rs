@@ -1,7 +1,7 @@
 //! What has been copied so far, and what a new look at the data directory means for it.
 //!
 //! Tablespaces are known by their [`FileKey`], so a renamed one is recognised and one that was made anew under its
-//! old name is not taken for it. Other files are known by path and [`Signature`].
+//! old name is not taken for it. Other files are known by path and [signature](super::files::Signature).
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -1,5 +1,5 @@
 //! Dumps of `mysqldump`, `mariadb-dump` and mydumper: statements out of their text ([`reader`]), pieces of a statement
-//! ([`tokens`]), and what a dump says of itself ([`about`], [`metadata`]).
+//! ([`mod@tokens`]), and what a dump says of itself ([`about`], [`metadata`]).
 //!
 //! Dumps are text of somebody else's: every parser here is total, and keeps no more than the bounds that it is given.
 

@@ -73,7 +73,7 @@ impl<'w> RowRange<'w> {
         })
     }
 
-    /// What [`super::RangeStart::after`] calls it.
+    /// Its number among the ranges of its table.
     #[must_use]
     pub fn no(&self) -> RangeNo {
         self.no
