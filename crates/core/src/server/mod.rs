@@ -11,6 +11,7 @@
 pub mod bulk;
 pub mod connect;
 pub mod facts;
+pub mod for_many;
 pub mod grants;
 pub mod held_session;
 pub mod instance_lock;
@@ -35,6 +36,7 @@ mod tablespaces;
 mod tls;
 pub mod tunnel;
 pub mod version;
+pub mod wire;
 
 pub use connect::{ConnectOptions, Purpose, Secret, SslMode};
 pub use facts::{Capabilities, ServerFacts};

@@ -28,7 +28,8 @@ use crate::{
     points::point,
     server::{
         Session,
-        bulk::{self, Done, Feed},
+        bulk::{self, Feed},
+        wire::Done,
     },
 };
 

@@ -39,8 +39,10 @@ use crate::{
     points::point,
     server::{
         SqlError,
-        bulk::{self, Done, Feed, ForMany},
+        bulk::{self, Feed},
+        for_many::ForMany,
         raw::RawReader,
+        wire::Done,
     },
 };
 
