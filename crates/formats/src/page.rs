@@ -98,8 +98,10 @@ pub fn doublewrite_ranges(page5: &[u8], page_size: PageSize) -> Vec<Range<PageNo
         .collect()
 }
 
-/// Compares with zeros through `memcmp`, which is vectorised in every build and stops at the first difference.
-pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+/// Whether all bytes of a page are zeros. Compared through `memcmp`, which is vectorised in every build and stops at the first
+/// difference.
+#[must_use]
+pub fn is_zero(bytes: &[u8]) -> bool {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     ZEROS.get(..bytes.len()) == Some(bytes)
 }

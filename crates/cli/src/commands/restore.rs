@@ -167,6 +167,9 @@ impl Render for Restored {
         if !report.primary_statements.is_empty() {
             text::fact(out, "go on as a replica", report.primary_statements.join("\n"))?;
         }
+        if let Some(statement) = &report.continue_statement {
+            text::fact(out, "go on as a primary", statement)?;
+        }
         if let Some(statement) = &report.replicate_statement {
             text::fact(out, "replicate with", statement.replace("; ", ";\n"))?;
         }

@@ -111,7 +111,10 @@ pub(crate) fn table<const N: usize>(
 pub(crate) fn fact(out: &mut String, name: &str, value: impl fmt::Display) -> fmt::Result {
     let value = value.to_string();
     let mut lines = value.lines();
-    writeln!(out, "{name:<16}{}", lines.next().unwrap_or_default())?;
+    match name.len() < 16 {
+        true => writeln!(out, "{name:<16}{}", lines.next().unwrap_or_default())?,
+        false => writeln!(out, "{name}")?,
+    }
     lines.try_for_each(|line| writeln!(out, "{:<16}{line}", ""))
 }
 

@@ -57,12 +57,12 @@ impl Sink for WriterSink<'_> {
     fn pages(&self, file: FileId, pages: Pages<'_>) -> Result<()> {
         let page_bytes = pages.page_size.bytes();
         let count = pages.bytes.len() / page_bytes;
-        let in_hole = |page: usize| pages.holes.get(page).copied().unwrap_or(false);
         let mut start = 0;
         while start < count {
-            let run = (start..count).take_while(|page| in_hole(*page) == in_hole(start)).count();
+            let is_hole = pages.is_hole(start);
+            let run = 1 + (start + 1..count).take_while(|page| pages.is_hole(*page) == is_hole).count();
             let first = pages.first + start as u64;
-            let result = if in_hole(start) {
+            let result = if is_hole {
                 self.writer.holes(id(file), first, run as u64)
             } else {
                 let bytes = &pages.bytes[start * page_bytes..(start + run) * page_bytes];

@@ -147,6 +147,7 @@ pub fn run_and_replay(
             &position,
             prepared.is_some(),
         ),
+        continue_statement: report::continue_statement(&opened.server.version, &position),
         primary_statements: primaries::primary_statements(&opened.server.version, &position),
         position,
         prepared,

@@ -190,7 +190,26 @@ pub(super) fn is_of_replication(line: &str) -> bool {
     line.contains("[ERROR]") && line.contains("[Repl]")
 }
 
-/// Options without which a server does not start on these files, or reads them wrongly.
+/// Options that the source's own would have to be overruled by where they lead out of the data directory: a server that was
+/// started with those would take what is left there, such as redo and undo of the server that was lost, for its own.
+fn home_options(server: &ServerFacts) -> Vec<String> {
+    let (innodb, aria) = (&server.innodb, server.aria.as_ref());
+    let elsewhere =
+        |dir: Option<&PathBuf>| dir.is_some_and(|dir| server.resolved(dir) != server.paths.datadir);
+    [
+        ("innodb-data-home-dir", innodb.data_home_dir.as_ref()),
+        ("innodb-undo-directory", innodb.undo_directory.as_ref()),
+        ("innodb-log-group-home-dir", innodb.log_group_home_dir.as_ref()),
+        ("innodb-doublewrite-dir", innodb.doublewrite_dir.as_ref()),
+        ("aria-log-dir-path", aria.and_then(|aria| aria.log_dir_path.as_ref())),
+    ]
+    .into_iter()
+    .filter(|(_, dir)| elsewhere(*dir))
+    .map(|(option, _)| format!("--{option}=."))
+    .collect()
+}
+
+/// Options without which a server does not start on these files, or reads them wrongly, or reads others.
 pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
     let innodb = &server.innodb;
     let mut options = vec![
@@ -198,6 +217,7 @@ pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
         format!("--innodb-data-file-path={}", at_home(&innodb.data_file_path)),
         format!("--lower-case-table-names={}", server.sql.lower_case_table_names),
     ];
+    options.extend(home_options(server));
     if let Some(count) = innodb.undo_tablespaces {
         options.push(format!("--innodb-undo-tablespaces={count}"));
     }

@@ -131,6 +131,11 @@ pub struct RestoreReport {
     /// Statements that make the restored server a replica of its source; `<…>` is to be filled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicate_statement: Option<String>,
+    /// MariaDB, where the source had a binlog: the statement by which the restored server, before anybody writes to it, goes on
+    /// counting its transactions where the source ended. A binlog that begins again at 1 gives numbers twice, and a replica
+    /// of the source that finds its own number in it later passes over all before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continue_statement: Option<String>,
     /// Where the source was a replica itself: statements that make the restored server one of the same primaries, one text
     /// for each channel whose place is known; `<…>` is to be filled in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -204,6 +209,13 @@ pub(super) fn replicate_statement(
     }
 }
 
+/// See [`RestoreReport::continue_statement`].
+pub(super) fn continue_statement(version: &ServerVersion, position: &Position) -> Option<String> {
+    let has_binlog = version.flavor == Flavor::MariaDb && position.binlog.is_some();
+    let gtid = gtid_text(position.gtid.as_deref()).filter(|_| has_binlog)?;
+    Some(format!("SET GLOBAL gtid_binlog_state = '{gtid}';"))
+}
+
 /// What makes a restored MySQL say its GTIDs: those of the position and the copy's own, as neither has all. Those of
 /// transactions that no InnoDB table took part in are in the source's binlog only, until it rotates: the copy's own list
 /// has gaps (verified on 9.7.4). What the copy lists it holds, and the position can be behind that: where the redo goes on
@@ -275,6 +287,17 @@ mod tests {
         );
         assert!(text.contains("; RESET BINARY LOGS AND GTIDS; SET GLOBAL gtid_purged = @restored; CHANGE "));
         assert!(text.contains("SOURCE_AUTO_POSITION=1"));
+        let go_on = |text, gtid, binlog| {
+            continue_statement(&ServerVersion::parse(text).unwrap(), &position(gtid, binlog))
+        };
+        let binlog = Some(("b.1", 4));
+        assert_eq!(
+            go_on("11.8.6-MariaDB", Some("0-1-100, 1-2-3"), binlog).unwrap(),
+            "SET GLOBAL gtid_binlog_state = '0-1-100,1-2-3';"
+        );
+        assert_eq!(go_on("11.8.6-MariaDB", Some("0-1-100"), None), None);
+        assert_eq!(go_on("11.8.6-MariaDB", Some("0-1-1'; DROP"), binlog), None);
+        assert_eq!(go_on("9.7.4", Some("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"), binlog), None);
         let old = ServerVersion::parse("8.0.36").unwrap();
         let position = position(Some("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"), None);
         assert!(replicate_statement(&old, &position, false).unwrap().contains("; RESET MASTER; SET "));

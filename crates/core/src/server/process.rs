@@ -9,7 +9,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    io::{self, Seek, Write},
+    io::{self, BufRead, BufReader, Read, Seek, Write},
     os::unix::{
         fs::{DirBuilderExt, FileExt},
         process::{CommandExt, ExitStatusExt},
@@ -40,8 +40,10 @@ const DIRECTORIES: [&str; 5] =
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// How often a running process is looked at.
 const POLL: Duration = Duration::from_millis(10);
-/// Most of a log that is kept: this much of its beginning, and as much of its end.
+/// Most of a log that is kept: this much of its beginning, as much of its end, and between them as much that is no note.
 const LOG_PART_MAX: u64 = 4 << 20;
+/// Longer lines are taken for several.
+const LOG_LINE_MAX: u64 = 64 << 10;
 
 /// A server program and what it says it is.
 #[derive(Clone, Debug)]
@@ -508,34 +510,56 @@ impl Logs {
     }
 }
 
+/// A log, of which the middle is left out where it is long, but for lines that are no mere notes: those are what it is judged by.
 fn bounded(file: &File) -> io::Result<String> {
-    let size = file.metadata()?.len();
-    let mut bytes = part(file, 0)?;
-    if size > LOG_PART_MAX {
-        let begin = size.saturating_sub(LOG_PART_MAX).max(LOG_PART_MAX);
-        if begin > LOG_PART_MAX {
-            bytes.extend_from_slice(format!("\n[{} bytes left out]\n", begin - LOG_PART_MAX).as_bytes());
+    let end_begins = file.metadata()?.len().saturating_sub(LOG_PART_MAX);
+    let mut lines = BufReader::new(Reading { file, at: 0 });
+    let (mut kept, mut line) = (Vec::new(), Vec::new());
+    let (mut at, mut kept_of_middle, mut left_out) = (0, 0, 0);
+    while lines.by_ref().take(LOG_LINE_MAX).read_until(b'\n', &mut line)? > 0 {
+        let (begin, bytes) = (at, line.len() as u64);
+        at += bytes;
+        let is_middle = begin >= LOG_PART_MAX && at <= end_begins;
+        if is_middle && is_note(&line) {
+            left_out += bytes;
+        } else {
+            if left_out > 0 {
+                kept.extend_from_slice(format!("[{left_out} bytes of notes left out]\n").as_bytes());
+                left_out = 0;
+            }
+            if is_middle {
+                kept_of_middle += bytes;
+            }
+            if kept_of_middle > LOG_PART_MAX {
+                return Err(io::Error::other(format!(
+                    "it is more than {LOG_PART_MAX} bytes, not counting notes"
+                )));
+            }
+            kept.extend_from_slice(&line);
         }
-        bytes.extend(part(file, begin)?);
+        line.clear();
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(String::from_utf8_lossy(&kept).into_owned())
+}
+
+/// Whether a line tells of the ordinary course of things, as both flavors mark it.
+fn is_note(line: &[u8]) -> bool {
+    const MARK: &[u8] = b" [Note] ";
+    line.windows(MARK.len()).any(|bytes| bytes == MARK)
 }
 
 /// Reads without moving the offset, which is the process's too.
-fn part(file: &File, begin: u64) -> io::Result<Vec<u8>> {
-    const READ_BYTES: usize = 64 << 10;
-    let (mut bytes, mut buffer) = (Vec::new(), vec![0; READ_BYTES]);
-    let mut at = begin;
-    while at < begin + LOG_PART_MAX {
-        let most = usize::try_from(begin + LOG_PART_MAX - at).unwrap_or(READ_BYTES).min(READ_BYTES);
-        let count = file.read_at(&mut buffer[..most], at)?;
-        if count == 0 {
-            break;
-        }
-        bytes.extend_from_slice(&buffer[..count]);
-        at += count as u64;
+struct Reading<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for Reading<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
     }
-    Ok(bytes)
 }
 
 impl ServerExit {
@@ -751,23 +775,26 @@ mod tests {
         assert!(!takes_socket(&dir.path().join("x".repeat(room + 2))));
     }
 
-    /// A long log keeps its beginning and its end.
+    /// A long log keeps its beginning and its end, and whatever is no note in its middle.
     #[test]
     fn long_logs() {
+        const ERROR: &str = "2026-11-24T14:00:00Z 0 [ERROR] [MY-012345] [InnoDB] a page is gone\n";
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let part = LOG_PART_MAX as usize;
-        for (size, left_out) in [(10, None), (part + 7, None), (2 * part + 3, Some(3))] {
-            let text: String = (0..size).map(|i| if i % 100 == 99 { '\n' } else { 'x' }).collect();
-            fs::write(&path, &text).unwrap();
-            let read = bounded(&File::open(&path).unwrap()).unwrap();
-            match left_out {
-                None => assert_eq!(read, text),
-                Some(bytes) => {
-                    assert!(read.starts_with(&text[..part]) && read.ends_with(&text[size - part..]));
-                    assert!(read.contains(&format!("\n[{bytes} bytes left out]\n")));
-                }
-            }
-        }
+        let note = format!("2026-11-24T14:00:00Z 0 [Note] [MY-012345] [InnoDB] {}\n", "x".repeat(47));
+        let (part, read) = (LOG_PART_MAX as usize, || bounded(&File::open(&path).unwrap()));
+        let short = note.repeat(part / note.len());
+        fs::write(&path, &short).unwrap();
+        assert_eq!(read().unwrap(), short);
+        // The error is in the middle; those around it begin or end a part.
+        let long = [&*short, &note, &note, ERROR, &note, &note, &short].concat();
+        fs::write(&path, &long).unwrap();
+        let kept = read().unwrap();
+        assert!(kept.starts_with(&short) && kept.ends_with(&short) && kept.len() < long.len());
+        assert_eq!(kept.matches(ERROR).count(), 1);
+        assert!(kept.contains("bytes of notes left out]\n"));
+        // What is no note is not left out in silence.
+        fs::write(&path, "a word that says nothing\n".repeat(part / 8)).unwrap();
+        assert!(read().unwrap_err().to_string().contains("not counting notes"));
     }
 }

@@ -1,7 +1,7 @@
 //! What a server says its version is.
 //!
-//! A version decides nothing about what a server can do (that is probed); it is recorded with a backup, and a prepare
-//! compares release series because crash redo is not upgraded.
+//! A version decides nothing about what a server can do (that is probed); it is recorded with a backup, a prepare compares
+//! release series because crash redo is not upgraded, and what was only ever seen on one series is believed there alone.
 
 use std::fmt;
 
@@ -58,6 +58,16 @@ impl ServerVersion {
     #[must_use]
     pub fn series(&self) -> String {
         format!("{}.{}", self.major, self.minor)
+    }
+
+    /// Whether what is known of MySQL's redo and of its `log_status` was seen on this series.
+    ///
+    /// Of `log_status`: on 9.7.4 it waits until what is in the binlog is committed, under load and behind a silent
+    /// semi-synchronous replica, with `binlog_order_commits` and without (verified). Versions of 8.0 are known whose place in
+    /// the binlog can be ahead of GTIDs and LSN (MySQL bugs 102175 and 112331).
+    #[must_use]
+    pub fn is_verified_mysql(&self) -> bool {
+        (self.flavor, self.major, self.minor) == (Flavor::MySql, 9, 7)
     }
 
     /// The three numbers, which order the releases of one flavor.

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use holdfast_formats::{Lsn, PageSize, SpaceId};
+use holdfast_formats::{Lsn, PageSize, SpaceId, page};
 use serde::Serialize;
 
 use crate::{
@@ -96,8 +96,19 @@ pub struct Pages<'a> {
     pub page_size: PageSize,
     /// Their bytes. A short last page of a file is padded with zeros.
     pub bytes: &'a [u8],
-    /// Which of them lie in a hole of the source's file; empty: none.
+    /// Which of them the file system says lie in a hole of the source's file; empty: none.
     pub holes: &'a [bool],
+}
+
+impl Pages<'_> {
+    /// Whether the page at `index` is to be restored as a hole. Where bytes were read there is none, whatever the file system
+    /// says: OpenZFS has called data that was not on disk yet a hole (its issue 15526).
+    #[must_use]
+    pub fn is_hole(&self, index: usize) -> bool {
+        let page_bytes = self.page_size.bytes();
+        let bytes = || self.bytes.get(index * page_bytes..(index + 1) * page_bytes);
+        self.holes.get(index).copied().unwrap_or(false) && bytes().is_some_and(page::is_zero)
+    }
 }
 
 /// Receives a capture. Called from several threads, for several files at once.
@@ -221,4 +232,20 @@ pub trait RedoProgress: Sync {
 fn not_this_server(log: &Path) -> Error {
     Error::failed(format!("{} is not the redo log of the server that was connected to", log.display()))
         .hinted("connect to the server that owns this data directory; see --datadir and --path-map")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that were read are believed before what the file system says of holes.
+    #[test]
+    fn holes() {
+        let page_size = PageSize::from_bytes(4096).unwrap();
+        let mut bytes = vec![0; 3 * 4096];
+        bytes[4096 + 38] = 1;
+        let pages = Pages { first: 7, page_size, bytes: &bytes, holes: &[true, true, false] };
+        assert_eq!([0, 1, 2, 3].map(|index| pages.is_hole(index)), [true, false, false, false]);
+        assert!(!Pages { holes: &[], ..pages }.is_hole(0));
+    }
 }

@@ -15,6 +15,7 @@ use holdfast_core::{
     backup::{self, BackupOptions, BackupReport},
     restore::{self, RestoreOptions, RestoreReport},
 };
+use holdfast_formats::MariaDbGtidPos;
 use holdfast_repo::{Kind, LogName, Protection, Repo, RunNo, store::mem::MemStore};
 use holdfast_testkit::{
     Server, ServerKind, ServerOptions,
@@ -98,6 +99,29 @@ fn assert_follows_with(
     let open = open_files(&copy);
     assert!(!open.iter().any(|path| path.starts_with(source.outside())), "{open:?}");
     copy
+}
+
+/// As a primary a restored MariaDB goes on counting where its source ended.
+#[test]
+fn mariadb_a_restored_server_goes_on_counting() {
+    let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
+    source
+        .exec_all(["CREATE DATABASE c", "CREATE TABLE c.t (i INT PRIMARY KEY)", "INSERT INTO c.t VALUES (1)"])
+        .unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let repo = new_repo();
+    let backup = back_up(&repo, &source, dir.path());
+    let target = dir.path().join("target");
+    let report = restore(&repo, &backup, &options(source.kind(), target.clone())).unwrap();
+    let copy = Server::attach(source.kind(), &target, ServerOptions::default()).unwrap();
+    copy.exec_all([report.continue_statement.unwrap(), "INSERT INTO c.t VALUES (2)".to_owned()]).unwrap();
+    let last = |server: &Server| -> MariaDbGtidPos {
+        server.value::<String>("SELECT @@gtid_binlog_pos").unwrap().parse().unwrap()
+    };
+    let sequence = |server: &Server| last(server).iter().map(|gtid| gtid.sequence).collect::<Vec<_>>();
+    let (before, after) = (sequence(&source), sequence(&copy));
+    assert_eq!(before.len(), 1);
+    assert_eq!(after, [before[0] + 1]);
 }
 
 fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {

@@ -171,7 +171,7 @@ impl Source for MySqlSource {
         let begin = follower.begin().clone();
         let captured = follower.finish(Lsn(position.lsn), stop::REDO_WAIT)?;
         point("backup.redo.finished");
-        let position = stop::as_precise_as(position, &captured);
+        let position = stop::as_precise_as(position, captured.is_exact, &self.facts.version, listener);
         stats.count(&counters);
         stats.damaged_pages = damage.pages();
         stats.redo_bytes = captured.keep_bytes;

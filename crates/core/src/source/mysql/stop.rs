@@ -22,7 +22,7 @@ use crate::{
         copy::zeroed_first_page,
         imported::Imported,
         inventory::{Spaces, TablespaceEntry},
-        redo::mysql::{Captured, Start},
+        redo::mysql::Start,
     },
 };
 
@@ -41,12 +41,10 @@ pub(super) enum Blind {
 }
 
 impl Blind {
-    /// What was seen in the redo of 9.7 holds for 9.7.
     pub(super) fn of(version: &ServerVersion, is_encrypted: bool) -> Option<Self> {
-        const TRIED: (u16, u16) = (9, 7);
         match is_encrypted {
             true => Some(Self::Encrypted),
-            false => ((version.major, version.minor) != TRIED).then_some(Self::UntriedSeries),
+            false => (!version.is_verified_mysql()).then_some(Self::UntriedSeries),
         }
     }
 }
@@ -351,17 +349,26 @@ fn tables_of_other_engines(session: &mut Session) -> std::result::Result<Vec<Tab
     Ok(tables.into_iter().map(|table| table.name).collect())
 }
 
-/// The position, where the redo goes on after it: the restored server has the last word. What it has beyond are
-/// transactions of InnoDB tables, which bring their GTIDs; of binlogs, its own and its primaries', it cannot be told.
-pub(super) fn as_precise_as(position: Position, redo: &Captured) -> Position {
-    match redo.is_exact {
-        true => position,
-        false => {
-            let no_place = |channel| ReplicaPosition { executed: None, ..channel };
-            let replica_of = position.replica_of.into_iter().map(no_place).collect();
-            Position { precision: Precision::AtRestore, binlog: None, replica_of, ..position }
-        }
+/// The position as sure as it is. Where the redo goes on after it, or where `log_status` may tell a place in the binlog that
+/// is ahead of the redo, the restored server has the last word. What it has beyond are transactions of InnoDB tables, which
+/// bring their GTIDs; of binlogs, its own and its primaries', it cannot be told.
+pub(super) fn as_precise_as(
+    position: Position,
+    redo_is_exact: bool,
+    version: &ServerVersion,
+    listener: &dyn Listener,
+) -> Position {
+    if redo_is_exact && version.is_verified_mysql() {
+        return position;
     }
+    if position.gtid.is_none() && position.binlog.is_some() {
+        let text = "where in the binlog the backup ends is not recorded, since it cannot be told for sure: with GTIDs \
+                    (gtid_mode=ON) a backup of this server could be replicated and recovered from";
+        listener.event(Event::Warning { text: text.to_owned() });
+    }
+    let no_place = |channel| ReplicaPosition { executed: None, ..channel };
+    let replica_of = position.replica_of.into_iter().map(no_place).collect();
+    Position { precision: Precision::AtRestore, binlog: None, replica_of, ..position }
 }
 
 /// What restore must know of the captured redo.
@@ -378,6 +385,7 @@ pub(super) fn describe_redo(start: &Start, position: &Position) -> CapturedRedo 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{event::Silent, physical::BinlogPosition};
 
     #[test]
     fn only_what_was_tried_is_copied_while_definitions_change() {
@@ -386,6 +394,29 @@ mod tests {
         assert_eq!(blind("9.7.4-2", true), Some(Blind::Encrypted));
         for text in ["8.0.30", "8.4.7", "9.6.0", "10.1.0"] {
             assert_eq!(blind(text, false), Some(Blind::UntriedSeries), "{text}");
+        }
+    }
+
+    /// A place in the binlog is recorded only where it is known to belong to the end of the redo.
+    #[test]
+    fn only_what_was_tried_tells_a_place_in_the_binlog() {
+        let position = Position {
+            precision: Precision::Exact,
+            lsn: 1_000,
+            binlog: Some(BinlogPosition { file: "binlog.000001".to_owned(), offset: 792 }),
+            gtid: Some("9915e34c-e812-11f1-8b24-02fc00000001:1-3".to_owned()),
+            replica_gtid: None,
+            replica_of: Vec::new(),
+        };
+        let told = |text: &str, is_exact| {
+            let version = ServerVersion::parse(text).unwrap();
+            as_precise_as(position.clone(), is_exact, &version, &Silent)
+        };
+        assert_eq!(told("9.7.4-2", true), position);
+        let at_restore = Position { precision: Precision::AtRestore, binlog: None, ..position.clone() };
+        assert_eq!(told("9.7.4-2", false), at_restore);
+        for text in ["8.0.36", "8.4.7", "9.6.0"] {
+            assert_eq!(told(text, true), at_restore, "{text}");
         }
     }
 }

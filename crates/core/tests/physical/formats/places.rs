@@ -17,7 +17,8 @@ use super::*;
 use crate::restore::open_files;
 
 /// A server whose own files are all elsewhere, by absolute paths and by paths that lead out of the data directory, with
-/// tables that are elsewhere besides. All of it comes home: the restored server opens nothing elsewhere.
+/// tables that are elsewhere besides. All of it comes home: the restored server opens nothing elsewhere, not even where it is
+/// started with the source's own options.
 fn all_elsewhere(kind: ServerKind, seed: u64) {
     let dir = tempfile::tempdir().unwrap();
     let elsewhere = dir.path().join("elsewhere");
@@ -27,20 +28,24 @@ fn all_elsewhere(kind: ServerKind, seed: u64) {
     let absolute = |name: &str| format!("{}/{name}", elsewhere.display());
     // The data directory is DIR/hf-XXXXXX/data.
     let relative = |name: &str| format!("../../elsewhere/{name}");
-    let mut options = ServerOptions::default()
-        .parent(dir.path())
-        .init_arg(format!("--innodb-data-home-dir={}", absolute("ibdata")))
-        .init_arg("--innodb-data-file-path=sub/ibdata1:12M;ibdata2:12M:autoextend")
-        .init_arg(format!("--innodb-undo-directory={}", relative("undo")))
-        .init_arg(format!("--innodb-log-group-home-dir={}", relative("redo")));
-    options = if kind.is_mariadb() {
+    let places = |place: &dyn Fn(&str) -> String| {
+        let mut options = vec![
+            format!("--innodb-data-home-dir={}", absolute("ibdata")),
+            "--innodb-data-file-path=sub/ibdata1:12M;ibdata2:12M:autoextend".to_owned(),
+            format!("--innodb-undo-directory={}", place("undo")),
+            format!("--innodb-log-group-home-dir={}", place("redo")),
+        ];
+        match kind.is_mariadb() {
+            true => options.push(format!("--aria-log-dir-path={}", place("aria"))),
+            false => options.push(format!("--innodb-doublewrite-dir={}", absolute("doublewrite"))),
+        }
         options
-            .init_arg("--innodb-undo-tablespaces=3")
-            .init_arg(format!("--aria-log-dir-path={}", relative("aria")))
-    } else {
-        options
-            .init_arg(format!("--innodb-doublewrite-dir={}", absolute("doublewrite")))
-            .arg(format!("--innodb-directories={}", absolute("parts")))
+    };
+    let mut options = ServerOptions::default().parent(dir.path());
+    options = places(&relative).into_iter().fold(options, ServerOptions::init_arg);
+    options = match kind.is_mariadb() {
+        true => options.init_arg("--innodb-undo-tablespaces=3"),
+        false => options.arg(format!("--innodb-directories={}", absolute("parts"))),
     };
     let mut source = Server::start(kind, options).unwrap();
     let mut tables = pages::create(&source).unwrap();
@@ -79,7 +84,9 @@ fn all_elsewhere(kind: ServerKind, seed: u64) {
     let is_elsewhere = |path: &PathBuf| path.starts_with(&elsewhere);
     assert!(open_files(&source).iter().filter(|path| is_elsewhere(path)).count() > 8);
     let load = PageLoad::start(&source, &tables, 2, seed).unwrap();
-    let stage = Stage::around(source);
+    // The restored server is given what is in the source's option file, and what the restore says it needs besides.
+    let server_options = places(&absolute).into_iter().fold(ServerOptions::default(), ServerOptions::arg);
+    let stage = Stage { server_options, ..Stage::around(source) };
     load.pass(10, LOAD_MAX).unwrap();
     let backup = stage.back_up();
     load.stop().unwrap();
