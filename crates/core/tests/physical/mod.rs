@@ -39,6 +39,7 @@ mod replicas;
 mod roles;
 mod salvage;
 mod writers;
+mod xa;
 
 /// A server with data, a repository, and room to restore into.
 struct Stage {
