@@ -93,6 +93,43 @@ fn mariadb_statistics_that_are_written_to_are_whole() {
     });
 }
 
+/// Rows that an Aria table gets while it is empty are in no log, and its pages are written at the end of the statement. One
+/// that runs when everything else has been copied is in a copy as a whole or not at all.
+#[test]
+fn mariadb_a_bulk_insert_into_aria_is_captured_whole() {
+    const ROWS: u64 = 300;
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
+        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        source
+            .exec_all([
+                "CREATE DATABASE a",
+                "CREATE TABLE a.t (id INT PRIMARY KEY, v VARCHAR(900), KEY (v(50))) ENGINE=Aria TRANSACTIONAL=1",
+            ])
+            .unwrap();
+        std::thread::scope(|scope| {
+            let (source, under_way) = (
+                &source,
+                "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'INSERT INTO a.t %'",
+            );
+            let copy = recovered(source, "stop", ServerOptions::default(), || {
+                scope.spawn(move || {
+                    let slow = format!(
+                        "INSERT INTO a.t SELECT seq, CONCAT(REPEAT(SHA2(seq, 256), 12), SLEEP(0.01)) FROM a.seq_1_to_{ROWS}"
+                    );
+                    source.exec(slow).unwrap();
+                });
+                while source.value::<u64>(under_way).unwrap() == 0 {
+                    sleep(Duration::from_millis(5));
+                }
+            });
+            is_whole(&copy.server, "a.t");
+            let rows: u64 = copy.server.value("SELECT COUNT(*) FROM a.t").unwrap();
+            assert!(rows == 0 || rows == ROWS, "{kind}: {rows} of {ROWS}");
+        });
+        is_whole(&source, "a.t");
+    }
+}
+
 /// Tables that somebody keeps beside the server's own are locked with the others; only its logs cannot be.
 #[test]
 fn mysql_tables_beside_its_logs_are_locked() {

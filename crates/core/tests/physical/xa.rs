@@ -83,7 +83,10 @@ fn branches_outlive_a_backup(kind: ServerKind) {
     let restored = stage.restore_recovered(&backup);
     let undecided = prepared_branches(&restored.server);
     assert!(HELD.iter().all(|held| undecided.iter().any(|name| name == held)), "{undecided:?}");
-    stage.source.exec_all([format!("XA COMMIT '{}'", HELD[0]), format!("XA ROLLBACK '{}'", HELD[1])]).unwrap();
+    stage
+        .source
+        .exec_all([format!("XA COMMIT '{}'", HELD[0]), format!("XA ROLLBACK '{}'", HELD[1])])
+        .unwrap();
     stage.catch_up(&backup, &restored);
     assert_eq!(prepared_branches(&restored.server), Vec::<String>::new());
 }
