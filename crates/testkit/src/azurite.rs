@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::{kind::servers_dir, spawn::spawn};
+use crate::{kind::servers_dir, spawn::spawn, tls};
 
 /// The storage account.
 pub const ACCOUNT: &str = "holdfasttest";
@@ -26,7 +26,7 @@ const START_DEADLINE: Duration = Duration::from_secs(180);
 
 /// Makes the container. The emulator believes nobody without a signature.
 const MAKE_CONTAINER: &str = "\
-    const [port, account, key, container] = process.argv.slice(1);\n\
+    const [scheme, port, account, key, container] = process.argv.slice(1);\n\
     const date = new Date().toUTCString(), version = '2023-11-03';\n\
     const text = 'PUT' + '\\n'.repeat(12) + `x-ms-date:${date}\\nx-ms-version:${version}\\n` +\n\
     `/${account}/${account}/${container}\\nrestype:container`;\n\
@@ -35,13 +35,15 @@ const MAKE_CONTAINER: &str = "\
     const headers = { 'x-ms-date': date, 'x-ms-version': version, 'content-length': 0,\n\
     authorization: `SharedKey ${account}:${signature}` };\n\
     const path = `/${account}/${container}?restype=container`;\n\
-    require('http').request({ host: '127.0.0.1', port, path, method: 'PUT', headers }, answer => {\n\
+    const to = { host: '127.0.0.1', port, path, method: 'PUT', headers, rejectUnauthorized: false };\n\
+    require(scheme).request(to, answer => {\n\
     if (answer.statusCode != 201) { console.error(answer.statusCode); process.exit(1); } answer.resume();\n\
     }).end();";
 
 /// An emulator on this host. Dropping it kills it.
 #[derive(Debug)]
 pub struct Azurite {
+    scheme: &'static str,
     port: u16,
     process: Child,
     dir: TempDir,
@@ -50,6 +52,16 @@ pub struct Azurite {
 impl Azurite {
     /// Starts one with an empty container.
     pub fn start() -> Result<Self> {
+        Self::start_as("http")
+    }
+
+    /// The same, behind TLS with a certificate of [`tls`]: then it takes tokens as well, of which it believes
+    /// everything but their time, their issuer and whom they are for.
+    pub fn start_behind_tls() -> Result<Self> {
+        Self::start_as("https")
+    }
+
+    fn start_as(scheme: &'static str) -> Result<Self> {
         let installed = servers_dir()?.join("azurite");
         let program = installed.join("bin/azurite-blob");
         ensure!(program.exists(), "{} is missing: run scripts/servers", program.display());
@@ -61,17 +73,22 @@ impl Azurite {
             command
                 .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string(), "--inMemoryPersistence"])
                 // The account is part of the path, also where the host looks as if it were.
-                .args(["--silent", "--disableProductStyleUrl"])
+                .args(["--silent", "--disableProductStyleUrl"]);
+            if scheme == "https" {
+                command.args(["--oauth", "basic", "--cert"]).arg(tls::file("server-cert.pem"));
+                command.arg("--key").arg(tls::file("server-key.pem"));
+            }
+            command
                 .env("AZURITE_ACCOUNTS", format!("{ACCOUNT}:{ACCOUNT_KEY}"))
                 .stdin(Stdio::null())
                 .stdout(log)
                 .stderr(errors)
                 .current_dir(dir.path());
         })?;
-        let mut it = Self { port, process, dir };
+        let mut it = Self { scheme, port, process, dir };
         it.await_start()?;
         let made = Command::new("node")
-            .args(["-e", MAKE_CONTAINER, &port.to_string(), ACCOUNT, ACCOUNT_KEY, CONTAINER])
+            .args(["-e", MAKE_CONTAINER, scheme, &port.to_string(), ACCOUNT, ACCOUNT_KEY, CONTAINER])
             .stdin(Stdio::null())
             .output()
             .context("starting node")?;
@@ -95,6 +112,9 @@ impl Azurite {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(START_DEADLINE))?;
         stream.write_all(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")?;
+        if self.scheme == "https" {
+            return Ok(true);
+        }
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
         Ok(answer.starts_with(b"HTTP/1.1"))

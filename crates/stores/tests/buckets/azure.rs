@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine as _};
 use holdfast_repo::store::{
     Creation, RemoteCause, Store, StoreError, StoreErrorKind, conformance, probe_creation, read_all,
 };
@@ -386,5 +386,53 @@ fn what_azure_confirmed_and_is_not_there_is_not_believed() {
             false => scene.through.create_if_absent(&path("a"), b"x").unwrap_err(),
         };
         assert_eq!(cause(&error), RemoteCause::Unconfirmed, "{error}");
+    }
+}
+
+/// As whoever gives out credentials on a machine of Azure answers. The emulator looks at no signature.
+fn token() -> String {
+    let part = |json: &str| BASE64_URL_SAFE_NO_PAD.encode(json);
+    let claims = "{\"aud\":\"https://storage.azure.com\",\"iss\":\"https://sts.windows.net/x/\",\
+                  \"iat\":1700000000,\"nbf\":1700000000,\"exp\":4000000000}";
+    format!("{}.{}.none", part("{\"alg\":\"none\",\"typ\":\"JWT\"}"), part(claims))
+}
+
+#[test]
+fn a_managed_identity_behind_tls_of_an_authority_of_our_own_lets_in() {
+    let server = Azurite::start_behind_tls().unwrap();
+    let (place, asked) = (place(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    let identity = Proxy::start(0, move |request| match request.target.contains("client_id=ours") {
+        true => {
+            count.fetch_add(1, Ordering::SeqCst);
+            let token = token();
+            Fate::Answer(200, format!("{{\"access_token\":\"{token}\",\"expires_on\":\"4000000000\"}}"))
+        }
+        false => Fate::Answer(400, "{\"error\":\"no such identity\"}".to_owned()),
+    });
+    let reached = |client: &str, ca_file: Option<&str>| {
+        let mut options = options(server.port(), Credentials::Key);
+        options.bucket.azure.endpoint = Some(format!("https://127.0.0.1:{}/{ACCOUNT}", server.port()));
+        options.bucket.azure.ca_file = ca_file.map(holdfast_testkit::tls::file);
+        let variables = [("AZURE_MSI_ENDPOINT", identity.endpoint()), ("AZURE_CLIENT_ID", client.to_owned())];
+        options.bucket.environment = variables.map(|(name, value)| (name.to_owned(), value)).into();
+        create_store(&place, &options)
+    };
+    let store = reached("ours", Some("ca.pem")).unwrap();
+    let sent = bytes(3 * PART_BYTES, 4);
+    upload(&*store, "packs/1", &sent).unwrap();
+    assert!(read_all(&*store, &path("packs/1"), 1 << 30).unwrap() == sent);
+    store.create_if_absent(&path("outcomes/1"), b"x").unwrap();
+    store.delete(&[path("packs/1"), path("outcomes/1"), path("outcomes/none")]).unwrap();
+    assert_eq!(store.list_folders("").unwrap(), [""; 0]);
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "a token is kept for as long as it is good");
+
+    for (client, ca_file, expected) in [
+        ("another", Some("ca.pem"), "the credentials were refused"),
+        ("ours", Some("other-ca.pem"), "cannot be reached"),
+        ("ours", None, "cannot be reached"),
+    ] {
+        let refused = reached(client, ca_file).err().unwrap().to_string();
+        assert!(refused.contains(expected) && !refused.contains(&token()), "{refused}");
     }
 }
