@@ -4,6 +4,7 @@ use std::{path::Path, process::Command};
 
 use holdfast_testkit::{
     Server, ServerKind, ServerOptions,
+    azurite::{ACCOUNT_KEY, Azurite, CONTAINER},
     object_storage::{BUCKET, Keeps, ObjectStorage, ObjectStorageKind, SECRET_KEY},
     sshd::Sshd,
 };
@@ -52,7 +53,9 @@ impl Scene {
     #[track_caller]
     pub(crate) fn run(&self, words: &[&str]) -> Run {
         let it = run(&mut self.command(words));
-        assert!(!it.out.contains(SECRET_KEY) && !it.err.contains(SECRET_KEY), "{it:#?}");
+        for secret in [SECRET_KEY, ACCOUNT_KEY] {
+            assert!(!it.out.contains(secret) && !it.err.contains(secret), "{it:#?}");
+        }
         it
     }
 
@@ -145,6 +148,33 @@ fn a_bucket_serves_for_everything() {
     let mut absent = scene.program.command(&["list", "--repo", "s3://no-such-bucket/x"]);
     let absent = run(absent.envs(storage.environment()));
     assert!(absent.code == 5 && absent.err.contains("no-such-bucket"), "{absent:#?}");
+    drop(storage);
+    let gone = scene.run(&["list"]).expect_code(5);
+    assert!(gone.err.contains("the store cannot be reached"), "{gone:#?}");
+}
+
+#[test]
+fn a_container_of_azure_serves_for_everything() {
+    let storage = Azurite::start().unwrap();
+    let location = format!("az://{CONTAINER}/backups/db");
+    let scene = Scene::new(location, Vec::new(), storage.environment().into());
+    let locked = scene.run(&["init", "--object-lock", "30d"]).expect_code(1);
+    assert!(locked.err.contains("cannot lock objects") && locked.err.contains("s3:// only"), "{locked:#?}");
+    serves_for_everything(&scene);
+    let past = scene.run(&["list", "--as-of", "2026-01-01 00:00:00"]).expect_code(2);
+    assert!(past.err.contains("cannot be read as of a time"), "{past:#?}");
+
+    // What is typed leads there as well as the environment; without a container, account or the right key nothing does.
+    let (endpoint, account, key) =
+        (&storage.environment()[0].1, &storage.environment()[1].1, "AZURE_STORAGE_KEY");
+    let mut typed = scene.program.command(&["list", "--repo", &scene.location, "--az-endpoint", endpoint]);
+    run(typed.args(["--az-account", account]).env(key, ACCOUNT_KEY)).expect_code(0);
+    let mut nameless = scene.program.command(&["list", "--repo", &scene.location]);
+    let nameless = run(nameless.env(key, ACCOUNT_KEY)).expect_code(2);
+    assert!(nameless.err.contains("--az-account"), "{nameless:#?}");
+    let mut absent = scene.program.command(&["list", "--repo", "az://no-such-container/x"]);
+    let absent = run(absent.envs(storage.environment())).expect_code(5);
+    assert!(absent.err.contains("no-such-container") && absent.err.contains("hint: "), "{absent:#?}");
     drop(storage);
     let gone = scene.run(&["list"]).expect_code(5);
     assert!(gone.err.contains("the store cannot be reached"), "{gone:#?}");

@@ -9,6 +9,8 @@ use std::{sync::Arc, time::SystemTime};
 use holdfast_repo::store::{Store, StoreError, fs::FsStore};
 use thiserror::Error;
 
+use self::bucket::Service;
+
 pub mod bucket;
 pub mod limited;
 mod location;
@@ -24,7 +26,7 @@ pub(crate) const OWN_SECRETS: [&str; 2] = ["HOLDFAST_PASSWORD", "HOLDFAST_NEW_PA
 /// How stores are reached. Nothing here is read from the environment: whoever opens a store has done that.
 #[derive(Clone, Debug, Default)]
 pub struct StoreOptions {
-    /// Of `s3://`.
+    /// Of `s3://` and `az://`.
     pub bucket: bucket::BucketOptions,
     /// Of `sftp://`.
     pub sftp: sftp::SftpOptions,
@@ -71,13 +73,20 @@ fn connect(
     missing: Missing,
 ) -> Result<Arc<dyn Store>, OpenStoreError> {
     let place = Location::parse(location)?;
+    let bad = |what| Err(OpenStoreError::BadOption(what));
     if let Some(time) = options.as_of {
-        let Location::Bucket { bucket, prefix } = place else {
-            let what =
-                format!("{location} keeps no versions of its objects: what it was before cannot be read");
-            return Err(OpenStoreError::BadOption(what));
+        let past = match place {
+            Location::Bucket { service: Service::S3, bucket, prefix } => {
+                bucket::PastBucket::open(&bucket, &prefix, &options.bucket, time)?
+            }
+            Location::Bucket { .. } => {
+                return bad(format!("{location} cannot be read as of a time: that is for s3:// only"));
+            }
+            Location::Directory(_) | Location::Sftp(_) => {
+                let what = "keeps no versions of its objects: what it was before cannot be read";
+                return bad(format!("{location} {what}"));
+            }
         };
-        let past = bucket::PastBucket::open(&bucket, &prefix, &options.bucket, time)?;
         return Ok(limited::limited(Arc::new(past), options.limits));
     }
     let store: Arc<dyn Store> = match place {
@@ -87,8 +96,8 @@ fn connect(
                 Missing::IsMade => FsStore::create(path)?,
             }));
         }
-        Location::Bucket { bucket, prefix } => {
-            Arc::new(bucket::BucketStore::open(&bucket, &prefix, &options.bucket)?)
+        Location::Bucket { service, bucket, prefix } => {
+            Arc::new(bucket::BucketStore::open(service, &bucket, &prefix, &options.bucket)?)
         }
         Location::Sftp(place) => Arc::new(sftp::SftpStore::open(place, &options.sftp, missing)?),
     };

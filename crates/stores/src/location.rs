@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::sftp::Place;
+use crate::{bucket::Service, sftp::Place};
 
 /// A location that means no place. It is not repeated: it may hold a password.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("this is not a repository: {why}; use /directory, s3://bucket/prefix or sftp://user@host/directory")]
+#[error(
+    "this is not a repository: {why}; use /directory, s3://bucket/prefix, az://container/prefix or sftp://user@host/directory"
+)]
 pub struct BadLocation {
     /// What is wrong with it.
     pub why: &'static str,
@@ -21,6 +23,8 @@ pub enum Location {
     Directory(PathBuf),
     /// A bucket of object storage.
     Bucket {
+        /// Whose.
+        service: Service,
         /// Its name.
         bucket: String,
         /// What all names begin with: empty, or ends in `/`.
@@ -31,18 +35,24 @@ pub enum Location {
 }
 
 impl Location {
-    /// Reads `/directory`, `file:///directory`, `s3://bucket/prefix` or `sftp://[user@]host[:port]/directory`.
+    /// Reads `/directory`, `file:///directory`, `s3://bucket/prefix`, `az://container/prefix` or
+    /// `sftp://[user@]host[:port]/directory`.
     pub fn parse(location: &str) -> Result<Self, BadLocation> {
         let bad = |why| Err(BadLocation { why });
         let Some((scheme, rest)) = location.split_once("://") else {
             return match location.split_once(':') {
-                Some(("s3" | "sftp" | "file", _)) => bad("behind the scheme there is \"://\""),
+                Some(("s3" | "az" | "sftp" | "file", _)) => bad("behind the scheme there is \"://\""),
                 _ => directory(location),
             };
         };
         match scheme {
             "file" => directory(rest),
-            "s3" => bucket(rest),
+            "s3" => bucket(Service::S3, rest),
+            "az" => bucket(Service::Azure, rest),
+            "azure" | "abfs" | "abfss" | "wasb" | "wasbs" => {
+                bad("Azure Blob Storage is az://container/prefix")
+            }
+            "gs" | "gcs" => bad("Google Cloud Storage is not among the stores"),
             "sftp" => Place::parse(rest).map(Self::Sftp),
             _ => bad("its scheme is unknown"),
         }
@@ -57,7 +67,7 @@ fn directory(path: &str) -> Result<Location, BadLocation> {
     }
 }
 
-fn bucket(rest: &str) -> Result<Location, BadLocation> {
+fn bucket(service: Service, rest: &str) -> Result<Location, BadLocation> {
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let is_name = |part: &str| {
         !part.is_empty()
@@ -74,12 +84,12 @@ fn bucket(rest: &str) -> Result<Location, BadLocation> {
     }
     let prefix = prefix.trim_end_matches('/');
     if prefix.is_empty() {
-        return Ok(Location::Bucket { bucket: bucket.to_owned(), prefix: String::new() });
+        return Ok(Location::Bucket { service, bucket: bucket.to_owned(), prefix: String::new() });
     }
     if prefix.len() > 256 || !prefix.split('/').all(is_name) {
         return Err(BadLocation { why: "a prefix is up to 256 of A-Z a-z 0-9 . _ - : between slashes" });
     }
-    Ok(Location::Bucket { bucket: bucket.to_owned(), prefix: format!("{prefix}/") })
+    Ok(Location::Bucket { service, bucket: bucket.to_owned(), prefix: format!("{prefix}/") })
 }
 
 #[cfg(test)]
@@ -94,9 +104,12 @@ mod tests {
         for (location, bucket, prefix) in
             [("s3://b", "b", ""), ("s3://b/", "b", ""), ("s3://my.b-1/x/y/", "my.b-1", "x/y/")]
         {
-            let expected = Location::Bucket { bucket: bucket.into(), prefix: prefix.into() };
+            let (bucket, prefix) = (bucket.to_owned(), prefix.to_owned());
+            let expected = Location::Bucket { service: Service::S3, bucket, prefix };
             assert_eq!(parse(location), Ok(expected));
         }
+        let (bucket, prefix) = ("c-1".to_owned(), "x/".to_owned());
+        assert_eq!(parse("az://c-1/x"), Ok(Location::Bucket { service: Service::Azure, bucket, prefix }));
         for bad in [
             "",
             "relative",
@@ -110,6 +123,10 @@ mod tests {
             "s3://key:secret@b/x",
             "s3://b/x y",
             "s3://b/%2e",
+            "az:c",
+            "az://account:secret@c/x",
+            "azure://c/x",
+            "gs://b/x",
             "sftp://",
             "sftp://host",
             "sftp://-oProxyCommand=x/d",

@@ -7,6 +7,7 @@
 //! Invariants: everything random comes from a seed; nothing outside the scratch directory is written, except the cache of
 //! initialised data directories beside the servers; no server survives the process that started it.
 
+pub mod azurite;
 pub mod checksum;
 pub mod data;
 pub mod keyring;

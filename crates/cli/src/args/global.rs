@@ -12,7 +12,8 @@ use super::moment::At;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global")]
 pub(crate) struct GlobalArgs {
-    /// Location of the repository: /directory, s3://bucket/prefix or sftp://user@host/directory
+    /// Location of the repository: /directory, s3://bucket/prefix, az://container/prefix or
+    /// sftp://user@host/directory
     #[arg(long, global = true, value_name = "URL", env = "HOLDFAST_REPO", hide_env_values = true)]
     pub(crate) repo: Option<String>,
 

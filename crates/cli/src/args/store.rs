@@ -3,7 +3,12 @@
 use std::{collections::BTreeMap, env, ffi::OsString, path::PathBuf};
 
 use clap::Args;
-use holdfast_stores::{StoreOptions, bucket::BucketOptions, limited::Limits, sftp::SftpOptions};
+use holdfast_stores::{
+    StoreOptions,
+    bucket::{AzureOptions, BucketOptions},
+    limited::Limits,
+    sftp::SftpOptions,
+};
 use serde::Deserialize;
 
 use super::units::ByteSize;
@@ -31,7 +36,17 @@ pub(crate) struct StoreArgs {
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) s3_path_style: Option<bool>,
 
-    /// Certificate authorities (PEM) to trust besides the host's [default: AWS_CA_BUNDLE]
+    /// Azure storage account of an az:// repository [default: AZURE_STORAGE_ACCOUNT_NAME or
+    /// AZURE_STORAGE_ACCOUNT]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) az_account: Option<String>,
+
+    /// Address of its blob service, where that is not in Azure's public cloud: https://host[:port][/account]
+    /// [default: AZURE_STORAGE_ENDPOINT]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) az_endpoint: Option<String>,
+
+    /// Certificate authorities (PEM) to trust besides the host's [default: for s3:// AWS_CA_BUNDLE]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
 
@@ -94,7 +109,13 @@ impl StoreArgs {
         let usual = BucketOptions::default();
         let part_bytes =
             self.s3_part_size.or(file.s3_part_size).and_then(|size| usize::try_from(size.0).ok());
+        let azure = AzureOptions {
+            account: unless_set(&AzureOptions::ACCOUNT, self.az_account, file.az_account),
+            endpoint: unless_set(&AzureOptions::ENDPOINT, self.az_endpoint, file.az_endpoint),
+            ca_file: self.ca_file.clone().or_else(|| file.ca_file.clone()),
+        };
         let bucket = BucketOptions {
+            azure,
             endpoint: unless_set(&endpoint, self.s3_endpoint, file.s3_endpoint),
             region: unless_set(&["AWS_REGION", "AWS_DEFAULT_REGION"], self.s3_region, file.s3_region),
             profile: unless_set(&["AWS_PROFILE"], self.s3_profile, file.s3_profile),
@@ -121,10 +142,11 @@ impl StoreArgs {
     }
 }
 
-/// What the tools of AWS read, and nothing else of the environment.
+/// What the tools of AWS and of Azure read, and nothing else of the environment.
 fn of_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<String, String> {
+    let is_read = |name: &str| name.starts_with("AWS_") || name.starts_with("AZURE_") || name == "HOME";
     variables
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, value)| (name.starts_with("AWS_") || name == "HOME") && !value.is_empty())
+        .filter(|(name, value)| is_read(name) && !value.is_empty())
         .collect()
 }

@@ -189,8 +189,8 @@ fn not_by_name(context: &Context<'_>, typed: &str, error: Error) -> Error {
     }
     let names: Vec<&str> = context.config.repository.iter().map(|it| it.name.as_str()).collect();
     let hint = match names.is_empty() {
-        true => "write its location (/directory, s3://bucket/prefix, sftp://user@host/directory), or give it a name in a \
-                 [[repository]] of the configuration file"
+        true => "write its location (/directory, s3://bucket/prefix, az://container/prefix, sftp://user@host/directory), or give \
+                 it a name in a [[repository]] of the configuration file"
             .to_owned(),
         false => format!("the configuration file has {}; or write a location", names.join(", ")),
     };
@@ -276,6 +276,12 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
                 "\"holdfast init\" makes a new repository; one whose objects were deleted is read with --as-of, if the bucket keeps versions (docs/stores.md)",
             ),
         ),
+        KeyError::NotARepository { location } if location.starts_with("az://") => (
+            ErrorKind::Store,
+            Some(
+                "\"holdfast init\" makes a new repository; blobs that were deleted can be brought back for as long as the account's soft delete keeps them (docs/stores.md)",
+            ),
+        ),
         KeyError::NotARepository { .. } => {
             (ErrorKind::Store, Some("is the place mounted? \"holdfast init\" makes a new repository"))
         }
@@ -283,6 +289,12 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
             (ErrorKind::Failed, Some("a repository is there already: use it, or name another place"))
         }
         KeyError::NotEmpty { .. } => (ErrorKind::Failed, Some("name an empty or a new directory")),
+        KeyError::NoLocks { location, .. } if !location.starts_with("s3://") => (
+            ErrorKind::Failed,
+            Some(
+                "Object Lock is of s3:// only; docs/stores.md says how others are protected; without --object-lock the repository is made without it",
+            ),
+        ),
         KeyError::NoLocks { .. } => (
             ErrorKind::Failed,
             Some(

@@ -1,19 +1,21 @@
 //! From options to clients of a bucket.
 
-use std::{collections::BTreeMap, fs, sync::Arc};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use http::{HeaderMap, HeaderValue, header::IF_NONE_MATCH};
 use object_store::{
-    BackoffConfig, Certificate, ClientOptions, RetryConfig,
+    BackoffConfig, Certificate, ClientOptions, ObjectStore, RetryConfig,
     aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum},
     client::{HttpClient, HttpConnector, ReqwestConnector},
+    multipart::MultipartStore,
 };
 use rustls::crypto::ring;
 
 use super::{
-    BucketOptions,
+    BucketOptions, azure,
     locked::LockingConnector,
     profile::{Profile, ProfileCredentials, Settings},
+    service::Service,
 };
 use crate::{OpenStoreError, pause::Retries};
 
@@ -21,23 +23,38 @@ use crate::{OpenStoreError, pause::Retries};
 pub(super) struct Clients {
     /// For requests that can be repeated: the library does it for the first moments, and goes on with answers that break
     /// off.
-    pub(super) repeating: AmazonS3,
+    pub(super) repeating: Arc<dyn ObjectStore>,
     /// For requests that create something. Sends each once: whoever repeats one must know that it did.
-    pub(super) creating: AmazonS3,
+    pub(super) creating: Arc<dyn ObjectStore>,
     /// For uploads in parts, which can be begun again. As `creating`, it locks what is to be locked.
-    pub(super) beginning: AmazonS3,
+    pub(super) beginning: Arc<dyn MultipartStore>,
     /// As `creating`, and every request has the condition that the name is free.
-    pub(super) if_absent: AmazonS3,
+    pub(super) if_absent: Arc<dyn MultipartStore>,
     /// For parts. Sends each once, and waits for as long as its caller does.
-    pub(super) parts: AmazonS3,
-    /// For what the library has no call for.
+    pub(super) parts: Arc<dyn MultipartStore>,
+    /// For uploads that are not to be completed. Sends each request once.
+    pub(super) giving_up: Arc<dyn MultipartStore>,
+    /// Signs what the library has no call for: of S3.
+    pub(super) signer: Option<AmazonS3>,
+    /// Sends it.
     pub(super) http: HttpClient,
 }
 
 impl Clients {
-    pub(super) fn new(bucket: &str, options: &BucketOptions) -> Result<Self, OpenStoreError> {
+    pub(super) fn new(
+        service: Service,
+        bucket: &str,
+        options: &BucketOptions,
+    ) -> Result<Self, OpenStoreError> {
         // The one TLS library's one set of ciphers. Another part of the process may have said so before.
         let _ = ring::default_provider().install_default();
+        match service {
+            Service::S3 => Self::of_s3(bucket, options),
+            Service::Azure => azure::clients(bucket, options),
+        }
+    }
+
+    fn of_s3(bucket: &str, options: &BucketOptions) -> Result<Self, OpenStoreError> {
         let profile = Profile::find(options.profile.as_deref(), &options.environment);
         let settings = profile.read().map_err(bad_option)?;
         let region = region(options, &settings);
@@ -48,7 +65,6 @@ impl Clients {
             .with_retry(repeated(options.retries))
             .build()
             .map_err(bad)?;
-        let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let builder = builder.with_credentials(Arc::clone(repeating.credentials()));
         let locking = || {
             let credentials = Arc::clone(repeating.credentials());
@@ -56,8 +72,8 @@ impl Clients {
             builder.clone().with_http_connector(connector).with_client_options(client_options.clone())
         };
         let beginning = locking().with_retry(repeated(options.retries)).build().map_err(bad)?;
-        let creating = locking().with_retry(once.clone()).build().map_err(bad)?;
-        let builder = builder.with_retry(once);
+        let creating = locking().with_retry(once()).build().map_err(bad)?;
+        let builder = builder.with_retry(once());
         let patient = client_options.clone().with_timeout_disabled();
         let parts = builder.clone().with_client_options(patient).build().map_err(bad)?;
         let condition = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
@@ -66,18 +82,31 @@ impl Clients {
             .build()
             .map_err(bad)?;
         let http = ReqwestConnector::default().connect(&client_options).map_err(bad)?;
-        Ok(Self { repeating, creating, beginning, if_absent, parts, http })
+        Ok(Self {
+            beginning: Arc::new(beginning),
+            if_absent: Arc::new(if_absent),
+            parts: Arc::new(parts),
+            giving_up: Arc::new(creating.clone()),
+            creating: Arc::new(creating),
+            signer: Some(repeating.clone()),
+            repeating: Arc::new(repeating),
+            http,
+        })
     }
 }
 
-fn bad_option(error: impl std::fmt::Display) -> OpenStoreError {
+pub(super) fn bad_option(error: impl std::fmt::Display) -> OpenStoreError {
     OpenStoreError::BadOption(error.to_string())
 }
 
 /// What comes behind these is for [`super::attempts`].
 const LIBRARY_RETRIES: usize = 3;
 
-fn repeated(retries: Retries) -> RetryConfig {
+pub(super) fn once() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+pub(super) fn repeated(retries: Retries) -> RetryConfig {
     RetryConfig {
         max_retries: LIBRARY_RETRIES.min(retries.count as usize),
         retry_timeout: retries.give_up_after,
@@ -120,32 +149,15 @@ fn builder(
     for (key, value) in of_environment(&options.environment) {
         builder = builder.with_config(key, value);
     }
-    let mut client_options = ClientOptions::new()
-        .with_timeout(options.request_timeout)
-        .with_connect_timeout(CONNECT_TIMEOUT.min(options.request_timeout));
+    let mut client_options = client_options(ca_file.as_deref(), options)?;
     if let Some(endpoint) = endpoint {
-        let (scheme, host) = endpoint
-            .split_once("://")
-            .filter(|(scheme, host)| matches!(*scheme, "http" | "https") && !host.contains('@'))
-            .ok_or_else(|| bad_option("the endpoint is not of the form https://host[:port]"))?;
+        let (scheme, host) = split_endpoint(&endpoint)?;
         client_options = client_options.with_allow_http(scheme == "http");
-        let host = host.trim_end_matches('/');
         // The library takes the bucket's host as it is given.
         builder = builder.with_endpoint(match path_style {
             true => format!("{scheme}://{host}"),
             false => format!("{scheme}://{bucket}.{host}"),
         });
-    }
-    if let Some(ca_file) = ca_file {
-        let failed = |why: &dyn std::fmt::Display| bad_option(format!("{}: {why}", ca_file.display()));
-        let pem = fs::read(&ca_file).map_err(|error| failed(&error))?;
-        let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| failed(&error))?;
-        if certificates.is_empty() {
-            return Err(failed(&"holds no certificate"));
-        }
-        for certificate in certificates {
-            client_options = client_options.with_root_certificate(certificate);
-        }
     }
     let builder = builder
         .with_bucket_name(bucket)
@@ -157,6 +169,36 @@ fn builder(
 }
 
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Scheme and the rest of an address, without a slash at the end.
+pub(super) fn split_endpoint(endpoint: &str) -> Result<(&str, &str), OpenStoreError> {
+    endpoint
+        .split_once("://")
+        .map(|(scheme, host)| (scheme, host.trim_end_matches('/')))
+        .filter(|(scheme, host)| matches!(*scheme, "http" | "https") && !host.contains('@'))
+        .ok_or_else(|| bad_option("the endpoint is not of the form https://host[:port]"))
+}
+
+/// How requests are sent, and which certificates are believed.
+pub(super) fn client_options(
+    ca_file: Option<&Path>,
+    options: &BucketOptions,
+) -> Result<ClientOptions, OpenStoreError> {
+    let mut client_options = ClientOptions::new()
+        .with_timeout(options.request_timeout)
+        .with_connect_timeout(CONNECT_TIMEOUT.min(options.request_timeout));
+    let Some(ca_file) = ca_file else { return Ok(client_options) };
+    let failed = |why: &dyn std::fmt::Display| bad_option(format!("{}: {why}", ca_file.display()));
+    let pem = fs::read(ca_file).map_err(|error| failed(&error))?;
+    let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| failed(&error))?;
+    if certificates.is_empty() {
+        return Err(failed(&"holds no certificate"));
+    }
+    for certificate in certificates {
+        client_options = client_options.with_root_certificate(certificate);
+    }
+    Ok(client_options)
+}
 
 /// Variables that say where credentials are: keys, web identity, containers, instances.
 fn of_environment(

@@ -39,9 +39,14 @@ impl Answer {
             .split_once("status code: ")
             .and_then(|(_, rest)| rest.get(..3))
             .and_then(|digits| digits.parse().ok());
-        // Of one object of many that one request was to delete, the library tells the code in words of its own.
+        // Of one object of many that one request was to delete, the library tells the code in words of its own. Azure's
+        // is the status, and no more.
         let in_words = || Some(words.rsplit_once("(code: ")?.1.split_once(')')?.0.to_owned());
-        Self { status, code: element(words, "Code").or_else(in_words), message: element(words, "Message") }
+        let code = element(words, "Code").or_else(in_words);
+        match code.as_deref().and_then(|code| code.parse().ok()) {
+            Some(status) => Self { status: Some(status), code: None, message: None },
+            None => Self { status, code, message: element(words, "Message") },
+        }
     }
 }
 
@@ -65,6 +70,11 @@ fn words(error: &object_store::Error) -> String {
     words
 }
 
+/// Whether it is of whoever gives out credentials.
+fn is_of_credentials(words: &str) -> bool {
+    words.contains("performing token request")
+}
+
 fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -79,7 +89,12 @@ fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
 impl Failure {
     /// Reads a failed request.
     pub(super) fn of(error: &object_store::Error) -> Self {
-        let answer = Answer::of(&words(error));
+        let words = words(error);
+        let answer = Answer::of(&words);
+        // It was not the store that refused.
+        if is_of_credentials(&words) && answer.status.is_some_and(|status| (400..=404).contains(&status)) {
+            return Self::Remote(RemoteCause::Credentials);
+        }
         let by_code = answer.code.as_deref().and_then(Self::of_code);
         if let Some(failure) = by_code {
             return failure;
@@ -136,6 +151,40 @@ impl Failure {
             | "ThrottlingException"
             | "TooManyRequests" => Self::Remote(RemoteCause::Busy),
             "NotImplemented" | "MethodNotAllowed" => Self::Remote(RemoteCause::Unfit),
+            _ => return Self::of_azure_code(code),
+        })
+    }
+
+    /// Those that only Azure has.
+    fn of_azure_code(code: &str) -> Option<Self> {
+        Some(match code {
+            // A list of blocks that are gone.
+            "BlobNotFound" | "ResourceNotFound" | "InvalidBlockList" => Self::NotFound,
+            "BlobAlreadyExists" | "ConditionNotMet" => Self::Taken,
+            "ContainerNotFound" | "ContainerBeingDeleted" | "ContainerDisabled" | "InvalidResourceName" => {
+                Self::Remote(RemoteCause::NoPlace)
+            }
+            // An expired signature is one of these, too.
+            "AuthenticationFailed" | "InvalidAuthenticationInfo" | "NoAuthenticationInformation" => {
+                Self::Remote(RemoteCause::Credentials)
+            }
+            "AuthorizationFailure"
+            | "AuthorizationPermissionMismatch"
+            | "AuthorizationProtocolMismatch"
+            | "AuthorizationResourceTypeMismatch"
+            | "AuthorizationServiceMismatch"
+            | "AuthorizationSourceIPMismatch"
+            | "InsufficientAccountPermissions"
+            | "AccountIsDisabled"
+            | "KeyBasedAuthenticationNotPermitted"
+            | "PublicAccessNotPermitted"
+            // Somebody holds the blob, or a policy does.
+            | "BlobImmutableDueToPolicy"
+            | "LeaseIdMissing" => Self::Remote(RemoteCause::Denied),
+            "ServerBusy" | "OperationTimedOut" => Self::Remote(RemoteCause::Busy),
+            "BlobArchived" | "BlobBeingRehydrated" | "SnapshotsPresent" | "InvalidBlobType" => {
+                Self::Remote(RemoteCause::Other)
+            }
             _ => return None,
         })
     }
@@ -165,6 +214,9 @@ fn detail(error: &object_store::Error) -> String {
     let said = match (answer.status, answer.code, answer.message) {
         (_, Some(code), Some(message)) => format!("{message} ({code})"),
         (_, Some(code), None) => code,
+        (Some(status), None, _) if is_of_credentials(&words) => {
+            format!("whoever gives out credentials answered with status {status}")
+        }
         (Some(status), None, _) => format!("it answered with status {status}"),
         (None, None, _) if transport(error).is_some() => unanswered(error, &words),
         (None, None, _) => words,
@@ -178,10 +230,11 @@ fn unanswered(error: &object_store::Error, words: &str) -> String {
     while let Some(cause) = last.source() {
         last = cause;
     }
-    let request = words.split_once("Error performing ").and_then(|(_, rest)| rest.split_once(" in "));
+    let request = words.rsplit_once("Error performing ").and_then(|(_, rest)| rest.split_once(" in "));
     let url = request.and_then(|(request, _)| request.split_once(' ')).map(|(_, url)| url.split('?').next());
+    let asked = if is_of_credentials(words) { "asking for credentials, " } else { "" };
     match url.flatten() {
-        Some(url) => format!("{url}: {last}"),
+        Some(url) => format!("{asked}{url}: {last}"),
         None => last.to_string(),
     }
 }
@@ -220,6 +273,16 @@ mod tests {
             ("status code: 400 x: <Code>RequestTimeout</Code>", Failure::Remote(RemoteCause::Busy)),
             (
                 "DeleteObjects request failed for key packs/1: Access Denied (code: AccessDenied)",
+                Failure::Remote(RemoteCause::Denied),
+            ),
+            (
+                "Error performing token request: Error performing GET http://h/ in 1s - status code: 403 x",
+                Failure::Remote(RemoteCause::Credentials),
+            ),
+            ("status code: 409: <Code>BlobAlreadyExists</Code>", Failure::Taken),
+            ("status code: 409: <Code>BlobImmutableDueToPolicy</Code>", Failure::Remote(RemoteCause::Denied)),
+            (
+                "Bulk delete request failed for key a: Forbidden (code: 403)",
                 Failure::Remote(RemoteCause::Denied),
             ),
         ] {

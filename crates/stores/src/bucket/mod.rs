@@ -1,12 +1,12 @@
-//! A bucket of object storage (S3 and what speaks its protocol) as a store.
+//! A bucket of object storage as a store: of S3 and what speaks its protocol, or a container of Azure Blob Storage.
 //!
-//! - **Creation is conditional**, of small objects (`PutObject`) and of those in parts (`CompleteMultipartUpload`): both
-//!   carry `If-None-Match: *`. Before an upload in parts is completed the name is looked for as well, for services
-//!   that know the condition only of the first.
+//! - **Creation is conditional**, of small objects (`PutObject`, `Put Blob`) and of those in parts
+//!   (`CompleteMultipartUpload`, `Put Block List`): all carry `If-None-Match: *`. Before an upload in parts is completed
+//!   the name is looked for as well, for services that know the condition only of the first.
 //! - **Whose is it?** Each creation writes a random *mark* into the object's metadata. If a request fails in a way that
 //!   leaves open whether it was carried out, it is repeated; if the name is then taken, the mark says by whom.
 //! - **Nothing is believed unseen**: what was created is looked at before it is confirmed. Size and mark must be those
-//!   that were sent. The bytes are protected by their SHA-256, which the signature covers and the service checks.
+//!   that were sent. With S3 the bytes are protected by their SHA-256, which the signature covers and the service checks.
 //! - Objects are sent in parts from memory, several at a time; nothing is staged on disk.
 //! - The time of an object is the service's (`Last-Modified`), in whole seconds. That of one in parts may be the time at
 //!   which its upload began.
@@ -41,6 +41,8 @@ use self::{
 use crate::{OpenStoreError, runtime::runtime};
 
 mod attempts;
+mod azure;
+mod blocks;
 mod connect;
 mod failure;
 mod locked;
@@ -49,11 +51,16 @@ mod options;
 mod past;
 mod profile;
 mod requests;
+mod service;
 mod stale;
 mod upload;
 mod versions;
 
-pub use self::{options::BucketOptions, past::PastBucket};
+pub use self::{
+    options::{AzureOptions, BucketOptions},
+    past::PastBucket,
+    service::Service,
+};
 pub use crate::pause::Retries;
 
 /// Small objects that are asked for at the same time.
@@ -62,8 +69,6 @@ const READS_AT_ONCE: usize = 16;
 const FIRST_CONTACT: Duration = Duration::from_secs(5);
 /// Folder of objects that no listing shows.
 const TEMPORARY: &str = ".tmp/";
-/// Name of the mark in an object's metadata.
-const MARK: &str = "holdfast-mark";
 
 /// A bucket, or what is below a prefix in it.
 pub struct BucketStore {
@@ -72,6 +77,7 @@ pub struct BucketStore {
 
 struct Inner {
     runtime: Arc<Runtime>,
+    service: Service,
     clients: Clients,
     bucket: String,
     /// Empty, or ends in `/`.
@@ -86,8 +92,13 @@ struct Inner {
 
 impl BucketStore {
     /// Connects to a bucket that exists; `prefix` is empty or ends in `/`.
-    pub fn open(bucket: &str, prefix: &str, options: &BucketOptions) -> Result<Self, OpenStoreError> {
-        let store = Self::connect(bucket, prefix, options)?;
+    pub fn open(
+        service: Service,
+        bucket: &str,
+        prefix: &str,
+        options: &BucketOptions,
+    ) -> Result<Self, OpenStoreError> {
+        let store = Self::connect(service, bucket, prefix, options)?;
         // Where address, credentials or bucket are wrong, it is said here and once.
         let retries = options.retries;
         let retries = Retries { give_up_after: retries.give_up_after.min(FIRST_CONTACT), ..retries };
@@ -96,12 +107,18 @@ impl BucketStore {
     }
 
     /// The same, without a first request.
-    fn connect(bucket: &str, prefix: &str, options: &BucketOptions) -> Result<Self, OpenStoreError> {
-        let place = format!("s3://{bucket}");
+    fn connect(
+        service: Service,
+        bucket: &str,
+        prefix: &str,
+        options: &BucketOptions,
+    ) -> Result<Self, OpenStoreError> {
+        let place = format!("{}://{bucket}", service.scheme());
         let failed = |error: io::Error| StoreError::new(&place, StoreErrorKind::Io(error));
         let inner = Inner {
             runtime: runtime().map_err(failed)?,
-            clients: Clients::new(bucket, options)?,
+            service,
+            clients: Clients::new(service, bucket, options)?,
             bucket: bucket.to_owned(),
             prefix: prefix.to_owned(),
             options: options.clone(),
@@ -124,8 +141,8 @@ impl Mark {
         Ok(Self(format!("{:032x}", u128::from_le_bytes(random))))
     }
 
-    fn attributes(&self) -> Attributes {
-        Attributes::from_iter([(Attribute::Metadata(MARK.into()), self.0.clone())])
+    fn attributes(&self, service: Service) -> Attributes {
+        Attributes::from_iter([(Attribute::Metadata(service.mark().into()), self.0.clone())])
     }
 }
 
@@ -145,13 +162,19 @@ fn io_failed(path: impl std::fmt::Display) -> impl Fn(io::Error) -> StoreError {
 
 impl Inner {
     fn place(&self) -> String {
-        format!("s3://{}/{}", self.bucket, self.prefix.trim_end_matches('/')).trim_end_matches('/').to_owned()
+        let prefix = self.prefix.trim_end_matches('/');
+        format!("{}://{}/{prefix}", self.service.scheme(), self.bucket).trim_end_matches('/').to_owned()
     }
 
     fn key(&self, path: &ObjectPath) -> Result<Path, StoreError> {
         let name_of_no_object =
             |_| StoreError::new(path, StoreErrorKind::Io(io::ErrorKind::InvalidFilename.into()));
-        Path::parse(format!("{}{path}", self.prefix)).map_err(name_of_no_object)
+        let key = Path::parse(format!("{}{path}", self.prefix)).map_err(name_of_no_object)?;
+        // It drops such dots, so that two names would be one.
+        if self.service == Service::Azure && key.as_ref().split('/').any(|part| part.ends_with('.')) {
+            return Err(StoreError::new(path, StoreErrorKind::Io(io::ErrorKind::InvalidFilename.into())));
+        }
+        Ok(key)
     }
 
     /// What to list below; `None` for all.
@@ -186,7 +209,8 @@ impl Inner {
     async fn look_until(&self, path: &ObjectPath, attempts: &mut Attempts) -> Result<Seen, StoreError> {
         let found =
             self.look_for(&self.key(path)?, attempts).await.map_err(|error| self.error(&error, path))?;
-        let mark = found.attributes.get(&Attribute::Metadata(MARK.into())).map(|mark| Mark(mark.to_string()));
+        let mark = found.attributes.get(&Attribute::Metadata(self.service.mark().into()));
+        let mark = mark.map(|mark| Mark(mark.to_string()));
         Ok(Seen { info: info(path, &found.meta), mark })
     }
 
@@ -254,7 +278,7 @@ impl Inner {
         loop {
             let options = PutOptions {
                 mode: PutMode::Create,
-                attributes: mark.attributes(),
+                attributes: mark.attributes(self.service),
                 extensions: extensions(self.lock_of(path)),
                 ..PutOptions::default()
             };
@@ -401,8 +425,11 @@ impl Inner {
         let mut attempts = Attempts::new(retries);
         loop {
             let mut objects = match &last {
-                None => client.list(folder.as_ref()),
-                Some(last) => client.list_with_offset(folder.as_ref(), &self.key(last)?),
+                Some(last) if self.service == Service::S3 => {
+                    client.list_with_offset(folder.as_ref(), &self.key(last)?)
+                }
+                // The library asks Azure for a beginning in words that are younger than the version it names.
+                _ => client.list(folder.as_ref()),
             };
             // What a service that knows no such beginning names once more.
             let mut is_again = last.is_some();
@@ -555,6 +582,9 @@ impl Store for BucketStore {
     }
 
     fn versioned(&self) -> Option<&dyn Versioned> {
-        Some(self)
+        match self.inner.service {
+            Service::S3 => Some(self),
+            Service::Azure => None,
+        }
     }
 }

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use super::{
     BucketOptions, BucketStore, Inner, READS_AT_ONCE, TEMPORARY,
     locks::{KeptVersions, keeps_versions},
+    service::Service,
     versions::Versions,
 };
 use crate::OpenStoreError;
@@ -43,7 +44,7 @@ impl PastBucket {
         options: &BucketOptions,
         time: SystemTime,
     ) -> Result<Self, OpenStoreError> {
-        let inner = BucketStore::connect(bucket, prefix, options)?.inner;
+        let inner = BucketStore::connect(Service::S3, bucket, prefix, options)?.inner;
         let answered = inner.runtime.block_on(keeps_versions(&inner)).map_err(StoreError::from)?;
         let (versions, now) = answered;
         let place = format!("s3://{bucket}");

@@ -99,7 +99,11 @@ impl Inner {
         for (name, value) in &request.headers {
             options = options.with_signed_header(name.clone(), value.clone());
         }
-        let signer = &self.clients.repeating;
+        let nobody = || Refused {
+            failure: Failure::Remote(RemoteCause::Unfit),
+            error: self.remote(&request.what, RemoteCause::Unfit, "it is not S3"),
+        };
+        let signer = self.clients.signer.as_ref().ok_or_else(nobody)?;
         let signed = signer.signed_url_opts(request.method.clone(), &request.key, SIGNED_FOR, &options);
         let url = signed.await.map_err(of_library)?;
         // The address holds a signature: no error below may repeat it.

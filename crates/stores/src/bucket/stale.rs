@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 use futures_util::TryStreamExt;
 use holdfast_repo::store::{RemoteCause, StoreError};
 use jiff::Timestamp;
-use object_store::{ObjectStore, ObjectStoreExt, multipart::MultipartStore, path::Path};
+use object_store::{ObjectStoreExt, path::Path};
 use serde::Deserialize;
 
-use super::{Inner, TEMPORARY, failure::Failure, requests::Request};
+use super::{Inner, TEMPORARY, failure::Failure, requests::Request, service::Service};
 
 /// A page of the list of uploads.
 #[derive(Deserialize)]
@@ -37,6 +37,19 @@ fn is_old(at: SystemTime, now: SystemTime, min_age: Duration) -> bool {
 impl Inner {
     /// Gives up uploads, and deletes temporary objects, of that age.
     pub(super) async fn sweep(&self, now: SystemTime, min_age: Duration) -> Result<(), StoreError> {
+        match self.service {
+            Service::S3 => self.sweep_parts(now, min_age).await?,
+            // It forgets blocks by itself, and lists none.
+            Service::Azure => {}
+        }
+        // Where what is deleted is only hidden, it is deleted once more.
+        match self.locks.get() {
+            Some(_) => self.sweep_temporary_versions(now, min_age).await,
+            None => self.sweep_temporary(now, min_age).await,
+        }
+    }
+
+    async fn sweep_parts(&self, now: SystemTime, min_age: Duration) -> Result<(), StoreError> {
         let mut after: Vec<(&'static str, String)> = Vec::new();
         loop {
             let page = self.uploads(&after).await?;
@@ -47,7 +60,7 @@ impl Inner {
                     continue;
                 };
                 let given_up = self.again(async || {
-                    let done = self.clients.repeating.abort_multipart(&key, &upload.upload_id).await;
+                    let done = self.clients.giving_up.abort_multipart(&key, &upload.upload_id).await;
                     done.map_err(|error| self.error(&error, &upload.key))
                 });
                 match given_up.await {
@@ -71,11 +84,7 @@ impl Inner {
             }
             after = next;
         }
-        // Where what is deleted is only hidden, it is deleted once more.
-        match self.locks.get() {
-            Some(_) => self.sweep_temporary_versions(now, min_age).await,
-            None => self.sweep_temporary(now, min_age).await,
-        }
+        Ok(())
     }
 
     async fn sweep_temporary(&self, now: SystemTime, min_age: Duration) -> Result<(), StoreError> {

@@ -12,11 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use holdfast_repo::store::{ObjectInfo, ObjectPath, RemoteCause, StoreError, StoreErrorKind, Upload};
-use object_store::{
-    MultipartId, PutMultipartOptions, PutPayload,
-    multipart::{MultipartStore, PartId},
-    path::Path,
-};
+use object_store::{MultipartId, PutMultipartOptions, PutPayload, multipart::PartId, path::Path};
 use tokio::task::JoinSet;
 
 use super::{Inner, Mark, attempts::Attempts, failure::Failure, io_failed, locked::extensions, locks::Way};
@@ -67,7 +63,7 @@ impl BucketUpload {
     async fn begin(&self) -> Result<Parts, StoreError> {
         let client = &self.store.clients.beginning;
         let options = || PutMultipartOptions {
-            attributes: self.mark.attributes(),
+            attributes: self.mark.attributes(self.store.service),
             extensions: extensions(self.store.lock_of(&self.path)),
             ..PutMultipartOptions::default()
         };
@@ -260,7 +256,7 @@ impl Drop for BucketUpload {
         let Some(mut parts) = self.parts.take() else { return };
         parts.on_their_way.abort_all();
         let give_up = async {
-            let client = &self.store.clients.creating;
+            let client = &self.store.clients.giving_up;
             tokio::time::timeout(ABORT_TIMEOUT, client.abort_multipart(&self.key, &parts.id)).await
         };
         // What remains is for the sweep.

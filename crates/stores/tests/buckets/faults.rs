@@ -22,15 +22,15 @@ use super::{
     proxy::{Fate, Proxy, Request},
 };
 
-fn path(name: &str) -> ObjectPath {
+pub(super) fn path(name: &str) -> ObjectPath {
     ObjectPath::new(name).unwrap()
 }
 
-fn bytes(size: usize, seed: usize) -> Vec<u8> {
+pub(super) fn bytes(size: usize, seed: usize) -> Vec<u8> {
     (0..size).map(|at| (at * 31 + at / 7919 + seed) as u8).collect()
 }
 
-fn upload(store: &dyn Store, name: &str, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
+pub(super) fn upload(store: &dyn Store, name: &str, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
     let mut upload = store.put(&path(name))?;
     for block in bytes.chunks(1 << 20) {
         upload.write(block)?;
@@ -57,7 +57,7 @@ impl Scene {
 }
 
 /// The fate of the first `count` requests that `concerns` names; all others pass.
-fn first(
+pub(super) fn first(
     count: usize,
     fate: Fate,
     concerns: impl Fn(&Request) -> bool + Send + Sync + 'static,

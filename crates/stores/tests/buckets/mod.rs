@@ -16,6 +16,7 @@ use holdfast_stores::{
 };
 use holdfast_testkit::object_storage::{ACCESS_KEY, BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY};
 
+mod azure;
 mod faults;
 mod past;
 mod proxy;

@@ -17,6 +17,8 @@ pub(super) struct Request {
     pub(super) method: String,
     /// Path and query.
     pub(super) target: String,
+    /// Whether it is to be carried out only if there is no such object.
+    pub(super) if_absent: bool,
 }
 
 impl Request {
@@ -36,6 +38,8 @@ pub(super) enum Fate {
     Pass,
     /// Passes without its condition: what a service does that does not know it.
     PassUnconditionally,
+    /// Passes with this behind its query.
+    PassWith(&'static str),
     /// Is not passed on; the connection is reset.
     Drop,
     /// Half of it is passed on, and both connections are reset.
@@ -87,6 +91,10 @@ impl Proxy {
         Self { port, is_over }
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(super) fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -107,8 +115,8 @@ fn serve(mut client: TcpStream, upstream: u16, decide: &Decide) -> io::Result<()
         return Ok(());
     }
     let mut words = first.split(' ').map(str::to_owned);
-    let request =
-        Request { method: words.next().unwrap_or_default(), target: words.next().unwrap_or_default() };
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let mut request = Request { method, target, if_absent: false };
     let (mut headers, mut body_bytes) = (Vec::new(), 0);
     loop {
         let mut line = String::new();
@@ -117,6 +125,7 @@ fn serve(mut client: TcpStream, upstream: u16, decide: &Decide) -> io::Result<()
         if let Some(length) = lower.strip_prefix("content-length:") {
             body_bytes = length.trim().parse().unwrap_or(0);
         }
+        request.if_absent |= lower.trim_end() == "if-none-match: *";
         if line.trim().is_empty() {
             break;
         }
@@ -130,6 +139,9 @@ fn serve(mut client: TcpStream, upstream: u16, decide: &Decide) -> io::Result<()
     let fate = decide(&request);
     if let Fate::PassUnconditionally = fate {
         headers.retain(|line| !line.to_ascii_lowercase().starts_with("if-none-match:"));
+    }
+    if let Fate::PassWith(more) = fate {
+        first = first.replace(" HTTP/1.1", &format!("{more} HTTP/1.1"));
     }
     let passed = || -> io::Result<TcpStream> {
         let mut server = TcpStream::connect(("127.0.0.1", upstream))?;
@@ -151,7 +163,11 @@ fn serve(mut client: TcpStream, upstream: u16, decide: &Decide) -> io::Result<()
             return client.write_all(text.as_bytes());
         }
         Fate::Delay(time) => thread::sleep(time),
-        Fate::Pass | Fate::PassUnconditionally | Fate::SwallowAnswer | Fate::CutAnswer => {}
+        Fate::Pass
+        | Fate::PassUnconditionally
+        | Fate::PassWith(_)
+        | Fate::SwallowAnswer
+        | Fate::CutAnswer => {}
     }
     let mut server = passed()?;
     server.write_all(&body)?;
