@@ -157,11 +157,11 @@ fn a_backup_goes_to_several_repositories() {
     let socket = server.socket().display().to_string();
     let other = program.path("other").display().to_string();
     let password = program.write("other.pw", OTHER_PASSWORD).display().to_string();
-    let backup = |words: &[&str]| {
-        let mut all = vec!["backup", "--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket];
-        all.extend(LOCKS.iter().chain(words));
-        program.run(&all)
+    let backup_of = |locks: &[&'static str], words: &[&str]| {
+        let own = ["backup", "--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket];
+        program.run(&[&own, locks, words].concat())
     };
+    let backup = |words: &[&str]| backup_of(&LOCKS, words);
     let into_both = ["--also-to", &other, "--also-to-password-file", &password];
     let taken = backup(&into_both).expect_code(0);
     assert_eq!(taken.out.matches("backup db1/physical #1 completed OK").count(), 2, "{taken:#?}");
@@ -189,5 +189,19 @@ fn a_backup_goes_to_several_repositories() {
     assert_eq!(taken["data"]["report"]["backup"], 3);
     let all = copy(&program, &["--all", "--json"]).expect_code(0).last();
     assert_eq!(states(&all), ["was-there"; 3], "the same backups are there, whoever brought them");
+
+    // Logical ones, too.
+    let logical = |words: &[&str]| {
+        backup_of(&LOCKS[..2], &[&["--method", "logical", "--config", &config], words].concat())
+    };
+    let taken = logical(&[]).expect_code(0);
+    assert_eq!(taken.out.matches("backup db1/logical #1 completed OK").count(), 2, "{taken:#?}");
+    fs::rename(&other, &away).unwrap();
+    let one = logical(&["--json"]).expect_code(3).last();
+    let places = one["data"]["repositories"].as_array().unwrap();
+    assert_eq!((&places[0]["id"], &places[1]["exit_code"]), (&"db1/logical#2".into(), &5.into()), "{one}");
+    fs::rename(&away, &other).unwrap();
+    let all = copy(&program, &["--all", "--json"]).expect_code(0).last();
+    assert_eq!(states(&all).iter().filter(|it| **it == "copied").count(), 1, "{all}");
     at_other(&program, &["check", "--read-data"]).expect_code(0);
 }
