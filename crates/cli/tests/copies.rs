@@ -1,8 +1,10 @@
 //! `copy`: what the program says and ends with, over two repositories with keys of their own.
 
-use std::fs;
+use std::{fs, thread::sleep, time::Duration};
 
 use holdfast_testkit::{Server, ServerKind, ServerOptions};
+use mysql::prelude::Queryable as _;
+use rustix::process::{getegid, geteuid};
 use serde_json::Value;
 
 use crate::{
@@ -157,11 +159,11 @@ fn a_backup_goes_to_several_repositories() {
     let socket = server.socket().display().to_string();
     let other = program.path("other").display().to_string();
     let password = program.write("other.pw", OTHER_PASSWORD).display().to_string();
-    let backup = |words: &[&str]| {
-        let mut all = vec!["backup", "--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket];
-        all.extend(LOCKS.iter().chain(words));
-        program.run(&all)
+    let backup_of = |locks: &[&'static str], words: &[&str]| {
+        let own = ["backup", "--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket];
+        program.run(&[&own, locks, words].concat())
     };
+    let backup = |words: &[&str]| backup_of(&LOCKS, words);
     let into_both = ["--also-to", &other, "--also-to-password-file", &password];
     let taken = backup(&into_both).expect_code(0);
     assert_eq!(taken.out.matches("backup db1/physical #1 completed OK").count(), 2, "{taken:#?}");
@@ -189,5 +191,108 @@ fn a_backup_goes_to_several_repositories() {
     assert_eq!(taken["data"]["report"]["backup"], 3);
     let all = copy(&program, &["--all", "--json"]).expect_code(0).last();
     assert_eq!(states(&all), ["was-there"; 3], "the same backups are there, whoever brought them");
+
+    // Logical ones, too.
+    let logical = |words: &[&str]| {
+        backup_of(&LOCKS[..2], &[&["--method", "logical", "--config", &config], words].concat())
+    };
+    let taken = logical(&[]).expect_code(0);
+    assert_eq!(taken.out.matches("backup db1/logical #1 completed OK").count(), 2, "{taken:#?}");
+    fs::rename(&other, &away).unwrap();
+    let one = logical(&["--json"]).expect_code(3).last();
+    let places = one["data"]["repositories"].as_array().unwrap();
+    assert_eq!((&places[0]["id"], &places[1]["exit_code"]), (&"db1/logical#2".into(), &5.into()), "{one}");
+    fs::rename(&away, &other).unwrap();
+    let all = copy(&program, &["--all", "--json"]).expect_code(0).last();
+    assert_eq!(states(&all).iter().filter(|it| **it == "copied").count(), 1, "{all}");
     at_other(&program, &["check", "--read-data"]).expect_code(0);
+}
+
+/// A copy of backups and archive is enough: when the first repository is gone, the server is recovered from the other to a
+/// transaction, to a time and to the end, each from the last backup before; what is not copied yet is refused.
+fn moments_are_recovered_from_a_copy(kind: ServerKind) {
+    let program = Program::with_repository();
+    at_other(&program, &["init"]).expect_code(0);
+    let server = Server::start(kind, ServerOptions::default()).unwrap();
+    server.exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE = InnoDB"]).unwrap();
+    let socket = server.socket().display().to_string();
+    let of_server = |words: &[&str]| {
+        let reach = ["--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket];
+        program.run(&[words, &reach].concat()).expect_code(0);
+    };
+    let archive = || of_server(&["binlog", "archive", "--once"]);
+    let back_up = || of_server(&[&["backup"], &LOCKS[..]].concat());
+    let copied = || {
+        let all = copy(&program, &["--all", "--json"]).expect_code(0).last();
+        states(&all).into_iter().filter(|state| *state == "copied").count()
+    };
+    // Returns the last of these transactions.
+    let insert = |first: u32| -> String {
+        let mut conn = server.conn().unwrap();
+        for id in first..first + 5 {
+            conn.query_drop(format!("INSERT INTO d.t VALUES ({id})")).unwrap();
+        }
+        let last = if kind.is_mariadb() { "SELECT @@last_gtid" } else { "SELECT @@GLOBAL.gtid_executed" };
+        let last: String = conn.query_first(last).unwrap().unwrap();
+        // MySQL tells of all there were: `UUID:1-17`.
+        match last.rsplit_once('-') {
+            Some((all, number)) if !kind.is_mariadb() => {
+                format!("{}:{number}", all.rsplit_once(':').unwrap().0)
+            }
+            _ => last,
+        }
+    };
+    let target = program.path("target");
+    let restore = |words: &[&str]| {
+        let own = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
+        let binary = kind.server_program().unwrap().display().to_string();
+        let target = target.display().to_string();
+        let words = [&["restore"], words, &["--target-dir", &target, "--owner", &own]].concat();
+        at_other(&program, &[&words[..], &["--server-binary", &binary, "--json"]].concat())
+    };
+    let rows = |words: &[&str], base: u64| -> Vec<u32> {
+        let restored = restore(words).expect_code(0).last();
+        assert_eq!(restored["data"]["report"]["backup"]["run"], base, "{restored:#}");
+        let mut server = Server::attach(kind, &target, ServerOptions::default()).unwrap();
+        let rows = server.query("SELECT id FROM d.t ORDER BY id").unwrap();
+        server.stop().unwrap();
+        fs::remove_dir_all(&target).unwrap();
+        rows
+    };
+
+    insert(0);
+    archive();
+    back_up();
+    insert(5);
+    archive();
+    assert_eq!(copied(), 3, "two runs of the archive, and a backup");
+    let wanted = insert(10);
+    sleep(Duration::from_millis(1_100));
+    let at = jiff::Timestamp::now().to_string();
+    sleep(Duration::from_millis(1_100));
+    server.exec("FLUSH BINARY LOGS").unwrap();
+    insert(15);
+    back_up();
+    insert(20);
+    archive();
+    // The first repository could; the copy does not know it yet.
+    let early = restore(&["--gtid", &wanted]).expect_code(1);
+    assert!(early.err.contains("does not have transaction"), "{early:#?}");
+    assert!(!target.exists());
+    assert_eq!(copied(), 2);
+    fs::rename(program.repository(), program.path("gone")).unwrap();
+
+    assert_eq!(rows(&["--gtid", &wanted], 1), (0..15).collect::<Vec<_>>());
+    assert_eq!(rows(&["--at", &at], 1), (0..15).collect::<Vec<_>>());
+    assert_eq!(rows(&["--at", "latest"], 2), (0..25).collect::<Vec<_>>());
+}
+
+#[test]
+fn moments_of_mariadb_10_11_are_recovered_from_a_copy() {
+    moments_are_recovered_from_a_copy(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn moments_of_mysql_9_7_are_recovered_from_a_copy() {
+    moments_are_recovered_from_a_copy(ServerKind::MySql97);
 }

@@ -27,5 +27,5 @@ pub mod tables;
 pub mod tls;
 
 pub use checksum::assert_equal_checksums;
-pub use kind::ServerKind;
+pub use kind::{ServerKind, servers_dir};
 pub use server::{Server, ServerOptions};

@@ -168,7 +168,7 @@ pub(crate) struct BackupArgs {
     pub(crate) allow_corrupt: bool,
 
     /// Another repository to store the same backup in: its location, or the name of a [[repository]] in the
-    /// configuration file; can be repeated (physical backups)
+    /// configuration file; can be repeated
     ///
     /// The server is read once. A repository that fails does not keep the others from getting the backup: if
     /// at least one has it and another has not, the exit code is 3, and copy makes up for it

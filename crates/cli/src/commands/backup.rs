@@ -6,18 +6,18 @@ use std::{
 };
 
 use holdfast_core::{
-    Context as _, Error, ErrorKind, Result,
-    backup::{self, BackupOptions, BackupReport},
+    Context as _, Error, ErrorKind, Result, RunReport,
+    backup::{self, BackupOptions},
     logical,
 };
-use holdfast_repo::{Act, Kind, LogName, RunNo, SourceName};
+use holdfast_repo::{Act, Kind, LogName, Repo, RunNo, SourceName};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Context, report::Report, repository, server};
 use crate::{
     args::{
-        backup::{BackupArgs, Method, Tag},
+        backup::{BackupArgs, Method, SelectionArgs, Tag},
         doctor::DoctorArgs,
         resources::{OF_DATA_FILES, ResourceArgs},
     },
@@ -88,36 +88,53 @@ impl Render for TakenInto {
 }
 
 impl Place {
-    fn new(repository: String, taken: Result<BackupReport>) -> Result<Self> {
+    fn new(repository: String, taken: Result<Taken>) -> Self {
         match taken {
-            Ok(report) => {
-                let (log, run, report) = described(&report)?;
+            Ok(Taken { report, log, run }) => {
                 let (name, report) = (Some((log, run)), Some(report));
-                Ok(Self { repository, exit_code: Exit::Done, report, error: None, hint: None, name })
+                Self { repository, exit_code: Exit::Done, report, error: None, hint: None, name }
             }
-            Err(error) => Ok(Self {
+            Err(error) => Self {
                 repository,
                 exit_code: error.kind().into(),
                 report: None,
                 error: Some(error.to_string()),
                 hint: error.hint().map(str::to_owned),
                 name: None,
-            }),
+            },
         }
     }
 }
 
-/// Names and report of a physical backup that was taken.
-fn described(report: &BackupReport) -> Result<(LogName, RunNo, Report)> {
-    shown(&report.run.source, Kind::Physical, report.run.backup, report)
+impl Taken {
+    fn new(run: &RunReport, kind: Kind, report: &impl Serialize) -> Result<Self> {
+        let log = LogName { source: run.source.parse().context("name the source")?, kind };
+        let run = RunNo(run.backup);
+        let whole = serde_json::to_value(report).context_kind(ErrorKind::Failed, "describe the backup")?;
+        let report = Report::new(text::backup_id(&log, run), whole)?;
+        Ok(Self { report, log, run })
+    }
 }
 
-fn shown(source: &str, kind: Kind, backup: u64, report: &impl Serialize) -> Result<(LogName, RunNo, Report)> {
-    let log = LogName { source: source.parse().context("name the source")?, kind };
-    let run = RunNo(backup);
-    let whole = serde_json::to_value(report).context_kind(ErrorKind::Failed, "describe the backup")?;
-    let report = Report::new(text::backup_id(&log, run), whole)?;
-    Ok((log, run, report))
+/// Takes it into each of `repos`.
+fn take(
+    repos: &[Arc<Repo>],
+    method: Method,
+    selection: SelectionArgs,
+    options: &BackupOptions,
+    context: &Context<'_>,
+) -> Vec<Result<Taken>> {
+    let (output, cancel) = (&**context.output, context.cancel);
+    match method {
+        Method::Physical => {
+            let taken = backup::run_to(repos, options, output, cancel).into_iter();
+            taken.map(|it| it.and_then(|it| Taken::new(&it.run, Kind::Physical, &it))).collect()
+        }
+        Method::Logical => {
+            let taken = logical::run_to(repos, options, &selection.into(), output, cancel).into_iter();
+            taken.map(|it| it.and_then(|it| Taken::new(&it.run, Kind::Logical, &it))).collect()
+        }
+    }
 }
 
 pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
@@ -129,15 +146,9 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     }
     let options = options(args, context)?;
     let repo = Arc::new(repository::open_for(context, Act::Backup, "a backup")?);
-    let (output, cancel) = (&**context.output, context.cancel);
-    let (log, run, report) = match method {
-        Method::Physical => described(&backup::run(&repo, &options, output, cancel)?)?,
-        Method::Logical => {
-            let report = logical::run(&repo, &options, &selection.into(), output, cancel)?;
-            shown(&report.run.source, Kind::Logical, report.run.backup, &report)?
-        }
-    };
-    context.output.result(Exit::Done, &Taken { report, log, run });
+    let taken = take(&[repo], method, selection, &options, context).into_iter().next();
+    let taken = taken.unwrap_or_else(|| Err(Error::failed("there is no repository")))?;
+    context.output.result(Exit::Done, &taken);
     Ok(Exit::Done)
 }
 
@@ -148,7 +159,6 @@ fn refuse_contradictions(args: &BackupArgs, context: &Context<'_>) -> Result<()>
         "a physical backup reads the data files on this host: run it there, or add --method logical";
     const ROWS: &str = "a server gives no rows of damaged pages: see --exclude-table";
     const NO_FILES: &str = "a logical backup reads no data files and no redo: leave it out";
-    const ONE: &str = "take a logical backup into one repository, and copy it";
     let has_tunnel = args.source.ssh_tunnel.is_some() || context.config.source.ssh_tunnel.is_some();
     let of_files = args.resources.first_typed(OF_DATA_FILES);
     let (wrong, other, hint) = match args.method {
@@ -156,7 +166,7 @@ fn refuse_contradictions(args: &BackupArgs, context: &Context<'_>) -> Result<()>
         Method::Physical => (args.selection.given(), "logical", WHOLE),
         Method::Logical if args.allow_corrupt => (Some("--allow-corrupt"), "physical", ROWS),
         Method::Logical if of_files.is_some() => (of_files, "physical", NO_FILES),
-        Method::Logical => ((!args.also_to.is_empty()).then_some("--also-to"), "physical", ONE),
+        Method::Logical => return Ok(()),
     };
     let Some(option) = wrong else { return Ok(()) };
     Err(Error::new(ErrorKind::Usage, format!("{option} is for {other} backups")).hinted(hint))
@@ -167,10 +177,7 @@ fn others(args: &BackupArgs, context: &Context<'_>) -> Vec<String> {
     let mut others = args.also_to.clone();
     let configured = context.config.repository.iter().filter(|it| it.backup);
     for known in configured {
-        if args.method == Method::Logical {
-            let text = format!("logical backups go to one repository: copy this one to {}", known.repo);
-            context.output.warning(text);
-        } else if !others.contains(&known.name) && !others.contains(&known.repo) {
+        if !others.contains(&known.name) && !others.contains(&known.repo) {
             others.push(known.repo.clone());
         }
     }
@@ -180,12 +187,13 @@ fn others(args: &BackupArgs, context: &Context<'_>) -> Vec<String> {
 /// Into several repositories: good for those that have it in the end.
 fn run_to(args: BackupArgs, others: &[String], context: &Context<'_>) -> Result<Exit> {
     let password_file = args.also_to_password_file.clone();
+    let (method, selection) = (args.method, args.selection.clone());
     let options = options(args, context)?;
     let opened = repository::open_all_for_backup(context, others, password_file.as_deref())?;
     let repos: Vec<_> = opened.iter().filter_map(|(_, repo)| repo.as_ref().ok().map(Arc::clone)).collect();
     let mut taken = match repos.is_empty() {
         true => Vec::new(),
-        false => backup::run_to(&repos, &options, &**context.output, context.cancel),
+        false => take(&repos, method, selection, &options, context),
     }
     .into_iter();
     let mut results = Vec::new();
@@ -203,7 +211,7 @@ fn run_to(args: BackupArgs, others: &[String], context: &Context<'_>) -> Result<
         return Err(first);
     }
     let places = results.into_iter().map(|(location, taken)| Place::new(location, taken));
-    let repositories = places.collect::<Result<Vec<_>>>()?;
+    let repositories: Vec<Place> = places.collect();
     let first = repositories.iter().find_map(|place| place.name.as_ref().zip(place.report.as_ref()));
     let (id, report) = match first {
         Some(((log, run), report)) => (text::backup_id(log, *run), report.whole().clone()),

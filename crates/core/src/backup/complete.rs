@@ -1,39 +1,22 @@
 //! Phase `complete`: everything is stored and confirmed; report, head, and last the outcome, which makes it a backup.
 
-use holdfast_repo::{
-    RunNo,
-    outcome::Outcome,
-    run::Run,
-    writer::{FinishedData, WriterMeters},
-};
+use holdfast_repo::outcome::Outcome;
 use serde_json::Map;
 
-use super::{BackupOptions, BackupReport};
+use super::BackupReport;
 use crate::{
     error::Result,
     head::object,
     physical::DAMAGED_PAGES,
-    points::point,
     source::Captured,
-    taking::{HeadFields, Kept, Publication},
-    watch::Watch,
+    taking::{HeadFields, Publication, Stored},
 };
-
-/// What was settled before anything was captured.
-pub(super) struct Beginning {
-    pub(super) base: Option<RunNo>,
-    pub(super) flags: Vec<String>,
-    pub(super) kept: Kept,
-}
 
 /// Publishes the backup.
 pub(super) fn publish(
-    run: &mut Run,
-    Beginning { base, mut flags, kept }: Beginning,
+    publication: Publication<'_>,
+    Stored { mut flags, meters, kept }: Stored<'_>,
     captured: Captured,
-    (finished, meters): (FinishedData, &WriterMeters),
-    options: &BackupOptions,
-    watch: &Watch<'_>,
 ) -> Result<(BackupReport, Outcome)> {
     if !captured.stats.damaged_pages.is_empty() {
         flags.push(DAMAGED_PAGES.to_owned());
@@ -45,7 +28,6 @@ pub(super) fn publish(
         flags,
         more: Map::new(),
     };
-    let publication = Publication::new(run, base, finished, options, watch);
     let report = BackupReport {
         run: publication.run_report(&captured.facts.version, meters),
         position: captured.position,
@@ -53,8 +35,6 @@ pub(super) fn publish(
         capture: captured.stats,
     };
     publication.write_report(&report)?;
-    point("backup.report.durable");
-    let outcome = publication.publish(said, &kept)?;
-    point("backup.published");
+    let outcome = publication.publish(said, kept)?;
     Ok((report, outcome))
 }

@@ -4,23 +4,19 @@
 //! each. The manifest is the last thing written; until the run's outcome exists there is no backup, and whatever was stored is garbage that a
 //! later prune removes, or that the next run adopts.
 
-use std::{
-    sync::{Arc, mpsc},
-    thread,
-};
+use std::sync::Arc;
 
 use holdfast_pipe::Headroom;
-use holdfast_repo::{Kind, LogName, Repo, writer::WriterOptions};
+use holdfast_repo::{Kind, LogName, Repo};
 
 use crate::{
-    error::{Error, Result},
+    error::Result,
     event::{Cancel, Listener},
     source::{Captured, Source},
-    taking::identity,
+    taking::{Several, Writers, identity, only},
     watch::Watch,
 };
 
-mod branch;
 mod complete;
 pub(crate) mod forecast;
 mod reach;
@@ -28,7 +24,6 @@ mod report;
 mod sink;
 mod tee;
 
-use branch::{Branch, FirstCopy};
 use tee::Tee;
 
 pub use crate::taking::BackupOptions;
@@ -61,11 +56,6 @@ pub fn run_to(
     }
 }
 
-/// The one backup of one repository.
-fn only(taken: Vec<Result<BackupReport>>) -> Result<BackupReport> {
-    taken.into_iter().next().unwrap_or_else(|| Err(Error::failed("there is no repository to write to")))
-}
-
 fn reach_and_run(
     repos: &[Arc<Repo>],
     options: &BackupOptions,
@@ -87,7 +77,7 @@ fn reach_and_run(
     let headroom = Arc::new(Headroom::beside_server());
     let mut source = reached.source(options, Arc::clone(&headroom))?;
     let capture = Capture { source: &mut *source, headroom, options, watch, cancel };
-    Ok(capture.in_runs(repos, &log, admitted, &|| reach::still_supported(options)))
+    Ok(capture.into(repos, &log, admitted, &|| reach::still_supported(options)))
 }
 
 /// Takes a backup of what `source` sends, into the history `log`. It is not asked who it is, what of it is supported,
@@ -116,7 +106,7 @@ pub fn of_source_to(
     let watch = Watch::new(listener);
     let capture = Capture { source, headroom: Arc::default(), options, watch: &watch, cancel };
     let admitted = repos.iter().map(|_| Ok(Vec::new())).collect();
-    let taken = capture.in_runs(repos, log, admitted, &|| Ok(()));
+    let taken = capture.into(repos, log, admitted, &|| Ok(()));
     repos.iter().zip(taken).map(|(repo, it)| it.map_err(|error| error.at(repo))).collect()
 }
 
@@ -131,9 +121,8 @@ struct Capture<'a> {
 }
 
 impl Capture<'_> {
-    /// A whole run in each repository that `admitted` it, with the flags that the backup has there: it ends as a backup
-    /// or as nothing. `before_end` has a last word when everything is captured.
-    fn in_runs(
+    /// Into each repository that `admitted` it. `before_end` has a last word when everything is captured.
+    fn into(
         self,
         repos: &[Arc<Repo>],
         log: &LogName,
@@ -141,62 +130,17 @@ impl Capture<'_> {
         before_end: &dyn Fn() -> Result<()>,
     ) -> Vec<Result<BackupReport>> {
         let Self { source, headroom, options, watch, cancel } = self;
-        let share = admitted.iter().filter(|it| it.is_ok()).count().max(1);
-        let begin = |(repo, flags): (_, Result<Vec<String>>)| {
-            let writing = options.writing(Arc::clone(&headroom));
-            let writing = WriterOptions { memory_bytes: writing.memory_bytes / share, ..writing };
-            Branch::begin(repo, log, flags?, writing, options, watch)
-        };
-        let branches: Vec<Result<Branch>> = repos.iter().zip(admitted).map(begin).collect();
-        let (captured, failures) = capture(source, &branches, options, watch, cancel);
-        let captured = captured.and_then(|captured| {
+        let several = Several { log, part: None, is_imported: false, headroom, options, watch, cancel };
+        let capture = |writers: &Writers<'_>| {
+            let tee = Tee::new(writers);
+            let captured =
+                writers.while_giving(|| options.hold_up_max, || source.capture(&tee, watch, cancel))?;
             watch.phase("complete");
             before_end()?;
             Ok(captured)
-        });
-        let first = FirstCopy::default();
-        let complete = |(branch, failure): (Result<Branch>, Option<Error>)| -> Result<BackupReport> {
-            let branch = branch?;
-            match (failure, &captured) {
-                (Some(failure), _) => Err(branch.abandon(failure)),
-                (None, Ok(captured)) => branch.complete(captured.clone(), &first, options, watch, cancel),
-                (None, Err(error)) => Err(branch.abandon(error.again())),
-            }
         };
-        // Side by side, so that one whose store has become slow does not keep the others from being published.
-        thread::scope(|scope| {
-            let complete = &complete;
-            let branches = branches.into_iter().zip(failures);
-            let threads: Vec<_> = branches.map(|branch| scope.spawn(move || complete(branch))).collect();
-            let lost = |_| Err(Error::failed("a thread of the backup ended without a word"));
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+        several.take(repos, admitted, capture, |publication, stored, captured: &Captured| {
+            complete::publish(publication, stored, captured.clone())
         })
     }
-}
-
-/// Captures into all `branches` that have begun. Returns, for each of all, why it has failed meanwhile, if it has.
-fn capture(
-    source: &mut dyn Source,
-    branches: &[Result<Branch>],
-    options: &BackupOptions,
-    watch: &Watch<'_>,
-    cancel: &Cancel,
-) -> (Result<Captured>, Vec<Option<Error>>) {
-    let begun = || branches.iter().filter_map(|branch| branch.as_ref().ok());
-    if begun().next().is_none() {
-        let none = Error::failed("there is no repository to write to");
-        return (Err(none), branches.iter().map(|_| None).collect());
-    }
-    let tee = Tee::new(begun().map(|branch| &branch.writer));
-    let captured = thread::scope(|scope| {
-        let (running, ended) = mpsc::channel();
-        let tee = &tee;
-        scope.spawn(move || tee.watch(&ended, options.hold_up_max));
-        let captured = source.capture(tee, watch, cancel);
-        drop(running);
-        captured
-    });
-    let mut failures = tee.into_failures().into_iter();
-    let failures = branches.iter().map(|branch| branch.as_ref().ok().and_then(|_| failures.next().flatten()));
-    (captured, failures.collect())
 }

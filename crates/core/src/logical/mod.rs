@@ -1,6 +1,6 @@
 //! Logical backups: rows and statements of a running server, from one consistent view.
 //!
-//! [`run`] takes one: `view` makes one view for several connections by one of the methods of `method`, `objects`, `accounts` and `tables` read what there
+//! [`run_to`] takes one, into one repository or several: `view` makes one view for several connections by one of the methods of `method`, `objects`, `accounts` and `tables` read what there
 //! is and how it was made, `reading` brings the rows into the repository, in the order of their keys, as the server sends
 //! them. [`definition`] is what is stored of each object beside its rows. `script` makes SQL of a backup again, [`load`]
 //! brings one into a running server, [`import`] makes one of another tool's dump.
@@ -34,6 +34,7 @@ pub mod script;
 pub mod selection;
 mod tables;
 mod take;
+mod tee;
 mod uses;
 pub mod values;
 mod view;
@@ -42,4 +43,4 @@ pub use method::Method;
 pub(crate) use objects::quoted_text;
 pub use report::{LogicalReport, ReadFacts, TableFacts, ViewFacts};
 pub use selection::Selection;
-pub use take::run;
+pub use take::{run, run_to};

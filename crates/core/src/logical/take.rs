@@ -1,19 +1,17 @@
-//! Takes a logical backup: [`run`] is the outline. Reach the server → begin a run → make the view → read definitions
-//! and rows → complete. Nothing is visible before the outcome.
+//! Takes a logical backup: [`run_to`] is the outline. Reach the server → begin a run in each repository → make the view →
+//! read definitions and rows → complete each. Nothing is visible before the outcome.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    slice,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use holdfast_pipe::{
     Headroom,
     lock::{into_inner, lock},
 };
-use holdfast_repo::{
-    Kind, LogName, Repo,
-    item::ItemPath,
-    outcome::PartId,
-    run::Run,
-    writer::{BackupWriter, WriterMeters},
-};
+use holdfast_repo::{Kind, LogName, Repo, item::ItemPath, outcome::Outcome};
 use serde_json::{Map, Value};
 
 use super::{
@@ -26,19 +24,19 @@ use super::{
     room,
     selection::Selection,
     tables::Table,
+    tee::Tee,
     view::{View, Wanted},
 };
 use crate::{
-    error::{Context, Error, Result},
+    error::{Context, Result},
     event::{Cancel, Event, Listener},
     head::{IMPORT, SELECTION, object},
     points::point,
     server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, stale},
-    taking::BackupOptions,
     taking::{
-        HeadFields, Kept, Publication,
+        BackupOptions, HeadFields, Publication, Several, Stored, Writers,
         identity::{self, NEW_IDENTITY},
-        name,
+        name, only,
     },
     watch::Watch,
 };
@@ -75,8 +73,25 @@ pub fn run(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<LogicalReport> {
-    let result = reach_and_run(repo, options, selection, None, listener, cancel);
-    result.map_err(|error| options.connect.explain_loss(error).at(repo))
+    only(run_to(slice::from_ref(repo), options, selection, listener, cancel))
+}
+
+/// Takes one into several repositories: the server is read once. Returns for each whether it has the backup; what keeps one
+/// from it does not keep the others.
+pub fn run_to(
+    repos: &[Arc<Repo>],
+    options: &BackupOptions,
+    selection: &Selection,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Vec<Result<LogicalReport>> {
+    match reach_and_run(repos, options, selection, None, listener, cancel) {
+        Ok(taken) => repos.iter().zip(taken).map(|(repo, it)| it.map_err(|error| error.at(repo))).collect(),
+        Err(error) => {
+            let error = options.connect.explain_loss(error);
+            repos.iter().map(|_| Err(error.again())).collect()
+        }
+    }
 }
 
 /// Takes what a dump has become on a private server: `options` lead there, and say whose history it belongs to.
@@ -88,17 +103,17 @@ pub(super) fn of_import(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<LogicalReport> {
-    reach_and_run(repo, options, selection, Some(origin), listener, cancel)
+    only(reach_and_run(slice::from_ref(repo), options, selection, Some(origin), listener, cancel)?)
 }
 
 fn reach_and_run(
-    repo: &Arc<Repo>,
+    repos: &[Arc<Repo>],
     options: &BackupOptions,
     selection: &Selection,
     origin: Option<&Origin>,
     listener: &dyn Listener,
     cancel: &Cancel,
-) -> Result<LogicalReport> {
+) -> Result<Vec<Result<LogicalReport>>> {
     let watch = Watch::new(listener);
     watch.phase("reach");
     let mut control = Session::open(&options.connect, Purpose::Control)?;
@@ -111,41 +126,53 @@ fn reach_and_run(
     let log = LogName { source: name, kind: Kind::Logical };
     // A dump does not prove of which server it is. Its history stays that of the server that it was of.
     let mut origin = origin.cloned();
-    let is_another = match &mut origin {
-        Some(origin) => {
-            origin.identity_before = identity::known(repo, &log, options)?;
-            false
-        }
-        None => identity::check(repo, &log, &facts.identity, options, &watch)?,
-    };
-    let text = format!("{} at {}", facts.version, facts.identity.hostname);
-    watch.event(Event::Note { text });
-    let mut run = Run::begin(repo, &log, &options.run)?;
-    point("logical.run.begun");
-    if origin.is_some() {
-        run.set_imported();
+    if let (Some(origin), [repo]) = (&mut origin, repos) {
+        origin.identity_before = identity::known(repo, &log, options)?;
     }
     let part = selection.part();
-    run.set_part(part);
-    let mut flags = if is_another { vec![NEW_IDENTITY.to_owned()] } else { Vec::new() };
-    flags.extend(origin.iter().map(|_| IMPORTED.to_owned()));
-    flags.extend(part.iter().map(|_| PARTIAL.to_owned()));
-    let taking = Taking { options, selection, part, origin: origin.as_ref(), watch: &watch, cancel };
-    let result = taking.complete(&mut run, control, facts, flags);
-    // What another has ended may miss its base by now: that is not what went wrong.
-    let result = result.map_err(|error| run.lost().map_or(error, Error::from));
-    if let Err(error) = &result {
-        // Frees the source for the next run at once; should it fail, the lease runs out by itself.
-        drop(run.abandon(&error.to_string()));
+    let admit = |repo: &Arc<Repo>| -> Result<Vec<String>> {
+        let is_another = origin.is_none() && identity::check(repo, &log, &facts.identity, options, &watch)?;
+        let flags = [
+            is_another.then_some(NEW_IDENTITY),
+            origin.as_ref().map(|_| IMPORTED),
+            part.as_ref().map(|_| PARTIAL),
+        ];
+        Ok(flags.into_iter().flatten().map(str::to_owned).collect())
+    };
+    let admitted: Vec<Result<Vec<String>>> = repos.iter().map(admit).collect();
+    if admitted.iter().all(Result::is_err) {
+        return Ok(admitted.into_iter().filter_map(Result::err).map(Err).collect());
     }
-    result
+    let text = format!("{} at {}", facts.version, facts.identity.hostname);
+    watch.event(Event::Note { text });
+    let headroom = Arc::new(match options.is_private {
+        true => Headroom::default(),
+        false => Headroom::beside_server(),
+    });
+    let several = Several {
+        log: &log,
+        part,
+        is_imported: origin.is_some(),
+        headroom: Arc::clone(&headroom),
+        options,
+        watch: &watch,
+        cancel,
+    };
+    let taking = Taking { options, selection, origin: origin.as_ref(), watch: &watch, cancel };
+    let capture = |writers: &Writers<'_>| {
+        let taken = taking.take(control, facts, writers, &headroom);
+        let taken = taken.map_err(|error| options.connect.explain_loss(error))?;
+        watch.phase("complete");
+        Ok(taken)
+    };
+    Ok(several.take(repos, admitted, capture, |publication, stored, taken| {
+        taking.publish(publication, stored, taken)
+    }))
 }
 
 struct Taking<'a> {
     options: &'a BackupOptions,
     selection: &'a Selection,
-    /// Which part of the server that is.
-    part: Option<PartId>,
     /// Of what is imported.
     origin: Option<&'a Origin>,
     watch: &'a Watch<'a>,
@@ -153,40 +180,15 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    fn complete(
-        self,
-        run: &mut Run,
-        control: Session,
-        facts: ServerFacts,
-        flags: Vec<String>,
-    ) -> Result<LogicalReport> {
-        let kept = Kept::open(run.repo(), run.log(), self.options)?;
-        let foundation = kept.foundation(run, self.part, self.options, self.watch);
-        let headroom = Arc::new(match self.options.is_private {
-            true => Headroom::default(),
-            false => Headroom::beside_server(),
-        });
-        let writing = self.options.writing(Arc::clone(&headroom));
-        let writer = BackupWriter::new(run, &foundation, writing)?;
-        let taken = self.take(control, facts, &writer, &headroom);
-        let taken = taken.map_err(|error| writer.failure().map_or(error, Error::from))?;
-        self.watch.phase("complete");
-        let meters = Arc::clone(writer.meters());
-        let finished = writer.finish(run)?;
-        point("logical.data.durable");
-        self.cancel.check()?;
-        let publication = Publication::new(run, foundation.base, finished, self.options, self.watch);
-        self.publish(publication, taken, flags, &meters, &kept)
-    }
-
     /// From the view to the last row.
     fn take(
         &self,
         mut control: Session,
         facts: ServerFacts,
-        writer: &BackupWriter,
+        writers: &Writers<'_>,
         headroom: &Headroom,
     ) -> Result<Taken> {
+        let tee = Tee::new(writers);
         self.watch.phase("view");
         let wanted = Wanted {
             connect: &self.options.connect,
@@ -195,6 +197,7 @@ impl Taking<'_> {
             limits: LockLimits { wait_max: self.options.lock_wait, held_max: Some(self.options.lock_max) },
             tries: self.options.lock_tries,
             patience: self.options.lock_patience,
+            hold_up_max: self.options.hold_up_max,
         };
         let mut ways_left = WAYS_MAX;
         let mut view = loop {
@@ -220,12 +223,15 @@ impl Taking<'_> {
         let mut tables = std::mem::take(&mut view.tables);
         let facts_of_view = self.judge(&view, &mut tables);
         self.watch.phase("definitions");
-        let definitions = self.definitions(&mut control, &view, &facts, writer)?;
+        let patience = self.hold_up_max(&view);
+        let definitions = || self.definitions(&mut control, &view, &facts, &tee);
+        let definitions = writers.while_giving(|| patience, definitions)?;
         self.watch.phase("rows");
         let mut readers = std::mem::take(&mut view.readers);
         let view = Mutex::new(view);
         let release = || lock(&view).release_tables(self.watch);
-        let mut read = || reading::read(&tables, &mut readers, writer, &release, self.watch, self.cancel);
+        let read = || reading::read(&tables, &mut readers, &tee, &release, self.watch, self.cancel);
+        let read = || writers.while_giving(|| self.hold_up_max(&lock(&view)), read);
         let read = match self.options.is_private {
             true => read()?,
             false => room::asking(control, headroom, read)?,
@@ -246,6 +252,15 @@ impl Taking<'_> {
             locks,
             facts,
         })
+    }
+
+    /// How long one repository may hold up the others: not so long that tables which are locked until they are read would
+    /// be given up.
+    fn hold_up_max(&self, view: &View) -> Duration {
+        match view.holds_tables() {
+            true => self.options.hold_up_max.min(self.options.lock_max / 2),
+            false => self.options.hold_up_max,
+        }
     }
 
     /// Says which tables are not what a reader would expect, in the events and in the backup.
@@ -286,7 +301,7 @@ impl Taking<'_> {
         control: &mut Session,
         view: &View,
         facts: &ServerFacts,
-        writer: &BackupWriter,
+        tee: &Tee<'_>,
     ) -> Result<u64> {
         let mut count = 0;
         let mut store = |definition: &Definition| -> Result<()> {
@@ -295,7 +310,7 @@ impl Taking<'_> {
             let path = path.context("name what is stored")?;
             let json = serde_json::to_vec(definition).context("describe a definition")?;
             count += 1;
-            writer.definition(path, definition.kind(), &json).map_err(Error::from)
+            tee.definition(&path, definition.kind(), &json)
         };
         store(&Definition::Server(ServerDefinition {
             flavor: facts.flavor(),
@@ -329,11 +344,9 @@ impl Taking<'_> {
     fn publish(
         &self,
         publication: Publication<'_>,
-        taken: Taken,
-        flags: Vec<String>,
-        meters: &WriterMeters,
-        kept: &Kept,
-    ) -> Result<LogicalReport> {
+        Stored { flags, meters, kept }: Stored<'_>,
+        taken: &Taken,
+    ) -> Result<(LogicalReport, Outcome)> {
         let mut said = HeadFields {
             server: object(&taken.facts)?,
             redo: None,
@@ -343,7 +356,7 @@ impl Taking<'_> {
         };
         said.more.insert(VIEW.to_owned(), Value::Object(object(&taken.view)?));
         said.more.insert(READ.to_owned(), Value::Object(object(&taken.read)?));
-        if self.part.is_some() {
+        if self.selection.part().is_some() {
             said.more.insert(SELECTION.to_owned(), self.selection.described());
         }
         if let Some(origin) = self.origin {
@@ -354,17 +367,16 @@ impl Taking<'_> {
         }
         let report = LogicalReport {
             run: publication.run_report(&taken.facts.version, meters),
-            position: taken.position,
+            position: taken.position.clone(),
             import: self.origin.cloned(),
-            view: taken.view,
+            view: taken.view.clone(),
             read: taken.read,
-            largest: taken.largest,
-            locks: taken.locks,
+            largest: taken.largest.clone(),
+            locks: taken.locks.clone(),
         };
         publication.write_report(&report)?;
-        publication.publish(said, kept)?;
-        point("logical.published");
-        Ok(report)
+        let outcome = publication.publish(said, kept)?;
+        Ok((report, outcome))
     }
 }
 

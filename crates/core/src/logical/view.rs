@@ -60,6 +60,8 @@ const READ_LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 const BEGIN_VIEW: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 /// The server may drop a reader that has been silent for so long; each of them says something more often.
 const READER_SILENCE_MAX: Duration = Duration::from_secs(600);
+/// The longest that a server waits for who takes what it sends.
+const NET_TIMEOUT_MAX_S: u64 = 31_536_000;
 /// Should a server sort after all, it compares this much of each value of a key, which is more than an index has of one.
 const SORTED_BYTES_MAX: u32 = 65_536;
 
@@ -73,6 +75,8 @@ pub(super) struct Wanted<'a> {
     pub(super) tries: u32,
     /// So long locks are asked for again and again that somebody is in the way of.
     pub(super) patience: Duration,
+    /// So long a reader may be kept from taking what the server sends.
+    pub(super) hold_up_max: Duration,
 }
 
 /// A consistent view, as long as this lives.
@@ -251,7 +255,7 @@ impl View {
         self.programs = programs(control, &self.listing, wanted.selection)?;
         let count = if without_lock == Some(Method::OneReader) { 1 } else { wanted.readers };
         for _ in 0..count {
-            self.readers.push(open_reader(wanted.connect)?);
+            self.readers.push(open_reader(wanted)?);
         }
         if without_lock == Some(Method::BinlogPosition) {
             self.begin_agreeing(control, wanted, methods.has_locks())?;
@@ -607,6 +611,11 @@ impl View {
         }
     }
 
+    /// Whether tables are locked until they are read.
+    pub(super) fn holds_tables(&self) -> bool {
+        self.others.is_some()
+    }
+
     /// Every table of an engine without views is read: lets go of them, and fails where they were not held so long.
     pub(super) fn release_tables(&mut self, listener: &dyn Listener) -> Result<()> {
         let Some(mut lock) = self.others.take() else { return Ok(()) };
@@ -680,13 +689,14 @@ fn may_hold_the_instance(control: &mut Session, privileges: &Privileges) -> Resu
 }
 
 /// A session that will read rows: as they are stored, of one view, and not dropped while it waits.
-fn open_reader(connect: &ConnectOptions) -> Result<Session, Stopped> {
-    let mut session = Session::open_patiently(connect, Purpose::Rows)?;
+fn open_reader(wanted: &Wanted<'_>) -> Result<Session, Stopped> {
+    let mut session = Session::open_patiently(wanted.connect, Purpose::Rows)?;
     let silence = READER_SILENCE_MAX.as_secs();
+    let stall = silence.saturating_add(wanted.hold_up_max.as_secs()).min(NET_TIMEOUT_MAX_S);
     session.exec("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
     session.exec(&format!(
         "SET SESSION character_set_results = NULL, sql_mode = 'ALLOW_INVALID_DATES', \
-         max_sort_length = {SORTED_BYTES_MAX}, wait_timeout = {silence}, net_write_timeout = {silence}"
+         max_sort_length = {SORTED_BYTES_MAX}, wait_timeout = {silence}, net_write_timeout = {stall}"
     ))?;
     if session.flavor() == Flavor::MariaDb {
         session.exec("SET SESSION idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0")?;

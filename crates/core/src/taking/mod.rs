@@ -1,10 +1,13 @@
 //! Taking a backup of a server, of whichever kind: what the user decides, whose history it belongs to, what it builds on,
-//! and how it is published.
+//! how it gets into each of several repositories ([`Several`]), and how it is published.
 
+mod branch;
 mod kept;
 mod options;
 mod publish;
 mod report;
+mod several;
+mod writers;
 
 pub(crate) mod identity;
 pub(crate) mod name;
@@ -12,5 +15,8 @@ pub(crate) mod name;
 pub use options::BackupOptions;
 pub use report::{REPORT_SCHEMA, RunReport, StageTime};
 
+pub(crate) use branch::Stored;
 pub(crate) use kept::Kept;
 pub(crate) use publish::{HeadFields, Publication};
+pub(crate) use several::{Several, only};
+pub(crate) use writers::Writers;

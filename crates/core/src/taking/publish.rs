@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use super::{BackupOptions, REPORT_SCHEMA, RunReport, kept::Kept, report::stage_times};
 use crate::{
     error::{Context, Result},
+    points::point,
     server::ServerVersion,
     watch::{Watch, ms},
 };
@@ -75,7 +76,9 @@ impl<'a> Publication<'a> {
     }
 
     pub(crate) fn write_report(&self, report: &impl Serialize) -> Result<()> {
-        Ok(self.run.write_report(&serde_json::to_vec(report).context("describe the run")?)?)
+        self.run.write_report(&serde_json::to_vec(report).context("describe the run")?)?;
+        point("backup.report.durable");
+        Ok(())
     }
 
     /// Makes it a backup, and keeps what the next one builds on, also where only that cannot be told.
@@ -105,6 +108,8 @@ impl<'a> Publication<'a> {
         if let Some(outcome) = stored_outcome(&ended) {
             kept.keep(outcome, &head, watch);
         }
-        Ok(ended?)
+        let outcome = ended?;
+        point("backup.published");
+        Ok(outcome)
     }
 }

@@ -53,7 +53,7 @@ fn backed_up(kind: ServerKind, statements: &[&str]) -> (Stage, u64) {
 }
 
 /// Nothing of ours is left.
-fn assert_clean(target: &Server) {
+pub(crate) fn assert_clean(target: &Server) {
     let schemas: Vec<String> = target.query("SHOW DATABASES LIKE 'holdfast%'").unwrap();
     assert!(schemas.is_empty(), "{schemas:?}");
 }

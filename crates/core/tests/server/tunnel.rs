@@ -4,7 +4,10 @@ use std::{
     fs,
     path::PathBuf,
     process::Command,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -12,15 +15,20 @@ use std::{
 use holdfast_core::{
     Cancel, Event, Listener,
     binlog::{ArchiveOptions, archive},
-    logical::{self, Selection},
+    logical::{
+        self, Selection,
+        load::{self, LoadOptions},
+    },
     server::{ConnectOptions, Purpose, Session, SshOptions, SslMode, Tunnel},
 };
+use holdfast_repo::RunNo;
 use holdfast_testkit::{Server, ServerKind, sshd::Sshd, tls};
 
 use super::{options, tcp};
 use crate::{
     binlog::{Archiver, Counter, Stage, wait_archived_by},
     listeners::Told,
+    logical::{Stage as Rows, assert_same_objects, assert_same_rows, log, start},
 };
 
 /// Through `host` of the configuration of `sshd`, or of one that includes it.
@@ -221,6 +229,68 @@ struct Breaker<'a> {
 impl Listener for Breaker<'_> {
     fn event(&self, event: Event) {
         if matches!(event, Event::Phase { name } if name == self.phase) {
+            break_tunnels(self.sshd);
+        }
+        Told.event(event);
+    }
+}
+
+/// A load goes through a tunnel like everything else. One that breaks when rows are in fails the load, which says so in ssh's
+/// words; the same command goes on through another, with no row too many or too few.
+#[test]
+fn a_load_goes_on_through_another_tunnel() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let sshd = Sshd::start("internal-sftp").unwrap();
+        let stage = Rows::new(kind);
+        let digits = "(SELECT 0 AS n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4)";
+        let numbers = format!("{digits} AS a, {digits} AS b, {digits} AS c, {digits} AS d, {digits} AS e");
+        stage
+            .source
+            .exec_all([
+                "CREATE DATABASE shop",
+                "CREATE TABLE shop.orders (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(1000), KEY (v(20)))",
+                &format!("INSERT INTO shop.orders (v) SELECT REPEAT(SHA2(RAND(), 512), 7) FROM {numbers}"),
+                "CREATE TABLE shop.log (v VARCHAR(200))",
+                &format!("INSERT INTO shop.log SELECT SHA2(RAND(), 512) FROM {numbers}"),
+                "CREATE VIEW shop.many AS SELECT COUNT(*) AS c FROM shop.orders",
+            ])
+            .unwrap();
+        let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap();
+        let target = start(kind);
+        let load = |listener: &dyn Listener| {
+            let connect = through(&sshd, tcp(&target));
+            let options = LoadOptions {
+                parallel: 2,
+                chunks_per_commit: 1,
+                leave_out: true,
+                ..LoadOptions::new(connect)
+            };
+            let run = RunNo(backup.run.backup);
+            load::run(&stage.repo, &log(), run, &options, listener, &Cancel::default())
+        };
+        let error = load(&AtProgress { sshd: &sshd, has_broken: AtomicBool::new(false) }).unwrap_err();
+        assert!(error.to_string().ends_with("ssh: it ended (signal: 9 (SIGKILL))"), "{kind}: {error}");
+        assert_eq!(children(&sshd), Vec::<u32>::new());
+        let report = load(&Told).unwrap();
+        assert!(report.plan.is_continued && report.rows_loaded > 0, "{kind}: {report:?}");
+        assert!(report.rows_loaded < report.plan.rows, "{kind}: nothing was in: {report:?}");
+        assert_same_rows(&stage.source, &target);
+        assert_same_objects(&stage.source, &target);
+        crate::load::assert_clean(&target);
+    }
+}
+
+/// Breaks the tunnels, once, when something is done.
+struct AtProgress<'a> {
+    sshd: &'a Sshd,
+    has_broken: AtomicBool,
+}
+
+impl Listener for AtProgress<'_> {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Progress { bytes_done: 1.., .. })
+            && !self.has_broken.swap(true, Ordering::Relaxed)
+        {
             break_tunnels(self.sshd);
         }
         Told.event(event);

@@ -32,6 +32,8 @@ use holdfast_repo::{
 
 use crate::scale::source::{FakeServer, Size};
 
+mod rows;
+
 fn log() -> LogName {
     LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
 }
@@ -41,14 +43,19 @@ struct Place {
     store: MemStore,
     clock: ManualClock,
     repo: Arc<Repo>,
+    log: LogName,
 }
 
 impl Place {
     fn new() -> Self {
+        Self::of(log())
+    }
+
+    fn of(log: LogName) -> Self {
         let clock = ManualClock::default();
         let store = MemStore::with_clock(clock.clone());
         let repo = Arc::new(Repo::init(Arc::new(store.clone()), &Protection::None).unwrap());
-        Self { store, clock, repo }
+        Self { store, clock, repo, log }
     }
 
     fn through(&self, decide: impl Fn(&Call<'_>) -> Option<Fault> + Send + Sync + 'static) -> Arc<Repo> {
@@ -57,7 +64,12 @@ impl Place {
     }
 
     fn history(&self) -> History {
-        History::read(&self.repo, &log()).unwrap()
+        History::read(&self.repo, &self.log).unwrap()
+    }
+
+    fn newest(&self) -> Backup {
+        let history = self.history();
+        Backup::open(&self.repo, &history, history.newest_backup().unwrap()).unwrap()
     }
 
     fn standing(&self) -> Vec<u64> {
@@ -66,17 +78,13 @@ impl Place {
 
     fn assert_whole(&self) {
         let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
-        let findings = check(&self.repo, &log(), options).unwrap().findings;
+        let findings = check(&self.repo, &self.log, options).unwrap().findings;
         assert!(findings.is_empty(), "{findings:?}");
     }
 
     /// Its newest backup is the same as that of `other`, page by page.
     fn assert_same_as(&self, other: &Self) {
-        let newest = |place: &Self| {
-            let history = place.history();
-            Backup::open(&place.repo, &history, history.newest_backup().unwrap()).unwrap()
-        };
-        let (one, two) = (newest(self), newest(other));
+        let (one, two) = (self.newest(), other.newest());
         assert_eq!(one.item_count(), two.item_count());
         for (one_item, two_item) in one.items().zip(two.items()) {
             let (one_item, two_item) = (one_item.unwrap(), two_item.unwrap());
@@ -162,9 +170,52 @@ fn back_up(repos: &[Arc<Repo>], generation: u64, options: &BackupOptions) -> Vec
 fn plan(from: &Place, to: &Place) -> Vec<Verdict> {
     let history = from.history();
     let runs: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
-    let mut copier =
-        Copier::new(&from.repo, &history, &to.repo, log().source, CopyOptions::default()).unwrap();
+    let mut copier = copier(from, &history, to);
     copier.plan(&runs).unwrap().into_iter().map(|(_, verdict)| verdict).collect()
+}
+
+fn copier<'a>(from: &'a Place, history: &'a History, to: &'a Place) -> Copier<'a> {
+    Copier::new(&from.repo, history, &to.repo, from.log.source.clone(), CopyOptions::default()).unwrap()
+}
+
+/// Copies one that is not there yet, by what both have of the one before.
+fn make_up(from: &Place, to: &Place, run: RunNo) {
+    // A run that could not say that it is over is passed over when its lease is.
+    to.clock.advance(Duration::from_secs(16 * 60));
+    assert_eq!(plan(from, to).last(), Some(&Verdict::Copy));
+    let history = from.history();
+    let Copied::Now(copied) = copier(from, &history, to).copy(run).unwrap() else { panic!("it was there") };
+    assert!(copied.compared_by_maps, "the one before is the same as the other's");
+    println!("made up for: {:?}", copied.totals);
+}
+
+/// What goes wrong in a repository, by a number below `TROUBLES`.
+const TROUBLES: usize = 7;
+
+/// The repository of `place` in trouble, the kind of failure to expect, and what has to live until then: a store that is
+/// full, another run that is active, or a store that fails from any call on.
+fn in_trouble(place: &Place, trouble: usize) -> (Arc<Repo>, ErrorKind, Option<Run>) {
+    match trouble {
+        0 => {
+            place.store.set_capacity(Some(place.store.used_bytes() + 20_000));
+            (Arc::clone(&place.repo), ErrorKind::Store, None)
+        }
+        1 => {
+            let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+            let active = Run::begin(&place.repo, &place.log, &options).unwrap();
+            (Arc::clone(&place.repo), ErrorKind::Active, Some(active))
+        }
+        // Down from some moment on: at the beginning, while data are sent, and when only the outcome is missing.
+        trouble => {
+            let from = [0, 1, 10, 30, u64::MAX - 8][trouble - 2];
+            let calls = AtomicU64::new(0);
+            let fault = move |call: &Call<'_>| {
+                let is_end = call.op == Op::Create && call.path.ends_with("outcomes/0000000002");
+                (is_end || calls.fetch_add(1, Ordering::SeqCst) >= 8 + from).then_some(Fault::Error)
+            };
+            (place.through(fault), ErrorKind::Store, None)
+        }
+    }
 }
 
 /// Each repository has each backup, is complete in itself, and knows that both have the same.
@@ -190,46 +241,18 @@ fn two_repositories_get_the_same_backup() {
 /// backup, a copy makes up for the one that is missing, and the next backup goes to both.
 #[test]
 fn what_fails_in_one_repository_does_not_fail_in_the_other() {
-    for trouble in 0..7 {
+    for trouble in 0..TROUBLES {
         let (good, bad) = (Place::new(), Place::new());
         let first = [Arc::clone(&bad.repo), Arc::clone(&good.repo)];
         assert!(back_up(&first, 1, &options()).iter().all(Result::is_ok));
-        let mut active = None;
-        let (repo, kind) = match trouble {
-            0 => {
-                bad.store.set_capacity(Some(bad.store.used_bytes() + 20_000));
-                (Arc::clone(&bad.repo), ErrorKind::Store)
-            }
-            1 => {
-                let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-                active = Some(Run::begin(&bad.repo, &log(), &options).unwrap());
-                (Arc::clone(&bad.repo), ErrorKind::Active)
-            }
-            // Down from some moment on: at the beginning, while pages are sent, and when only the outcome is missing.
-            trouble => {
-                let from = [0, 1, 10, 30, u64::MAX - 8][trouble - 2];
-                let calls = AtomicU64::new(0);
-                let fault = move |call: &Call<'_>| {
-                    let is_end = call.op == Op::Create && call.path.ends_with("outcomes/0000000002");
-                    (is_end || calls.fetch_add(1, Ordering::SeqCst) >= 8 + from).then_some(Fault::Error)
-                };
-                (bad.through(fault), ErrorKind::Store)
-            }
-        };
+        let (repo, kind, active) = in_trouble(&bad, trouble);
         let taken = back_up(&[repo, Arc::clone(&good.repo)], 2, &options());
         let [Err(error), Ok(_)] = &taken[..] else { panic!("{trouble}: {taken:?}") };
         assert_eq!(error.kind(), kind, "{trouble}: {error}");
         assert_eq!((bad.standing(), good.standing()), (vec![1], vec![1, 2]), "{trouble}");
         bad.store.set_capacity(None);
         drop(active);
-        // A run that could not say that it is over is passed over when its lease is.
-        bad.clock.advance(Duration::from_secs(16 * 60));
-        assert_eq!(plan(&good, &bad)[1], Verdict::Copy);
-        let history = good.history();
-        let mut copier =
-            Copier::new(&good.repo, &history, &bad.repo, log().source, CopyOptions::default()).unwrap();
-        let Copied::Now(copied) = copier.copy(RunNo(2)).unwrap() else { panic!("it was there") };
-        assert!(copied.compared_by_maps, "its first backup is the same as the other's");
+        make_up(&good, &bad, RunNo(2));
         bad.assert_same_as(&good);
         let next = back_up(&[Arc::clone(&bad.repo), Arc::clone(&good.repo)], 3, &options());
         assert!(next.iter().all(|taken| taken.as_ref().unwrap().run.totals.bytes_new == 0), "{next:?}");
@@ -238,21 +261,25 @@ fn what_fails_in_one_repository_does_not_fail_in_the_other() {
     }
 }
 
+/// A store that ends no pack until the other repository has the backup: a test that waits for the wrong one never ends.
+fn hangs_until_there(other: Arc<Repo>, log: LogName) -> impl Fn(&Call<'_>) -> Option<Fault> + Send + Sync {
+    move |call| {
+        while call.op == Op::Finish
+            && call.path.contains("/packs/")
+            && History::read(&other, &log).unwrap().newest_backup().is_none()
+        {
+            sleep(Duration::from_millis(20));
+        }
+        None
+    }
+}
+
 /// A store that does not answer holds up the other for no longer than it may.
 #[test]
 fn a_repository_that_hangs_is_given_up() {
     let (good, bad) = (Place::new(), Place::new());
     let waits_for = Arc::clone(&good.repo);
-    let hanging = bad.through(move |call| {
-        // Until the other has the backup: a test that waits for the wrong one never ends.
-        while call.op == Op::Finish
-            && call.path.contains("/packs/")
-            && History::read(&waits_for, &log()).unwrap().newest_backup().is_none()
-        {
-            sleep(Duration::from_millis(20));
-        }
-        None
-    });
+    let hanging = bad.through(hangs_until_there(waits_for, log()));
     let options = BackupOptions { hold_up_max: Duration::from_secs(1), ..options() };
     let began = Instant::now();
     let taken = back_up(&[hanging, Arc::clone(&good.repo)], 1, &options);

@@ -149,7 +149,7 @@ pub fn run(
     watch.phase("look");
     Loading::look(repo, log, run, options, cancel)
         .and_then(|loading| loading.load(&watch, cancel))
-        .map_err(|error| error.at(repo))
+        .map_err(|error| options.connect.explain_loss(error).at(repo))
 }
 
 impl<'a> Loading<'a> {

@@ -4,8 +4,6 @@
 //! of an earlier backup tell one for nothing. Where they do not, as behind the last of them, it is looked for by what the
 //! server guesses of ranges ([`guess`]), and where that does not help either, rows are counted along the index.
 
-use holdfast_repo::writer::TableId;
-
 use super::{
     Reading, guess,
     queue::{Begin, Cut},
@@ -13,7 +11,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    logical::{key::Place, objects::quoted, tables::Table},
+    logical::{key::Place, objects::quoted, tables::Table, tee::TeeTable},
     server::{Session, SqlError},
 };
 
@@ -31,8 +29,8 @@ const ROWS_COUNTED_MIN: u64 = 1_000;
 
 impl Reading<'_> {
     /// The chunks of a table in the base, where they are worth cutting at.
-    pub(super) fn base_chunks(&self, id: TableId) -> Result<Option<(u64, u64)>> {
-        let chunks = self.writer.base_chunks(id)?;
+    pub(super) fn base_chunks(&self, id: &TeeTable) -> Result<Option<(u64, u64)>> {
+        let chunks = self.tee.base_chunks(id)?;
         let count = chunks.map_or(0, |chunks| chunks.count());
         Ok((count >= BASE_CHUNKS_MIN).then_some((0, count)))
     }
@@ -61,7 +59,7 @@ impl Reading<'_> {
 
     /// The first key of a chunk in the middle of what is left.
     fn at_base_chunk(&self, cut: &Cut, table: &Table, (first, end): (u64, u64)) -> Result<Option<Begin>> {
-        let Some(mut chunks) = self.writer.base_chunks(cut.id)? else {
+        let Some(mut chunks) = self.tee.base_chunks(&cut.id)? else {
             return Ok(None);
         };
         let at = first + (end - first).saturating_mul(cut.percent_done) / 100;

@@ -1,4 +1,4 @@
-//! Rows of all tables into the repository, by several readers of one view.
+//! Rows of all tables into the repositories, by several readers of one view.
 //!
 //! Work is taken from one queue, tables that are locked first, then the largest. A table whose key can be compared is read
 //! in segments, each its own statement with a `LIMIT` that goes on behind the last row, so the range that a reader is
@@ -19,11 +19,12 @@ use std::{
     time::Duration,
 };
 
-use holdfast_repo::{rows::RowTotals, writer::BackupWriter};
+use holdfast_repo::rows::RowTotals;
 
 use super::{
     crew::{self, Meter},
     tables::Table,
+    tee::Tee,
 };
 use crate::{
     error::{Error, Result},
@@ -37,7 +38,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
 /// What every reader shares.
 pub(super) struct Reading<'a> {
     tables: &'a [Table],
-    writer: &'a BackupWriter,
+    tee: &'a Tee<'a>,
     queue: queue::Queue,
     meter: Meter<'a>,
     cancel: &'a Cancel,
@@ -57,15 +58,15 @@ pub(super) struct ReadTables {
 pub(super) fn read(
     tables: &[Table],
     readers: &mut [Session],
-    writer: &BackupWriter,
+    tee: &Tee<'_>,
     locked_done: &(dyn Fn() -> Result<()> + Sync),
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<ReadTables> {
     let reading = Reading {
         tables,
-        writer,
-        queue: queue::Queue::new(tables, writer)?,
+        tee,
+        queue: queue::Queue::new(tables, tee)?,
         meter: Meter::new(listener, tables.iter().map(|table| table.bytes_estimated).sum()),
         cancel,
         statements: AtomicU64::new(0),

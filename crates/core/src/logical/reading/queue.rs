@@ -7,11 +7,7 @@ use std::{
 };
 
 use holdfast_pipe::lock::lock;
-use holdfast_repo::{
-    item::ItemPath,
-    rows::RowTotals,
-    writer::{BackupWriter, RangeNo, TableId, TableSpec},
-};
+use holdfast_repo::{item::ItemPath, rows::RowTotals, writer::TableSpec};
 
 use crate::{
     error::{Context, Error, Result},
@@ -19,6 +15,7 @@ use crate::{
         definition::{Definition, Rows},
         key::Place,
         tables::Table,
+        tee::{ReservedRange, Tee, TeeTable},
     },
 };
 
@@ -38,7 +35,7 @@ pub(super) struct Begin {
 pub(super) struct Range {
     pub(super) table: usize,
     /// Its place among the table's ranges; `None`: it is the first.
-    pub(super) reserved: Option<RangeNo>,
+    pub(super) reserved: Option<ReservedRange>,
     /// `None`: from the first row on.
     pub(super) begin: Option<Begin>,
     /// `None`: to the last row.
@@ -87,7 +84,7 @@ pub(super) struct Cut {
     /// The range.
     pub(super) running: RunningNo,
     pub(super) table: usize,
-    pub(super) id: TableId,
+    pub(super) id: TeeTable,
     pub(super) position: Option<Place>,
     pub(super) end: Option<Place>,
     pub(super) base_chunks: Option<(u64, u64)>,
@@ -124,7 +121,7 @@ struct State {
 }
 
 struct TableState {
-    id: Option<TableId>,
+    id: Option<TeeTable>,
     is_locked: bool,
     can_be_cut: bool,
     /// Ranges that wait or run.
@@ -133,7 +130,7 @@ struct TableState {
 }
 
 impl Queue {
-    pub(super) fn new(tables: &[Table], writer: &BackupWriter) -> Result<Queue> {
+    pub(super) fn new(tables: &[Table], tee: &Tee<'_>) -> Result<Queue> {
         let mut waiting = Vec::with_capacity(tables.len());
         let mut states = Vec::with_capacity(tables.len());
         for (number, table) in tables.iter().enumerate() {
@@ -147,7 +144,7 @@ impl Queue {
             };
             if definition.rows == Rows::None {
                 state.ranges_left = 0;
-                state.totals = Some(end_table(writer, begin_table(writer, table)?, table)?);
+                state.totals = Some(end_table(tee, &begin_table(tee, table)?, table)?);
             } else {
                 waiting.push(Range {
                     table: number,
@@ -204,16 +201,16 @@ impl Queue {
     }
 
     /// The table of a range, begun if this is its first.
-    pub(super) fn table_id(&self, number: usize, begin: impl FnOnce() -> Result<TableId>) -> Result<TableId> {
+    pub(super) fn table_id(
+        &self,
+        number: usize,
+        begin: impl FnOnce() -> Result<TeeTable>,
+    ) -> Result<TeeTable> {
         let mut state = self.state();
         let table = &mut state.tables[number];
-        match table.id {
-            Some(id) => Ok(id),
-            None => {
-                let id = begin()?;
-                table.id = Some(id);
-                Ok(id)
-            }
+        match &table.id {
+            Some(id) => Ok(id.clone()),
+            None => Ok(table.id.insert(begin()?).clone()),
         }
     }
 
@@ -255,7 +252,7 @@ impl Queue {
     }
 
     /// What is behind `begin`, which is ahead of the range and before its end, becomes a range of its own, in its place.
-    pub(super) fn cut(&self, running: RunningNo, begin: Begin, reserved: RangeNo) {
+    pub(super) fn cut(&self, running: RunningNo, begin: Begin, reserved: ReservedRange) {
         let mut state = self.state();
         let Some(range) = state.running.get_mut(&running) else { return };
         let half = range.bytes_left() / 2;
@@ -356,7 +353,7 @@ impl State {
         let (number, left) = candidates.max_by_key(|(_, left)| *left)?;
         let range = self.running.get_mut(&number)?;
         range.cutting = Cutting::Sought;
-        let id = self.tables[range.table].id?;
+        let id = self.tables[range.table].id.clone()?;
         let all = (range.bytes_done + left).max(1);
         Some(Cut {
             running: number,
@@ -371,20 +368,20 @@ impl State {
 }
 
 /// Begins a table in the backup.
-pub(super) fn begin_table(writer: &BackupWriter, table: &Table) -> Result<TableId> {
+pub(super) fn begin_table(tee: &Tee<'_>, table: &Table) -> Result<TeeTable> {
     let names = [table.name.schema.as_bytes(), table.name.table.as_bytes()];
     let spec = TableSpec {
         path: ItemPath::of_names(names).context("name what is stored")?,
         has_key: table.definition.key.is_some(),
     };
-    writer.begin_table(spec).map_err(Error::from)
+    tee.begin_table(&spec)
 }
 
 /// Ends it.
-pub(super) fn end_table(writer: &BackupWriter, id: TableId, table: &Table) -> Result<RowTotals> {
+pub(super) fn end_table(tee: &Tee<'_>, id: &TeeTable, table: &Table) -> Result<RowTotals> {
     let definition = Definition::Table(table.definition.clone());
     let definition = serde_json::to_vec(&definition).context("describe a table")?;
-    writer.end_table(id, &definition).map_err(Error::from)
+    tee.end_table(id, &definition)
 }
 
 #[cfg(test)]
@@ -397,13 +394,14 @@ mod tests {
         Kind, LogName, Protection, Repo,
         run::{Run, RunOptions},
         store::fs::FsStore,
-        writer::{Foundation, RangeStart, WriterOptions},
+        writer::{BackupWriter, Foundation, WriterOptions},
     };
 
     use super::*;
     use crate::{
         logical::definition::{ColumnDefinition, Direction, Form, KeyDefinition, Sql, TableDefinition},
         server::inventory::TableName,
+        taking::Writers,
     };
 
     fn table(name: &str) -> Table {
@@ -445,7 +443,9 @@ mod tests {
         let run = Run::begin(&repo, &log, &RunOptions::of_this_process()).unwrap();
         let writer = BackupWriter::new(&run, &Foundation::default(), WriterOptions::default()).unwrap();
         let tables = [table("a"), table("b")];
-        let queue = Queue::new(&tables, &writer).unwrap();
+        let writers = Writers::new([&writer]);
+        let tee = Tee::new(&writers);
+        let queue = Queue::new(&tables, &tee).unwrap();
         let read = || match queue.next(Duration::ZERO) {
             Next::Read(range) => range,
             _ => panic!("nothing to read"),
@@ -455,8 +455,8 @@ mod tests {
             _ => panic!("nothing to cut"),
         };
         let begin = |range: &Range| {
-            let id = queue.table_id(range.table, || begin_table(&writer, &tables[range.table])).unwrap();
-            let rows = writer.begin_range(id, RangeStart::default()).unwrap();
+            let id = queue.table_id(range.table, || begin_table(&tee, &tables[range.table])).unwrap();
+            let rows = tee.begin_range(&id, None, None).unwrap();
             (queue.begun(range, None), rows)
         };
         let place = |number: &str| {

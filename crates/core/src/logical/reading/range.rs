@@ -1,8 +1,6 @@
-//! One range of a table, from the server into the repository.
+//! One range of a table, from the server into the repositories.
 
 use std::sync::atomic::Ordering::Relaxed;
-
-use holdfast_repo::writer::{RangeStart, RowRange, TableId};
 
 use super::{
     Reading,
@@ -16,6 +14,7 @@ use crate::{
         key::{Place, Values},
         objects::quoted,
         tables::Table,
+        tee::{TeeRange, TeeTable},
     },
     server::{
         Session, SqlError,
@@ -36,21 +35,18 @@ const ROWS_BETWEEN_CHECKS: u64 = 4_096;
 impl Reading<'_> {
     pub(super) fn read_range(&self, session: &mut Session, raw: &mut RawReader, range: Range) -> Result<()> {
         let table = &self.tables[range.table];
-        let id = self.queue.table_id(range.table, || begin_table(self.writer, table))?;
+        let id = self.queue.table_id(range.table, || begin_table(self.tee, table))?;
         let base_chunks = match (range.base_chunks, &range.begin) {
-            (None, None) if table.can_be_cut() => self.base_chunks(id)?,
+            (None, None) if table.can_be_cut() => self.base_chunks(&id)?,
             (known, _) => known,
         };
-        let start = RangeStart {
-            reserved: range.reserved,
-            base_chunk: range.begin.as_ref().and_then(|begin| begin.base_chunk),
-        };
-        let mut rows = self.writer.begin_range(id, start)?;
+        let base_chunk = range.begin.as_ref().and_then(|begin| begin.base_chunk);
+        let mut rows = self.tee.begin_range(&id, range.reserved.as_ref(), base_chunk)?;
         let running = self.queue.begun(&range, base_chunks);
-        self.read_segments(session, raw, (&range, id, running), &mut rows)?;
+        self.read_segments(session, raw, (&range, &id, running), &mut rows)?;
         rows.finish()?;
         if self.queue.done(running) {
-            let totals = end_table(self.writer, id, table)?;
+            let totals = end_table(self.tee, &id, table)?;
             self.queue.ended(range.table, totals);
         }
         Ok(())
@@ -60,8 +56,8 @@ impl Reading<'_> {
         &self,
         session: &mut Session,
         raw: &mut RawReader,
-        (range, id, running): (&Range, TableId, RunningNo),
-        rows: &mut RowRange<'_>,
+        (range, id, running): (&Range, &TeeTable, RunningNo),
+        rows: &mut TeeRange<'_>,
     ) -> Result<()> {
         let table = &self.tables[range.table];
         let mut from = range.begin.as_ref().map(|begin| begin.place.behind(table, true));
@@ -83,7 +79,7 @@ impl Reading<'_> {
                 let is_within = is_within(session, table, &begin.place, Some(&position), end.as_ref());
                 if fitting(is_within)?.unwrap_or(false) {
                     // By this reader, behind what it has read: so the places are in the order of the rows.
-                    let reserved = self.writer.reserve_range(id, rows.no())?;
+                    let reserved = self.tee.reserve_range(id, rows)?;
                     self.queue.cut(running, begin, reserved);
                 }
             }
@@ -100,7 +96,7 @@ impl Reading<'_> {
         table: &Table,
         query: &str,
         segment: &mut Segment,
-        rows: &mut RowRange<'_>,
+        rows: &mut TeeRange<'_>,
     ) -> Result<()> {
         self.check()?;
         self.statements.fetch_add(1, Relaxed);

@@ -1,0 +1,157 @@
+//! Tables, rows and definitions into several repositories: each is given to the writer of each of them.
+//!
+//! Each repository cuts rows into chunks by its own secret, and compares them with its own last backup. Only where a table
+//! is read in ranges goes by the chunks of one of them: the guide. Elsewhere a range begins within a chunk, which costs
+//! that chunk.
+
+use holdfast_repo::{
+    item::ItemPath,
+    rows::RowTotals,
+    writer::{BackupWriter, BaseChunks, LongRow, RangeNo, RangeStart, RowRange, TableId, TableSpec},
+};
+
+use crate::{
+    error::{Error, Result},
+    taking::Writers,
+};
+
+/// The writers of several repositories as one.
+pub(super) struct Tee<'a> {
+    writers: &'a Writers<'a>,
+}
+
+/// What a table is to each of them.
+#[derive(Clone, Debug)]
+pub(super) struct TeeTable(Vec<Option<TableId>>);
+
+/// The place of a range, in each of them.
+#[derive(Clone, Debug)]
+pub(super) struct ReservedRange(Vec<Option<RangeNo>>);
+
+/// The position of the guide.
+const GUIDE: usize = 0;
+
+impl<'a> Tee<'a> {
+    pub(super) fn new(writers: &'a Writers<'a>) -> Self {
+        Self { writers }
+    }
+
+    pub(super) fn definition(&self, path: &ItemPath, kind: &str, text: &[u8]) -> Result<()> {
+        self.writers.each(|_, writer| Ok(writer.definition(path.clone(), kind, text)?))
+    }
+
+    pub(super) fn begin_table(&self, spec: &TableSpec) -> Result<TeeTable> {
+        self.writers.each_says(|_, writer| Ok(writer.begin_table(spec.clone())?)).map(TeeTable)
+    }
+
+    /// What its rows come to. Checksums are of one repository.
+    pub(super) fn end_table(&self, table: &TeeTable, definition: &[u8]) -> Result<RowTotals> {
+        let ended = self
+            .writers
+            .each_says(|position, writer| Ok(writer.end_table(known(&table.0, position)?, definition)?))?;
+        let mut ended = ended.into_iter().flatten();
+        let totals = ended.next().unwrap_or_default();
+        match ended.all(|other| (other.rows, other.bytes) == (totals.rows, totals.bytes)) {
+            true => Ok(totals),
+            false => Err(Error::failed("repositories got different rows of one table")),
+        }
+    }
+
+    /// The chunks that the guide's base has of a table.
+    pub(super) fn base_chunks(&self, table: &TeeTable) -> Result<Option<BaseChunks>> {
+        let mut chunks = None;
+        self.writers.each(|position, writer| {
+            if position == GUIDE {
+                chunks = writer.base_chunks(known(&table.0, position)?)?;
+            }
+            Ok(())
+        })?;
+        Ok(chunks)
+    }
+
+    /// Begins a range: at its place, if one is reserved, and where the guide has a chunk, if it has.
+    pub(super) fn begin_range(
+        &self,
+        table: &TeeTable,
+        reserved: Option<&ReservedRange>,
+        base_chunk: Option<u64>,
+    ) -> Result<TeeRange<'a>> {
+        let ranges = self.writers.each_says(|position, writer| {
+            let start = RangeStart {
+                reserved: reserved.map(|reserved| known(&reserved.0, position)).transpose()?,
+                base_chunk: base_chunk.filter(|_| position == GUIDE),
+            };
+            Ok(writer.begin_range(known(&table.0, position)?, start)?)
+        })?;
+        Ok(TeeRange { writers: self.writers, ranges })
+    }
+
+    /// Reserves the place right behind a range.
+    pub(super) fn reserve_range(&self, table: &TeeTable, behind: &TeeRange<'_>) -> Result<ReservedRange> {
+        let reserve = |position: usize, writer: &BackupWriter| {
+            let behind = behind.ranges.get(position).and_then(Option::as_ref).ok_or_else(not_begun)?;
+            Ok(writer.reserve_range(known(&table.0, position)?, behind.no())?)
+        };
+        self.writers.each_says(reserve).map(ReservedRange)
+    }
+}
+
+/// A range of a table, on its way into each of them.
+pub(super) struct TeeRange<'a> {
+    writers: &'a Writers<'a>,
+    ranges: Vec<Option<RowRange<'a>>>,
+}
+
+impl<'a> TeeRange<'a> {
+    pub(super) fn row(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
+        let Self { writers, ranges } = self;
+        writers.each(|position, _| Ok(begun(ranges, position)?.row(key, row)?))
+    }
+
+    pub(super) fn long_row(&mut self) -> TeeLongRow<'_, 'a> {
+        let rows = self.ranges.iter_mut().map(|range| range.as_mut().map(RowRange::long_row));
+        TeeLongRow { writers: self.writers, rows: rows.collect() }
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        let Self { writers, mut ranges } = self;
+        writers.each(|position, _| {
+            let range = ranges.get_mut(position).and_then(Option::take).ok_or_else(not_begun)?;
+            Ok(range.finish().map(drop)?)
+        })
+    }
+}
+
+/// A row on its way, piece by piece.
+pub(super) struct TeeLongRow<'r, 'a> {
+    writers: &'a Writers<'a>,
+    rows: Vec<Option<LongRow<'r, 'a>>>,
+}
+
+impl TeeLongRow<'_, '_> {
+    pub(super) fn piece(&mut self, bytes: &[u8]) -> Result<()> {
+        let Self { writers, rows } = self;
+        writers.each(|position, _| Ok(begun(rows, position)?.piece(bytes)?))
+    }
+
+    pub(super) fn end(self, key: &[u8]) -> Result<()> {
+        let Self { writers, mut rows } = self;
+        writers.each(|position, _| {
+            let row = rows.get_mut(position).and_then(Option::take).ok_or_else(not_begun)?;
+            Ok(row.end(key)?)
+        })
+    }
+}
+
+fn known<T: Copy>(all: &[Option<T>], position: usize) -> Result<T> {
+    all.get(position).copied().flatten().ok_or_else(not_begun)
+}
+
+fn begun<T>(all: &mut [Option<T>], position: usize) -> Result<&mut T> {
+    all.get_mut(position).and_then(Option::as_mut).ok_or_else(not_begun)
+}
+
+/// Nobody hears of it: the writer has failed before.
+fn not_begun() -> Error {
+    Error::failed("rows were sent of a table that had not begun")
+}

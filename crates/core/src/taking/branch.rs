@@ -1,0 +1,128 @@
+//! The run of a backup in one repository, of one or several.
+
+use std::sync::{Arc, Mutex};
+
+use holdfast_pipe::lock::lock;
+use holdfast_repo::{
+    Repo, RunNo,
+    outcome::{CopyOf, Outcome},
+    run::Run,
+    writer::{BackupWriter, WriterMeters, WriterOptions},
+};
+
+use super::{Kept, Publication, Several};
+use crate::{
+    error::{Error, Result},
+    event::{Event, Listener},
+    points::point,
+};
+
+/// What the repository that came first has made of the backup: the same in the others is a copy of it.
+#[derive(Default)]
+pub(super) struct FirstCopy(Mutex<Option<CopyOf>>);
+
+/// A run that is being written.
+pub(super) struct Branch {
+    run: Run,
+    base: Option<RunNo>,
+    flags: Vec<String>,
+    kept: Kept,
+    pub(super) writer: BackupWriter,
+}
+
+/// What is known of a backup in one repository beside what it is of.
+pub(crate) struct Stored<'a> {
+    pub(crate) flags: Vec<String>,
+    pub(crate) meters: &'a WriterMeters,
+    pub(crate) kept: &'a Kept,
+}
+
+impl Branch {
+    pub(super) fn begin(
+        several: &Several<'_>,
+        repo: &Arc<Repo>,
+        flags: Vec<String>,
+        writing: WriterOptions,
+    ) -> Result<Self> {
+        let mut run = Run::begin(repo, several.log, &several.options.run)?;
+        point("backup.run.begun");
+        if several.is_imported {
+            run.set_imported();
+        }
+        run.set_part(several.part);
+        match Self::writing(several, &run, writing) {
+            Ok((base, kept, writer)) => Ok(Self { run, base, flags, kept, writer }),
+            Err(error) => Err(abandon(run, error)),
+        }
+    }
+
+    fn writing(
+        several: &Several<'_>,
+        run: &Run,
+        writing: WriterOptions,
+    ) -> Result<(Option<RunNo>, Kept, BackupWriter)> {
+        let kept = Kept::open(run.repo(), run.log(), several.options)?;
+        let foundation = kept.foundation(run, several.part, several.options, several.watch);
+        let writer = BackupWriter::new(run, &foundation, writing)?;
+        Ok((foundation.base, kept, writer))
+    }
+
+    /// Stores what is missing, and has the backup published.
+    pub(super) fn complete<R>(
+        self,
+        several: &Several<'_>,
+        first: &FirstCopy,
+        publish: impl FnOnce(Publication<'_>, Stored<'_>) -> Result<(R, Outcome)>,
+    ) -> Result<R> {
+        let Self { mut run, base, flags, kept, writer } = self;
+        let (options, watch) = (several.options, several.watch);
+        let meters = Arc::clone(writer.meters());
+        let complete = || -> Result<R> {
+            let finished = writer.finish(&run)?;
+            point("backup.data.durable");
+            several.cancel.check()?;
+            for text in unreadable(&meters, &kept) {
+                watch.event(Event::Warning { text: text.to_owned() });
+            }
+            // One after the other from here on, so that each but the first knows what it is a copy of.
+            let mut first = lock(&first.0);
+            if let Some(origin) = &*first {
+                run.set_copy_of(origin.clone());
+            }
+            let publication = Publication::new(&mut run, base, finished, options, watch);
+            let stored = Stored { flags, meters: &meters, kept: &kept };
+            let (report, outcome) = publish(publication, stored)?;
+            first.get_or_insert_with(|| outcome.origin(run.repo(), run.log()));
+            Ok(report)
+        };
+        let completed = complete();
+        completed.map_err(|error| abandon(run, error))
+    }
+
+    /// Ends the run without effect. Returns why.
+    pub(super) fn abandon(self, error: Error) -> Error {
+        let Self { run, writer, .. } = self;
+        // What it holds is stored first, and waits for its store: the next run can take it up.
+        drop(writer);
+        abandon(run, error)
+    }
+}
+
+/// What to say of what the writer wanted to build on and could not read.
+fn unreadable(meters: &WriterMeters, kept: &Kept) -> Vec<&'static str> {
+    const KEPT: &str = "parts of the maps that were kept of the last backup are lost or damaged: what they show was stored anew";
+    const BASE: &str =
+        "parts of the base backup could not be read and were stored anew; run holdfast check --read-data";
+    const ADOPTED: &str = "parts of what an unfinished run had stored could not be read and were stored anew: is the storage sound?";
+    let base = (meters.base_unreadable.units() > 0).then_some(if kept.is_in_use() { KEPT } else { BASE });
+    let adopted = (meters.adopted_unreadable.units() > 0).then_some(ADOPTED);
+    base.into_iter().chain(adopted).collect()
+}
+
+/// What another has ended may miss its base by now: that is not what went wrong.
+fn abandon(run: Run, error: Error) -> Error {
+    let error = run.lost().map_or(error, Error::from);
+    // Frees the source for the next run at once; should it fail, the lease runs out by itself.
+    drop(run.abandon(&error.to_string()));
+    error
+}

@@ -1,0 +1,96 @@
+//! One backup into one repository or several: what it is of is read once, and each gets it whole or not at all.
+
+use std::{sync::Arc, thread};
+
+use holdfast_pipe::Headroom;
+use holdfast_repo::{
+    LogName, Repo,
+    outcome::{Outcome, PartId},
+    writer::WriterOptions,
+};
+
+use super::{
+    BackupOptions, Publication, Writers,
+    branch::{Branch, FirstCopy, Stored},
+};
+use crate::{
+    error::{Error, Result},
+    event::Cancel,
+    watch::Watch,
+};
+
+/// What a backup is in each repository that gets it.
+pub(crate) struct Several<'a> {
+    pub(crate) log: &'a LogName,
+    /// Which part of the server it is of.
+    pub(crate) part: Option<PartId>,
+    /// It is another tool's dump.
+    pub(crate) is_imported: bool,
+    /// What the threads that compress leave to the server.
+    pub(crate) headroom: Arc<Headroom>,
+    pub(crate) options: &'a BackupOptions,
+    pub(crate) watch: &'a Watch<'a>,
+    pub(crate) cancel: &'a Cancel,
+}
+
+impl Several<'_> {
+    /// A whole run in each repository that `admitted` it, with the flags that the backup has there: it ends as a backup
+    /// or as nothing. `capture` gives the writers all there is; `publish` makes a backup of it, in one repository after the
+    /// other.
+    pub(crate) fn take<T: Sync, R: Send>(
+        &self,
+        repos: &[Arc<Repo>],
+        admitted: Vec<Result<Vec<String>>>,
+        capture: impl FnOnce(&Writers<'_>) -> Result<T>,
+        publish: impl Fn(Publication<'_>, Stored<'_>, &T) -> Result<(R, Outcome)> + Sync,
+    ) -> Vec<Result<R>> {
+        let share = admitted.iter().filter(|it| it.is_ok()).count().max(1);
+        let begin = |(repo, flags): (_, Result<Vec<String>>)| {
+            let writing = self.options.writing(Arc::clone(&self.headroom));
+            let writing = WriterOptions { memory_bytes: writing.memory_bytes / share, ..writing };
+            Branch::begin(self, repo, flags?, writing)
+        };
+        let branches: Vec<Result<Branch>> = repos.iter().zip(admitted).map(begin).collect();
+        let (captured, failures) = into_all(&branches, capture);
+        let first = FirstCopy::default();
+        let complete = |(branch, failure): (Result<Branch>, Option<Error>)| -> Result<R> {
+            let branch = branch?;
+            match (failure, &captured) {
+                (Some(failure), _) => Err(branch.abandon(failure)),
+                (None, Ok(captured)) => branch
+                    .complete(self, &first, |publication, stored| publish(publication, stored, captured)),
+                (None, Err(error)) => Err(branch.abandon(error.again())),
+            }
+        };
+        // Side by side, so that one whose store has become slow does not keep the others from being published.
+        thread::scope(|scope| {
+            let complete = &complete;
+            let branches = branches.into_iter().zip(failures);
+            let threads: Vec<_> = branches.map(|branch| scope.spawn(move || complete(branch))).collect();
+            let lost = |_| Err(Error::failed("a thread of the backup ended without a word"));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
+        })
+    }
+}
+
+/// Captures into all `branches` that have begun. Returns, for each of all, why it has failed meanwhile, if it has.
+fn into_all<T>(
+    branches: &[Result<Branch>],
+    capture: impl FnOnce(&Writers<'_>) -> Result<T>,
+) -> (Result<T>, Vec<Option<Error>>) {
+    let begun = || branches.iter().filter_map(|branch| branch.as_ref().ok());
+    if begun().next().is_none() {
+        let none = Error::failed("there is no repository to write to");
+        return (Err(none), branches.iter().map(|_| None).collect());
+    }
+    let writers = Writers::new(begun().map(|branch| &branch.writer));
+    let captured = capture(&writers);
+    let mut failures = writers.into_failures().into_iter();
+    let failures = branches.iter().map(|branch| branch.as_ref().ok().and_then(|_| failures.next().flatten()));
+    (captured, failures.collect())
+}
+
+/// The one backup of one repository.
+pub(crate) fn only<R>(taken: Vec<Result<R>>) -> Result<R> {
+    taken.into_iter().next().unwrap_or_else(|| Err(Error::failed("there is no repository to write to")))
+}
