@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::{
+    columns::CHUNK_BYTES_MAX,
     error::{Damage, RepoError},
     history::History,
     interrupt::Interrupt,
@@ -34,7 +35,7 @@ use crate::{
     repo::Repo,
     run::{BeginError, Ending, FinishError, REPORT_BYTES_MAX, Run, RunOptions, stored_outcome},
     steps::Steps,
-    writer::{BackupWriter, Foundation, WriteError, WriterOptions},
+    writer::{BackupWriter, Expected, Foundation, WriteError, WriterOptions},
 };
 
 mod files;
@@ -82,8 +83,8 @@ impl Default for CopyOptions {
 struct Budget {
     /// Items and leaves of the source.
     maps_bytes: usize,
-    /// Pages that are fetched together.
-    window_pages: usize,
+    /// Pages that are fetched together, with what the writer holds until it has them.
+    window_bytes: usize,
     threads: usize,
     writer_bytes: usize,
 }
@@ -92,12 +93,12 @@ impl CopyOptions {
     fn budget(&self) -> Budget {
         let eighth = self.memory_bytes / 8;
         let threads = self.threads.clamp(1, (eighth * 2 / window::THREAD_BYTES).max(1));
-        let window_pages = (eighth / 2 / window::PAGE_BYTES).max(window::PAGES_MIN);
+        let window_bytes = eighth.max(window::BYTES_MIN);
         // Two backups of the source are open at a time, and share what is known of its packs.
         let fixed = catalog::CACHE_BYTES + 2 * ITEM_CACHE_BYTES;
-        let reading = fixed + eighth + window_pages * window::PAGE_BYTES + threads * window::THREAD_BYTES;
+        let reading = fixed + eighth + window_bytes + threads * window::THREAD_BYTES;
         let writer_bytes = self.memory_bytes.saturating_sub(reading).max(eighth);
-        Budget { maps_bytes: eighth, window_pages, threads, writer_bytes }
+        Budget { maps_bytes: eighth, window_bytes, threads, writer_bytes }
     }
 }
 
@@ -336,7 +337,11 @@ impl<'a> Copier<'a> {
         let source = Arc::clone(source);
         let from = Backup::open_with(Arc::clone(&source), self.history, backup.run)?;
         let twin = self.twin_of(to.history(), foundation.base, source)?;
-        let writer = WriterOptions { memory_bytes: budget.writer_bytes, ..self.options.writer.clone() };
+        let totals = from.head().totals;
+        let expected =
+            Expected { files: totals.files, chunks: totals.bytes.div_ceil(CHUNK_BYTES_MAX as u64) };
+        let memory_bytes = budget.writer_bytes;
+        let writer = WriterOptions { memory_bytes, expected, ..self.options.writer.clone() };
         let writer = BackupWriter::new(to, &foundation, writer)?;
         let bytes_read = Meter::default();
         let files = files::Files {
