@@ -268,15 +268,7 @@ impl<'a> Copier<'a> {
     }
 
     fn verdict(&self, backup: &Outcome, there: &History) -> Verdict {
-        let origin = backup.origin(self.from, self.history.log());
-        let origin_there = |outcome: &Outcome| outcome.origin(self.to, &self.log);
-        if let Some(same) = there.standing().rev().find(|outcome| origin_there(outcome).is_same(&origin)) {
-            return Verdict::IsThere(same.run);
-        }
-        match there.standing().next_back() {
-            Some(newest) if is_older(&origin, &origin_there(newest)) => Verdict::Older(newest.run),
-            _ => Verdict::Copy,
-        }
+        verdict(self.from, self.history, backup, self.to, there)
     }
 
     /// Copies backup `run`, unless the target has it.
@@ -447,8 +439,37 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Whether the backup `origin` was taken before `other`. A repository that was set back to an old state gives out numbers
-/// again: then it is told by the time alone.
+/// What is to become of `backup`, of `history` in `from`, in a log of `to` as it is `there`.
+#[must_use]
+pub fn verdict(from: &Repo, history: &History, backup: &Outcome, to: &Repo, there: &History) -> Verdict {
+    let origin = backup.origin(from, history.log());
+    let origin_there = |outcome: &Outcome| outcome.origin(to, there.log());
+    if let Some(same) = there.standing().rev().find(|outcome| origin_there(outcome).is_same(&origin)) {
+        return Verdict::IsThere(same.run);
+    }
+    let Some(newest) = there.standing().next_back() else { return Verdict::Copy };
+    let origin_of_newest = origin_there(newest);
+    // Runs of one log are in order whatever the clocks said.
+    let is_older = match known_as(from, history, &origin_of_newest) {
+        Some(run) => backup.run < run,
+        None => is_older(&origin, &origin_of_newest),
+    };
+    if is_older { Verdict::Older(newest.run) } else { Verdict::Copy }
+}
+
+/// As which run `history` has the backup `origin`, or had it: outcomes stay.
+fn known_as(from: &Repo, history: &History, origin: &CopyOf) -> Option<RunNo> {
+    let is_same = |outcome: &&Outcome| outcome.copy_of.as_ref().is_some_and(|of| of.is_same(origin));
+    let copy = || history.outcomes().iter().rev().find(is_same);
+    let own = match origin.repository == from.info().repository_id {
+        true => history.outcome(RunNo(origin.run)).filter(|outcome| outcome.hash == origin.outcome),
+        false => None,
+    };
+    own.or_else(copy).map(|outcome| outcome.run)
+}
+
+/// Whether the backup `origin` was taken before `other`, which the source does not know. A repository that was set back to
+/// an old state gives out numbers again: then it is told by the time alone.
 fn is_older(origin: &CopyOf, other: &CopyOf) -> bool {
     match (origin.repository, &origin.source) == (other.repository, &other.source) {
         true => origin.run < other.run && origin.at <= other.at,
