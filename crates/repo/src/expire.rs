@@ -446,7 +446,14 @@ impl<'a> Stored<'a> {
             refs => refs?,
         };
         let recorded: BTreeMap<PackId, u64> = refs.packs.iter().map(|of| (of.pack, of.size_bytes)).collect();
-        let needed: BTreeSet<PackId> = refs.chunks().map(|chunk| self.prunes.resolve(chunk).pack).collect();
+        // Collected, there would be as many of them as chunks at first, which takes twice what the refs do.
+        let mut needed: BTreeSet<PackId> = BTreeSet::new();
+        let mut last = None;
+        for pack in refs.chunks().map(|chunk| self.prunes.resolve(chunk).pack) {
+            if last.replace(pack) != Some(pack) {
+                needed.insert(pack);
+            }
+        }
         for pack in needed {
             if self.prunes.is_dead(pack)
                 || self.checked.is_bad(pack)

@@ -473,7 +473,8 @@ impl History {
 
     /// What a backup needs.
     pub fn backup_refs(&self, repo: &Repo, run: RunNo) -> Result<BackupRefs, RepoError> {
-        let refs = self.listed_backup_refs(repo, run, None);
+        let sealed = self.sealed_refs(repo, run, None);
+        let refs = sealed.and_then(|sealed| self.open_backup_refs(repo, run, sealed));
         *lock(&self.repair) = None;
         refs
     }
@@ -485,16 +486,16 @@ impl History {
         each: impl FnMut(RunNo, Result<BackupRefs, RepoError>) -> Result<(), E>,
     ) -> Result<(), E> {
         let standing: Vec<RunNo> = self.standing.iter().copied().collect();
-        let read = |run, listed: Option<&ObjectInfo>| self.listed_backup_refs(repo, run, listed);
-        self.in_order_of_refs(repo, &standing, read, each)
+        self.in_order_of_refs(repo, &standing, |run, sealed| self.open_backup_refs(repo, run, sealed), each)
     }
 
-    /// Reads the refs of `runs`, as `read` does; tells it how large their objects are where a listing does.
-    fn in_order_of_refs<R: Send, E: From<RepoError> + Send>(
+    /// Reads the refs of `runs`. Several are read at a time, and one is opened: of a backup that needs all of nearly every
+    /// chunk 200 KB come to 200 MB.
+    fn in_order_of_refs<R, E: From<RepoError> + Send>(
         &self,
         repo: &Repo,
         runs: &[RunNo],
-        read: impl Fn(RunNo, Option<&ObjectInfo>) -> Result<R, RepoError> + Sync,
+        open: impl Fn(RunNo, SealedRefs) -> Result<R, RepoError>,
         mut take: impl FnMut(RunNo, Result<R, RepoError>) -> Result<(), E>,
     ) -> Result<(), E> {
         // For one the listing is not worth it.
@@ -507,26 +508,21 @@ impl History {
             repo.store().reads_at_once(),
             runs,
             &|run| listed(run).map_or(0, |info| info.size_bytes),
-            |run| Ok(read(*run, listed(run))),
-            |run, refs| take(*run, refs),
+            |run| Ok(self.sealed_refs(repo, *run, listed(run))),
+            |run, sealed| take(*run, sealed.and_then(|sealed| open(*run, sealed))),
         );
         *lock(&self.repair) = None;
         done
     }
 
-    fn listed_backup_refs(
-        &self,
-        repo: &Repo,
-        run: RunNo,
-        listed: Option<&ObjectInfo>,
-    ) -> Result<BackupRefs, RepoError> {
+    fn open_backup_refs(&self, repo: &Repo, run: RunNo, sealed: SealedRefs) -> Result<BackupRefs, RepoError> {
         if let Some(refs) = self.rebuilt_refs(repo, run)? {
             return match refs {
                 RebuiltRefs::Backup(refs) => Ok(refs),
                 RebuiltRefs::Prune(_) => Err(self.not_as_rebuilt(run)),
             };
         }
-        let (path, bytes) = self.refs(repo, run, listed)?;
+        let (path, bytes) = self.open_refs(repo, run, sealed)?;
         BackupRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
     }
 
@@ -560,7 +556,8 @@ impl History {
     }
 
     fn repair_refs(&self, repo: &Repo, repair: RunNo) -> Result<RepairRefs, RepoError> {
-        let (path, bytes) = self.refs(repo, repair, None)?;
+        let sealed = self.sealed_object_of_refs(repo, repair, None)?;
+        let (path, bytes) = self.open_refs(repo, repair, Some(sealed))?;
         RepairRefs::decode(repair, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
     }
 
@@ -578,22 +575,49 @@ impl History {
         Ok(void)
     }
 
-    fn refs(
+    /// The refs of a run as they are stored, unless a repair has made them anew.
+    fn sealed_refs(
         &self,
         repo: &Repo,
         run: RunNo,
         listed: Option<&ObjectInfo>,
-    ) -> Result<(ObjectPath, Vec<u8>), RepoError> {
-        let place = Place { log: &self.log, kind: ObjectKind::Refs, run, part: 0 };
-        let path = place.path();
+    ) -> Result<SealedRefs, RepoError> {
+        if self.planned.rebuilt.contains_key(&run) || self.rebuilt.contains_key(&run) {
+            return Ok(None);
+        }
+        self.sealed_object_of_refs(repo, run, listed).map(Some)
+    }
+
+    fn sealed_object_of_refs(
+        &self,
+        repo: &Repo,
+        run: RunNo,
+        listed: Option<&ObjectInfo>,
+    ) -> Result<Vec<u8>, RepoError> {
+        let path = self.place_of_refs(run).path();
         let recorded = self.outcome(run).and_then(|outcome| outcome.refs);
         let object = read_known(&**repo.store(), &path, listed, sealed_limit_bytes(REFS_BYTES_MAX))
             .map_err(RepoError::of_needed)?;
         if recorded != Some(object_hash(&object)) {
             return Err(RepoError::damaged(path, Damage::NotAsRecorded));
         }
+        Ok(object)
+    }
+
+    fn open_refs(
+        &self,
+        repo: &Repo,
+        run: RunNo,
+        sealed: SealedRefs,
+    ) -> Result<(ObjectPath, Vec<u8>), RepoError> {
+        let place = self.place_of_refs(run);
+        let Some(object) = sealed else { return Err(self.not_as_rebuilt(run)) };
         let plain = repo.open_object(&place, &object, REFS_BYTES_MAX)?;
-        Ok((path, plain))
+        Ok((place.path(), plain))
+    }
+
+    fn place_of_refs(&self, run: RunNo) -> Place<'_> {
+        Place { log: &self.log, kind: ObjectKind::Refs, run, part: 0 }
     }
 
     /// What all prunes declared; of a salvaged history, as far as it can be read.
@@ -621,8 +645,8 @@ impl History {
         let rebuilt = self.rebuilt.iter().filter(|(_, (_, is_prune))| *is_prune).map(|(run, _)| *run);
         let runs: BTreeSet<RunNo> = own.map(|outcome| outcome.run).chain(rebuilt).chain(planned).collect();
         let runs: Vec<RunNo> = runs.into_iter().collect();
-        let read = |run, listed: Option<&ObjectInfo>| self.prune_refs(repo, run, listed);
-        self.in_order_of_refs(repo, &runs, read, |run, refs| {
+        let open = |run, sealed| self.open_prune_refs(repo, run, sealed);
+        self.in_order_of_refs(repo, &runs, open, |run, refs| {
             let added = refs.and_then(|(at, refs)| {
                 let added = prunes.add(at, refs);
                 added.map_err(|what| RepoError::malformed(self.log.refs(run), what))
@@ -636,11 +660,11 @@ impl History {
     }
 
     /// What a prune declared, and since when that holds.
-    fn prune_refs(
+    fn open_prune_refs(
         &self,
         repo: &Repo,
         run: RunNo,
-        listed: Option<&ObjectInfo>,
+        sealed: SealedRefs,
     ) -> Result<(SystemTime, PruneRefs), RepoError> {
         let since = |run| self.ended_at(run).unwrap_or(SystemTime::UNIX_EPOCH);
         match self.rebuilt_refs(repo, run)? {
@@ -651,11 +675,14 @@ impl History {
             Some(RebuiltRefs::Backup(_)) => return Err(self.not_as_rebuilt(run)),
             None => {}
         }
-        let (path, bytes) = self.refs(repo, run, listed)?;
+        let (path, bytes) = self.open_refs(repo, run, sealed)?;
         let refs = PruneRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))?;
         Ok((since(run), refs))
     }
 }
+
+/// Refs as they are stored, and as their outcome recorded; `None` where a repair has made them anew.
+type SealedRefs = Option<Vec<u8>>;
 
 /// How far behind the last outcome that is whole an object may be and still be of a run. Anybody who can write the store
 /// can make up names; at most so many runs are looked for because of them.

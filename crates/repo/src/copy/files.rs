@@ -56,7 +56,9 @@ impl Files<'_> {
             outside: item.outside.clone(),
         };
         let id = self.writer.begin_file(spec)?;
-        let twin = match (self.twin, self.writer.base_path(id)?) {
+        let base_path = self.writer.base_path(id)?;
+        let has_base = base_path.is_some();
+        let twin = match (self.twin, base_path) {
             (Some(twin), Some(path)) => {
                 twin.find(&path)?.filter(|twin| is_of_pages(twin) && twin.page_size == item.page_size)
             }
@@ -76,13 +78,14 @@ impl Files<'_> {
                 Some((page, *stored))
             });
             let wanted: Vec<_> = wanted.collect();
-            if window.is_full(wanted.len()) {
+            // The writer keeps those of its base until it has all pages of the leaf. How many it has is about the same.
+            let base_entries = if has_base { entries.len() } else { 0 };
+            if window.is_full(wanted.len(), base_entries) {
                 file = window.turn(file)?;
             }
-            window.want(file, &wanted);
+            window.want(file, &wanted, base_entries);
         }
-        window.end(file, item.size_bytes);
-        Ok(())
+        window.end(file, item.size_bytes)
     }
 
     /// What is known of the pages of a leaf from the page maps alone.

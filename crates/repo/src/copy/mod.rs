@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::{
+    columns::CHUNK_BYTES_MAX,
     error::{Damage, RepoError},
     history::History,
     interrupt::Interrupt,
@@ -34,7 +35,7 @@ use crate::{
     repo::Repo,
     run::{BeginError, Ending, FinishError, REPORT_BYTES_MAX, Run, RunOptions, stored_outcome},
     steps::Steps,
-    writer::{BackupWriter, Foundation, WriteError, WriterOptions},
+    writer::{BackupWriter, Expected, Foundation, WriteError, WriterOptions},
 };
 
 mod files;
@@ -82,8 +83,8 @@ impl Default for CopyOptions {
 struct Budget {
     /// Items and leaves of the source.
     maps_bytes: usize,
-    /// Pages that are fetched together.
-    window_pages: usize,
+    /// Pages that are fetched together, with what the writer holds until it has them.
+    window_bytes: usize,
     threads: usize,
     writer_bytes: usize,
 }
@@ -92,12 +93,12 @@ impl CopyOptions {
     fn budget(&self) -> Budget {
         let eighth = self.memory_bytes / 8;
         let threads = self.threads.clamp(1, (eighth * 2 / window::THREAD_BYTES).max(1));
-        let window_pages = (eighth / 2 / window::PAGE_BYTES).max(window::PAGES_MIN);
+        let window_bytes = eighth.max(window::BYTES_MIN);
         // Two backups of the source are open at a time, and share what is known of its packs.
         let fixed = catalog::CACHE_BYTES + 2 * ITEM_CACHE_BYTES;
-        let reading = fixed + eighth + window_pages * window::PAGE_BYTES + threads * window::THREAD_BYTES;
+        let reading = fixed + eighth + window_bytes + threads * window::THREAD_BYTES;
         let writer_bytes = self.memory_bytes.saturating_sub(reading).max(eighth);
-        Budget { maps_bytes: eighth, window_pages, threads, writer_bytes }
+        Budget { maps_bytes: eighth, window_bytes, threads, writer_bytes }
     }
 }
 
@@ -267,15 +268,7 @@ impl<'a> Copier<'a> {
     }
 
     fn verdict(&self, backup: &Outcome, there: &History) -> Verdict {
-        let origin = backup.origin(self.from, self.history.log());
-        let origin_there = |outcome: &Outcome| outcome.origin(self.to, &self.log);
-        if let Some(same) = there.standing().rev().find(|outcome| origin_there(outcome).is_same(&origin)) {
-            return Verdict::IsThere(same.run);
-        }
-        match there.standing().next_back() {
-            Some(newest) if is_older(&origin, &origin_there(newest)) => Verdict::Older(newest.run),
-            _ => Verdict::Copy,
-        }
+        verdict(self.from, self.history, backup, self.to, there)
     }
 
     /// Copies backup `run`, unless the target has it.
@@ -336,7 +329,11 @@ impl<'a> Copier<'a> {
         let source = Arc::clone(source);
         let from = Backup::open_with(Arc::clone(&source), self.history, backup.run)?;
         let twin = self.twin_of(to.history(), foundation.base, source)?;
-        let writer = WriterOptions { memory_bytes: budget.writer_bytes, ..self.options.writer.clone() };
+        let totals = from.head().totals;
+        let expected =
+            Expected { files: totals.files, chunks: totals.bytes.div_ceil(CHUNK_BYTES_MAX as u64) };
+        let memory_bytes = budget.writer_bytes;
+        let writer = WriterOptions { memory_bytes, expected, ..self.options.writer.clone() };
         let writer = BackupWriter::new(to, &foundation, writer)?;
         let bytes_read = Meter::default();
         let files = files::Files {
@@ -442,8 +439,37 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Whether the backup `origin` was taken before `other`. A repository that was set back to an old state gives out numbers
-/// again: then it is told by the time alone.
+/// What is to become of `backup`, of `history` in `from`, in a log of `to` as it is `there`.
+#[must_use]
+pub fn verdict(from: &Repo, history: &History, backup: &Outcome, to: &Repo, there: &History) -> Verdict {
+    let origin = backup.origin(from, history.log());
+    let origin_there = |outcome: &Outcome| outcome.origin(to, there.log());
+    if let Some(same) = there.standing().rev().find(|outcome| origin_there(outcome).is_same(&origin)) {
+        return Verdict::IsThere(same.run);
+    }
+    let Some(newest) = there.standing().next_back() else { return Verdict::Copy };
+    let origin_of_newest = origin_there(newest);
+    // Runs of one log are in order whatever the clocks said.
+    let is_older = match known_as(from, history, &origin_of_newest) {
+        Some(run) => backup.run < run,
+        None => is_older(&origin, &origin_of_newest),
+    };
+    if is_older { Verdict::Older(newest.run) } else { Verdict::Copy }
+}
+
+/// As which run `history` has the backup `origin`, or had it: outcomes stay.
+fn known_as(from: &Repo, history: &History, origin: &CopyOf) -> Option<RunNo> {
+    let is_same = |outcome: &&Outcome| outcome.copy_of.as_ref().is_some_and(|of| of.is_same(origin));
+    let copy = || history.outcomes().iter().rev().find(is_same);
+    let own = match origin.repository == from.info().repository_id {
+        true => history.outcome(RunNo(origin.run)).filter(|outcome| outcome.hash == origin.outcome),
+        false => None,
+    };
+    own.or_else(copy).map(|outcome| outcome.run)
+}
+
+/// Whether the backup `origin` was taken before `other`, which the source does not know. A repository that was set back to
+/// an old state gives out numbers again: then it is told by the time alone.
 fn is_older(origin: &CopyOf, other: &CopyOf) -> bool {
     match (origin.repository, &origin.source) == (other.repository, &other.source) {
         true => origin.run < other.run && origin.at <= other.at,

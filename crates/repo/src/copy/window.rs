@@ -6,7 +6,7 @@ use holdfast_formats::PageSize;
 
 use super::{CopyError, files::Files};
 use crate::{
-    columns::StoredPage,
+    columns::{PageEntry, StoredPage},
     error::RepoError,
     item::{Item, ItemPath},
     reader::{ChunkPages, FetchOptions, PageWant},
@@ -18,8 +18,11 @@ pub(super) const THREAD_BYTES: usize = 10 << 20;
 /// Memory for a page that is wanted: wants double while they are sorted, and the writer notes each page of a leaf that is
 /// not complete.
 pub(super) const PAGE_BYTES: usize = 3 * size_of::<PageWant>();
-/// Pages that a window has at least, so that chunks with pages of several files are not read too often.
-pub(super) const PAGES_MIN: usize = 16 << 10;
+/// What a window has at least, so that chunks with pages of several files are not read too often: as much as so many pages
+/// take.
+pub(super) const BYTES_MIN: usize = (16 << 10) * PAGE_BYTES;
+/// A leaf that the writer has open: which of its pages it was given.
+const LEAF_BYTES: usize = 1 << 10;
 /// Files of a window, at most.
 const FILES_MAX: usize = 64 << 10;
 
@@ -34,10 +37,17 @@ fn of_token(token: u64) -> (usize, u64) {
     ((token >> PAGE_BITS) as usize, token & ((1 << PAGE_BITS) - 1))
 }
 
+/// What the window and the writer hold of a leaf of which so many pages are wanted.
+fn held_bytes(wanted: usize, base_entries: usize) -> usize {
+    wanted * PAGE_BYTES + LEAF_BYTES + base_entries * size_of::<PageEntry>()
+}
+
 struct OpenFile {
     id: FileId,
     path: ItemPath,
     page_size: PageSize,
+    /// Whether the window has pages of it.
+    is_wanted: bool,
     /// Its size, once all of it is wanted.
     end: Option<u64>,
 }
@@ -51,12 +61,14 @@ pub(super) struct Window<'a> {
     files: &'a Files<'a>,
     open: Vec<OpenFile>,
     wants: Vec<PageWant>,
+    /// What the wants take, and what the writer holds until it has them.
+    held_bytes: usize,
     bytes_done: AtomicU64,
 }
 
 impl<'a> Window<'a> {
     pub(super) fn new(files: &'a Files<'a>) -> Self {
-        Self { files, open: Vec::new(), wants: Vec::new(), bytes_done: AtomicU64::new(0) }
+        Self { files, open: Vec::new(), wants: Vec::new(), held_bytes: 0, bytes_done: AtomicU64::new(0) }
     }
 
     /// Takes a file in.
@@ -64,16 +76,26 @@ impl<'a> Window<'a> {
         if self.open.len() >= FILES_MAX {
             self.flush()?;
         }
-        self.open.push(OpenFile { id, path: item.path.clone(), page_size: item.page_size, end: None });
+        let (path, page_size) = (item.path.clone(), item.page_size);
+        self.open.push(OpenFile { id, path, page_size, is_wanted: false, end: None });
         Ok(FileNo(self.open.len() - 1))
     }
 
-    /// Whether so many more pages do not fit.
-    pub(super) fn is_full(&self, more: usize) -> bool {
-        !self.wants.is_empty() && self.wants.len() + more > self.files.budget.window_pages
+    /// Whether the wants of another leaf, which the writer compares with so many entries of its base, do not fit.
+    pub(super) fn is_full(&self, wanted: usize, base_entries: usize) -> bool {
+        !self.wants.is_empty()
+            && self.held_bytes + held_bytes(wanted, base_entries) > self.files.budget.window_bytes
     }
 
-    pub(super) fn want(&mut self, file: FileNo, pages: &[(u64, StoredPage)]) {
+    /// Wants pages of a leaf, which the writer compares with so many entries of its base.
+    pub(super) fn want(&mut self, file: FileNo, pages: &[(u64, StoredPage)], base_entries: usize) {
+        if pages.is_empty() {
+            return;
+        }
+        self.held_bytes += held_bytes(pages.len(), base_entries);
+        if let Some(file) = self.open.get_mut(file.0) {
+            file.is_wanted = true;
+        }
         self.wants.extend(pages.iter().map(|(page, stored)| PageWant {
             chunk: stored.chunk,
             slot: stored.slot,
@@ -82,11 +104,18 @@ impl<'a> Window<'a> {
         }));
     }
 
-    /// All of the file is wanted.
-    pub(super) fn end(&mut self, file: FileNo, size_bytes: u64) {
-        if let Some(file) = self.open.get_mut(file.0) {
-            file.end = Some(size_bytes);
+    /// All of the file, the last one, is wanted. If that is nothing, it ends here: most of many files are as they were.
+    pub(super) fn end(&mut self, file: FileNo, size_bytes: u64) -> Result<(), CopyError> {
+        debug_assert!(file.0 + 1 == self.open.len());
+        match self.open.get_mut(file.0) {
+            Some(open) if open.is_wanted => open.end = Some(size_bytes),
+            Some(open) => {
+                self.files.writer.end_file(open.id, size_bytes)?;
+                self.open.truncate(file.0);
+            }
+            None => {}
         }
+        Ok(())
     }
 
     /// Fetches what is wanted, and goes on with `file`, the last one, in the next window.
@@ -119,6 +148,8 @@ impl<'a> Window<'a> {
             }
         }
         self.open.retain(|file| file.end.is_none());
+        self.open.iter_mut().for_each(|file| file.is_wanted = false);
+        self.held_bytes = 0;
         wants.clear();
         self.wants = wants;
         Ok(())

@@ -61,7 +61,7 @@ use leaf::LeafSlot;
 pub use mapped::MappedPage;
 use needs::Needs;
 use options::Budget;
-pub use options::WriterOptions;
+pub use options::{Expected, WriterOptions};
 pub use pipeline::PipelineMeters;
 use pipeline::{Pipeline, PipelineParts, Progress};
 pub use rewrite::ChunkRewriter;

@@ -19,12 +19,14 @@ pub struct WriterOptions {
     pub encrypt_threads: usize,
     /// What the writer may hold: half for chunks in its queues, an eighth each for gathering, for the base's maps,
     /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about half a KiB for
-    /// each file and 40 bytes for each MiB that the backup needs; where the base tells that this will be more than
-    /// 96 MiB, queues, gathering and what is adopted become smaller by as much, together down to a half. While adopted
+    /// each file and 40 bytes for each MiB that the backup needs; where the base, or `expected`, tells that this will be
+    /// more than 96 MiB, queues, gathering and what is adopted become smaller by as much, together down to a half. While adopted
     /// chunks are read, there are 2 MiB more for each thread that gives pages. With tables: 2 MiB for each range of rows
     /// that is open, 8 MiB for each thread that compresses, for patches, and 16 bytes for each chunk of the tables that
     /// are being compared.
     pub memory_bytes: usize,
+    /// What is known of the backup before its base is: whoever copies one knows it.
+    pub expected: Expected,
     /// A pack is closed when it has so many stored bytes.
     pub pack_target_bytes: u64,
     /// A pack is closed with the first chunk that comes so long after it was begun: what is not closed cannot be taken up
@@ -52,6 +54,7 @@ impl Default for WriterOptions {
             compress_threads: threads,
             encrypt_threads: 1,
             memory_bytes: 256 * MIB,
+            expected: Expected::default(),
             pack_target_bytes: 64 << 20,
             pack_age: Duration::from_secs(3600),
             max_rewrite_fraction: 0.05,
@@ -62,6 +65,15 @@ impl Default for WriterOptions {
             hooks: Hooks::default(),
         }
     }
+}
+
+/// How large a backup is going to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expected {
+    /// Its files.
+    pub files: u64,
+    /// Chunks that it needs.
+    pub chunks: u64,
 }
 
 /// A file of the backup, from its beginning to the end.
@@ -89,13 +101,14 @@ pub(super) struct Budget {
 }
 
 impl WriterOptions {
-    /// Where nothing is known of what is to come.
+    /// Where no base tells what is to come.
     pub(super) fn budget(&self) -> Budget {
         self.budget_of(0, 0)
     }
 
-    /// Of a backup with about so many files, and chunks that it needs.
+    /// Of a backup whose base has so many files, and chunks.
     pub(super) fn budget_of(&self, files: u64, chunks: u64) -> Budget {
+        let (files, chunks) = (files.max(self.expected.files), chunks.max(self.expected.chunks));
         let beside = files.saturating_mul(FILE_BYTES).saturating_add(chunks.saturating_mul(CHUNK_BYTES));
         let beside = usize::try_from(beside.saturating_sub(BESIDE_BYTES)).unwrap_or(usize::MAX);
         let eighth = (self.memory_bytes - beside.min(self.memory_bytes / 2)) / 8;

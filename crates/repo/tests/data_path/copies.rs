@@ -1,6 +1,9 @@
 //! Backups are copied to another repository: what arrives is what was taken, whatever happens on the way.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use holdfast_pipe::{Compression, Suite};
 use holdfast_repo::{
@@ -8,6 +11,7 @@ use holdfast_repo::{
     check::{CheckOptions, check},
     copy::{Copied, Copier, CopyError, CopyOptions, CopyReport, Verdict},
     expire::{ExpireRequest, Rules, expire, plan_expire},
+    forward_store,
     history::History,
     keys::{
         KdfParams, NewSlot,
@@ -17,7 +21,7 @@ use holdfast_repo::{
     retention::RetentionPolicy,
     run::{BeginError, FinishError},
     store::{
-        ObjectPath, Store,
+        ObjectPath, Store, StoreError,
         faulty::{Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},
     },
@@ -239,6 +243,35 @@ fn copies_stand_in_order_and_the_target_keeps_what_it_wants() {
     to.assert_is(RunNo(report.backup), &states[3]);
     assert!(matches!(copy(&from, &to, 3), Err(CopyError::NoSuchBackup { .. })));
     assert!(matches!(copy(&from, &from, 4), Err(CopyError::SameRepository { .. })));
+}
+
+/// A store whose clock is ahead.
+struct Ahead(MemStore);
+
+impl Store for Ahead {
+    forward_store!(
+        self => self.0;
+        location, put, create_if_absent, read_exact_at, head, list, list_folders, delete, free_bytes
+    );
+
+    fn now(&self) -> Result<SystemTime, StoreError> {
+        Ok(self.0.now()? + MINUTES_16)
+    }
+}
+
+/// Runs tell what came before what, not the clocks: one that was ahead for a while puts no older copy behind a newer one.
+#[test]
+fn copies_stand_in_order_where_clocks_do_not() {
+    let (from, to) = (World::new(Suite::None), World::new(Suite::None));
+    let mut source = Source::new();
+    source.insert("a".into(), SourceFile::random(&mut Random::new(43), 1024, 9_000));
+    through(&from, Ahead(from.store.clone())).backup(&source, small_packs());
+    from.backup(&source, small_packs());
+    let at = |run| from.history().outcome(RunNo(run)).unwrap().at;
+    assert!(at(1) > at(2));
+    copied(&from, &to, 2);
+    assert_eq!(plan(&from, &to), [(1, Verdict::Older(RunNo(1))), (2, Verdict::IsThere(RunNo(1)))]);
+    assert!(matches!(copy(&from, &to, 1), Err(CopyError::Older { .. })));
 }
 
 /// What prunes have moved, on either side, is found; what is copied builds on it.

@@ -2,16 +2,21 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex},
-    time::Duration,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime},
 };
 
 use holdfast_repo::{
     ChunkRef, Folder, LogName, PackId, Repo, RepoError, RunNo,
     client::Client,
+    copy::{Verdict, verdict},
     expire::{ExpireError, ExpireRequest, Rules, expire, plan_expire},
     history::{History, Prunes},
     hold::{HoldError, HoldTerms, Until, hold, release},
+    keys::{KeyError, rotate},
     moves::Moves,
     outcome::{Outcome, OutcomeType},
     prune::{PruneError, PruneOptions, Rewrite, prune},
@@ -19,6 +24,7 @@ use holdfast_repo::{
     retention::RetentionPolicy,
     run::{BeginError, Ending, FinishError, Run, RunOptions},
     store::{Store, mem::ManualClock},
+    writer::Foundation,
 };
 use jiff::tz::TimeZone;
 
@@ -55,6 +61,10 @@ pub(crate) enum Task {
     Hold,
     Prune,
     Restore,
+    /// Of a backup, to the other repository.
+    Copy,
+    /// New keys for all that is written from now on.
+    Rotate,
 }
 
 /// How it ended.
@@ -66,6 +76,12 @@ pub(crate) enum Report {
         adopted: bool,
         followed_moves: bool,
     },
+    /// A copy of which its user was told that it is safe, of these pages.
+    Copied {
+        run: RunNo,
+        pages: Vec<Content>,
+    },
+    Rotated,
     Expired,
     /// A hold, or the end of one, that its user was told is in force.
     Held {
@@ -94,6 +110,8 @@ pub(crate) enum Report {
     Failed,
     /// Something is not there.
     Missing(String),
+    /// Something is not what was written.
+    Damaged(String),
     /// What must not happen.
     Violation(String),
 }
@@ -103,6 +121,7 @@ impl From<RepoError> for Report {
         match &error {
             RepoError::Store(_) => Self::Failed,
             missing if missing.is_missing() => Self::Missing(missing.to_string()),
+            RepoError::Damaged { .. } | RepoError::History { .. } => Self::Damaged(error.to_string()),
             other => Self::Violation(other.to_string()),
         }
     }
@@ -145,6 +164,12 @@ pub(crate) struct Actor {
     pub(crate) mutation: Mutation,
     /// What it lists may be behind: then what it misses there may be there.
     pub(crate) is_behind: bool,
+    /// Something that it has read was not what is stored.
+    pub(crate) misread: Arc<AtomicBool>,
+    /// The store has lost what it had confirmed.
+    pub(crate) has_lost: Arc<AtomicBool>,
+    /// For a copy: where to.
+    pub(crate) away: Option<Arc<Repo>>,
 }
 
 pub(crate) fn options() -> RunOptions {
@@ -164,13 +189,21 @@ impl Actor {
             Task::Hold => self.hold(),
             Task::Prune => self.prune(),
             Task::Restore => self.restore(),
+            Task::Copy => self.copy(),
+            Task::Rotate => self.rotate(),
         };
+        // It says so and does nothing, which is all that can be asked.
+        let may_be_misled = self.is_behind || self.has_misread();
         match done.unwrap_or_else(|report| report) {
-            // It says so and does nothing, which is all that can be asked.
-            Report::Missing(_) if self.is_behind => Report::Failed,
-            Report::Missing(what) => Report::Violation(what),
+            Report::Missing(_) if may_be_misled || self.has_lost.load(Ordering::SeqCst) => Report::Failed,
+            Report::Damaged(_) if may_be_misled => Report::Failed,
+            Report::Missing(what) | Report::Damaged(what) => Report::Violation(what),
             report => report,
         }
+    }
+
+    fn has_misread(&self) -> bool {
+        self.misread.load(Ordering::SeqCst)
     }
 
     fn backup(&mut self) -> Result<Report, Report> {
@@ -188,7 +221,9 @@ impl Actor {
         let prunes = run.history().prunes(&self.repo)?;
         let mut known: HashMap<Content, ChunkRef> = HashMap::new();
         let mut followed_moves = false;
-        for unfinished in self.adoptable(run.history()) {
+        // A writer can read neither, and has kept nothing.
+        let can_read = self.repo.can_read();
+        for unfinished in self.adoptable(run.history()).into_iter().filter(|_| can_read) {
             for (content, chunk) in indexed_chunks(&self.repo, &self.log, unfinished)? {
                 if prunes.may_reference(chunk.pack) || self.mutation == Mutation::ReferencesIgnorePrunes {
                     known.insert(content, chunk);
@@ -196,7 +231,8 @@ impl Actor {
             }
         }
         let adoptable = known.clone();
-        if let Some(base) = run.history().newest_backup() {
+        let base = Foundation::newest_of(&self.repo, run.history(), None).base;
+        if let Some(base) = base.filter(|_| can_read) {
             let head: Head = serde_json::from_slice(&run.history().head(&self.repo, base)?).unwrap();
             for (content, chunk) in head {
                 let mut chunk = chunk_of(chunk);
@@ -225,13 +261,7 @@ impl Actor {
         }
         let parts = writer.finish()?;
         known.extend(writer.written.iter().copied());
-        let head: Head = pages
-            .iter()
-            .map(|page| {
-                let chunk = known[page];
-                (*page, (chunk.pack.run.0, chunk.pack.part, chunk.ordinal))
-            })
-            .collect();
+        let head = head_of(&pages, &known);
         let refs = run.write_backup_refs(&refs_of(&head))?;
         let head = serde_json::to_vec(&head).unwrap();
         let adopted = pages.iter().any(|page| adoptable.get(page).is_some_and(|chunk| *chunk == known[page]));
@@ -327,8 +357,8 @@ impl Actor {
         let room_chunks = if self.random.permille(500) { self.random.below(2) } else { u64::MAX };
         let mut rewrite = ModelRewrite { repo: &self.repo, log: &self.log, room_chunks };
         // A keeper cannot read what it would have to write anew.
-        let rewrite: Option<&mut dyn Rewrite> =
-            if self.random.permille(300) { None } else { Some(&mut rewrite) };
+        let is_keeper = self.random.permille(300) || !self.repo.can_read();
+        let rewrite: Option<&mut dyn Rewrite> = if is_keeper { None } else { Some(&mut rewrite) };
         let by_keeper = rewrite.is_none();
         match prune(&self.repo, &self.log, &options_of_prune, rewrite, &options()) {
             Ok(pruned) if !pruned.declared.missing.is_empty() => {
@@ -371,25 +401,97 @@ impl Actor {
         Ok(Report::Idle)
     }
 
+    /// Each page of a backup goes to the other repository, unless it has it from an earlier copy: which, and whether it
+    /// may, the program decides.
+    fn copy(&mut self) -> Result<Report, Report> {
+        let Some(away) = self.away.clone() else { return Ok(Report::Idle) };
+        let started_at = self.clock.now();
+        let history = History::read(&self.repo, &self.log)?;
+        let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
+        let Some(backup) = self.random.pick(&standing).copied() else { return Ok(Report::Idle) };
+        let outcome = history.outcome(backup).expect("it stands");
+        let origin = outcome.origin(&self.repo, &self.log);
+        let is_wanted =
+            |there: &History| verdict(&self.repo, &history, outcome, &away, there) == Verdict::Copy;
+        if !is_wanted(&History::read(&away, &self.log)?) {
+            return Ok(Report::Idle);
+        }
+        let mut run = Run::begin(&away, &self.log, &options())?;
+        if !is_wanted(run.history()) {
+            run.abandon("it is there")?;
+            return Ok(Report::Idle);
+        }
+        let Some(pages) = self.pages_of(&history, backup, started_at)? else { return Ok(Report::Idle) };
+        let mut known: HashMap<Content, ChunkRef> = HashMap::new();
+        let written = (|| {
+            let prunes = run.history().prunes(&away)?;
+            if let Some(base) = run.history().newest_backup() {
+                let head: Head = serde_json::from_slice(&run.history().head(&away, base)?).unwrap();
+                known.extend(head.into_iter().map(|(page, chunk)| (page, prunes.resolve(chunk_of(chunk)))));
+            }
+            let mut new: Vec<Content> =
+                pages.iter().copied().filter(|page| !known.contains_key(page)).collect();
+            new.sort_unstable();
+            new.dedup();
+            let mut writer = Writer::new(&run);
+            new.into_iter().try_for_each(|page| writer.add(page))?;
+            let parts = writer.finish()?;
+            known.extend(writer.written.iter().copied());
+            let head = head_of(&pages, &known);
+            let refs = run.write_backup_refs(&refs_of(&head))?;
+            Ok::<_, RepoError>((serde_json::to_vec(&head).unwrap(), refs, parts))
+        })();
+        let (head, refs, parts) = written.map_err(|error| Report::from(run.lost_or(error)))?;
+        run.set_copy_of(origin);
+        run.finish(Ending::Backup { head, refs, parts })?;
+        Ok(Report::Copied { run: run.no(), pages })
+    }
+
+    fn rotate(&mut self) -> Result<Report, Report> {
+        match rotate(&self.repo) {
+            Ok(_) => Ok(Report::Rotated),
+            Err(KeyError::Store(_)) => Err(Report::Failed),
+            // Others may have rotated meanwhile, or what it read was not what is stored.
+            Err(_) => Err(Report::Refused),
+        }
+    }
+
     fn restore(&mut self) -> Result<Report, Report> {
         let started_at = self.clock.now();
         let history = History::read(&self.repo, &self.log)?;
         let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
         let Some(backup) = self.random.pick(&standing).copied() else { return Ok(Report::Idle) };
+        match self.pages_of(&history, backup, started_at)? {
+            Some(_) => Ok(Report::Restored),
+            None => Ok(Report::Idle),
+        }
+    }
+
+    /// The pages of a backup, each of which was read; `None` where it was dropped so long ago that it need not be there.
+    fn pages_of(
+        &self,
+        history: &History,
+        backup: RunNo,
+        started_at: SystemTime,
+    ) -> Result<Option<Vec<Content>>, Report> {
         let head: Head = serde_json::from_slice(&history.head(&self.repo, backup)?).unwrap();
         let prunes = match self.mutation {
             Mutation::MovesAreIgnored => Prunes::default(),
             _ => history.prunes(&self.repo)?,
         };
-        let moves = Moves::new(&history, prunes);
+        let moves = Moves::new(history, prunes);
+        let mut pages = Vec::with_capacity(head.len());
         for (content, chunk) in head {
             let found = match self.mutation {
                 Mutation::NeverLooksAgain => self.chunk(moves.prunes().resolve(chunk_of(chunk))),
                 _ => moves.follow(&self.repo, chunk_of(chunk), &mut |chunk| self.chunk(chunk)),
             };
             match found {
-                Ok(found) if found == Some(content) => {}
+                Ok(found) if found == Some(content) => pages.push(content),
                 Err(RepoError::Store(error)) if !error.is_not_found() => return Err(Report::Failed),
+                Err(error) if self.has_misread() || self.has_lost.load(Ordering::SeqCst) => {
+                    return Err(error.into());
+                }
                 // A backup that was dropped can be read within the grace, and one that stands for good.
                 other => {
                     let within_grace =
@@ -398,17 +500,25 @@ impl Actor {
                         let what = format!("a restore of {backup} found {other:?} for {content}");
                         return Err(Report::Violation(what));
                     }
-                    return Ok(Report::Idle);
+                    return Ok(None);
                 }
             }
         }
-        Ok(Report::Restored)
+        Ok(Some(pages))
     }
 
     fn chunk(&self, chunk: ChunkRef) -> Result<Option<Content>, RepoError> {
         let store: &dyn Store = &**self.repo.store();
         Ok(read_pack(store, &self.log, chunk.pack)?.get(chunk.ordinal as usize).copied())
     }
+}
+
+fn head_of(pages: &[Content], known: &HashMap<Content, ChunkRef>) -> Head {
+    let place = |page: &Content| {
+        let chunk = known[page];
+        (*page, (chunk.pack.run.0, chunk.pack.part, chunk.ordinal))
+    };
+    pages.iter().map(place).collect()
 }
 
 /// The refs of a backup. How many chunks a pack has is not known here, only how many it can have: enough for a prune

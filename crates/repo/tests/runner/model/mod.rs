@@ -1,12 +1,16 @@
 //! The log of runs against a model: backups, expiry, prunes and restores of several clients, interleaved call by call,
 //! with crashes, failing calls, clients that freeze for days and wake, clocks that jump and differ, listings that are
-//! behind, keepers who cannot read, and two sources.
+//! behind, keepers who cannot read, and two sources. Beside the deliberate defects, which the seeds that found them find
+//! again: copies to another repository; reads that are not as stored; deletions that were confirmed and are not done; in one
+//! seed of eight packs that were confirmed and are not kept; in one of four an encrypted repository, with keys of writers,
+//! keepers and operators, rotations in the midst of it, and keys that others get.
 //!
 //! Runs, outcomes, refs, expiry and pruning are the real code on a store in memory. Only what is in a pack is
 //! abstract: a chunk is one number. After every outcome and every deletion, an oracle that sees the whole store checks
 //! that no standing backup has lost anything.
 //!
-//! `HOLDFAST_MODEL_SEEDS=1000` tries that many seeds, `HOLDFAST_MODEL_SEED=7` exactly that one.
+//! `HOLDFAST_MODEL_SEEDS=1000` tries that many seeds, `HOLDFAST_MODEL_SEED=7` exactly that one, and both so many from
+//! that one on.
 
 mod actors;
 mod chunks;
@@ -43,7 +47,8 @@ pub(crate) enum Mutation {
 fn seeds_from_environment() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
     match (number("HOLDFAST_MODEL_SEED"), number("HOLDFAST_MODEL_SEEDS")) {
-        (Some(seed), _) => vec![seed],
+        (Some(first), Some(count)) => (first..first + count).collect(),
+        (Some(seed), None) => vec![seed],
         (None, count) => (1..=count.unwrap_or(80)).collect(),
     }
 }
@@ -68,14 +73,14 @@ fn no_interleaving_loses_what_a_standing_backup_needs() {
 fn every_deliberate_defect_is_found() {
     // With the seed that found it when this was written: it comes first, since it need not be looked for.
     for (mutation, first) in [
-        (Mutation::ReferencesIgnorePrunes, 57),
+        (Mutation::ReferencesIgnorePrunes, 29),
         (Mutation::OutcomesAreReplaced, 1),
         (Mutation::SweepsUndeclared, 1),
-        (Mutation::NoGrace, 19),
-        (Mutation::AdoptsFromPrunes, 223),
-        (Mutation::ExpireDecidesBeforeItsRun, 11),
+        (Mutation::NoGrace, 1),
+        (Mutation::AdoptsFromPrunes, 27),
+        (Mutation::ExpireDecidesBeforeItsRun, 26),
         (Mutation::MovesAreIgnored, 21),
-        (Mutation::NeverLooksAgain, 112),
+        (Mutation::NeverLooksAgain, 133),
     ] {
         let mut seeds = std::iter::once(first).chain(1..=400);
         let found = seeds.find_map(|seed| Some((seed, try_seed(seed, mutation).err()?)));

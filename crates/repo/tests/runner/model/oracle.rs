@@ -1,6 +1,9 @@
 //! The oracle: sees the whole store, past every fault, and says what does not hold.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{Arc, Mutex},
+};
 
 use holdfast_repo::{
     Folder, LogName, PackId, Repo, RunNo, history::History, outcome::OutcomeType, store::read_all,
@@ -18,6 +21,8 @@ pub(crate) struct Oracle {
     told: Vec<Report>,
     /// As of the last check.
     history: History,
+    /// Packs that the store confirmed and did not keep: nothing can be asked of them, and of all else the same.
+    lost: Arc<Mutex<HashSet<String>>>,
 }
 
 type Check = Result<(), String>;
@@ -27,9 +32,23 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 impl Oracle {
-    pub(crate) fn new(repo: Repo, log: LogName) -> Self {
+    pub(crate) fn new(repo: Repo, log: LogName, lost: Arc<Mutex<HashSet<String>>>) -> Self {
         let history = History::read(&repo, &log).unwrap();
-        Self { repo, log, told: Vec::new(), history }
+        Self { repo, log, told: Vec::new(), history, lost }
+    }
+
+    fn is_lost(&self, pack: PackId) -> bool {
+        self.lost.lock().unwrap().contains(self.log.pack(pack).as_str())
+    }
+
+    /// Each copy is of another backup, in the order in which these were taken.
+    fn check_copies(&self) -> Check {
+        let runs = self.history.standing().filter_map(|outcome| Some(outcome.copy_of.as_ref()?.run));
+        let runs: Vec<u64> = runs.collect();
+        match runs.is_sorted_by(|one, next| one < next) {
+            true => Ok(()),
+            false => Err(format!("copies of {runs:?}, in this order")),
+        }
     }
 
     pub(crate) fn tell(&mut self, report: &Report) -> Check {
@@ -60,8 +79,10 @@ impl Oracle {
 
     /// The chain verifies; all that stands is there, right, and not declared dead; nobody was told a lie.
     pub(crate) fn check(&mut self) -> Check {
-        self.history.refresh(&self.repo).map_err(text)?;
+        let refreshed = self.history.refresh(&self.repo);
+        refreshed.map_err(|error| format!("{error}; keys: {:?}", self.repo.key_problems()))?;
         self.check_holds()?;
+        self.check_copies()?;
         let history = &self.history;
         let prunes = history.prunes(&self.repo).map_err(text)?;
         let mut packs: HashMap<PackId, Vec<Content>> = HashMap::new();
@@ -72,6 +93,9 @@ impl Oracle {
             for (content, chunk) in head {
                 let at = prunes.resolve(chunk_of(chunk));
                 let whose = || format!("backup {} needs {content} in {at}", backup.run);
+                if self.is_lost(at.pack) {
+                    continue;
+                }
                 if prunes.is_dead(at.pack) {
                     return Err(format!("{}: that pack is declared dead", whose()));
                 }
@@ -92,6 +116,17 @@ impl Oracle {
             let found = |run: RunNo| history.outcome(run).map(|outcome| outcome.outcome_type);
             let (outcome, is_so) = match report {
                 Report::BackedUp { run, .. } => (found(*run), found(*run) == Some(OutcomeType::Backup)),
+                Report::Copied { run, pages } => {
+                    let is_same = match history.stands(*run) {
+                        true => {
+                            let head = history.head(&self.repo, *run).map_err(text)?;
+                            let head: Head = serde_json::from_slice(&head).unwrap();
+                            head.iter().map(|(page, _)| page).eq(pages)
+                        }
+                        false => true,
+                    };
+                    (found(*run), is_same && found(*run) == Some(OutcomeType::Backup))
+                }
                 Report::Held { run, is_release: false } => {
                     (found(*run), found(*run) == Some(OutcomeType::Hold))
                 }
@@ -132,6 +167,10 @@ impl Oracle {
                     needed.insert(prunes.resolve(chunk).pack);
                 }
             }
+        }
+        // What is missing may have been moved, for all that a prune knows: nothing that could be it is freed.
+        if needed.iter().any(|pack| self.is_lost(*pack)) {
+            return Ok(());
         }
         for (run, part) in self.runs_in(Folder::Packs) {
             if !needed.contains(&PackId { run, part }) {

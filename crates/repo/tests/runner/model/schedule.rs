@@ -1,6 +1,7 @@
 //! The scheduler: one thread for each client, and a token that lets one of them make one call.
 
 use std::{
+    collections::HashSet,
     ops::AddAssign,
     sync::{
         Arc, Mutex,
@@ -17,6 +18,10 @@ use holdfast_repo::{
     forward_store,
     history::History,
     hold::{HoldTerms, Until, hold},
+    keys::{
+        Identity, KdfParams, KeyId, NewSlot, Password, Role, Unlock,
+        manage::{NewKey, UnderWay, add, remove, trusted},
+    },
     prune::prune,
     retention::RetentionPolicy,
     store::{
@@ -41,6 +46,9 @@ const ACTORS_AT_ONCE: usize = 5;
 const PAGES: u64 = 7;
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// Of the sources: the log to which copies of the first one go.
+const AWAY: usize = 2;
+
 /// What a run of the model did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
@@ -64,6 +72,13 @@ pub(crate) struct Stats {
     by_keeper: u64,
     behind: u64,
     skewed: u64,
+    copies: u64,
+    rotations: u64,
+    keys_exchanged: u64,
+    by_writer: u64,
+    misread: u64,
+    lost_packs: u64,
+    lost_deletions: u64,
     /// Of the store, by all clients.
     pub(crate) calls: u64,
     fingerprint: u64,
@@ -91,6 +106,13 @@ impl AddAssign for Stats {
         self.by_keeper += other.by_keeper;
         self.behind += other.behind;
         self.skewed += other.skewed;
+        self.copies += other.copies;
+        self.rotations += other.rotations;
+        self.keys_exchanged += other.keys_exchanged;
+        self.by_writer += other.by_writer;
+        self.misread += other.misread;
+        self.lost_packs += other.lost_packs;
+        self.lost_deletions += other.lost_deletions;
         self.calls += other.calls;
         self.fingerprint ^= other.fingerprint;
     }
@@ -120,6 +142,13 @@ impl Stats {
             self.by_keeper,
             self.behind,
             self.skewed,
+            self.copies,
+            self.rotations,
+            self.keys_exchanged,
+            self.by_writer,
+            self.misread,
+            self.lost_packs,
+            self.lost_deletions,
         ];
         assert!(counts.iter().all(|count| *count >= 10), "{self:?}");
     }
@@ -131,6 +160,8 @@ impl Stats {
                 self.adoptions += u64::from(*adopted);
                 self.followed_moves += u64::from(*followed_moves);
             }
+            Report::Copied { .. } => self.copies += 1,
+            Report::Rotated => self.rotations += 1,
             Report::Expired => self.expiries += 1,
             Report::Held { is_release: false, .. } => self.holds += 1,
             Report::Held { is_release: true, .. } => self.releases += 1,
@@ -146,7 +177,7 @@ impl Stats {
             Report::Refused => self.refused += 1,
             Report::Lost { .. } => self.lost += 1,
             Report::Failed => self.failed += 1,
-            Report::Idle | Report::Missing(_) | Report::Violation(_) => {}
+            Report::Idle | Report::Missing(_) | Report::Damaged(_) | Report::Violation(_) => {}
         }
     }
 }
@@ -161,19 +192,30 @@ enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weight {
     Reads,
+    /// What is sealed, so that what is not as it was written shows.
+    ReadsSealed,
     Writes,
-    /// Ends a run, or deletes: the oracle looks afterwards.
+    StoresPack,
+    Deletes,
+    /// Ends a run: the oracle looks afterwards, as it does after deletions.
     Decides,
 }
 
 impl Weight {
     fn of(call: &Call<'_>) -> Self {
+        let is_pack = call.path.contains("/packs/");
         match call.op {
-            Op::Delete => Self::Decides,
+            Op::Delete => Self::Deletes,
             Op::Create if call.path.contains("/outcomes/") => Self::Decides,
+            Op::Finish if is_pack => Self::StoresPack,
             Op::Create | Op::Finish => Self::Writes,
+            Op::Read if !is_pack => Self::ReadsSealed,
             _ => Self::Reads,
         }
+    }
+
+    fn only_reads(self) -> bool {
+        matches!(self, Self::Reads | Self::ReadsSealed)
     }
 }
 
@@ -183,6 +225,8 @@ struct Running {
     task: Task,
     /// Whose log.
     source: usize,
+    /// With whose key.
+    role: Role,
     thread: JoinHandle<()>,
     next_call: Weight,
     frozen_until: u32,
@@ -190,13 +234,71 @@ struct Running {
 
 /// A server, and what is known of its backups.
 struct ModelSource {
+    memory: MemStore,
+    ticks: Ticks,
     log: LogName,
     oracle: Oracle,
     database: Arc<Mutex<Vec<u64>>>,
 }
 
+/// The keys of an encrypted repository.
+struct Keys {
+    operator: Identity,
+    writer: (Identity, KeyId),
+    keeper: (Identity, KeyId),
+}
+
+impl Keys {
+    /// Makes the repository.
+    fn init(memory: &MemStore) -> Self {
+        let password = Password::new("model".to_owned()).unwrap();
+        let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
+        let repo = Repo::init(Arc::new(memory.clone()), &protection).unwrap();
+        Self {
+            operator: new_key(&repo, Role::Operator).0,
+            writer: new_key(&repo, Role::Writer),
+            keeper: new_key(&repo, Role::Keeper),
+        }
+    }
+
+    fn of(&self, role: Role) -> &Identity {
+        match role {
+            Role::Operator => &self.operator,
+            Role::Writer => &self.writer.0,
+            Role::Keeper => &self.keeper.0,
+        }
+    }
+}
+
+fn new_key(repo: &Repo, role: Role) -> (Identity, KeyId) {
+    let identity = Identity::generate();
+    let new = NewKey { role, sources: Vec::new(), label: String::new() };
+    let key = add(repo, &new, NewSlot::Public(identity.public())).unwrap();
+    (identity.trusting(trusted(repo)), key.key_id)
+}
+
+fn open(store: Arc<dyn Store>, keys: Option<&Keys>, role: Role) -> Repo {
+    match keys {
+        Some(keys) => Repo::unlock(store, Unlock::Identity(keys.of(role)), None).unwrap(),
+        None => Repo::open(store, None).unwrap(),
+    }
+}
+
+/// What the store does that no store may.
+#[derive(Clone, Default)]
+struct Lies {
+    /// Packs that it confirmed and did not keep.
+    packs: Arc<Mutex<HashSet<String>>>,
+    has_lost: Arc<AtomicBool>,
+}
+
 struct Model {
     memory: MemStore,
+    keys: Option<Keys>,
+    /// For what came later than the deliberate defects, which are found by their seeds.
+    extras: Option<Random>,
+    is_lying: bool,
+    lies: Lies,
     clock: ManualClock,
     sources: Vec<ModelSource>,
     random: Random,
@@ -219,23 +321,39 @@ pub(crate) fn try_seed(seed: u64, mutation: Mutation) -> Result<Stats, String> {
 impl Model {
     fn new(seed: u64, mutation: Mutation) -> Self {
         let clock = ManualClock::default();
-        let memory = MemStore::with_clock(clock.clone());
-        Repo::init(Arc::new(memory.clone()), &Protection::None).unwrap();
-        let source = |name: &str| {
-            let repo = Repo::open(Arc::new(memory.clone()), None).unwrap();
+        let (memory, away) = (MemStore::with_clock(clock.clone()), MemStore::with_clock(clock.clone()));
+        let has_extras = mutation == Mutation::None;
+        let keys = (has_extras && seed.is_multiple_of(4)).then(|| Keys::init(&memory));
+        if keys.is_none() {
+            Repo::init(Arc::new(memory.clone()), &Protection::None).unwrap();
+        }
+        Repo::init(Arc::new(away.clone()), &Protection::None).unwrap();
+        let (ticks, lies) = (Ticks::default(), Lies::default());
+        let source = |name: &str, memory: &MemStore, keys: Option<&Keys>, ticks: Ticks| {
+            let repo = open(Arc::new(memory.clone()), keys, Role::Operator);
             let log = LogName { source: name.parse().unwrap(), kind: Kind::Physical };
             ModelSource {
-                oracle: Oracle::new(repo, log.clone()),
+                memory: memory.clone(),
+                ticks,
+                oracle: Oracle::new(repo, log.clone(), Arc::clone(&lies.packs)),
                 log,
                 database: Arc::new(Mutex::new((0..PAGES).map(|page| page * 1000).collect())),
             }
         };
         Self {
-            sources: vec![source("db1"), source("db2")],
+            sources: vec![
+                source("db1", &memory, keys.as_ref(), ticks.clone()),
+                source("db2", &memory, keys.as_ref(), ticks.clone()),
+                source("db1", &away, None, ticks.elsewhere()),
+            ],
             memory,
+            keys,
+            extras: has_extras.then_some(Random(!seed)),
+            is_lying: has_extras && seed % 8 == 3,
+            lies,
             clock,
             random: Random(seed),
-            ticks: Ticks::default(),
+            ticks,
             running: Vec::new(),
             mutation,
             stats: Stats::default(),
@@ -262,7 +380,7 @@ impl Model {
             let actors = self.running.len();
             self.step(at, true)?;
             while self.running.len() == actors
-                && self.running[at].next_call == Weight::Reads
+                && self.running[at].next_call.only_reads()
                 && self.random.permille(850)
             {
                 self.step(at, true)?;
@@ -290,6 +408,8 @@ impl Model {
             _ => Task::Restore,
         };
         let which = usize::from(self.random.permille(150));
+        let (task, which) = self.or_extra(task, which);
+        let role = self.role_for(task, which);
         if task == Task::Backup {
             let mut database = self.sources[which].database.lock().unwrap();
             for page in 0..PAGES {
@@ -301,9 +421,10 @@ impl Model {
         let (grant, granted) = bounded::<Option<Fault>>(0);
         let (event, events) = bounded(0);
         let armed = Arc::new(AtomicBool::new(false));
+        let memory = if task == Task::Copy { &self.memory } else { &self.sources[which].memory };
         let store: Arc<dyn Store> = match self.mutation {
-            Mutation::OutcomesAreReplaced => Arc::new(ReplacingStore(self.memory.clone())),
-            _ => Arc::new(self.memory.clone()),
+            Mutation::OutcomesAreReplaced => Arc::new(ReplacingStore(memory.clone())),
+            _ => Arc::new(memory.clone()),
         };
         // Most see the store as it is.
         let lag = if self.random.permille(200) { 1 + self.random.below(60) } else { 0 };
@@ -311,11 +432,11 @@ impl Model {
         let skew_s = if self.random.permille(300) { self.random.below(2 * skew_s) } else { skew_s };
         self.stats.behind += u64::from(lag > 0);
         self.stats.skewed += u64::from(skew_s != SKEW_MAX.as_secs());
-        let (ticks, skew) = (self.ticks.clone(), Duration::from_secs(skew_s));
-        let store: Arc<dyn Store> = Arc::new(Weather { store, ticks, lag, skew });
-        let gate = {
-            let (armed, event) = (Arc::clone(&armed), event.clone());
-            FaultyStore::new(store, move |call| {
+        let skew = Duration::from_secs(skew_s);
+        let (misread, lies) = (Arc::<AtomicBool>::default(), self.lies.clone());
+        let decide = {
+            let (armed, event, misread) = (Arc::clone(&armed), event.clone(), Arc::clone(&misread));
+            move |call: &Call<'_>| {
                 if !armed.load(Ordering::SeqCst) {
                     return None;
                 }
@@ -324,13 +445,31 @@ impl Model {
                     .ok()
                     .and_then(|()| granted.recv().ok())
                     .unwrap_or(Some(Fault::CrashBefore));
-                if matches!(fault, Some(Fault::CrashBefore | Fault::CrashAfter)) {
-                    armed.store(false, Ordering::SeqCst);
+                match fault {
+                    Some(Fault::CrashBefore | Fault::CrashAfter) => armed.store(false, Ordering::SeqCst),
+                    Some(Fault::BitFlip { .. } | Fault::ShortRead) => misread.store(true, Ordering::SeqCst),
+                    Some(Fault::LostWrite) if call.op == Op::Finish => {
+                        lies.has_lost.store(true, Ordering::SeqCst);
+                        lies.packs.lock().unwrap().insert(call.path.to_owned());
+                    }
+                    _ => {}
                 }
                 fault
-            })
+            }
         };
-        let repo = Arc::new(Repo::open(Arc::new(gate), None).unwrap());
+        let decide = Arc::new(decide);
+        let gated = |store: Arc<dyn Store>, ticks: &Ticks| -> Arc<dyn Store> {
+            let store: Arc<dyn Store> = Arc::new(Weather { store, ticks: ticks.clone(), lag, skew });
+            let decide = Arc::clone(&decide);
+            Arc::new(FaultyStore::new(store, move |call| decide(call)))
+        };
+        let keys = self.keys.as_ref().filter(|_| which != AWAY || task == Task::Copy);
+        let ticks = if task == Task::Copy { &self.ticks } else { &self.sources[which].ticks };
+        let repo = Arc::new(open(gated(store, ticks), keys, role));
+        let away = (task == Task::Copy).then(|| {
+            let away = &self.sources[AWAY];
+            Arc::new(open(gated(Arc::new(away.memory.clone()), &away.ticks), None, Role::Operator))
+        });
         armed.store(true, Ordering::SeqCst);
         let actor = Actor {
             repo,
@@ -340,6 +479,9 @@ impl Model {
             database: Arc::clone(&self.sources[which].database),
             mutation: self.mutation,
             is_behind: lag > 0,
+            misread,
+            has_lost: Arc::clone(&self.lies.has_lost),
+            away,
         };
         let thread = std::thread::spawn(move || {
             let report = actor.act(task);
@@ -350,11 +492,85 @@ impl Model {
             events,
             task,
             source: which,
+            role,
             thread,
             next_call: Weight::Reads,
             frozen_until: 0,
         });
         self.await_event(self.running.len() - 1).unwrap();
+    }
+
+    /// Something else instead: a copy, what concerns the copies, new keys.
+    fn or_extra(&mut self, task: Task, which: usize) -> (Task, usize) {
+        let has_keys = self.keys.is_some();
+        let Some(extras) = &mut self.extras else { return (task, which) };
+        match extras.below(100) {
+            0..12 => return (Task::Copy, AWAY),
+            12..20 if task != Task::Backup => return (task, AWAY),
+            20..26 if has_keys => return (Task::Rotate, which),
+            26..32 if has_keys => self.exchange_keys(),
+            _ => {}
+        }
+        (task, which)
+    }
+
+    /// Whose key is enough for it, or an operator's.
+    fn role_for(&mut self, task: Task, which: usize) -> Role {
+        let (Some(extras), true) = (&mut self.extras, self.keys.is_some() && which != AWAY) else {
+            return Role::Operator;
+        };
+        let role = match task {
+            Task::Backup if extras.permille(400) => Role::Writer,
+            Task::Expire | Task::Hold | Task::Prune if extras.permille(500) => Role::Keeper,
+            _ => Role::Operator,
+        };
+        self.stats.by_writer += u64::from(role == Role::Writer);
+        role
+    }
+
+    /// Others get the keys of those who are not at work: what is signed by a key that is removed meanwhile is not believed,
+    /// and the log would stand still until a repair. Not while keys are rotated: a key that is added beside that may have no
+    /// share in it, and is told to be added again.
+    fn exchange_keys(&mut self) {
+        if self.running.iter().any(|running| running.task == Task::Rotate) {
+            return;
+        }
+        let Some(keys) = &mut self.keys else { return };
+        let repo =
+            Repo::unlock(Arc::new(self.memory.clone()), Unlock::Identity(&keys.operator), None).unwrap();
+        for (role, key) in [(Role::Writer, &mut keys.writer), (Role::Keeper, &mut keys.keeper)] {
+            if self.running.iter().all(|running| running.role != role) {
+                remove(&repo, key.1, UnderWay::MayEnd).unwrap();
+                *key = new_key(&repo, role);
+                self.stats.keys_exchanged += 1;
+            }
+        }
+    }
+
+    /// What a read, a deletion or, where the store lies, an upload comes to beside what may happen to all calls. Who rotates
+    /// keys reads what is stored: a record that is damaged counts for nothing, since anybody can make one up, and its key
+    /// would have no share.
+    fn extra_fault(&mut self, call: Weight, task: Task) -> Option<Fault> {
+        let is_lying = self.is_lying;
+        if task == Task::Rotate {
+            return None;
+        }
+        let extras = self.extras.as_mut()?;
+        let draw = extras.below(1000);
+        let fault = match call {
+            Weight::ReadsSealed if draw < 2 => Some(Fault::BitFlip { bit: extras.next() }),
+            Weight::ReadsSealed if draw < 3 => Some(Fault::ShortRead),
+            Weight::Deletes if draw < 50 => Some(Fault::LostWrite),
+            Weight::StoresPack if is_lying && draw < 60 => Some(Fault::LostWrite),
+            _ => None,
+        };
+        match (call, fault) {
+            (Weight::Deletes, Some(_)) => self.stats.lost_deletions += 1,
+            (Weight::StoresPack, Some(_)) => self.stats.lost_packs += 1,
+            (_, Some(_)) => self.stats.misread += 1,
+            _ => {}
+        }
+        fault
     }
 
     /// Lets one actor make its next call.
@@ -370,7 +586,9 @@ impl Model {
         if matches!(fault, Some(Fault::CrashBefore | Fault::CrashAfter)) {
             self.stats.crashes += 1;
         }
-        let decides = self.running[at].next_call == Weight::Decides;
+        let (call, task) = (self.running[at].next_call, self.running[at].task);
+        let fault = fault.or_else(|| if with_faults { self.extra_fault(call, task) } else { None });
+        let decides = matches!(call, Weight::Decides | Weight::Deletes);
         let source = self.running[at].source;
         self.ticks.advance();
         self.running[at].grant.send(fault).unwrap();
@@ -389,8 +607,10 @@ impl Model {
                 ended.thread.join().unwrap();
                 self.stats.count(&report);
                 let oracle = &mut self.sources[ended.source].oracle;
-                oracle.tell(&report)?;
-                oracle.check()
+                let whose =
+                    |what| format!("{:?} by {}, source {}: {what}", ended.task, ended.role, ended.source);
+                oracle.tell(&report).map_err(whose)?;
+                oracle.check().map_err(|what| format!("after {:?}: {}", report, whose(what)))
             }
         }
     }
@@ -406,8 +626,9 @@ impl Model {
             }
         }
         self.clock.advance(HOUR);
-        let repo = Arc::new(Repo::open(Arc::new(self.memory.clone()), None).unwrap());
-        for source in &mut self.sources {
+        for (which, source) in self.sources.iter_mut().enumerate() {
+            let keys = self.keys.as_ref().filter(|_| which != AWAY);
+            let repo = Arc::new(open(Arc::new(source.memory.clone()), keys, Role::Operator));
             let policy = RetentionPolicy { last: 2, ..RetentionPolicy::default() };
             let request = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
             if let Err(error) = expire(&repo, &source.log, &request, &options()) {

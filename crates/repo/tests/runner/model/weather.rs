@@ -29,6 +29,11 @@ impl Ticks {
         self.now.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// The same time, in another store.
+    pub(crate) fn elsewhere(&self) -> Self {
+        Self { now: Arc::clone(&self.now), created: Arc::default() }
+    }
+
     pub(crate) fn now(&self) -> u64 {
         self.now.load(Ordering::SeqCst)
     }

@@ -1,0 +1,418 @@
+//! What a repository of many backups of a very large server takes: time, memory, and requests to its store.
+//!
+//! `mapped_terabytes DIRECTORY make [TB] [backups] [permille]` writes one, which maps so many terabytes; so many pages of a
+//! thousand change before each backup, all over. `mapped_terabytes DIRECTORY list|show|check|stats|expire|prune|sweep` does
+//! once what the verb does and tells time, the most memory, and the requests that a bucket would have got, by kind; without
+//! a word all of these, each in a process of its own. `expire` keeps the newer half.
+//!
+//! Outcomes, heads, refs, the index and the names and sizes of packs are those of real backups of that size, in number and
+//! length. What is in packs is not there: they are files without blocks. So neither pages nor page maps can be read.
+//! The password is `many`.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
+
+use std::{
+    collections::BTreeMap,
+    env,
+    error::Error,
+    fs::{self, File},
+    path::Path,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant, SystemTime},
+};
+
+use holdfast_formats::PageSize;
+use holdfast_pipe::Codec;
+use holdfast_repo::{
+    Kind, LogName, ObjectKind, PackId, Password, Place, Protection, Repo, RepoError, RunNo,
+    check::{CheckOptions, check},
+    expire::{ExpireRequest, Rules, expire},
+    history::History,
+    index::{self, IndexedPack},
+    interrupt::Interrupt,
+    item::{FileRole, ItemPath, ItemType},
+    keys::KdfParams,
+    manifest::{HEAD_SCHEMA, Head, Totals},
+    pack::{ChunkKind, ChunkRow},
+    prune::{PruneOptions, prune},
+    reader::Backup,
+    refs::{BackupRefs, ChunkNeed, NeededPack},
+    retention::RetentionPolicy,
+    run::{Ending, PartCounts, Run, RunOptions},
+    space::Space,
+    store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, fs::FsStore},
+    writer::{BackupWriter, ChunkRewriter, FileSpec, FinishedData, Foundation, WriterOptions},
+};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use serde_json::{Map, Value, json};
+
+const VERBS: [&str; 7] = ["list", "show", "check", "stats", "expire", "prune", "sweep"];
+/// A chunk is a MiB of pages, of which a third is left.
+const CHUNK_PAGES: u32 = 64;
+const CHUNK_BYTES: u64 = 1 << 20;
+const SEALED_BYTES: u32 = 335_000;
+const PACK_CHUNKS: u32 = 200;
+const PACK_BYTES: u64 = 67_210_000;
+/// As many as 2 GiB are.
+const PACKS_PER_INDEX_PART: usize = 32;
+
+fn password() -> Password {
+    Password::new("many".to_owned()).unwrap()
+}
+
+fn log() -> LogName {
+    LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
+}
+
+/// Bits of `n` all over.
+fn mixed(n: u64) -> u64 {
+    let n = (n ^ n >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (n ^ n >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ n >> 32
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+fn options() -> RunOptions {
+    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
+}
+
+/// A server that is not there, by what its backups need.
+struct Server {
+    chunks: u64,
+    /// Of a thousand pages, before each backup.
+    permille: u64,
+    /// All packs of which the newest backup needs something.
+    packs: BTreeMap<PackId, Vec<u32>>,
+}
+
+impl Server {
+    /// Pages of a chunk that `age` backups have left as they were: all chunks lose some, and not all as many.
+    fn needed(&self, pack: PackId, ordinal: u32, age: u64) -> u32 {
+        let chunk = (pack.run.0 << 40) ^ (u64::from(pack.part) << 12) ^ u64::from(ordinal);
+        let lost = u64::from(CHUNK_PAGES) * age * self.permille * (9 + mixed(chunk) % 9) / 13_000;
+        CHUNK_PAGES - u32::try_from(lost.min(u64::from(CHUNK_PAGES))).unwrap()
+    }
+
+    /// Time passes, and run `run` stores what has changed: the parts of its packs from `first` on.
+    fn back_up(&mut self, run: RunNo, first: u32, is_first: bool) -> Vec<u32> {
+        let chunks = if is_first { self.chunks } else { self.chunks * self.permille / 1_000 };
+        let count = u32::try_from(chunks.div_ceil(u64::from(PACK_CHUNKS))).unwrap();
+        let parts: Vec<u32> = (first..first + count).collect();
+        for part in &parts {
+            self.packs.insert(PackId { run, part: *part }, Vec::new());
+        }
+        let mut packs = std::mem::take(&mut self.packs);
+        packs.retain(|pack, needed| {
+            *needed = (0..PACK_CHUNKS).map(|at| self.needed(*pack, at, run.0 - pack.run.0)).collect();
+            needed.iter().any(|needed| *needed > 0)
+        });
+        self.packs = packs;
+        parts
+    }
+
+    fn refs(&self) -> BackupRefs {
+        let need = |needed: &u32| ChunkNeed { units: CHUNK_PAGES, needed: *needed };
+        let pack = |(pack, needed): (&PackId, &Vec<u32>)| NeededPack {
+            pack: *pack,
+            size_bytes: PACK_BYTES,
+            chunks: needed.iter().map(need).collect(),
+        };
+        BackupRefs { packs: self.packs.iter().map(pack).collect() }
+    }
+}
+
+/// An index part of a run, and the files that stand for its packs.
+fn store_packs(directory: &Path, run: &Run, parts: &[u32]) -> Result<u32, Box<dyn Error>> {
+    let row = ChunkRow {
+        kind: ChunkKind::Pages(PageSize::from_bytes(16 << 10).unwrap()),
+        codec: Codec::Zstd,
+        plain_len: u32::try_from(CHUNK_BYTES)?,
+        sealed_len: SEALED_BYTES,
+        unit_count: CHUNK_PAGES,
+        base: None,
+    };
+    let pack = |part: &u32| {
+        // Chunks that are compressed are not of one length.
+        let of = |at| ChunkRow {
+            sealed_len: SEALED_BYTES - (mixed(u64::from(part << 8 | at)) % 9_999) as u32,
+            ..row
+        };
+        IndexedPack { part: *part, size_bytes: PACK_BYTES, rows: (0..PACK_CHUNKS).map(of).collect() }
+    };
+    let folder = directory.join(run.log().pack(PackId { run: run.no(), part: 0 }).as_str());
+    fs::create_dir_all(folder.parent().unwrap())?;
+    let mut index_parts = 0;
+    for parts in parts.chunks(PACKS_PER_INDEX_PART) {
+        let packs: Vec<IndexedPack> = parts.iter().map(pack).collect();
+        let sealed = run.secrets().seal_index(index_parts, &index::encode(&packs))?;
+        let place = Place { log: run.log(), kind: ObjectKind::Index, run: run.no(), part: index_parts };
+        run.repo().put(&place, &sealed)?;
+        for part in parts {
+            let path = run.log().pack(PackId { run: run.no(), part: *part });
+            File::create(directory.join(path.as_str()))?.set_len(PACK_BYTES)?;
+        }
+        index_parts += 1;
+    }
+    Ok(index_parts)
+}
+
+/// What leads to items: those of the first backup are there, and all others have them.
+fn first_items(run: &Run) -> Result<FinishedData, Box<dyn Error>> {
+    let writer = BackupWriter::new(run, &Foundation::newest(run.history()), WriterOptions::default())?;
+    let page_size = PageSize::from_bytes(16 << 10).unwrap();
+    let id = writer.begin_file(FileSpec {
+        path: ItemPath::new("ibdata1".to_owned())?,
+        item_type: ItemType::File,
+        role: FileRole::Tablespace,
+        mode: 0o640,
+        page_size,
+        tablespace: None,
+        outside: None,
+    })?;
+    writer.pages(id, 0, &[7; 16 << 10])?;
+    writer.end_file(id, 16 << 10)?;
+    Ok(writer.finish(run)?)
+}
+
+fn head_of(no: u64, base: Option<RunNo>, totals: Totals, data: &FinishedData) -> Head {
+    // An hour each, and all of them past.
+    let at = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(480_000 + no.cast_signed());
+    Head {
+        schema: HEAD_SCHEMA,
+        run: no,
+        source: log().source.to_string(),
+        kind: "physical".into(),
+        method: "physical".into(),
+        started_at: at,
+        finished_at: at,
+        tags: Vec::new(),
+        server: object(json!({
+            "version": {"flavor": "mariadb", "major": 11, "minor": 8, "patch": 5, "text": "11.8.5-MariaDB"},
+            "identity": {"hostname": "db1.example", "server_id": 1},
+        })),
+        redo: None,
+        position: Some(object(json!({
+            "precision": "exact", "lsn": 1_000_000 * no, "gtid": format!("0-1-{no}"),
+            "binlog": {"file": "binlog.000007", "offset": no * 1_000},
+        }))),
+        totals,
+        flags: Vec::new(),
+        roots: data.roots.clone(),
+        base: base.map(|run| run.0),
+        more: Map::new(),
+    }
+}
+
+fn make(directory: &Path, tb: u64, backups: u64, permille: u64) -> Result<(), Box<dyn Error>> {
+    let protection = Protection::Password { password: &password(), kdf: KdfParams::MINIMUM };
+    let repo = Arc::new(Repo::init(Arc::new(FsStore::create(directory)?), &protection)?);
+    let bytes = tb * 1_000_000_000_000;
+    let mut server = Server { chunks: bytes / CHUNK_BYTES, permille, packs: BTreeMap::new() };
+    let begun = Instant::now();
+    let mut first = None;
+    for no in 1..=backups + 1 {
+        let mut run = Run::begin(&repo, &log(), &options())?;
+        let base = run.history().newest_backup();
+        let ending = match &first {
+            None => {
+                let data = first_items(&run)?;
+                let head = head_of(no, base, data.totals, &data).encode()?;
+                let ending = Ending::Backup { head, refs: data.refs, parts: data.parts };
+                first = Some((data, run.no()));
+                ending
+            }
+            Some((data, of)) => {
+                let parts = server.back_up(run.no(), 0, no == 2);
+                let index = store_packs(directory, &run, &parts)?;
+                let mut refs = server.refs();
+                let items = run.history().backup_refs(&repo, *of)?;
+                refs.packs.splice(0..0, items.packs);
+                let refs = run.write_backup_refs(&refs)?;
+                let pages = bytes / (16 << 10);
+                let totals = Totals { items: 200_000, files: 200_000, bytes, pages, ..Totals::default() };
+                let head = head_of(no, base, totals, data).encode()?;
+                let parts = PartCounts { index, pack: u32::try_from(parts.len())? };
+                Ending::Backup { head, refs, parts }
+            }
+        };
+        run.finish(ending)?;
+        if no.is_multiple_of(20) {
+            let (packs, seconds) = (server.packs.len(), begun.elapsed().as_secs_f64());
+            println!("backup {no} of {backups}: needs {packs} packs, {seconds:.0} s");
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Requests {
+    put: u64,
+    get: u64,
+    head: u64,
+    list: u64,
+    delete: u64,
+    received_bytes: u64,
+}
+
+/// Counts what a bucket would have been asked.
+struct Counted {
+    store: FsStore,
+    requests: Arc<Mutex<Requests>>,
+}
+
+impl Counted {
+    fn count(&self, add: impl FnOnce(&mut Requests)) {
+        add(&mut self.requests.lock().unwrap());
+    }
+}
+
+impl Store for Counted {
+    fn location(&self) -> String {
+        self.store.location()
+    }
+
+    fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
+        self.count(|it| it.put += 1);
+        self.store.put(path)
+    }
+
+    fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
+        self.count(|it| it.put += 1);
+        self.store.create_if_absent(path, bytes)
+    }
+
+    fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        self.count(|it| (it.get, it.received_bytes) = (it.get + 1, it.received_bytes + buffer.len() as u64));
+        self.store.read_exact_at(path, offset, buffer)
+    }
+
+    fn read_whole(&self, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
+        let bytes = self.store.read_whole(path, limit_bytes);
+        let len = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        self.count(|it| (it.get, it.received_bytes) = (it.get + 1, it.received_bytes + len));
+        bytes
+    }
+
+    fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
+        self.count(|it| it.head += 1);
+        self.store.head(path)
+    }
+
+    /// A thousand names come at a time.
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
+        let mut count = 0;
+        let listed = self.store.list(prefix, &mut |info| {
+            count += 1;
+            each(info)
+        });
+        self.count(|it| it.list += 1 + count / 1_000);
+        listed
+    }
+
+    fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        self.count(|it| it.list += 1);
+        self.store.list_folders(prefix)
+    }
+
+    /// A thousand at a time.
+    fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
+        self.count(|it| it.delete += paths.len().div_ceil(1_000) as u64);
+        self.store.delete(paths)
+    }
+
+    /// Something is written, looked at and deleted.
+    fn now(&self) -> Result<SystemTime, StoreError> {
+        self.count(|it| (it.put, it.head, it.delete) = (it.put + 1, it.head + 1, it.delete + 1));
+        self.store.now()
+    }
+
+    /// Of a bucket nobody knows.
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
+
+    fn reads_at_once(&self) -> usize {
+        16
+    }
+}
+
+fn look(directory: &Path, verb: &str) -> Result<(), Box<dyn Error>> {
+    let requests: Arc<Mutex<Requests>> = Arc::default();
+    let store = Counted { store: FsStore::open(directory)?, requests: Arc::clone(&requests) };
+    let repo = Arc::new(Repo::open(Arc::new(store), Some(&password()))?);
+    let begun = Instant::now();
+    let history = || History::read(&repo, &log());
+    let found = match verb {
+        "list" => {
+            let history = history()?;
+            let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
+            let mut count = 0;
+            history.heads(&repo, &standing, |_, head| {
+                count += u64::from(Head::decode(&head?).is_ok());
+                Ok::<_, RepoError>(())
+            })?;
+            format!("{count} backups")
+        }
+        "show" => {
+            let history = history()?;
+            let newest = history.newest_backup().ok_or("no backups")?;
+            let backup = Backup::open(&repo, &history, newest)?;
+            format!("{} bytes mapped", backup.head().totals.bytes)
+        }
+        "check" => {
+            let report = check(&repo, &log(), CheckOptions::default())?;
+            for finding in report.findings.iter().take(3) {
+                println!("{finding:?}");
+            }
+            format!("{} packs, {} findings", report.packs, report.findings.len())
+        }
+        "stats" => format!("{} packs", Space::of(&repo, &history()?, &Interrupt::default())?.packs),
+        "expire" => {
+            let last = u32::try_from(history()?.standing().count() / 2)?;
+            let policy = RetentionPolicy { last, ..RetentionPolicy::default() };
+            let request = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
+            format!("{} dropped", expire(&repo, &log(), &request, &options())?.dropped.len())
+        }
+        "prune" | "sweep" => {
+            let grace = if verb == "sweep" { Duration::ZERO } else { PruneOptions::default().grace };
+            // What is mostly dead would be moved, and cannot be read.
+            let prune_options = PruneOptions { grace, rewrite_bytes_max: 0, ..PruneOptions::default() };
+            let mut rewriter = ChunkRewriter::open(&repo, &history()?, WriterOptions::default())?;
+            let pruned = prune(&repo, &log(), &prune_options, Some(&mut rewriter), &options())?;
+            format!("{} packs declared dead, {:?}", pruned.declared.dead.len(), pruned.swept)
+        }
+        _ => return Err(format!("{verb} is none of {VERBS:?}").into()),
+    };
+    let took = begun.elapsed();
+    let status = fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();
+    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    println!(
+        "{verb:<6} {:.2} s, processor {:.2} s, {peak}; {found}; {:?}",
+        took.as_secs_f64(),
+        cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+        requests.lock().unwrap(),
+    );
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let directory = Path::new(args.first().ok_or("mapped_terabytes DIRECTORY [make|list|show|...]")?);
+    let number = |at: usize, default| args.get(at).map_or(Ok(default), |text| text.parse::<u64>());
+    match args.get(1).map(String::as_str) {
+        Some("make") => make(directory, number(2, 20)?, number(3, 1_000)?, number(4, 5)?),
+        Some(verb) => look(directory, verb),
+        None => {
+            for verb in ["make"].iter().chain(&VERBS) {
+                let done = Command::new(env::current_exe()?).arg(directory).arg(verb).status()?;
+                if !done.success() {
+                    return Err(format!("{verb} failed").into());
+                }
+            }
+            Ok(())
+        }
+    }
+}
