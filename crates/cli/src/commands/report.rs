@@ -68,6 +68,7 @@ struct Capture {
     pages_torn: u64,
     torn_reads: u64,
     files_recopied: u64,
+    pages_recopied: u64,
     damaged_pages: Vec<DamagedPage>,
     redo_bytes: u64,
 }
@@ -240,8 +241,11 @@ impl Render for Report {
             );
             text::fact(out, "checked", torn)?;
         }
-        if capture.files_recopied > 0 {
-            text::fact(out, "ddl", format!("{} copied again", text::count(capture.files_recopied, "file")))?;
+        let recopied = [(capture.files_recopied, "file"), (capture.pages_recopied, "page")];
+        let recopied = recopied.into_iter().filter(|(count, _)| *count > 0);
+        let recopied: Vec<_> = recopied.map(|(count, what)| text::count(count, what)).collect();
+        if !recopied.is_empty() {
+            text::fact(out, "ddl", format!("{} copied again", recopied.join(" and ")))?;
         }
         text::fact(out, "memory", ByteSize(self.known.memory_bytes_max))?;
         text::fact(out, "processor", milliseconds(self.known.cpu_seconds * 1e3))?;

@@ -148,6 +148,8 @@ pub struct CaptureStats {
     pub files_vanished: u64,
     /// Files copied again at the end, because of DDL.
     pub files_recopied: u64,
+    /// Pages of shared tablespaces copied again at the end, because tables or indexes were made in them.
+    pub pages_recopied: u64,
     /// Files renamed between their copy and the end.
     pub files_renamed: u64,
     /// Bytes read while DDL was blocked.
