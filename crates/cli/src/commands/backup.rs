@@ -23,6 +23,7 @@ use crate::{
     },
     config::usual_cache_dir,
     exit::Exit,
+    hooks::Hooks,
     output::{Render, text},
 };
 
@@ -123,22 +124,40 @@ fn shown(source: &str, kind: Kind, backup: u64, report: &impl Serialize) -> Resu
 pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     let (method, selection) = (args.method, args.selection.clone());
     refuse_contradictions(&args, context)?;
+    let hooks = hooks(&args, context);
     let others = others(&args, context);
     if !others.is_empty() {
-        return run_to(args, &others, context);
+        return run_to(args, &others, &hooks, context);
     }
     let options = options(args, context)?;
     let repo = Arc::new(repository::open_for(context, Act::Backup, "a backup")?);
     let (output, cancel) = (&**context.output, context.cancel);
-    let (log, run, report) = match method {
-        Method::Physical => described(&backup::run(&repo, &options, output, cancel)?)?,
-        Method::Logical => {
-            let report = logical::run(&repo, &options, &selection.into(), output, cancel)?;
-            shown(&report.run.source, Kind::Logical, report.run.backup, &report)?
-        }
+    let take = || {
+        let (log, run, report) = match method {
+            Method::Physical => described(&backup::run(&repo, &options, output, cancel)?)?,
+            Method::Logical => {
+                let report = logical::run(&repo, &options, &selection.into(), output, cancel)?;
+                shown(&report.run.source, Kind::Logical, report.run.backup, &report)?
+            }
+        };
+        Ok((Exit::Done, Taken { report, log, run }))
     };
-    context.output.result(Exit::Done, &Taken { report, log, run });
-    Ok(Exit::Done)
+    let id = |taken: &Taken| vec![text::backup_id(&taken.log, taken.run)];
+    let (exit, taken) = hooks.around(context, take, id)?;
+    context.output.result(exit, &taken);
+    Ok(exit)
+}
+
+/// What is to run before and behind the backup, and what it is told of it.
+fn hooks(args: &BackupArgs, context: &Context<'_>) -> Hooks {
+    let method = match args.method {
+        Method::Physical => "physical",
+        Method::Logical => "logical",
+    };
+    let mut about = vec![("HOLDFAST_HOOK_METHOD", method.to_owned())];
+    let name = args.name.as_ref().or(context.config.name.as_ref());
+    about.extend(name.map(|name| ("HOLDFAST_HOOK_NAME", name.to_string())));
+    Hooks::new(args.hooks.clone().or(context.config.backup.clone()), about)
 }
 
 /// What was typed for the other method would be passed over in silence.
@@ -178,14 +197,29 @@ fn others(args: &BackupArgs, context: &Context<'_>) -> Vec<String> {
 }
 
 /// Into several repositories: good for those that have it in the end.
-fn run_to(args: BackupArgs, others: &[String], context: &Context<'_>) -> Result<Exit> {
+fn run_to(args: BackupArgs, others: &[String], hooks: &Hooks, context: &Context<'_>) -> Result<Exit> {
     let password_file = args.also_to_password_file.clone();
     let options = options(args, context)?;
     let opened = repository::open_all_for_backup(context, others, password_file.as_deref())?;
+    let ids = |taken: &TakenInto| {
+        let of = |place: &Place| place.name.as_ref().map(|(log, run)| text::backup_id(log, *run));
+        taken.repositories.iter().filter_map(of).collect()
+    };
+    let (exit, taken) = hooks.around(context, || take_into(opened, &options, context), ids)?;
+    context.output.result(exit, &taken);
+    Ok(exit)
+}
+
+/// Takes a backup into those repositories that could be opened.
+fn take_into(
+    opened: Vec<repository::Opened>,
+    options: &BackupOptions,
+    context: &Context<'_>,
+) -> Result<(Exit, TakenInto)> {
     let repos: Vec<_> = opened.iter().filter_map(|(_, repo)| repo.as_ref().ok().map(Arc::clone)).collect();
     let mut taken = match repos.is_empty() {
         true => Vec::new(),
-        false => backup::run_to(&repos, &options, &**context.output, context.cancel),
+        false => backup::run_to(&repos, options, &**context.output, context.cancel),
     }
     .into_iter();
     let mut results = Vec::new();
@@ -211,8 +245,7 @@ fn run_to(args: BackupArgs, others: &[String], context: &Context<'_>) -> Result<
     };
     let is_everywhere = repositories.iter().all(|place| place.error.is_none());
     let exit = if is_everywhere { Exit::Done } else { Exit::Finding };
-    context.output.result(exit, &TakenInto { id, report, repositories });
-    Ok(exit)
+    Ok((exit, TakenInto { id, report, repositories }))
 }
 
 /// As a backup with nothing else typed would have them.
