@@ -1,6 +1,9 @@
 //! `report`: what a run measured. The same figures end a backup.
 
-use std::fmt::{self, Write as _};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
 
 use holdfast_core::{
     Context as _, ErrorKind, PhaseTime, Result,
@@ -67,6 +70,8 @@ struct Capture {
     bytes_read: u64,
     pages_torn: u64,
     torn_reads: u64,
+    pages_unverifiable: u64,
+    pages_by_checksum: BTreeMap<String, u64>,
     files_recopied: u64,
     pages_recopied: u64,
     damaged_pages: Vec<DamagedPage>,
@@ -240,6 +245,13 @@ impl Render for Report {
                 capture.pages_torn, capture.pages_read, capture.torn_reads
             );
             text::fact(out, "checked", torn)?;
+            let unverifiable = (capture.pages_unverifiable > 0)
+                .then(|| format!("none that can be checked {}", capture.pages_unverifiable));
+            let known = capture.pages_by_checksum.iter().map(|(name, pages)| format!("{name} {pages}"));
+            let checksums: Vec<_> = known.chain(unverifiable).collect();
+            if !checksums.is_empty() {
+                text::fact(out, "checksums", checksums.join(", "))?;
+            }
         }
         let recopied = [(capture.files_recopied, "file"), (capture.pages_recopied, "page")];
         let recopied = recopied.into_iter().filter(|(count, _)| *count > 0);

@@ -18,7 +18,7 @@ use std::{
 
 use holdfast_formats::{
     Flavor, PageNo, PageSize,
-    page::{PageState, check_page, doublewrite_ranges},
+    page::{Checksum, PageState, check_page, doublewrite_ranges, judge_page},
     redo::page_allocation::AllocationByte,
     tablespace::Geometry,
 };
@@ -62,6 +62,8 @@ pub struct CopyCounters {
     pub torn_reads: AtomicU64,
     /// Pages accepted for two equal reads.
     pub unverifiable: AtomicU64,
+    /// Good pages, by their checksums, in the order of [`Checksum::ALL`].
+    pub by_checksum: [AtomicU64; Checksum::ALL.len()],
     /// Files that vanished.
     pub vanished: AtomicU64,
 }
@@ -467,13 +469,18 @@ impl CopyContext<'_> {
             }
             let first = offset / page_bytes as u64;
             let mut doubtful = Vec::new();
+            let mut by_checksum = [0; Checksum::ALL.len()];
             for (i, start) in (0..whole).step_by(page_bytes).enumerate() {
                 let page_no = page_no(entry, space_page + first + i as u64)?;
                 if unchecked.iter().any(|range| range.contains(&page_no)) {
                     continue;
                 }
                 let page = &buffers.extent.bytes(whole)[start..start + page_bytes];
-                let good = match check_page(geometry, page_no, page) {
+                let judged = judge_page(geometry, page_no, page);
+                if let Some(checksum) = judged.checksum {
+                    by_checksum[checksum as usize] += 1;
+                }
+                let good = match judged.state {
                     PageState::Good | PageState::Zero => true,
                     PageState::Bad => false,
                     PageState::Unverifiable => {
@@ -504,6 +511,9 @@ impl CopyContext<'_> {
                 self.prove(found, reader, geometry, file, &mut unproven, buffers)?;
             }
             self.counters.pages.fetch_add((whole / page_bytes) as u64, Ordering::Relaxed);
+            for (count, found) in self.counters.by_checksum.iter().zip(by_checksum) {
+                count.fetch_add(found, Ordering::Relaxed);
+            }
             self.count(whole);
             offset += whole as u64;
             if whole < EXTENT_BYTES {
