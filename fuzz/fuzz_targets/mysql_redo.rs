@@ -1,7 +1,7 @@
 //! MySQL's log: file headers, blocks, cutting, and the searches for records.
 #![no_main]
 
-use holdfast_formats::Lsn;
+use holdfast_formats::{Lsn, PageSize};
 use holdfast_formats::checksum::crc32c;
 use holdfast_formats::redo::encryption_change::EncryptionChangeFinder;
 use holdfast_formats::redo::file_delete::FileDeleteFinder;
@@ -10,6 +10,7 @@ use holdfast_formats::redo::mysql::{
     BLOCK_BYTES, BlockHeader, BlockState, RedoFileBuilder, RedoFileHeader, checkpoint, classify, cut_block,
     encryption_block,
 };
+use holdfast_formats::redo::page_allocation::AllocationFinder;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u64, bool, &[u8])| {
@@ -44,6 +45,11 @@ fuzz_target!(|input: (u64, bool, &[u8])| {
     let mut finder = FileDeleteFinder::new(Lsn(lsn));
     let _ = finder.feed(&bytes, |_| ());
     let _ = finder.peek(&bytes, |_| ());
+    let mut finder = AllocationFinder::new(Lsn(lsn));
+    let _ = finder.feed(&bytes, |byte, _| {
+        byte.first_page(PageSize::DEFAULT_FILE, PageSize::DEFAULT_FILE);
+    });
+    let _ = finder.peek(&bytes, |_, _| ());
     let mut finder = EncryptionChangeFinder::new(Lsn(lsn));
     let _ = finder.feed(&bytes, |_, _| ());
     let _ = finder.peek(&bytes, |_, _| ());

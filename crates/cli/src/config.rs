@@ -11,7 +11,9 @@ use holdfast_core::{Context as _, Error, ErrorKind, Result};
 use holdfast_repo::{SourceName, keys::KeyId};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::args::{expire::KeepArgs, resources::ResourceArgs, source::SourceArgs, store::StoreArgs};
+use crate::args::{
+    expire::KeepArgs, hooks::HookArgs, resources::ResourceArgs, source::SourceArgs, store::StoreArgs,
+};
 
 /// The configuration file.
 #[derive(Debug, Default, PartialEq, Deserialize)]
@@ -34,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) source: SourceArgs,
     /// What a backup may use.
     pub(crate) resources: ResourceArgs,
+    /// What runs around a backup.
+    pub(crate) backup: HookArgs,
     /// How a repository beyond a network is reached.
     pub(crate) store: StoreArgs,
     /// What `expire` keeps.
@@ -134,6 +138,9 @@ mod tests {
             compress = "zstd:3"
             memory = "512M"
             lock-max = "1s"
+            [backup]
+            hook-after = "systemctl start etl"
+            hook-timeout = "1m"
             [store]
             s3-endpoint = "https://minio.example:9000"
             s3-path-style = true
@@ -161,6 +168,9 @@ mod tests {
         assert_eq!(config.resources.memory, Some(ByteSize(512 << 20)));
         assert_eq!(config.resources.compress.map(|c| c.to_string()).as_deref(), Some("zstd:3"));
         assert_eq!(config.resources.lock_max, Some(Span(std::time::Duration::from_secs(1))));
+        let hooks = &config.backup;
+        let timeout = Some(Span(std::time::Duration::from_secs(60)));
+        assert_eq!((hooks.hook_after.as_deref(), hooks.hook_timeout), (Some("systemctl start etl"), timeout));
         assert_eq!(config.repository[0].name, "offsite");
         assert_eq!(config.repository[0].store.s3_endpoint.as_deref(), Some("https://s3.example"));
         assert_eq!((config.retention.keep_daily, config.retention.keep_weekly), (Some(7), None));

@@ -16,6 +16,7 @@ mod commands;
 mod config;
 mod context;
 mod exit;
+mod hooks;
 mod output;
 mod password;
 mod reach;

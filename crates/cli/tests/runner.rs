@@ -5,6 +5,7 @@
 mod backups;
 mod binlogs;
 mod copies;
+mod hooks;
 mod init;
 mod json;
 mod keys;

@@ -160,7 +160,14 @@ fn backed_up_and_restored(kind: ServerKind) {
         ])
         .unwrap();
     let options = ["--compress", "zstd:3", "--tag", "second", "--tag", "again"];
-    let second = run(&mut scene.backup_as_account(&options)).expect_code(0);
+    let hooks = [
+        "--hook-before",
+        "echo begun > told",
+        "--hook-after",
+        "echo $HOLDFAST_HOOK_OUTCOME $HOLDFAST_HOOK_BACKUPS >> told",
+    ];
+    let second = run(scene.backup_as_account(&options).args(hooks)).expect_code(0);
+    assert_eq!(std::fs::read_to_string(scene.program.path("told")).unwrap(), "begun\ndone db1#2\n");
     assert_eq!(second.out.lines().last(), Some("backup db1/physical #2 completed OK"), "{second:#?}");
     for said in [&first, &second] {
         assert!(!said.out.contains(SECRET) && !said.err.contains(SECRET), "{said:#?}");
@@ -176,9 +183,10 @@ fn backed_up_and_restored(kind: ServerKind) {
     interrupted(&scene);
     assert_eq!(ids(&scene.list()), ["db1#1", "db1#2"]);
 
-    let mut asked = Terminal::start(&scene.backup(&["--no-defaults", "--user", ACCOUNT, "-p"]));
+    let words = ["--no-defaults", "--user", ACCOUNT, "-p", "--hook-after", "exit 1"];
+    let mut asked = Terminal::start(&scene.backup(&words));
     asked.type_hidden("password of the server: ", &format!("{SECRET}\n"));
-    let third = asked.ended().expect_code(0);
+    let third = asked.ended().expect_code(3);
     assert!(third.out.contains("completed OK") && !third.out.contains(SECRET), "{third:#?}");
     assert_eq!(ids(&scene.list()).len(), 3);
     let after = rows(&scene.server);

@@ -88,7 +88,10 @@ fn pretend_copies(found: &BTreeMap<String, Entry>) -> Inventory {
     }
     for entry in others(found) {
         let signature = Signature::of(&fs::metadata(&entry.real).unwrap());
-        inventory.add_file(&entry.path, CopiedFile { file: FileId(0), signature, size_bytes: 0 });
+        inventory.add_file(
+            &entry.path,
+            CopiedFile { file: FileId(0), signature, size_bytes: 0, read_at: std::time::SystemTime::now() },
+        );
     }
     inventory
 }

@@ -8,7 +8,8 @@ use std::time::Instant;
 use holdfast_formats::{
     Lsn,
     redo::{
-        encryption_change::EncryptionChangeFinder, file_delete::FileDeleteFinder, index_load::IndexLoadFinder,
+        encryption_change::EncryptionChangeFinder, file_delete::FileDeleteFinder,
+        index_load::IndexLoadFinder, page_allocation::AllocationFinder,
     },
 };
 
@@ -40,10 +41,12 @@ fn main() {
         let mut loads = IndexLoadFinder::new(Lsn(512), 1 << 20);
         let mut deletions = FileDeleteFinder::new(Lsn(512));
         let mut changes = EncryptionChangeFinder::new(Lsn(512));
+        let mut allocations = AllocationFinder::new(Lsn(512));
         for piece in bytes.chunks(1 << 20) {
             loads.feed(piece, |_| found += 1).unwrap();
             deletions.feed(piece, |_| found += 1).unwrap();
             changes.feed(piece, |_, _| found += 1).unwrap();
+            allocations.feed(piece, |_, _| found += 1).unwrap();
         }
         let seconds = began.elapsed().as_secs_f64();
         println!("{what}: {:.0} MiB/s, {found} found", mib as f64 / seconds);

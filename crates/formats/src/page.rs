@@ -39,6 +39,64 @@ pub enum PageState {
     Unverifiable,
 }
 
+/// By which algorithm a page was found whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Checksum {
+    /// MariaDB's, over all stored bytes.
+    FullCrc32,
+    /// What both families write unless told otherwise.
+    Crc32,
+    /// The same, as early MySQL 5.7 computed it.
+    Crc32BigEndian,
+    /// The one of before 5.6.
+    Innodb,
+    /// Of `ROW_FORMAT=COMPRESSED`, before CRC-32.
+    Adler32,
+}
+
+impl Checksum {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Checksum; 5] =
+        [Self::FullCrc32, Self::Crc32, Self::Crc32BigEndian, Self::Innodb, Self::Adler32];
+
+    /// As in reports; where the server has a word for it, `innodb_checksum_algorithm`'s.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FullCrc32 => "full_crc32",
+            Self::Crc32 => "crc32",
+            Self::Crc32BigEndian => "crc32_big_endian",
+            Self::Innodb => "innodb",
+            Self::Adler32 => "adler32",
+        }
+    }
+}
+
+/// The verdict on one page, and what it rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// The verdict.
+    pub state: PageState,
+    /// What a good page's checksum is; `None` also for one that servers take for empty.
+    pub checksum: Option<Checksum>,
+}
+
+impl Judged {
+    const BAD: Judged = Judged::by(PageState::Bad);
+    const UNVERIFIABLE: Judged = Judged::by(PageState::Unverifiable);
+
+    const fn by(state: PageState) -> Judged {
+        Judged { state, checksum: None }
+    }
+
+    fn good(checksum: Checksum) -> Judged {
+        Judged { state: PageState::Good, checksum: Some(checksum) }
+    }
+
+    fn good_if(whole: bool, checksum: Checksum) -> Judged {
+        if whole { Judged::good(checksum) } else { Judged::BAD }
+    }
+}
+
 /// The index that a page says to belong to: the id in the page header of index pages, for R-trees and MariaDB's clustered
 /// indexes with instant columns, too. `None` for pages of other types.
 #[must_use]
@@ -57,23 +115,28 @@ pub fn page_no(page: &[u8]) -> Option<PageNo> {
 
 /// Checks one page of the tablespace that `geometry` describes; `page_no` is its number within the tablespace.
 pub fn check_page(geometry: &Geometry, page_no: PageNo, bytes: &[u8]) -> PageState {
+    judge_page(geometry, page_no, bytes).state
+}
+
+/// The same, with the algorithm.
+pub fn judge_page(geometry: &Geometry, page_no: PageNo, bytes: &[u8]) -> Judged {
     if bytes.len() != geometry.page_size().bytes() {
-        return PageState::Bad;
+        return Judged::BAD;
     }
     if is_zero(bytes) {
-        return PageState::Zero;
+        return Judged::by(PageState::Zero);
     }
-    let Some(header) = Header::read(bytes) else { return PageState::Bad };
-    let state = match geometry.flavor() {
+    let Some(header) = Header::read(bytes) else { return Judged::BAD };
+    let judged = match geometry.flavor() {
         Flavor::MariaDb if geometry.full_crc32() => mariadb::full_crc32(&header, bytes),
         Flavor::MariaDb => mariadb::old(geometry, &header, bytes),
         Flavor::MySql => mysql::check(geometry, &header, bytes),
     };
-    match state {
+    match judged.state {
         PageState::Good | PageState::Unverifiable if header.page_no != page_no && !is_blank(bytes) => {
-            PageState::Bad
+            Judged::BAD
         }
-        state => state,
+        _ => judged,
     }
 }
 
@@ -145,49 +208,48 @@ impl Header {
     }
 }
 
-fn good_if(whole: bool) -> PageState {
-    if whole { PageState::Good } else { PageState::Bad }
-}
-
 /// A plain page with a checksum at both ends. `page` may be one that was decompressed, hence without a geometry.
-fn plain(flavor: Flavor, header: &Header, page: &[u8]) -> PageState {
+fn plain(flavor: Flavor, header: &Header, page: &[u8]) -> Judged {
     let end = page.len().saturating_sub(8);
     let (Some(trailer), Some(lsn_low)) = (be::u32_at(page, end), be::u32_at(page, end + 4)) else {
-        return PageState::Bad;
+        return Judged::BAD;
     };
     if lsn_low != header.lsn_low() {
-        return PageState::Bad;
+        return Judged::BAD;
     }
     let stored = header.checksum;
-    if stored == trailer
-        && (stored == checksum::page_crc32(page)
-            || flavor == Flavor::MySql && stored == checksum::page_crc32_big_endian(page))
-    {
-        return PageState::Good;
+    if stored == trailer && stored == checksum::page_crc32(page) {
+        return Judged::good(Checksum::Crc32);
+    }
+    if stored == trailer && flavor == Flavor::MySql && stored == checksum::page_crc32_big_endian(page) {
+        return Judged::good(Checksum::Crc32BigEndian);
     }
     if is_blank(page) {
-        return PageState::Good;
+        return Judged::by(PageState::Good);
     }
     // Before 4.0.14 the trailer was the whole LSN; `none` and the header-only checksum came later.
     let trailer_fits = trailer == header.lsn_high()
         || trailer == checksum::NO_CHECKSUM
         || trailer == checksum::page_innodb_old(page);
     match stored {
-        _ if !trailer_fits => PageState::Bad,
-        0 | checksum::NO_CHECKSUM => PageState::Unverifiable,
-        _ => good_if(stored == checksum::page_innodb_new(page)),
+        _ if !trailer_fits => Judged::BAD,
+        0 | checksum::NO_CHECKSUM => Judged::UNVERIFIABLE,
+        _ => Judged::good_if(stored == checksum::page_innodb_new(page), Checksum::Innodb),
     }
 }
 
 /// A `ROW_FORMAT=COMPRESSED` page, judged by `stored`, which is not always in the usual place. Has no trailer.
-fn zip(flavor: Flavor, stored: u32, page: &[u8]) -> PageState {
-    if stored == checksum::zip_crc32(page)
-        || stored == checksum::zip_adler32(page)
-        || flavor == Flavor::MySql && stored == checksum::zip_crc32_big_endian(page)
-    {
-        return PageState::Good;
+fn zip(flavor: Flavor, stored: u32, page: &[u8]) -> Judged {
+    if stored == checksum::zip_crc32(page) {
+        return Judged::good(Checksum::Crc32);
     }
-    if stored == checksum::NO_CHECKSUM { PageState::Unverifiable } else { PageState::Bad }
+    if stored == checksum::zip_adler32(page) {
+        return Judged::good(Checksum::Adler32);
+    }
+    if flavor == Flavor::MySql && stored == checksum::zip_crc32_big_endian(page) {
+        return Judged::good(Checksum::Crc32BigEndian);
+    }
+    if stored == checksum::NO_CHECKSUM { Judged::UNVERIFIABLE } else { Judged::BAD }
 }
 
 mod mariadb {
@@ -201,28 +263,29 @@ mod mariadb {
 
     /// Covers plain, page_compressed and encrypted pages alike: the checksum is of what is stored. Verified on
     /// MariaDB 10.11.19 and 11.8.6.
-    pub(super) fn full_crc32(header: &Header, page: &[u8]) -> PageState {
+    pub(super) fn full_crc32(header: &Header, page: &[u8]) -> Judged {
         let compressed = header.page_type & STORED_SIZE != 0;
         let stored_bytes =
             if compressed { usize::from(header.page_type & !STORED_SIZE) << 8 } else { page.len() };
         if compressed && stored_bytes >= page.len() {
-            return PageState::Bad;
+            return Judged::BAD;
         }
-        let Some(stored) = page.get(..stored_bytes) else { return PageState::Bad };
-        let Some(at) = stored.len().checked_sub(4) else { return PageState::Bad };
+        let Some(stored) = page.get(..stored_bytes) else { return Judged::BAD };
+        let Some(at) = stored.len().checked_sub(4) else { return Judged::BAD };
         if be::u32_at(stored, at) != Some(checksum::full_crc32(stored)) {
-            return PageState::Bad;
+            return Judged::BAD;
         }
         let key_version = header.checksum;
         let plain = !compressed && key_version == 0;
-        good_if(!plain || be::u32_at(stored, at.wrapping_sub(4)) == Some(header.lsn_low()))
+        let fits = !plain || be::u32_at(stored, at.wrapping_sub(4)) == Some(header.lsn_low());
+        Judged::good_if(fits, Checksum::FullCrc32)
     }
 
-    pub(super) fn old(geometry: &Geometry, header: &Header, page: &[u8]) -> PageState {
+    pub(super) fn old(geometry: &Geometry, header: &Header, page: &[u8]) -> Judged {
         if geometry.page_compressed()
             && matches!(header.page_type, PAGE_COMPRESSED | PAGE_COMPRESSED_ENCRYPTED)
         {
-            return PageState::Unverifiable;
+            return Judged::UNVERIFIABLE;
         }
         let as_plain = if geometry.row_compressed() {
             zip(Flavor::MariaDb, header.checksum, page)
@@ -231,21 +294,22 @@ mod mariadb {
         };
         // The key version is not always one: R-tree pages keep a sequence number there, old system tablespaces a
         // flush LSN. So the page has to fail as a plain one first.
-        match as_plain {
+        match as_plain.state {
             PageState::Bad if header.flush_high != 0 => encrypted(geometry, header, page),
-            state => state,
+            _ => as_plain,
         }
     }
 
     /// The checksum of the ciphertext lies behind the key version; at offset 0 is still that of the plain page.
-    fn encrypted(geometry: &Geometry, header: &Header, page: &[u8]) -> PageState {
+    fn encrypted(geometry: &Geometry, header: &Header, page: &[u8]) -> Judged {
         let stored = header.flush_low;
         if geometry.row_compressed() {
             return zip(Flavor::MariaDb, stored, page);
         }
         match stored {
-            checksum::NO_CHECKSUM => PageState::Unverifiable,
-            _ => good_if(stored == checksum::page_crc32(page) || stored == checksum::page_innodb_new(page)),
+            checksum::NO_CHECKSUM => Judged::UNVERIFIABLE,
+            _ if stored == checksum::page_crc32(page) => Judged::good(Checksum::Crc32),
+            _ => Judged::good_if(stored == checksum::page_innodb_new(page), Checksum::Innodb),
         }
     }
 }
@@ -258,10 +322,10 @@ mod mysql {
     const COMPRESSED_AND_ENCRYPTED: u16 = 16;
     const ENCRYPTED_RTREE: u16 = 17;
 
-    pub(super) fn check(geometry: &Geometry, header: &Header, page: &[u8]) -> PageState {
+    pub(super) fn check(geometry: &Geometry, header: &Header, page: &[u8]) -> Judged {
         match header.page_type {
             // Header in clear, checksum of the plain page, trailer ciphertext. Verified on MySQL 9.7.4.
-            ENCRYPTED | COMPRESSED_AND_ENCRYPTED | ENCRYPTED_RTREE => PageState::Unverifiable,
+            ENCRYPTED | COMPRESSED_AND_ENCRYPTED | ENCRYPTED_RTREE => Judged::UNVERIFIABLE,
             _ if geometry.row_compressed() => zip(Flavor::MySql, header.checksum, page),
             COMPRESSED => compressed(page),
             _ => plain(Flavor::MySql, header, page),
@@ -270,9 +334,9 @@ mod mysql {
 
     /// A page of `COMPRESSION='zlib'` or `'lz4'`: its checksum is that of the original page, so it has to be
     /// restored. Verified on MySQL 9.7.4.
-    fn compressed(page: &[u8]) -> PageState {
-        restore(page).map_or(PageState::Bad, |original| {
-            Header::read(&original).map_or(PageState::Bad, |header| plain(Flavor::MySql, &header, &original))
+    fn compressed(page: &[u8]) -> Judged {
+        restore(page).map_or(Judged::BAD, |original| {
+            Header::read(&original).map_or(Judged::BAD, |header| plain(Flavor::MySql, &header, &original))
         })
     }
 

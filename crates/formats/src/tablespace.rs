@@ -125,6 +125,11 @@ impl Geometry {
         self.logical_page_size
     }
 
+    /// MySQL: whether tables can share it: a general tablespace, or the dictionary's. The system tablespace does not say so.
+    pub fn is_shared(&self) -> bool {
+        self.flavor == Flavor::MySql && self.flags & mysql::SHARED != 0
+    }
+
     /// MariaDB's default format since 10.5: one checksum over all stored bytes.
     pub fn full_crc32(&self) -> bool {
         self.flavor == Flavor::MariaDb && self.flags & mariadb::FULL_CRC32 != 0
@@ -238,6 +243,7 @@ mod mariadb {
 mod mysql {
     use super::{PageSize, shared_sizes};
 
+    pub(super) const SHARED: u32 = 1 << 11;
     pub(super) const ENCRYPTION: u32 = 1 << 13;
     /// Bit 10 DATA DIRECTORY, 11 shared, 12 temporary, 13 encryption, 14 serialized dictionary information.
     const KNOWN: u32 = (1 << 15) - 1;

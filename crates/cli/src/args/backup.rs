@@ -10,7 +10,7 @@ use holdfast_core::{
 };
 use holdfast_repo::SourceName;
 
-use super::{resources::ResourceArgs, source::SourceArgs, units::Span};
+use super::{hooks::HookArgs, resources::ResourceArgs, source::SourceArgs, units::Span};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,6 +27,7 @@ Examples:
   holdfast backup --name db1 --method logical --table shop.orders --where \"shop.orders=id > 1000\"
   holdfast backup --name db1 --method logical --ssh-tunnel backup@bastion -h db1.internal -u backup -p
   holdfast backup --name db1 --also-to offsite        into two repositories; reads the server once
+  holdfast backup --name db1 --hook-before 'systemctl stop etl' --hook-after 'systemctl start etl'
 
 A physical backup must be able to read the data files on this host; a logical one needs only connections. The first backup under a name stores everything, later ones only what changed. The last line of a successful backup ends with \"completed OK\".";
 
@@ -195,6 +196,9 @@ pub(crate) struct BackupArgs {
 
     #[command(flatten)]
     pub(crate) resources: ResourceArgs,
+
+    #[command(flatten)]
+    pub(crate) hooks: HookArgs,
 }
 
 /// What a backup is called besides its number. It is stored in the backup's manifest and stands in lists.

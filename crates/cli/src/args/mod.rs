@@ -19,6 +19,7 @@ pub(crate) mod expire;
 pub(crate) mod export;
 pub(crate) mod global;
 pub(crate) mod hold;
+pub(crate) mod hooks;
 pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod inspect;

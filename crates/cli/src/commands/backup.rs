@@ -23,6 +23,7 @@ use crate::{
     },
     config::usual_cache_dir,
     exit::Exit,
+    hooks::Hooks,
     output::{Render, text},
 };
 
@@ -140,16 +141,33 @@ fn take(
 pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     let (method, selection) = (args.method, args.selection.clone());
     refuse_contradictions(&args, context)?;
+    let hooks = hooks(&args, context);
     let others = others(&args, context);
     if !others.is_empty() {
-        return run_to(args, &others, context);
+        return run_to(args, &others, &hooks, context);
     }
     let options = options(args, context)?;
     let repo = Arc::new(repository::open_for(context, Act::Backup, "a backup")?);
-    let taken = take(&[repo], method, selection, &options, context).into_iter().next();
-    let taken = taken.unwrap_or_else(|| Err(Error::failed("there is no repository")))?;
-    context.output.result(Exit::Done, &taken);
-    Ok(Exit::Done)
+    let take = || {
+        let taken = take(&[repo], method, selection, &options, context).into_iter().next();
+        Ok((Exit::Done, taken.unwrap_or_else(|| Err(Error::failed("there is no repository")))?))
+    };
+    let id = |taken: &Taken| vec![text::backup_id(&taken.log, taken.run)];
+    let (exit, taken) = hooks.around(context, take, id)?;
+    context.output.result(exit, &taken);
+    Ok(exit)
+}
+
+/// What is to run before and behind the backup, and what it is told of it.
+fn hooks(args: &BackupArgs, context: &Context<'_>) -> Hooks {
+    let method = match args.method {
+        Method::Physical => "physical",
+        Method::Logical => "logical",
+    };
+    let mut about = vec![("HOLDFAST_HOOK_METHOD", method.to_owned())];
+    let name = args.name.as_ref().or(context.config.name.as_ref());
+    about.extend(name.map(|name| ("HOLDFAST_HOOK_NAME", name.to_string())));
+    Hooks::new(args.hooks.clone().or(context.config.backup.clone()), about)
 }
 
 /// What was typed for the other method would be passed over in silence.
@@ -185,15 +203,32 @@ fn others(args: &BackupArgs, context: &Context<'_>) -> Vec<String> {
 }
 
 /// Into several repositories: good for those that have it in the end.
-fn run_to(args: BackupArgs, others: &[String], context: &Context<'_>) -> Result<Exit> {
+fn run_to(args: BackupArgs, others: &[String], hooks: &Hooks, context: &Context<'_>) -> Result<Exit> {
     let password_file = args.also_to_password_file.clone();
     let (method, selection) = (args.method, args.selection.clone());
     let options = options(args, context)?;
     let opened = repository::open_all_for_backup(context, others, password_file.as_deref())?;
+    let ids = |taken: &TakenInto| {
+        let of = |place: &Place| place.name.as_ref().map(|(log, run)| text::backup_id(log, *run));
+        taken.repositories.iter().filter_map(of).collect()
+    };
+    let (exit, taken) = hooks.around(context, || take_into(opened, method, selection, &options, context), ids)?;
+    context.output.result(exit, &taken);
+    Ok(exit)
+}
+
+/// Takes a backup into those repositories that could be opened.
+fn take_into(
+    opened: Vec<repository::Opened>,
+    method: Method,
+    selection: SelectionArgs,
+    options: &BackupOptions,
+    context: &Context<'_>,
+) -> Result<(Exit, TakenInto)> {
     let repos: Vec<_> = opened.iter().filter_map(|(_, repo)| repo.as_ref().ok().map(Arc::clone)).collect();
     let mut taken = match repos.is_empty() {
         true => Vec::new(),
-        false => take(&repos, method, selection, &options, context),
+        false => take(&repos, method, selection, options, context),
     }
     .into_iter();
     let mut results = Vec::new();
@@ -219,8 +254,7 @@ fn run_to(args: BackupArgs, others: &[String], context: &Context<'_>) -> Result<
     };
     let is_everywhere = repositories.iter().all(|place| place.error.is_none());
     let exit = if is_everywhere { Exit::Done } else { Exit::Finding };
-    context.output.result(exit, &TakenInto { id, report, repositories });
-    Ok(exit)
+    Ok((exit, TakenInto { id, report, repositories }))
 }
 
 /// As a backup with nothing else typed would have them.

@@ -1,6 +1,9 @@
 //! `report`: what a run measured. The same figures end a backup.
 
-use std::fmt::{self, Write as _};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
 
 use holdfast_core::{
     Context as _, ErrorKind, PhaseTime, Result,
@@ -67,7 +70,10 @@ struct Capture {
     bytes_read: u64,
     pages_torn: u64,
     torn_reads: u64,
+    pages_unverifiable: u64,
+    pages_by_checksum: BTreeMap<String, u64>,
     files_recopied: u64,
+    pages_recopied: u64,
     damaged_pages: Vec<DamagedPage>,
     redo_bytes: u64,
 }
@@ -239,9 +245,19 @@ impl Render for Report {
                 capture.pages_torn, capture.pages_read, capture.torn_reads
             );
             text::fact(out, "checked", torn)?;
+            let unverifiable = (capture.pages_unverifiable > 0)
+                .then(|| format!("none that can be checked {}", capture.pages_unverifiable));
+            let known = capture.pages_by_checksum.iter().map(|(name, pages)| format!("{name} {pages}"));
+            let checksums: Vec<_> = known.chain(unverifiable).collect();
+            if !checksums.is_empty() {
+                text::fact(out, "checksums", checksums.join(", "))?;
+            }
         }
-        if capture.files_recopied > 0 {
-            text::fact(out, "ddl", format!("{} copied again", text::count(capture.files_recopied, "file")))?;
+        let recopied = [(capture.files_recopied, "file"), (capture.pages_recopied, "page")];
+        let recopied = recopied.into_iter().filter(|(count, _)| *count > 0);
+        let recopied: Vec<_> = recopied.map(|(count, what)| text::count(count, what)).collect();
+        if !recopied.is_empty() {
+            text::fact(out, "ddl", format!("{} copied again", recopied.join(" and ")))?;
         }
         text::fact(out, "memory", ByteSize(self.known.memory_bytes_max))?;
         text::fact(out, "processor", milliseconds(self.known.cpu_seconds * 1e3))?;

@@ -15,7 +15,8 @@ pub(crate) use super::replica_channels::REPLICA_FILTERS;
 pub use super::{
     replica_channels::{ReplicaChannel, refuse_gaps},
     tablespaces::{
-        TablespaceFile, TablespaceRow, mariadb_table_spaces, mariadb_tables, mysql_files, tablespaces,
+        TablespaceFile, TablespaceRow, mariadb_table_spaces, mariadb_tables, mysql_files,
+        mysql_shared_spaces, tablespaces,
     },
 };
 use super::{

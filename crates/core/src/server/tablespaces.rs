@@ -42,11 +42,21 @@ impl TablespaceRow {
         }
     }
 
-    /// Whether it has an index that it had not `then`, be it of a table that came since: that one can have got it later.
-    #[must_use]
-    pub fn has_new_index_since(&self, then: &Self) -> bool {
-        !self.indexes.is_subset(&then.indexes)
+    /// Indexes that it had not `then`, be they of a table that came since: that one can have got them later.
+    pub fn new_indexes_since<'a>(&'a self, then: &'a Self) -> impl Iterator<Item = u64> + 'a {
+        self.indexes.difference(&then.indexes).copied()
     }
+}
+
+/// MySQL: the tablespaces that tables share at this moment, the dictionary's and the system tablespace included.
+pub fn mysql_shared_spaces(session: &mut Session) -> Result<BTreeSet<SpaceId>, SqlError> {
+    const SHARED: u32 = 1 << 11;
+    let query = format!("SELECT space FROM information_schema.innodb_tablespaces WHERE flag & {SHARED}");
+    let mut spaces = BTreeSet::from([SpaceId::SYSTEM]);
+    for row in session.rows(&query)? {
+        spaces.insert(SpaceId(row.number("space")?));
+    }
+    Ok(spaces)
 }
 
 /// InnoDB's tablespaces at one moment, by id. MariaDB lists only those that it has opened since its start. Under heavy

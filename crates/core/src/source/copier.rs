@@ -2,11 +2,13 @@
 
 use std::{cmp::Reverse, time::Instant};
 
+use holdfast_formats::redo::page_allocation::AllocationByte;
+
 use super::{
     Role,
     copy::{Buffers, CopyContext, on_threads},
     files::Entry,
-    inventory::{Before, Inventory, Spaces, TablespaceEntry},
+    inventory::{Amend, Before, Inventory, Spaces, TablespaceEntry},
     plain::{Manner, PlainFile},
     rewritten::Rewritten,
 };
@@ -53,9 +55,25 @@ impl Copier<'_> {
     /// Ends the copies that are as long as their files are at the end of the capture. Once the position is known: what a
     /// tablespace has at that position, its file had before.
     pub fn end_what_grew(&self) -> Result<()> {
-        self.inventory
-            .unended()
-            .try_for_each(|(file, unended)| self.context.end_as_long_as_now(file, unended))
+        self.inventory.unended().try_for_each(|(file, unended)| self.context.end_tablespace(file, unended))
+    }
+
+    /// Gives copies the pages that they lack, which `allocated` knows. Those whose files are not there any more still lack
+    /// them then.
+    pub(super) fn amend(
+        &mut self,
+        amend: Vec<Amend>,
+        allocated: impl Fn(&Amend) -> Result<Vec<AllocationByte>> + Sync,
+    ) -> Result<()> {
+        let context = &self.context;
+        let amended = on_threads(amend, self.parallel, |amend, buffers| {
+            let size_bytes = context.amend(&amend.found, &amend.copied, &allocated(&amend)?, buffers)?;
+            Ok(size_bytes.map(|size_bytes| (amend, size_bytes)))
+        })?;
+        for (amend, size_bytes) in amended.into_iter().flatten() {
+            self.inventory.amended(amend, size_bytes);
+        }
+        Ok(())
     }
 
     /// Copies other files; tells what they were.

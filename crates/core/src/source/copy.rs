@@ -4,7 +4,9 @@
 //! bad is [damaged](super::damage). For a page whose checksum cannot be checked without a key, see [`super::unproven`].
 
 use std::{
+    collections::BTreeSet,
     io,
+    ops::Range,
     os::unix::fs::MetadataExt,
     path::PathBuf,
     sync::{
@@ -16,7 +18,8 @@ use std::{
 
 use holdfast_formats::{
     Flavor, PageNo, PageSize,
-    page::{PageState, check_page, doublewrite_ranges},
+    page::{Checksum, PageState, check_page, doublewrite_ranges, judge_page},
+    redo::page_allocation::AllocationByte,
     tablespace::Geometry,
 };
 use holdfast_pipe::{
@@ -59,6 +62,8 @@ pub struct CopyCounters {
     pub torn_reads: AtomicU64,
     /// Pages accepted for two equal reads.
     pub unverifiable: AtomicU64,
+    /// Good pages, by their checksums, in the order of [`Checksum::ALL`].
+    pub by_checksum: [AtomicU64; Checksum::ALL.len()],
     /// Files that vanished.
     pub vanished: AtomicU64,
 }
@@ -68,6 +73,12 @@ impl CopyCounters {
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Pages read so far.
+    #[must_use]
+    pub fn pages_read(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed)
     }
 }
 
@@ -140,19 +151,28 @@ pub struct CopiedTablespace {
     /// MariaDB: whether the page 0 that was sent, or for a further file of a tablespace the one that was there at the
     /// end, says how pages are encrypted.
     pub says_encryption: bool,
-    /// Set of a file of the system tablespace.
+    /// Set of files of tablespaces that tables share, which can still get pages.
     pub unended: Option<Unended>,
     /// Set where page 0 was all zeros: nothing of the file was checked.
     pub unwritten: Option<TablespaceEntry>,
 }
 
-/// A copy that ends when the capture ends, as long as its file is then. Recovery makes a tablespace as long as the redo
-/// tells, but MySQL's judges the system tablespace by the length that it found (verified on 9.7.4).
+/// A copy that ends when the capture ends.
 #[derive(Clone, Debug)]
 pub struct Unended {
     real: PathBuf,
     page_size: PageSize,
     size_bytes: u64,
+    /// Whether it is to be as long as its file is then. Recovery makes a tablespace as long as the redo tells, but MySQL's
+    /// judges the system tablespace by the length that it found (verified on 9.7.4).
+    follows_its_file: bool,
+}
+
+impl Unended {
+    /// It has pages up to here, at least.
+    pub(super) fn is_now(&mut self, size_bytes: u64) {
+        self.size_bytes = self.size_bytes.max(size_bytes);
+    }
 }
 
 /// What page 0 of a tablespace says of it.
@@ -161,6 +181,16 @@ struct FirstPage {
     geometry: Geometry,
     /// MariaDB: how pages are encrypted, which pages can be only after it was written there.
     says_encryption: bool,
+}
+
+/// A tablespace file that is read.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    found: &'a TablespaceEntry,
+    reader: &'a PageReader,
+    geometry: &'a Geometry,
+    /// The number of its first page in the tablespace.
+    first_page: u64,
 }
 
 /// A page that was bad when it was read.
@@ -239,7 +269,10 @@ impl CopyContext<'_> {
             outside: entry.outside.then(|| path_text(&entry.real)),
         })?;
         let size = match geometry {
-            Some(geometry) => self.checked_pages(found, &reader, &geometry, first_page, file, buffers)?,
+            Some(geometry) => {
+                let source = Source { found, reader: &reader, geometry: &geometry, first_page };
+                self.checked_pages(&source, 0..u64::MAX, file, buffers)?
+            }
             // Created within this backup, page 0 is still in the buffer pool only. The redo initialises all of its
             // pages, but the file must exist: a crashed server would find it like this, too. That it is so is seen to
             // when definitions cannot change.
@@ -267,10 +300,14 @@ impl CopyContext<'_> {
                 self.sink.pages(file, Pages { first: 0, page_size, bytes, holes: &[] })?;
             }
         }
-        let unended = match role {
-            Role::System => Some(Unended { real: entry.real.clone(), page_size, size_bytes: size }),
-            _ => None,
-        };
+        let is_system = role == Role::System;
+        let is_shared = is_system || geometry.is_some_and(|geometry| geometry.is_shared());
+        let unended = is_shared.then(|| Unended {
+            real: entry.real.clone(),
+            page_size,
+            size_bytes: size,
+            follows_its_file: is_system,
+        });
         if unended.is_none() {
             self.sink.file_end(file, size)?;
         }
@@ -278,10 +315,66 @@ impl CopyContext<'_> {
         Ok(Some(CopiedTablespace { file, key, signature, says_encryption, unended, unwritten }))
     }
 
-    /// Ends a copy of a file that may have grown. What it grew by was written after the redo that was captured began, which
+    /// Reads those pages of a copied file again that `allocated` tells of, and what the file has grown by. Returns how long
+    /// the copy is now; `None`: the file is not there any more.
+    pub(super) fn amend(
+        &self,
+        found: &TablespaceEntry,
+        copied: &CopiedTablespace,
+        allocated: &[AllocationByte],
+        buffers: &mut Buffers,
+    ) -> Result<Option<u64>> {
+        let entry = &found.entry;
+        let failed = |error| read_failed(&entry.real, error);
+        let open = |path| match PageReader::open(path, self.mode) {
+            Ok(reader) => Ok(Some(reader)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(read_failed(path, error)),
+        };
+        let Some(reader) = open(&entry.real)? else { return Ok(None) };
+        let is_the_same = Inode::of(reader.file()).map_err(failed)? == copied.key.inode;
+        let Some(Unended { size_bytes, .. }) = copied.unended.as_ref().filter(|_| is_the_same) else {
+            return Ok(None);
+        };
+        let first_file = match &found.continues {
+            None => None,
+            Some(continues) => open(&continues.first_file)?,
+        };
+        let first_page = found.continues.as_ref().map_or(0, |continues| continues.first_page);
+        let first = self.first_page(entry, first_file.as_ref().unwrap_or(&reader), buffers)?;
+        let Some(FirstPage { geometry, .. }) = first else { return Ok(None) };
+        let page_bytes = geometry.page_size().bytes() as u64;
+        let pages: BTreeSet<_> = allocated
+            .iter()
+            .filter_map(|byte| byte.first_page(geometry.page_size(), geometry.logical_page_size()))
+            .filter_map(|page| u64::from(page.0).checked_sub(first_page))
+            .collect();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for page in pages {
+            let start = page * page_bytes;
+            let end = (start + u64::from(AllocationByte::PAGES) * page_bytes).min(*size_bytes);
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ if start < end => ranges.push(start..end),
+                _ => (),
+            }
+        }
+        ranges.push(*size_bytes..u64::MAX);
+        let source = Source { found, reader: &reader, geometry: &geometry, first_page };
+        let mut end = *size_bytes;
+        for range in ranges {
+            end = self.checked_pages(&source, range, copied.file, buffers)?.max(end);
+        }
+        Ok(Some(end))
+    }
+
+    /// Ends a copy, of a file that may have grown. What it grew by was written after the redo that was captured began, which
     /// makes it of pages of zeros. It may be more than the redo tells by then; InnoDB takes that for room.
-    pub(super) fn end_as_long_as_now(&self, file: FileId, unended: &Unended) -> Result<()> {
-        let Unended { real, page_size, size_bytes } = unended;
+    pub(super) fn end_tablespace(&self, file: FileId, unended: &Unended) -> Result<()> {
+        let Unended { real, page_size, size_bytes, follows_its_file } = unended;
+        if !follows_its_file {
+            return self.sink.file_end(file, *size_bytes);
+        }
         let now = std::fs::metadata(real).map_err(|error| read_failed(real, error))?;
         let page_bytes = page_size.bytes() as u64;
         let pages = (size_bytes / page_bytes)..(now.len() / page_bytes);
@@ -339,15 +432,15 @@ impl CopyContext<'_> {
         }
     }
 
+    /// Sends the pages in these bytes of a file; returns where they end.
     fn checked_pages(
         &self,
-        found: &TablespaceEntry,
-        reader: &PageReader,
-        geometry: &Geometry,
-        space_page: u64,
+        source: &Source<'_>,
+        range: Range<u64>,
         file: FileId,
         buffers: &mut Buffers,
     ) -> Result<u64> {
+        let Source { found, reader, geometry, first_page: space_page } = *source;
         let entry = &found.entry;
         let failed = |error| read_failed(&entry.real, error);
         let page_bytes = geometry.page_size().bytes();
@@ -360,28 +453,34 @@ impl CopyContext<'_> {
         } else {
             Vec::new()
         };
-        let mut offset = 0_u64;
+        let mut offset = range.start;
         let mut unproven = Unproven::new(space_page);
         loop {
             self.may_go_on()?;
             let began = SystemTime::now();
             self.headroom.saw_log(self.redo.captured().0);
             let piece = self.headroom.read_bytes(EXTENT_BYTES);
-            let got =
-                reader.read_in_pieces(offset, EXTENT_BYTES, piece, &mut buffers.extent).map_err(failed)?;
+            let left = range.end.saturating_sub(offset);
+            let want = usize::try_from(left).map_or(EXTENT_BYTES, |left| left.min(EXTENT_BYTES));
+            let got = reader.read_in_pieces(offset, want, piece, &mut buffers.extent).map_err(failed)?;
             let mut whole = got / page_bytes * page_bytes;
             if whole == 0 {
                 break;
             }
             let first = offset / page_bytes as u64;
             let mut doubtful = Vec::new();
+            let mut by_checksum = [0; Checksum::ALL.len()];
             for (i, start) in (0..whole).step_by(page_bytes).enumerate() {
                 let page_no = page_no(entry, space_page + first + i as u64)?;
                 if unchecked.iter().any(|range| range.contains(&page_no)) {
                     continue;
                 }
                 let page = &buffers.extent.bytes(whole)[start..start + page_bytes];
-                let good = match check_page(geometry, page_no, page) {
+                let judged = judge_page(geometry, page_no, page);
+                if let Some(checksum) = judged.checksum {
+                    by_checksum[checksum as usize] += 1;
+                }
+                let good = match judged.state {
                     PageState::Good | PageState::Zero => true,
                     PageState::Bad => false,
                     PageState::Unverifiable => {
@@ -412,6 +511,9 @@ impl CopyContext<'_> {
                 self.prove(found, reader, geometry, file, &mut unproven, buffers)?;
             }
             self.counters.pages.fetch_add((whole / page_bytes) as u64, Ordering::Relaxed);
+            for (count, found) in self.counters.by_checksum.iter().zip(by_checksum) {
+                count.fetch_add(found, Ordering::Relaxed);
+            }
             self.count(whole);
             offset += whole as u64;
             if whole < EXTENT_BYTES {

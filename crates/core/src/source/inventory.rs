@@ -114,6 +114,26 @@ struct Held {
     copied: CopiedTablespace,
     path: String,
     before: Before,
+    lacks: Option<Lacks>,
+}
+
+/// Pages that a copy may lack and that are not in the redo either: they were allocated, or freed, since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lacks {
+    /// The redo tells which, from here on.
+    pub since: Lsn,
+    /// What the copy is as good as once it has them.
+    pub then: Before,
+}
+
+/// A copy that is to get the pages that it lacks.
+pub struct Amend {
+    /// The file.
+    pub found: TablespaceEntry,
+    /// Its copy.
+    pub copied: CopiedTablespace,
+    /// What of it.
+    pub lacks: Lacks,
 }
 
 /// What the server said of a tablespace just before its copy began.
@@ -135,14 +155,27 @@ pub struct Found<'a> {
     /// The file.
     pub entry: &'a TablespaceEntry,
     /// The copy of this very incarnation, if there is one.
-    pub copy: Option<(&'a CopiedTablespace, &'a Before)>,
+    pub copy: Option<Copied<'a>>,
+}
+
+/// A copy of a tablespace file.
+#[derive(Clone, Copy)]
+pub struct Copied<'a> {
+    /// The copy.
+    pub file: &'a CopiedTablespace,
+    /// What the server said of the tablespace before.
+    pub before: &'a Before,
+    /// What it is known to lack since an earlier look.
+    pub lacks: Option<&'a Lacks>,
 }
 
 /// What is to be done about a tablespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// If there is a copy, the redo makes it good.
     Keep,
+    /// The redo makes all of the copy good but these pages.
+    Amend(Lacks),
     /// Pages may have been written without redo: copy it again.
     CopyAgain,
     /// The same, and its redo is of no use: copy it again while nobody may write to it.
@@ -160,6 +193,8 @@ pub struct Rescan {
     pub gone: u64,
     /// To be copied while nobody may write to them, and which spaces they are.
     pub copy_closed: Vec<(TablespaceEntry, Option<SpaceId>)>,
+    /// Copied, but for some pages.
+    pub amend: Vec<Amend>,
     /// Second names of files, with the first that was found.
     second_names: Vec<[String; 2]>,
 }
@@ -192,7 +227,7 @@ impl Inventory {
         copied: CopiedTablespace,
         before: Before,
     ) -> Result<()> {
-        let held = Held { copied, path: path.to_owned(), before };
+        let held = Held { copied, path: path.to_owned(), before, lacks: None };
         match self.tablespaces.insert(held.copied.key, held) {
             // Two names of one file, seen while it was renamed: one of them is enough.
             Some(before) => sink.file_gone(before.copied.file),
@@ -235,6 +270,26 @@ impl Inventory {
             }
         }
         Ok(())
+    }
+
+    /// A copy has got the pages that it lacked, and is as long as `size_bytes` now.
+    pub(super) fn amended(&mut self, amend: Amend, size_bytes: u64) {
+        let Some(held) = self.tablespaces.get_mut(&amend.copied.key) else { return };
+        if let Some(unended) = &mut held.copied.unended {
+            unended.is_now(size_bytes);
+        }
+        (held.before, held.lacks) = (amend.lacks.then, None);
+    }
+
+    /// Fails if a copy still lacks pages: its file went away, although nobody could drop it.
+    pub(super) fn lacks_nothing(&self) -> Result<()> {
+        match self.tablespaces.values().find(|held| held.lacks.is_some()) {
+            None => Ok(()),
+            Some(held) => Err(Error::failed(format!(
+                "{}: was replaced while no definition of a table could be changed",
+                held.path
+            ))),
+        }
     }
 
     /// Files whose page 0 was all zeros when they were copied.
@@ -357,17 +412,26 @@ impl Inventory {
             }
             names.insert(key, found.entry.path.clone());
             let held = self.tablespaces.remove(&key);
-            let copy = held.as_ref().map(|held| (&held.copied, &held.before));
+            let copy = held.as_ref().map(|held| Copied {
+                file: &held.copied,
+                before: &held.before,
+                lacks: held.lacks.as_ref(),
+            });
             let verdict = judge(&Found { space: key.space, entry: &found, copy });
             let mut held = match (verdict, held) {
                 (Verdict::Keep, Some(held)) => held,
+                (Verdict::Amend(lacks), Some(held)) => {
+                    let copied = held.copied.clone();
+                    result.amend.push(Amend { found: found.clone(), copied, lacks: lacks.clone() });
+                    Held { lacks: Some(lacks), ..held }
+                }
                 (verdict, held) => {
                     if let Some(held) = held {
                         sink.file_gone(held.copied.file)?;
                     }
                     match verdict {
                         Verdict::CopyClosed => result.copy_closed.push((found, key.space)),
-                        Verdict::Keep | Verdict::CopyAgain => result.copy.push(found),
+                        Verdict::Keep | Verdict::Amend(_) | Verdict::CopyAgain => result.copy.push(found),
                     }
                     continue;
                 }

@@ -4,9 +4,12 @@
 //! the host, so the same pipeline takes a local data directory, the far end of an SSH connection, or a server that
 //! sends its own pages. The last write of (file, page) wins: a source may send a page, or a whole file, again.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
-use holdfast_formats::{Lsn, PageSize, SpaceId, page};
+use holdfast_formats::{
+    Lsn, PageSize, SpaceId,
+    page::{self, Checksum},
+};
 use serde::Serialize;
 
 use crate::{
@@ -144,10 +147,14 @@ pub struct CaptureStats {
     pub torn_reads: u64,
     /// Pages without a checksum that can be checked, accepted after two equal reads.
     pub pages_unverifiable: u64,
+    /// Pages that were good when they were first read, by the algorithm of their checksum.
+    pub pages_by_checksum: BTreeMap<&'static str, u64>,
     /// Files that vanished while they were copied.
     pub files_vanished: u64,
     /// Files copied again at the end, because of DDL.
     pub files_recopied: u64,
+    /// Pages of shared tablespaces copied again at the end, because tables or indexes were made in them.
+    pub pages_recopied: u64,
     /// Files renamed between their copy and the end.
     pub files_renamed: u64,
     /// Bytes read while DDL was blocked.
@@ -195,6 +202,12 @@ impl CaptureStats {
         self.pages_torn += counters.torn_pages.load(Relaxed);
         self.torn_reads += counters.torn_reads.load(Relaxed);
         self.pages_unverifiable += counters.unverifiable.load(Relaxed);
+        for (checksum, count) in Checksum::ALL.iter().zip(&counters.by_checksum) {
+            let count = count.load(Relaxed);
+            if count > 0 {
+                *self.pages_by_checksum.entry(checksum.name()).or_default() += count;
+            }
+        }
         self.files_vanished += counters.vanished.load(Relaxed);
     }
 }

@@ -1,8 +1,10 @@
 //! Copies files that are no tablespaces: as they are, page by page, or so that what they grow by can follow.
 
 use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
     io,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use holdfast_formats::PageSize;
@@ -13,8 +15,14 @@ use super::{
     copy::{Buffers, CopyContext, EXTENT_BYTES},
     files::{Entry, Inode, Signature, path_text, read_failed},
     page_reader::{PageReader, ReadMode},
+    unproven::at_rest,
 };
 use crate::error::{Error, Result};
+
+/// Between two reads of the end of a log: a write into the cache takes microseconds.
+const SETTLING_PAUSE: Duration = Duration::from_millis(5);
+/// What is read is bounded, so it comes to rest; by then a lock has been held for a second.
+const SETTLING_READS_MAX: u32 = 200;
 
 /// A file that is to be copied.
 #[derive(Clone, Debug)]
@@ -58,6 +66,8 @@ pub struct CopiedFile {
     pub signature: Signature,
     /// Bytes copied.
     pub size_bytes: u64,
+    /// When its reading last began.
+    pub read_at: SystemTime,
 }
 
 /// Pages of a file that was copied are still to be proved.
@@ -91,7 +101,7 @@ impl CopyContext<'_> {
             }
             Err(error) => return Err(failed(error)),
         };
-        let signature = Signature::of(&metadata);
+        let (signature, read_at) = (Signature::of(&metadata), SystemTime::now());
         let logged = match manner {
             Manner::Aria { index } => AriaPages::of(entry, index)?,
             Manner::Whole | Manner::Growing => None,
@@ -104,7 +114,7 @@ impl CopyContext<'_> {
             space: None,
             outside: entry.outside.then(|| path_text(&entry.real)),
         })?;
-        let mut copied = CopiedFile { file, signature, size_bytes: 0 };
+        let mut copied = CopiedFile { file, signature, size_bytes: 0, read_at };
         let mut unfinished = None;
         match logged {
             Some(pages) => {
@@ -159,6 +169,7 @@ impl CopyContext<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(read_failed(&entry.real, error)),
         };
+        copied.read_at = SystemTime::now();
         let page_bytes = PageSize::DEFAULT_FILE.bytes();
         let got = reader
             .read(0, page_bytes, &mut buffers.extent)
@@ -167,6 +178,49 @@ impl CopyContext<'_> {
         let start = copied.size_bytes.saturating_sub(margin_bytes) / page_bytes as u64 * page_bytes as u64;
         copied.size_bytes = self.plain_pages(entry, &reader, copied.file, start, buffers)?;
         Ok(true)
+    }
+
+    /// Sends the last `tail_bytes` of what was copied of a log again, until two reads in a row are the same, unless nobody has
+    /// written to it lately. A write that was under way while it was read can have left half of it in the copy, and nothing
+    /// in Aria's log tells. It ends although the log goes on: a page is written again until it is full, and no longer.
+    pub(super) fn settle(
+        &self,
+        entry: &Entry,
+        copied: &CopiedFile,
+        tail_bytes: u64,
+        buffers: &mut Buffers,
+    ) -> Result<()> {
+        let failed = |error| read_failed(&entry.real, error);
+        let reader = PageReader::open(&entry.real, ReadMode::Buffered).map_err(failed)?;
+        if at_rest(&reader, copied.read_at).map_err(failed)? {
+            return Ok(());
+        }
+        let page_bytes = PageSize::DEFAULT_FILE.bytes() as u64;
+        let start = copied.size_bytes.saturating_sub(tail_bytes) / page_bytes * page_bytes;
+        let hashing = RandomState::new();
+        let mut before = None;
+        for _ in 0..SETTLING_READS_MAX {
+            self.may_go_on()?;
+            let mut hasher = hashing.build_hasher();
+            let mut offset = start;
+            while offset < copied.size_bytes {
+                let left = copied.size_bytes - offset;
+                let len = usize::try_from(left).map_or(EXTENT_BYTES, |left| left.min(EXTENT_BYTES));
+                let got = reader.read(offset, len, &mut buffers.extent).map_err(failed)?;
+                if got < len {
+                    return Err(Error::failed(format!("{}: became shorter while it was copied", entry.path)));
+                }
+                hasher.write(buffers.extent.bytes(got));
+                self.send(copied.file, offset, got, buffers)?;
+                offset += got as u64;
+            }
+            let now = hasher.finish();
+            if before.replace(now) == Some(now) {
+                return Ok(());
+            }
+            std::thread::sleep(SETTLING_PAUSE);
+        }
+        Err(Error::failed(format!("the end of {} was never the same in two reads", entry.path)))
     }
 
     /// Ends the copy of a file that grew.
@@ -205,7 +259,7 @@ impl CopyContext<'_> {
             Err(error) => return Err(read_failed(&entry.real, error)),
         };
         let file = self.made(entry, role, bytes)?;
-        Ok(Some(CopiedFile { file, signature, size_bytes: bytes.len() as u64 }))
+        Ok(Some(CopiedFile { file, signature, size_bytes: bytes.len() as u64, read_at: SystemTime::now() }))
     }
 
     /// Sends everything from `start` on, the beginning of a page; returns the size.
@@ -248,4 +302,107 @@ impl CopyContext<'_> {
 /// Whether the Aria log repairs copies of the table that has this index file.
 pub(super) fn is_logged(entry: &Entry, index: &Path) -> Result<bool> {
     Ok(AriaPages::of(entry, index)?.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::unix::fs::FileExt, sync::Mutex};
+
+    use holdfast_formats::Flavor;
+    use holdfast_pipe::{Headroom, throttle::Throttle};
+
+    use super::*;
+    use crate::{
+        event::{Cancel, Silent},
+        source::{
+            Sink,
+            copy::{CopyCounters, Progress},
+            damage::Damage,
+            files::Stat,
+            unproven::tests::{NoIndexes, NoRedo, OneFile},
+        },
+    };
+
+    /// The server's write goes on whenever it has been read.
+    struct Overtaken {
+        inner: OneFile,
+        log: File,
+        to_come: Mutex<Vec<(Vec<u8>, u64)>>,
+    }
+
+    impl Sink for Overtaken {
+        fn file_begin(&self, spec: FileSpec) -> Result<FileId> {
+            self.inner.file_begin(spec)
+        }
+        fn pages(&self, file: FileId, pages: Pages<'_>) -> Result<()> {
+            self.inner.pages(file, pages)?;
+            if let Some((bytes, offset)) = self.to_come.lock().unwrap().pop() {
+                self.log.write_all_at(&bytes, offset).unwrap();
+            }
+            Ok(())
+        }
+        fn file_end(&self, file: FileId, size_bytes: u64) -> Result<()> {
+            self.inner.file_end(file, size_bytes)
+        }
+        fn file_renamed(&self, file: FileId, path: &str) -> Result<()> {
+            self.inner.file_renamed(file, path)
+        }
+        fn file_gone(&self, file: FileId) -> Result<()> {
+            self.inner.file_gone(file)
+        }
+        fn directory(&self, path: &str, mode: u16) -> Result<()> {
+            self.inner.directory(path, mode)
+        }
+        fn directory_gone(&self, path: &str) -> Result<()> {
+            self.inner.directory_gone(path)
+        }
+        fn is_drained(&self) -> Result<bool> {
+            Ok(true)
+        }
+    }
+
+    /// A page at the end of a log that was read in the middle of its write is read again until its write is over, and no
+    /// further than it was read first.
+    #[test]
+    fn the_end_of_a_log_is_not_taken_in_the_middle_of_a_write() {
+        const PAGE: usize = 8192;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("aria_log.00000001");
+        std::fs::write(&path, [vec![1; 5 * PAGE], vec![2; PAGE / 2], vec![0; PAGE / 2]].concat()).unwrap();
+        let log = File::options().write(true).open(&path).unwrap();
+        let rest = (vec![2; PAGE / 2], (5 * PAGE + PAGE / 2) as u64);
+        let next = (vec![3; PAGE], 6 * PAGE as u64);
+        let sink = Overtaken { inner: OneFile::default(), log, to_come: Mutex::new(vec![next, rest]) };
+        let (counters, throttle) = (CopyCounters::default(), Throttle::new(None));
+        let (progress, cancel) = (Progress::new(&Silent), Cancel::default());
+        let context = CopyContext {
+            flavor: Flavor::MariaDb,
+            mode: ReadMode::Buffered,
+            sink: &sink,
+            counters: &counters,
+            progress: &progress,
+            throttle: &throttle,
+            headroom: &Headroom::default(),
+            cancel: &cancel,
+            redo: &NoRedo,
+            damage: &Damage::new(false, &NoIndexes, &Silent),
+        };
+        let stat = Stat::of(&path).unwrap();
+        let entry = Entry {
+            path: "aria_log.00000001".to_owned(),
+            real: path,
+            outside: false,
+            size_bytes: stat.size_bytes(),
+            is_dir: false,
+            mode: 0o660,
+            stat,
+        };
+        let mut buffers = Buffers::default();
+        let plain = PlainFile { entry: entry.clone(), role: Role::AriaLog, manner: Manner::Growing };
+        let copy = context.plain(&plain, &mut buffers).unwrap().unwrap().copied;
+        assert_eq!(copy.size_bytes, 6 * PAGE as u64);
+        context.settle(&entry, &copy, 4 * PAGE as u64, &mut buffers).unwrap();
+        let bytes = sink.inner.0.into_inner().unwrap();
+        assert!(bytes[..6 * PAGE] == [vec![1; 5 * PAGE], vec![2; PAGE]].concat(), "the last page is torn");
+    }
 }

@@ -354,6 +354,8 @@ fn captured_server_equals_its_source(kind: ServerKind, seed: u64, options: &Serv
         "{kind} seed {seed}: {} transactions, {} DDL statements, {:#?}",
         writes.committed, ddl.done, captured.stats
     );
+    let checksums: Vec<_> = captured.stats.pages_by_checksum.keys().copied().collect();
+    assert_eq!(checksums, [if kind.is_mariadb() { "full_crc32" } else { "crc32" }]);
     sink.place(&target);
     lay_out_redo(&target, &captured.redo);
     let copy = Server::attach(kind, target, options.clone()).unwrap();

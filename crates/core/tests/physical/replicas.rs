@@ -149,6 +149,7 @@ fn restored_replica_follows(
 fn restored_copy_follows(stage: &Stage, backup: &BackupReport, primaries: &[(&str, &Server, bool)]) {
     let (restored, report) = stage.restore(backup.run.backup);
     let copy = restored.server;
+    check_tables(&copy).unwrap();
     check_ledger(&copy).unwrap();
     for statement in &report.primary_statements {
         println!("{statement}");

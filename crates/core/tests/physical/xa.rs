@@ -34,7 +34,7 @@ fn decide_many(server: &Server, writer: u64, count: &AtomicU64, stop: &AtomicBoo
         let name = format!("passing-{id}");
         // Each writer has rows of its own in both tables.
         prepare(&mut conn, &name, id - id % 97 + writer);
-        let decision = if id % 3 == 0 { "ROLLBACK" } else { "COMMIT" };
+        let decision = if id.is_multiple_of(3) { "ROLLBACK" } else { "COMMIT" };
         conn.query_drop(format!("XA {decision} '{name}'")).unwrap();
         count.fetch_add(1, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@ use holdfast_core::{
     restore::{Piece, Reached, Transactions},
 };
 use holdfast_formats::binlog::{FILE_MAGIC, Header};
-use holdfast_testkit::{checksum, load::DdlStorm};
+use holdfast_testkit::{checksum, load::DdlStorm, tables::check_tables};
 
 use super::*;
 
@@ -135,6 +135,7 @@ fn moments_are_restored(kind: ServerKind, server_options: ServerOptions, seed: u
         let replayed = report.replayed.unwrap();
         assert_eq!(replayed.events_disabled.len(), round, "{replayed:?}");
         let copy = Server::attach(kind, &target, ServerOptions::default()).unwrap();
+        check_tables(&copy).unwrap();
         let found = checksum::checksums(&copy).unwrap();
         assert_eq!(checksum::differences(&moment.checksums, &found), Vec::<String>::new(), "moment {round}");
         let users: u64 = copy

@@ -148,17 +148,25 @@ fn checksums_of_the_past_are_accepted() {
     let sum = checksum::page_innodb_old(&innodb);
     put(&mut innodb, 16376, sum);
     assert_notices_damage(&old, &innodb, &[26..38]);
-    assert_eq!(check_page(&mysql, PageNo(3), &innodb), PageState::Good);
+    let by = |geometry: &Geometry, page: &[u8]| judge_page(geometry, PageNo(3), page).checksum;
+    assert_eq!(by(&mysql, &innodb), Some(Checksum::Innodb));
 
     let mut big_endian = blank(16384, 3, 17855, Some(4));
     seal_plain(&mut big_endian, checksum::page_crc32_big_endian);
     assert_notices_damage(&mysql, &big_endian, &[26..38]);
     assert_eq!(check_page(&old, PageNo(3), &big_endian), PageState::Bad, "MariaDB does not know it");
+    assert_eq!(by(&mysql, &big_endian), Some(Checksum::Crc32BigEndian));
 
+    let packed = geometry(Flavor::MySql, MYSQL_ZIP_1K);
     let zip = zip_page(1024, 3, checksum::zip_adler32);
-    assert_notices_damage(&geometry(Flavor::MySql, MYSQL_ZIP_1K), &zip, &[16..24, 26..34]);
+    assert_notices_damage(&packed, &zip, &[16..24, 26..34]);
+    assert_eq!(by(&packed, &zip), Some(Checksum::Adler32));
     let zip = zip_page(1024, 3, checksum::zip_crc32_big_endian);
-    assert_notices_damage(&geometry(Flavor::MySql, MYSQL_ZIP_1K), &zip, &[16..24, 26..34]);
+    assert_notices_damage(&packed, &zip, &[16..24, 26..34]);
+    assert_eq!(by(&packed, &zip), Some(Checksum::Crc32BigEndian));
+    assert_eq!(by(&mysql, &plain_page(3)), Some(Checksum::Crc32));
+    let full = geometry(Flavor::MariaDb, MARIADB_FULL);
+    assert_eq!(by(&full, &full_crc32_page(3)), Some(Checksum::FullCrc32));
 }
 
 #[test]

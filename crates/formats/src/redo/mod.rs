@@ -5,4 +5,5 @@ pub mod file_delete;
 pub mod index_load;
 pub mod mariadb;
 pub mod mysql;
+pub mod page_allocation;
 pub mod search;

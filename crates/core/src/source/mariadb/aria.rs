@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use holdfast_formats::aria::control_with_newest_log;
@@ -61,7 +61,7 @@ impl Capture<'_> {
         let metadata = std::fs::metadata(&entry.real).map_err(|error| read_failed(&entry.real, error))?;
         let file = self.copier.context.made(entry, Role::AriaControl, &bytes)?;
         let (signature, size_bytes) = (Signature::of(&metadata), bytes.len() as u64);
-        let copied = CopiedFile { file, signature, size_bytes };
+        let copied = CopiedFile { file, signature, size_bytes, read_at: SystemTime::now() };
         self.copier.inventory.add_file(&entry.path, copied);
         Ok(())
     }

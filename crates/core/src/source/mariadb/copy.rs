@@ -339,8 +339,9 @@ fn judge(notes: &FileNotes, changes: Option<&Changes<'_>>, look: Look, found: &F
     if discarded {
         return Verdict::CopyClosed;
     }
-    let rewritten = found.copy.is_some_and(|(copied, before)| {
-        before.space.is_none() && !created && !copied.signature.unchanged(&found.entry.entry.stat.signature)
+    let rewritten = found.copy.is_some_and(|copy| {
+        let is_at_rest = copy.file.signature.unchanged(&found.entry.entry.stat.signature);
+        copy.before.space.is_none() && !created && !is_at_rest
     });
     match (rewritten, look) {
         (false, _) => Verdict::Keep,

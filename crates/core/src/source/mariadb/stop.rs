@@ -20,7 +20,7 @@ use crate::{
         CaptureOptions, Role,
         attempt::{Stopped, Tries, granted},
         copier::Copier,
-        copy::zeroed_first_page,
+        copy::{Buffers, zeroed_first_page},
         files::walk,
         imported::Imported,
         plain::{PlainFile, is_logged},
@@ -80,6 +80,9 @@ pub(super) fn baseline(
          statement is in the way: see SHOW PROCESSLIST",
     ))
 }
+
+/// The server writes its Aria log by buffers of 1 MiB, of which it has eight.
+const ARIA_LOG_WRITE_BYTES_MAX: u64 = 8 << 20;
 
 impl Capture<'_> {
     /// Steps 4 to 6 of the order in [`super`], tried again when a lock is not to be had or held too long.
@@ -294,8 +297,11 @@ impl Capture<'_> {
         self.copier.files(late)?;
         let logs = self.copy_aria_logs(files())?;
         let Copier { context, inventory, .. } = &mut self.copier;
+        let mut buffers = Buffers::default();
         for entry in &logs {
             if let Some(copied) = inventory.file_mut(&entry.path) {
+                // A statement that cannot end yet still writes rows, and so does a checkpoint.
+                context.settle(entry, copied, ARIA_LOG_WRITE_BYTES_MAX, &mut buffers)?;
                 context.end(copied)?;
             }
         }

@@ -10,7 +10,7 @@ use holdfast_formats::{Lsn, SpaceId, table_name::TableFile};
 
 use super::{Capture, layout::When};
 use crate::{
-    error::Result,
+    error::{Error, Result},
     event::{Cancel, Event, Listener},
     points::point,
     server::{Session, SqlError, status},
@@ -19,13 +19,14 @@ use crate::{
         copier::Copier,
         files::{Entry, Stat, path_text, walk},
         inventory::{
-            Found, Rescan, Spaces, TablespaceEntry, Verdict, each_path_once, keep_the_servers_names,
+            Amend, Before, Copied, Found, Lacks, Rescan, Spaces, TablespaceEntry, Verdict, each_path_once,
+            keep_the_servers_names,
         },
         keys::leave_keys,
         outside::{OutsideFiles, number_system_files},
         plain::PlainFile,
         questions::Questions,
-        redo::mysql::{NewIndexPages, Unlogged},
+        redo::mysql::{Made, NewIndexPages, Unlogged},
         rewritten::{LITTLE_BYTES, Limit, Rewritten},
     },
 };
@@ -36,6 +37,10 @@ const DEFINITION_WAIT_MAX: Duration = Duration::from_secs(3_600);
 const CATCH_UP_PASSES: u32 = 2;
 /// The LSN of such a note is known to the block only; a copy may have begun within it.
 const NOTE_MARGIN_BYTES: u64 = 1024;
+/// The root of an index is allocated in the mini-transaction that makes it: so far before at most.
+const ALLOCATION_MARGIN_BYTES: u64 = 1 << 20;
+/// So many files are named.
+const NAMED: usize = 3;
 /// Where tablespaces from outside the data directory are in a backup.
 const OUTSIDE: &str = "#outside";
 
@@ -95,8 +100,9 @@ impl Capture<'_> {
         let listing = self.list()?;
         let spaces = self.spaces()?;
         let rescan = self.rescan(listing.tablespaces, &spaces, Look::Early)?;
-        let tablespaces_bytes = rescan.copy.iter().map(|found| found.entry.size_bytes).sum();
+        let tablespaces_bytes: u64 = rescan.copy.iter().map(|found| found.entry.size_bytes).sum();
         self.copier.tablespaces(rescan.copy, &spaces)?;
+        let tablespaces_bytes = tablespaces_bytes + self.amend(rescan.amend)?;
         let rewritten = self.copy_other_files(&listing.others)?;
         Ok(Pass { tablespaces_bytes, rewritten })
     }
@@ -175,16 +181,50 @@ impl Capture<'_> {
             unlogged: self.follower.unlogged(),
             new_index_pages: self.follower.new_index_pages(),
             deleted: self.follower.deleted(),
-            quiet: match look {
+            highest_old_index: self.follower.highest_index_id(),
+            locked: match look {
                 Look::Early => None,
-                Look::Locked { end } => Some(std::mem::replace(&mut self.quiet, end)),
+                Look::Locked { end } => Some(Locked { quiet: std::mem::replace(&mut self.quiet, end), end }),
             },
         };
-        let judge = |found: &Found<'_>| judge(spaces, &noted, found);
+        let follower = self.follower;
+        let knows_allocations = |space| follower.knows_allocations(space);
+        let judge = |found: &Found<'_>| judge(spaces, &noted, &knows_allocations, found);
         let Copier { context, inventory, parallel } = &mut self.copier;
         let rescan = inventory.rescan(context.flavor, context.sink, now, *parallel, &judge)?;
         self.stats.add_rescan(&rescan, self.listener);
         Ok(rescan)
+    }
+
+    /// Gives copies the pages that they lack; tells how many bytes that were.
+    pub(super) fn amend(&mut self, amend: Vec<Amend>) -> Result<u64> {
+        if amend.is_empty() {
+            return Ok(0);
+        }
+        let counters = self.copier.context.counters;
+        let (bytes_before, pages_before) = (counters.bytes_read(), counters.pages_read());
+        let named: Vec<_> = amend.iter().take(NAMED).map(|amend| amend.found.entry.path.clone()).collect();
+        let more = if amend.len() > NAMED { ", …" } else { "" };
+        let follower = self.follower;
+        self.copier.amend(amend, |Amend { found, copied, lacks }| {
+            let space = found.space(copied.key.space);
+            let allocated = space.and_then(|space| follower.allocations_since(space, lacks.since));
+            allocated.ok_or_else(|| {
+                Error::failed(format!(
+                    "{}: more of its pages were allocated while it was copied than can be told apart",
+                    found.entry.path
+                ))
+                .hinted("take the backup when fewer tables and indexes are made in it")
+            })
+        })?;
+        let pages = counters.pages_read() - pages_before;
+        self.stats.pages_recopied += pages;
+        let text = format!(
+            "tables or indexes were made in {}{more} since the copy: {pages} pages copied again",
+            named.join(", ")
+        );
+        self.listener.event(Event::Note { text });
+        Ok(counters.bytes_read() - bytes_before)
     }
 }
 
@@ -204,35 +244,69 @@ impl Capture<'_> {
 /// some time between: a copy from that time or later has what was built before it, and one from before was judged then.
 /// Only what is copied while nothing changes is sure to be of use, so it is not copied earlier for that.
 ///
+/// Nor does anything tell a table that is made, which is all in the redo, from an index that is built. In a tablespace that
+/// tables share there can be much that neither touches. So of its copy only those pages are copied again that were
+/// allocated since the first page was made for such an index, which the redo does tell: whatever was built is in them, and
+/// on disk when no definition is being changed.
+///
 /// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id: recovery ignores all redo of the space, so
 /// no copy that was made while it could be written to is good, not even a first one (verified on 9.7.4).
-fn judge(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> Verdict {
+fn judge(
+    spaces: &Spaces,
+    noted: &Noted,
+    knows_allocations: &dyn Fn(SpaceId) -> bool,
+    found: &Found<'_>,
+) -> Verdict {
     let is_of_a_table =
         found.entry.role == Role::Tablespace && TableFile::from_path(&found.entry.entry.path).is_some();
     if is_of_a_table && found.space.is_some_and(|space| noted.deleted.contains(&space)) {
         return Verdict::CopyClosed;
     }
-    let Some((_, before)) = found.copy else { return Verdict::CopyAgain };
+    let Some(Copied { file, before, lacks }) = found.copy else { return Verdict::CopyAgain };
     let Some(space) = found.entry.space(found.space) else { return Verdict::CopyAgain };
     // The system tablespace and undo tablespaces are not always listed; they are ordinary redo.
     let listed = spaces.get(&space);
-    let changed = listed.is_some_and(|now| {
-        before.space.as_ref().is_none_or(|then| {
-            then.flag != now.flag
-                || then.state != now.state
-                || then.is_being_built
-                || now.has_new_index_since(then)
-        })
-    });
     let then = before.space.as_ref();
+    let changed = listed.is_some_and(|now| {
+        then.is_none_or(|then| then.flag != now.flag || then.state != now.state || then.is_being_built)
+    });
+    let is_since = |at: Lsn, lsn: Lsn| at.0 + NOTE_MARGIN_BYTES >= lsn.0;
+    let is_unlogged = noted.unlogged.newest(space).is_some_and(|at| is_since(at, before.captured));
+    if changed || is_unlogged {
+        return Verdict::CopyAgain;
+    }
     let is_unseen = |index: u64| !then.is_some_and(|then| then.indexes.contains(&index));
-    let is_gone = |index: u64| is_unseen(index) && !listed.is_some_and(|now| now.indexes.contains(&index));
-    let is_since = |newest: Option<Lsn>, lsn: Lsn| newest.is_some_and(|at| at.0 + NOTE_MARGIN_BYTES >= lsn.0);
-    let lacks_pages = is_since(noted.unlogged.newest(space), before.captured)
-        || is_since(noted.new_index_pages.newest_of(space, is_unseen), before.captured);
-    let may_be_half_built =
-        noted.quiet.is_some_and(|quiet| is_since(noted.new_index_pages.newest_of(space, is_gone), quiet));
-    if changed || lacks_pages || may_be_half_built { Verdict::CopyAgain } else { Verdict::Keep }
+    let is_listed = |index: u64| listed.is_some_and(|now| now.indexes.contains(&index));
+    let voids = |(index, made): &(u64, Made)| {
+        let may_be_half_built = || {
+            let since_quiet = noted.locked.is_some_and(|locked| is_since(made.newest, locked.quiet));
+            since_quiet && !is_listed(*index)
+        };
+        is_unseen(*index)
+            && (is_since(made.newest, before.captured) || is_listed(*index) || may_be_half_built())
+    };
+    let made = noted.new_index_pages.of(space).filter(voids).map(|(_, made)| made.first).min();
+    let new = || listed.zip(then).into_iter().flat_map(|(now, then)| now.new_indexes_since(then));
+    // Whatever was allocated for indexes that are older than the redo shows in none.
+    let is_untold = new().any(|index| index <= noted.highest_old_index)
+        || noted.new_index_pages.elsewhere().is_some_and(|at| {
+            is_since(at, before.captured) || noted.locked.is_some_and(|locked| is_since(at, locked.quiet))
+        });
+    let may_be_amended = file.unended.is_some() && knows_allocations(space);
+    if is_untold || (!may_be_amended && (made.is_some() || new().next().is_some())) {
+        return Verdict::CopyAgain;
+    }
+    let since = made.or_else(|| new().next().map(|_| Lsn::default()));
+    match (since, noted.locked) {
+        (Some(since), Some(locked)) => {
+            let since = Lsn(since.0.saturating_sub(ALLOCATION_MARGIN_BYTES));
+            let since = lacks.map_or(since, |lacks| lacks.since.min(since));
+            let then = Before { captured: locked.end, space: listed.cloned() };
+            Verdict::Amend(Lacks { since, then })
+        }
+        // What was built by an earlier look is there; what was since is for the next.
+        _ => lacks.cloned().map_or(Verdict::Keep, Verdict::Amend),
+    }
 }
 
 /// Asks about InnoDB's indexes. While an index of full texts is built, whoever wants to see them waits for its end (verified on
@@ -267,8 +341,18 @@ struct Noted {
     unlogged: Unlogged,
     new_index_pages: NewIndexPages,
     deleted: HashSet<SpaceId>,
-    /// While no definition is being changed: where the redo ended at the last look before at which that was so.
-    quiet: Option<Lsn>,
+    /// No index that was there when the redo begins has a higher id.
+    highest_old_index: u64,
+    /// While no definition is being changed.
+    locked: Option<Locked>,
+}
+
+#[derive(Clone, Copy)]
+struct Locked {
+    /// Where the redo ended at the last look before at which that was so.
+    quiet: Lsn,
+    /// Where it ends now.
+    end: Lsn,
 }
 
 /// When the tablespaces are compared with their copies.

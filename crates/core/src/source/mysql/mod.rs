@@ -107,11 +107,12 @@ impl Source for MySqlSource {
             session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
         };
         let listed: u64 = copy::ask_past_definitions(&mut self.questions, newest_index, listener, cancel)?;
+        let shared = self.questions.ask(status::mysql_shared_spaces)?;
         // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on. And not
         // before anything that lasts: the server drops a consumer that does not advance.
         let consumer = RedoConsumer::register(&self.connect)?;
         point("backup.consumer.registered");
-        let follower = Follower::start(&self.options.redo_dir, spool, is_encrypted, || {
+        let follower = Follower::start(&self.options.redo_dir, spool, is_encrypted, shared, || {
             index_ids::highest(&self.facts, &self.options, mode).map(|highest| highest.max(listed))
         })?;
         if follower.begin().encrypted != is_encrypted {

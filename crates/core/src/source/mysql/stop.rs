@@ -264,6 +264,8 @@ impl Capture<'_> {
             rescan.copy_closed.into_iter().partition(|(_, space)| is_open(space));
         rescan.copy.extend(not_open.into_iter().map(|(found, _)| found));
         self.copier.tablespaces(rescan.copy, &spaces)?;
+        self.amend(rescan.amend)?;
+        self.copier.inventory.lacks_nothing()?;
         self.copy_other_files(&listing.others)?;
         let closed: Vec<_> = closed.into_iter().map(|(found, _)| found).collect();
         let imported = match closed.is_empty() {

@@ -14,7 +14,7 @@
 //! - whoever copies must keep definitions blocked from before the first file on.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -25,7 +25,7 @@ use std::{
 };
 
 use holdfast_formats::{
-    Lsn, SpaceId,
+    Lsn, PageNo, SpaceId,
     redo::{
         encryption_change::EncryptionChangeFinder,
         file_delete::FileDeleteFinder,
@@ -34,6 +34,7 @@ use holdfast_formats::{
             BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockState, CutError, FILE_HEADER_BYTES, RedoFileHeader,
             RedoFileName, checkpoint, classify, cut_block, encryption_block, set_encryption_block,
         },
+        page_allocation::{AllocationByte, AllocationFinder},
         search::EncryptedBlock,
     },
 };
@@ -54,6 +55,9 @@ pub struct Follower {
     state: Arc<Mutex<State>>,
     thread: Option<JoinHandle<Option<Spool>>>,
     start: Start,
+    /// No index of before the checkpoint has a higher id.
+    highest_index_id: u64,
+    shared: Arc<BTreeSet<SpaceId>>,
 }
 
 /// Whether some of the redo in `dir` may be encrypted.
@@ -123,21 +127,66 @@ impl Unlogged {
     }
 }
 
+/// Where the first page that was made for an index is noted, and the newest, to the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Its root.
+    pub first: Lsn,
+    /// Any of its pages.
+    pub newest: Lsn,
+}
+
 /// Pages that were made for indexes which are younger than the capture, by tablespace and index.
-pub type NewIndexPages = Newest<(SpaceId, u64)>;
+#[derive(Clone, Debug, Default)]
+pub struct NewIndexPages {
+    known: BTreeMap<(SpaceId, u64), Made>,
+    /// The newest of all others.
+    elsewhere: Option<Lsn>,
+}
 
 impl NewIndexPages {
-    /// Where the newest page in `space` of an index that `counts` is noted, to the block.
+    fn note(&mut self, page: NewIndexPage) {
+        let NewIndexPage { space, index_id, lsn } = page;
+        let key = (space, index_id);
+        if self.known.len() < NEW_INDEXES_MAX || self.known.contains_key(&key) {
+            let made = self.known.entry(key).or_insert(Made { first: lsn, newest: lsn });
+            *made = Made { first: lsn.min(made.first), newest: lsn.max(made.newest) };
+        } else {
+            self.elsewhere = self.elsewhere.max(Some(lsn));
+        }
+    }
+
+    /// The new indexes that are known in `space`, by their ids.
+    pub fn of(&self, space: SpaceId) -> impl Iterator<Item = (u64, Made)> {
+        self.known.range((space, 0)..=(space, u64::MAX)).map(|((_, index_id), made)| (*index_id, *made))
+    }
+
+    /// Where the newest page is noted of those indexes that are too many to be told apart.
     #[must_use]
-    pub fn newest_of(&self, space: SpaceId, counts: impl Fn(u64) -> bool) -> Option<Lsn> {
-        let of_space = self.known.range((space, 0)..=(space, u64::MAX));
-        let newest = of_space.filter(|((_, index_id), _)| counts(*index_id)).map(|(_, lsn)| *lsn).max();
-        newest.max(self.elsewhere)
+    pub fn elsewhere(&self) -> Option<Lsn> {
+        self.elsewhere
     }
 }
 
 /// Indexes younger than the capture that are told apart.
 const NEW_INDEXES_MAX: usize = 1 << 18;
+
+/// Pages of the tablespaces that several tables share which were allocated or freed, four by four.
+pub type Allocations = Newest<AllocationByte>;
+
+impl Allocations {
+    /// Those in `space` since `since`. `None`: they are too many to be told apart.
+    #[must_use]
+    pub fn since(&self, space: SpaceId, since: Lsn) -> Option<Vec<AllocationByte>> {
+        let byte = |descriptors, offset| AllocationByte { space, descriptors: PageNo(descriptors), offset };
+        let of_space = self.known.range(byte(0, 0)..=byte(u32::MAX, u16::MAX));
+        let found = of_space.filter(|(_, newest)| **newest >= since).map(|(byte, _)| *byte);
+        self.elsewhere.is_none().then(|| found.collect())
+    }
+}
+
+/// Together they tell of 64 GiB in pages of 16 KiB.
+const ALLOCATIONS_MAX: usize = 1 << 20;
 
 /// What others may look at while it runs.
 struct State {
@@ -145,6 +194,7 @@ struct State {
     partial: Option<(Lsn, [u8; BLOCK_BYTES])>,
     unlogged: Unlogged,
     new_index_pages: NewIndexPages,
+    allocations: Allocations,
     deleted: HashSet<SpaceId>,
     /// Encrypted: everything before this is on disk.
     durable: Lsn,
@@ -159,7 +209,8 @@ impl Default for State {
         Self {
             partial: None,
             unlogged: Newest::new(UNLOGGED_SPACES_MAX),
-            new_index_pages: Newest::new(NEW_INDEXES_MAX),
+            new_index_pages: NewIndexPages::default(),
+            allocations: Newest::new(ALLOCATIONS_MAX),
             deleted: HashSet::new(),
             durable: Lsn::default(),
             stop: None,
@@ -193,12 +244,14 @@ struct Log {
 }
 
 impl Follower {
-    /// Starts at the newest checkpoint of the log in `dir`. `encrypted`: new redo is. `highest_index_id`, asked for when
-    /// the checkpoint is known, is not below the id of any index of then.
+    /// Starts at the newest checkpoint of the log in `dir`. `encrypted`: new redo is. `shared`: the tablespaces whose
+    /// allocations are to be noted. `highest_index_id`, asked for when the checkpoint is known, is not below the id of any
+    /// index of then.
     pub fn start(
         dir: &Path,
         spool: Spool,
         encrypted: bool,
+        shared: BTreeSet<SpaceId>,
         highest_index_id: impl FnOnce() -> Result<u64>,
     ) -> Result<Self> {
         let (mut log, mut start) = Log::open(dir)?;
@@ -208,18 +261,22 @@ impl Follower {
         let follow = Arc::new(Follow::default());
         follow.advance(start.begin);
         let state = Arc::new(Mutex::new(State::default()));
-        let (shared, shared_state) = (Arc::clone(&follow), Arc::clone(&state));
+        let shared = Arc::new(shared);
+        let (following, following_state, watched) =
+            (Arc::clone(&follow), Arc::clone(&state), Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("redo".to_owned())
-            .spawn(move || match log.follow(&shared, &shared_state, spool, highest_index_id) {
-                Ok(spool) => Some(spool),
-                Err(error) => {
-                    shared.fail(error);
-                    None
+            .spawn(move || {
+                match log.follow(&following, &following_state, spool, highest_index_id, &watched) {
+                    Ok(spool) => Some(spool),
+                    Err(error) => {
+                        following.fail(error);
+                        None
+                    }
                 }
             })
             .context("start the redo thread")?;
-        Ok(Self { follow, state, thread: Some(thread), start })
+        Ok(Self { follow, state, thread: Some(thread), start, highest_index_id, shared })
     }
 
     /// Where the capture begins.
@@ -272,6 +329,24 @@ impl Follower {
     #[must_use]
     pub fn new_index_pages(&self) -> NewIndexPages {
         self.lock().new_index_pages.clone()
+    }
+
+    /// No index that was there at the checkpoint has a higher id.
+    #[must_use]
+    pub fn highest_index_id(&self) -> u64 {
+        self.highest_index_id
+    }
+
+    /// Whether all allocations in `space` were noted, so far.
+    #[must_use]
+    pub fn knows_allocations(&self, space: SpaceId) -> bool {
+        self.shared.contains(&space) && !self.start.encrypted && self.lock().allocations.elsewhere.is_none()
+    }
+
+    /// What was allocated or freed in `space` since `since`, by the redo read so far; see [`Allocations::since`].
+    #[must_use]
+    pub fn allocations_since(&self, space: SpaceId, since: Lsn) -> Option<Vec<AllocationByte>> {
+        self.lock().allocations.since(space, since).filter(|_| self.shared.contains(&space))
     }
 
     /// Tablespaces whose redo recovery ignores: the redo read so far notes a deletion of their file. IMPORT brings the
@@ -410,10 +485,12 @@ impl Log {
         state: &Mutex<State>,
         mut spool: Spool,
         highest_index_id: u64,
+        watched: &BTreeSet<SpaceId>,
     ) -> Result<Spool> {
         let mut load_finder = IndexLoadFinder::new(self.at, highest_index_id);
         let mut delete_finder = FileDeleteFinder::new(self.at);
         let mut encryption_finder = EncryptionChangeFinder::new(self.at);
+        let mut allocation_finder = AllocationFinder::new(self.at);
         let mut buffer = vec![0; READ_BYTES];
         loop {
             if shared.is_finished() {
@@ -451,6 +528,7 @@ impl Log {
             spool.append(full)?;
             self.at = Lsn(self.at.0 + full_bytes as u64);
             let (mut unlogged, mut new_pages, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
+            let mut allocated = Vec::new();
             let mut search = || {
                 let mut of_index = |change| match change {
                     IndexChange::Load(load) => unlogged.push((load.space, load.lsn)),
@@ -462,6 +540,15 @@ impl Log {
                 }
                 encryption_finder.feed(full, |space, lsn| unlogged.push((space, lsn)))?;
                 delete_finder.feed(full, |space| deleted.push(space))?;
+                let mut of_page = |byte: AllocationByte, lsn| {
+                    if watched.contains(&byte.space) {
+                        allocated.push((byte, lsn));
+                    }
+                };
+                allocation_finder.feed(full, &mut of_page)?;
+                if let Some((_, block)) = &partial {
+                    allocation_finder.peek(block, of_page)?;
+                }
                 if let Some((_, block)) = &partial {
                     encryption_finder.peek(block, |space, lsn| unlogged.push((space, lsn)))?;
                     delete_finder.peek(block, |space| deleted.push(space))?;
@@ -475,9 +562,8 @@ impl Log {
             {
                 let mut state = lock(state);
                 unlogged.into_iter().for_each(|(space, lsn)| state.unlogged.note(space, lsn));
-                for NewIndexPage { space, index_id, lsn } in new_pages {
-                    state.new_index_pages.note((space, index_id), lsn);
-                }
+                new_pages.into_iter().for_each(|page| state.new_index_pages.note(page));
+                allocated.into_iter().for_each(|(byte, lsn)| state.allocations.note(byte, lsn));
                 state.deleted.extend(deleted);
                 if state.deleted.len() > DELETED_SPACES_MAX {
                     return Err(Error::failed(format!(
@@ -698,7 +784,7 @@ mod tests {
 
         fn follower(&self) -> Follower {
             let spool = Spool::create(self.dir.path(), 1 << 20).unwrap();
-            let follower = Follower::start(self.dir.path(), spool, false, || Ok(1)).unwrap();
+            let follower = Follower::start(self.dir.path(), spool, false, BTreeSet::new(), || Ok(1)).unwrap();
             assert!(follower.begin().encrypted, "its header says so");
             follower
         }
@@ -771,12 +857,20 @@ mod tests {
         assert_eq!(unlogged.newest(SpaceId(7)), Some(Lsn(100)));
         assert_eq!(unlogged.newest(SpaceId(u32::MAX)), Some(Lsn(100)));
 
-        let mut pages = NewIndexPages::new(NEW_INDEXES_MAX);
+        let mut pages = NewIndexPages::default();
         for (space, index_id, lsn) in [(7, 1, 50), (7, 1, 40), (7, 2, 60), (8, 3, 90)] {
-            pages.note((SpaceId(space), index_id), Lsn(lsn));
+            pages.note(NewIndexPage { space: SpaceId(space), index_id, lsn: Lsn(lsn) });
         }
-        assert_eq!(pages.newest_of(SpaceId(7), |index| index == 1), Some(Lsn(50)));
-        assert_eq!(pages.newest_of(SpaceId(7), |_| true), Some(Lsn(60)));
-        assert_eq!(pages.newest_of(SpaceId(7), |_| false), None);
+        let made = |first, newest| Made { first: Lsn(first), newest: Lsn(newest) };
+        assert_eq!(pages.of(SpaceId(7)).collect::<Vec<_>>(), [(1, made(40, 50)), (2, made(60, 60))]);
+
+        let byte = |space, offset| AllocationByte { space: SpaceId(space), descriptors: PageNo(0), offset };
+        let mut allocations = Allocations::new(2);
+        allocations.note(byte(7, 200), Lsn(50));
+        allocations.note(byte(8, 300), Lsn(60));
+        assert_eq!(allocations.since(SpaceId(7), Lsn(50)).unwrap(), [byte(7, 200)]);
+        assert_eq!(allocations.since(SpaceId(7), Lsn(51)).unwrap(), []);
+        allocations.note(byte(9, 300), Lsn(70));
+        assert_eq!(allocations.since(SpaceId(7), Lsn(0)), None);
     }
 }

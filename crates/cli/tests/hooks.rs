@@ -1,0 +1,70 @@
+//! Commands around a backup, where there is no server to back up.
+
+use std::fs;
+
+use crate::program::{PASSWORD, Program, Run, run};
+
+/// Tells what it was told, each time on a line.
+const TELL: &str = "echo \"$HOLDFAST_HOOK $HOLDFAST_HOOK_METHOD $HOLDFAST_HOOK_NAME $HOLDFAST_HOOK_EXIT_CODE \
+    $HOLDFAST_HOOK_OUTCOME [$HOLDFAST_HOOK_BACKUPS] $HOLDFAST_HOOK_ERROR\" >> told; env >> environment";
+
+fn backup(program: &Program, words: &[&str]) -> Run {
+    let mut command = program.command(&["backup", "--name", "db1", "--socket", "no-server", "--no-defaults"]);
+    run(command.env("MYSQL_PWD", "the-servers").args(words))
+}
+
+fn told(program: &Program) -> String {
+    fs::read_to_string(program.path("told")).unwrap()
+}
+
+/// Where the hook before a backup fails nothing begins, and the hook behind it can undo. What they print is passed on, and
+/// they have no password.
+#[test]
+fn a_hook_that_fails_ends_the_backup_before_it_begins() {
+    let program = Program::with_repository();
+    let before = format!("{TELL}; echo busy; echo 'the line is busy' >&2; exit 3");
+    let failed = backup(&program, &["--hook-before", &before, "--hook-after", TELL]).expect_code(1);
+    assert!(failed.err.contains("hook-before: busy\n"), "{failed:?}");
+    assert!(failed.err.contains("error: hook-before failed (exit status: 3)"), "{failed:?}");
+    assert!(!failed.err.contains("no-server"), "{failed:?}");
+    let told = told(&program);
+    let [first, second] = told.lines().collect::<Vec<_>>()[..] else { panic!("{told}") };
+    assert_eq!(first.split_whitespace().collect::<Vec<_>>(), ["before", "physical", "db1", "[]"]);
+    assert!(second.starts_with("after physical db1 1 failed"), "{second}");
+    assert!(second.contains("hook-before failed"), "{second}");
+    let environment = fs::read_to_string(program.path("environment")).unwrap();
+    assert!(environment.contains("HOLDFAST_HOOK=before") && !environment.contains(PASSWORD), "{environment}");
+    assert!(!environment.contains("the-servers"), "{environment}");
+}
+
+/// The hook behind a backup is told how the backup failed, and its own failure changes nothing about that. What is typed
+/// counts before what is configured.
+#[test]
+fn a_hook_is_told_how_the_backup_failed() {
+    let program = Program::with_repository();
+    let config =
+        format!("[backup]\nhook-before = \"exit 1\"\nhook-after = {:?}\n", format!("{TELL}; exit 7"));
+    program.write("hooks.toml", &config);
+    let failed = backup(&program, &["--config", "hooks.toml", "--hook-before", "exit 0"]).expect_code(4);
+    assert!(failed.err.contains("warning: hook-after failed (exit status: 7)"), "{failed:?}");
+    let told = told(&program);
+    assert!(told.starts_with("after physical db1 4 server") && told.contains("no-server"), "{told}");
+}
+
+/// A hook that takes too long is ended, with all that it has started.
+#[test]
+fn a_hook_that_hangs_is_ended() {
+    let program = Program::with_repository();
+    let hang = "echo $$ > pid; sleep 1000; echo never";
+    let failed = backup(&program, &["--hook-before", hang, "--hook-timeout", "300ms"]).expect_code(1);
+    assert!(failed.err.contains("hook-before had not ended after 300 ms"), "{failed:?}");
+    let group = fs::read_to_string(program.path("pid")).unwrap();
+    let is_of_group = |stat: String| {
+        let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        fields[0] != "Z" && fields[2] == group.trim()
+    };
+    let mut running = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| fs::read_to_string(entry.unwrap().path().join("stat")).ok());
+    assert!(!running.any(is_of_group));
+}
