@@ -21,6 +21,7 @@ pub mod mariadb_stages;
 pub mod option_file;
 mod own_account;
 mod own_options;
+mod prepared;
 pub mod process;
 pub mod raw;
 pub mod redo_consumer;

@@ -15,6 +15,7 @@ fn round_trip(kind: ServerKind) {
     assert_eq!(left_out, ["view torture.broken"]);
     let is_account = |it: &Adaptation| it.object.starts_with("account 'root'@");
     assert!(report.plan.adapted.iter().all(is_account), "{:?}", report.plan.adapted);
+    assert!(report.by_parameters);
     assert!(report.tables_verified > 30);
     assert_same_rows(&stage.source, &target);
     assert_same_objects(&stage.source, &target);

@@ -37,3 +37,60 @@ fn rows_longer_than_packets() {
     let error = load(&stage, backup, &options(&target)).unwrap_err();
     assert!(error.hint().unwrap_or_default().contains("max_allowed_packet"), "{error}");
 }
+
+/// MySQL takes rows of every type as text where it prepares no statement, or too few, and by `LOAD DATA LOCAL` where that is
+/// allowed; that it takes them as parameters holds `round_trip`.
+#[test]
+fn other_ways_into_mysql() {
+    let (stage, backup) = saved(ServerKind::MySql97);
+    let target = start(ServerKind::MySql97);
+    for (settings, is_by_parameters, is_by_load_data) in [
+        ("max_prepared_stmt_count = 0", false, false),
+        // Tables of one row want no second one.
+        ("max_prepared_stmt_count = 1", true, false),
+        ("local_infile = ON", false, true),
+    ] {
+        target.exec(format!("SET GLOBAL {settings}")).unwrap();
+        let chosen = LoadOptions { leave_out: true, overwrite: true, parallel: 1, ..options(&target) };
+        let report = load(&stage, backup, &chosen).unwrap();
+        assert_eq!(
+            (report.by_parameters, report.by_load_data),
+            (is_by_parameters, is_by_load_data),
+            "{settings}"
+        );
+        assert_same_rows(&stage.source, &target);
+        let left: (String, u64) =
+            target.query("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").unwrap().remove(0);
+        assert_eq!(left.1, 0, "{settings}");
+        assert_clean(&target);
+    }
+}
+
+/// Many rows, one, none, long ones, and one that is too long for a packet of parameters: none is lost, and none of its bytes,
+/// be it as parameters or, where the binlog has statements, as text.
+#[test]
+fn rows_of_every_length_as_parameters_of_mysql() {
+    let (stage, backup) = backed_up(
+        ServerKind::MySql97,
+        &[
+            "CREATE DATABASE s",
+            "CREATE TABLE s.t (id INT PRIMARY KEY, v LONGTEXT CHARACTER SET utf8mb4, raw LONGBLOB, n INT)",
+            "INSERT INTO s.t WITH RECURSIVE seq AS (SELECT 1 AS seq UNION ALL SELECT seq + 1 FROM seq WHERE seq < 1000) \
+             SELECT seq, IF(seq % 200 = 0, REPEAT('a\\\\\\'\\t\\n€', 60000 + seq), REPEAT('\\\\b', seq)), \
+             IF(seq % 3 = 0, NULL, REPEAT(x'000A5C27FF', seq)), NULLIF(seq % 7, 0) FROM seq",
+            "INSERT INTO s.t VALUES (1001, REPEAT('\\\\€', 5 << 20), NULL, 1), (1002, 'behind it', 'x', 2)",
+            "CREATE TABLE s.one (id INT PRIMARY KEY, v INT)",
+            "INSERT INTO s.one VALUES (1, NULL)",
+            "CREATE TABLE s.none (id INT PRIMARY KEY, v INT)",
+        ],
+    );
+    let target = start(ServerKind::MySql97);
+    for (binlog_format, is_by_parameters) in [("ROW", true), ("MIXED", false)] {
+        target.exec(format!("SET GLOBAL binlog_format = '{binlog_format}'")).unwrap();
+        let report = load(&stage, backup, &LoadOptions { overwrite: true, ..options(&target) }).unwrap();
+        assert_eq!(report.by_parameters, is_by_parameters);
+        assert_eq!((report.rows_loaded, report.tables_verified), (1003, 3));
+        assert_same_rows(&stage.source, &target);
+        assert_clean(&target);
+    }
+}

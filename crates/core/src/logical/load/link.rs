@@ -38,6 +38,8 @@ pub(super) struct Link {
     pub(super) session: Session,
     /// The database in use.
     schema: Option<String>,
+    /// Whether what is sent is bytes (`character_set_client`), not `utf8mb4`.
+    sends_bytes: bool,
 }
 
 impl Link {
@@ -45,14 +47,14 @@ impl Link {
     pub(super) fn first(options: &LoadOptions) -> Result<Link> {
         let mut session = Session::open(&options.connect, Purpose::Load)?;
         bulk::be_patient(&mut session)?;
-        Ok(Link { session, schema: None })
+        Ok(Link { session, schema: None, sends_bytes: false })
     }
 
     /// Connects and sets what a load needs; `number` tells the sessions of a load from each other.
     pub(super) fn open(options: &LoadOptions, target: &Target, number: usize) -> Result<Link> {
         let mut session = Session::open_patiently(&options.connect, Purpose::Load)?;
         bulk::be_patient(&mut session)?;
-        let mut link = Link { session, schema: None };
+        let mut link = Link { session, schema: None, sends_bytes: false };
         link.settle(options, target)?;
         // The session that had it before may still be on its way out.
         let take = format!("SELECT GET_LOCK('{LOCK}.{number}', {LOCK_WAIT_S})");
@@ -122,6 +124,17 @@ impl Link {
         if self.schema.as_deref() != Some(schema) {
             self.session.exec(&format!("USE {}", crate::logical::objects::quoted(schema)))?;
             self.schema = Some(schema.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Says whether what is sent from now on is bytes: parameters that no server has to look into. Statements in ASCII, and names in
+    /// UTF-8, are the same in bytes; text in quotes is not.
+    pub(super) fn send_bytes(&mut self, sends_bytes: bool) -> Result<(), SqlError> {
+        if self.sends_bytes != sends_bytes {
+            let charset = if sends_bytes { "binary" } else { "utf8mb4" };
+            self.session.exec(&format!("SET SESSION character_set_client = {charset}"))?;
+            self.sends_bytes = sends_bytes;
         }
         Ok(())
     }

@@ -3,6 +3,8 @@
 //! Parameters, and lines of `LOAD DATA`, are bytes without a character set, so that text goes into its column as it is. Where
 //! bytes would mean something else than the text they spell, a value goes through a conversion.
 
+use holdfast_formats::Flavor;
+
 use super::super::plan::PlannedTable;
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -12,6 +14,7 @@ use crate::{
         objects::quoted,
         script::literal,
     },
+    server::for_many::{ForMany, ParameterType},
 };
 
 /// `INSERT INTO .. VALUES`.
@@ -20,13 +23,17 @@ pub(super) fn insert(table: &PlannedTable) -> String {
     format!("INSERT INTO {} ({}) VALUES\n", table.name.quoted(), names.join(", "))
 }
 
-/// The same with what [`parameters`] writes.
-pub(super) fn insert_parameters(table: &PlannedTable) -> String {
-    let places = table.columns().map(|(column, other_charset)| {
-        conversion(column, other_charset, "?").unwrap_or_else(|| "?".to_owned())
-    });
-    let places: Vec<String> = places.collect();
-    format!("{}({})", insert(table), places.join(", "))
+/// What follows for a row that [`parameters`] adds, and the types of the parameters. MySQL takes numbers as such: what it casts it
+/// takes for a number with a sign.
+pub(super) fn places(table: &PlannedTable, flavor: Flavor) -> (String, Vec<ParameterType>) {
+    let (mut places, mut types) = (Vec::new(), Vec::new());
+    for (column, other_charset) in table.columns() {
+        let is_number = flavor == Flavor::MySql && column.form == Form::Members && other_charset.is_none();
+        types.push(if is_number { ParameterType::Number } else { ParameterType::Bytes });
+        let conversion = conversion(column, other_charset, "?").filter(|_| !is_number);
+        places.push(conversion.unwrap_or_else(|| "?".to_owned()));
+    }
+    (format!("({})", places.join(", ")), types)
 }
 
 /// `LOAD DATA` of what [`line`] writes.
@@ -75,22 +82,27 @@ fn wrong() -> Error {
     Error::new(ErrorKind::Damaged, "a row is not one of its table")
 }
 
-/// Appends a row as parameters of a bulk: each value, which is stored as it is sent, behind a byte that says whether there is one.
-pub(super) fn parameters(out: &mut Vec<u8>, columns: usize, row: &[u8]) -> Result<()> {
-    const VALUE: u8 = 0;
-    const NULL: u8 = 1;
+/// Adds a row to those that go as parameters: bytes are stored as they are sent.
+pub(super) fn parameters(out: &mut dyn ForMany, types: &[ParameterType], row: &[u8]) -> Result<()> {
     let mut values = Values { bytes: row };
-    for _ in 0..columns {
+    for parameter_type in types {
         let from_here = values.bytes;
-        match values.next().ok_or_else(wrong)? {
-            None => out.push(NULL),
-            Some(_) => {
-                out.push(VALUE);
-                out.extend_from_slice(&from_here[..from_here.len() - values.bytes.len()]);
+        match (values.next().ok_or_else(wrong)?, parameter_type) {
+            (None, _) => out.null(),
+            (Some(_), ParameterType::Bytes) => {
+                out.value(&from_here[..from_here.len() - values.bytes.len()]);
+            }
+            (Some(digits), ParameterType::Number) => {
+                let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
+                out.value(&number.ok_or_else(wrong)?.to_le_bytes());
             }
         }
     }
-    if values.bytes.is_empty() { Ok(()) } else { Err(wrong()) }
+    if !values.bytes.is_empty() {
+        return Err(wrong());
+    }
+    out.end_row();
+    Ok(())
 }
 
 /// Appends a row as a line.
@@ -149,6 +161,7 @@ pub(super) fn values(out: &mut Vec<u8>, table: &PlannedTable, row: &[u8]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::{Session, SqlError, wire::Done};
 
     /// What a line says is the row; what is no row of the table is none.
     #[test]
@@ -160,13 +173,59 @@ mod tests {
         assert!(line(&mut out, 1, b"\x01a\x01b").is_err());
     }
 
+    /// Writes down what it is given.
+    #[derive(Default)]
+    struct Given(Vec<u8>);
+
+    impl ForMany for Given {
+        fn row_bytes_max(&self) -> usize {
+            usize::MAX
+        }
+
+        fn has_room(&self, _: usize) -> bool {
+            true
+        }
+
+        fn value(&mut self, value: &[u8]) {
+            self.0.push(b'=');
+            self.0.extend_from_slice(value);
+        }
+
+        fn null(&mut self) {
+            self.0.push(b'-');
+        }
+
+        fn end_row(&mut self) {
+            self.0.push(b';');
+        }
+
+        fn exec(&mut self, _: &mut Session) -> Result<Option<Done>, SqlError> {
+            Ok(None)
+        }
+
+        fn close(self: Box<Self>, _: &mut Session) -> Result<(), SqlError> {
+            Ok(())
+        }
+    }
+
     /// What parameters say is the row; what is no row of the table is none.
     #[test]
     fn values_as_parameters() {
-        let mut out = Vec::new();
-        parameters(&mut out, 4, b"\x01a\xFB\0\xFC\x02\0\0\xFF").unwrap();
-        assert_eq!(out, b"\0\x01a\x01\0\0\0\xFC\x02\0\0\xFF");
-        assert!(parameters(&mut out, 2, b"\x01a").is_err());
-        assert!(parameters(&mut out, 1, b"\x01a\x01b").is_err());
+        use ParameterType::{Bytes, Number};
+
+        let mut given = Given::default();
+        parameters(&mut given, &[Bytes; 4], b"\x01a\xFB\0\xFC\x02\0\0\xFF").unwrap();
+        assert_eq!(given.0, b"=\x01a-=\0=\xFC\x02\0\0\xFF;");
+        let mut given = Given::default();
+        parameters(&mut given, &[Number; 3], b"\x0518446\xFB\x1418446744073709551615").unwrap();
+        assert_eq!(given.0, [&b"=\x0E\x48\0\0\0\0\0\0-="[..], &[0xFF; 8], b";"].concat());
+        for (types, row) in [
+            (&[Bytes; 2][..], &b"\x01a"[..]),
+            (&[Bytes], b"\x01a\x01b"),
+            (&[Number], b"\x01a"),
+            (&[Number], b"\x02-1"),
+        ] {
+            assert!(parameters(&mut given, types, row).is_err());
+        }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
+use holdfast_formats::Flavor;
 use holdfast_pipe::lock::{into_inner, lock};
 use holdfast_repo::{
     reader::{Backup, ReadRows},
@@ -40,7 +41,7 @@ use crate::{
     server::{
         SqlError,
         bulk::{self, Feed},
-        for_many::ForMany,
+        for_many::{self, ForMany, ParameterType},
         raw::RawReader,
         wire::Done,
     },
@@ -83,6 +84,12 @@ pub(super) struct Loaded {
     pub(super) are_parameters: bool,
     /// What the server has made otherwise than it was told, with a warning only.
     pub(super) adapted: Vec<Adaptation>,
+}
+
+/// A table's `INSERT`, and of what types its parameters are.
+struct PreparedInsert {
+    for_many: Box<dyn ForMany>,
+    types: Vec<ParameterType>,
 }
 
 struct Loading<'a> {
@@ -261,12 +268,12 @@ impl Loading<'_> {
             RowTotals::default()
         } else {
             let is_usual = table.is_transactional && !table.definition.has_history;
-            let for_many = match is_usual && self.target.takes_parameters {
-                true => ForMany::prepare(&mut link.session, &encode::insert_parameters(table))?,
+            let prepared = match is_usual && self.target.takes_parameters {
+                true => self.prepare(link, table)?,
                 false => None,
             };
-            let filled = match for_many {
-                Some(for_many) => self.fill_by_parameters(link, table, unit, for_many)?,
+            let filled = match prepared {
+                Some(prepared) => self.fill_by_parameters(link, table, unit, prepared)?,
                 None => None,
             };
             match filled {
@@ -277,6 +284,7 @@ impl Loading<'_> {
                 None => self.by_statements(link, table, &mut |each| self.read(table, unit, each))?,
             }
         };
+        link.send_bytes(false)?;
         if table.definition.has_history {
             link.session.exec("SET SESSION system_versioning_insert_history = 0")?;
         }
@@ -314,6 +322,20 @@ impl Loading<'_> {
         each_row(&reader, unit.first..unit.end, ReadRows::default(), &go_on, each)
     }
 
+    /// Prepares the table's `INSERT`, if the server prepares any.
+    fn prepare(&self, link: &mut Link, table: &PlannedTable) -> Result<Option<PreparedInsert>, SqlError> {
+        let begin = encode::insert(table);
+        let (places, types) = encode::places(table, self.target.flavor);
+        let insert = (begin.as_str(), places.as_str());
+        let bytes = (STATEMENT_BYTES, self.target.max_packet_bytes.saturating_sub(STATEMENT_SPARE_BYTES));
+        let session = &mut link.session;
+        let for_many = match self.target.flavor {
+            Flavor::MariaDb => for_many::prepare_bulk(session, insert, bytes),
+            Flavor::MySql => for_many::prepare_several(session, insert, &types, bytes, table.totals.rows),
+        };
+        Ok(for_many?.map(|for_many| PreparedInsert { for_many, types }))
+    }
+
     /// The server neither looks for the ends of values nor takes escapes out of them. `None`: it did not take the first of
     /// them, and takes none.
     fn fill_by_parameters(
@@ -321,33 +343,31 @@ impl Loading<'_> {
         link: &mut Link,
         table: &PlannedTable,
         unit: &Unit,
-        for_many: ForMany,
+        PreparedInsert { mut for_many, types }: PreparedInsert,
     ) -> Result<Option<RowTotals>> {
-        let columns = table.definition.columns.len();
-        let room = self.target.max_packet_bytes.saturating_sub(STATEMENT_SPARE_BYTES).min(ForMany::BYTES_MAX);
-        let begin = for_many.begin().to_vec();
-        let mut packet = begin.clone();
-        let mut parameters = Vec::new();
         let mut rows_taken = 0;
         let mut is_refused = false;
-        let mut send = |link: &mut Link, packet: &mut Vec<u8>, taken: u64| -> Result<u64> {
-            let done = for_many.exec(&mut link.session, packet);
-            let done = done.inspect_err(|error| is_refused = taken == 0 && ForMany::is_refused(error))?;
-            packet.shrink_to(2 * STATEMENT_BYTES);
-            self.refuse_changes(link, table, done)?;
-            Ok(done.rows)
+        let mut send = |link: &mut Link, for_many: &mut dyn ForMany, taken: &mut u64| -> Result<()> {
+            link.send_bytes(self.target.flavor == Flavor::MySql)?;
+            loop {
+                let done = for_many.exec(&mut link.session);
+                let done =
+                    done.inspect_err(|error| is_refused = *taken == 0 && for_many::is_refused(error))?;
+                let Some(done) = done else { return Ok(()) };
+                self.refuse_changes(link, table, done)?;
+                *taken += done.rows;
+            }
         };
         let read = self.read(table, unit, &mut |row| {
-            parameters.clear();
-            encode::parameters(&mut parameters, columns, row)?;
-            if packet.len() > begin.len() && packet.len() + parameters.len() > room.min(STATEMENT_BYTES) {
-                rows_taken += send(link, &mut packet, rows_taken)?;
+            let bytes = row.len() + size_of::<u64>() * types.len();
+            if !for_many.has_room(bytes) {
+                send(link, &mut *for_many, &mut rows_taken)?;
             }
-            if begin.len() + parameters.len() <= room {
-                packet.extend_from_slice(&parameters);
-                return Ok(());
+            if bytes <= for_many.row_bytes_max() {
+                return encode::parameters(&mut *for_many, &types, row);
             }
             // Behind those before it, and by a way that takes longer ones.
+            send(link, &mut *for_many, &mut rows_taken)?;
             let mut once = |each: &mut dyn FnMut(&[u8]) -> Result<()>| {
                 each(row)?;
                 Ok(RowTotals { rows: 1, bytes: row.len() as u64, ..RowTotals::default() })
@@ -360,9 +380,7 @@ impl Loading<'_> {
             Ok(())
         });
         let sent = read.and_then(|totals| {
-            if packet.len() > begin.len() {
-                rows_taken += send(link, &mut packet, rows_taken)?;
-            }
+            send(link, &mut *for_many, &mut rows_taken)?;
             Ok(totals)
         });
         if is_refused {
@@ -377,6 +395,7 @@ impl Loading<'_> {
     }
 
     fn in_bulk(&self, link: &mut Link, table: &PlannedTable, rows: &mut EachRow<'_>) -> Result<RowTotals> {
+        link.send_bytes(false)?;
         let columns = &table.definition.columns;
         let statement = encode::load_data(table);
         let mut totals = RowTotals::default();
@@ -400,6 +419,7 @@ impl Loading<'_> {
         table: &PlannedTable,
         rows: &mut EachRow<'_>,
     ) -> Result<RowTotals> {
+        link.send_bytes(false)?;
         let begin = encode::insert(table);
         let room = self.target.max_packet_bytes.saturating_sub(STATEMENT_SPARE_BYTES);
         let mut statement: Vec<u8> = Vec::new();
