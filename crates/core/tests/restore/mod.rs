@@ -32,6 +32,7 @@ use crate::listeners::Told;
 mod killed;
 mod redo;
 mod replay;
+mod settings;
 
 fn new_repo() -> Arc<Repo> {
     Arc::new(Repo::init(Arc::new(MemStore::new()), &Protection::None).unwrap())
