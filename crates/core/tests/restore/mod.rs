@@ -30,6 +30,7 @@ use mysql::prelude::Queryable;
 use crate::listeners::Told;
 
 mod killed;
+mod owner;
 mod redo;
 mod replay;
 mod settings;
