@@ -233,3 +233,76 @@ fn mysql_tablespaces_whose_encryption_changes_meanwhile_are_whole() {
     let copy = Server::attach(source.kind(), target, options).unwrap();
     assert_equal_checksums(&source, &copy).unwrap();
 }
+
+/// A new master key, in the middle of a file or when all has been copied, fails the capture, whatever else the copy would
+/// be worth: nothing tells the statement from those that switch redo off and on. What is captured later is opened with the
+/// keys as they are afterwards, even if there is a newer one by then.
+#[test]
+fn mysql_a_rotated_master_key_fails_the_capture_and_the_keys_of_after_open_the_next_one() {
+    const ROTATE: &str = "ALTER INSTANCE ROTATE INNODB MASTER KEY";
+    let dir = tempfile::tempdir().unwrap();
+    let (keyring, program) = (dir.path().join("keyring"), dir.path().join("server"));
+    let options = ServerOptions::default().arg("--innodb-undo-log-encrypt=ON");
+    let options = with_keyring(options, &program, &keyring).unwrap();
+    let source = Server::start(ServerKind::MySql97, options.clone()).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE e",
+            "CREATE TABLE e.t (id INT PRIMARY KEY, v VARCHAR(600)) ENCRYPTION = 'Y'",
+            "CREATE TABLESPACE g ADD DATAFILE 'g.ibd' ENCRYPTION = 'Y'",
+            "CREATE TABLE e.g (id INT PRIMARY KEY, v VARCHAR(600)) TABLESPACE g ENCRYPTION = 'Y'",
+            "ALTER TABLESPACE mysql ENCRYPTION = 'Y'",
+        ])
+        .unwrap();
+    fill(&source, "e.t");
+    fill(&source, "e.g");
+    let keys = || fs::read(&keyring).unwrap();
+    let rotate_and_write = || {
+        source
+            .exec_all([
+                ROTATE,
+                "UPDATE e.t SET v = REVERSE(v) WHERE id % 7 = 0",
+                "UPDATE e.g SET v = REVERSE(v) WHERE id % 7 = 0",
+            ])
+            .unwrap();
+    };
+    for in_a_file in [true, false] {
+        let before = keys();
+        let work = tempfile::tempdir().unwrap();
+        let extents = Mutex::new(0);
+        let sink = Watched {
+            inner: DirectorySink::new(work.path().join("staging")),
+            on_pages: |path: &str, _: &Pages<'_>| {
+                if path == "e/t.ibd" {
+                    let mut extents = extents.lock().unwrap();
+                    *extents += 1;
+                    if in_a_file && *extents == 2 {
+                        rotate_and_write();
+                    }
+                }
+            },
+        };
+        let at_stop = || {
+            if !in_a_file {
+                rotate_and_write();
+            }
+        };
+        let listener = races::AtPhase { phase: "stop", action: at_stop };
+        let error =
+            capture_with(&source, &sink, &listener, capture_options(&source, work.path())).unwrap_err();
+        assert!(error.to_string().contains("ALTER INSTANCE was run during the backup"), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("run the backup again")), "{error:?}");
+        assert!(*extents.lock().unwrap() > 3, "not read in parts: {extents:?}");
+        assert!(keys() != before, "no key was made");
+    }
+
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    let rotate = || source.exec(ROTATE).unwrap();
+    let captured = at_point("backup.locks.released", rotate, || capture(&source, &sink, dir.path()));
+    let target = dir.path().join("data");
+    sink.place(&target);
+    lay_out_redo(&target, &captured.redo);
+    give_keyring(&target, &keyring, &dir.path().join("keyring-after")).unwrap();
+    let copy = Server::attach(source.kind(), target, options).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+}

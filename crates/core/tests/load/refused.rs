@@ -1,7 +1,6 @@
 //! What only the server can refuse, and what it would take and make something else of.
 
 use holdfast_core::ErrorKind;
-use holdfast_testkit::ServerOptions;
 
 use super::{other_servers::said, *};
 
@@ -175,21 +174,7 @@ fn a_group_is_loaded_as_a_group() {
             "INSERT INTO shop.orders VALUES (1, 2), (2, 3)",
         ],
     );
-    let target = Server::start(
-        ServerKind::MySql97,
-        ServerOptions::default().arg("--gtid-mode=ON").arg("--enforce-gtid-consistency=ON"),
-    )
-    .unwrap();
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-    target
-        .exec_all([
-            "INSTALL PLUGIN group_replication SONAME 'group_replication.so'".to_owned(),
-            "SET GLOBAL group_replication_group_name = 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa'".to_owned(),
-            format!("SET GLOBAL group_replication_local_address = '127.0.0.1:{port}'"),
-            "SET GLOBAL group_replication_bootstrap_group = ON".to_owned(),
-            "START GROUP_REPLICATION".to_owned(),
-        ])
-        .unwrap();
+    let target = crate::server::group_of_one();
     let error = load(&stage, backup, &LoadOptions { without_binlog: true, ..options(&target) }).unwrap_err();
     assert!(error.to_string().contains("member of a group"), "{error}");
     load(&stage, backup, &options(&target)).unwrap();

@@ -4,10 +4,12 @@ use std::{
     fs::{self, File},
     io::Read,
     thread::sleep,
+    time::Instant,
 };
 
-use holdfast_core::Error;
+use holdfast_core::{Error, Event, Listener};
 use holdfast_testkit::keyring::with_keyring;
+use mysql::prelude::Queryable;
 
 use super::*;
 
@@ -186,4 +188,55 @@ fn encrypted_mysql_9_7_at_rest_has_an_exact_position() {
         .expect("no log of the idle server ended at its position");
     assert!(backup.position.binlog.is_some());
     stage.prove(&backup);
+}
+
+/// Does something when all has been copied, before anything else is locked.
+struct AtStop<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Listener for AtStop<F> {
+    fn event(&self, event: Event) {
+        if matches!(&event, Event::Phase { name: "stop" }) {
+            (self.0)();
+        }
+        Told.event(event);
+    }
+}
+
+/// The lock that such a backup holds keeps the master key, and redo logging, from being changed: who does not wait for its
+/// end is refused. That fails no backup, whose copy is opened with the keys as they are afterwards.
+#[test]
+fn encrypted_mysql_9_7_changes_its_master_key_when_the_backup_has_ended() {
+    const ROTATE: &str = "ALTER INSTANCE ROTATE INNODB MASTER KEY";
+    const WAITING: &str = "SELECT COUNT(*) FROM information_schema.processlist
+                           WHERE info LIKE 'ALTER INSTANCE%' AND state LIKE 'Waiting for backup lock%'";
+    const WAITING_MAX: Duration = Duration::from_secs(120);
+    let stage = mysql_stage(5);
+    // Tables of other engines cannot be locked while a rotation waits: the server calls that a deadlock each time.
+    stage.source.exec("DROP DATABASE misc").unwrap();
+    let keys = || fs::read(stage.keyring.as_ref().unwrap()).unwrap();
+    let before = keys();
+    let source = &stage.source;
+    let backup = std::thread::scope(|scope| {
+        let at_stop = || {
+            let mut conn = source.conn().unwrap();
+            conn.query_drop("SET lock_wait_timeout = 1").unwrap();
+            for statement in
+                [ROTATE, "ALTER INSTANCE DISABLE INNODB REDO_LOG", "ALTER INSTANCE ENABLE INNODB REDO_LOG"]
+            {
+                let error = conn.query_drop(statement).unwrap_err().to_string();
+                assert!(error.contains("Lock wait timeout exceeded"), "{statement}: {error}");
+            }
+            scope.spawn(move || source.exec(ROTATE).unwrap());
+            let begun = Instant::now();
+            while source.value::<u64>(WAITING).unwrap() == 0 {
+                assert!(begun.elapsed() < WAITING_MAX, "the statement does not wait");
+                sleep(Duration::from_millis(20));
+            }
+            assert!(keys() == before, "the key was changed while a backup held the lock");
+        };
+        backup::run(&stage.repo, &stage.options(), &AtStop(at_stop), &Cancel::default()).unwrap()
+    });
+    assert!(keys() != before, "the key was never changed");
+    let restored = stage.restore_recovered(&backup);
+    stage.catch_up(&backup, &restored);
 }

@@ -30,8 +30,10 @@ use mysql::prelude::Queryable;
 use crate::listeners::Told;
 
 mod killed;
+mod owner;
 mod redo;
 mod replay;
+mod settings;
 
 fn new_repo() -> Arc<Repo> {
     Arc::new(Repo::init(Arc::new(MemStore::new()), &Protection::None).unwrap())

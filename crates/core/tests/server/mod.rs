@@ -4,6 +4,7 @@ mod connect;
 mod facts;
 mod grants;
 mod held;
+mod members;
 mod process;
 mod status;
 mod tunnel;
@@ -34,6 +35,22 @@ fn on_each(test: impl Fn(&Server)) {
 
 fn start(kind: ServerKind) -> Server {
     Server::start(kind, ServerOptions::default()).unwrap()
+}
+
+/// A member of a replication group that has no other.
+pub(crate) fn group_of_one() -> Server {
+    let server = start(ServerKind::MySql97);
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    server
+        .exec_all([
+            "INSTALL PLUGIN group_replication SONAME 'group_replication.so'".to_owned(),
+            "SET GLOBAL group_replication_group_name = 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa'".to_owned(),
+            format!("SET GLOBAL group_replication_local_address = '127.0.0.1:{port}'"),
+            "SET GLOBAL group_replication_bootstrap_group = ON".to_owned(),
+            "START GROUP_REPLICATION".to_owned(),
+        ])
+        .unwrap();
+    server
 }
 
 /// `root` by socket.

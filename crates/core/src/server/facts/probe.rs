@@ -98,6 +98,11 @@ impl Capabilities {
                 can.backup_stages = known(session, "BACKUP STAGE END")?;
                 can.lsn_status =
                     session.row("SHOW GLOBAL STATUS LIKE 'Innodb_lsn_last_checkpoint'")?.is_some();
+                // With SET GLOBAL wsrep_on=OFF a node is still in its cluster, and applies what others commit.
+                can.galera |= match session.row("SHOW GLOBAL STATUS LIKE 'wsrep_connected'")? {
+                    Some(row) => row.text("Value")?.eq_ignore_ascii_case("ON"),
+                    None => false,
+                };
             }
             Flavor::MySql => {
                 can.instance_lock = known(session, "UNLOCK INSTANCE")?;

@@ -35,7 +35,7 @@ impl ServerFacts {
         let refused = [
             (
                 can.galera,
-                "a node of a Galera cluster (wsrep_on=ON)",
+                "a node of a Galera cluster (wsrep_on=ON, or still connected)",
                 "its locks would stop the cluster: back up an asynchronous replica of it",
             ),
             (

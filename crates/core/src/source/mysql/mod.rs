@@ -83,8 +83,9 @@ struct Capture<'a> {
     follower: &'a Follower,
     /// Where the redo ended at the last look while no definition was being changed.
     quiet: Lsn,
-    /// `ALTER INSTANCE` statements before the capture began.
-    alter_instance_count: u64,
+    /// `ALTER INSTANCE` statements before the capture began; `None`: the lock that is held for the whole copy keeps redo
+    /// logging from being switched (verified on 9.7.4), and those that wait for it are counted, too.
+    alter_instance_count: Option<u64>,
     stats: CaptureStats,
     listener: &'a dyn Listener,
     /// For questions while another session holds the lock.
@@ -102,7 +103,10 @@ impl Source for MySqlSource {
         let blind = Blind::of(&self.facts.version, is_encrypted);
         let lock = |why| stop::lock_for_the_copy(why, &self.connect, &self.options, listener);
         let lock = blind.map(lock).transpose()?;
-        let alter_instance_count = self.questions.ask(status::alter_instance_count)?;
+        let alter_instance_count = match lock.is_some() && self.facts.version.is_verified_mysql() {
+            true => None,
+            false => Some(self.questions.ask(status::alter_instance_count)?),
+        };
         let newest_index = |session: &mut Session| {
             session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
         };

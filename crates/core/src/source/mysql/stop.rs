@@ -180,7 +180,7 @@ impl Capture<'_> {
                 .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG, then run the backup again")
                 .into());
         }
-        if alter_instance_count != self.alter_instance_count {
+        if self.alter_instance_count.is_some_and(|before| before != alter_instance_count) {
             return Err(Error::failed(
                 "ALTER INSTANCE was run during the backup, which can have switched redo logging off and on again",
             )

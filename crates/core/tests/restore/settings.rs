@@ -1,0 +1,113 @@
+//! What the recovering server is told, and which one it may be.
+
+use super::*;
+
+fn write_program(path: &Path, text: &str) {
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A small server and its backup.
+fn backed_up(kind: ServerKind, dir: &Path) -> (Server, Arc<Repo>, BackupReport) {
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    source
+        .exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (i INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)"])
+        .unwrap();
+    let repo = new_repo();
+    let backup = back_up(&repo, &source, dir);
+    (source, repo, backup)
+}
+
+/// Settings that the source has persisted are for the restored server: the recovering one writes nothing where they lead.
+#[test]
+fn mysql_persisted_settings_are_for_the_restored_server_only() {
+    let kind = ServerKind::MySql97;
+    let dir = tempfile::tempdir().unwrap();
+    let log_file = dir.path().join("general.log");
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE d",
+            "CREATE TABLE d.t (i INT PRIMARY KEY)",
+            "INSERT INTO d.t VALUES (1)",
+            &format!("SET PERSIST general_log_file = '{}'", log_file.display()),
+            "SET PERSIST general_log = ON",
+            "SET PERSIST_ONLY back_log = 77",
+            "SET PERSIST super_read_only = ON",
+        ])
+        .unwrap();
+    assert!(log_file.exists(), "the source does not log there");
+    let repo = new_repo();
+    let backup = back_up(&repo, &source, dir.path());
+    source.exec("SET GLOBAL general_log = OFF").unwrap();
+    fs::remove_file(&log_file).unwrap();
+    let target = dir.path().join("target");
+    let report = restore(&repo, &backup, &options(kind, target.clone())).unwrap();
+    assert_eq!(report.prepared.unwrap().lsn, backup.position.lsn);
+    assert!(!log_file.exists(), "the recovering server has logged there");
+    // `--no-defaults` keeps a server from reading what it has persisted.
+    let (program, no_file) = (dir.path().join("server"), dir.path().join("no.cnf"));
+    fs::write(&no_file, "").unwrap();
+    write_program(
+        &program,
+        &format!(
+            "shift\nexec '{}' --defaults-file='{}' \"$@\"",
+            kind.server_program().unwrap().display(),
+            no_file.display()
+        ),
+    );
+    let program = Some(program);
+    let copy = Server::attach(kind, &target, ServerOptions { program, ..ServerOptions::default() }).unwrap();
+    let settings = "SELECT CONCAT_WS(' ', @@general_log_file, @@general_log, @@back_log, @@super_read_only)";
+    assert_eq!(copy.value::<String>(settings).unwrap(), format!("{} 1 77 1", log_file.display()));
+    assert!(log_file.exists(), "the restored server does not log there");
+    assert_equal_checksums(&source, &copy).unwrap();
+}
+
+/// A program that says that it is of another version than it is.
+fn called(dir: &Path, kind: ServerKind, version: &str) -> PathBuf {
+    let (program, real) = (dir.join(format!("server-{version}")), kind.server_program().unwrap());
+    let real = real.display();
+    let text = format!(
+        "case \" $* \" in\n*' --version '*) '{real}' \"$@\" | sed 's/ Ver [0-9.]*/ Ver {version}/';;\n\
+         *) exec '{real}' \"$@\";;\nesac"
+    );
+    write_program(&program, &text);
+    program
+}
+
+/// A later release of the series recovers a backup; an earlier one, and another series, only for who says so.
+fn recovered_by_other_releases(kind: ServerKind, later: &str, others: [&str; 2]) {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, repo, backup) = backed_up(kind, dir.path());
+    let by = |version: &str, allow_version| {
+        let target = dir.path().join(format!("by-{version}"));
+        let server_binary = Some(called(dir.path(), kind, version));
+        let options = RestoreOptions { server_binary, allow_version, ..RestoreOptions::new(&target) };
+        restore(&repo, &backup, &options).map(|report| (report.prepared.unwrap(), target))
+    };
+    for other in others {
+        let error = by(other, false).unwrap_err();
+        assert!(error.to_string().contains("the same release series is needed, and not an older"), "{error}");
+        assert!(error.to_string().contains(other), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("--allow-version")), "{error:?}");
+        assert!(!dir.path().join(format!("by-{other}")).exists(), "it was refused when it had begun");
+    }
+    for (version, allow_version) in [(later, false), (others[0], true)] {
+        let (prepared, target) = by(version, allow_version).unwrap();
+        assert!(prepared.version.contains(version), "{}", prepared.version);
+        assert_eq!(prepared.lsn, backup.position.lsn);
+        let copy = Server::attach(kind, target, ServerOptions::default()).unwrap();
+        assert_equal_checksums(&source, &copy).unwrap();
+    }
+}
+
+#[test]
+fn mariadb_other_releases_recover_what_they_may() {
+    recovered_by_other_releases(ServerKind::MariaDb1011, "10.11.99", ["10.11.8", "11.4.2"]);
+}
+
+#[test]
+fn mysql_other_releases_recover_what_they_may() {
+    recovered_by_other_releases(ServerKind::MySql97, "9.7.99", ["9.7.0", "9.8.0"]);
+}
