@@ -339,10 +339,19 @@ impl Repo {
         }
         match upload.finish() {
             // Stored by an attempt whose reply got lost.
-            Err(error) if error.is_exists() && self.holds(place, object) => {
-                Ok(self.store.head(&place.path())?)
-            }
-            done => Ok(done?),
+            Err(error) if error.is_exists() && self.holds(place, object) => {}
+            done => drop(done?),
+        }
+        self.kept(&place.path(), object.len() as u64)
+    }
+
+    /// An object that was stored and confirmed, looked for once more: what a store has confirmed and does not have must not
+    /// leave a backup, nor a prune that gives the originals up.
+    pub(crate) fn kept(&self, path: &ObjectPath, size_bytes: u64) -> Result<ObjectInfo, RepoError> {
+        let info = self.store.head(path).map_err(RepoError::of_needed)?;
+        match info.size_bytes == size_bytes {
+            true => Ok(info),
+            false => Err(RepoError::malformed(path, "it is not as long as what was stored")),
         }
     }
 

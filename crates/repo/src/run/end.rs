@@ -300,8 +300,12 @@ impl Run {
     fn try_outcome(&mut self, bytes: Vec<u8>) -> Result<(Vec<u8>, SystemTime), Missed> {
         self.attempts.push(object_hash(&bytes));
         let (store, path) = (&**self.repo.store(), self.history.log().outcome(self.no));
-        let error = match store.create_if_absent(&path, &bytes) {
-            Ok(info) => return Ok((bytes, info.created_at)),
+        let error: RepoError = match store.create_if_absent(&path, &bytes) {
+            Ok(info) => match store.head(&path) {
+                // Confirmed, and not kept.
+                Err(error) if error.is_not_found() => RepoError::of_needed(error),
+                _ => return Ok((bytes, info.created_at)),
+            },
             Err(error) => error.into(),
         };
         // Whatever the error says, what is there decides.

@@ -1,7 +1,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -188,6 +188,54 @@ fn a_death_at_any_change_of_the_store_leaves_a_repository_to_go_on_with() {
         }
     }
     assert!(deaths > 10, "{deaths}");
+}
+
+/// A store that confirms what it does not keep, whatever object it is: the backup fails, or nothing of it is missing.
+#[test]
+fn a_confirmed_write_that_is_lost_leaves_no_backup() {
+    let mut random = Random::new(11);
+    let mut before = Source::new();
+    before.insert("big".into(), SourceFile::random(&mut random, 1024, 6_000 * 1024));
+    before.insert("small".into(), SourceFile::random(&mut random, 16_384, 100_000));
+    let mut after = before.clone();
+    for page in 1_000..5_000 {
+        after.get_mut("big").unwrap().change(&mut random, page);
+    }
+    let options = || WriterOptions { index_every: Duration::ZERO, ..small_packs() };
+    let mut failures = 0;
+    for n in 1.. {
+        let clock = ManualClock::default();
+        let world = World::over(MemStore::with_clock(clock.clone()), Suite::None);
+        let (first, _) = world.backup(&before, options());
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let (seen, lost) = (AtomicU64::new(0), Arc::clone(&is_lost));
+        let store = FaultyStore::new(Arc::new(world.store.clone()), move |call| {
+            let is_it = call.op.changes() && seen.fetch_add(1, Ordering::SeqCst) + 1 == n;
+            is_it.then(|| {
+                lost.store(true, Ordering::SeqCst);
+                Fault::LostWrite
+            })
+        });
+        let repo = Arc::new(open_repo(Arc::new(store), Suite::None));
+        let lying = World { repo, store: world.store.clone(), log: world.log.clone(), suite: Suite::None };
+        match lying.try_backup(options(), |writer| give_all(writer, &after, 2)) {
+            Ok((run, _)) => world.assert_is(run, &after),
+            Err(_) => {
+                failures += 1;
+                assert_eq!(world.history().newest_backup(), Some(first), "at {n}");
+            }
+        }
+        if !is_lost.load(Ordering::SeqCst) {
+            break;
+        }
+        clock.advance(Duration::from_secs(16 * 60));
+        let (run, _) = world.backup(&after, options());
+        world.assert_is(run, &after);
+        let check_options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
+        let report = check(&world.repo, &world.log, check_options).unwrap();
+        assert!(report.findings.is_empty(), "at {n}: {:?}", report.findings);
+    }
+    assert!(failures > 5, "{failures}");
 }
 
 #[test]

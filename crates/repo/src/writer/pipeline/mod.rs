@@ -24,11 +24,12 @@ use super::{
 };
 use crate::{
     hooks::Hooks,
-    names::ChunkRef,
+    names::{ChunkRef, PackId},
     object::RunSecrets,
     pack::{ChunkKind, ChunkRow},
     reader::ChunkSource,
     repo::Repo,
+    store::ahead::in_order,
 };
 
 mod index;
@@ -305,7 +306,8 @@ impl Pipeline {
         Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Ends the last pack and waits until every pack is durable and listed.
+    /// Ends the last pack and waits until every pack is durable and listed. All packs of the run are looked for, since the
+    /// first of them may have been stored days ago.
     pub(super) fn finish(mut self) -> Result<Progress, WriteError> {
         (self.input, self.compressed) = (None, None);
         let mut lost = false;
@@ -315,9 +317,24 @@ impl Pipeline {
         let progress = self.indexer.take().map(JoinHandle::join);
         match progress {
             _ if self.shared.stop.is_stopped() => Err(WriteError::Stopped),
-            Some(Ok(progress)) if !lost => Ok(progress),
+            Some(Ok(progress)) if !lost => {
+                self.shared.all_kept(&progress.packs)?;
+                Ok(progress)
+            }
             _ => Err(WriteError::Lost),
         }
+    }
+}
+
+impl Shared {
+    fn all_kept(&self, packs: &[OwnPack]) -> Result<(), WriteError> {
+        let (log, run) = (self.secrets.log(), self.secrets.run());
+        let packs: Vec<(u32, u64)> = (0..).zip(packs).map(|(part, pack)| (part, pack.size_bytes)).collect();
+        let kept = |(part, size_bytes): &(u32, u64)| {
+            self.repo.kept(&log.pack(PackId { run, part: *part }), *size_bytes)
+        };
+        in_order(self.repo.store().reads_at_once(), &packs, kept, |_, _| Ok(()))?;
+        Ok(())
     }
 }
 
