@@ -20,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use holdfast_formats::Gtids;
 use holdfast_repo::{
     LogName, Repo, RunNo,
     names::Folder,
@@ -32,7 +33,6 @@ use holdfast_repo::{
 use super::{Archive, run::stored_tail_behind, stretch::Tail};
 use crate::{
     error::{Context as _, Error, ErrorKind, Result},
-    server::status::binlog_order,
     work_place::{Lock, lock},
 };
 
@@ -224,18 +224,22 @@ impl Spool {
         if parts.is_empty() {
             return Ok(());
         }
-        let end = match self.has_gap_behind(repo, run)? {
-            true => None,
+        let archive = self.archived_behind(repo, run)?;
+        let end = match archive {
             // What is stored as of this run itself came too late, like these.
-            false => stored_tail_behind(repo, &self.log, run)?,
+            Some(_) => stored_tail_behind(repo, &self.log, run)?,
+            None => None,
         };
         for part in parts {
             let object = self.whole(repo, run, *part);
             let tail =
                 object.map(|object| tail_of_sealed(repo, &self.log, run, *part, &object)).transpose()?;
             let tail = tail.as_ref().map(Tail::from_map).transpose()?;
-            let has_come = end.as_ref().zip(tail.as_ref()).map(|(end, tail)| has_come_to(end, tail));
-            if has_come.transpose()?.unwrap_or(false) {
+            let has_come = match (&archive, &end, &tail) {
+                (Some(archive), Some(end), Some(tail)) => has_come_to(archive, run, end, tail)?,
+                _ => false,
+            };
+            if has_come {
                 self.remove(run, *part)?;
                 left.needless += 1;
             } else {
@@ -246,25 +250,33 @@ impl Spool {
         Ok(())
     }
 
-    fn has_gap_behind(&self, repo: &Arc<Repo>, run: RunNo) -> Result<bool> {
+    /// The archive, if nothing is missing in what it has behind a run.
+    fn archived_behind(&self, repo: &Arc<Repo>, run: RunNo) -> Result<Option<Archive>> {
         if !repo.can_read() {
-            return Ok(true);
+            return Ok(None);
         }
         let archive = Archive::open(repo, &self.log.source)?;
         let mut behind = archive.stretches().iter().filter(|archived| archived.run > run);
-        Ok(behind.any(|archived| archived.gap.is_some()))
+        Ok(behind.all(|archived| archived.gap.is_none()).then_some(archive))
     }
 }
 
-/// Whether an archive that ends there has all that comes before the end of a segment.
-fn has_come_to(end: &Tail, segment: &Tail) -> Result<bool> {
-    if let (Some(end), Some(segment)) = (end.gtids()?, segment.gtids()?)
-        && segment.flavor() == end.flavor()
+/// Whether an archive that ends at `end` has, behind `run`, all that comes before the end of a segment.
+///
+/// MySQL names a transaction once, by its server. MariaDB's numbers come again with other transactions: at a replica that did
+/// not have the last ones and was promoted, and at a server that has lost the end of its binlog. So there the very place must
+/// be archived, of the same server.
+fn has_come_to(archive: &Archive, run: RunNo, end: &Tail, segment: &Tail) -> Result<bool> {
+    if let (Some(Gtids::MySql(end)), Some(Gtids::MySql(segment))) = (end.gtids()?, segment.gtids()?)
         && !segment.is_empty()
     {
-        return Ok(end.includes(&segment));
+        return Ok(end.contains_all(&segment));
     }
-    let (at, wanted) = (&end.place, &segment.place);
-    let is_behind = binlog_order(&at.file, at.position) >= binlog_order(&wanted.file, wanted.position);
-    Ok(end.server.is_same(&segment.server) && is_behind)
+    let wanted = &segment.place;
+    Ok(archive.stretches().iter().any(|archived| {
+        archived.run > run
+            && archived.stretch.server.is_same(&segment.server)
+            && archived.stretch.file == wanted.file
+            && (archived.stretch.begin..=archived.ends_at().position).contains(&wanted.position)
+    }))
 }

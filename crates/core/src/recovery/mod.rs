@@ -13,13 +13,14 @@ mod wanted;
 use std::sync::Arc;
 
 use holdfast_formats::binlog::{EventKind, FILE_MAGIC};
-use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History};
+use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History, manifest::Head};
 
 use crate::{
     binlog::{Archive, Behind, Taken},
     error::{Error, ErrorKind, Result},
     event::{Cancel, Listener},
     head::read_head,
+    logical::ViewFacts,
     restore::{self, Piece, Reached, RestoreOptions, RestorePlan, RestoreReport, Transactions},
 };
 
@@ -93,10 +94,24 @@ fn archive_until(repo: &Arc<Repo>, source: &SourceName, until: &Until) -> Result
     Ok(archive)
 }
 
+/// What follows a position cannot be applied to tables that are of a later moment: some of it would be there twice.
+fn refuse_several_moments(log: &LogName, base: RunNo, head: &Head) -> Result<()> {
+    let Some(view) = ViewFacts::of(head).filter(|view| !view.inconsistent.is_empty()) else { return Ok(()) };
+    let tables = view.inconsistent.join(", ");
+    let text = format!(
+        "{log} {base} has tables that are not of its position, since they could not be locked: {tables}"
+    );
+    Err(Error::failed(text).hinted(
+        "what follows the backup cannot be applied to them; a backup by an account that may lock tables (RELOAD, LOCK TABLES) \
+         can be recovered from",
+    ))
+}
+
 /// Where the archive goes on behind a backup; an error where it does not, or where the moment is before it.
 fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<Behind> {
     let log = history.log();
     let head = read_head(repo, history, base)?;
+    refuse_several_moments(log, base, &head)?;
     let taken = Taken::of(&head)?;
     // The view of a logical backup comes first, and the rows take their time.
     let moment = if log.kind == Kind::Logical { head.started_at } else { taken.finished_at };

@@ -143,6 +143,53 @@ fn what_came_too_late_is_kept() {
     assert_eq!(spooled(&stage), left);
 }
 
+/// A replica that never had the last acknowledged transactions takes its primary's place, and gives their numbers to others.
+/// They are on this host only, and stay there.
+#[test]
+fn mariadb_what_a_promoted_replica_never_had_is_kept() {
+    let mut stage = Stage::new(ServerKind::MariaDb1011);
+    left_in_the_spool(&stage, false);
+    let left = spooled(&stage);
+    let stored = stage.archive().stretches().last().unwrap().stretch.gtids_after.clone().unwrap();
+    let last = |server: &Server| server.value::<String>("SELECT @@gtid_binlog_pos").unwrap();
+    assert_ne!(last(&stage.server), stored);
+    // It comes as far as the archive, and no further.
+    let options = ServerOptions::default().arg("--log-slave-updates=ON");
+    let replica = Server::start(ServerKind::MariaDb1011, options).unwrap();
+    stage
+        .server
+        .exec_all(["CREATE USER r IDENTIFIED BY 'r'", "GRANT REPLICATION SLAVE ON *.* TO r"])
+        .unwrap();
+    let port = stage.server.port();
+    replica
+        .exec_all([
+            format!(
+                "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'r',
+                 MASTER_PASSWORD = 'r', MASTER_USE_GTID = slave_pos"
+            ),
+            format!("START SLAVE UNTIL master_gtid_pos = '{stored}'"),
+        ])
+        .unwrap();
+    while last(&replica) != stored {
+        sleep(Duration::from_millis(20));
+    }
+    replica.exec_all(["STOP SLAVE", "RESET SLAVE ALL"]).unwrap();
+    let lost = last(&stage.server);
+    stage.server.kill9().unwrap();
+    let sequence = |gtid: &str| gtid.rsplit('-').next().unwrap().parse::<u64>().unwrap();
+    let others = sequence(&lost) - sequence(&stored) + 3;
+    for number in 0..others {
+        replica.exec(format!("INSERT INTO c.t VALUES ({}, 'another')", 1_000_000 + number)).unwrap();
+    }
+    let options = ArchiveOptions { once: true, ..super::options(&replica) };
+    let report = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    assert!(report.gaps.is_empty(), "{report:?}");
+    let options = ArchiveOptions { spool: spooling(&stage, SPOOL_MAX).spool, ..options };
+    let report = archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    assert_eq!(report.unsent_segments, left.len() as u64, "{report:?}");
+    assert_eq!(spooled(&stage), left);
+}
+
 /// A spool that is full takes no more until the repository does; nothing is lost, and one process at a time uses it.
 #[test]
 fn a_full_spool() {
