@@ -212,7 +212,8 @@ fn run_to(args: BackupArgs, others: &[String], hooks: &Hooks, context: &Context<
         let of = |place: &Place| place.name.as_ref().map(|(log, run)| text::backup_id(log, *run));
         taken.repositories.iter().filter_map(of).collect()
     };
-    let (exit, taken) = hooks.around(context, || take_into(opened, method, selection, &options, context), ids)?;
+    let (exit, taken) =
+        hooks.around(context, || take_into(opened, method, selection, &options, context), ids)?;
     context.output.result(exit, &taken);
     Ok(exit)
 }

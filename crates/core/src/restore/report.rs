@@ -131,9 +131,9 @@ pub struct RestoreReport {
     /// Statements that make the restored server a replica of its source; `<…>` is to be filled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicate_statement: Option<String>,
-    /// MariaDB, where the source had a binlog: the statement by which the restored server, before anybody writes to it, goes on
-    /// counting its transactions where the source ended. A binlog that begins again at 1 gives numbers twice, and a replica
-    /// of the source that finds its own number in it later passes over all before.
+    /// MariaDB, where the source had a binlog: the statement by which the restored server, before anybody writes to it, counts
+    /// its transactions from far behind all that the source can have had. A binlog that begins again at 1, or where the backup
+    /// ends, gives numbers twice, and a replica of the source that finds its own number in it passes over all before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continue_statement: Option<String>,
     /// Where the source was a replica itself: statements that make the restored server one of the same primaries, one text
@@ -209,11 +209,19 @@ pub(super) fn replicate_statement(
     }
 }
 
+/// The source may have had so many transactions of a domain behind what was restored.
+const NUMBERS_PASSED_OVER: u64 = 1_000_000_000;
+
 /// See [`RestoreReport::continue_statement`].
 pub(super) fn continue_statement(version: &ServerVersion, position: &Position) -> Option<String> {
     let has_binlog = version.flavor == Flavor::MariaDb && position.binlog.is_some();
     let gtid = gtid_text(position.gtid.as_deref()).filter(|_| has_binlog)?;
-    Some(format!("SET GLOBAL gtid_binlog_state = '{gtid}';"))
+    let reached: MariaDbGtidPos = gtid.parse().ok()?;
+    let beyond = reached.iter().map(|gtid| {
+        let sequence = gtid.sequence.saturating_add(NUMBERS_PASSED_OVER);
+        format!("{}-{}-{sequence}", gtid.domain, gtid.server)
+    });
+    Some(format!("SET GLOBAL gtid_binlog_state = '{}';", beyond.collect::<Vec<_>>().join(",")))
 }
 
 /// What makes a restored MySQL say its GTIDs: those of the position and the copy's own, as neither has all. Those of
@@ -293,7 +301,7 @@ mod tests {
         let binlog = Some(("b.1", 4));
         assert_eq!(
             go_on("11.8.6-MariaDB", Some("0-1-100, 1-2-3"), binlog).unwrap(),
-            "SET GLOBAL gtid_binlog_state = '0-1-100,1-2-3';"
+            "SET GLOBAL gtid_binlog_state = '0-1-1000000100,1-2-1000000003';"
         );
         assert_eq!(go_on("11.8.6-MariaDB", Some("0-1-100"), None), None);
         assert_eq!(go_on("11.8.6-MariaDB", Some("0-1-1'; DROP"), binlog), None);

@@ -186,8 +186,15 @@ impl CaptureStats {
         self.files_renamed += rescan.renamed;
         self.files_recopied += copied;
         if copied + rescan.renamed + rescan.gone > 0 {
+            const NAMED: usize = 3;
+            let mut names: Vec<&str> =
+                rescan.copy.iter().take(NAMED).map(|found| found.entry.path.as_str()).collect();
+            if rescan.copy.len() > NAMED {
+                names.push("…");
+            }
+            let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
             let text = format!(
-                "DDL since the copy: {copied} tablespaces to copy, {} renamed, {} dropped",
+                "DDL since the copy: {copied} tablespaces to copy{names}, {} renamed, {} dropped",
                 rescan.renamed, rescan.gone
             );
             listener.event(Event::Note { text });

