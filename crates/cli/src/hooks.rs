@@ -2,13 +2,13 @@
 //!
 //! They are the program's business; the library starts nothing of its own accord. A hook has no terminal and gets no
 //! password; what it prints is passed on line by line. It has a process group of its own, so that a Ctrl-C is ours to
-//! handle, and whatever it has started ends with it.
+//! handle, and whatever it has started ends with it where it is ended.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read},
     os::unix::process::CommandExt as _,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     thread,
     time::{Duration, Instant},
 };
@@ -31,6 +31,10 @@ const LISTENS_ON: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
 /// Of a line that is longer, the rest is left out.
 const LINE_BYTES_MAX: u64 = 4096;
+/// Of the error that a hook is told.
+const ERROR_CHARS_MAX: usize = 4096;
+/// A hook that prints faster than is listened waits.
+const LINES_WAITING_MAX: usize = 1024;
 
 /// The hooks of one backup.
 pub(crate) struct Hooks {
@@ -90,7 +94,11 @@ impl Hooks {
         if let Ok((_, taken)) = &taken {
             outcome.push(("HOLDFAST_HOOK_BACKUPS", ids(taken).join(" ")));
         }
-        outcome.extend(error.map(|error| ("HOLDFAST_HOOK_ERROR", error)));
+        // No longer than a system takes, and without what it does not take at all.
+        let begin = |error: String| -> String {
+            error.chars().filter(|c| *c != '\0').take(ERROR_CHARS_MAX).collect()
+        };
+        outcome.extend(error.map(|error| ("HOLDFAST_HOOK_ERROR", begin(error))));
         // Not ended by a signal that has ended the backup: it may have something to undo.
         let after = self.args.hook_after.as_deref();
         let after = self.run(Moment::After, after, &outcome, context, &Cancel::default());
@@ -183,7 +191,8 @@ fn wait(
         break ended;
     };
     let listened = Instant::now();
-    while let Ok(line) = lines.recv_timeout(LISTENS_ON.saturating_sub(listened.elapsed())) {
+    while let Some(left) = LISTENS_ON.checked_sub(listened.elapsed()) {
+        let Ok(line) = lines.recv_timeout(left) else { break };
         say(line);
     }
     Ok(ended)
@@ -209,7 +218,7 @@ fn end(child: &mut Child) -> Result<()> {
 
 /// What the hook prints, line by line. The threads end with its pipes, which what it leaves running can hold open.
 fn listen(child: &mut Child) -> io::Result<Receiver<String>> {
-    let (tell, lines) = channel();
+    let (tell, lines) = sync_channel(LINES_WAITING_MAX);
     if let Some(stdout) = child.stdout.take() {
         pass_on(stdout, tell.clone())?;
     }
@@ -219,7 +228,7 @@ fn listen(child: &mut Child) -> io::Result<Receiver<String>> {
     Ok(lines)
 }
 
-fn pass_on(from: impl Read + Send + 'static, tell: Sender<String>) -> io::Result<()> {
+fn pass_on(from: impl Read + Send + 'static, tell: SyncSender<String>) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let each = move || {
         let mut line = Vec::new();
@@ -231,9 +240,9 @@ fn pass_on(from: impl Read + Send + 'static, tell: Sender<String>) -> io::Result
                 Ok(_) => {}
             }
             let is_whole = line.last() == Some(&b'\n');
-            let text = shown(&line);
-            if !is_rest && tell.send(text).is_err() {
-                return;
+            if !is_rest {
+                // Whoever is not listened to any more may go on printing.
+                let _nobody_listens = tell.send(shown(&line));
             }
             is_rest = !is_whole;
         }

@@ -470,7 +470,7 @@ impl RunningServer {
                     }
                     if told.elapsed() >= TELL_EVERY {
                         told = Instant::now();
-                        tell(&self.logs.read()?);
+                        tell(&self.logs.newest()?);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
@@ -500,14 +500,31 @@ impl Drop for RunningServer {
 }
 
 impl Logs {
+    /// All that it can be judged by.
     fn read(&self) -> Result<Vec<String>> {
+        self.lines(bounded)
+    }
+
+    /// The end, to tell how far it is.
+    fn newest(&self) -> Result<Vec<String>> {
+        self.lines(end_of)
+    }
+
+    fn lines(&self, read: fn(&File) -> io::Result<String>) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         for (name, file) in [(OUTPUT, &self.output), (ERROR_LOG, &self.error)] {
-            let text = bounded(file).context(format_args!("read the server's {name}"))?;
+            let text = read(file).context(format_args!("read the server's {name}"))?;
             lines.extend(text.lines().map(str::to_owned));
         }
         Ok(lines)
     }
+}
+
+fn end_of(file: &File) -> io::Result<String> {
+    let at = file.metadata()?.len().saturating_sub(LOG_PART_MAX);
+    let mut bytes = Vec::new();
+    Reading { file, at }.take(LOG_PART_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A log, of which the middle is left out where it is long, but for lines that are no mere notes: those are what it is judged by.

@@ -271,7 +271,7 @@ impl CopyContext<'_> {
         let size = match geometry {
             Some(geometry) => {
                 let source = Source { found, reader: &reader, geometry: &geometry, first_page };
-                self.checked_pages(&source, 0..u64::MAX, file, buffers)?
+                self.checked_pages(&source, &[0..u64::MAX], file, buffers)?
             }
             // Created within this backup, page 0 is still in the buffer pool only. The redo initialises all of its
             // pages, but the file must exist: a crashed server would find it like this, too. That it is so is seen to
@@ -361,11 +361,7 @@ impl CopyContext<'_> {
         }
         ranges.push(*size_bytes..u64::MAX);
         let source = Source { found, reader: &reader, geometry: &geometry, first_page };
-        let mut end = *size_bytes;
-        for range in ranges {
-            end = self.checked_pages(&source, range, copied.file, buffers)?.max(end);
-        }
-        Ok(Some(end))
+        self.checked_pages(&source, &ranges, copied.file, buffers).map(Some)
     }
 
     /// Ends a copy, of a file that may have grown. What it grew by was written after the redo that was captured began, which
@@ -432,11 +428,12 @@ impl CopyContext<'_> {
         }
     }
 
-    /// Sends the pages in these bytes of a file; returns where they end.
+    /// Sends the pages in these bytes of a file; returns where the last of them end. What cannot be checked is proved once for
+    /// all of them, since that takes a wait.
     fn checked_pages(
         &self,
         source: &Source<'_>,
-        range: Range<u64>,
+        ranges: &[Range<u64>],
         file: FileId,
         buffers: &mut Buffers,
     ) -> Result<u64> {
@@ -453,10 +450,17 @@ impl CopyContext<'_> {
         } else {
             Vec::new()
         };
-        let mut offset = range.start;
         let mut unproven = Unproven::new(space_page);
+        let mut ranges = ranges.iter().cloned();
+        let Some(mut range) = ranges.next() else { return Ok(0) };
+        let mut offset = range.start;
         loop {
             self.may_go_on()?;
+            if offset >= range.end {
+                let Some(next) = ranges.next() else { break };
+                range = next;
+                offset = range.start;
+            }
             let began = SystemTime::now();
             self.headroom.saw_log(self.redo.captured().0);
             let piece = self.headroom.read_bytes(EXTENT_BYTES);
@@ -467,6 +471,7 @@ impl CopyContext<'_> {
             if whole == 0 {
                 break;
             }
+            let is_short = whole < want;
             let first = offset / page_bytes as u64;
             let mut doubtful = Vec::new();
             let mut by_checksum = [0; Checksum::ALL.len()];
@@ -516,7 +521,8 @@ impl CopyContext<'_> {
             }
             self.count(whole);
             offset += whole as u64;
-            if whole < EXTENT_BYTES {
+            // The file ends here, and all ranges with it.
+            if is_short || whole < want {
                 break;
             }
         }

@@ -15,14 +15,14 @@ use super::{
     copy::{Buffers, CopyContext, EXTENT_BYTES},
     files::{Entry, Inode, Signature, path_text, read_failed},
     page_reader::{PageReader, ReadMode},
-    unproven::at_rest,
+    unproven::{WRITE_MAX, at_rest},
 };
 use crate::error::{Error, Result};
 
-/// Between two reads of the end of a log: a write into the cache takes microseconds.
-const SETTLING_PAUSE: Duration = Duration::from_millis(5);
-/// What is read is bounded, so it comes to rest; by then a lock has been held for a second.
-const SETTLING_READS_MAX: u32 = 200;
+/// Between two reads of the end of a log: a writer whose pages the kernel throttles can sleep in the middle of a write.
+const SETTLING_PAUSE: Duration = WRITE_MAX;
+/// What is read is bounded, so it comes to rest; by then a lock has been held for two seconds.
+const SETTLING_READS_MAX: u32 = 8;
 
 /// A file that is to be copied.
 #[derive(Clone, Debug)]

@@ -170,7 +170,9 @@ fn mariadb_what_a_promoted_replica_never_had_is_kept() {
             format!("START SLAVE UNTIL master_gtid_pos = '{stored}'"),
         ])
         .unwrap();
+    let begun = std::time::Instant::now();
     while last(&replica) != stored {
+        assert!(begun.elapsed() < CATCH_UP_MAX, "the replica stands at {}, not at {stored}", last(&replica));
         sleep(Duration::from_millis(20));
     }
     replica.exec_all(["STOP SLAVE", "RESET SLAVE ALL"]).unwrap();

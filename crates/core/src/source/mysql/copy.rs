@@ -293,7 +293,8 @@ fn judge(
             is_since(at, before.captured) || noted.locked.is_some_and(|locked| is_since(at, locked.quiet))
         });
     let may_be_amended = file.unended.is_some() && knows_allocations(space);
-    if is_untold || (!may_be_amended && (made.is_some() || new().next().is_some())) {
+    let lacks_something = made.is_some() || lacks.is_some() || new().next().is_some();
+    if is_untold || (!may_be_amended && lacks_something) {
         return Verdict::CopyAgain;
     }
     let since = made.or_else(|| new().next().map(|_| Lsn::default()));

@@ -125,6 +125,12 @@ pub(in crate::load) fn assert_equal(source: &Server, target: &Server, renamed: &
     assert_eq!(ours.len(), theirs.len(), "{ours:?} {theirs:?}");
 }
 
+/// A row, as it is shown, with zeros that have no sign.
+pub(super) fn unsigned_zeros(row: &str) -> String {
+    row.replace("-0e0 (8000000000000000)", "0e0 (0000000000000000)")
+        .replace("-0e0 (80000000)", "0e0 (00000000)")
+}
+
 /// The same rows, in order.
 pub(super) fn assert_same(name: &Name, theirs: &[String], ours: &[String]) {
     if let Some((one, other)) = theirs.iter().zip(ours).find(|(one, other)| one != other) {
