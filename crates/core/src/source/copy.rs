@@ -271,7 +271,7 @@ impl CopyContext<'_> {
         let size = match geometry {
             Some(geometry) => {
                 let source = Source { found, reader: &reader, geometry: &geometry, first_page };
-                self.checked_pages(&source, &[0..u64::MAX], file, buffers)?
+                self.checked_pages(&source, std::slice::from_ref(&WHOLE), file, buffers)?
             }
             // Created within this backup, page 0 is still in the buffer pool only. The redo initialises all of its
             // pages, but the file must exist: a crashed server would find it like this, too. That it is so is seen to
@@ -672,6 +672,9 @@ impl Default for Buffers {
         }
     }
 }
+
+/// All bytes of a file, however long it is by the time that its end is read.
+const WHOLE: Range<u64> = 0..u64::MAX;
 
 /// Bytes that the buffers of one reader take.
 pub const BUFFERS_BYTES: usize = 2 * EXTENT_BYTES + PAGE0_BYTES;
