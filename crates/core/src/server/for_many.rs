@@ -67,9 +67,11 @@ pub fn prepare_bulk(
     Ok(bulk.map(|bulk| Box::new(bulk) as Box<dyn ForMany>))
 }
 
-/// The same on a MySQL, for a table of so many rows, with parameters of these types in each. The session's `character_set_client` should be `binary` when it is carried out: the server writes each
-/// parameter into the text of a statement that it may have to show to an auditing plugin (one is always there, for passwords),
-/// and looks for the ends of characters if those may be long.
+/// The same on a MySQL, for a table of so many rows, with parameters of these types in each.
+///
+/// The session's `character_set_client` should be `binary` when it is carried out: the server writes each parameter into the
+/// text of a statement that it may have to show to an auditing plugin (one is always there, for passwords), and looks for the
+/// ends of characters if those may be long.
 pub fn prepare_several(
     session: &mut Session,
     insert: (&str, &str),

@@ -18,6 +18,7 @@ pub mod instance_lock;
 pub mod inventory;
 pub mod lock;
 pub mod mariadb_stages;
+pub(crate) mod membership;
 pub mod option_file;
 mod own_account;
 mod own_options;

@@ -8,7 +8,7 @@ use super::plan::ObjectKind;
 use crate::{
     error::{Error, ErrorKind, Result},
     logical::{objects::quoted_text, privileges::Privileges, selection::SYSTEM_SCHEMAS},
-    server::{ServerVersion, Session, SqlError, inventory::TableName},
+    server::{ServerVersion, Session, SqlError, inventory::TableName, membership},
 };
 
 /// What a table's name belongs to already.
@@ -104,7 +104,7 @@ impl Target {
         Ok(Target {
             flavor,
             version: session.version().clone(),
-            is_in_group: is_in_group(session)?,
+            is_in_group: membership::is_one_of_several(session)?,
             max_packet_bytes: usize::try_from(number(session, "max_allowed_packet")?).unwrap_or(usize::MAX),
             takes_parameters,
             has_local_infile,
@@ -234,18 +234,6 @@ impl Target {
     /// Whether there is such a program. Their names have no case.
     pub(super) fn has_program(&self, kind: &str, schema: &str, name: &str) -> bool {
         self.programs.contains(&(kind.to_owned(), self.folded(schema), name.to_lowercase()))
-    }
-}
-
-fn is_in_group(session: &mut Session) -> Result<bool, SqlError> {
-    let members = "SELECT COUNT(*) FROM performance_schema.replication_group_members \
-                   WHERE member_id = @@server_uuid AND member_state <> 'OFFLINE'";
-    match session.flavor() {
-        Flavor::MariaDb => Ok(session.variable("wsrep_on")?.is_some_and(|value| value == "1")),
-        Flavor::MySql => match session.number::<u64>(members) {
-            Err(error) if error.is_denied() => Ok(false),
-            count => Ok(count? > 0),
-        },
     }
 }
 

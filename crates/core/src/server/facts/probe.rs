@@ -6,6 +6,7 @@ use holdfast_formats::Flavor;
 
 use super::{
     super::{
+        membership,
         session::{Row, Session},
         sql_error::{SqlError, code},
     },
@@ -83,7 +84,6 @@ impl Capabilities {
     fn probe(session: &mut Session, variables: &Variables) -> Result<Capabilities> {
         let mut can = Capabilities {
             checkpoint_now: variables.has("innodb_log_checkpoint_now"),
-            galera: variables.is_on("wsrep_on"),
             log_archive: variables.is_on("innodb_log_archive"),
             connection_attributes: answers(
                 session,
@@ -98,11 +98,7 @@ impl Capabilities {
                 can.backup_stages = known(session, "BACKUP STAGE END")?;
                 can.lsn_status =
                     session.row("SHOW GLOBAL STATUS LIKE 'Innodb_lsn_last_checkpoint'")?.is_some();
-                // With SET GLOBAL wsrep_on=OFF a node is still in its cluster, and applies what others commit.
-                can.galera |= match session.row("SHOW GLOBAL STATUS LIKE 'wsrep_connected'")? {
-                    Some(row) => row.text("Value")?.eq_ignore_ascii_case("ON"),
-                    None => false,
-                };
+                can.galera = membership::is_galera_node(session)?;
             }
             Flavor::MySql => {
                 can.instance_lock = known(session, "UNLOCK INSTANCE")?;
@@ -115,13 +111,8 @@ impl Capabilities {
                     Some(row) => row.text("Value")?.eq_ignore_ascii_case("ON"),
                     None => true,
                 };
-                let members = "SELECT 1 FROM performance_schema.replication_group_members \
-                               WHERE member_id = @@server_uuid AND member_state <> 'OFFLINE'";
-                can.group_member = match session.row(members) {
-                    // A physical backup, which must know, has the right to look.
-                    Err(error) if error.is_denied() => false,
-                    found => found?.is_some(),
-                };
+                // A physical backup, which must know, has the right to look.
+                can.group_member = membership::is_group_member(session)?;
             }
         }
         Ok(can)
