@@ -15,7 +15,6 @@ use std::{
     env,
     error::Error,
     path::Path,
-    process::Command,
     sync::{Arc, Mutex},
     thread::sleep,
     time::{Duration, Instant},
@@ -23,14 +22,14 @@ use std::{
 
 use holdfast_formats::{PageSize, SpaceId};
 use holdfast_repo::{
-    Kind, LogName, Password, Protection, Repo, RepoError, RunNo, forward_store,
+    Protection, Repo, forward_store,
     history::History,
     interrupt::Interrupt,
     item::{FileRole, ItemPath, ItemType, Tablespace},
     keys::KdfParams,
-    manifest::{HEAD_SCHEMA, Head, Totals},
+    manifest::{Head, Totals},
     reader::Backup,
-    run::{Ending, PartCounts, Run, RunOptions},
+    run::{Ending, PartCounts, Run},
     space::Space,
     store::{
         Store,
@@ -39,25 +38,12 @@ use holdfast_repo::{
     },
     writer::{BackupWriter, FileSpec, FinishedData, Foundation, WriterOptions},
 };
-use jiff::{SignedDuration, Timestamp};
-use serde_json::{Map, Value, json};
+
+mod made_up;
+
+use made_up::{head, in_turn, log, mixed, password, read_heads, run_options, usage};
 
 const PAGE_BYTES: usize = 1_024;
-const VERBS: [&str; 4] = ["list", "show", "ls", "stats"];
-
-fn password() -> Password {
-    Password::new("many".to_owned()).unwrap()
-}
-
-fn log() -> LogName {
-    LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
-}
-
-/// Bits of `n` all over.
-fn mixed(n: u64) -> u64 {
-    let n = (n ^ n >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (n ^ n >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ n >> 32
-}
 
 /// A server that is not there.
 struct Tables {
@@ -104,14 +90,9 @@ impl Tables {
     }
 }
 
-fn object(value: Value) -> Map<String, Value> {
-    value.as_object().cloned().unwrap_or_default()
-}
-
 /// A backup of the tables; without, of what the newest has.
 fn back_up(repo: &Arc<Repo>, tables: Option<&Tables>) -> Result<(), Box<dyn Error>> {
-    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-    let mut run = Run::begin(repo, &log(), &options)?;
+    let mut run = Run::begin(repo, &log(), &run_options())?;
     let no = run.no().0;
     let foundation = Foundation::newest(run.history());
     let data = match (tables, foundation.base) {
@@ -127,32 +108,7 @@ fn back_up(repo: &Arc<Repo>, tables: Option<&Tables>) -> Result<(), Box<dyn Erro
             writer.finish(&run)?
         }
     };
-    // An hour each: rules of expire find something to do.
-    let at = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(490_000 + no.cast_signed());
-    let head = Head {
-        schema: HEAD_SCHEMA,
-        run: no,
-        source: log().source.to_string(),
-        kind: "physical".into(),
-        method: "physical".into(),
-        started_at: at,
-        finished_at: at,
-        tags: Vec::new(),
-        server: object(json!({
-            "version": {"flavor": "mariadb", "major": 11, "minor": 8, "patch": 5, "text": "11.8.5-MariaDB"},
-            "identity": {"hostname": "db1.example", "server_id": 1},
-        })),
-        redo: None,
-        position: Some(object(json!({
-            "precision": "exact", "lsn": 1_000_000 * no, "gtid": format!("0-1-{no}"),
-            "binlog": {"file": "binlog.000007", "offset": no * 1_000},
-        }))),
-        totals: data.totals,
-        flags: Vec::new(),
-        roots: data.roots,
-        base: foundation.base.map(|run| run.0),
-        more: Map::new(),
-    };
+    let head = head(no, foundation.base, data.totals, data.roots);
     run.finish(Ending::Backup { head: head.encode()?, refs: data.refs, parts: data.parts })?;
     Ok(())
 }
@@ -233,17 +189,8 @@ fn look(directory: &Path, verb: &str, round_trip: Duration) -> Result<(), Box<dy
     let history = History::salvage(&repo, &log(), &mut |_, error| println!("{error}"))?;
     let newest = history.newest_backup().ok_or("no backups")?;
     let read_history = begun.elapsed();
-    let heads = || -> Result<u64, RepoError> {
-        let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
-        let mut count = 0;
-        history.heads(&repo, &standing, |_, head| {
-            count += u64::from(Head::decode(&head?).is_ok());
-            Ok::<_, RepoError>(())
-        })?;
-        Ok(count)
-    };
     let found = match verb {
-        "list" => heads()?,
+        "list" => read_heads(&repo, &history)?,
         "show" => Head::decode(&history.head(&repo, newest)?)?.totals.items,
         "ls" => Backup::open(&repo, &history, newest)?.items().try_fold(0, |count, item| {
             item?;
@@ -251,21 +198,18 @@ fn look(directory: &Path, verb: &str, round_trip: Duration) -> Result<(), Box<dy
         })?,
         "stats" => {
             let space = Space::of(&repo, &history, &Interrupt::default())?;
-            heads()?;
+            read_heads(&repo, &history)?;
             println!("{:?}", space.compression);
             space.packs
         }
-        _ => return Err(format!("{verb} is none of {VERBS:?}").into()),
+        _ => return Err(format!("{verb} is no verb").into()),
     };
     let took = begun.elapsed();
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();
-    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let (cpu_s, peak) = usage()?;
     println!(
-        "{verb:<6} {:.2} s ({:.2} s of them the history), processor {:.2} s, {peak}, {found} found; calls: {:?}",
+        "{verb:<6} {:.2} s ({:.2} s of them the history), processor {cpu_s:.2} s, {peak}, {found} found; calls: {:?}",
         took.as_secs_f64(),
         read_history.as_secs_f64(),
-        cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
         calls.lock().unwrap(),
     );
     Ok(())
@@ -281,14 +225,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             make(directory, number(2, 1_000)?, tables, number(4, 100)?, number(5, 60)?)
         }
         Some(verb) => look(directory, verb, Duration::from_millis(number(2, 0)?)),
-        None => {
-            for verb in ["make"].iter().chain(&VERBS) {
-                let done = Command::new(env::current_exe()?).arg(directory).arg(verb).status()?;
-                if !done.success() {
-                    return Err(format!("{verb} failed").into());
-                }
-            }
-            Ok(())
-        }
+        None => in_turn(directory, &["make", "list", "show", "ls", "stats"]),
     }
 }

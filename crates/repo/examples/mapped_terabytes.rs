@@ -16,7 +16,6 @@ use std::{
     error::Error,
     fs::{self, File},
     path::Path,
-    process::Command,
     sync::{Arc, Mutex},
     time::{Duration, Instant, SystemTime},
 };
@@ -24,7 +23,7 @@ use std::{
 use holdfast_formats::PageSize;
 use holdfast_pipe::Codec;
 use holdfast_repo::{
-    Kind, LogName, ObjectKind, PackId, Password, Place, Protection, Repo, RepoError, RunNo,
+    ObjectKind, PackId, Place, Protection, Repo, RunNo,
     check::{CheckOptions, check},
     expire::{ExpireRequest, Rules, expire},
     history::History,
@@ -32,22 +31,24 @@ use holdfast_repo::{
     interrupt::Interrupt,
     item::{FileRole, ItemPath, ItemType},
     keys::KdfParams,
-    manifest::{HEAD_SCHEMA, Head, Totals},
+    manifest::Totals,
     pack::{ChunkKind, ChunkRow},
     prune::{PruneOptions, prune},
     reader::Backup,
     refs::{BackupRefs, ChunkNeed, NeededPack},
     retention::RetentionPolicy,
-    run::{Ending, PartCounts, Run, RunOptions},
+    run::{Ending, PartCounts, Run},
     space::Space,
     store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, fs::FsStore},
     writer::{BackupWriter, ChunkRewriter, FileSpec, FinishedData, Foundation, WriterOptions},
 };
-use jiff::{SignedDuration, Timestamp, tz::TimeZone};
-use serde_json::{Map, Value, json};
+use jiff::tz::TimeZone;
 
-const VERBS: [&str; 7] = ["list", "show", "check", "stats", "expire", "prune", "sweep"];
 /// A chunk is a MiB of pages, of which a third is left.
+mod made_up;
+
+use made_up::{head, in_turn, log, mixed, password, read_heads, run_options, usage};
+
 const CHUNK_PAGES: u32 = 64;
 const CHUNK_BYTES: u64 = 1 << 20;
 const SEALED_BYTES: u32 = 335_000;
@@ -55,28 +56,6 @@ const PACK_CHUNKS: u32 = 200;
 const PACK_BYTES: u64 = 67_210_000;
 /// As many as 2 GiB are.
 const PACKS_PER_INDEX_PART: usize = 32;
-
-fn password() -> Password {
-    Password::new("many".to_owned()).unwrap()
-}
-
-fn log() -> LogName {
-    LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
-}
-
-/// Bits of `n` all over.
-fn mixed(n: u64) -> u64 {
-    let n = (n ^ n >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (n ^ n >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ n >> 32
-}
-
-fn object(value: Value) -> Map<String, Value> {
-    value.as_object().cloned().unwrap_or_default()
-}
-
-fn options() -> RunOptions {
-    RunOptions { renew_every: None, ..RunOptions::of_this_process() }
-}
 
 /// A server that is not there, by what its backups need.
 struct Server {
@@ -176,35 +155,6 @@ fn first_items(run: &Run) -> Result<FinishedData, Box<dyn Error>> {
     Ok(writer.finish(run)?)
 }
 
-fn head_of(no: u64, base: Option<RunNo>, totals: Totals, data: &FinishedData) -> Head {
-    // An hour each, and all of them past.
-    let at = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(480_000 + no.cast_signed());
-    Head {
-        schema: HEAD_SCHEMA,
-        run: no,
-        source: log().source.to_string(),
-        kind: "physical".into(),
-        method: "physical".into(),
-        started_at: at,
-        finished_at: at,
-        tags: Vec::new(),
-        server: object(json!({
-            "version": {"flavor": "mariadb", "major": 11, "minor": 8, "patch": 5, "text": "11.8.5-MariaDB"},
-            "identity": {"hostname": "db1.example", "server_id": 1},
-        })),
-        redo: None,
-        position: Some(object(json!({
-            "precision": "exact", "lsn": 1_000_000 * no, "gtid": format!("0-1-{no}"),
-            "binlog": {"file": "binlog.000007", "offset": no * 1_000},
-        }))),
-        totals,
-        flags: Vec::new(),
-        roots: data.roots.clone(),
-        base: base.map(|run| run.0),
-        more: Map::new(),
-    }
-}
-
 fn make(directory: &Path, tb: u64, backups: u64, permille: u64) -> Result<(), Box<dyn Error>> {
     let protection = Protection::Password { password: &password(), kdf: KdfParams::MINIMUM };
     let repo = Arc::new(Repo::init(Arc::new(FsStore::create(directory)?), &protection)?);
@@ -213,12 +163,12 @@ fn make(directory: &Path, tb: u64, backups: u64, permille: u64) -> Result<(), Bo
     let begun = Instant::now();
     let mut first = None;
     for no in 1..=backups + 1 {
-        let mut run = Run::begin(&repo, &log(), &options())?;
+        let mut run = Run::begin(&repo, &log(), &run_options())?;
         let base = run.history().newest_backup();
         let ending = match &first {
             None => {
                 let data = first_items(&run)?;
-                let head = head_of(no, base, data.totals, &data).encode()?;
+                let head = head(no, base, data.totals, data.roots.clone()).encode()?;
                 let ending = Ending::Backup { head, refs: data.refs, parts: data.parts };
                 first = Some((data, run.no()));
                 ending
@@ -232,7 +182,7 @@ fn make(directory: &Path, tb: u64, backups: u64, permille: u64) -> Result<(), Bo
                 let refs = run.write_backup_refs(&refs)?;
                 let pages = bytes / (16 << 10);
                 let totals = Totals { items: 200_000, files: 200_000, bytes, pages, ..Totals::default() };
-                let head = head_of(no, base, totals, data).encode()?;
+                let head = head(no, base, totals, data.roots.clone()).encode()?;
                 let parts = PartCounts { index, pack: u32::try_from(parts.len())? };
                 Ending::Backup { head, refs, parts }
             }
@@ -346,13 +296,7 @@ fn look(directory: &Path, verb: &str) -> Result<(), Box<dyn Error>> {
     let history = || History::read(&repo, &log());
     let found = match verb {
         "list" => {
-            let history = history()?;
-            let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
-            let mut count = 0;
-            history.heads(&repo, &standing, |_, head| {
-                count += u64::from(Head::decode(&head?).is_ok());
-                Ok::<_, RepoError>(())
-            })?;
+            let count = read_heads(&repo, &history()?)?;
             format!("{count} backups")
         }
         "show" => {
@@ -373,26 +317,23 @@ fn look(directory: &Path, verb: &str) -> Result<(), Box<dyn Error>> {
             let last = u32::try_from(history()?.standing().count() / 2)?;
             let policy = RetentionPolicy { last, ..RetentionPolicy::default() };
             let request = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
-            format!("{} dropped", expire(&repo, &log(), &request, &options())?.dropped.len())
+            format!("{} dropped", expire(&repo, &log(), &request, &run_options())?.dropped.len())
         }
         "prune" | "sweep" => {
             let grace = if verb == "sweep" { Duration::ZERO } else { PruneOptions::default().grace };
             // What is mostly dead would be moved, and cannot be read.
             let prune_options = PruneOptions { grace, rewrite_bytes_max: 0, ..PruneOptions::default() };
             let mut rewriter = ChunkRewriter::open(&repo, &history()?, WriterOptions::default())?;
-            let pruned = prune(&repo, &log(), &prune_options, Some(&mut rewriter), &options())?;
+            let pruned = prune(&repo, &log(), &prune_options, Some(&mut rewriter), &run_options())?;
             format!("{} packs declared dead, {:?}", pruned.declared.dead.len(), pruned.swept)
         }
-        _ => return Err(format!("{verb} is none of {VERBS:?}").into()),
+        _ => return Err(format!("{verb} is no verb").into()),
     };
     let took = begun.elapsed();
-    let status = fs::read_to_string("/proc/self/status")?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();
-    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let (cpu_s, peak) = usage()?;
     println!(
-        "{verb:<6} {:.2} s, processor {:.2} s, {peak}; {found}; {:?}",
+        "{verb:<6} {:.2} s, processor {cpu_s:.2} s, {peak}; {found}; {:?}",
         took.as_secs_f64(),
-        cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
         requests.lock().unwrap(),
     );
     Ok(())
@@ -405,14 +346,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     match args.get(1).map(String::as_str) {
         Some("make") => make(directory, number(2, 20)?, number(3, 1_000)?, number(4, 5)?),
         Some(verb) => look(directory, verb),
-        None => {
-            for verb in ["make"].iter().chain(&VERBS) {
-                let done = Command::new(env::current_exe()?).arg(directory).arg(verb).status()?;
-                if !done.success() {
-                    return Err(format!("{verb} failed").into());
-                }
-            }
-            Ok(())
-        }
+        None => in_turn(directory, &["make", "list", "show", "check", "stats", "expire", "prune", "sweep"]),
     }
 }

@@ -8,7 +8,7 @@ use holdfast_core::{
         selection::{Pattern, RowFilter, TablePattern},
     },
 };
-use holdfast_repo::SourceName;
+use holdfast_repo::{Kind, SourceName};
 
 use super::{hooks::HookArgs, resources::ResourceArgs, source::SourceArgs, units::Span};
 
@@ -39,6 +39,16 @@ pub(crate) enum Method {
     Physical,
     /// Rows and definitions (DDL), read over connections
     Logical,
+}
+
+impl Method {
+    /// Of the backups that it takes.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Physical => Kind::Physical,
+            Self::Logical => Kind::Logical,
+        }
+    }
 }
 
 /// What of a server a logical backup takes.

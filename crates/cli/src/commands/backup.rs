@@ -125,15 +125,15 @@ fn take(
     options: &BackupOptions,
     context: &Context<'_>,
 ) -> Vec<Result<Taken>> {
-    let (output, cancel) = (&**context.output, context.cancel);
+    let (output, cancel, kind) = (&**context.output, context.cancel, method.kind());
     match method {
         Method::Physical => {
             let taken = backup::run_to(repos, options, output, cancel).into_iter();
-            taken.map(|it| it.and_then(|it| Taken::new(&it.run, Kind::Physical, &it))).collect()
+            taken.map(|it| it.and_then(|it| Taken::new(&it.run, kind, &it))).collect()
         }
         Method::Logical => {
             let taken = logical::run_to(repos, options, &selection.into(), output, cancel).into_iter();
-            taken.map(|it| it.and_then(|it| Taken::new(&it.run, Kind::Logical, &it))).collect()
+            taken.map(|it| it.and_then(|it| Taken::new(&it.run, kind, &it))).collect()
         }
     }
 }
@@ -160,11 +160,7 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
 
 /// What is to run before and behind the backup, and what it is told of it.
 fn hooks(args: &BackupArgs, context: &Context<'_>) -> Hooks {
-    let method = match args.method {
-        Method::Physical => "physical",
-        Method::Logical => "logical",
-    };
-    let mut about = vec![("HOLDFAST_HOOK_METHOD", method.to_owned())];
+    let mut about = vec![("HOLDFAST_HOOK_METHOD", args.method.kind().to_string())];
     let name = args.name.as_ref().or(context.config.name.as_ref());
     about.extend(name.map(|name| ("HOLDFAST_HOOK_NAME", name.to_string())));
     Hooks::new(args.hooks.clone().or(context.config.backup.clone()), about)

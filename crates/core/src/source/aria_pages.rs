@@ -230,20 +230,12 @@ mod tests {
     use std::{os::unix::fs::FileExt, thread, time::Duration};
 
     use holdfast_formats::Flavor;
-    use holdfast_pipe::{Headroom, throttle::Throttle};
 
     use super::*;
-    use crate::{
-        event::{Cancel, Silent},
-        source::{
-            Role,
-            copy::{CopyCounters, Progress},
-            damage::Damage,
-            files::Stat,
-            page_reader::ReadMode,
-            plain::{Manner, PlainFile},
-            unproven::tests::{NoIndexes, NoRedo, OneFile},
-        },
+    use crate::source::{
+        Role,
+        plain::{Manner, PlainFile},
+        unproven::tests::{OneFile, copy_into, entry},
     };
 
     const PAGE: usize = 8192;
@@ -275,39 +267,19 @@ mod tests {
     }
 
     fn copied(data: &Path, index: &Path) -> Vec<u8> {
-        let (sink, counters, throttle) = (OneFile::default(), CopyCounters::default(), Throttle::new(None));
-        let (progress, cancel) = (Progress::new(&Silent), Cancel::default());
-        let context = CopyContext {
-            flavor: Flavor::MariaDb,
-            mode: ReadMode::Buffered,
-            sink: &sink,
-            counters: &counters,
-            progress: &progress,
-            throttle: &throttle,
-            headroom: &Headroom::default(),
-            cancel: &cancel,
-            redo: &NoRedo,
-            damage: &Damage::new(false, &NoIndexes, &Silent),
-        };
-        let stat = Stat::of(data).unwrap();
-        let entry = Entry {
-            path: "db/t.MAD".to_owned(),
-            real: data.to_owned(),
-            outside: false,
-            size_bytes: stat.size_bytes(),
-            is_dir: false,
-            mode: 0o660,
-            stat,
-        };
+        let sink = OneFile::default();
         let manner = Manner::Aria { index: index.to_owned() };
-        let mut buffers = Buffers::default();
-        let plain = PlainFile { entry, role: Role::Aria, manner };
-        let copy = context.plain(&plain, &mut buffers).unwrap().unwrap();
-        if let Some(unfinished) = copy.unfinished {
-            context.finish(unfinished, &mut buffers).unwrap();
-        }
+        let plain = PlainFile { entry: entry("db/t.MAD", data), role: Role::Aria, manner };
+        let copied = copy_into(&sink, Flavor::MariaDb, |context| {
+            let mut buffers = Buffers::default();
+            let copy = context.plain(&plain, &mut buffers).unwrap().unwrap();
+            if let Some(unfinished) = copy.unfinished {
+                context.finish(unfinished, &mut buffers).unwrap();
+            }
+            copy.copied
+        });
         let mut bytes = sink.0.into_inner().unwrap();
-        bytes.truncate(usize::try_from(copy.copied.size_bytes).unwrap());
+        bytes.truncate(usize::try_from(copied.size_bytes).unwrap());
         bytes
     }
 

@@ -471,7 +471,6 @@ impl CopyContext<'_> {
             if whole == 0 {
                 break;
             }
-            let is_short = whole < want;
             let first = offset / page_bytes as u64;
             let mut doubtful = Vec::new();
             let mut by_checksum = [0; Checksum::ALL.len()];
@@ -522,7 +521,7 @@ impl CopyContext<'_> {
             self.count(whole);
             offset += whole as u64;
             // The file ends here, and all ranges with it.
-            if is_short || whole < want {
+            if whole < want {
                 break;
             }
         }

@@ -309,18 +309,11 @@ mod tests {
     use std::{fs::File, os::unix::fs::FileExt, sync::Mutex};
 
     use holdfast_formats::Flavor;
-    use holdfast_pipe::{Headroom, throttle::Throttle};
 
     use super::*;
-    use crate::{
-        event::{Cancel, Silent},
-        source::{
-            Sink,
-            copy::{CopyCounters, Progress},
-            damage::Damage,
-            files::Stat,
-            unproven::tests::{NoIndexes, NoRedo, OneFile},
-        },
+    use crate::source::{
+        Sink,
+        unproven::tests::{OneFile, copy_into, entry},
     };
 
     /// The server's write goes on whenever it has been read.
@@ -373,35 +366,14 @@ mod tests {
         let rest = (vec![2; PAGE / 2], (5 * PAGE + PAGE / 2) as u64);
         let next = (vec![3; PAGE], 6 * PAGE as u64);
         let sink = Overtaken { inner: OneFile::default(), log, to_come: Mutex::new(vec![next, rest]) };
-        let (counters, throttle) = (CopyCounters::default(), Throttle::new(None));
-        let (progress, cancel) = (Progress::new(&Silent), Cancel::default());
-        let context = CopyContext {
-            flavor: Flavor::MariaDb,
-            mode: ReadMode::Buffered,
-            sink: &sink,
-            counters: &counters,
-            progress: &progress,
-            throttle: &throttle,
-            headroom: &Headroom::default(),
-            cancel: &cancel,
-            redo: &NoRedo,
-            damage: &Damage::new(false, &NoIndexes, &Silent),
-        };
-        let stat = Stat::of(&path).unwrap();
-        let entry = Entry {
-            path: "aria_log.00000001".to_owned(),
-            real: path,
-            outside: false,
-            size_bytes: stat.size_bytes(),
-            is_dir: false,
-            mode: 0o660,
-            stat,
-        };
-        let mut buffers = Buffers::default();
+        let entry = entry("aria_log.00000001", &path);
         let plain = PlainFile { entry: entry.clone(), role: Role::AriaLog, manner: Manner::Growing };
-        let copy = context.plain(&plain, &mut buffers).unwrap().unwrap().copied;
-        assert_eq!(copy.size_bytes, 6 * PAGE as u64);
-        context.settle(&entry, &copy, 4 * PAGE as u64, &mut buffers).unwrap();
+        copy_into(&sink, Flavor::MariaDb, |context| {
+            let mut buffers = Buffers::default();
+            let copy = context.plain(&plain, &mut buffers).unwrap().unwrap().copied;
+            assert_eq!(copy.size_bytes, 6 * PAGE as u64);
+            context.settle(&entry, &copy, 4 * PAGE as u64, &mut buffers).unwrap();
+        });
         let bytes = sink.inner.0.into_inner().unwrap();
         assert!(bytes[..6 * PAGE] == [vec![1; 5 * PAGE], vec![2; PAGE]].concat(), "the last page is torn");
     }

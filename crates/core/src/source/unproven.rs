@@ -268,7 +268,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::source) struct NoIndexes;
+    struct NoIndexes;
 
     impl Indexes for NoIndexes {
         fn find(&self, _: u64) -> Option<(String, String)> {
@@ -276,7 +276,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::source) struct NoRedo;
+    struct NoRedo;
 
     impl RedoProgress for NoRedo {
         fn captured(&self) -> Lsn {
@@ -287,6 +287,40 @@ pub(super) mod tests {
         }
         fn has_failed(&self) -> bool {
             false
+        }
+    }
+
+    /// Copies into `sink`, with nothing else that there could be to a copy.
+    pub(in crate::source) fn copy_into<T>(
+        sink: &dyn Sink,
+        flavor: Flavor,
+        copy: impl FnOnce(&CopyContext<'_>) -> T,
+    ) -> T {
+        copy(&CopyContext {
+            flavor,
+            mode: ReadMode::Buffered,
+            sink,
+            counters: &CopyCounters::default(),
+            progress: &Progress::new(&Silent),
+            throttle: &Throttle::new(None),
+            headroom: &Headroom::default(),
+            cancel: &Cancel::default(),
+            redo: &NoRedo,
+            damage: &Damage::new(false, &NoIndexes, &Silent),
+        })
+    }
+
+    /// A file as a look at the data directory finds it.
+    pub(in crate::source) fn entry(path: &str, real: &Path) -> Entry {
+        let stat = Stat::of(real).unwrap();
+        Entry {
+            path: path.to_owned(),
+            real: real.to_owned(),
+            outside: false,
+            size_bytes: stat.size_bytes(),
+            is_dir: false,
+            mode: 0o640,
+            stat,
         }
     }
 
@@ -323,34 +357,13 @@ pub(super) mod tests {
 
     /// The copy, how long it took, and how many of its pages could not be verified.
     fn copied_as(path: &Path, role: Role) -> Result<(Vec<u8>, Duration, u64)> {
-        let headroom = Headroom::default();
-        let (sink, counters, throttle) = (OneFile::default(), CopyCounters::default(), Throttle::new(None));
-        let (progress, cancel) = (Progress::new(&Silent), Cancel::default());
-        let context = CopyContext {
-            flavor: Flavor::MySql,
-            mode: ReadMode::Buffered,
-            sink: &sink,
-            counters: &counters,
-            progress: &progress,
-            throttle: &throttle,
-            headroom: &headroom,
-            cancel: &cancel,
-            redo: &NoRedo,
-            damage: &Damage::new(false, &NoIndexes, &Silent),
-        };
-        let entry = Entry {
-            path: "db/t.ibd".to_owned(),
-            real: path.to_owned(),
-            outside: false,
-            size_bytes: (PAGES * PAGE) as u64,
-            is_dir: false,
-            mode: 0o640,
-            stat: Stat::of(path).unwrap(),
-        };
-        let begin = Instant::now();
-        let found = TablespaceEntry::new(entry, role);
-        context.tablespace(&found, &mut Buffers::default())?.unwrap();
-        Ok((sink.0.into_inner().unwrap(), begin.elapsed(), counters.unverifiable.into_inner()))
+        let (sink, begin) = (OneFile::default(), Instant::now());
+        let found = TablespaceEntry::new(entry("db/t.ibd", path), role);
+        let unverifiable = copy_into(&sink, Flavor::MySql, |context| -> Result<u64> {
+            context.tablespace(&found, &mut Buffers::default())?.unwrap();
+            Ok(context.counters.unverifiable.load(Ordering::Relaxed))
+        })?;
+        Ok((sink.0.into_inner().unwrap(), begin.elapsed(), unverifiable))
     }
 
     /// A write of a page that takes as long as a hundred reads of it is caught in its middle, and its end is waited for.

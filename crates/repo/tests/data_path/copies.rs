@@ -80,12 +80,6 @@ fn drop_backup(world: &World, run: u64) {
     expire(&world.repo, &world.log, &request, &options().run).unwrap();
 }
 
-/// Another way to the same repository.
-fn through(world: &World, store: impl Store + 'static) -> World {
-    let repo = Arc::new(open_repo(Arc::new(store), world.suite));
-    World { repo, store: world.store.clone(), log: world.log.clone(), suite: world.suite }
-}
-
 /// Files of every shape, in four states, and a world with a backup of each.
 fn four_backups(suite: Suite, clock: Option<&ManualClock>) -> (World, Vec<Source>) {
     four_backups_of(suite, clock, 2)
@@ -265,7 +259,7 @@ fn copies_stand_in_order_where_clocks_do_not() {
     let (from, to) = (World::new(Suite::None), World::new(Suite::None));
     let mut source = Source::new();
     source.insert("a".into(), SourceFile::random(&mut Random::new(43), 1024, 9_000));
-    through(&from, Ahead(from.store.clone())).backup(&source, small_packs());
+    from.through(Ahead(from.store.clone())).backup(&source, small_packs());
     from.backup(&source, small_packs());
     let at = |run| from.history().outcome(RunNo(run)).unwrap().at;
     assert!(at(1) > at(2));
@@ -304,7 +298,7 @@ fn a_death_at_any_change_of_the_target_is_made_up_for() {
             let clock = ManualClock::default();
             let to = World::over(MemStore::with_clock(clock.clone()), Suite::None);
             let store = FaultyStore::scripted(Arc::new(to.store.clone()), n, fault, |call| call.op.changes());
-            let dying = through(&to, store);
+            let dying = to.through(store);
             let died = copy(&from, &dying, 1).and_then(|_| copy(&from, &dying, 2)).is_err();
             clock.advance(MINUTES_16);
             for run in [1, 2] {
@@ -341,15 +335,9 @@ fn a_copy_through_bad_stores_fails_or_is_right() {
         };
         let password = Password::new("x".to_owned()).unwrap();
         let Ok(repo) = Repo::open(Arc::new(bad(&from, 80)), Some(&password)) else { continue };
-        let bad_from = World {
-            repo: Arc::new(repo),
-            store: from.store.clone(),
-            log: from.log.clone(),
-            suite: from.suite,
-        };
+        let bad_from = from.with_repo(Arc::new(repo));
         let Ok(repo) = Repo::open(Arc::new(bad(&to, 160)), None) else { continue };
-        let bad_to =
-            World { repo: Arc::new(repo), store: to.store.clone(), log: to.log.clone(), suite: to.suite };
+        let bad_to = to.with_repo(Arc::new(repo));
         // What stands is read through good eyes.
         let Ok(history) = History::read(&bad_from.repo, &from.log) else { continue };
         let done = Copier::new(&bad_from.repo, &history, &bad_to.repo, to.log.source.clone(), options())
@@ -405,7 +393,7 @@ fn a_copy_is_a_run_of_the_target() {
     copied(&from, &to, 1);
 
     // Frozen while it reads, for longer than its lease; meanwhile another copies the same.
-    let other = through(&to, to.store.clone());
+    let other = to.through(to.store.clone());
     let (others, late) = (Arc::new((from.history(), other)), clock.clone());
     let repo = Arc::clone(&from.repo);
     let store = FaultyStore::new(Arc::new(to.store.clone()), move |call| {
@@ -418,7 +406,7 @@ fn a_copy_is_a_run_of_the_target() {
         }
         None
     });
-    let error = copy(&from, &through(&to, store), 2).unwrap_err();
+    let error = copy(&from, &to.through(store), 2).unwrap_err();
     assert!(matches!(error, CopyError::Finish(FinishError::Lost { .. })), "{error}");
     let standing: Vec<RunNo> = to.history().standing().map(|outcome| outcome.run).collect();
     assert_eq!(standing.len(), 2);
@@ -451,7 +439,7 @@ fn a_writer_of_the_target_copies_what_it_cannot_read_there() {
     let cache = tempfile::tempdir().unwrap();
     for (run, state) in (1..).zip(&states[..2]) {
         let repo = Arc::new(Repo::open(Arc::new(to.store.clone()), Some(&password)).unwrap());
-        let writer = World { repo, store: to.store.clone(), log: to.log.clone(), suite: to.suite };
+        let writer = to.with_repo(repo);
         let options = CopyOptions { cache_dir: Some(cache.path().to_owned()), ..options() };
         let Copied::Now(report) = copy_with(&from, &writer, run, options).unwrap() else {
             panic!("was there")

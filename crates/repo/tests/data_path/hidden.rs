@@ -213,7 +213,7 @@ fn what_a_hidden_outcome_stood_for_stays_after_it_was_covered() {
     let (store, world) = world_with_a_hidden_end();
     // A host that may list no versions sees nothing of it.
     let host = Arc::new(open_repo(Arc::new(store.seen(true)), world.suite));
-    let host = World { repo: host, log: world.log.clone(), store: world.store.clone(), suite: world.suite };
+    let host = world.with_repo(host);
     let mut random = Random::new(32);
     let source: Source = [("t".into(), SourceFile::random(&mut random, 1024, 3_000 * 1024))].into();
     for _ in 3..=5 {

@@ -128,12 +128,7 @@ fn an_error_of_any_store_call_fails_the_backup_and_nothing_stands() {
         let faulty: Arc<dyn Store> =
             Arc::new(FaultyStore::random(Arc::new(world.store.clone()), seed, 20, vec![Fault::Error]));
         let Ok(repo) = holdfast_repo::Repo::open(faulty, None) else { continue };
-        let faulty = World {
-            repo: Arc::new(repo),
-            store: world.store.clone(),
-            log: world.log.clone(),
-            suite: world.suite,
-        };
+        let faulty = world.with_repo(Arc::new(repo));
         let result = faulty.try_backup(small_packs(), |writer| give_all(writer, &changed, 2));
         match result {
             Ok((run, _)) => world.assert_is(run, &changed),
@@ -166,9 +161,7 @@ fn a_death_at_any_change_of_the_store_leaves_a_repository_to_go_on_with() {
             let (first, _) = world.backup(&before, options());
             let store =
                 FaultyStore::scripted(Arc::new(world.store.clone()), n, fault, |call| call.op.changes());
-            let repo = Arc::new(open_repo(Arc::new(store), Suite::None));
-            let dying =
-                World { repo, store: world.store.clone(), log: world.log.clone(), suite: Suite::None };
+            let dying = world.through(store);
             let died = dying.try_backup(options(), |writer| give_all(writer, &after, 2)).is_err();
             let history = world.history();
             world.assert_is(first, &before);
@@ -216,8 +209,7 @@ fn a_confirmed_write_that_is_lost_leaves_no_backup() {
                 Fault::LostWrite
             })
         });
-        let repo = Arc::new(open_repo(Arc::new(store), Suite::None));
-        let lying = World { repo, store: world.store.clone(), log: world.log.clone(), suite: Suite::None };
+        let lying = world.through(store);
         match lying.try_backup(options(), |writer| give_all(writer, &after, 2)) {
             Ok((run, _)) => world.assert_is(run, &after),
             Err(_) => {

@@ -149,6 +149,16 @@ impl World {
         Self { log: LogName { kind: Kind::Logical, ..world.log.clone() }, ..world }
     }
 
+    /// The same repository, opened in another way.
+    pub fn with_repo(&self, repo: Arc<Repo>) -> Self {
+        Self { repo, store: self.store.clone(), log: self.log.clone(), suite: self.suite }
+    }
+
+    /// The same repository, through another store.
+    pub fn through(&self, store: impl Store + 'static) -> Self {
+        self.with_repo(Arc::new(open_repo(Arc::new(store), self.suite)))
+    }
+
     pub fn begin(&self) -> Run {
         Run::begin(&self.repo, &self.log, &run_options()).unwrap()
     }

@@ -59,7 +59,7 @@ impl Roles {
     /// The writer, in a copy of the world.
     pub(crate) fn writer_of(&self, world: &World) -> World {
         let repo = opened(&world.store, "writer");
-        World { store: world.store.clone(), repo, log: world.log.clone(), suite: world.suite }
+        world.with_repo(repo)
     }
 
     fn local(&self) -> Arc<LocalMaps> {

@@ -21,7 +21,7 @@ use holdfast_testkit::azurite::{ACCOUNT, ACCOUNT_KEY, Azurite, CONTAINER};
 use ring::hmac;
 
 use super::{
-    faults::{bytes, first, path, upload},
+    faults::{assert_is_found_out, bytes, first, path, upload},
     proxy::{Fate, Proxy, Request},
 };
 
@@ -366,12 +366,7 @@ fn a_container_that_refuses_ends_in_an_error_that_says_so() {
 fn a_container_that_knows_no_conditions_is_found_out() {
     let server = Azurite::start().unwrap();
     let scene = Scene::new(&server, Credentials::Signature, |_| Fate::PassUnconditionally);
-    assert_eq!(probe_creation(&*scene.through, "x").unwrap(), Creation::Shared);
-    // A large object is not written over all the same: its name is looked for before.
-    scene.straight.create_if_absent(&path("packs/1"), b"his").unwrap();
-    let error = upload(&*scene.through, "packs/1", &bytes(2 * PART_BYTES, 0)).unwrap_err();
-    assert!(error.is_exists(), "{error}");
-    assert_eq!(read_all(&*scene.straight, &path("packs/1"), 10).unwrap(), b"his");
+    assert_is_found_out(&*scene.through, &*scene.straight);
 }
 
 #[test]

@@ -381,17 +381,23 @@ fn an_answer_that_takes_too_long_is_asked_for_again() {
     assert_eq!(read_all(&*store, &path("outcomes/1"), 10).unwrap(), b"ours");
 }
 
+/// What a service that knows no conditions is found to be, and what it does not do all the same. `straight`: past the
+/// proxy.
+pub(super) fn assert_is_found_out(through: &dyn Store, straight: &dyn Store) {
+    assert_eq!(probe_creation(through, "x").unwrap(), Creation::Shared);
+    // A large object is not written over all the same: its name is looked for before.
+    straight.create_if_absent(&path("packs/1"), b"his").unwrap();
+    let error = upload(through, "packs/1", &bytes(2 * PART_BYTES, 0)).unwrap_err();
+    assert!(error.is_exists(), "{error}");
+    assert_eq!(read_all(straight, &path("packs/1"), 10).unwrap(), b"his");
+}
+
 /// Conditions are taken out of the requests on their way.
 #[test]
 fn a_service_that_knows_no_conditions_is_found_out() {
     let server = ObjectStorage::start(ObjectStorageKind::Moto).unwrap();
     let scene = Scene::new(&server, |_| Fate::PassUnconditionally);
-    assert_eq!(probe_creation(&*scene.through, "x").unwrap(), Creation::Shared);
-    // A large object is not written over all the same: its name is looked for before.
-    scene.straight.create_if_absent(&path("packs/1"), b"his").unwrap();
-    let error = upload(&*scene.through, "packs/1", &bytes(2 * PART_BYTES, 0)).unwrap_err();
-    assert!(error.is_exists(), "{error}");
-    assert_eq!(read_all(&*scene.straight, &path("packs/1"), 10).unwrap(), b"his");
+    assert_is_found_out(&*scene.through, &*scene.straight);
 }
 
 #[test]

@@ -37,9 +37,11 @@ use crate::{
 /// Passes over what DDL made meanwhile, before any lock: under a constant storm more of them stop paying.
 const CATCH_UP_PASSES: u32 = 2;
 
-/// What stands so far before the end of an Aria log is never written again. The log's last page is, when it fills; and of its
-/// buffers, up to 8 of 1 MiB that several threads write, a later one can be in the file while an earlier one is not yet.
-const ARIA_LOG_MARGIN_BYTES: u64 = (8 << 20) + (64 << 10);
+/// The server writes its Aria log by buffers of 1 MiB, of which it has up to eight, from several threads: a later one can be in
+/// the file while an earlier one is not yet.
+pub(super) const ARIA_LOG_BUFFERS_BYTES: u64 = 8 << 20;
+/// What stands so far before the end of an Aria log is never written again. Its last page is, when it fills.
+const ARIA_LOG_MARGIN_BYTES: u64 = ARIA_LOG_BUFFERS_BYTES + (64 << 10);
 
 /// When the data directory is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,12 @@ use std::time::Duration;
 use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader};
 use holdfast_repo::hex::to_hex;
 
-use super::{Capture, aria, copy::Look, discarded::Baseline, layout::When};
+use super::{
+    Capture, aria,
+    copy::{ARIA_LOG_BUFFERS_BYTES, Look},
+    discarded::Baseline,
+    layout::When,
+};
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     physical::{CapturedRedo, Position, Precision},
@@ -80,9 +85,6 @@ pub(super) fn baseline(
          statement is in the way: see SHOW PROCESSLIST",
     ))
 }
-
-/// The server writes its Aria log by buffers of 1 MiB, of which it has eight.
-const ARIA_LOG_WRITE_BYTES_MAX: u64 = 8 << 20;
 
 impl Capture<'_> {
     /// Steps 4 to 6 of the order in [`super`], tried again when a lock is not to be had or held too long.
@@ -301,7 +303,7 @@ impl Capture<'_> {
         for entry in &logs {
             if let Some(copied) = inventory.file_mut(&entry.path) {
                 // A statement that cannot end yet still writes rows, and so does a checkpoint.
-                context.settle(entry, copied, ARIA_LOG_WRITE_BYTES_MAX, &mut buffers)?;
+                context.settle(entry, copied, ARIA_LOG_BUFFERS_BYTES, &mut buffers)?;
                 context.end(copied)?;
             }
         }
