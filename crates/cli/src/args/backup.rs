@@ -27,7 +27,7 @@ Examples:
   holdfast backup --name db1 --method logical --table shop.orders --where \"shop.orders=id > 1000\"
   holdfast backup --name db1 --method logical --ssh-tunnel backup@bastion -h db1.internal -u backup -p
   holdfast backup --name db1 --also-to offsite        into two repositories; reads the server once
-  holdfast backup --name db1 --hook-before 'systemctl stop etl' --hook-after 'systemctl start etl'
+  holdfast backup --name db1 --hook-before 'systemctl stop etl' --hook-after 'systemctl start etl' --hook-timeout 2m
 
 A physical backup must be able to read the data files on this host; a logical one needs only connections. The first backup under a name stores everything, later ones only what changed. The last line of a successful backup ends with \"completed OK\".";
 

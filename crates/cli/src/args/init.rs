@@ -8,6 +8,7 @@ Examples:
   holdfast --repo /backup/repo init
   holdfast --repo /backup/repo --password-file /etc/holdfast/password init
   holdfast --repo s3://bucket/prefix init --object-lock 30d
+  holdfast --repo az://container/prefix --az-account account init
 
 Without its password, or another key, nobody can read a repository, ever: keep a copy of the password away from the server.";
 
