@@ -226,7 +226,11 @@ impl Tree {
         let mut found = BTreeMap::new();
         let mut todo = vec![Vec::new()];
         while let Some(directory) = todo.pop() {
-            for (name, what) in self.list(&directory)? {
+            let listed = match self.list(&directory) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.is_empty() => continue,
+                listed => listed?,
+            };
+            for (name, what) in listed {
                 if directory.is_empty() && name == LOST_AND_FOUND {
                     continue;
                 }
@@ -240,7 +244,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// What is in the directory at `path`, by name.
+    /// What is in the directory at `path`, by name; without what a server that runs on it takes away meanwhile.
     pub(super) fn list(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, Found)>> {
         let opened: &[u8] = if path.is_empty() { b"." } else { path };
         let fd = self.resolve(opened, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
@@ -249,8 +253,11 @@ impl Tree {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                let stat = statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
-                found.push((name.to_vec(), Found::of(&stat)));
+                match statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => found.push((name.to_vec(), Found::of(&stat))),
+                    Err(Errno::NOENT) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         Ok(found)
@@ -386,6 +393,8 @@ mod tests {
     use std::{
         fs,
         os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
     };
 
     use super::*;
@@ -468,5 +477,26 @@ mod tests {
         assert!(tree.open_file(&path("a")).is_err());
         assert!(tree.open_file(&path("nothing/here")).unwrap().is_none());
         assert_eq!(tree.room().unwrap().device, fs::metadata(dir.path()).unwrap().dev());
+    }
+
+    /// A server makes and removes files of its own while somebody looks whether one runs.
+    #[test]
+    fn walking_beside_a_server() {
+        let (dir, tree) = tree();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    fs::create_dir_all(dir.path().join("db")).unwrap();
+                    fs::write(dir.path().join("db/#sql-1.frm"), "").unwrap();
+                    fs::remove_dir_all(dir.path().join("db")).unwrap();
+                    fs::write(dir.path().join("ibtmp1"), "").unwrap();
+                    fs::remove_file(dir.path().join("ibtmp1")).unwrap();
+                }
+            });
+            let failed = (0..3000).find_map(|_| tree.walk().err());
+            is_over.store(true, Ordering::Relaxed);
+            assert!(failed.is_none(), "{failed:?}");
+        });
     }
 }
