@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::kind::servers_dir;
 use crate::spawn::spawn;
+use crate::tls;
 
 /// The bucket that each server has.
 pub const BUCKET: &str = "holdfast-test";
@@ -44,11 +45,26 @@ pub enum Keeps {
     Locks,
 }
 
+/// How a server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Front {
+    /// In clear, and the bucket is the beginning of the path.
+    Plain,
+    /// By TLS, with the certificate in [`tls`], and the bucket is the beginning of the host's name.
+    TlsByHost,
+}
+
+/// The bucket of a server that knows it by the host's name: before [`HOST_DOMAIN`] it makes an address, which no name service
+/// has to know.
+pub const HOST_BUCKET: &str = "127";
+const HOST_DOMAIN: &str = "0.0.1";
+
 /// A server of object storage on this host. Dropping it kills it.
 #[derive(Debug)]
 pub struct ObjectStorage {
     kind: ObjectStorageKind,
     keeps: Keeps,
+    front: Front,
     port: u16,
     process: Option<Child>,
     dir: TempDir,
@@ -64,7 +80,7 @@ impl ObjectStorage {
     pub fn start_keeping(kind: ObjectStorageKind, keeps: Keeps) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("objects-").tempdir()?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let mut it = Self { kind, keeps, port, process: None, dir };
+        let mut it = Self { kind, keeps, front: Front::Plain, port, process: None, dir };
         if kind == ObjectStorageKind::Versitygw {
             fs::create_dir_all(it.data())?;
             fs::create_dir_all(it.versions())?;
@@ -87,6 +103,17 @@ impl ObjectStorage {
                 it.boto("s3.create_bucket(Bucket=BUCKET, ObjectLockEnabledForBucket=True)")?;
             }
         }
+        Ok(it)
+    }
+
+    /// Starts a gateway that shows the certificate in [`tls`], and takes [`HOST_BUCKET`] from the name of the host.
+    pub fn start_with_tls_by_host() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("objects-").tempdir()?;
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let (kind, keeps, front) = (ObjectStorageKind::Versitygw, Keeps::Nothing, Front::TlsByHost);
+        let mut it = Self { kind, keeps, front, port, process: None, dir };
+        fs::create_dir_all(it.data().join(HOST_BUCKET))?;
+        it.start_again()?;
         Ok(it)
     }
 
@@ -137,16 +164,20 @@ impl ObjectStorage {
         let log_path = self.dir.path().join("log");
         let log = fs::OpenOptions::new().create(true).append(true).open(&log_path)?;
         let port = self.port.to_string();
-        let (kind, keeps, data, versions) = (self.kind, self.keeps, self.data(), self.versions());
+        let (kind, keeps, front) = (self.kind, self.keeps, self.front);
+        let (data, versions) = (self.data(), self.versions());
         let errors = log.try_clone()?;
         let process = spawn(&program, |command| {
             match kind {
                 ObjectStorageKind::Versitygw => {
-                    command.args(["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--quiet"]).args([
-                        "--port",
-                        &format!("127.0.0.1:{port}"),
-                        "posix",
-                    ]);
+                    command.args(["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--quiet"]);
+                    command.args(["--port", &format!("127.0.0.1:{port}")]);
+                    if front == Front::TlsByHost {
+                        command.arg("--cert").arg(tls::file("server-cert.pem"));
+                        command.arg("--key").arg(tls::file("server-key.pem"));
+                        command.args(["--virtual-domain", &format!("{HOST_DOMAIN}:{port}")]);
+                    }
+                    command.arg("posix");
                     if keeps != Keeps::Nothing {
                         command.arg("--versioning-dir").arg(&versions);
                     }
@@ -161,7 +192,7 @@ impl ObjectStorage {
         self.process = Some(process);
         let begun = Instant::now();
         loop {
-            if self.ask("GET /").is_ok_and(|answer| answer.starts_with("HTTP/1.1")) {
+            if self.answers() {
                 return Ok(());
             }
             let ended = self.process.as_mut().and_then(|process| process.try_wait().ok().flatten());
@@ -198,7 +229,17 @@ impl ObjectStorage {
 
     /// Where it can be reached.
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        match self.front {
+            Front::Plain => format!("http://127.0.0.1:{}", self.port),
+            Front::TlsByHost => format!("https://{HOST_DOMAIN}:{}", self.port),
+        }
+    }
+
+    fn answers(&self) -> bool {
+        match self.front {
+            Front::Plain => self.ask("GET /").is_ok_and(|answer| answer.starts_with("HTTP/1.1")),
+            Front::TlsByHost => TcpStream::connect(("127.0.0.1", self.port)).is_ok(),
+        }
     }
 
     /// The environment that leads to it and lets in.

@@ -344,11 +344,11 @@ struct Missed {
 
 /// Whether what failed may be carried out later by something on the way to the store.
 fn may_be_under_way(error: &RepoError) -> bool {
-    use RemoteCause::{Busy, Other, Unconfirmed, Unreachable};
+    use RemoteCause::{Busy, Other, Unconfirmed, Unreachable, Untrusted};
     let RepoError::Store(StoreError { kind: StoreErrorKind::Remote(remote), .. }) = error else {
         return false;
     };
-    matches!(remote.cause, Unreachable | Busy | Unconfirmed | Other)
+    matches!(remote.cause, Unreachable | Untrusted | Busy | Unconfirmed | Other)
 }
 
 impl Drop for Run {

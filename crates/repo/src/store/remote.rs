@@ -26,6 +26,8 @@ impl std::error::Error for RemoteError {}
 pub enum RemoteCause {
     /// No connection, or it broke and could not be made again.
     Unreachable,
+    /// It shows a certificate that nobody trusted here vouches for.
+    Untrusted,
     /// It answered, again and again, that it cannot just now.
     Busy,
     /// The credentials are missing, wrong or unknown to it.
@@ -50,6 +52,7 @@ impl RemoteCause {
     fn words(self) -> &'static str {
         match self {
             Self::Unreachable => "the store cannot be reached",
+            Self::Untrusted => "the store's certificate is not trusted",
             Self::Busy => "the store is too busy",
             Self::Credentials => "the credentials were refused",
             Self::Expired => "the credentials have expired",
@@ -68,6 +71,9 @@ impl RemoteCause {
         match self {
             Self::Unreachable => Some(
                 "are the address, the port and the network right? what was stored is taken up when it is run again",
+            ),
+            Self::Untrusted => Some(
+                "name the certificate of its authority by --ca-file, and reach the store by a name that its own certificate has",
             ),
             Self::Busy => Some(
                 "run it again later, or with fewer connections (docs/stores.md): what was stored is taken up",

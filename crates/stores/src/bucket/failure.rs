@@ -70,6 +70,9 @@ fn words(error: &object_store::Error) -> String {
     words
 }
 
+/// How rustls begins what it has against a certificate.
+const BAD_CERTIFICATE: &str = "invalid peer certificate";
+
 /// Whether it is of whoever gives out credentials.
 fn is_of_credentials(words: &str) -> bool {
     words.contains("performing token request")
@@ -114,6 +117,7 @@ impl Failure {
             (Some(403), _) => Self::Remote(RemoteCause::Denied),
             (Some(408 | 429 | 500 | 502..=599), _) => Self::Remote(RemoteCause::Busy),
             (Some(501), _) => Self::Remote(RemoteCause::Unfit),
+            _ if words.contains(BAD_CERTIFICATE) => Self::Remote(RemoteCause::Untrusted),
             _ => match transport(error) {
                 // Where an answer is cut off, or makes no sense, the request may have been carried out as well.
                 Some(_) => Self::Remote(RemoteCause::Unreachable),

@@ -424,8 +424,8 @@ fn a_managed_identity_behind_tls_of_an_authority_of_our_own_lets_in() {
 
     for (client, ca_file, expected) in [
         ("another", Some("ca.pem"), "the credentials were refused"),
-        ("ours", Some("other-ca.pem"), "cannot be reached"),
-        ("ours", None, "cannot be reached"),
+        ("ours", Some("other-ca.pem"), "is not trusted"),
+        ("ours", None, "is not trusted"),
     ] {
         let refused = reached(client, ca_file).err().unwrap().to_string();
         assert!(refused.contains(expected) && !refused.contains(&token()), "{refused}");

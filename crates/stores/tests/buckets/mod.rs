@@ -14,7 +14,10 @@ use holdfast_stores::{
     bucket::{BucketOptions, Retries},
     create_store,
 };
-use holdfast_testkit::object_storage::{ACCESS_KEY, BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY};
+use holdfast_testkit::{
+    object_storage::{ACCESS_KEY, BUCKET, HOST_BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY},
+    tls,
+};
 
 mod azure;
 mod faults;
@@ -62,6 +65,29 @@ fn keeps_the_contract(kind: ObjectStorageKind) {
 #[test]
 fn versitygw_keeps_the_contract() {
     keeps_the_contract(ObjectStorageKind::Versitygw);
+}
+
+/// A server with a certificate of an authority of its own, which knows the bucket by the name of the host.
+#[test]
+fn versitygw_keeps_the_contract_behind_tls_and_by_host() {
+    let server = ObjectStorage::start_with_tls_by_host().unwrap();
+    let options = |ca_file: Option<&str>| {
+        let mut options = options(&server.endpoint());
+        options.bucket.path_style = Some(false);
+        options.bucket.ca_file = ca_file.map(tls::file);
+        options
+    };
+    let count = AtomicUsize::new(0);
+    let store = |ca_file| {
+        let place = format!("s3://{HOST_BUCKET}/test/{}", count.fetch_add(1, Ordering::Relaxed));
+        create_store(&place, &options(ca_file))
+    };
+    conformance::check(|| store(Some("ca.pem")).unwrap());
+    conformance::check_large(|| store(Some("ca.pem")).unwrap(), PART_BYTES, 40);
+    for stranger in [None, Some("other-ca.pem")] {
+        let error = store(stranger).err().expect("nobody vouches for this server").to_string();
+        assert!(error.contains("the store's certificate is not trusted"), "{error}");
+    }
 }
 
 #[test]
