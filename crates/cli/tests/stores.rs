@@ -1,6 +1,11 @@
 //! A repository beyond a network, as its options and environment are typed: everything a repository is for.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use holdfast_testkit::{
     Server, ServerKind, ServerOptions,
@@ -61,9 +66,14 @@ impl Scene {
 
     #[track_caller]
     pub(crate) fn backup(&self, words: &[&str]) {
+        self.backup_as("db1", words);
+    }
+
+    #[track_caller]
+    fn backup_as(&self, name: &str, words: &[&str]) {
         let socket = self.server.socket().display().to_string();
         let mut all =
-            vec!["backup", "--name", "db1", "--no-defaults", "--user", "root", "--socket", &socket, "--json"];
+            vec!["backup", "--name", name, "--no-defaults", "--user", "root", "--socket", &socket, "--json"];
         all.extend(LOCKS.iter().chain(words));
         self.run(&all).expect_code(0);
     }
@@ -84,15 +94,20 @@ impl Scene {
 
     #[track_caller]
     fn restored_with(&self, words: &[&str], target: &Path) -> Vec<(u32, String)> {
+        let mut server = self.restored_server(words, target);
+        let rows = rows(&server);
+        server.stop().unwrap();
+        rows
+    }
+
+    #[track_caller]
+    fn restored_server(&self, words: &[&str], target: &Path) -> Server {
         let owner = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
         let program = self.server.kind().server_program().unwrap().display().to_string();
         let target_dir = target.display().to_string();
         let all = ["--owner", &owner, "--target-dir", &target_dir, "--server-binary", &program];
         self.run(&[&["restore"], words, &all].concat()).expect_code(0);
-        let mut server = Server::attach(self.server.kind(), target, ServerOptions::default()).unwrap();
-        let rows = rows(&server);
-        server.stop().unwrap();
-        rows
+        Server::attach(self.server.kind(), target, ServerOptions::default()).unwrap()
     }
 }
 
@@ -130,6 +145,74 @@ fn serves_for_everything(scene: &Scene) {
     assert_eq!(ids(&scene.run(&["list", "--json"]).expect_code(0).last()), ["db1#3"]);
     scene.run(&["check", "--read-data"]).expect_code(0);
     assert!(scene.restored("latest", &scene.program.path("third")) == after);
+}
+
+/// Hosts back up and expire at the same time, each by processes of its own, while others prune, check and list.
+fn serves_many_at_once(scene: &Scene) {
+    scene.run(&["init"]).expect_code(0);
+    let names = ["db1", "db2", "db3"];
+    let add_rows = "CREATE TABLE d.added (id INT AUTO_INCREMENT PRIMARY KEY, name CHAR(3), v VARCHAR(200))";
+    scene.server.exec(add_rows).unwrap();
+    let is_over = AtomicBool::new(false);
+    let written: Vec<_> = thread::scope(|scope| {
+        let hosts: Vec<_> = names.map(|name| scope.spawn(move || backs_up_often(scene, name))).into();
+        let keepers = [&["prune", "--grace", "0s"][..], &["check", "--read-data"], &["list"]];
+        let is_over = &is_over;
+        let keepers: Vec<_> = keepers
+            .map(|words| {
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        // Another may hold the log for the moment; nothing else may go wrong.
+                        let it = scene.run(words);
+                        assert!(it.code == 0 || it.code == 8, "{words:?}: {it:#?}");
+                    }
+                })
+            })
+            .into();
+        let written = hosts.into_iter().map(|host| host.join()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        for keeper in keepers {
+            keeper.join().unwrap();
+        }
+        written
+    });
+    scene.run(&["check", "--read-data"]).expect_code(0);
+    for (name, written) in names.into_iter().zip(written) {
+        let target = scene.program.path(name);
+        let server = scene.restored_server(&["latest", "--name", name], &target);
+        assert_eq!(added(&server, name), written.unwrap(), "{name}");
+    }
+}
+
+/// The rows that were there before the last of them.
+fn backs_up_often(scene: &Scene, name: &str) -> Vec<u32> {
+    for _ in 0..4 {
+        let row =
+            format!("INSERT INTO d.added (name, v) SELECT '{name}', SHA2(RAND(), 512) FROM d.seq_1_to_2000");
+        scene.server.exec(row).unwrap();
+        scene.backup_as(name, &[]);
+        let expired = scene.run(&["expire", "--name", name, "--keep-last", "1"]);
+        assert!(expired.code == 0 || expired.code == 8, "{expired:#?}");
+    }
+    added(&scene.server, name)
+}
+
+fn added(server: &Server, name: &str) -> Vec<u32> {
+    server.query(format!("SELECT id FROM d.added WHERE name = '{name}' ORDER BY id")).unwrap()
+}
+
+#[test]
+fn a_bucket_serves_many_at_once() {
+    let storage = ObjectStorage::start(ObjectStorageKind::Versitygw).unwrap();
+    let location = format!("s3://{BUCKET}/backups/db");
+    serves_many_at_once(&Scene::new(location, Vec::new(), storage.environment().into()));
+}
+
+#[test]
+fn a_host_behind_ssh_serves_many_at_once() {
+    let server = Sshd::start("internal-sftp").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    serves_many_at_once(&scene_behind_ssh(&server, folder.path()));
 }
 
 #[test]
@@ -246,13 +329,17 @@ fn after_an_attack_the_repository_is_read_as_it_was() {
     assert!(early.err.contains("as of 2020-01-01T00:00:00Z"), "{early:#?}");
 }
 
+fn scene_behind_ssh(server: &Sshd, folder: &Path) -> Scene {
+    let location = format!("sftp://backup-host{}/repo", folder.display());
+    let options = vec!["--ssh-config".to_owned(), server.ssh_config().display().to_string()];
+    Scene::new(location, options, Vec::new())
+}
+
 #[test]
 fn a_host_behind_ssh_serves_for_everything() {
     let server = Sshd::start("internal-sftp").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let location = format!("sftp://backup-host{}/repo", folder.path().display());
-    let options = vec!["--ssh-config".to_owned(), server.ssh_config().display().to_string()];
-    let scene = Scene::new(location, options, Vec::new());
+    let scene = scene_behind_ssh(&server, folder.path());
     serves_for_everything(&scene);
     // Nothing but the repository is left.
     assert_eq!(std::fs::read_dir(folder.path().join("repo/.tmp")).map_or(0, Iterator::count), 0);

@@ -96,8 +96,7 @@ impl ArchiveRun {
                 None => Run::begin(repo, log, options),
             };
             match begun {
-                Err(BeginError::Active(active))
-                    if active.intent.is_some_and(|intent| intent != Intent::Backup) && wait(&active) => {}
+                Err(BeginError::Active(active)) if active.keeps_house() && wait(&active) => {}
                 begun => break begun?,
             }
         };

@@ -1,12 +1,16 @@
 //! The run of a backup in one repository, of one or several.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
 
 use holdfast_pipe::lock::lock;
 use holdfast_repo::{
     Repo, RunNo,
     outcome::{CopyOf, Outcome},
-    run::Run,
+    run::{BeginError, Run},
     writer::{BackupWriter, WriterMeters, WriterOptions},
 };
 
@@ -16,6 +20,11 @@ use crate::{
     event::{Event, Listener},
     points::point,
 };
+
+/// How long a backup waits for a run that keeps house: most take seconds, and a backup is worth more than being on time.
+const HOUSEKEEPING_MAX: Duration = Duration::from_secs(600);
+/// How often it tries meanwhile.
+const TRY_EVERY: Duration = Duration::from_secs(2);
 
 /// What the repository that came first has made of the backup: the same in the others is a copy of it.
 #[derive(Default)]
@@ -44,7 +53,7 @@ impl Branch {
         flags: Vec<String>,
         writing: WriterOptions,
     ) -> Result<Self> {
-        let mut run = Run::begin(repo, several.log, &several.options.run)?;
+        let mut run = begin_run(several, repo)?;
         point("backup.run.begun");
         if several.is_imported {
             run.set_imported();
@@ -117,6 +126,25 @@ fn unreadable(meters: &WriterMeters, kept: &Kept) -> Vec<&'static str> {
     let base = (meters.base_unreadable.units() > 0).then_some(if kept.is_in_use() { KEPT } else { BASE });
     let adopted = (meters.adopted_unreadable.units() > 0).then_some(ADOPTED);
     base.into_iter().chain(adopted).collect()
+}
+
+/// Begins the run, after one that keeps house: a backup that a prune of the same minute prevented would be missing.
+fn begin_run(several: &Several<'_>, repo: &Arc<Repo>) -> Result<Run> {
+    let until = Instant::now() + HOUSEKEEPING_MAX;
+    let mut is_told = false;
+    loop {
+        match Run::begin(repo, several.log, &several.options.run) {
+            Err(BeginError::Active(active)) if active.keeps_house() && Instant::now() < until => {
+                if !is_told {
+                    several.watch.event(Event::Note { text: format!("waiting: {active}") });
+                    is_told = true;
+                }
+                several.cancel.check()?;
+                thread::sleep(TRY_EVERY);
+            }
+            begun => return Ok(begun?),
+        }
+    }
 }
 
 /// What another has ended may miss its base by now: that is not what went wrong.

@@ -1,6 +1,6 @@
 //! What a log is doing: whether a run of it lives, and which.
 
-use std::time::SystemTime;
+use std::{fmt, time::SystemTime};
 
 use jiff::Timestamp;
 
@@ -37,6 +37,26 @@ impl ActiveRun {
         let LeaseState { started_at, renewed_at, intent, process, makes_room, is_alive: _ } = lease;
         Self { log: log.clone(), run, started_at, renewed_at, process, intent, makes_room }
     }
+
+    /// Whether it drops, prunes, holds or repairs, so that its end can be waited for.
+    #[must_use]
+    pub fn keeps_house(&self) -> bool {
+        self.intent.is_some_and(|intent| intent != Intent::Backup)
+    }
+}
+
+impl fmt::Display for ActiveRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "run {} of {} is active: {} began at {} and showed its last sign of life at {}",
+            self.run,
+            self.log,
+            who(self),
+            when(self.started_at),
+            when(self.renewed_at)
+        )
+    }
 }
 
 /// What a log is doing.
@@ -66,7 +86,7 @@ pub fn standing(repo: &Repo, log: &LogName) -> Result<Standing, RepoError> {
 }
 
 /// What it is and where, as far as it told.
-pub(super) fn who(active: &ActiveRun) -> String {
+fn who(active: &ActiveRun) -> String {
     let what = match active.intent {
         Some(Intent::Backup) if active.log.kind == Kind::Binlog => "an archiver",
         Some(Intent::Backup) => "a backup",
@@ -85,6 +105,6 @@ pub(super) fn who(active: &ActiveRun) -> String {
     }
 }
 
-pub(super) fn when(time: SystemTime) -> String {
+fn when(time: SystemTime) -> String {
     Timestamp::try_from(time).map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.0}"))
 }

@@ -8,11 +8,7 @@ use std::{
 
 use thiserror::Error;
 
-use super::{
-    ActiveRun, Run, RunOptions,
-    active::{when, who},
-    end::public_part,
-};
+use super::{ActiveRun, Run, RunOptions, end::public_part};
 use crate::{
     beneath::require_not_hidden,
     client::Client,
@@ -35,10 +31,7 @@ const ATTEMPTS: u32 = 20;
 #[derive(Debug, Error)]
 pub enum BeginError {
     /// Another is active.
-    #[error(
-        "run {} of {} is active: {} began at {} and showed its last sign of life at {}",
-        .0.run, .0.log, who(.0), when(.0.started_at), when(.0.renewed_at)
-    )]
+    #[error("{0}")]
     Active(Box<ActiveRun>),
     /// Others kept beginning runs.
     #[error("other runs of {log} kept coming first")]
