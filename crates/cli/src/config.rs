@@ -3,7 +3,10 @@
 //! It is read from one place only, never from the current directory: it can name a command to run.
 
 use std::{
-    env, io,
+    env,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -95,12 +98,26 @@ impl Config {
 
     fn read(path: &Path) -> Result<Option<Self>> {
         let doing = format!("read the configuration file {}", path.display());
-        match std::fs::read_to_string(path) {
+        match read_trusted(path) {
             Ok(text) => toml::from_str(&text).context_kind(ErrorKind::Usage, doing).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).context_kind(ErrorKind::Usage, doing),
         }
     }
+}
+
+/// Commands that it names are run as whoever runs this.
+fn read_trusted(path: &Path) -> io::Result<String> {
+    const OTHERS_WRITE: u32 = 0o002;
+    let mut file = File::open(path)?;
+    let about = file.metadata()?;
+    if about.is_file() && about.mode() & OTHERS_WRITE != 0 {
+        let text = format!("everybody may write to it (mode {:o}): chmod o-w", about.mode() & 0o777);
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn usual_places() -> impl Iterator<Item = PathBuf> {

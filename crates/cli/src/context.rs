@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_core::{Cancel, Result};
+use holdfast_core::{Cancel, Error, ErrorKind, Result};
 use holdfast_repo::run::RunOptions;
 
 use crate::{
@@ -27,6 +27,19 @@ impl Context<'_> {
     /// How a run of a verb behaves that changes what stands.
     pub(crate) fn run_options(&self) -> RunOptions {
         RunOptions { interrupt: self.cancel.interrupt(), ..RunOptions::of_this_process() }
+    }
+
+    /// What a verb's failure is called: once a signal has come, that is what ended it.
+    pub(crate) fn interrupted_or(&self, error: Error) -> Error {
+        if !self.cancel.is_cancelled() || error.kind() == ErrorKind::Interrupted {
+            return error;
+        }
+        let hint = error.hint().map(str::to_owned);
+        let interrupted = Error::new(ErrorKind::Interrupted, "interrupted").caused_by(error);
+        match hint {
+            Some(hint) => interrupted.hinted(hint),
+            None => interrupted,
+        }
     }
 
     /// From here on signals are ours: no password will be asked for any more.

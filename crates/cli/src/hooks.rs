@@ -67,27 +67,60 @@ impl Moment {
     }
 }
 
+/// What came of the hook before, for the one after.
+#[derive(Clone, Copy)]
+enum Before {
+    NotRun,
+    Failed,
+    Done,
+}
+
+impl Before {
+    fn name(self) -> &'static str {
+        match self {
+            Self::NotRun => "not-run",
+            Self::Failed => "failed",
+            Self::Done => "done",
+        }
+    }
+}
+
 impl Hooks {
     /// Those that were typed or configured, for a backup that `about` describes.
     pub(crate) fn new(args: HookArgs, about: Vec<(&'static str, String)>) -> Self {
         Self { args, about }
     }
 
-    /// Takes a backup between the two hooks. The second one runs whenever the first was to run, whatever came of it and of
-    /// the backup, so that it can undo. `ids` tells what was taken.
-    pub(crate) fn around<T>(
+    /// Whether there is one.
+    pub(crate) fn is_any(&self) -> bool {
+        self.args.hook_before.is_some() || self.args.hook_after.is_some()
+    }
+
+    /// Takes a backup between the two hooks. The second one runs whatever came of the first and of the backup, so that it
+    /// can undo, and also where the repository could not be `opened`, so that it can tell. `ids` tells what was taken.
+    pub(crate) fn around<R, T>(
         &self,
         context: &Context<'_>,
-        take: impl FnOnce() -> Result<(Exit, T)>,
+        opened: Result<R>,
+        take: impl FnOnce(R) -> Result<(Exit, T)>,
         ids: impl Fn(&T) -> Vec<String>,
     ) -> Result<(Exit, T)> {
-        let before = self.run(Moment::Before, self.args.hook_before.as_deref(), &[], context, context.cancel);
-        let taken = before.and_then(|()| take());
+        let command = self.args.hook_before.as_deref();
+        let (before, taken) = match opened {
+            Err(error) => (Before::NotRun, Err(error)),
+            Ok(opened) => match self.run(Moment::Before, command, &[], context, context.cancel) {
+                Err(error) => (Before::Failed, Err(error)),
+                Ok(()) if command.is_none() => (Before::NotRun, take(opened)),
+                Ok(()) => (Before::Done, take(opened)),
+            },
+        };
+        let taken = taken.map_err(|error| context.interrupted_or(error));
         let (exit, error) = match &taken {
             Ok((exit, _)) => (*exit, None),
             Err(error) => (error.kind().into(), Some(error.to_string())),
         };
         let mut outcome = vec![
+            ("HOLDFAST_HOOK_BEFORE", before.name().to_owned()),
             ("HOLDFAST_HOOK_EXIT_CODE", exit.code().to_string()),
             ("HOLDFAST_HOOK_OUTCOME", exit.name().to_owned()),
         ];

@@ -9,7 +9,8 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use holdfast_core::{Cancel, Error, ErrorKind};
+use holdfast_core::Cancel;
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 mod args;
 mod commands;
@@ -27,6 +28,7 @@ use output::{Output, Verbosity};
 
 fn main() -> ExitCode {
     holdfast_core::usage::give_memory_back();
+    leave_no_core();
     let typed: Vec<_> = std::env::args_os().collect();
     let cli = match args::parse(&typed) {
         Ok(cli) => cli,
@@ -38,18 +40,21 @@ fn main() -> ExitCode {
         _ => Verbosity::Normal,
     };
     let output = Arc::new(Output::new(cli.verb.name(), cli.global.json, verbosity));
+    let only_reads = cli.verb.only_reads();
     let cancel = Cancel::default();
     let done = commands::run(cli, &output, &cancel);
-    done.unwrap_or_else(|error| {
-        let error = if cancel.is_cancelled() && error.kind() != ErrorKind::Interrupted {
-            Error::new(ErrorKind::Interrupted, "interrupted").caused_by(error)
-        } else {
-            error
-        };
-        output.error(&error);
-        error.kind().into()
-    })
-    .into()
+    done.and_then(|exit| output.lost(only_reads).unwrap_or(Ok(exit)))
+        .unwrap_or_else(|error| {
+            output.error(&error);
+            error.kind().into()
+        })
+        .into()
+}
+
+/// A core file would have the keys of the repository in it.
+fn leave_no_core() {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let _as_it_was = setrlimit(Resource::Core, none);
 }
 
 impl From<Exit> for ExitCode {

@@ -217,7 +217,7 @@ fn first_line(path: &Path) -> Result<Secret> {
 fn output_of(command: &str, place: &str) -> Result<Secret> {
     let doing = || format!("run the password command ({place})");
     let mut shell = Command::new("/bin/sh");
-    for name in OWN_SECRETS {
+    for name in OWN_SECRETS.into_iter().chain([SERVER_PASSWORD]) {
         shell.env_remove(name);
     }
     let output = shell

@@ -30,10 +30,19 @@ pub(crate) fn end_at_once() -> Result<()> {
 }
 
 fn watch(each: impl Fn() + Send + 'static) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("watch for signals")?;
+    let ignored = ignored();
+    let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = Signals::new(watched).context("watch for signals")?;
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || signals.forever().for_each(|_| each()))
         .context("start the thread that watches for signals")?;
     Ok(())
+}
+
+/// Signals that whoever started the program wants ignored (`nohup`), as the kernel tells: a bit for each.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
 }

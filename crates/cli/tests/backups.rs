@@ -9,11 +9,12 @@ use holdfast_repo::{
     history::History,
     item::{FileRole, ItemPath, ItemType, Tablespace},
     manifest::{HEAD_SCHEMA, Head},
+    outcome::PartId,
     run::{Ending, Run, RunOptions},
     store::fs::FsStore,
     writer::{BackupWriter, FileSpec, Foundation, WriterOptions},
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::program::{PASSWORD, Program};
@@ -57,8 +58,20 @@ fn take_flagged(program: &Program, source: &str, turn: u8, pages: usize, flags: 
 }
 
 fn take_with(program: &Program, source: &str, turn: u8, pages: usize, change: impl FnOnce(&mut Head)) {
+    take_part(program, source, None, turn, pages, change);
+}
+
+fn take_part(
+    program: &Program,
+    source: &str,
+    part: Option<PartId>,
+    turn: u8,
+    pages: usize,
+    change: impl FnOnce(&mut Head),
+) {
     let (repo, log) = (open(program), log(source));
     let mut run = Run::begin(&repo, &log, &RunOptions::of_this_process()).unwrap();
+    run.set_part(part);
     let base = History::read(&repo, &log).unwrap().newest_backup();
     let foundation = Foundation { base, ..Foundation::default() };
     // One thread each: chunks lie in the pack as they came.
@@ -412,6 +425,17 @@ fn doctor_tells_backups_that_are_too_old() {
     program.run(&["doctor", "--no-server", "--max-age", "2d"]).expect_code(0);
     let late = program.run(&["doctor", "--no-server", "--max-age", "1ms"]).expect_code(3);
     assert!(late.out.contains("does the job that takes backups still run?"), "{late:#?}");
+
+    // Neither a newer one of another kind nor one of a part is what has stopped.
+    let program = Program::with_repository();
+    take_with(&program, "db1", 1, 4, |head| head.finished_at -= SignedDuration::from_hours(72));
+    take_part(&program, "db1", Some(PartId::of("shop.orders")), 2, 4, |_| ());
+    let stopped = ["doctor", "--no-server", "--max-age", "2d"];
+    let late = program.run(&stopped).expect_code(3);
+    assert!(late.out.contains("db1/physical: 2 backups stand, the newest, #1, is of "), "{late:#?}");
+    program.run(&[&stopped[..], &["--kind", "physical"]].concat()).expect_code(3);
+    let none = program.run(&[&stopped[..], &["--kind", "logical"]].concat()).expect_code(3);
+    assert!(none.out.contains("there is no backup"), "{none:#?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::backups::begun;
 use crate::program::{PASSWORD, Program, Run, run};
 
 /// Tells what it was told, each time on a line.
@@ -49,6 +50,34 @@ fn a_hook_is_told_how_the_backup_failed() {
     assert!(failed.err.contains("warning: hook-after failed (exit status: 7)"), "{failed:?}");
     let told = told(&program);
     assert!(told.starts_with("after physical db1 4 server") && told.contains("no-server"), "{told}");
+}
+
+/// Where the repository cannot be opened nothing is done before, and the hook after is told.
+#[test]
+fn a_hook_is_told_that_the_repository_is_away() {
+    let program = Program::new();
+    let words =
+        ["--hook-before", TELL, "--hook-after", &format!("{TELL}; echo $HOLDFAST_HOOK_BEFORE >> told")];
+    backup(&program, &words).expect_code(5);
+    let told = told(&program);
+    assert!(
+        told.starts_with("after physical db1 5 repository []") && told.ends_with("\nnot-run\n"),
+        "{told}"
+    );
+}
+
+/// The hook after a backup undoes what the one before has done: so neither runs beneath another backup of the source.
+#[test]
+fn a_second_backup_runs_no_hooks() {
+    let program = Program::with_repository();
+    let first = begun(&program, "db1");
+    let words = ["--hook-before", TELL, "--hook-after", TELL];
+    let second = backup(&program, &words).expect_code(8);
+    assert!(second.err.contains("a backup (process"), "{second:?}");
+    assert!(!program.path("told").exists());
+    first.abandon("the test goes on").unwrap();
+    backup(&program, &words).expect_code(4);
+    assert!(told(&program).starts_with("before physical db1"));
 }
 
 /// A hook that takes too long is ended, with all that it has started.

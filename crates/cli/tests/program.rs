@@ -66,7 +66,12 @@ impl Program {
 
 /// The program with nothing in its environment, at home in `home`.
 pub(crate) fn bare(home: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    bare_of(home, env!("CARGO_BIN_EXE_holdfast"))
+}
+
+/// Another one, in the same way.
+pub(crate) fn bare_of(home: &Path, program: &str) -> Command {
+    let mut command = Command::new(program);
     command.env_clear().env("HOME", home).current_dir(home).stdin(Stdio::null());
     command
 }

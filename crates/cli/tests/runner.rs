@@ -18,5 +18,6 @@ mod repository;
 mod rows;
 mod servers;
 mod stores;
+mod surroundings;
 mod terminal;
 mod usage;

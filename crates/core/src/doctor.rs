@@ -3,7 +3,6 @@
 //! A backup ends at the first thing that is wrong. Here the same checks go on, and everything is told at once.
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     sync::{Arc, Mutex},
     time::Duration,
@@ -14,7 +13,7 @@ use holdfast_pipe::{
     lock::{into_inner, lock},
 };
 use holdfast_repo::{
-    Kind, LogName, Repo, RepoError, Role, RunNo, SourceName,
+    Kind, LogName, Repo, RepoError, Role, RunNo,
     history::History,
     store::locks::{LockMode, ObjectLock},
 };
@@ -37,6 +36,7 @@ use crate::{
 const REDO_SMALL_BYTES: u64 = 256 << 20;
 /// A backup that is older than that was not taken when it should have been, wherever backups are taken at all.
 const OLD: Duration = Duration::from_secs(48 * 3600);
+const TAKEN_STILL: &str = "does the job that takes backups still run?";
 /// Clocks of hosts differ by less.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_hours(1);
 
@@ -204,9 +204,24 @@ fn readable(reached: &Reached, options: &BackupOptions) -> Result<()> {
     Ok(())
 }
 
-/// Whether a repository's records are whole and its sources have recent backups: a newest one, of whatever kind, that is
-/// older than `age_max`, or none, is a problem, and without such a bound a notice for each kind where it is old. Reads no backup's data: `check` does.
-pub fn repository(repo: &Arc<Repo>, age_max: Option<Duration>, cancel: &Cancel) -> Result<Vec<Finding>> {
+/// How old the newest backup of each source and kind may be.
+#[derive(Clone, Debug, Default)]
+pub struct AgeMax {
+    /// More is a problem; without it two days are a notice.
+    pub age: Option<Duration>,
+    /// Only kinds that it holds for; none: all that a source has backups of.
+    pub kinds: Vec<Kind>,
+}
+
+impl AgeMax {
+    fn of(&self, kind: Kind) -> Option<Duration> {
+        self.age.filter(|_| kind != Kind::Binlog && (self.kinds.is_empty() || self.kinds.contains(&kind)))
+    }
+}
+
+/// Whether a repository's records are whole, and its sources have recent backups of each kind. A part of a server counts only
+/// where there is no backup of the whole. Reads no backup's data: `check` does.
+pub fn repository(repo: &Arc<Repo>, age_max: &AgeMax, cancel: &Cancel) -> Result<Vec<Finding>> {
     let findings = Findings::default();
     let logs = repo.logs()?;
     findings.add(Finding::good(format!(
@@ -235,30 +250,12 @@ pub fn repository(repo: &Arc<Repo>, age_max: Option<Duration>, cancel: &Cancel) 
         Ok(found) => found.into_iter().flatten().for_each(|finding| findings.add(finding)),
         Err(error) => findings.add(error),
     }
-    if age_max.is_some() && !logs.iter().any(|log| log.kind != Kind::Binlog) {
+    if age_max.age.is_some() && !logs.iter().any(|log| age_max.of(log.kind).is_some()) {
         findings.add(Error::failed("there is no backup").hinted("take one; is it the right repository?"));
     }
-    let mut newest: BTreeMap<&SourceName, Option<Timestamp>> = BTreeMap::new();
     for log in &logs {
         cancel.check()?;
-        match source(repo, log, age_max.is_none(), &findings) {
-            // How far an archive goes is no question of when its last run has ended.
-            Ok(Taken::Newest(at)) if log.kind != Kind::Binlog => {
-                let of_source = newest.entry(&log.source).or_default();
-                *of_source = (*of_source).max(at);
-            }
-            Ok(_) => {}
-            Err(error) => findings.add(error),
-        }
-    }
-    for (source, newest) in newest {
-        if age_max.is_some_and(|age_max| newest.is_none_or(|at| is_old(at, age_max))) {
-            let of = newest.map_or_else(|| "there is none".to_owned(), |at| format!("it is of {at:.0}"));
-            findings.add(
-                Error::failed(format!("{source}: its newest backup is not as new as asked for: {of}"))
-                    .hinted("does the job that takes backups still run?"),
-            );
-        }
+        source(repo, log, age_max.of(log.kind), &findings).unwrap_or_else(|error| findings.add(error));
     }
     Ok(findings.into_vec())
 }
@@ -328,21 +325,13 @@ fn days(lock: ObjectLock) -> String {
     }
 }
 
-/// What a source has of one kind.
-enum Taken {
-    /// Only dumps that were imported.
-    Imports,
-    /// Backups, the newest of which is of then, or none.
-    Newest(Option<Timestamp>),
-}
-
-/// Examines a source. Whether it has no recent backup is told if `tells_age`.
-fn source(repo: &Repo, log: &LogName, tells_age: bool, findings: &Findings) -> Result<Taken> {
+/// Examines a source: a newest backup of more than `age_max`, or none, is a problem.
+fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Findings) -> Result<()> {
     let history = History::salvage(repo, log, &mut |run, error| {
         findings.add(Error::from(error).context(format!("{log} {run}")));
     })?;
     let mut damaged: Vec<RunNo> = Vec::new();
-    let mut newest = None;
+    let mut ended = Vec::new();
     let taken: Vec<_> = history.standing().filter(|outcome| !outcome.imported).collect();
     if repo.can_read() {
         let runs: Vec<RunNo> = taken.iter().map(|outcome| outcome.run).collect();
@@ -357,26 +346,37 @@ fn source(repo: &Repo, log: &LogName, tells_age: bool, findings: &Findings) -> R
             if head.flags.iter().any(|flag| flag == DAMAGED_PAGES) {
                 damaged.push(run);
             }
-            newest = Some((run, head.finished_at));
+            ended.push((run, head.finished_at));
             Ok(())
         })?;
     } else {
-        newest = taken.last().map(|outcome| (outcome.run, outcome.taken_at()));
+        ended.extend(taken.iter().map(|outcome| (outcome.run, outcome.taken_at())));
     }
-    match newest {
-        None => findings.add(Finding::notice(format!("{log} has no backup"), "take one")),
-        Some((run, at)) => {
+    let is_whole = |run: RunNo| taken.iter().any(|outcome| outcome.run == run && outcome.part.is_none());
+    let newest = ended.iter().rev().find(|(run, _)| is_whole(*run)).or(ended.last());
+    let has_imports_only = taken.is_empty() && history.standing().next().is_some();
+    match (newest, age_max) {
+        (None, Some(_)) if !has_imports_only => {
+            findings.add(Error::failed(format!("{log} has no backup")).hinted(TAKEN_STILL));
+        }
+        (None, _) => findings.add(Finding::notice(format!("{log} has no backup"), "take one")),
+        (Some(&(run, at)), age_max) => {
             let standing = match history.standing().count() {
                 1 => "one backup stands".to_owned(),
                 count => format!("{count} backups stand"),
             };
-            let text = format!("{log}: {standing}, the newest, {run}, is of {at:.0}");
-            match tells_age && is_old(at, OLD) {
-                true => findings.add(Finding::notice(
-                    text,
-                    "it is older than two days, or of the future: does the job that takes backups still run?",
+            let what = if is_whole(run) { "" } else { " of a part" };
+            let text = format!("{log}: {standing}, the newest{what}, {run}, is of {at:.0}");
+            match age_max {
+                Some(age_max) if is_old(at, age_max) => {
+                    findings.add(Error::failed(format!("{text}: older than asked for")).hinted(TAKEN_STILL));
+                }
+                // How far an archive goes is no question of when its last run has ended.
+                None if log.kind != Kind::Binlog && is_old(at, OLD) => findings.add(Finding::notice(
+                    format!("{text}: older than two days, or of the future"),
+                    TAKEN_STILL,
                 )),
-                false => findings.add(Finding::good(text)),
+                _ => findings.add(Finding::good(text)),
             }
         }
     }
@@ -398,6 +398,5 @@ fn source(repo: &Repo, log: &LogName, tells_age: bool, findings: &Findings) -> R
             "the next backup takes up what they have stored; why they ended is in their messages",
         ));
     }
-    let has_imports_only = taken.is_empty() && history.standing().next().is_some();
-    Ok(if has_imports_only { Taken::Imports } else { Taken::Newest(newest.map(|(_, at)| at)) })
+    Ok(())
 }

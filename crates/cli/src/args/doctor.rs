@@ -1,5 +1,5 @@
 use clap::Args;
-use holdfast_repo::SourceName;
+use holdfast_repo::{Kind, SourceName};
 
 use super::{source::SourceArgs, units::Span};
 
@@ -9,7 +9,9 @@ Examples:
   holdfast doctor --socket /run/mysqld/mysqld.sock
   holdfast doctor --ssh-tunnel bastion -h db1.internal
   holdfast doctor --no-server                  only the repository
-  holdfast doctor --no-server --max-age 26h    for monitoring: code 3 if the newest backup of a source is older
+  holdfast doctor --no-server --max-age 26h    for monitoring: code 3 if a source has a newest backup,
+                                               physical or logical, that is older
+  holdfast doctor --no-server --max-age 26h --kind physical
 
 It changes nothing and holds no lock.";
 
@@ -28,10 +30,14 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) no_server: bool,
 
-    /// Report a problem (code 3) if a source has no backup, or its newest one is older than this; otherwise a
-    /// notice after two days
+    /// Report a problem (code 3) if a source has no backup, or its newest one of any kind that it has is older than
+    /// this; otherwise a notice after two days. A backup of a part counts only where none is of the whole
     #[arg(long, value_name = "TIME")]
     pub(crate) max_age: Option<Span>,
+
+    /// Apply --max-age only to backups of this kind: physical or logical (repeatable)
+    #[arg(long, value_name = "KIND", requires = "max_age")]
+    pub(crate) kind: Vec<Kind>,
 
     #[command(flatten)]
     pub(crate) source: SourceArgs,

@@ -10,7 +10,10 @@ use holdfast_core::{
     backup::{self, BackupOptions},
     logical,
 };
-use holdfast_repo::{Act, Kind, LogName, Repo, RunNo, SourceName};
+use holdfast_repo::{
+    Act, Kind, LogName, Repo, RunNo, SourceName,
+    run::{self, BeginError},
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -147,13 +150,16 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
         return run_to(args, &others, &hooks, context);
     }
     let options = options(args, context)?;
-    let repo = Arc::new(repository::open_for(context, Act::Backup, "a backup")?);
-    let take = || {
+    let opened = repository::open_for(context, Act::Backup, "a backup").map(Arc::new);
+    if let Ok(repo) = &opened {
+        refuse_second(std::slice::from_ref(repo), method, &options, &hooks)?;
+    }
+    let take = |repo: Arc<Repo>| {
         let taken = take(&[repo], method, selection, &options, context).into_iter().next();
         Ok((Exit::Done, taken.unwrap_or_else(|| Err(Error::failed("there is no repository")))?))
     };
     let id = |taken: &Taken| vec![text::backup_id(&taken.log, taken.run)];
-    let (exit, taken) = hooks.around(context, take, id)?;
+    let (exit, taken) = hooks.around(context, opened, take, id)?;
     context.output.result(exit, &taken);
     Ok(exit)
 }
@@ -164,6 +170,22 @@ fn hooks(args: &BackupArgs, context: &Context<'_>) -> Hooks {
     let name = args.name.as_ref().or(context.config.name.as_ref());
     about.extend(name.map(|name| ("HOLDFAST_HOOK_NAME", name.to_string())));
     Hooks::new(args.hooks.clone().or(context.config.backup.clone()), about)
+}
+
+/// Refuses a second backup before its hooks run: they would undo beneath the first what its own have done. Of a source that
+/// has no name yet this is not known.
+fn refuse_second(repos: &[Arc<Repo>], method: Method, options: &BackupOptions, hooks: &Hooks) -> Result<()> {
+    let Some(source) = options.name.clone().filter(|_| hooks.is_any()) else { return Ok(()) };
+    let log = LogName { source, kind: method.kind() };
+    let mut first = None;
+    for repo in repos {
+        match run::active(repo, &log)? {
+            Some(active) if !active.keeps_house() => first = first.or(Some(active)),
+            // It gets its backup.
+            _ => return Ok(()),
+        }
+    }
+    first.map_or(Ok(()), |active| Err(BeginError::Active(Box::new(active)).into()))
 }
 
 /// What was typed for the other method would be passed over in silence.
@@ -203,13 +225,18 @@ fn run_to(args: BackupArgs, others: &[String], hooks: &Hooks, context: &Context<
     let password_file = args.also_to_password_file.clone();
     let (method, selection) = (args.method, args.selection.clone());
     let options = options(args, context)?;
-    let opened = repository::open_all_for_backup(context, others, password_file.as_deref())?;
+    let opened = repository::open_all_for_backup(context, others, password_file.as_deref());
+    if let Ok(opened) = &opened {
+        let repos: Vec<_> =
+            opened.iter().filter_map(|(_, repo)| repo.as_ref().ok().map(Arc::clone)).collect();
+        refuse_second(&repos, method, &options, hooks)?;
+    }
     let ids = |taken: &TakenInto| {
         let of = |place: &Place| place.name.as_ref().map(|(log, run)| text::backup_id(log, *run));
         taken.repositories.iter().filter_map(of).collect()
     };
-    let (exit, taken) =
-        hooks.around(context, || take_into(opened, method, selection, &options, context), ids)?;
+    let take = |opened| take_into(opened, method, selection, &options, context);
+    let (exit, taken) = hooks.around(context, opened, take, ids)?;
     context.output.result(exit, &taken);
     Ok(exit)
 }

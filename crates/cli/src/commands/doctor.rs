@@ -5,12 +5,11 @@ use std::{
     os::unix::fs::MetadataExt,
     path::Path,
     sync::Arc,
-    time::Duration,
 };
 
 use holdfast_core::{
     Error, ErrorKind, Result,
-    doctor::{self, Finding, Verdict},
+    doctor::{self, AgeMax, Finding, Verdict},
 };
 use holdfast_repo::Repo;
 use serde::Serialize;
@@ -78,8 +77,8 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
         global.identity.as_ref().or(config.identity.as_ref()),
     ];
     examined.configuration.extend(secrets.into_iter().flatten().filter_map(|path| secret_file(path)));
-    let age_max = args.max_age.map(|age| age.0);
-    let repo = examine_repository(context, age_max, &mut examined)?;
+    let age_max = AgeMax { age: args.max_age.map(|age| age.0), kinds: args.kind.clone() };
+    let repo = examine_repository(context, &age_max, &mut examined)?;
     if !args.no_server {
         match backup::doctor_options(args, context) {
             Ok(options) => examined.server = doctor::server(&options, repo.as_ref()),
@@ -94,7 +93,7 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
 /// The repository, if one is named and opens.
 fn examine_repository(
     context: &Context<'_>,
-    age_max: Option<Duration>,
+    age_max: &AgeMax,
     examined: &mut Examined,
 ) -> Result<Option<Arc<Repo>>> {
     if let Err(error) = repository::location(context) {

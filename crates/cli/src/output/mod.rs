@@ -100,6 +100,19 @@ impl Output {
         }
     }
 
+    /// What is to be said, in place of the exit code, where not all of it could be written.
+    pub(crate) fn lost(&self, only_reads: bool) -> Option<Result<Exit>> {
+        let cause = lock(&LOST).take()?;
+        let error =
+            Error::failed("not all of the result could be written to standard output").caused_by(cause);
+        if only_reads {
+            return Some(Err(error));
+        }
+        // It is done all the same.
+        self.warning(error.to_string());
+        Some(Ok(Exit::Finding))
+    }
+
     /// The verb's failure, after which nothing is said.
     pub(crate) fn error(&self, error: &Error) {
         self.end();
@@ -185,10 +198,19 @@ fn say_ended(progress: &Progress) {
     }
 }
 
+/// Why something could not be written to standard output, at first.
+static LOST: Mutex<Option<io::Error>> = Mutex::new(None);
+
 /// A reader that has gone away (`| head`) is not an error of ours.
 fn write_out(text: &str) {
     let mut out = io::stdout().lock();
-    let _gone = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = written.or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    }) {
+        lock(&LOST).get_or_insert(error);
+    }
 }
 
 fn write_err(text: &str) {

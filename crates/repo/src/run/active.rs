@@ -72,17 +72,28 @@ pub enum Standing {
 
 /// Looks what a log is doing, and changes nothing.
 pub fn standing(repo: &Repo, log: &LogName) -> Result<Standing, RepoError> {
+    Ok(match newest(repo, log)? {
+        Some((_, lease)) if lease.is_alive => Standing::Alive,
+        Some(_) => Standing::Dead,
+        None => Standing::Idle,
+    })
+}
+
+/// The run that is under way, if one is. Changes nothing.
+pub fn active(repo: &Repo, log: &LogName) -> Result<Option<ActiveRun>, RepoError> {
+    let alive = newest(repo, log)?.filter(|(_, lease)| lease.is_alive);
+    Ok(alive.map(|(run, lease)| ActiveRun::new(log, run, lease)))
+}
+
+/// The last run, if it has begun and not ended.
+fn newest(repo: &Repo, log: &LogName) -> Result<Option<(RunNo, LeaseState)>, RepoError> {
     let newest = |folder| -> Result<Option<RunNo>, RepoError> {
         Ok(repo.list_folder(log, folder)?.last_key_value().map(|(key, _)| key.0))
     };
     // Leases first: a run that ends between the two lists is not taken for one that goes on.
     let (begun, ended) = (newest(Folder::Runs)?, newest(Folder::Outcomes)?);
-    let Some(run) = begun.filter(|_| begun > ended) else { return Ok(Standing::Idle) };
-    Ok(match look(repo, log, run)? {
-        Some(lease) if lease.is_alive => Standing::Alive,
-        Some(_) => Standing::Dead,
-        None => Standing::Idle,
-    })
+    let Some(run) = begun.filter(|_| begun > ended) else { return Ok(None) };
+    Ok(look(repo, log, run)?.map(|lease| (run, lease)))
 }
 
 /// What it is and where, as far as it told.

@@ -25,7 +25,7 @@ mod end;
 
 pub(crate) use self::begin::end_if_dead;
 pub use self::{
-    active::{ActiveRun, Standing, standing},
+    active::{ActiveRun, Standing, active, standing},
     begin::BeginError,
     end::{Ending, FinishError, stored_outcome},
 };

@@ -4,6 +4,7 @@ use std::{
     fmt::{self, Write as _},
     fs::File,
     io::{self, BufWriter, IsTerminal as _, Write},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     sync::Arc,
 };
@@ -119,7 +120,7 @@ fn written<T>(path: Option<&Path>, give: impl FnOnce(&mut Take<'_>) -> Result<T>
         return Ok(given);
     };
     let doing = || format!("write {}", path.display());
-    let file = File::create_new(path).context(doing())?;
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path).context(doing())?;
     let mut out = BufWriter::new(file);
     let given = give(&mut |bytes| out.write_all(bytes).context(doing()));
     let done = given.and_then(|given| {

@@ -1,0 +1,65 @@
+//! What surrounds the program: where its result goes, signals, the modes of its files.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::PermissionsExt as _,
+    process::Stdio,
+};
+
+use crate::{
+    backups::three,
+    program::{PASSWORD, Program, bare_of, run},
+};
+
+/// What cannot be written is no success, unless nobody reads it any more.
+#[test]
+fn a_result_that_is_not_written_is_no_success() {
+    let program = three();
+    let with_out = |words: &[&str], out: Stdio| {
+        let mut command = program.command(words);
+        let child = command.stdout(out).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        (child.status.code().unwrap(), String::from_utf8(child.stderr).unwrap())
+    };
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    for words in [&["list"][..], &["list", "--json"], &["ls", "latest"]] {
+        let (code, said) = with_out(words, full());
+        assert_eq!(code, 1, "{words:?}: {said}");
+        assert!(said.contains("not all of the result could be written to standard output"), "{said}");
+    }
+    // It is held all the same.
+    let (code, said) = with_out(&["hold", "1"], full());
+    assert!(code == 3 && said.contains("warning: not all of the result"), "{code}: {said}");
+    let (gone, out) = std::io::pipe().unwrap();
+    drop(gone);
+    assert_eq!(with_out(&["list"], out.into()).0, 0);
+}
+
+/// It can name commands that are run as whoever runs this.
+#[test]
+fn a_configuration_that_everybody_may_write_is_refused() {
+    let program = three();
+    let path = program.write("shared.toml", "name = \"db1\"\n");
+    let list = ["list", "--config", "shared.toml"];
+    program.run(&list).expect_code(0);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    let refused = program.run(&list).expect_code(2);
+    assert!(refused.err.contains("everybody may write to it (mode 666)"), "{refused:#?}");
+}
+
+/// As under `nohup`: whoever starts the program says which signals are to be ignored.
+#[test]
+fn a_signal_that_is_to_be_ignored_ends_nothing() {
+    let program = Program::with_repository();
+    let ended = |trap: &str| {
+        // The hook sends it to its parent, which then has time to end.
+        let script = format!("{trap} exec \"$@\" --hook-before 'kill -HUP $PPID; sleep 1'");
+        let backup = ["backup", "--name", "db1", "--no-defaults", "--socket", "nowhere"];
+        let words = ["-c", &script, "sh", env!("CARGO_BIN_EXE_holdfast")];
+        let mut shell = bare_of(&program.path(""), "/bin/sh");
+        shell.args(words).args(backup).arg("--repo").arg(program.repository());
+        run(shell.env("HOLDFAST_PASSWORD", PASSWORD))
+    };
+    // It comes as far as the server.
+    ended("trap '' HUP;").expect_code(4);
+    ended("").expect_code(130);
+}
