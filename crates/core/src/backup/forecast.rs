@@ -74,7 +74,8 @@ pub(crate) fn room(
     options: &BackupOptions,
     listener: &dyn Listener,
 ) -> Result<()> {
-    room_for_redo(&spool_dir(options), reached.redo_capacity_bytes(), options.redo_spool_max_bytes)?;
+    let redo_bytes = reached.redo_capacity_bytes().min(options.redo_spool_max_bytes);
+    room_for_redo(&spool_dir(options), redo_bytes, reached.spool_reserve_bytes(options))?;
     let Some(free) = repo.store().free_bytes().map_err(holdfast_repo::RepoError::from)? else {
         return Ok(());
     };
@@ -114,21 +115,23 @@ pub(super) fn spool_dir(options: &BackupOptions) -> PathBuf {
 }
 
 /// The redo from one checkpoint on is as much as the log holds, if the server is busy, and all of it is captured.
-fn room_for_redo(dir: &Path, capacity_bytes: u64, spool_max_bytes: u64) -> Result<()> {
+fn room_for_redo(dir: &Path, redo_bytes: u64, reserve_bytes: u64) -> Result<()> {
     const CHOOSE: &str = "choose a directory with room for it by --spool-dir, or allow less by --spool-max";
     let space = rustix::fs::statvfs(dir)
         .context(format_args!("look at the directory {} for the redo spool", dir.display()))
         .map_err(|error| error.hinted(CHOOSE))?;
     let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
-    let needed_bytes = capacity_bytes.min(spool_max_bytes);
-    if free_bytes >= needed_bytes {
+    if free_bytes >= redo_bytes.saturating_add(reserve_bytes) {
         return Ok(());
     }
-    let (free, needed) = (ByteSize(free_bytes), ByteSize(needed_bytes));
-    let text = format!(
+    let (free, needed) = (ByteSize(free_bytes), ByteSize(redo_bytes));
+    let mut text = format!(
         "{free} are free in {}, too little for the {needed} of redo that a backup may have to capture",
         dir.display()
     );
+    if reserve_bytes > 0 {
+        text.push_str(&format!(" and {} for the server, which writes there, too", ByteSize(reserve_bytes)));
+    }
     Err(Error::failed(text).hinted(CHOOSE))
 }
 
@@ -176,9 +179,12 @@ mod tests {
     #[test]
     fn a_spool_without_room_for_the_log_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        room_for_redo(dir.path(), 1, u64::MAX).unwrap();
-        room_for_redo(dir.path(), u64::MAX, 1).unwrap();
-        let error = room_for_redo(dir.path(), u64::MAX, u64::MAX).unwrap_err();
+        room_for_redo(dir.path(), 1, 0).unwrap();
+        for (redo_bytes, reserve_bytes) in [(1, u64::MAX), (u64::MAX, 1)] {
+            let error = room_for_redo(dir.path(), redo_bytes, reserve_bytes).unwrap_err();
+            assert!(error.to_string().contains("for the server, which writes there, too"), "{error}");
+        }
+        let error = room_for_redo(dir.path(), u64::MAX, 0).unwrap_err();
         assert!(error.to_string().contains(dir.path().to_str().unwrap()), "{error}");
         assert!(error.hint().unwrap().contains("--spool-dir"), "{error:?}");
         let error = room_for_redo(&dir.path().join("absent"), 1, 1).unwrap_err();

@@ -24,6 +24,7 @@ use crate::{
         mariadb::{self, MariaDbSource},
         mysql::{self, MySqlSource},
         options::map_path,
+        spool,
     },
     taking::name,
 };
@@ -160,8 +161,17 @@ impl Reached {
         self.facts.innodb.redo_size
     }
 
+    /// What the redo spool leaves free where the server writes to the same file system.
+    pub(super) fn spool_reserve_bytes(&self, options: &BackupOptions) -> u64 {
+        let binlog = self.facts.binlog.as_ref().and_then(|binlog| binlog.basename.parent());
+        let binlog = binlog.map(|dir| map_path(&options.path_map, dir));
+        let places = [&self.datadir, &self.redo_dir].into_iter().chain(&binlog);
+        spool::reserve_bytes(&spool_dir(options), places.map(PathBuf::as_path))
+    }
+
     /// The server as a source.
     pub(super) fn source(self, options: &BackupOptions, headroom: Arc<Headroom>) -> Result<Box<dyn Source>> {
+        let spool_reserve_bytes = self.spool_reserve_bytes(options);
         let capture = CaptureOptions {
             allow_corrupt: options.allow_corrupt,
             datadir: self.datadir,
@@ -177,6 +187,7 @@ impl Reached {
             lock_patience: options.lock_patience,
             spool_dir: spool_dir(options),
             redo_spool_max_bytes: options.redo_spool_max_bytes,
+            spool_reserve_bytes,
         };
         let connect = options.connect.clone();
         Ok(match self.facts.flavor() {

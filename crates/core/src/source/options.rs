@@ -8,7 +8,8 @@ use std::{
 
 use holdfast_pipe::Headroom;
 
-use crate::server::LockLimits;
+use super::spool::Spool;
+use crate::{error::Result, server::LockLimits};
 
 /// How to capture.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct CaptureOptions {
     pub spool_dir: PathBuf,
     /// Most redo that may be captured.
     pub redo_spool_max_bytes: u64,
+    /// What the spool leaves free of its file system.
+    pub spool_reserve_bytes: u64,
 }
 
 impl CaptureOptions {
@@ -48,6 +51,10 @@ impl CaptureOptions {
     #[must_use]
     pub fn stage_limits(&self) -> LockLimits {
         LockLimits { wait_max: self.lock_wait, held_max: Some(self.ddl_lock_max) }
+    }
+
+    pub(super) fn spool(&self) -> Result<Spool> {
+        Spool::create(&self.spool_dir, self.redo_spool_max_bytes, self.spool_reserve_bytes)
     }
 
     /// A path of the server, as this process sees it.

@@ -4,18 +4,26 @@
 //! The redo reader appends and never waits for the copy or for the store.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
 use holdfast_pipe::{ObjectKey, SealContext, Suite, TAG_BYTES};
+use rustix::fs::{fstatvfs, statvfs};
 use zeroize::Zeroizing;
 
-use crate::error::{Context, Error, Result};
+use crate::{
+    error::{Context, Error, Result},
+    size::ByteSize,
+};
 
 const FRAME_BYTES: usize = 1 << 20;
+/// How often it is looked how much is free.
+const LOOK_EVERY_FRAMES: u64 = 4;
+/// Most that is left to a server which writes to the same file system; of a small one a twentieth.
+const RESERVE_BYTES_MAX: u64 = 1 << 30;
 const CHOOSE_ANOTHER: &str = "choose a directory with room for it by --spool-dir";
 
 /// An append-only sequence of bytes.
@@ -26,11 +34,23 @@ pub struct Spool {
     frame: Vec<u8>,
     frames: u64,
     bytes_max: u64,
+    reserve_bytes: u64,
+}
+
+/// What a spool in `dir` leaves free for a server that writes to any of `places`: one that finds its disk full stops, and
+/// nobody would see what has filled it. Places that cannot be looked at are passed over.
+pub(crate) fn reserve_bytes<'a>(dir: &Path, places: impl IntoIterator<Item = &'a Path>) -> u64 {
+    let device = |path: &Path| fs::metadata(path).ok().map(|about| about.dev());
+    let Some(spool) = device(dir) else { return 0 };
+    if !places.into_iter().any(|place| device(place) == Some(spool)) {
+        return 0;
+    }
+    statvfs(dir).map_or(0, |it| (it.f_blocks.saturating_mul(it.f_frsize) / 20).min(RESERVE_BYTES_MAX))
 }
 
 impl Spool {
-    /// An empty spool in `dir` that takes at most `bytes_max`.
-    pub fn create(dir: &Path, bytes_max: u64) -> Result<Self> {
+    /// An empty spool in `dir` that takes at most `bytes_max`, and leaves `reserve_bytes` of the file system free.
+    pub fn create(dir: &Path, bytes_max: u64, reserve_bytes: u64) -> Result<Self> {
         let file = tempfile::tempfile_in(dir)
             .context(format_args!("create the redo spool in {}", dir.display()))
             .map_err(|error| error.hinted(CHOOSE_ANOTHER))?;
@@ -44,6 +64,7 @@ impl Spool {
             frame: Vec::with_capacity(FRAME_BYTES + TAG_BYTES),
             frames: 0,
             bytes_max,
+            reserve_bytes,
         })
     }
 
@@ -81,6 +102,9 @@ impl Spool {
     }
 
     fn flush(&mut self) -> Result<()> {
+        if self.reserve_bytes > 0 && self.frames.is_multiple_of(LOOK_EVERY_FRAMES) {
+            self.leave_reserve()?;
+        }
         self.key.seal(context(self.frames), &mut self.frame);
         self.file
             .write_all_at(&self.frame, self.frames * (FRAME_BYTES + TAG_BYTES) as u64)
@@ -89,6 +113,22 @@ impl Spool {
         self.frame.clear();
         self.frames += 1;
         Ok(())
+    }
+
+    /// Fails while the server can still write.
+    fn leave_reserve(&self) -> Result<()> {
+        let space = fstatvfs(&self.file).context(format_args!("look at {}", self.dir.display()))?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        if free >= self.reserve_bytes + LOOK_EVERY_FRAMES * FRAME_BYTES as u64 {
+            return Ok(());
+        }
+        Err(Error::failed(format!(
+            "the redo spool has grown to {}, and only {} are free in {}, where the server writes, too",
+            ByteSize(self.len()),
+            ByteSize(free),
+            self.dir.display()
+        ))
+        .hinted(CHOOSE_ANOTHER))
     }
 
     /// Gives back the first `len` bytes in order, in pieces of 1 MiB but for the last.
@@ -152,7 +192,7 @@ mod tests {
     #[test]
     fn what_goes_in_comes_out_and_is_not_readable_on_disk() {
         let dir = tempfile::tempdir().unwrap();
-        let mut spool = Spool::create(dir.path(), 10 << 20).unwrap();
+        let mut spool = Spool::create(dir.path(), 10 << 20, 0).unwrap();
         let bytes: Vec<u8> = (0..3_500_000_u32).map(|i| (i % 253) as u8).collect();
         for piece in bytes.chunks(777_777) {
             spool.append(piece).unwrap();
@@ -176,7 +216,7 @@ mod tests {
     #[test]
     fn a_full_spool_fails_with_the_numbers() {
         let dir = tempfile::tempdir().unwrap();
-        let mut spool = Spool::create(dir.path(), 1000).unwrap();
+        let mut spool = Spool::create(dir.path(), 1000, 0).unwrap();
         spool.append(&[1; 1000]).unwrap();
         assert!(spool.append(&[1]).unwrap_err().to_string().contains("1000 bytes"));
     }

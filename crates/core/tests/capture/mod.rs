@@ -229,6 +229,7 @@ fn capture_options(server: &Server, dir: &Path) -> CaptureOptions {
         lock_patience: limits.lock_patience,
         spool_dir: dir.to_owned(),
         redo_spool_max_bytes: 1 << 30,
+        spool_reserve_bytes: 0,
         allow_corrupt: false,
     }
 }

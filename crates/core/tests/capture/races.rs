@@ -144,7 +144,7 @@ fn mariadb_redo_ends_exactly_where_it_is_told_however_late() {
     shop::load(&source, shop::ShopOptions { size_mib: 10, ..shop::ShopOptions::default() }).unwrap();
     let load = WriteLoad::start(&source, 2, 3).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let spool = Spool::create(dir.path(), 1 << 30).unwrap();
+    let spool = Spool::create(dir.path(), 1 << 30, 0).unwrap();
     let log = source.datadir().join("ib_logfile0");
     let mut session = Session::open(&options(&source), Purpose::Control).unwrap();
     let mut asked = Session::open(&options(&source), Purpose::Control).unwrap();

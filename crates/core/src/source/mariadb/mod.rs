@@ -32,7 +32,6 @@ use super::{
     page_reader::ReadMode,
     questions::Questions,
     redo::mariadb::Follower,
-    spool::Spool,
 };
 use crate::{
     error::Result,
@@ -127,7 +126,7 @@ impl Source for MariaDbSource {
     fn capture(&mut self, sink: &dyn Sink, listener: &dyn Listener, cancel: &Cancel) -> Result<Captured> {
         listener.event(Event::Phase { name: "start" });
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
-        let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
+        let spool = self.options.spool()?;
         let begun = self.questions.ask(ServerStart::read)?;
         let before = self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
         let log = self.options.redo_dir.join("ib_logfile0");

@@ -31,7 +31,6 @@ use super::{
     page_reader::ReadMode,
     questions::Questions,
     redo::{self, mysql::Follower},
-    spool::Spool,
 };
 use crate::{
     error::{Error, Result},
@@ -98,7 +97,7 @@ impl Source for MySqlSource {
         let channels = self.questions.ask(ReplicaChannel::read_all)?;
         status::refuse_gaps(&self.facts, &channels)?;
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
-        let spool = Spool::create(&self.options.spool_dir, self.options.redo_spool_max_bytes)?;
+        let spool = self.options.spool()?;
         let is_encrypted = self.facts.encryption.redo || redo::mysql::is_encrypted(&self.options.redo_dir)?;
         let blind = Blind::of(&self.facts.version, is_encrypted);
         let lock = |why| stop::lock_for_the_copy(why, &self.connect, &self.options, listener);

@@ -783,7 +783,7 @@ mod tests {
         }
 
         fn follower(&self) -> Follower {
-            let spool = Spool::create(self.dir.path(), 1 << 20).unwrap();
+            let spool = Spool::create(self.dir.path(), 1 << 20, 0).unwrap();
             let follower = Follower::start(self.dir.path(), spool, false, BTreeSet::new(), || Ok(1)).unwrap();
             assert!(follower.begin().encrypted, "its header says so");
             follower

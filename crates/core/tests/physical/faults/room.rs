@@ -1,8 +1,9 @@
 //! Disks that are full, and a repository that cannot be written.
 
-use std::{path::Path, process::Command};
+use std::{fs::File, path::Path, process::Command};
 
 use holdfast_core::ErrorKind;
+use rustix::fs::{FallocateFlags, fallocate};
 
 use super::*;
 
@@ -65,14 +66,27 @@ fn scene_on_disks(kind: ServerKind, seed: u64) -> Scene {
 impl Scene {
     /// A backup to whose redo at least 4 MiB are added, after `first`, unless it fails before.
     fn back_up_while_redo_is_written(&self, place: &Place, first: impl FnOnce()) -> Ended {
+        self.back_up_while_so_much_redo_is_written(place, 4 << 10, first)
+    }
+
+    fn back_up_while_so_much_redo_is_written(
+        &self,
+        place: &Place,
+        kib: usize,
+        first: impl FnOnce(),
+    ) -> Ended {
         let file = self.stage.dir.path().join("held");
         let deed = Deed::Hold(file.clone());
         let trap = Trap { point: "backup.tablespaces.copied".to_owned(), nth: 1, deed };
         let mut child = Child::start(place, Work::BackUp, Some(trap));
         child.held_or_ended(&file);
         first();
-        self.write_redo(4 << 10, Duration::ZERO);
+        self.write_redo(kib, Duration::ZERO);
         Held { child, file }.ended()
+    }
+
+    fn begin_in(&self, place: &Place) -> Child {
+        Child::start(place, Work::BackUp, None)
     }
 
     fn assert_untouched(&self, standing: &[u64]) {
@@ -167,5 +181,48 @@ fn a_first_backup_that_cannot_fit_is_refused() {
             "make room",
         );
         assert_eq!(scene.history().outcomes().len(), 0);
+    });
+}
+
+/// The redo spool is on the server's own disk, where something else takes the room: the backup gives up while the server can
+/// still write.
+#[test]
+fn a_spool_leaves_room_to_the_server() {
+    in_own_mounts("a_spool_leaves_room_to_the_server", || {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = dir.path().join("disk");
+        new_disk(&disk);
+        let options = ServerOptions { parent: Some(disk.clone()), ..ServerOptions::default() };
+        let source = small_server(ServerKind::MariaDb1011, options);
+        let load = slow_load(&source, 74);
+        let repo = new_repo(&dir.path().join("repo"));
+        let scene = Scene { stage: Stage::with_repo(source, repo, dir), load };
+        let spool = disk.join("spool");
+        fs::create_dir(&spool).unwrap();
+        let place = Place { spool: spool.clone(), ..scene.place() };
+        scene.begin_in(&place).ended().succeeded();
+
+        let reserve = rustix::fs::statvfs(&disk).unwrap().f_blocks * 4096 / 20;
+        let fill = || {
+            let free = rustix::fs::statvfs(&disk).unwrap();
+            let taken = File::create(disk.join("taken")).unwrap();
+            let all = free.f_bavail * free.f_frsize - reserve - (8 << 20);
+            fallocate(&taken, FallocateFlags::empty(), 0, all).unwrap();
+        };
+        let ended = scene.back_up_while_so_much_redo_is_written(&place, 10 << 10, fill);
+        let (spool, in_words) = (spool.display().to_string(), "where the server writes, too");
+        ended.assert_said(
+            ErrorKind::Failed,
+            &["the redo spool has grown to", &spool, in_words],
+            "--spool-dir",
+        );
+        scene.begin_in(&place).ended().assert_said(
+            ErrorKind::Failed,
+            &["of redo that a backup may have to capture and ", "for the server, which writes there, too"],
+            "--spool-dir",
+        );
+        fs::remove_file(disk.join("taken")).unwrap();
+        scene.begin_in(&place).ended().succeeded();
+        assert_eq!(scene.standing().len(), 2);
     });
 }

@@ -322,7 +322,7 @@ mod tests {
         }
 
         fn follower(&self) -> Follower {
-            let spool = Spool::create(self.dir.path(), 1 << 20).unwrap();
+            let spool = Spool::create(self.dir.path(), 1 << 20, 0).unwrap();
             let durable = Arc::clone(&self.durable);
             let ask = move || Ok(Lsn(durable.load(Ordering::Acquire)));
             Follower::start(&self.dir.path().join("ib_logfile0"), ReadMode::Buffered, spool, ask).unwrap()
