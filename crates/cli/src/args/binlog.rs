@@ -90,7 +90,7 @@ pub(crate) struct ArchiveArgs {
     #[arg(long, visible_alias = "until-now")]
     pub(crate) once: bool,
 
-    /// Approximate time until commits are durable, if the repository stores a segment in half of it
+    /// Approximate time until a commit is durable, provided that the repository stores a segment in half of it
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub(crate) segment_age: Span,
 

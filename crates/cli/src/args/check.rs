@@ -33,13 +33,12 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, default_missing_value = "100%")]
     pub(crate) read_data: Option<Percent>,
 
-    /// Read only packs that no check has read for this long (if never read: that are this old), longest
-    /// unread first
+    /// Read only packs that no check has read for this long (never read: counted from when they were stored),
+    /// longest unread first
     #[arg(long, value_name = "TIME", requires = "read_data")]
     pub(crate) unread_for: Option<Span>,
 
-    /// Start no further pack once this many bytes were read; of each source and kind the longest unread come
-    /// first
+    /// Start no further pack once this many bytes were read; within each source and kind, longest unread first
     #[arg(long, value_name = "SIZE", requires = "read_data")]
     pub(crate) max_bytes: Option<ByteSize>,
 

@@ -117,7 +117,7 @@ impl ResourceArgs {
     }
 }
 
-/// Memory of what has no other resources to be told of.
+/// The memory option of verbs that have no other resource options.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct MemoryArg {
     /// Memory for buffers and caches, at least 80M; if it is too little for all threads, fewer are used [default: as

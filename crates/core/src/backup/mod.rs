@@ -80,8 +80,8 @@ fn reach_and_run(
     Ok(capture.into(repos, &log, admitted, &|| reach::still_supported(options)))
 }
 
-/// Takes a backup of what `source` sends, into the history `log`. It is not asked who it is, what of it is supported,
-/// or whether there is room for it: whoever made it knows. Of `options`, what says how to reach a server does not
+/// Takes a backup of what `source` sends, into the history `log`. Who it is, whether it is supported and whether
+/// there is room is not checked: that is the caller's business. Of `options`, what says how to reach a server does not
 /// matter.
 pub fn of_source(
     repo: &Arc<Repo>,

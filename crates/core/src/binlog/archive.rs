@@ -43,11 +43,11 @@ use crate::{
     taking::name,
 };
 
-/// Longest wait before it is looked whether something is due, or somebody has asked for the end.
+/// How often it looks for due work and for a request to end.
 const POLL: Duration = Duration::from_millis(50);
 /// How often it is looked whether a batch that is full can be handed over.
 const HELD_UP: Duration = Duration::from_millis(5);
-/// So long a run that was asked for leaves its log to who has asked.
+/// How long the archiver leaves the log to whoever has asked for it.
 const ROOM_FOR: Duration = Duration::from_secs(15);
 /// How often it is looked whether they have begun, or ended.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -55,7 +55,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
-/// Another may take an archiver's place after so long without a sign of life, of which there is one as often as that.
+/// How long after its last sign of life an archiver may be replaced.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RENEWAL: Duration = Duration::from_secs(15);
 /// Who asks to end waits so long for the end of the transaction that is under way.
@@ -217,7 +217,7 @@ pub(super) struct Archiver<'a> {
     unacknowledged: Option<u64>,
     /// That the server has stopped replicating.
     stopped: RecurringWarning,
-    /// Since when this one would archive, nobody else does, and it cannot.
+    /// Since when nobody archives, although this archiver tries to.
     pub(super) in_vain_since: Option<Instant>,
     report: ArchiveReport,
 }

@@ -73,7 +73,7 @@ pub(super) struct Wanted<'a> {
     pub(super) limits: LockLimits,
     /// As often a lock may be held too long, and definitions are read anew at once when they changed.
     pub(super) tries: u32,
-    /// So long locks are asked for again and again that somebody is in the way of.
+    /// How long it keeps asking for locks that another session blocks.
     pub(super) patience: Duration,
     /// So long a reader may be kept from taking what the server sends.
     pub(super) hold_up_max: Duration,

@@ -166,7 +166,7 @@ pub(super) fn link(
             }
             added.map(drop).map_err(|error| match &other {
                 Some(parent) => doing(error).hinted(format!(
-                    "they lead to {parent}, which was there: its rows must be those that are needed; mend them and go on by the same command"
+                    "they reference {parent}, which existed before the load: correct its rows, then run the same command again"
                 )),
                 None if is_converted => doing(error).hinted(
                     "text that was the same in its old character set may not be in the new one (--charset): load without \
