@@ -187,7 +187,8 @@ fn mysql_9_7_archiver_is_killed() {
 }
 
 /// Behind a logical backup that was taken under writes the server into which it was loaded executes what the archive holds,
-/// by its own programs: up to the transaction before the one that dropped the table, across files, and no further.
+/// by its own programs: up to the transaction before the one that dropped the table, across files, and no further. A MySQL server
+/// that has executed a part of it is not made to skip that.
 fn behind_a_logical_backup(kind: ServerKind) {
     let scene = Scene::new(kind);
     let conn = || scene.server.conn().unwrap();
@@ -236,28 +237,55 @@ fn behind_a_logical_backup(kind: ServerKind) {
     let gtid = found[0]["data"]["gtid"].as_str().unwrap().to_owned();
 
     let target = Server::start(kind, ServerOptions::default()).unwrap();
-    let mut load = scene.program.command(&["restore", "db1/logical#1", "--to-server", "--no-defaults"]);
-    run(load.args(["--user", "root", "--leave-out", "--socket"]).arg(target.socket())).expect_code(0);
+    let load = |words: &[&str]| {
+        let mut load = scene.program.command(&["restore", "db1/logical#1", "--to-server", "--no-defaults"]);
+        load.args(["--user", "root", "--leave-out", "--socket"]).arg(target.socket()).args(words);
+        run(&mut load).expect_code(0);
+    };
+    load(&[]);
     let file = scene.program.path("behind");
     let cat = |words: &[&str]| {
+        drop(fs::remove_file(&file));
         let words = [&["binlog", "cat"], words, &["--output", file.to_str().unwrap(), "--json"]].concat();
         scene.program.run(&words)
     };
     cat(&["binlog.000001", "--at", "latest"]).expect_code(2);
     cat(&["--behind", "db1/logical#1"]).expect_code(2);
     cat(&["--behind", "db1/physical#1", "--at", "latest"]).expect_code(2);
-    let done = cat(&["--behind", "db1/logical#1", "--before-gtid", &gtid]).expect_code(0).last();
+    let replay = |words: &[&str]| {
+        let done = cat(&[&["--behind", "db1/logical#1"], words].concat()).expect_code(0).last();
+        let reader = if kind.is_mariadb() { "mariadb-binlog" } else { "mysqlbinlog" };
+        let reader =
+            Command::new(kind.program(reader).unwrap()).arg("--no-defaults").arg(&file).output().unwrap();
+        assert!(reader.status.success(), "{reader:?}");
+        let statements = scene.program.path("statements");
+        fs::write(&statements, &reader.stdout).unwrap();
+        let mut client = Command::new(kind.client_program().unwrap());
+        client.args(["--no-defaults", "--user=root", "--binary-mode"]).arg("--socket").arg(target.socket());
+        let client = client.stdin(fs::File::open(&statements).unwrap()).output().unwrap();
+        let told = String::from_utf8_lossy(&client.stderr).into_owned();
+        (done, if client.status.success() { Ok(()) } else { Err(told) })
+    };
+    let mut words = vec!["--before-gtid", &*gtid];
+    if !kind.is_mariadb() {
+        // The first attempt ends in the middle. A second one into the tables of the backup would skip what the first did.
+        let found = scene.list(&["--grep", "add column"]).expect_code(0).json();
+        let middle = found[0]["data"]["gtid"].as_str().unwrap();
+        replay(&["--gtid", middle]).1.unwrap();
+        let half = rows(&target).len();
+        assert!(half > 0 && half < wanted.len(), "{half} of {}", wanted.len());
+        load(&["--overwrite"]);
+        let loaded = rows(&target);
+        let told = replay(&words).1.unwrap_err();
+        assert!(told.contains("NOTHING WAS DONE") && told.contains("--skip-gtids"), "{told}");
+        assert_eq!(rows(&target), loaded);
+        words.push("--skip-gtids");
+    } else {
+        cat(&["--behind", "db1/logical#1", "--at", "latest", "--skip-gtids"]).expect_code(2);
+    }
+    let (done, replayed) = replay(&words);
     assert!(done["data"]["transactions"].as_u64().is_some_and(|count| count >= 42), "{done:#}");
-    let reader = if kind.is_mariadb() { "mariadb-binlog" } else { "mysqlbinlog" };
-    let reader =
-        Command::new(kind.program(reader).unwrap()).arg("--no-defaults").arg(&file).output().unwrap();
-    assert!(reader.status.success(), "{reader:?}");
-    let statements = scene.program.path("statements");
-    fs::write(&statements, &reader.stdout).unwrap();
-    let mut client = Command::new(kind.client_program().unwrap());
-    client.args(["--no-defaults", "--user=root", "--binary-mode"]).arg("--socket").arg(target.socket());
-    let client = client.stdin(fs::File::open(&statements).unwrap()).output().unwrap();
-    assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));
+    replayed.unwrap();
     assert_eq!(rows(&target), wanted, "{done:#}");
 }
 

@@ -207,6 +207,14 @@ pub(crate) struct CatArgs {
     #[command(flatten)]
     pub(crate) moment: MomentArgs,
 
+    /// MySQL: leave out the transactions' GTIDs; the server that executes them gives them new ones
+    ///
+    /// For a server that has executed transactions with these GTIDs before, as on a second attempt, or on the
+    /// source itself. Otherwise the first statement fails there, since MySQL skips such transactions
+    /// without an error.
+    #[arg(long, requires = "behind")]
+    pub(crate) skip_gtids: bool,
+
     /// File to write [default: standard output]
     #[arg(long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,

@@ -12,12 +12,15 @@ mod wanted;
 
 use std::sync::Arc;
 
-use holdfast_formats::binlog::{EventKind, FILE_MAGIC};
+use holdfast_formats::{
+    Flavor,
+    binlog::{Checksum, EventKind, FILE_MAGIC, Header, statement_event},
+};
 use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History, manifest::Head};
 
 use crate::{
     binlog::{Archive, Behind, Taken},
-    error::{Error, ErrorKind, Result},
+    error::{Context as _, Error, ErrorKind, Result},
     event::{Cancel, Listener},
     head::read_head,
     logical::ViewFacts,
@@ -29,6 +32,9 @@ use wanted::Wanted;
 
 /// Where an event says of what kind it is.
 const KIND_AT: usize = 4;
+
+/// Behind a format a MySQL server expects a GTID, or transactions that have none.
+const NAMED_BY_THE_SERVER: &str = "SET @@SESSION.GTID_NEXT = 'AUTOMATIC'";
 
 /// From which backup, and what is replayed behind it.
 pub struct Recovery {
@@ -180,16 +186,30 @@ impl Recovery {
 
     /// Writes what is replayed as one binlog, which begins with the first transaction behind the backup and ends with the last
     /// that is wanted. What cannot be reached is found before anything is written; nothing is where nothing is replayed.
+    ///
+    /// A MySQL server passes over transactions whose GTIDs it has executed, and says nothing: it would seem to have done what
+    /// it has not. So what it executes first fails where it has any of them. `skip_gtids` leaves the GTIDs out instead: the
+    /// server gives the transactions new ones.
     pub fn write_binlog(
         &self,
+        skip_gtids: bool,
         cancel: &Cancel,
         write: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<Reached> {
         // What files say of themselves and of each other; a format says it of what follows, wherever it stands.
         const OF_FILES: [EventKind; 4] =
             [EventKind::ROTATE, EventKind::STOP, EventKind::PREVIOUS_GTIDS, EventKind::GTID_LIST];
+        const GTIDS: [EventKind; 3] = [EventKind::GTID, EventKind::GTID_TAGGED, EventKind::ANONYMOUS_GTID];
+        let is_mysql =
+            self.archive.stretches().iter().any(|archived| archived.stretch.server.flavor() == Flavor::MySql);
+        if skip_gtids && !is_mysql {
+            let text = "transactions of MariaDB begin with their GTIDs, which cannot be left out";
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
+        let is_left_out = |kind: EventKind| OF_FILES.contains(&kind) || (skip_gtids && GTIDS.contains(&kind));
         let mut wanted = Wanted::new(&self.archive, &self.behind, &self.until);
         let reached = wanted.count(cancel)?;
+        let guard = reached.gtids.as_deref().filter(|_| is_mysql && !skip_gtids).map(guard);
         let mut left = reached.transactions;
         let mut has_begun = false;
         wanted.each(&mut |piece| {
@@ -197,13 +217,20 @@ impl Recovery {
                 _ if left == 0 => {}
                 Piece::File { format, .. } => {
                     cancel.check()?;
-                    if !std::mem::replace(&mut has_begun, true) {
+                    let is_first = !std::mem::replace(&mut has_begun, true);
+                    if is_first {
                         write(&FILE_MAGIC)?;
                     }
                     write(format)?;
+                    let guard = guard.as_deref().filter(|_| is_first);
+                    if let Some(statement) = guard.or(skip_gtids.then_some(NAMED_BY_THE_SERVER)) {
+                        let header = Header::parse(format).context("read the format of a binlog")?;
+                        let checksum = Checksum::of_format(format).unwrap_or_default();
+                        write(&statement_event(header.server_id, statement, checksum))?;
+                    }
                 }
                 Piece::Event { bytes, is_border } => {
-                    if !bytes.get(KIND_AT).is_some_and(|kind| OF_FILES.contains(&EventKind(*kind))) {
+                    if !bytes.get(KIND_AT).is_some_and(|kind| is_left_out(EventKind(*kind))) {
                         write(bytes)?;
                     }
                     left -= u64::from(is_border);
@@ -228,4 +255,13 @@ impl Recovery {
         let transactions = Some(&mut wanted as _);
         restore::run_and_replay(repo, &self.log, self.base, options, transactions, listener, cancel)
     }
+}
+
+/// A statement that fails on a MySQL server that has executed any of these transactions. Of what is no UUID the server's
+/// message has the first 128 characters.
+fn guard(gtids: &str) -> String {
+    let why = "NOTHING WAS DONE: GTIDs of these transactions were executed here before; use holdfast binlog cat --skip-gtids";
+    format!(
+        "DO IF(GTID_SUBTRACT('{gtids}', @@GLOBAL.gtid_executed) = GTID_SUBTRACT('{gtids}', ''), 0, UUID_TO_BIN('{why}'))"
+    )
 }

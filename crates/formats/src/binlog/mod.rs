@@ -19,7 +19,7 @@ pub use event::{
 };
 pub use gtids::{GtidEvent, encode_set};
 pub use payload::{Payload, PayloadCompression};
-pub use relay::relay_log_head;
+pub use relay::{relay_log_head, statement_event};
 pub use transaction::{Open, Part, Tracker};
 
 /// Why bytes are no event.

@@ -78,6 +78,15 @@ fn close(event: &mut Vec<u8>) {
     event.extend(crc.to_le_bytes());
 }
 
+/// An event with a statement, for a binlog whose events have this checksum. It belongs to no transaction and no database, and
+/// says nothing of the settings that it is executed under.
+#[must_use]
+pub fn statement_event(server_id: u32, statement: &str, checksum: Checksum) -> Vec<u8> {
+    // Thread, duration, length of the database's name, error, length of the settings; then the name's end.
+    let data = [&[0; 4 + 4 + 1 + 2 + 2 + 1], statement.as_bytes()].concat();
+    own_event(EventKind::QUERY, server_id, 0, &data, checksum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +136,11 @@ mod tests {
                 }
                 assert_eq!(rest, format);
             }
+        }
+        let statement = statement_event(9, "DO 1", Checksum::Crc32);
+        match Event::parse(&statement, Checksum::Crc32).unwrap().body().unwrap() {
+            Body::Query(query) => assert_eq!((query.schema, &*query.statement), (&b""[..], &b"DO 1"[..])),
+            other => panic!("{other:?}"),
         }
         for no_format in [own_event(EventKind::ROTATE, 1, 0, &[], Checksum::None), Vec::new()] {
             assert!(relay_log_head(Flavor::MySql, &no_format, "x", 4).is_err());

@@ -78,7 +78,9 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
         let recovery = behind(args, id, until, context)?;
         let (log, base) = recovery.base();
         let behind = text::backup_id(log, base);
-        let reached = written(args.output.as_deref(), |write| recovery.write_binlog(context.cancel, write))?;
+        let reached = written(args.output.as_deref(), |write| {
+            recovery.write_binlog(args.skip_gtids, context.cancel, write)
+        })?;
         for filters in &reached.leaves_out {
             context.output.warning(format!("the server left something out of its binlog: {filters}"));
         }
