@@ -10,11 +10,11 @@
 mod until;
 mod wanted;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use holdfast_formats::{
     Flavor,
-    binlog::{Checksum, EventKind, FILE_MAGIC, Header, statement_event},
+    binlog::{Checksum, EventKind, FILE_MAGIC, Header, Part, statement_event},
 };
 use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History, manifest::Head};
 
@@ -208,32 +208,49 @@ impl Recovery {
         }
         let is_left_out = |kind: EventKind| OF_FILES.contains(&kind) || (skip_gtids && GTIDS.contains(&kind));
         let mut wanted = Wanted::new(&self.archive, &self.behind, &self.until);
-        let reached = wanted.count(cancel)?;
+        // The archiver that lost its server has the beginning of a transaction, and all of it from another.
+        let mut whole = WholeTransactions::default();
+        let reached = wanted.count_each(cancel, &mut |piece| {
+            if let Piece::Event { part, .. } = piece {
+                whole.count(part);
+            }
+            Ok(())
+        })?;
+        let mut is_whole = whole.again();
         let guard = reached.gtids.as_deref().filter(|_| is_mysql && !skip_gtids).map(guard);
         let mut left = reached.transactions;
         let mut has_begun = false;
+        // Written with the first event that follows: MySQL's client refuses one format behind another.
+        let mut format_due: Option<Vec<u8>> = None;
         wanted.each(&mut |piece| {
             match piece {
                 _ if left == 0 => {}
                 Piece::File { format, .. } => {
                     cancel.check()?;
-                    let is_first = !std::mem::replace(&mut has_begun, true);
-                    if is_first {
-                        write(&FILE_MAGIC)?;
-                    }
-                    write(format)?;
-                    let guard = guard.as_deref().filter(|_| is_first);
-                    if let Some(statement) = guard.or(skip_gtids.then_some(NAMED_BY_THE_SERVER)) {
-                        let header = Header::parse(format).context("read the format of a binlog")?;
-                        let checksum = Checksum::of_format(format).unwrap_or_default();
-                        write(&statement_event(header.server_id, statement, checksum))?;
-                    }
+                    format_due = Some(format.to_vec());
                 }
-                Piece::Event { bytes, is_border } => {
-                    if !bytes.get(KIND_AT).is_some_and(|kind| is_left_out(EventKind(*kind))) {
+                Piece::Event { bytes, part } => {
+                    let is_behind = format_due.is_none() || part != Part::Outside;
+                    let is_written = is_whole(part)
+                        && is_behind
+                        && !bytes.get(KIND_AT).is_some_and(|kind| is_left_out(EventKind(*kind)));
+                    if let Some(format) = format_due.take_if(|_| is_written) {
+                        let is_first = !std::mem::replace(&mut has_begun, true);
+                        if is_first {
+                            write(&FILE_MAGIC)?;
+                        }
+                        write(&format)?;
+                        let guard = guard.as_deref().filter(|_| is_first);
+                        if let Some(statement) = guard.or(skip_gtids.then_some(NAMED_BY_THE_SERVER)) {
+                            let header = Header::parse(&format).context("read the format of a binlog")?;
+                            let checksum = Checksum::of_format(&format).unwrap_or_default();
+                            write(&statement_event(header.server_id, statement, checksum))?;
+                        }
+                    }
+                    if is_written {
                         write(bytes)?;
                     }
-                    left -= u64::from(is_border);
+                    left -= u64::from(part == Part::Last);
                 }
             }
             Ok(())
@@ -254,6 +271,42 @@ impl Recovery {
         wanted.count(cancel)?;
         let transactions = Some(&mut wanted as _);
         restore::run_and_replay(repo, &self.log, self.base, options, transactions, listener, cancel)
+    }
+}
+
+/// Tells, when events come a second time, of which transactions the last event came the first time.
+#[derive(Default)]
+struct WholeTransactions {
+    begun: u64,
+    is_open: bool,
+    /// By their number.
+    unfinished: HashSet<u64>,
+}
+
+impl WholeTransactions {
+    fn count(&mut self, part: Part) {
+        match part {
+            Part::First => {
+                if std::mem::replace(&mut self.is_open, true) {
+                    self.unfinished.insert(self.begun);
+                }
+                self.begun += 1;
+            }
+            Part::Last => self.is_open = false,
+            Part::Inside | Part::Outside => {}
+        }
+    }
+
+    /// Of each event, in order: whether it is of such a transaction, or of none.
+    fn again(mut self) -> impl FnMut(Part) -> bool {
+        if self.is_open {
+            self.unfinished.insert(self.begun);
+        }
+        let mut begun = 0;
+        move |part| {
+            begun += u64::from(part == Part::First);
+            part == Part::Outside || !self.unfinished.contains(&begun)
+        }
     }
 }
 

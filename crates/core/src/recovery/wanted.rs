@@ -44,7 +44,7 @@ impl<'a> Wanted<'a> {
         take: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<Reached> {
         self.walk(Some(cancel), &mut |piece| {
-            if matches!(piece, Piece::File { .. } | Piece::Event { is_border: true, .. }) {
+            if matches!(piece, Piece::File { .. } | Piece::Event { part: Part::Last, .. }) {
                 cancel.check()?;
             }
             take(piece)
@@ -156,8 +156,7 @@ impl Walk<'_> {
             return Ok(ControlFlow::Continue(()));
         }
         // What stands between transactions is given up with those behind it that never come.
-        let is_border = event.part == Part::Last;
-        take(Piece::Event { bytes: event.bytes, is_border })?;
+        take(Piece::Event { bytes: event.bytes, part: event.part })?;
         let end = Place { position: event.begin + event.bytes.len() as u64, ..begin };
         if let (Part::Last, Some(transaction)) = (event.part, event.transaction) {
             self.reached.add(transaction, self.committed_us, &end);

@@ -1,8 +1,17 @@
 //! Archives in which numbers of transactions, servers or files come again: what is recovered is right, or refused.
 
-use std::fs::OpenOptions;
+use std::{
+    fs::OpenOptions,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    process::Command,
+    sync::Mutex,
+};
 
-use holdfast_core::binlog::{ArchiveOptions, GapKind, archive};
+use holdfast_core::{
+    binlog::{ArchiveOptions, GapKind, archive},
+    logical::{self, Selection},
+};
 use holdfast_repo::RunNo;
 use holdfast_testkit::replica::{self, CATCH_UP_MAX};
 
@@ -40,6 +49,10 @@ fn recovered(stage: &Stage, dir: &Path, until: Until) -> Vec<u32> {
     println!("{:?}", report.replayed);
     let copy = Server::attach(kind, &target, ServerOptions::default()).unwrap();
     ids(&copy)
+}
+
+fn logical_options(server: &Server) -> BackupOptions {
+    BackupOptions { name: Some(source()), ..crate::server::backup_options(crate::server::options(server)) }
 }
 
 /// A replica takes the place of its primary: transactions of both, with both servers' numbers, come after one backup.
@@ -605,6 +618,128 @@ fn stopped_under_load(kind: ServerKind) {
     stage.once();
     back_up(&stage, dir.path());
     let cancel = Cancel::default();
+/// Lets so many bytes of what a server sends through, on all connections together, and then says nothing more.
+fn stops_after(server: &Server, bytes: u64) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, left, to) =
+        (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(bytes)), server.port());
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(mut client), Ok(mut server)) = (client, TcpStream::connect(("127.0.0.1", to))) else {
+                return;
+            };
+            let (mut asks, mut asked) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut asks, &mut asked));
+            let left = Arc::clone(&left);
+            thread::spawn(move || {
+                let mut buffer = [0; 4_096];
+                while let Ok(count @ 1..) = server.read(&mut buffer) {
+                    let mut left = left.lock().unwrap();
+                    let may = count.min(usize::try_from(*left).unwrap());
+                    *left -= may as u64;
+                    drop(left);
+                    if client.write_all(&buffer[..may]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+/// Has a server execute a binlog by way of its own programs. What they complain of.
+fn executed(server: &Server, binlog: &[u8]) -> Result<(), String> {
+    let kind = server.kind();
+    let (file, statements) =
+        (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    std::fs::write(file.path(), binlog).unwrap();
+    let reader = if kind.is_mariadb() { "mariadb-binlog" } else { "mysqlbinlog" };
+    let reader =
+        Command::new(kind.program(reader).unwrap()).arg("--no-defaults").arg(file.path()).output().unwrap();
+    assert!(reader.status.success(), "{reader:?}");
+    std::fs::write(statements.path(), &reader.stdout).unwrap();
+    let mut client = Command::new(kind.client_program().unwrap());
+    client.args(["--no-defaults", "--user=root", "--binary-mode", "--max-allowed-packet=64M", "--socket"]);
+    let client = client.arg(server.socket()).stdin(statements.reopen().unwrap()).output().unwrap();
+    if client.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&client.stderr).into_owned()) }
+}
+
+/// The server is lost while it sends a transaction, which the replica that takes its place has. What is written behind a
+/// logical backup has it once.
+fn failover_inside_a_transaction(kind: ServerKind) {
+    const SENT_BYTES: u64 = 3 << 20;
+    let (stage, _dir) = stage(kind, if kind.is_mariadb() { &["--binlog-format=ROW"] } else { &[] });
+    stage.server.exec("ALTER TABLE a.t ADD v LONGTEXT").unwrap();
+    insert_wide(&stage.server, 0..5, 1);
+    let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
+    let options = logical_options(&stage.server);
+    let base = logical::run(&stage.repo, &options, &Selection::default(), &Told, &Cancel::default()).unwrap();
+    // A file without a transaction.
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    stage.once();
+    insert_wide(&stage.server, 5..13, 1 << 20);
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
+    replica::detach(&second).unwrap();
+    stage.server.exec("CREATE USER archiver@'127.0.0.1' IDENTIFIED BY 'a'").unwrap();
+    stage.server.exec("GRANT ALL ON *.* TO archiver@'127.0.0.1'").unwrap();
+    let mut options = stage.options();
+    options.connect.socket = None;
+    options.connect.host = Some("127.0.0.1".to_owned());
+    options.connect.port = Some(stops_after(&stage.server, SENT_BYTES));
+    options.connect.user = Some("archiver".to_owned());
+    options.connect.password = Some(holdfast_core::server::Secret::new("a".to_owned()));
+    let begun = stage.archive().stretches().last().unwrap().ends_at();
+    let mut archiver = Archiver::start(&stage.repo, options);
+    let begin = std::time::Instant::now();
+    while stage.archive().stretches().last().unwrap().ends_at().position < begun.position + SENT_BYTES / 2 {
+        archiver.check();
+        assert!(begin.elapsed() < CATCH_UP_MAX);
+        sleep(Duration::from_millis(50));
+    }
+    archiver.stop();
+
+    insert_wide(&second, 20..23, 1);
+    let report = once(&stage.repo, &second);
+    assert!(report.gaps.is_empty(), "{report:?}");
+    let recovery =
+        recovery::behind_logical(&stage.repo, &source(), RunNo(base.run.backup), Until::End).unwrap();
+    let mut binlog = Vec::new();
+    let written = recovery.write_binlog(false, &Cancel::default(), &mut |bytes| {
+        binlog.extend_from_slice(bytes);
+        Ok(())
+    });
+    assert_eq!(written.unwrap().transactions, 4);
+    let target = Server::start(kind, ServerOptions::default()).unwrap();
+    target.exec_all(["CREATE DATABASE a", "CREATE TABLE a.t (id INT PRIMARY KEY, v LONGTEXT)"]).unwrap();
+    insert_wide(&target, 0..5, 1);
+    reset(&target);
+    executed(&target, &binlog).unwrap();
+    assert_eq!(ids(&target), ids(&second));
+}
+
+/// Each with so many bytes, in one transaction if that is many.
+fn insert_wide(server: &Server, ids: std::ops::Range<u32>, bytes: usize) {
+    let values: Vec<String> = ids.map(|id| format!("({id}, REPEAT('x', {bytes}))")).collect();
+    if bytes == 1 {
+        server.exec_all(values.iter().map(|row| format!("INSERT INTO a.t VALUES {row}"))).unwrap();
+        return;
+    }
+    let insert = values.iter().map(|row| format!("INSERT INTO a.t VALUES {row}"));
+    let transaction = ["BEGIN".to_owned()].into_iter().chain(insert).chain(["COMMIT".to_owned()]);
+    server.exec_all(transaction).unwrap();
+}
+
+#[test]
+fn mariadb_10_11_failover_inside_a_transaction() {
+    failover_inside_a_transaction(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_failover_inside_a_transaction() {
+    failover_inside_a_transaction(ServerKind::MySql97);
+}
+
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut conn = stage.server.conn().unwrap();

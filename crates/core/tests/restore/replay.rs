@@ -5,7 +5,7 @@ use holdfast_core::{
     physical::BinlogPosition,
     restore::{Piece, Reached, Transactions},
 };
-use holdfast_formats::binlog::{FILE_MAGIC, Header};
+use holdfast_formats::binlog::{FILE_MAGIC, Header, Part};
 use holdfast_testkit::{checksum, load::DdlStorm, tables::check_tables};
 
 use super::*;
@@ -52,11 +52,11 @@ impl Transactions for Files {
             take(Piece::File { name, offset: *offset as u64, format })?;
             let mut at = (*offset).max(FILE_MAGIC.len() + format.len());
             while let Some(event) = event_at(bytes, at) {
-                take(Piece::Event { bytes: event, is_border: true })?;
+                take(Piece::Event { bytes: event, part: Part::Last })?;
                 at += event.len();
             }
             // What its server died in the middle of.
-            take(Piece::Event { bytes: format, is_border: false })?;
+            take(Piece::Event { bytes: format, part: Part::Inside })?;
         }
         Ok(self.reached.clone())
     }

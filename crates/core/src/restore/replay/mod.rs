@@ -20,7 +20,7 @@ mod relay_logs;
 
 use std::{ffi::OsString, path::Path};
 
-use holdfast_formats::Flavor;
+use holdfast_formats::{Flavor, binlog::Part};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -66,8 +66,8 @@ pub enum Piece<'a> {
     Event {
         /// All of it, with its checksum.
         bytes: &'a [u8],
-        /// Whether no transaction goes on behind it. One that is not over when nothing more comes never happened.
-        is_border: bool,
+        /// What it is to its transaction. One whose last event does not come never happened.
+        part: Part,
     },
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use holdfast_formats::{
     Flavor,
-    binlog::{Header, relay_log_head},
+    binlog::{Header, Part, relay_log_head},
 };
 use holdfast_repo::item::ItemPath;
 
@@ -71,11 +71,11 @@ impl RelayLogs {
                 let writing = Writing::create(tree, format!("{BASE}-{CHANNEL}.{number:06}"))?;
                 current.insert(writing).append(tree, &head, false)
             }
-            Piece::Event { bytes, is_border } => match &mut current {
+            Piece::Event { bytes, part } => match &mut current {
                 Some(writing) => {
                     let header = Header::parse(bytes).context("read an event that is to be replayed")?;
                     logs.server_ids.insert(header.server_id);
-                    writing.append(tree, bytes, is_border)
+                    writing.append(tree, bytes, part == Part::Last)
                 }
                 None => Err(Error::failed("events of no binlog file are to be replayed")),
             },
