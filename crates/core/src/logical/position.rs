@@ -11,22 +11,33 @@ use crate::{
     },
 };
 
+/// Where the server stands as a replica, where the account may see it: asked while another session holds a lock, under which
+/// that one may see no other tables, and MySQL has it in tables.
+pub(super) fn channels(session: &mut Session) -> Result<Option<Vec<ReplicaChannel>>, SqlError> {
+    where_allowed(ReplicaChannel::read_all(session))
+}
+
 /// The position, where the account may see it.
-pub(super) fn position(session: &mut Session) -> Result<Option<Position>, SqlError> {
-    let found = match session.flavor() {
-        Flavor::MariaDb => mariadb_position(session),
-        Flavor::MySql => mysql_position(session),
-    };
+pub(super) fn position(
+    session: &mut Session,
+    channels: &[ReplicaChannel],
+) -> Result<Option<Position>, SqlError> {
+    where_allowed(match session.flavor() {
+        Flavor::MariaDb => mariadb_position(session, channels),
+        Flavor::MySql => mysql_position(session, channels),
+    })
+}
+
+fn where_allowed<T>(found: Result<T, SqlError>) -> Result<Option<T>, SqlError> {
     match found {
-        Ok(position) => Ok(Some(position)),
+        Ok(found) => Ok(Some(found)),
         Err(error) if error.is_denied() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn mariadb_position(session: &mut Session) -> Result<Position, SqlError> {
+fn mariadb_position(session: &mut Session, channels: &[ReplicaChannel]) -> Result<Position, SqlError> {
     let found = MariaDbPosition::read(session)?;
-    let channels = ReplicaChannel::read_all(session)?;
     // Where no binlog is written, the position is that of the server as a replica.
     let replica_gtid = Some(found.gtid_slave_pos).filter(|text| !text.is_empty());
     let gtid = Some(found.gtid_binlog_pos).filter(|text| !text.is_empty()).or_else(|| replica_gtid.clone());
@@ -36,11 +47,11 @@ fn mariadb_position(session: &mut Session) -> Result<Position, SqlError> {
         binlog: found.binlog,
         gtid,
         replica_gtid,
-        replica_of: channels.into_iter().map(Into::into).collect(),
+        replica_of: channels.iter().cloned().map(Into::into).collect(),
     })
 }
 
-fn mysql_position(session: &mut Session) -> Result<Position, SqlError> {
+fn mysql_position(session: &mut Session, channels: &[ReplicaChannel]) -> Result<Position, SqlError> {
     let binlog = match binlog_status(session)? {
         Some(row) => {
             Some(BinlogPosition { file: row.text("File")?.to_owned(), offset: row.number("Position")? })
@@ -48,14 +59,13 @@ fn mysql_position(session: &mut Session) -> Result<Position, SqlError> {
         None => None,
     };
     let gtid = session.value("SELECT @@GLOBAL.gtid_executed")?;
-    let channels = ReplicaChannel::read_all(session)?;
     Ok(Position {
         precision: Precision::Exact,
         lsn: MySqlRedoStatus::read(session)?.current.0,
         binlog,
         gtid: gtid.map(|gtid| gtid.replace('\n', "")).filter(|gtid| !gtid.is_empty()),
         replica_gtid: None,
-        replica_of: channels.into_iter().map(Into::into).collect(),
+        replica_of: channels.iter().cloned().map(Into::into).collect(),
     })
 }
 

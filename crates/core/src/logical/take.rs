@@ -192,6 +192,7 @@ impl Taking<'_> {
         self.watch.phase("view");
         let wanted = Wanted {
             connect: &self.options.connect,
+            facts: &facts,
             selection: self.selection,
             readers: self.options.parallel.max(1),
             limits: LockLimits { wait_max: self.options.lock_wait, held_max: Some(self.options.lock_max) },

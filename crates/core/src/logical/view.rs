@@ -32,7 +32,7 @@ use super::{
     in_the_way::InTheWay,
     method::{Method, Methods},
     objects::{self, Listed, Listing, TableKind},
-    position::{moves_with_every_change, position, snapshot_place, snapshot_position},
+    position::{channels, moves_with_every_change, position, snapshot_place, snapshot_position},
     privileges::Privileges,
     selection::Selection,
     tables::{self, EngineKind, Table},
@@ -42,8 +42,10 @@ use crate::{
     event::{Cancel, Event, Listener},
     physical::{Position, Precision},
     server::{
-        Attempt, BackupStages, ConnectOptions, InstanceLock, LockLimits, LockRecord, Purpose, Session,
-        SqlCause, SqlError, Stage, TableInventory, TableLock, bulk, inventory::TableName, status::LogStatus,
+        Attempt, BackupStages, ConnectOptions, HeldSession, InstanceLock, LockLimits, LockRecord, Purpose,
+        ServerFacts, Session, SqlCause, SqlError, Stage, TableInventory, TableLock, bulk,
+        inventory::TableName,
+        status::{LogStatus, refuse_gaps},
     },
     source::attempt::{self, Tries},
 };
@@ -68,6 +70,8 @@ const SORTED_BYTES_MAX: u32 = 65_536;
 /// What a view is asked for.
 pub(super) struct Wanted<'a> {
     pub(super) connect: &'a ConnectOptions,
+    /// What the server was found to be.
+    pub(super) facts: &'a ServerFacts,
     pub(super) selection: &'a Selection,
     pub(super) readers: usize,
     pub(super) limits: LockLimits,
@@ -312,8 +316,8 @@ impl View {
             self.others = Some(TableLock::open(wanted.connect, wanted.limits)?);
         }
         match method {
-            Method::BackupStages => self.begin_in_stages(wanted)?,
-            _ => self.begin_locked(wanted, method)?,
+            Method::BackupStages => self.begin_in_stages(control, wanted)?,
+            _ => self.begin_locked(control, wanted, method)?,
         }
         Ok(method)
     }
@@ -357,7 +361,7 @@ impl View {
     }
 
     /// Steps 2 and 3 with MariaDB's stages.
-    fn begin_in_stages(&mut self, wanted: &Wanted<'_>) -> Result<(), Stopped> {
+    fn begin_in_stages(&mut self, control: &mut Session, wanted: &Wanted<'_>) -> Result<(), Stopped> {
         let mut stages = BackupStages::open(wanted.connect, wanted.limits)?;
         let mut step = || -> Result<(), Stopped> {
             for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl] {
@@ -372,7 +376,7 @@ impl View {
             self.lock_others()?;
             granted(stages.enter(Stage::BlockCommit)?, "BACKUP STAGE BLOCK_COMMIT")?;
             self.read_first()?;
-            self.position = stages.session().with(position)?;
+            self.position = position_under(stages.session(), control, wanted)?;
             Ok(())
         };
         let stepped = step();
@@ -383,7 +387,12 @@ impl View {
     }
 
     /// Steps 2 and 3 with a lock of all tables, or of those that are saved.
-    fn begin_locked(&mut self, wanted: &Wanted<'_>, method: Method) -> Result<(), Stopped> {
+    fn begin_locked(
+        &mut self,
+        control: &mut Session,
+        wanted: &Wanted<'_>,
+        method: Method,
+    ) -> Result<(), Stopped> {
         let mut limits = wanted.limits;
         if method == Method::ReadLock {
             // Nobody was in its way just now. Should somebody be, after all, everybody waits behind it.
@@ -404,7 +413,7 @@ impl View {
                 }
             }
             self.read_first()?;
-            self.position = lock.session().with(position)?;
+            self.position = position_under(lock.session(), control, wanted)?;
             // Under a lock of some tables a session sees no others.
             if method == Method::ReadLock && self.instance.is_none() {
                 let again = lock.session().with(|session| Listing::read_again(session, wanted.selection))?;
@@ -642,6 +651,17 @@ impl View {
         }
         Ok(self.records)
     }
+}
+
+/// The position, while `holder` has a lock. A replica of which no position tells what it has applied is refused.
+fn position_under(
+    holder: &HeldSession,
+    control: &mut Session,
+    wanted: &Wanted<'_>,
+) -> Result<Option<Position>, Stopped> {
+    let Some(channels) = channels(control)? else { return Ok(None) };
+    refuse_gaps(wanted.facts, &channels)?;
+    Ok(holder.with(|session| position(session, &channels))?)
 }
 
 /// No `KILL` ends the wait for commits that wait for a replica which is silent.

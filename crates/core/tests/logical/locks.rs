@@ -11,6 +11,7 @@ use std::{
 };
 
 use holdfast_core::{Event, Listener, backup, logical::Method};
+use holdfast_testkit::replica::{self, Position};
 use mysql::Conn;
 
 use super::*;
@@ -320,4 +321,43 @@ fn a_server_that_notes_nothing() {
     stage.source.exec_all(["CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)"]).unwrap();
     let report = stage.back_up(&options(&stage), &Selection::default()).unwrap();
     assert_eq!(report.view.method, Method::TableLocks);
+}
+
+/// A replica of MySQL that goes by its primary's files is saved under either lock with the place at which it stands, and not
+/// where its appliers may have left gaps, of which no place tells.
+#[test]
+fn mysql_9_7_a_replica_by_file() {
+    let args = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--replica-parallel-workers=4"];
+    let stage = Stage::with(ServerKind::MySql97, &args);
+    let primary = start_with(ServerKind::MySql97, &args);
+    let beginning = Position::File { name: "binlog.000001".to_owned(), offset: 4 };
+    replica::follow(&primary, &stage.source, &beginning).unwrap();
+    primary.exec_all(["CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)"]).unwrap();
+    primary.exec_all((0..50).map(|id| format!("INSERT INTO shop.t VALUES ({id})"))).unwrap();
+    primary.exec("CREATE TABLE shop.the_end (id INT PRIMARY KEY)").unwrap();
+    wait_for("the last table", || stage.source.exec("SELECT 1 FROM shop.the_end").is_ok());
+    let status: mysql::Row = primary.query("SHOW BINARY LOG STATUS").unwrap().pop().unwrap();
+    let end: (String, u64) = (status.get(0).unwrap(), status.get(1).unwrap());
+    let back_up = || stage.back_up(&options(&stage), &Selection::default());
+    let place = |report: &LogicalReport| {
+        let [channel] = &report.position.as_ref().unwrap().replica_of[..] else { panic!("{report:?}") };
+        channel.executed.clone().map(|place| (place.file, place.offset))
+    };
+    let report = back_up().unwrap();
+    assert_eq!((report.view.method, place(&report)), (Method::TableLocks, Some(end.clone())));
+    let mut open = stage.source.conn().unwrap();
+    open.query_drop("BEGIN").unwrap();
+    open.query_drop("DELETE FROM shop.t WHERE id = 7").unwrap();
+    let report = back_up().unwrap();
+    assert_eq!((report.view.method, place(&report)), (Method::ReadLock, Some(end)));
+
+    let order = ["STOP REPLICA", "SET GLOBAL replica_preserve_commit_order = OFF", "START REPLICA"];
+    stage.source.exec_all(order).unwrap();
+    let error = back_up().unwrap_err().to_string();
+    assert!(error.contains("without keeping the order"), "{error}");
+    open.query_drop("ROLLBACK").unwrap();
+    let error = back_up().unwrap_err().to_string();
+    assert!(error.contains("without keeping the order"), "{error}");
+    stage.source.exec("STOP REPLICA SQL_THREAD").unwrap();
+    back_up().unwrap();
 }
