@@ -49,6 +49,13 @@ pub(crate) struct LoadArgs {
     #[arg(long, requires = "to_server")]
     pub(crate) leave_out: bool,
 
+    /// Make events of the scheduler disabled
+    ///
+    /// For a target on which the source's binlog is replayed behind the backup (holdfast binlog cat
+    /// --behind): it has what the events did on the source, and they would do it a second time.
+    #[arg(long, requires = "to_server")]
+    pub(crate) disable_events: bool,
+
     /// Write nothing of the load to the target's binlog; its replicas do not get it
     #[arg(long, requires = "to_server")]
     pub(crate) without_binlog: bool,

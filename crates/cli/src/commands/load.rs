@@ -142,6 +142,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
         conversions: Conversions { engines: args.engines, charsets: args.charsets },
         overwrite: args.overwrite,
         leave_out: args.leave_out,
+        disable_events: args.disable_events,
         without_binlog: args.without_binlog,
         disable_redo: args.disable_redo,
         verify: !args.no_verify,

@@ -129,6 +129,34 @@ fn events_whose_time_has_passed() {
     }
 }
 
+/// Where transactions of the source are to be replayed behind a load, events are made so that they do not run meanwhile.
+#[test]
+fn events_that_are_not_to_run() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let (stage, backup) = backed_up(
+            kind,
+            &[
+                "CREATE DATABASE s",
+                "CREATE TABLE s.t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(99))",
+                "CREATE EVENT s.often ON SCHEDULE EVERY 1 SECOND COMMENT 'ENABLE DO' DO INSERT INTO s.t (v) VALUES ('ENABLE')",
+                "CREATE EVENT s.off ON SCHEDULE EVERY 1 DAY ON COMPLETION PRESERVE DISABLE DO SELECT 1",
+            ],
+        );
+        let target = start(kind);
+        target.exec("SET GLOBAL event_scheduler = ON").unwrap();
+        let report = load(&stage, backup, &LoadOptions { disable_events: true, ..options(&target) }).unwrap();
+        let adapted = said(&report.plan.adapted);
+        assert!(adapted.contains("event s.often: it is disabled") && !adapted.contains("s.off"), "{adapted}");
+        let events = "SELECT CONCAT(event_name, ' ', status) FROM information_schema.events ORDER BY 1";
+        assert_eq!(target.query::<String>(events).unwrap(), ["off DISABLED", "often DISABLED"], "{kind}");
+        assert!(target.query::<u32>("SELECT id FROM s.t").unwrap().is_empty(), "{kind}");
+        target.exec("ALTER EVENT s.often ENABLE").unwrap();
+        let definition = "SELECT event_definition FROM information_schema.events WHERE event_name = 'often'";
+        let definition: Vec<String> = target.query(definition).unwrap();
+        assert_eq!(definition, ["INSERT INTO s.t (v) VALUES ('ENABLE')"], "{kind}");
+    }
+}
+
 /// What a server makes otherwise with a warning only is named.
 #[test]
 fn tables_that_are_made_otherwise() {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use holdfast_core::{
-    Context as _, Error, ErrorKind, Result,
+    Context as _, Error, ErrorKind, Event, Listener as _, Result,
     binlog::{Archive, FileContent},
     recovery::{self, Recovery, Until},
     restore::Reached,
@@ -84,6 +84,9 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
         for filters in &reached.leaves_out {
             context.output.warning(format!("the server left something out of its binlog: {filters}"));
         }
+        let text = "keep the target's event scheduler off until this is executed (SET GLOBAL event_scheduler = OFF): what \
+                    events did on the source is in it";
+        context.output.event(Event::Note { text: text.to_owned() });
         context.output.result(Exit::Done, &Followed { behind, output, reached });
         return Ok(Exit::Done);
     }

@@ -73,6 +73,8 @@ pub struct LoadOptions {
     pub overwrite: bool,
     /// Loads without what cannot be on the target, instead of refusing.
     pub leave_out: bool,
+    /// Makes events of the scheduler disabled.
+    pub disable_events: bool,
     /// Writes nothing into the target's binlog.
     pub without_binlog: bool,
     /// MySQL: switches redo logging off for the time of the load. A crash of the server then costs the whole server.
@@ -98,6 +100,7 @@ impl LoadOptions {
             conversions: Conversions::default(),
             overwrite: false,
             leave_out: false,
+            disable_events: false,
             without_binlog: false,
             disable_redo: false,
             verify: true,

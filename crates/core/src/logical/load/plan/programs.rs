@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    super::tokens::{Kind, tokens},
+    super::tokens::{Kind, Token, tokens},
     MadeUnder, ObjectKind, PlannedAccount, Program,
     make::Maker,
 };
@@ -29,6 +29,17 @@ fn is_disabled_as_on_a_replica(create: &[u8]) -> bool {
         let is_replica = ["SLAVE", "REPLICA"].iter().any(|word| words[2].is_word(word));
         words[0].is_word("DISABLE") && words[1].is_word("ON") && is_replica
     })
+}
+
+/// The statement of an event that runs, for one that does not. Servers print `ENABLE` behind what follows completion.
+fn disabled(create: &[u8]) -> Option<Vec<u8>> {
+    let all = tokens(create);
+    let body = all.iter().position(|token| token.is_word("DO"))?;
+    let preserve = all[..body].iter().position(|token| token.is_word("PRESERVE"))?;
+    let enable = preserve + all[preserve..body].iter().position(|token| token.is_word("ENABLE"))?;
+    let bytes =
+        |tokens: &[Token<'_>]| tokens.iter().flat_map(|token| token.bytes.to_vec()).collect::<Vec<u8>>();
+    Some([&bytes(&all[..enable])[..], b"DISABLE", &bytes(&all[enable + 1..])].concat())
 }
 
 impl Program {
@@ -110,7 +121,7 @@ impl Maker<'_> {
         self.plan.triggers.extend(program);
     }
 
-    fn event(&mut self, event: EventDefinition) {
+    fn event(&mut self, mut event: EventDefinition) {
         let schema = self.options.renames.schema(&event.schema).to_owned();
         if self.unknown_time_zones.contains(&event.time_zone) {
             let label = format!("event {schema}.{}", event.name);
@@ -119,6 +130,13 @@ impl Maker<'_> {
                 event.time_zone
             );
             return self.leave_out(&label, what);
+        }
+        if self.options.disable_events
+            && let Some(create) = disabled(&event.create.0)
+        {
+            event.create.0 = create;
+            let what = "it is disabled (--disable-events): where it shall run, ALTER EVENT .. ENABLE";
+            self.adapted(&format!("event {schema}.{}", event.name), vec![what.to_owned()]);
         }
         if is_disabled_as_on_a_replica(&event.create.0) {
             let what =
