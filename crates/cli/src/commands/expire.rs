@@ -188,7 +188,7 @@ fn unneeded_binlogs(
         let mut dropped = ended_before(&history, oldest, now);
         if !dropped.is_empty() && repo.can_read() {
             let archive = Archive::open(repo, &log.source);
-            match archive.and_then(|archive| archive.needed_from(&kept_of(&log.source, looked))) {
+            match archive.and_then(|archive| needed_from(&archive, &log.source, looked)) {
                 Ok(needed_from) => dropped.retain(|run| needed_from.is_none_or(|first| *run < first)),
                 Err(error) => {
                     let text =
@@ -208,10 +208,15 @@ fn unneeded_binlogs(
     Ok(unneeded)
 }
 
-/// Physical backups of a source that are kept.
-fn kept_of(source: &SourceName, looked: &[Looked]) -> Vec<RunNo> {
-    let of_source = looked.iter().filter(|(log, ..)| log.source == *source && log.kind == Kind::Physical);
-    of_source.flat_map(|(.., plan)| plan.kept.iter().map(|kept| kept.run)).collect()
+/// The first run of an archive that recovery from any backup of its source that is kept needs, whatever its kind.
+fn needed_from(archive: &Archive, source: &SourceName, looked: &[Looked]) -> Result<Option<RunNo>> {
+    let mut first: Option<RunNo> = None;
+    for (log, .., plan) in looked.iter().filter(|(log, ..)| log.source == *source) {
+        let kept: Vec<RunNo> = plan.kept.iter().map(|kept| kept.run).collect();
+        let needed = archive.needed_from(log.kind, &kept)?;
+        first = first.into_iter().chain(needed).min();
+    }
+    Ok(first)
 }
 
 /// The runs of an archive that ended before the `oldest` backup began, and are not held. The last of them stays: where the

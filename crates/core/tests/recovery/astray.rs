@@ -12,7 +12,7 @@ use holdfast_core::{
     binlog::{ArchiveOptions, GapKind, archive},
     logical::{self, Selection},
 };
-use holdfast_repo::RunNo;
+use holdfast_repo::{Kind, RunNo};
 use holdfast_testkit::replica::{self, CATCH_UP_MAX};
 
 use super::*;
@@ -228,10 +228,16 @@ fn mysql_9_7_a_replica_that_stands_still() {
     let archive = stage.archive();
     let bases = archive.chains().unwrap().pop().unwrap().bases;
     let [base] = &bases[..] else { panic!("{bases:?}") };
-    let needed_from = archive.needed_from(&[RunNo(base.run)]).unwrap().unwrap();
+    let needed_from = archive.needed_from(Kind::Physical, &[RunNo(base.run)]).unwrap().unwrap();
     assert!(needed_from <= runs[0], "{needed_from:?} of {runs:?}");
-    assert_eq!(archive.needed_from(&[]).unwrap(), None);
-    archive.needed_from(&[RunNo(base.run + 1)]).unwrap_err();
+    assert_eq!(archive.needed_from(Kind::Physical, &[]).unwrap(), None);
+    archive.needed_from(Kind::Physical, &[RunNo(base.run + 1)]).unwrap_err();
+    // A logical backup of it needs the same.
+    let logical = BackupOptions { new_identity: true, ..logical_options(&second) };
+    let logical =
+        logical::run(&stage.repo, &logical, &Selection::default(), &Told, &Cancel::default()).unwrap();
+    let needed_by_logical = archive.needed_from(Kind::Logical, &[RunNo(logical.run.backup)]).unwrap();
+    assert_eq!(needed_by_logical, Some(needed_from));
     assert_eq!(recovered(&stage, dir.path(), Until::End), (0..20).collect::<Vec<_>>());
 }
 
@@ -612,12 +618,6 @@ fn mariadb_10_11_numbers_that_were_lost_come_again() {
     assert_eq!(recovered(&stage, dir.path(), Until::End), ids(&stage.server));
 }
 
-/// An archiver that is stopped, in good order, in the middle of a transaction leaves no gap and nothing that comes twice.
-fn stopped_under_load(kind: ServerKind) {
-    let (stage, dir) = stage(kind, &[]);
-    stage.once();
-    back_up(&stage, dir.path());
-    let cancel = Cancel::default();
 /// Lets so many bytes of what a server sends through, on all connections together, and then says nothing more.
 fn stops_after(server: &Server, bytes: u64) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -740,6 +740,12 @@ fn mysql_9_7_failover_inside_a_transaction() {
     failover_inside_a_transaction(ServerKind::MySql97);
 }
 
+/// An archiver that is stopped, in good order, in the middle of a transaction leaves no gap and nothing that comes twice.
+fn stopped_under_load(kind: ServerKind) {
+    let (stage, dir) = stage(kind, &[]);
+    stage.once();
+    back_up(&stage, dir.path());
+    let cancel = Cancel::default();
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut conn = stage.server.conn().unwrap();

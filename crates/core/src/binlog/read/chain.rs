@@ -50,16 +50,24 @@ pub struct Base {
 }
 
 impl Archive {
-    /// The first run that recovery from any of these physical backups needs; `None` where it goes on behind none of them. By
-    /// where a backup stands: that of a replica which is far behind needs what was archived long before it was taken.
+    /// The first run that recovery from any of these backups of a kind needs; `None` where it goes on behind none of them. By
+    /// where a backup stands: that of a replica which is far behind needs what was archived long before it was taken. Nothing
+    /// is replayed behind logical ones of a part of a server, or without a position.
     ///
     /// # Errors
     /// Where one of them stands cannot be read.
-    pub fn needed_from(&self, backups: &[RunNo]) -> Result<Option<RunNo>> {
-        let history = self.physical()?;
+    pub fn needed_from(&self, kind: Kind, backups: &[RunNo]) -> Result<Option<RunNo>> {
+        let history = self.backups(kind)?;
         let mut first: Option<RunNo> = None;
         for run in backups {
-            let taken = Taken::of(&read_head(&self.repo, &history, *run)?)?;
+            if history.outcome(*run).is_some_and(|outcome| outcome.part.is_some()) {
+                continue;
+            }
+            let head = read_head(&self.repo, &history, *run)?;
+            if kind == Kind::Logical && head.position.is_none() {
+                continue;
+            }
+            let taken = Taken::of(&head)?;
             let Some(behind) = self.behind(&taken) else { continue };
             if let Ok((at, ..)) = self.locate(&behind) {
                 let needed = self.stretches[at].run;
@@ -69,8 +77,8 @@ impl Archive {
         Ok(first)
     }
 
-    fn physical(&self) -> Result<History> {
-        let log = LogName { source: self.log.source.clone(), kind: Kind::Physical };
+    fn backups(&self, kind: Kind) -> Result<History> {
+        let log = LogName { source: self.log.source.clone(), kind };
         Ok(History::salvage(&self.repo, &log, &mut |_, _| {})?)
     }
 
@@ -97,7 +105,7 @@ impl Archive {
                 }),
             }
         }
-        let history = self.physical()?;
+        let history = self.backups(Kind::Physical)?;
         for outcome in history.standing() {
             // What cannot be read is no base; check says why.
             let Ok(head) = read_head(&self.repo, &history, outcome.run) else { continue };
