@@ -563,7 +563,7 @@ fn hash(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_formats::binlog::HEADER_BYTES;
+    use holdfast_formats::binlog::{GtidEvent, HEADER_BYTES, Open};
 
     use super::*;
     use crate::server::ServerVersion;
@@ -651,6 +651,32 @@ mod tests {
     fn what_a_file_names_as_older() {
         let mut end = 1_000;
         let mut list = |number: u64| {
+    /// A transaction that a replica of MySQL had from elsewhere keeps the time when it was committed there.
+    #[test]
+    fn the_time_of_a_transaction_that_two_recorders_see() {
+        let gtid = GtidEvent {
+            gtid: Some("3e11fa47-71ca-11e1-9e33-c80aa9429569:5".parse().unwrap()),
+            len: Some(300),
+            committed_us: Some(9_000_000),
+            first_committed_us: Some(2_000_000),
+            origin: 3,
+            ..GtidEvent::NOTHING
+        };
+        let tracker = Tracker::inside(Open { gtid, bytes: 70, has_begun: true });
+        let stored = serde_json::to_value(OpenTransaction::of(&tracker, None).unwrap()).unwrap();
+        let open: OpenTransaction = serde_json::from_value(stored.clone()).unwrap();
+        let again = open.tracker().unwrap();
+        assert_eq!(again.state(), tracker.state());
+        assert_eq!(again.state().unwrap().gtid.committed_us_in(7), Some(2_000_000));
+        // Of before these were stored.
+        let mut older = stored;
+        for name in ["first_committed_us", "origin"] {
+            older.as_object_mut().unwrap().remove(name).unwrap();
+        }
+        let open: OpenTransaction = serde_json::from_value(older).unwrap();
+        assert_eq!(open.tracker().unwrap().state().unwrap().gtid.committed_us_in(7), Some(9_000_000));
+    }
+
             let of_one = [&1_u32.to_le_bytes()[..], &0_u32.to_le_bytes(), &7_u32.to_le_bytes()].concat();
             event(&mut end, EventKind::GTID_LIST, &[&of_one[..], &number.to_le_bytes()].concat())
         };

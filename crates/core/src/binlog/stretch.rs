@@ -242,6 +242,11 @@ pub(super) struct OpenTransaction {
     /// When it was committed, in microseconds since 1970 (MySQL).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committed_us: Option<u64>,
+    /// When it was committed where it came about, and the server id of that one (MySQL).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_committed_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<u32>,
     /// Bytes of all of it (MySQL).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<u64>,
@@ -261,6 +266,8 @@ impl OpenTransaction {
             begun_s,
             gtid: gtid.gtid.as_ref().map(ToString::to_string),
             committed_us: gtid.committed_us,
+            first_committed_us: gtid.first_committed_us,
+            origin: gtid.first_committed_us.map(|_| gtid.origin),
             length: gtid.len,
             bytes: *bytes,
             has_begun: *has_begun,
@@ -270,8 +277,14 @@ impl OpenTransaction {
     pub(super) fn tracker(&self) -> Result<Tracker> {
         let gtid = self.gtid.as_deref().map(str::parse::<Gtid>).transpose();
         let gtid = gtid.context_kind(ErrorKind::Damaged, "understand where the archive ends")?;
-        let gtid =
-            GtidEvent { gtid, len: self.length, committed_us: self.committed_us, ..GtidEvent::NOTHING };
+        let gtid = GtidEvent {
+            gtid,
+            len: self.length,
+            committed_us: self.committed_us,
+            first_committed_us: self.first_committed_us,
+            origin: self.origin.unwrap_or_default(),
+            ..GtidEvent::NOTHING
+        };
         Ok(Tracker::inside(Open { gtid, bytes: self.bytes, has_begun: self.has_begun }))
     }
 }
