@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_formats::Flavor;
+use holdfast_formats::{Flavor, Gtids};
 use holdfast_pipe::Compression;
 use holdfast_repo::{
     Kind, LogName, Repo, SourceName,
@@ -217,9 +217,20 @@ pub(super) struct Archiver<'a> {
     unacknowledged: Option<u64>,
     /// That the server has stopped replicating.
     stopped: RecurringWarning,
+    /// Where a server had more than it sent, and was asked again for that.
+    stuck_at: Option<Place>,
     /// Since when nobody archives, although this archiver tries to.
     pub(super) in_vain_since: Option<Instant>,
     report: ArchiveReport,
+}
+
+/// What was found when it was looked whether a server still writes what it sends.
+#[derive(Default)]
+struct Seen {
+    /// What was archived.
+    gtids: Option<Gtids>,
+    /// Where the archive stood, if the server had more.
+    behind_at: Option<Place>,
 }
 
 /// Why a run was left.
@@ -314,6 +325,7 @@ impl<'a> Archiver<'a> {
             doubts: Vec::new(),
             unacknowledged: None,
             stopped: RecurringWarning::default(),
+            stuck_at: None,
             in_vain_since: None,
             report,
         })
@@ -761,6 +773,7 @@ impl<'a> Archiver<'a> {
         let is_known = !recorder.is_confirmed();
         let mut is_anything_recorded = false;
         let mut cancelled = None;
+        let mut seen = Seen::default();
         let look_every = self.options.look_every;
         let mut look_at =
             Instant::now() + if self.options.semi_sync { IS_SHOWN.min(look_every) } else { look_every };
@@ -777,6 +790,12 @@ impl<'a> Archiver<'a> {
                     self.look_at_server(&mut session, true)
                         .or_else(|error| if is_passing(&error) { Ok(()) } else { Err(error) })?;
                     recorder.leaves_out(self.report.leaves_out.as_deref());
+                    if recorder.is_confirmed()
+                        && let Ok(binlog) = Binlog::read(&mut session)
+                    {
+                        let is_held_up = run.segments.is_some() && run.batch.is_full();
+                        seen = self.seen(recorder, &binlog, &seen, is_held_up)?;
+                    }
                 }
                 look_at = Instant::now() + look_every;
             }
@@ -852,6 +871,36 @@ impl<'a> Archiver<'a> {
                 }
             }
         }
+    }
+
+    /// Whether the server still writes the binlog that it sends. A server whose binlogs are begun anew does not end a stream
+    /// where the file has the same name again (MySQL): it has nothing more to send, and says that it lives.
+    fn seen(
+        &mut self,
+        recorder: &Recorder,
+        binlog: &Binlog,
+        before: &Seen,
+        is_held_up: bool,
+    ) -> Result<Seen, StreamEnd> {
+        let place = recorder.place().clone();
+        let anew = |what: &str| Err(StreamEnd::Lost(SqlError::new(SqlCause::Lost, what)));
+        if !place.file.is_empty() && !binlog.has(&place) {
+            return anew("the server has another binlog than it was sending");
+        }
+        // Of the last look: it lists a transaction a moment after it has sent it.
+        let lacks = |gtids: &Gtids| {
+            !gtids.is_empty() && !binlog.gtids.as_ref().is_some_and(|executed| executed.includes(gtids))
+        };
+        if before.gtids.as_ref().is_some_and(lacks) {
+            return anew("the server has begun its GTIDs anew");
+        }
+        let is_behind = !is_held_up && binlog.bytes_from(&place).is_some_and(|bytes| bytes > 0);
+        // A large event may take longer than that, and is not to be sent again and again.
+        if is_behind && before.behind_at.as_ref() == Some(&place) && self.stuck_at.as_ref() != Some(&place) {
+            self.stuck_at = Some(place);
+            return anew("the server has more than it sends");
+        }
+        Ok(Seen { gtids: Some(recorder.gtids().clone()), behind_at: is_behind.then_some(place) })
     }
 
     fn watch_store(&mut self, segments: &Segments) {

@@ -203,6 +203,11 @@ impl Recorder {
         &self.place
     }
 
+    /// All transactions so far, where the server names them.
+    pub(super) fn gtids(&self) -> &Gtids {
+        &self.gtids
+    }
+
     /// When the last transaction was committed, in microseconds since 1970.
     pub(super) fn last_at(&self) -> Option<u64> {
         self.last_at
@@ -646,11 +651,6 @@ mod tests {
         assert_eq!(recorder.tail().unwrap().open, None);
     }
 
-    /// What a file names as older, and is not archived, is missing before it, and is what comes before it.
-    #[test]
-    fn what_a_file_names_as_older() {
-        let mut end = 1_000;
-        let mut list = |number: u64| {
     /// A transaction that a replica of MySQL had from elsewhere keeps the time when it was committed there.
     #[test]
     fn the_time_of_a_transaction_that_two_recorders_see() {
@@ -677,6 +677,11 @@ mod tests {
         assert_eq!(open.tracker().unwrap().state().unwrap().gtid.committed_us_in(7), Some(9_000_000));
     }
 
+    /// What a file names as older, and is not archived, is missing before it, and is what comes before it.
+    #[test]
+    fn what_a_file_names_as_older() {
+        let mut end = 1_000;
+        let mut list = |number: u64| {
             let of_one = [&1_u32.to_le_bytes()[..], &0_u32.to_le_bytes(), &7_u32.to_le_bytes()].concat();
             event(&mut end, EventKind::GTID_LIST, &[&of_one[..], &number.to_le_bytes()].concat())
         };

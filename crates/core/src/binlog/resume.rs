@@ -75,6 +75,11 @@ impl Binlog {
         self.files.iter().find(|(name, _)| name == file).map(|(_, size)| *size)
     }
 
+    /// Whether there is such a place.
+    pub(super) fn has(&self, place: &Place) -> bool {
+        self.size(&place.file).is_some_and(|size| size >= place.position)
+    }
+
     /// The beginning of the oldest file.
     fn oldest(&self) -> Result<Place> {
         let (file, _) = self

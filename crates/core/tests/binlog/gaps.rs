@@ -88,6 +88,38 @@ fn purged_and_reset(kind: ServerKind) {
     archive.transactions(&Behind::Stretch(chains[3].first), &mut |_| Ok(ControlFlow::Continue(()))).unwrap();
 }
 
+/// A server whose binlogs are begun anew while it is archived, and whose file has the same name again, is noticed.
+fn reset_while_connected(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    write(&stage.server, 20);
+    let options = ArchiveOptions { look_every: Duration::from_secs(1), ..stage.options() };
+    let mut archiver = Archiver::start(&stage.repo, options);
+    wait_archived_by(&stage, &mut archiver);
+    reset(&stage.server);
+    write(&stage.server, 2);
+    let begin = Instant::now();
+    let is_noticed = || stage.archive().stretches().iter().any(|archived| archived.gap.is_some());
+    while !is_noticed() {
+        archiver.check();
+        assert!(begin.elapsed() < Duration::from_secs(90), "it waits for what never comes");
+        sleep(Duration::from_millis(100));
+    }
+    wait_archived_by(&stage, &mut archiver);
+    let report = archiver.stop();
+    assert_eq!(report.gaps.len(), 1, "{report:?}");
+    assert_eq!(stage.archive().chains().unwrap().len(), 2);
+}
+
+#[test]
+fn mariadb_10_11_reset_while_connected() {
+    reset_while_connected(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_reset_while_connected() {
+    reset_while_connected(ServerKind::MySql97);
+}
+
 #[test]
 fn mariadb_10_11_purged_and_reset() {
     purged_and_reset(ServerKind::MariaDb1011);
