@@ -404,6 +404,15 @@ fn through_a_tunnel() {
     let scene = Scene::new(ServerKind::MariaDb1011);
     let sshd = Sshd::start("internal-sftp").unwrap();
     scene.server.exec("INSERT INTO d.t VALUES (1, 'x')").unwrap();
+/// What the server keeps out of its binlog is not behind a code 0.
+#[test]
+fn what_is_left_out_is_a_finding() {
+    let scene =
+        Scene::with(ServerKind::MariaDb1011, ServerOptions::default().arg("--binlog-ignore-db=other"));
+    let archived = run(&mut scene.archive(&["--once"])).expect_code(3);
+    assert!(archived.out.contains("LEFT OUT by the server"), "{archived:#?}");
+}
+
     scene.program.write(
         "holdfast.toml",
         &format!("name = \"db1\"\n[store]\nssh-config = \"{}\"\n[source]\nno-defaults = true\nuser = \"root\"\nport = {}\nssh-tunnel = \"backup-host\"\n",

@@ -32,7 +32,7 @@ Examples:
   holdfast binlog archive --name reports -h replica3 --allow-replica-filters  a replica with replication filters
   holdfast binlog archive --name db1 --new-identity         once, if another server took its place and GTIDs do not show where to continue
 
-The account needs REPLICATION SLAVE, and BINLOG MONITOR (MariaDB) or REPLICATION CLIENT (MySQL). A signal ends the archiver cleanly, with exit code 0, or 3 if it found a gap.";
+The account needs REPLICATION SLAVE, and BINLOG MONITOR (MariaDB) or REPLICATION CLIENT (MySQL). A signal ends the archiver cleanly, with exit code 0, or 3 if something is missing or not in the repository yet.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:

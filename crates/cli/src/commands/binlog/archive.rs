@@ -84,7 +84,11 @@ pub(super) fn run(args: ArchiveArgs, context: &Context<'_>) -> Result<Exit> {
     };
     let repo = Arc::new(repository::open_for(context, Act::Backup, "archiving a binlog")?);
     let report = archive(&repo, &options, &**context.output, context.cancel)?;
-    let exit = if report.gaps.is_empty() { Exit::Done } else { Exit::Finding };
+    let is_all_there = report.gaps.is_empty()
+        && report.leaves_out.is_none()
+        && report.unacknowledged == 0
+        && report.unsent_segments == 0;
+    let exit = if is_all_there { Exit::Done } else { Exit::Finding };
     context.output.result(exit, &Archived { report });
     Ok(exit)
 }
