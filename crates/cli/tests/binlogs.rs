@@ -383,6 +383,12 @@ fn listed_and_found() {
         let runs = fs::read_dir(scene.program.repository().join("sources/db1/binlog/runs"));
         runs.into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect()
     };
+    // While nobody archives, the last run must not have ended too long ago.
+    let doctor = |lag: &str| scene.program.run(&["doctor", "--no-server", "--max-lag", lag]);
+    doctor("1d").expect_code(0);
+    sleep(Duration::from_millis(20));
+    let gone = doctor("1ms").expect_code(3);
+    assert!(gone.out.contains("db1/binlog: no archiver runs: the last run ended at"), "{gone:#?}");
     let before = runs();
     let mut child = Killed(scene.archive(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let begin = Instant::now();
@@ -390,6 +396,7 @@ fn listed_and_found() {
         assert!(begin.elapsed() < Duration::from_secs(120), "it never begins");
         sleep(Duration::from_millis(20));
     }
+    doctor("1ms").expect_code(0);
     let busy = run(&mut scene.archive(&["--once"])).expect_code(8);
     assert!(busy.err.contains("is active"), "{busy:#?}");
     let pid = rustix::process::Pid::from_raw(child.0.id().try_into().unwrap()).unwrap();
@@ -397,13 +404,6 @@ fn listed_and_found() {
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
 }
 
-/// Through a tunnel a server is archived, saved and examined; a physical backup, which reads files, refuses. Killed, the
-/// program leaves no ssh behind.
-#[test]
-fn through_a_tunnel() {
-    let scene = Scene::new(ServerKind::MariaDb1011);
-    let sshd = Sshd::start("internal-sftp").unwrap();
-    scene.server.exec("INSERT INTO d.t VALUES (1, 'x')").unwrap();
 /// What the server keeps out of its binlog is not behind a code 0.
 #[test]
 fn what_is_left_out_is_a_finding() {
@@ -413,6 +413,13 @@ fn what_is_left_out_is_a_finding() {
     assert!(archived.out.contains("LEFT OUT by the server"), "{archived:#?}");
 }
 
+/// Through a tunnel a server is archived, saved and examined; a physical backup, which reads files, refuses. Killed, the
+/// program leaves no ssh behind.
+#[test]
+fn through_a_tunnel() {
+    let scene = Scene::new(ServerKind::MariaDb1011);
+    let sshd = Sshd::start("internal-sftp").unwrap();
+    scene.server.exec("INSERT INTO d.t VALUES (1, 'x')").unwrap();
     scene.program.write(
         "holdfast.toml",
         &format!("name = \"db1\"\n[store]\nssh-config = \"{}\"\n[source]\nno-defaults = true\nuser = \"root\"\nport = {}\nssh-tunnel = \"backup-host\"\n",

@@ -15,6 +15,7 @@ use holdfast_pipe::{
 use holdfast_repo::{
     Kind, LogName, Repo, RepoError, Role, RunNo,
     history::History,
+    run::{Standing, standing},
     store::locks::{LockMode, ObjectLock},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -220,8 +221,14 @@ impl AgeMax {
 }
 
 /// Whether a repository's records are whole, and its sources have recent backups of each kind. A part of a server counts only
-/// where there is no backup of the whole. Reads no backup's data: `check` does.
-pub fn repository(repo: &Arc<Repo>, age_max: &AgeMax, cancel: &Cancel) -> Result<Vec<Finding>> {
+/// where there is no backup of the whole. With `lag_max` it is a problem where no archiver of a binlog runs and the last run has
+/// ended before that. Reads no backup's data: `check` does.
+pub fn repository(
+    repo: &Arc<Repo>,
+    age_max: &AgeMax,
+    lag_max: Option<Duration>,
+    cancel: &Cancel,
+) -> Result<Vec<Finding>> {
     let findings = Findings::default();
     let logs = repo.logs()?;
     findings.add(Finding::good(format!(
@@ -257,7 +264,40 @@ pub fn repository(repo: &Arc<Repo>, age_max: &AgeMax, cancel: &Cancel) -> Result
         cancel.check()?;
         source(repo, log, age_max.of(log.kind), &findings).unwrap_or_else(|error| findings.add(error));
     }
+    if let Some(lag_max) = lag_max {
+        let archives: Vec<&LogName> = logs.iter().filter(|log| log.kind == Kind::Binlog).collect();
+        if archives.is_empty() {
+            findings
+                .add(Error::failed("there is no binlog archive").hinted("holdfast binlog archive begins it"));
+        }
+        for log in archives {
+            match archiver(repo, log, lag_max) {
+                Ok(finding) => findings.add(finding),
+                Err(error) => findings.add(error),
+            }
+        }
+    }
     Ok(findings.into_vec())
+}
+
+/// Whether somebody archives, or has not long ago.
+fn archiver(repo: &Repo, log: &LogName, lag_max: Duration) -> Result<Finding> {
+    let standing = standing(repo, log)?;
+    if standing == Standing::Alive {
+        return Ok(Finding::good(format!("{log}: an archiver runs")));
+    }
+    let history = History::salvage(repo, log, &mut |_, _| {})?;
+    let last = history.standing().map(|outcome| outcome.taken_at()).max();
+    if last.is_some_and(|at| !is_old(at, lag_max)) {
+        return Ok(Finding::good(format!(
+            "{log}: a run of the archiver has ended within the time asked for"
+        )));
+    }
+    let since =
+        last.map_or_else(|| "nothing was archived".to_owned(), |at| format!("the last run ended at {at:.0}"));
+    let what = if standing == Standing::Dead { "its archiver has died" } else { "no archiver runs" };
+    Err(Error::failed(format!("{log}: {what}: {since}"))
+        .hinted("start it again before the server purges what is not archived"))
 }
 
 /// Whether a backup is too old, or of a future that only a clock that was wrong can have seen.

@@ -12,6 +12,7 @@ Examples:
   holdfast doctor --no-server --max-age 26h    for monitoring: code 3 if a source has a newest backup,
                                                physical or logical, that is older
   holdfast doctor --no-server --max-age 26h --kind physical
+  holdfast doctor --no-server --max-lag 10m    for monitoring: code 3 if nobody archives the binlog
 
 It changes nothing and holds no lock.";
 
@@ -38,6 +39,14 @@ pub(crate) struct DoctorArgs {
     /// Apply --max-age only to backups of this kind: physical or logical (repeatable)
     #[arg(long, value_name = "KIND", requires = "max_age")]
     pub(crate) kind: Vec<Kind>,
+
+    /// Report a problem (code 3) if there is no binlog archive, or if no archiver of one runs and the last run
+    /// ended longer ago than this
+    ///
+    /// Whether an archiver that runs keeps up with its server is not looked at: binlog list shows how far an
+    /// archive goes.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_lag: Option<Span>,
 
     #[command(flatten)]
     pub(crate) source: SourceArgs,

@@ -5,6 +5,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use holdfast_core::{
@@ -78,7 +79,8 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
     ];
     examined.configuration.extend(secrets.into_iter().flatten().filter_map(|path| secret_file(path)));
     let age_max = AgeMax { age: args.max_age.map(|age| age.0), kinds: args.kind.clone() };
-    let repo = examine_repository(context, &age_max, &mut examined)?;
+    let lag_max = args.max_lag.map(|lag| lag.0);
+    let repo = examine_repository(context, (&age_max, lag_max), &mut examined)?;
     if !args.no_server {
         match backup::doctor_options(args, context) {
             Ok(options) => examined.server = doctor::server(&options, repo.as_ref()),
@@ -93,7 +95,7 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
 /// The repository, if one is named and opens.
 fn examine_repository(
     context: &Context<'_>,
-    age_max: &AgeMax,
+    (age_max, lag_max): (&AgeMax, Option<Duration>),
     examined: &mut Examined,
 ) -> Result<Option<Arc<Repo>>> {
     if let Err(error) = repository::location(context) {
@@ -107,7 +109,7 @@ fn examine_repository(
             return Ok(None);
         }
     };
-    match doctor::repository(&repo, age_max, context.cancel) {
+    match doctor::repository(&repo, age_max, lag_max, context.cancel) {
         Ok(findings) => examined.repository = findings,
         Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
         Err(error) => examined.repository.push(error.into()),
