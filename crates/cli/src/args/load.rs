@@ -64,6 +64,11 @@ pub(crate) struct LoadArgs {
     #[arg(long, requires = "to_server")]
     pub(crate) disable_redo: bool,
 
+    /// MySQL: set local_infile = ON during the load, which costs the server less; it holds for all clients,
+    /// and is set OFF again at the end
+    #[arg(long, requires = "to_server")]
+    pub(crate) enable_local_infile: bool,
+
     /// Skip reading all loaded rows again at the end
     #[arg(long, requires = "to_server")]
     pub(crate) no_verify: bool,

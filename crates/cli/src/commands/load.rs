@@ -10,7 +10,7 @@ use holdfast_core::{
     extract::ExtractReport,
     logical::{
         import::Origin,
-        load::{self, Adaptation, Conversions, LoadOptions, LoadPlan, LoadReport, Renames},
+        load::{self, Adaptation, Conversions, LoadOptions, LoadPlan, LoadReport, Renames, Way},
     },
 };
 use holdfast_repo::Act;
@@ -40,6 +40,8 @@ struct Planned {
 impl Render for Planned {
     fn render(&self, out: &mut String) -> fmt::Result {
         show_plan(out, &self.plan)?;
+        text::fact(out, "rows by", self.plan.rows_by)?;
+        self.plan.faster.iter().try_for_each(|how| text::fact(out, "faster", how))?;
         writeln!(out, "nothing was changed (dry run)")
     }
 }
@@ -62,9 +64,9 @@ impl Render for Loaded {
         }
         show_plan(out, &report.plan)?;
         let how = match (report.by_parameters, report.by_load_data) {
-            (true, _) => "INSERT with parameters",
-            (false, true) => "LOAD DATA",
-            (false, false) => "INSERT",
+            (true, _) => Way::Parameters,
+            (false, true) => Way::LoadData,
+            (false, false) => Way::Text,
         };
         let (rows, bytes) = (text::count(report.rows_loaded, "row"), ByteSize(report.row_bytes_loaded));
         text::fact(out, "loaded", format!("{rows}, {bytes}, by {how}"))?;
@@ -145,6 +147,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
         disable_events: args.disable_events,
         without_binlog: args.without_binlog,
         disable_redo: args.disable_redo,
+        enable_local_infile: args.enable_local_infile,
         verify: !args.no_verify,
         parallel: parallel.unwrap_or(chosen.parallel),
         ..chosen

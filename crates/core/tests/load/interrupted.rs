@@ -34,6 +34,7 @@ struct Orders {
     point: Option<(String, u64)>,
     /// Stops there instead, until it is told to go on.
     freezes: bool,
+    enables_local_infile: bool,
     /// Dies after so long.
     after: Option<Duration>,
     record: PathBuf,
@@ -47,6 +48,7 @@ impl Orders {
             backup,
             point: None,
             freezes: false,
+            enables_local_infile: false,
             after: None,
             record: target.socket().with_extension("points"),
         }
@@ -59,7 +61,13 @@ impl Orders {
             user: Some("root".to_owned()),
             ..ConnectOptions::default()
         };
-        LoadOptions { parallel: 2, chunks_per_commit: 2, leave_out: true, ..LoadOptions::new(connect) }
+        LoadOptions {
+            parallel: 2,
+            chunks_per_commit: 2,
+            leave_out: true,
+            enable_local_infile: self.enables_local_infile,
+            ..LoadOptions::new(connect)
+        }
     }
 
     fn command(&self) -> Command {
@@ -172,7 +180,8 @@ fn assert_whole(stage: &Stage, target: &Server) {
     assert_clean(target);
 }
 
-/// Dies once at each of its points, one after the other, in one load.
+/// Dies once at each of its points, one after the other, in one load. Into MySQL, the first rows go as parameters and the others
+/// by `LOAD DATA`: what was switched on for that stays on when the load dies, and is off in the end.
 fn killed_everywhere(kind: ServerKind) {
     let (stage, backup) = shop(kind);
     let target = start(kind);
@@ -193,11 +202,19 @@ fn killed_everywhere(kind: ServerKind) {
         ("load.programs.made", 1),
         ("load.ended", 1),
     ];
+    let has_local_infile = || target.query::<u8>("SELECT @@GLOBAL.local_infile").unwrap() == [1];
+    let had_local_infile = has_local_infile();
+    let mut has_enabled = false;
     for point in points {
+        orders.enables_local_infile = kind == ServerKind::MySql97 && point == ("load.rows.committed", 2);
         orders.point = Some((point.0.to_owned(), point.1));
         let (passed, is_done) = orders.carry_out();
         assert!(!is_done, "{point:?} was not passed: {passed:?}");
         until_unused(&target);
+        has_enabled |= orders.enables_local_infile;
+        // The end comes behind it.
+        let is_on = had_local_infile || has_enabled && point.0 != "load.ended";
+        assert_eq!(has_local_infile(), is_on, "{point:?}");
     }
     orders.point = None;
     let (passed, is_done) = orders.carry_out();

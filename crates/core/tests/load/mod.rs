@@ -5,7 +5,7 @@ use holdfast_core::{
     Cancel, Result,
     logical::{
         Selection,
-        load::{self, Conversions, LoadOptions, LoadReport, Rename, Renames},
+        load::{self, Conversions, LoadOptions, LoadReport, Rename, Renames, Way},
     },
 };
 use holdfast_repo::RunNo;

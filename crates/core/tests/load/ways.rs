@@ -1,6 +1,6 @@
 //! Ways that rows go: by parameters, and by others where a server, or a row, does not go along.
 
-use super::*;
+use super::{names::Meddler, *};
 
 /// Rows that do not fit a packet go by another way than those around them, or are refused; where statements are what the binlog
 /// has to have, all of them do. None is lost, and none of its bytes.
@@ -93,4 +93,50 @@ fn rows_of_every_length_as_parameters_of_mysql() {
         assert_same_rows(&stage.source, &target);
         assert_clean(&target);
     }
+}
+
+/// `local_infile` is switched on for a load that asks for it, by whoever may, and is off when the load has ended, well or not.
+#[test]
+fn local_infile_for_the_time_of_a_load() {
+    let (stage, backup) = backed_up(
+        ServerKind::MySql97,
+        &["CREATE DATABASE s", "CREATE TABLE s.t (id INT PRIMARY KEY)", "INSERT INTO s.t VALUES (1), (2)"],
+    );
+    let target = start(ServerKind::MySql97);
+    let is_on = || target.query::<u8>("SELECT @@GLOBAL.local_infile").unwrap() == [1];
+    let selection = Selection { without_accounts: true, ..Selection::default() };
+    let chosen = LoadOptions { enable_local_infile: true, selection, ..options(&target) };
+
+    target
+        .exec_all(["CREATE USER loader@localhost", "GRANT ALL PRIVILEGES ON `s`.* TO loader@localhost"])
+        .unwrap();
+    target.exec("GRANT ALL PRIVILEGES ON holdfast_load.* TO loader@localhost").unwrap();
+    let mut theirs = chosen.clone();
+    theirs.connect.user = Some("loader".to_owned());
+    let error = load(&stage, backup, &theirs).unwrap_err();
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.contains("GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO 'loader'@'localhost'"), "{error:?}");
+    assert_clean(&target);
+    target.exec("GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO loader@localhost").unwrap();
+    let plan = load::plan(&stage.repo, &log(), RunNo(backup), &theirs, &Cancel::default()).unwrap();
+    assert_eq!(plan.rows_by, Way::LoadData);
+    assert!(!is_on());
+    let report = load(&stage, backup, &theirs).unwrap();
+    assert!(report.by_load_data && !is_on());
+    assert_eq!(target.query::<i32>("SELECT id FROM s.t ORDER BY id").unwrap(), [1, 2]);
+
+    // One that fails behind its rows.
+    let again = LoadOptions { overwrite: true, ..chosen.clone() };
+    let meddler = Meddler::new(&target, Meddler::FIRST_ROWS, "UPDATE s.t SET id = 3 WHERE id = 2");
+    load::run(&stage.repo, &log(), RunNo(backup), &again, &meddler, &Cancel::default()).unwrap_err();
+    assert!(!is_on());
+    // Where it is on it stays on.
+    target.exec_all(["SET GLOBAL local_infile = ON", "DROP TABLE s.t"]).unwrap();
+    assert!(load(&stage, backup, &again).unwrap().by_load_data && is_on());
+    assert_clean(&target);
+
+    let other = start(ServerKind::MariaDb1011);
+    let error =
+        load(&stage, backup, &LoadOptions { connect: options(&other).connect, ..chosen }).unwrap_err();
+    assert!(error.to_string().contains("--enable-local-infile"), "{error}");
 }

@@ -50,12 +50,18 @@ impl Link {
         Ok(Link { session, schema: None, sends_bytes: false })
     }
 
-    /// Connects and sets what a load needs; `number` tells the sessions of a load from each other.
-    pub(super) fn open(options: &LoadOptions, target: &Target, number: usize) -> Result<Link> {
+    /// Connects and sets what a load needs, for what is to be done when no other session may be left.
+    pub(super) fn again(options: &LoadOptions, target: &Target) -> Result<Link> {
         let mut session = Session::open_patiently(&options.connect, Purpose::Load)?;
         bulk::be_patient(&mut session)?;
         let mut link = Link { session, schema: None, sends_bytes: false };
         link.settle(options, target)?;
+        Ok(link)
+    }
+
+    /// The same for rows; `number` tells the sessions of a load from each other.
+    pub(super) fn open(options: &LoadOptions, target: &Target, number: usize) -> Result<Link> {
+        let mut link = Link::again(options, target)?;
         // The session that had it before may still be on its way out.
         let take = format!("SELECT GET_LOCK('{LOCK}.{number}', {LOCK_WAIT_S})");
         if link.session.value(&take)?.as_deref() != Some("1") {

@@ -14,6 +14,7 @@ mod alike;
 mod computed;
 mod keys;
 mod link;
+mod local_infile;
 mod names;
 mod plan;
 mod programs;
@@ -34,6 +35,7 @@ pub use adapt::{Conversion, Conversions};
 pub use names::{Rename, Renames};
 pub use plan::Adaptation;
 pub use report::{LoadPlan, LoadReport};
+pub use target::Way;
 
 use link::Link;
 use plan::Plan;
@@ -79,6 +81,8 @@ pub struct LoadOptions {
     pub without_binlog: bool,
     /// MySQL: switches redo logging off for the time of the load. A crash of the server then costs the whole server.
     pub disable_redo: bool,
+    /// MySQL: switches `local_infile` on meanwhile, for the whole server.
+    pub enable_local_infile: bool,
     /// Reads everything again in the end.
     pub verify: bool,
     /// Sessions that load.
@@ -103,6 +107,7 @@ impl LoadOptions {
             disable_events: false,
             without_binlog: false,
             disable_redo: false,
+            enable_local_infile: false,
             verify: true,
             parallel: processors.clamp(2, 8),
             chunks_per_commit: 64,
@@ -178,6 +183,7 @@ impl<'a> Loading<'a> {
             )
             .hinted("load without --without-binlog: the others have what is in the binlog"));
         }
+        local_infile::refuse(&target, options)?;
         control.settle(options, &target)?;
         let mut plan = Plan::make(&backup, &target, &mut control.session, options, cancel)?;
         let name = options.called.clone().unwrap_or_else(|| format!("{log}{run}"));
@@ -196,6 +202,8 @@ impl<'a> Loading<'a> {
         refuse_missing_privileges(&target, &plan)?;
         let there = in_the_way(&plan, &target, stages.as_deref(), options)?;
         let source_version = head::server_version(backup.head());
+        let row_bytes = plan.tables.iter().map(|table| table.totals.bytes).sum();
+        let rows_by = local_infile::way(&target, options);
         let shown = LoadPlan {
             import: Origin::of(backup.head()),
             source_version: source_version.map(|version| version.to_string()).unwrap_or_default(),
@@ -203,11 +211,13 @@ impl<'a> Loading<'a> {
             target_version: target.version.to_string(),
             tables: plan.tables.len() as u64,
             rows: plan.tables.iter().map(|table| table.totals.rows).sum(),
-            row_bytes: plan.tables.iter().map(|table| table.totals.bytes).sum(),
+            row_bytes,
             objects: (plan.objects.len() - plan.tables.len() - plan.accounts.len()) as u64,
             accounts: plan.accounts.len() as u64,
             overwritten: there,
             is_continued,
+            rows_by,
+            faster: local_infile::would_help(target.flavor, rows_by, row_bytes),
             adapted: plan.adapted(),
             left_out: plan.left_out.clone(),
         };
@@ -215,8 +225,9 @@ impl<'a> Loading<'a> {
     }
 
     fn load(mut self, watch: &Watch<'_>, cancel: &Cancel) -> Result<LoadReport> {
-        for adapted in self.shown.adapted.iter().chain(&self.shown.left_out) {
-            watch.event(Event::Note { text: adapted.to_string() });
+        let changes = self.shown.adapted.iter().chain(&self.shown.left_out).map(Adaptation::to_string);
+        for text in changes.chain(self.shown.faster.clone()) {
+            watch.event(Event::Note { text });
         }
         let lease = self.control.become_the_load(self.options)?;
         // Until now others could make things, and another process could take this load up, or end it.
@@ -241,18 +252,11 @@ impl<'a> Loading<'a> {
             watch.event(Event::Note { text: "an unfinished load goes on".to_owned() });
         }
         point("load.begun");
-        let redo = redo::switch_off(&mut self.control, &self.target, self.options)?;
-        let outcome = self.make(&progress, watch, cancel);
-        let on_again = redo.map_or(Ok(()), |redo| redo.switch_on(&mut self.control, self.options));
-        let (loaded, tables_verified) = match (outcome, on_again) {
-            (Ok(made), on_again) => on_again.map(|()| made)?,
-            (Err(error), Ok(())) => return Err(error),
-            // It must not be overlooked behind why the load has failed.
-            (Err(error), Err(off)) => {
-                let what_to_do = off.hint().unwrap_or_default();
-                return Err(error.also_hinted(format_args!("{off}: {what_to_do}")));
-            }
-        };
+        let infile = local_infile::switch_on(&mut self.control, &progress, &mut self.target, self.options)?;
+        let made = self.make_without_redo(&progress, watch, cancel);
+        let with = (&self.target, self.options);
+        let off_again = infile.map_or(Ok(()), |infile| infile.switch_off(&mut self.control, &progress, with));
+        let (loaded, tables_verified) = both(made, off_again)?;
         watch.phase("finish");
         let programs = Programs {
             plan: &self.plan,
@@ -276,6 +280,19 @@ impl<'a> Loading<'a> {
             total_ms: ms(watch.elapsed()),
             phases: watch.phases(),
         })
+    }
+
+    /// Makes everything but what waits for the end, without the redo log if that is asked for.
+    fn make_without_redo(
+        &mut self,
+        progress: &Progress,
+        watch: &Watch<'_>,
+        cancel: &Cancel,
+    ) -> Result<(rows::Loaded, u64)> {
+        let redo = redo::switch_off(&mut self.control, &self.target, self.options)?;
+        let made = self.make(progress, watch, cancel);
+        let on_again = redo.map_or(Ok(()), |redo| redo.switch_on(&mut self.control, self.options));
+        both(made, on_again)
     }
 
     fn make(
@@ -315,6 +332,19 @@ impl<'a> Loading<'a> {
             progress.note_done(&mut control.session, plan)?;
         }
         Ok((loaded, verified))
+    }
+}
+
+/// What was made, if what was switched for it is as it was again. That it is not must not be overlooked behind why the load has
+/// failed.
+fn both<T>(made: Result<T>, switched_back: Result<()>) -> Result<T> {
+    match (made, switched_back) {
+        (Ok(made), switched_back) => switched_back.map(|()| made),
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(left)) => {
+            let what_to_do = left.hint().unwrap_or_default();
+            Err(error.also_hinted(format_args!("{left}: {what_to_do}")))
+        }
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) const SCHEMA: &str = LOAD_SCHEMA;
 /// Objects in one statement.
 const OBJECTS_PER_STATEMENT: usize = 500;
 /// Version of the tables here.
-const LAYOUT: u32 = 4;
+const LAYOUT: u32 = 5;
 
 /// How far an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,7 +201,8 @@ impl Progress {
         session.exec(&format!("CREATE DATABASE {SCHEMA} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"))?;
         session.exec(&format!(
             "CREATE TABLE {SCHEMA}.`load` (one INT NOT NULL PRIMARY KEY, layout INT NOT NULL, \
-             identity VARCHAR(500) NOT NULL, what TEXT NOT NULL, epoch BIGINT NOT NULL) ENGINE = InnoDB"
+             identity VARCHAR(500) NOT NULL, what TEXT NOT NULL, epoch BIGINT NOT NULL, \
+             local_infile_was_off BOOLEAN NOT NULL) ENGINE = InnoDB"
         ))?;
         session.exec(&format!(
             "CREATE TABLE {SCHEMA}.objects (number INT UNSIGNED NOT NULL PRIMARY KEY, kind VARCHAR(20) NOT NULL, \
@@ -235,7 +236,7 @@ impl Progress {
             session.exec(&format!("INSERT INTO {SCHEMA}.objects VALUES {}", values.join(", ")))?;
         }
         session.exec(&format!(
-            "INSERT INTO {SCHEMA}.`load` VALUES (1, {LAYOUT}, {}, {}, 1)",
+            "INSERT INTO {SCHEMA}.`load` VALUES (1, {LAYOUT}, {}, {}, 1, FALSE)",
             quoted_text(identity),
             quoted_text(what)
         ))?;
@@ -382,6 +383,11 @@ impl Progress {
         Ok(())
     }
 
+    /// Why this process does nothing more.
+    pub(super) fn taken_up(&self) -> Error {
+        Error::new(ErrorKind::Active, "another process has taken this load up")
+    }
+
     /// Fails where another process has taken this load up; where not, none can before the transaction ends.
     pub(super) fn fence(&self, session: &mut Session) -> Result<()> {
         self.lease.keep()?;
@@ -390,7 +396,37 @@ impl Progress {
         if epoch == self.epoch {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Active, "another process has taken this load up"))
+        Err(self.taken_up())
+    }
+
+    /// Whether this load has switched `local_infile` on, and not off again.
+    pub(super) fn has_local_infile_on(&self, session: &mut Session) -> Result<bool> {
+        let query = format!("SELECT local_infile_was_off FROM {SCHEMA}.`load` WHERE one = 1");
+        Ok(session.number::<u8>(&query)? != 0)
+    }
+
+    /// Switches `local_infile` on or off: noted before it is on, and until it is off. `false`: another process has taken this load
+    /// up, whose concern it is now.
+    pub(super) fn set_local_infile(&self, session: &mut Session, is_on: bool) -> Result<bool, SqlError> {
+        session.exec("START TRANSACTION")?;
+        // From here on nobody can take the load up before the transaction ends.
+        let query = format!("SELECT epoch FROM {SCHEMA}.`load` WHERE one = 1 FOR UPDATE");
+        if session.number::<u64>(&query)? != self.epoch {
+            session.exec("ROLLBACK")?;
+            return Ok(false);
+        }
+        session.exec(&format!("UPDATE {SCHEMA}.`load` SET local_infile_was_off = {is_on} WHERE one = 1"))?;
+        if is_on {
+            session.exec("COMMIT")?;
+            session.exec("SET GLOBAL local_infile = ON")?;
+        } else {
+            // Who takes a load up may lack the right to switch what another has switched off by now.
+            if session.number::<u8>("SELECT @@GLOBAL.local_infile")? != 0 {
+                session.exec("SET GLOBAL local_infile = OFF")?;
+            }
+            session.exec("COMMIT")?;
+        }
+        Ok(true)
     }
 
     /// Chunks of a table that are in, in order.

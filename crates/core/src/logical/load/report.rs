@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::plan::Adaptation;
+use super::{plan::Adaptation, target::Way};
 use crate::{logical::import::Origin, watch::PhaseTime};
 
 /// What a load would do.
@@ -31,6 +31,11 @@ pub struct LoadPlan {
     pub overwritten: Vec<String>,
     /// Whether an unfinished load goes on.
     pub is_continued: bool,
+    /// How rows of most tables go.
+    pub rows_by: Way,
+    /// What would spare the server work, and is somebody's to allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faster: Option<String>,
     /// What will not be as it was.
     pub adapted: Vec<Adaptation>,
     /// What will not be there (`--leave-out`).

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_formats::Flavor;
+use serde::Serialize;
 
 use super::plan::ObjectKind;
 use crate::{
@@ -39,6 +40,28 @@ impl Existing {
     }
 }
 
+/// How rows go into a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// By `LOAD DATA LOCAL`.
+    LoadData,
+    /// As parameters of `INSERT`.
+    Parameters,
+    /// In the text of `INSERT`.
+    Text,
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::LoadData => "LOAD DATA",
+            Self::Parameters => "INSERT with parameters",
+            Self::Text => "INSERT",
+        })
+    }
+}
+
 /// The server that is loaded into.
 pub(super) struct Target {
     pub(super) flavor: Flavor,
@@ -46,9 +69,8 @@ pub(super) struct Target {
     /// Whether it keeps what it has the same as others do: a group, or a cluster. As far as the account may know.
     pub(super) is_in_group: bool,
     pub(super) max_packet_bytes: usize,
-    /// Whether rows are to go as parameters: unless its binlog has to have statements, and on MySQL where it does not allow
-    /// `LOAD DATA LOCAL`, which costs it less.
-    pub(super) takes_parameters: bool,
+    /// Whether rows may go as parameters: unless its binlog has to have statements.
+    takes_parameters: bool,
     /// Whether it takes rows by `LOAD DATA LOCAL`.
     pub(super) has_local_infile: bool,
     pub(super) folds_names: bool,
@@ -99,7 +121,7 @@ impl Target {
         let binlog_format = session.variable("binlog_format")?;
         let takes_parameters = match flavor {
             Flavor::MariaDb => binlog_format.is_none_or(|format| format != "STATEMENT"),
-            Flavor::MySql => !has_local_infile && binlog_format.is_none_or(|format| format == "ROW"),
+            Flavor::MySql => binlog_format.is_none_or(|format| format == "ROW"),
         };
         Ok(Target {
             flavor,
@@ -131,6 +153,16 @@ impl Target {
             )?,
             privileges: Privileges::read(session)?,
         })
+    }
+
+    /// How rows of most tables are to go: what costs the server least. MariaDB takes parameters of many rows at once.
+    pub(super) fn way(&self) -> Way {
+        match self.flavor {
+            Flavor::MariaDb if self.takes_parameters => Way::Parameters,
+            _ if self.has_local_infile => Way::LoadData,
+            _ if self.takes_parameters => Way::Parameters,
+            _ => Way::Text,
+        }
     }
 
     /// Whether a server can tell the time of a zone.

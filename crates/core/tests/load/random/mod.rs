@@ -106,7 +106,7 @@ impl Round {
         true
     }
 
-    /// Under other names.
+    /// Under other names; into MySQL by `LOAD DATA`.
     fn renamed(&mut self, backup: u64) {
         let (stage, target) = (&self.stage, &self.targets[&self.stage.source.kind()]);
         rows::wipe(target);
@@ -115,8 +115,11 @@ impl Round {
         let rename = |name: &String| Rename::Schema { from: name.clone(), to: other(name) };
         let renames = all.iter().map(rename).collect();
         // Programs that name their databases cannot be taken over.
-        let chosen = LoadOptions { renames: Renames(renames), leave_out: true, ..options(target) };
-        load(stage, backup, &chosen).unwrap();
+        let enable_local_infile = target.kind() == ServerKind::MySql97;
+        let renames = Renames(renames);
+        let chosen = LoadOptions { renames, leave_out: true, enable_local_infile, ..options(target) };
+        let report = load(stage, backup, &chosen).unwrap();
+        assert_eq!(report.by_load_data, enable_local_infile);
         rows::assert_equal(&stage.source, target, &other);
     }
 }

@@ -25,7 +25,7 @@ use super::{
     link::Link,
     plan::{Adaptation, Plan, PlannedTable},
     progress::{Progress, Stage, in_the_way},
-    target::{Existing, Target},
+    target::{Existing, Target, Way},
     verify::Verifying,
 };
 use crate::{
@@ -268,7 +268,7 @@ impl Loading<'_> {
             RowTotals::default()
         } else {
             let is_usual = table.is_transactional && !table.definition.has_history;
-            let prepared = match is_usual && self.target.takes_parameters {
+            let prepared = match is_usual && self.target.way() == Way::Parameters {
                 true => self.prepare(link, table)?,
                 false => None,
             };
