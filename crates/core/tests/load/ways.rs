@@ -140,3 +140,49 @@ fn local_infile_for_the_time_of_a_load() {
         load(&stage, backup, &LoadOptions { connect: options(&other).connect, ..chosen }).unwrap_err();
     assert!(error.to_string().contains("--enable-local-infile"), "{error}");
 }
+
+/// `LOAD DATA LOCAL` cuts values short and leaves rows out with a warning only. Whoever changes the table while it is filled so
+/// that this happens has the load fail, whether rows are read again or not; a member that is none of its list is none such.
+#[test]
+fn what_load_data_only_warns_of_fails_the_load() {
+    let (stage, backup) = backed_up(
+        ServerKind::MySql97,
+        &[
+            "CREATE DATABASE s",
+            "CREATE TABLE s.t (id INT PRIMARY KEY, v VARCHAR(20), n INT, k INT, e ENUM('a'), pad CHAR(200))",
+            "SET sql_mode = ''",
+            "SET SESSION cte_max_recursion_depth = 100000",
+            "INSERT INTO s.t WITH RECURSIVE seq AS (SELECT 1 AS seq UNION ALL SELECT seq + 1 FROM seq WHERE seq < 6000) \
+             SELECT seq, IF(seq < 4000, 'short', 'much longer'), IF(seq < 4000, seq, NULL), IF(seq < 4000, seq, 1), \
+             'none', SHA2(seq, 512) FROM seq",
+        ],
+    );
+    let target = start(ServerKind::MySql97);
+    let chosen = |verify| LoadOptions {
+        enable_local_infile: true,
+        overwrite: true,
+        parallel: 1,
+        chunks_per_commit: 1,
+        verify,
+        ..options(&target)
+    };
+    load(&stage, backup, &chosen(false)).unwrap();
+    assert_same_rows(&stage.source, &target);
+    for (change, what) in [
+        ("ALTER TABLE s.t MODIFY v VARCHAR(5)", "the server has changed a value for column 'v'"),
+        ("ALTER TABLE s.t MODIFY n INT NOT NULL", "the server has changed rows (1263)"),
+        ("ALTER TABLE s.t MODIFY k INT UNIQUE", "the server has taken "),
+        ("ALTER TABLE s.t ADD CHECK (id < 4000)", "the server has taken "),
+    ] {
+        for verify in [true, false] {
+            target.exec("DROP DATABASE s").unwrap();
+            let meddler = Meddler::new(&target, Meddler::FIRST_ROWS, change);
+            let error =
+                load::run(&stage.repo, &log(), RunNo(backup), &chosen(verify), &meddler, &Cancel::default())
+                    .unwrap_err();
+            assert!(error.to_string().contains(what), "{change}: {error}");
+            assert_eq!(target.query::<u8>("SELECT @@GLOBAL.local_infile").unwrap(), [0]);
+            target.exec("DROP DATABASE holdfast_load").unwrap();
+        }
+    }
+}

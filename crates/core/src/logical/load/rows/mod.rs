@@ -55,10 +55,12 @@ const STATEMENT_SPARE_BYTES: usize = 1 << 10;
 const STATEMENT_BYTES: usize = 1 << 20;
 
 /// What servers warn of where they have changed a value: out of range, truncated, not of the type, without such a
-/// character.
-const CHANGED: [u16; 9] = [1264, NOT_IN_LIST, 1292, 1300, 1366, 1411, 1406, 1977, 3854];
+/// character, NULL where none may be.
+const CHANGED: [u16; 11] = [1048, 1263, 1264, NOT_IN_LIST, 1292, 1300, 1366, 1411, 1406, 1977, 3854];
 /// The same where the value is none of an enumeration.
 const NOT_IN_LIST: u16 = 1265;
+/// What servers warn of that changes no row: what is deprecated, and that a binlog of statements may not say all.
+const NO_CHANGE: [u16; 5] = [1287, 1592, 1681, 3719, 3778];
 
 /// A tablespace is missing; the engine knows nothing of the table.
 const HALF_MADE: [u16; 2] = [1812, 1932];
@@ -408,8 +410,8 @@ impl Loading<'_> {
         };
         let packet_bytes = self.target.max_packet_bytes / 2;
         let done = bulk::load(&mut link.session, &statement, packet_bytes, &mut feed)?;
-        self.refuse_changes(link, table, done)?;
         taken(done.rows, totals)?;
+        self.refuse_warnings(link, table, done)?;
         Ok(totals)
     }
 
@@ -460,12 +462,32 @@ impl Loading<'_> {
     /// another character set, at once, since what is computed of it is not read.
     fn refuse_changes(&self, link: &mut Link, table: &PlannedTable, done: Done) -> Result<()> {
         let is_read_again = self.options.verify;
-        if done.warnings == 0 || is_read_again && !table.is_converted.contains(&true) {
+        if is_read_again && !table.is_converted.contains(&true) {
+            return Ok(());
+        }
+        self.look_at_warnings(link, table, done, |code| CHANGED.contains(&code))
+    }
+
+    /// `LOAD DATA LOCAL` cannot fail in the midst of what it is sent: whatever would be an error elsewhere is a warning, and goes
+    /// with a value that was changed or a row that was left out. So anything that it warns of fails the load, whether rows are
+    /// read again or not.
+    fn refuse_warnings(&self, link: &mut Link, table: &PlannedTable, done: Done) -> Result<()> {
+        self.look_at_warnings(link, table, done, |code| !NO_CHANGE.contains(&code))
+    }
+
+    fn look_at_warnings(
+        &self,
+        link: &mut Link,
+        table: &PlannedTable,
+        done: Done,
+        is_change: impl Fn(u16) -> bool,
+    ) -> Result<()> {
+        if done.warnings == 0 {
             return Ok(());
         }
         let rows = link.session.rows("SHOW WARNINGS")?;
         let are_shown = rows.len() >= usize::from(done.warnings) && done.warnings < u16::MAX;
-        if !is_read_again && !are_shown {
+        if !self.options.verify && !are_shown {
             let text = format!("the server has {} warnings and shows {}", done.warnings, rows.len());
             return Err(Error::failed(text).hinted("load without --no-verify: then rows are read again"));
         }
@@ -481,8 +503,9 @@ impl Loading<'_> {
             };
             // A value that is none of the list is stored just so.
             let is_stored = code == NOT_IN_LIST && table.definition.columns.iter().any(|it| is_member(&it));
-            if CHANGED.contains(&code) && !is_stored {
-                return Err(Error::failed(format!("the server has changed a value{place} ({code})"))
+            if is_change(code) && !is_stored {
+                let what = if place.is_empty() { "rows" } else { "a value" };
+                return Err(Error::failed(format!("the server has changed {what}{place} ({code})"))
                     .hinted("its columns there do not hold what is in the backup"));
             }
         }
