@@ -19,6 +19,8 @@ fn tools(options: &Options) -> Vec<Box<dyn Tool>> {
         Box::new(Holdfast::logical(&options.holdfast)),
         Box::new(Holdfast::logical(&options.holdfast).without_binlog()),
         Box::new(Holdfast::logical(&options.holdfast).unverified()),
+        Box::new(Holdfast::logical(&options.holdfast).by_load_data_with_binlog()),
+        Box::new(Holdfast::logical(&options.holdfast).by_load_data()),
         Box::new(ClientDump { compressed: false }),
         Box::new(Mydumper { compressed: true }),
     ]

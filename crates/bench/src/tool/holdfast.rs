@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use holdfast_testkit::ServerKind;
 
-use super::{Job, Tool, Verb};
+use super::{Job, Tool, Verb, mysql_tools::ONLY_MYSQL};
 use crate::machine::{ToolVersion, tool_version};
 use crate::process::Script;
 use crate::source::Source;
@@ -99,6 +99,18 @@ impl Holdfast {
             .named("holdfast-without-binlog", "holdfast --without-binlog")
     }
 
+    /// The same, by `LOAD DATA`.
+    pub(crate) fn by_load_data(self) -> Holdfast {
+        Holdfast { load_options: " --without-binlog --enable-local-infile", ..self }
+            .named("holdfast-load-data", "holdfast --without-binlog --enable-local-infile")
+    }
+
+    /// By `LOAD DATA`, with the binlog.
+    pub(crate) fn by_load_data_with_binlog(self) -> Holdfast {
+        Holdfast { load_options: " --enable-local-infile", ..self }
+            .named("holdfast-load-data-binlog", "holdfast --enable-local-infile")
+    }
+
     /// The same, and nothing is read again.
     pub(crate) fn unverified(self) -> Holdfast {
         Holdfast { load_options: " --without-binlog --no-verify", ..self }
@@ -161,7 +173,10 @@ impl Tool for Holdfast {
         self.label
     }
 
-    fn missing(&self, _kind: ServerKind) -> Option<String> {
+    fn missing(&self, kind: ServerKind) -> Option<String> {
+        if kind.is_mariadb() && self.load_options.contains("--enable-local-infile") {
+            return Some(ONLY_MYSQL.to_owned());
+        }
         let hint = "build it with `cargo build --release -p holdfast`";
         (!self.program.is_file()).then(|| format!("no program {}: {hint}", self.program.display()))
     }

@@ -10,7 +10,7 @@ use crate::machine::{ToolVersion, tool_version};
 use crate::process::Script;
 use crate::source::Source;
 
-const ONLY_MYSQL: &str = "comes with MySQL only";
+pub(super) const ONLY_MYSQL: &str = "comes with MySQL only";
 
 /// `CLONE LOCAL DATA DIRECTORY`: the server copies itself, so its own processor time is the cost.
 pub(crate) struct CloneLocal;
