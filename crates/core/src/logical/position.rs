@@ -1,10 +1,15 @@
 //! Where in the replication log a view is.
 
-use holdfast_formats::Flavor;
+use std::collections::BTreeMap;
+
+use holdfast_formats::{
+    Flavor,
+    gtid::{MariaDbGtid, MariaDbGtidPos},
+};
 
 use super::objects;
 use crate::{
-    physical::{BinlogPosition, Position, Precision},
+    physical::{BinlogPosition, Position, Precision, ReplicaPosition},
     server::{
         Session, SqlError,
         status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, binlog_status},
@@ -75,7 +80,16 @@ pub(super) fn moves_with_every_change(session: &mut Session) -> Result<bool, Sql
     match session.flavor() {
         Flavor::MariaDb => {
             let query = "SELECT @@GLOBAL.log_slave_updates = 1 OR @@GLOBAL.gtid_slave_pos = ''";
-            Ok(session.number::<u8>(query)? == 1)
+            let may_move = session.number::<u8>(query)? == 1;
+            let logs_all = session.variable("log_slave_updates")?.as_deref() == Some("1");
+            if !may_move || logs_all {
+                return Ok(may_move);
+            }
+            // What comes from a MySQL has no GTIDs here.
+            match ReplicaChannel::read_all(session) {
+                Err(error) if error.is_denied() => Ok(true),
+                channels => Ok(channels?.is_empty()),
+            }
         }
         Flavor::MySql => Ok(session.variable("log_replica_updates")?.as_deref() == Some("1")),
     }
@@ -94,18 +108,140 @@ pub(super) fn snapshot_place(session: &mut Session) -> Result<Option<(String, u6
     Ok(offset.filter(|offset| *offset > 0).map(|offset| (file, offset)))
 }
 
+/// What a view at a place in the binlog is, as replication knows it.
+pub(super) enum Placed {
+    /// This; `None` where the account may not know it.
+    At(Option<Position>),
+    /// What is in the binlog, as a replica, is not in the replica's own record yet: look again.
+    Lagging,
+}
+
+/// MariaDB: the position of a view of `session`, which is at this place. What the server had applied as a replica is in a
+/// table that is read in the view as everything else is, since the server writes it in each transaction that it applies. What it
+/// has written itself is in its binlog alone. `accepts_lag`: whether the former may be left unknown where it lags behind.
 pub(super) fn snapshot_position(
     session: &mut Session,
+    place: (String, u64),
+    accepts_lag: bool,
+) -> Result<Placed, SqlError> {
+    match placed(session, place, accepts_lag) {
+        Err(error) if error.is_denied() => Ok(Placed::At(None)),
+        placed => placed,
+    }
+}
+
+fn placed(
+    session: &mut Session,
     (file, offset): (String, u64),
-) -> Result<Position, SqlError> {
+    accepts_lag: bool,
+) -> Result<Placed, SqlError> {
     let query = format!("SELECT BINLOG_GTID_POS({}, {offset})", objects::quoted_text(&file));
     let gtid = session.value(&query)?.filter(|gtid| !gtid.is_empty());
-    Ok(Position {
+    let channels = ReplicaChannel::read_all(session)?;
+    let has_applied = "SELECT @@GLOBAL.gtid_slave_pos <> ''";
+    let mut applied = match !channels.is_empty() || session.number::<u8>(has_applied)? == 1 {
+        true => applied_in_view(session)?,
+        false => None,
+    };
+    if let Some(known) = &applied {
+        let own: u32 = session.number("SELECT @@GLOBAL.server_id")?;
+        if lags(gtid.as_deref(), known, own) {
+            if !accepts_lag {
+                return Ok(Placed::Lagging);
+            }
+            applied = None;
+        }
+    }
+    let replica_gtid = applied.filter(|gtid| !gtid.is_empty());
+    Ok(Placed::At(Some(Position {
         precision: Precision::Exact,
         lsn: MariaDbLsns::read(session)?.current.0,
         binlog: Some(BinlogPosition { file, offset }),
-        gtid,
-        replica_gtid: None,
-        replica_of: Vec::new(),
-    })
+        gtid: gtid.or_else(|| replica_gtid.clone()),
+        replica_gtid,
+        replica_of: channels.into_iter().map(without_place).collect(),
+    })))
+}
+
+/// Where a channel that goes by files is was not read in the view.
+fn without_place(channel: ReplicaChannel) -> ReplicaPosition {
+    ReplicaPosition { executed: None, ..channel.into() }
+}
+
+/// The server's channels as a replica, as far as the account may see them.
+pub(super) fn channels_without_places(session: &mut Session) -> Result<Vec<ReplicaPosition>, SqlError> {
+    match ReplicaChannel::read_all(session) {
+        Err(error) if error.is_denied() => Ok(Vec::new()),
+        channels => Ok(channels?.into_iter().map(without_place).collect()),
+    }
+}
+
+/// `gtid_slave_pos` of a view; `None` where its tables, of which there may be one for each engine, have no views, or may not
+/// be read.
+fn applied_in_view(session: &mut Session) -> Result<Option<String>, SqlError> {
+    const SCHEMA: &str = "mysql";
+    let rows = session.rows(&format!(
+        "SELECT table_name AS t, engine AS e FROM information_schema.tables \
+         WHERE table_schema = '{SCHEMA}' AND table_name LIKE 'gtid\\_slave\\_pos%'"
+    ))?;
+    let mut parts = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let has_views = row.text_or_null("e")?.is_some_and(|engine| engine.eq_ignore_ascii_case("InnoDB"));
+        if !has_views {
+            return Ok(None);
+        }
+        let name = objects::quoted(row.text("t")?);
+        parts.push(format!(
+            "SELECT domain_id AS d, server_id AS s, seq_no AS n, sub_id AS u FROM {SCHEMA}.{name}"
+        ));
+    }
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    let rows = match session.rows(&format!("{} ORDER BY d, u", parts.join(" UNION ALL "))) {
+        Err(error) if error.is_denied() => return Ok(None),
+        rows => rows?,
+    };
+    // The last of each domain counts.
+    let mut last = BTreeMap::<u32, MariaDbGtid>::new();
+    for row in &rows {
+        let gtid =
+            MariaDbGtid { domain: row.number("d")?, server: row.number("s")?, sequence: row.number("n")? };
+        last.insert(gtid.domain, gtid);
+    }
+    let texts: Vec<String> = last.values().map(ToString::to_string).collect();
+    Ok(Some(texts.join(",")))
+}
+
+/// Whether the binlog has, of another server, what is behind what was recorded as applied: servers record statements that are
+/// no transactions after they have logged them.
+fn lags(logged: Option<&str>, applied: &str, own_server: u32) -> bool {
+    let parse = |text: &str| text.parse::<MariaDbGtidPos>().unwrap_or_default();
+    let applied = parse(applied);
+    parse(logged.unwrap_or_default())
+        .iter()
+        .filter(|logged| logged.server != own_server)
+        .any(|logged| applied.iter().any(|it| it.domain == logged.domain && it.sequence < logged.sequence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is logged of a primary and not recorded yet is missed; what is the server's own, or older, is not.
+    #[test]
+    fn a_record_that_lags() {
+        assert!(lags(Some("0-1-8"), "0-1-7", 2));
+        assert!(lags(Some("0-1-7,1-3-5"), "0-1-7,1-3-4", 2));
+        for (logged, applied) in [
+            (Some("0-1-7"), "0-1-7"),
+            (Some("0-2-9"), "0-1-7"),
+            (Some("0-1-6"), "0-1-7"),
+            (Some("5-1-6"), "0-1-7"),
+            (None, "0-1-7"),
+            (Some("0-1-6"), ""),
+        ] {
+            assert!(!lags(logged, applied, 2), "{logged:?} {applied}");
+        }
+    }
 }

@@ -32,7 +32,10 @@ use super::{
     in_the_way::InTheWay,
     method::{Method, Methods},
     objects::{self, Listed, Listing, TableKind},
-    position::{channels, moves_with_every_change, position, snapshot_place, snapshot_position},
+    position::{
+        Placed, channels, channels_without_places, moves_with_every_change, position, snapshot_place,
+        snapshot_position,
+    },
     privileges::Privileges,
     selection::Selection,
     tables::{self, EngineKind, Table},
@@ -456,12 +459,13 @@ impl View {
         // It holds nothing, and can be given up.
         let mut looks = Session::open_patiently(wanted.connect, Purpose::Monitor)?;
         looks.set_answer_timeout(LOOK_MAX)?;
-        for _ in 0..AGREEMENT_TRIES {
-            self.position = match control.flavor() {
-                Flavor::MariaDb => self.begin_at_one_place()?,
-                Flavor::MySql => self.begin_while_nothing_is_committed(&mut looks)?,
+        for number in 1..=AGREEMENT_TRIES {
+            let agreed = match control.flavor() {
+                Flavor::MariaDb => self.begin_at_one_place(&mut looks, number == AGREEMENT_TRIES)?,
+                Flavor::MySql => self.begin_while_nothing_is_committed(&mut looks)?.map(Some),
             };
-            if self.position.is_some() {
+            if let Some(position) = agreed {
+                self.position = position;
                 // What has changed since the view was made fails when it is read.
                 return self.touch_all_in_transactions();
             }
@@ -480,18 +484,28 @@ impl View {
         })
     }
 
-    /// MariaDB tells of each view where in the binlog it is. The position, if it is the same for all.
-    fn begin_at_one_place(&mut self) -> Result<Option<Position>, Stopped> {
-        let mut places = Vec::with_capacity(self.readers.len());
-        for reader in &mut self.readers {
-            reader.exec(BEGIN_VIEW)?;
-            places.push(snapshot_place(reader)?);
+    /// MariaDB tells of each view where in the binlog it is. The position, if it is the same for all and may be known. One view
+    /// more is for reading it, which is let go of at once: the server's own tables are in nobody's way.
+    fn begin_at_one_place(
+        &mut self,
+        looks: &mut Session,
+        is_last: bool,
+    ) -> Result<Option<Option<Position>>, Stopped> {
+        let mut places = Vec::with_capacity(self.readers.len() + 1);
+        for session in self.readers.iter_mut().chain([&mut *looks]) {
+            session.exec(BEGIN_VIEW)?;
+            places.push(snapshot_place(session)?);
         }
         let Some(Some(first)) = places.first().cloned() else { return Err(nothing_to_compare_by()) };
-        match places.iter().all(|place| place.as_ref() == Some(&first)) {
-            true => Ok(Some(snapshot_position(&mut self.readers[0], first)?)),
-            false => Ok(None),
+        if places.iter().any(|place| place.as_ref() != Some(&first)) {
+            return Ok(None);
         }
+        let placed = snapshot_position(looks, first, is_last)?;
+        looks.exec("ROLLBACK")?;
+        Ok(match placed {
+            Placed::At(position) => Some(position),
+            Placed::Lagging => None,
+        })
     }
 
     /// MySQL tells where the binlog ends when everything in it can be seen (`log_status` waits for commits under way). If
@@ -508,13 +522,17 @@ impl View {
         self.with_all_readers(|reader| reader.exec(BEGIN_VIEW))?;
         let after = LogStatus::read(looks).map_err(unanswered)?;
         let has_moved = (&before.binlog, &before.gtid_executed) != (&after.binlog, &after.gtid_executed);
-        Ok((!has_moved).then(|| Position {
+        if has_moved {
+            return Ok(None);
+        }
+        let replica_of = channels_without_places(looks)?;
+        Ok(Some(Position {
             precision: Precision::Exact,
             lsn: after.lsn.0,
             binlog: after.binlog,
             gtid: Some(after.gtid_executed).filter(|gtid| !gtid.is_empty()),
             replica_gtid: None,
-            replica_of: Vec::new(),
+            replica_of,
         }))
     }
 

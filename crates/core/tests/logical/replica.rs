@@ -1,0 +1,124 @@
+//! The position of a MariaDB replica that writes, too, where nothing may be locked.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+};
+
+use holdfast_core::logical::Method;
+use holdfast_testkit::replica::{self, CATCH_UP_MAX, Position};
+
+use super::*;
+
+/// So many transactions of each side are there before the backup, and behind it.
+const WRITES: u32 = 150;
+
+/// Counts rows up, so that one transaction that is missing or there twice shows.
+fn write(server: &Server, table: &str, is_over: &AtomicBool) {
+    let mut conn = server.conn().unwrap();
+    for number in 1_000.. {
+        if is_over.load(Relaxed) {
+            return;
+        }
+        for statement in [
+            "BEGIN".to_owned(),
+            format!("INSERT INTO {table} VALUES ({number}, 0)"),
+            format!("UPDATE {table} SET times = times + 1 WHERE id = 0"),
+            "COMMIT".to_owned(),
+        ] {
+            conn.query_drop(statement).unwrap();
+        }
+        thread::sleep(std::time::Duration::from_millis(7));
+    }
+}
+
+fn until_written(server: &Server, table: &str, more: u32) {
+    let count = || server.query::<u32>(format!("SELECT COUNT(*) FROM {table}")).unwrap()[0];
+    let (begun, until) = (std::time::Instant::now(), count() + more);
+    while count() < until {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(300), "nobody writes to {table}");
+        thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// What is loaded goes on as a replica of the server that was saved, and as one of its primary, each at the position that
+/// the backup tells for it: neither skips a transaction nor does one twice.
+fn goes_on_on_both_sides(kind: ServerKind, own_domain: bool) {
+    // Numbers of one domain then come from two servers, out of order.
+    let loose = ["--gtid-strict-mode=OFF"];
+    let primary = start_with(kind, &loose);
+    let stage = Stage::with(kind, &loose);
+    let second = &stage.source;
+    primary
+        .exec_all([
+            "CREATE DATABASE s",
+            "CREATE TABLE s.from_primary (id INT PRIMARY KEY, times INT NOT NULL)",
+            "CREATE TABLE s.own (id INT PRIMARY KEY, times INT NOT NULL)",
+            "INSERT INTO s.from_primary VALUES (0, 0)",
+            "INSERT INTO s.own VALUES (0, 0)",
+        ])
+        .unwrap();
+    replica::catch_up(&primary, second, &Position::Gtid(String::new()), CATCH_UP_MAX).unwrap();
+    if own_domain {
+        second.exec("SET GLOBAL gtid_domain_id = 7").unwrap();
+    }
+    second
+        .exec_all([
+            "SET SESSION sql_log_bin = 0",
+            "CREATE USER 'dump'@'localhost'",
+            "GRANT SELECT, SHOW VIEW, TRIGGER, EVENT, BINLOG MONITOR, SLAVE MONITOR ON *.* TO 'dump'@'localhost'",
+        ])
+        .unwrap();
+    let is_over = AtomicBool::new(false);
+    let report = thread::scope(|scope| {
+        scope.spawn(|| write(&primary, "s.from_primary", &is_over));
+        scope.spawn(|| write(second, "s.own", &is_over));
+        let both = || {
+            until_written(second, "s.from_primary", WRITES);
+            until_written(second, "s.own", WRITES);
+        };
+        both();
+        let mut options = stage.options();
+        options.connect.user = Some("dump".to_owned());
+        let selection = Selection { schemas: vec!["s".parse().unwrap()], ..Selection::default() };
+        let report = stage.back_up(&options, &selection);
+        if report.is_ok() {
+            both();
+        }
+        is_over.store(true, Relaxed);
+        report.unwrap()
+    });
+    println!("{kind} {own_domain} {:?}", report.position);
+    assert_eq!(report.view.method, Method::BinlogPosition);
+    let position = report.position.unwrap();
+    let [channel] = position.replica_of.as_slice() else { panic!("{position:?}") };
+    assert!(channel.by_gtid && channel.executed.is_none() && channel.port == primary.port(), "{channel:?}");
+    let rows = |server: &Server, table: &str| {
+        server.query::<(i32, i32)>(format!("SELECT * FROM s.{table} ORDER BY id")).unwrap()
+    };
+    replica::wait(&primary, second, CATCH_UP_MAX).unwrap();
+    for (of, gtid) in [(second, position.gtid), (&primary, position.replica_gtid)] {
+        let target = start_with(kind, &loose);
+        load(&target, &stage.script(report.run.backup, None));
+        let had = rows(&target, "own").len();
+        replica::catch_up(of, &target, &Position::Gtid(gtid.unwrap()), CATCH_UP_MAX).unwrap();
+        assert_eq!(rows(&primary, "from_primary"), rows(&target, "from_primary"), "{kind}");
+        if of.port() == second.port() {
+            assert_eq!(rows(second, "own"), rows(&target, "own"), "{kind}");
+        } else {
+            assert_eq!(rows(&target, "own").len(), had, "{kind}");
+        }
+        assert!(rows(second, "own").len() > had + 100);
+    }
+}
+
+#[test]
+fn a_mariadb_10_11_replica_that_writes_goes_on_on_both_sides() {
+    goes_on_on_both_sides(ServerKind::MariaDb1011, false);
+    goes_on_on_both_sides(ServerKind::MariaDb1011, true);
+}
+
+#[test]
+fn a_mariadb_11_8_replica_that_writes_goes_on_on_both_sides() {
+    goes_on_on_both_sides(ServerKind::MariaDb118, false);
+}
