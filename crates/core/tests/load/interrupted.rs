@@ -26,22 +26,24 @@ use crate::physical::password;
 const ORDERS: &str = "HOLDFAST_TEST_LOAD_ORDERS";
 
 #[derive(Serialize, Deserialize)]
-struct Orders {
-    repo: PathBuf,
-    socket: PathBuf,
-    backup: u64,
+pub(super) struct Orders {
+    pub(super) repo: PathBuf,
+    pub(super) socket: PathBuf,
+    pub(super) backup: u64,
     /// Dies at this passing of this point.
-    point: Option<(String, u64)>,
+    pub(super) point: Option<(String, u64)>,
     /// Stops there instead, until it is told to go on.
-    freezes: bool,
-    enables_local_infile: bool,
+    pub(super) freezes: bool,
+    pub(super) enables_local_infile: bool,
     /// Dies after so long.
-    after: Option<Duration>,
-    record: PathBuf,
+    pub(super) after: Option<Duration>,
+    pub(super) record: PathBuf,
+    /// Loads with the redo log off.
+    pub(super) disable_redo: bool,
 }
 
 impl Orders {
-    fn new(stage: &Stage, backup: u64, target: &Server) -> Orders {
+    pub(super) fn new(stage: &Stage, backup: u64, target: &Server) -> Orders {
         Orders {
             repo: stage.repo_dir(),
             socket: target.socket().to_owned(),
@@ -51,11 +53,12 @@ impl Orders {
             enables_local_infile: false,
             after: None,
             record: target.socket().with_extension("points"),
+            disable_redo: false,
         }
     }
 
     /// Small units, so that there are many moments to die at.
-    fn options(&self) -> LoadOptions {
+    pub(super) fn options(&self) -> LoadOptions {
         let connect = ConnectOptions {
             socket: Some(self.socket.clone()),
             user: Some("root".to_owned()),
@@ -66,6 +69,7 @@ impl Orders {
             chunks_per_commit: 2,
             leave_out: true,
             enable_local_infile: self.enables_local_infile,
+            disable_redo: self.disable_redo,
             ..LoadOptions::new(connect)
         }
     }
@@ -86,7 +90,7 @@ impl Orders {
     }
 
     /// Loads in a process of its own. The points it passed; whether it did its work.
-    fn carry_out(&self) -> (Vec<String>, bool) {
+    pub(super) fn carry_out(&self) -> (Vec<String>, bool) {
         let output = self.command().output().unwrap();
         let is_killed = output.status.signal() == Some(Signal::KILL.as_raw());
         let said = String::from_utf8_lossy(&output.stdout);
@@ -133,7 +137,7 @@ fn operation() {
 }
 
 /// Tables of every kind that is resumed in its own way, of several units each; and what belongs to them.
-fn shop(kind: ServerKind) -> (Stage, u64) {
+pub(super) fn shop(kind: ServerKind) -> (Stage, u64) {
     let stage = Stage::new(kind);
     let rows = "SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS n FROM shop.ten a, shop.ten b, shop.ten c, shop.ten d";
     let fill = |table: &str| {
@@ -166,7 +170,7 @@ fn shop(kind: ServerKind) -> (Stage, u64) {
 }
 
 /// Waits until the server has noticed that who loaded is gone.
-fn until_unused(target: &Server) {
+pub(super) fn until_unused(target: &Server) {
     let until = Instant::now() + Duration::from_secs(300);
     while target.query::<Option<u64>>("SELECT IS_USED_LOCK('holdfast_load')").unwrap() != [None] {
         assert!(Instant::now() < until);
@@ -174,7 +178,7 @@ fn until_unused(target: &Server) {
     }
 }
 
-fn assert_whole(stage: &Stage, target: &Server) {
+pub(super) fn assert_whole(stage: &Stage, target: &Server) {
     assert_same_rows(&stage.source, target);
     assert_same_objects(&stage.source, target);
     assert_clean(target);

@@ -21,6 +21,7 @@ mod interrupted;
 mod names;
 mod other_servers;
 mod random;
+mod redo;
 mod refused;
 mod round_trip;
 mod shapes;

@@ -185,6 +185,7 @@ impl<'a> Loading<'a> {
         }
         local_infile::refuse(&target, options)?;
         control.settle(options, &target)?;
+        redo::refuse(&mut control, &target, options)?;
         let mut plan = Plan::make(&backup, &target, &mut control.session, options, cancel)?;
         let name = options.called.clone().unwrap_or_else(|| format!("{log}{run}"));
         let renames: Vec<String> = options.renames.0.iter().map(ToString::to_string).collect();
@@ -289,7 +290,7 @@ impl<'a> Loading<'a> {
         watch: &Watch<'_>,
         cancel: &Cancel,
     ) -> Result<(rows::Loaded, u64)> {
-        let redo = redo::switch_off(&mut self.control, &self.target, self.options)?;
+        let redo = redo::switch_off(&mut self.control, self.options)?;
         let made = self.make(progress, watch, cancel);
         let on_again = redo.map_or(Ok(()), |redo| redo.switch_on(&mut self.control, self.options));
         both(made, on_again)

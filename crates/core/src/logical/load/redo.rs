@@ -17,28 +17,44 @@ const STATUS: &str = "SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'";
 #[must_use]
 pub(super) struct RedoOff;
 
-/// Switches it off, if that is asked for.
-pub(super) fn switch_off(link: &mut Link, target: &Target, options: &LoadOptions) -> Result<Option<RedoOff>> {
+fn is_on(link: &mut Link) -> Result<bool> {
+    Ok(link.session.row(STATUS)?.is_none_or(|row| row.text("Value").is_ok_and(|value| value == "ON")))
+}
+
+/// Refuses what cannot be, and a server whose log is off, unless it is to be: before anything is touched.
+pub(super) fn refuse(link: &mut Link, target: &Target, options: &LoadOptions) -> Result<()> {
+    const RIGHT: &str = "INNODB_REDO_LOG_ENABLE";
     if target.flavor != Flavor::MySql {
-        if options.disable_redo {
-            return Err(Error::new(ErrorKind::Usage, "--disable-redo: MariaDB always writes its redo log"));
-        }
-        return Ok(None);
+        return match options.disable_redo {
+            true => Err(Error::new(ErrorKind::Usage, "--disable-redo: MariaDB always writes its redo log")),
+            false => Ok(()),
+        };
     }
-    let is_on =
-        link.session.row(STATUS)?.is_none_or(|row| row.text("Value").is_ok_and(|value| value == "ON"));
+    if options.disable_redo {
+        return match target.privileges.has(RIGHT) {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::Server,
+                "--disable-redo: the account may not switch the redo log off",
+            )
+            .hinted(format!("GRANT {RIGHT} ON *.* TO the account"))),
+        };
+    }
+    if !is_on(link)? {
+        let text = "the server's redo log is off, as an interrupted load may have left it";
+        return Err(Error::new(ErrorKind::Server, text)
+            .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG; or go on with --disable-redo"));
+    }
+    Ok(())
+}
+
+/// Switches it off, if that is asked for.
+pub(super) fn switch_off(link: &mut Link, options: &LoadOptions) -> Result<Option<RedoOff>> {
     if !options.disable_redo {
-        if !is_on {
-            let text = "the server's redo log is off, as an interrupted load may have left it";
-            return Err(Error::new(ErrorKind::Server, text)
-                .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG; or go on with --disable-redo"));
-        }
         return Ok(None);
     }
-    if is_on {
-        link.session
-            .exec("ALTER INSTANCE DISABLE INNODB REDO_LOG")
-            .map_err(|error| error.hinted("--disable-redo needs INNODB_REDO_LOG_ENABLE on the target"))?;
+    if is_on(link)? {
+        link.session.exec("ALTER INSTANCE DISABLE INNODB REDO_LOG")?;
     }
     Ok(Some(RedoOff))
 }
