@@ -21,8 +21,15 @@ pub(super) const PUBLIC: &str = "PUBLIC";
 
 fn query(flavor: Flavor) -> &'static str {
     match flavor {
-        Flavor::MariaDb => "SELECT user AS u, host AS h, is_role AS r FROM mysql.user ORDER BY 1, 2",
-        Flavor::MySql => "SELECT user AS u, host AS h, 'N' AS r FROM mysql.user ORDER BY 1, 2",
+        Flavor::MariaDb => {
+            "SELECT user AS u, host AS h, is_role AS r, NULL AS p FROM mysql.user ORDER BY 1, 2"
+        }
+        // No statement shows it.
+        Flavor::MySql => {
+            "SELECT user AS u, host AS h, 'N' AS r, \
+             HEX(JSON_UNQUOTE(JSON_EXTRACT(user_attributes, '$.additional_password'))) AS p \
+             FROM mysql.user ORDER BY 1, 2"
+        }
     }
 }
 
@@ -50,7 +57,10 @@ pub(super) fn accounts(session: &mut Session) -> Result<Vec<Definition>> {
         if INTERNAL.contains(&user) {
             continue;
         }
-        definitions.push(Definition::Account(definition(session, user, host, is_role)?));
+        let second = row.bytes_or_null("p")?.map(|hex| String::from_utf8_lossy(hex).into_owned());
+        let second_password = second.filter(|hex| !hex.is_empty());
+        let account = definition(session, user, host, is_role)?;
+        definitions.push(Definition::Account(AccountDefinition { second_password, ..account }));
     }
     Ok(definitions)
 }
@@ -66,7 +76,7 @@ fn definition(session: &mut Session, user: &str, host: &str, is_role: bool) -> R
         create = lines.into_iter().next();
     }
     let grants = statements(session, &format!("SHOW GRANTS FOR {name}"))?;
-    Ok(AccountDefinition { account: name, is_role, create, options, grants })
+    Ok(AccountDefinition { account: name, is_role, create, options, grants, second_password: None })
 }
 
 /// Who may hand a role on, of those whom its creation must name.

@@ -103,6 +103,9 @@ pub struct AccountDefinition {
     pub options: Vec<Sql>,
     /// `SHOW GRANTS FOR` it.
     pub grants: Vec<Sql>,
+    /// MySQL: what its second password is kept as (`RETAIN CURRENT PASSWORD`), in hex digits; by the same plugin as the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_password: Option<String>,
 }
 
 /// A schema.

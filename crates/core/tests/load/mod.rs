@@ -20,6 +20,7 @@ mod converted;
 mod interrupted;
 mod names;
 mod other_servers;
+mod passwords;
 mod random;
 mod redo;
 mod refused;

@@ -189,7 +189,16 @@ fn text(definition: &Definition) -> String {
     };
     let lines: Vec<String> = match definition {
         Definition::Server(it) => vec![format!("-- {}", it.version)],
-        Definition::Account(it) => it.create.iter().chain(&it.options).chain(&it.grants).map(sql).collect(),
+        Definition::Account(it) => {
+            let second = it.second_password.iter().map(|hex| format!("-- second password: 0x{hex}"));
+            it.create
+                .iter()
+                .chain(&it.options)
+                .map(sql)
+                .chain(second)
+                .chain(it.grants.iter().map(sql))
+                .collect()
+        }
         Definition::Schema(it) => vec![sql(&it.create)],
         Definition::Sequence(it) => vec![sql(&it.create), format!("-- ({})", it.state.join(", "))],
         Definition::Table(it) => {

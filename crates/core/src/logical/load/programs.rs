@@ -108,6 +108,21 @@ impl Programs<'_> {
                 left_out.push(self.account_left_out(error, format!("account {account}"))?);
             }
         }
+        // Whoever was there before keeps his.
+        for account in self.plan.accounts.iter().filter(|account| account.is_ours && !account.is_there) {
+            let account = &account.definition;
+            let object = format!("the second password of account {}", account.account);
+            if left_out.iter().any(|it| it.object == format!("account {}", account.account)) {
+                continue;
+            }
+            // What is not understood was named in the plan.
+            for statement in accounts::second_password(account).ok().flatten().into_iter().flatten() {
+                if let Err(error) = link.exec(statement.as_bytes()) {
+                    left_out.push(self.account_left_out(error, object)?);
+                    break;
+                }
+            }
+        }
         Ok(left_out)
     }
 

@@ -5,7 +5,8 @@
 use crate::logical::{
     accounts::PUBLIC,
     definition::AccountDefinition,
-    load::tokens::{Token, tokens},
+    load::tokens::{Kind, Token, tokens},
+    objects::quoted_text,
 };
 
 /// Makes accounts, each with its name: those that others have as a role by default come before them.
@@ -38,6 +39,53 @@ pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<(Stri
         statements.push((role.account.clone(), statement));
     }
     statements
+}
+
+/// Gives an account that was made its two passwords, again if need be; `None` where it has one. Fails where its statement has no
+/// password in hex digits.
+pub(in crate::logical) fn second_password(
+    account: &AccountDefinition,
+) -> Result<Option<[String; 2]>, &'static str> {
+    let Some(second) = &account.second_password else { return Ok(None) };
+    let is_hex = |text: &[u8]| {
+        !text.is_empty() && text.len().is_multiple_of(2) && text.iter().all(u8::is_ascii_hexdigit)
+    };
+    let create = account.create.as_ref().map_or(&[][..], |create| &create.0);
+    let all: Vec<Token<'_>> = tokens(create).into_iter().filter(|token| token.kind != Kind::Space).collect();
+    let at = all.iter().position(|token| token.is_word("IDENTIFIED"));
+    let [with, plugin, word, first, ..] = at.map_or(&[][..], |at| &all[at + 1..]) else {
+        return Err("it has no password");
+    };
+    let digits = first.bytes.strip_prefix(b"0x").filter(|digits| is_hex(digits));
+    let plugin = std::str::from_utf8(plugin.bytes).ok().filter(|_| plugin.kind == Kind::Text);
+    let (Some(digits), Some(plugin)) = (digits, plugin) else {
+        return Err("its first password is not shown in hex digits");
+    };
+    if !with.is_word("WITH") || !word.is_word("AS") || !is_hex(second.as_bytes()) {
+        return Err("its passwords are not understood");
+    }
+    let expires = all.windows(3).any(|words| {
+        words[0].is_word("PASSWORD")
+            && words[1].is_word("EXPIRE")
+            && !["DEFAULT", "NEVER", "INTERVAL"].iter().any(|word| words[2].is_word(word))
+    });
+    let begin = format!("ALTER USER {} IDENTIFIED WITH {plugin} AS 0x", account.account);
+    // A password that is set is not one that has expired.
+    let end = if expires { " PASSWORD EXPIRE" } else { "" };
+    let digits = String::from_utf8_lossy(digits);
+    Ok(Some([format!("{begin}{second}"), format!("{begin}{digits} RETAIN CURRENT PASSWORD{end}")]))
+}
+
+/// Whether there is no such account, as an expression.
+pub(in crate::logical) fn is_missing(account: &AccountDefinition) -> String {
+    let quoted = |column: &str| {
+        format!("CONCAT('''', REPLACE(REPLACE({column}, '\\\\', '\\\\\\\\'), '''', ''''''), '''')")
+    };
+    let (user, host) = (quoted("user"), quoted("host"));
+    format!(
+        "NOT EXISTS (SELECT 1 FROM mysql.user WHERE CONCAT({user}, '@', {host}) = {})",
+        quoted_text(&account.account)
+    )
 }
 
 /// What accounts may do, and which roles they have.
@@ -113,6 +161,35 @@ mod tests {
             create: Some(Sql(create.as_bytes().to_vec())),
             options: Vec::new(),
             grants: Vec::new(),
+            second_password: None,
+        }
+    }
+
+    /// Both passwords are set again, and one that had expired has; of what is not understood, nothing.
+    #[test]
+    fn two_passwords() {
+        let create =
+            "CREATE USER `a`@`%` IDENTIFIED WITH 'p' AS 0x4E45 REQUIRE NONE PASSWORD EXPIRE ACCOUNT UNLOCK";
+        let with = |create: &str, second: &str| AccountDefinition {
+            second_password: Some(second.to_owned()),
+            ..account("a", create)
+        };
+        let statements = second_password(&with(create, "4F4C")).unwrap().unwrap();
+        assert_eq!(
+            statements,
+            [
+                "ALTER USER 'a'@'%' IDENTIFIED WITH 'p' AS 0x4F4C",
+                "ALTER USER 'a'@'%' IDENTIFIED WITH 'p' AS 0x4E45 RETAIN CURRENT PASSWORD PASSWORD EXPIRE",
+            ]
+        );
+        let [_, last] =
+            second_password(&with(&create.replace(" EXPIRE", " EXPIRE DEFAULT"), "4F4C")).unwrap().unwrap();
+        assert!(last.ends_with(" RETAIN CURRENT PASSWORD"), "{last}");
+        assert!(second_password(&account("a", create)).unwrap().is_none());
+        for (create, second) in
+            [(create, "4"), (create, "x'"), (create, ""), ("CREATE USER `a`@`%` ACCOUNT LOCK", "4F")]
+        {
+            assert!(second_password(&with(create, second)).is_err(), "{create} {second}");
         }
     }
 

@@ -18,8 +18,8 @@ use holdfast_repo::{item::Item, reader::Backup};
 use super::{
     contents::{Contents, definition},
     definition::{
-        Context as MadeUnder, Definition, SchemaDefinition, SequenceDefinition, ServerDefinition, Sql,
-        TableDefinition, ViewDefinition, opening,
+        AccountDefinition, Context as MadeUnder, Definition, SchemaDefinition, SequenceDefinition,
+        ServerDefinition, Sql, TableDefinition, ViewDefinition, opening,
     },
     key::Values,
     objects::{quoted, quoted_text},
@@ -112,9 +112,46 @@ impl<W: Write> Script<W> {
         self.head(contents.server.as_ref())?;
         self.done.definitions += contents.accounts.len() as u64;
         let creations = accounts::creations(&contents.accounts);
+        self.begin_second_passwords(&contents.accounts)?;
         creations.into_iter().try_for_each(|(_, it)| self.statement(&Sql(it)))?;
+        self.second_passwords(&contents.accounts)?;
         contents.schemas.iter().try_for_each(|schema| self.schema(schema))?;
         contents.sequences.iter().try_for_each(|sequence| self.sequence(sequence))
+    }
+
+    /// Notes which accounts are there: they keep their passwords.
+    fn begin_second_passwords(&mut self, accounts: &[AccountDefinition]) -> io::Result<()> {
+        for (number, account) in accounts.iter().enumerate().filter(|(_, it)| it.second_password.is_some()) {
+            let set = format!("SET @holdfast_new_{number} = {}", accounts::is_missing(account));
+            self.statement(&Sql(set.into_bytes()))?;
+        }
+        Ok(())
+    }
+
+    fn second_passwords(&mut self, accounts: &[AccountDefinition]) -> io::Result<()> {
+        for (number, account) in accounts.iter().enumerate() {
+            match accounts::second_password(account) {
+                Ok(None) => {}
+                Ok(Some(statements)) => {
+                    for statement in statements {
+                        let (text, name) = (quoted_text(&statement), format!("@holdfast_new_{number}"));
+                        for step in [
+                            format!("SET @holdfast_password = IF({name}, {text}, 'DO 0')"),
+                            "PREPARE holdfast FROM @holdfast_password".to_owned(),
+                            "EXECUTE holdfast".to_owned(),
+                            "DEALLOCATE PREPARE holdfast".to_owned(),
+                        ] {
+                            self.statement(&Sql(step.into_bytes()))?;
+                        }
+                    }
+                }
+                Err(why) => self.comment(
+                    format!("The second password of account {} is left out: {why}.", account.account)
+                        .as_bytes(),
+                )?,
+            }
+        }
+        Ok(())
     }
 
     /// What comes behind the rows.

@@ -14,6 +14,7 @@ use crate::{
             AccountDefinition, Definition, EventDefinition, ProgramDefinition, ServerDefinition,
             TriggerDefinition, ViewDefinition,
         },
+        script::accounts::second_password,
         selection::is_own_schema,
         uses::{self, Used},
     },
@@ -153,6 +154,9 @@ impl Maker<'_> {
     }
 
     fn account(&mut self, definition: AccountDefinition) {
+        if let Err(why) = second_password(&definition) {
+            self.leave_out(&format!("the second password of account {}", definition.account), why);
+        }
         let object = self.object(ObjectKind::Account, "", &definition.account);
         self.plan.accounts.push(PlannedAccount { object, definition, is_ours: false, is_there: false });
     }

@@ -1,0 +1,85 @@
+//! Accounts of MySQL with two passwords.
+
+use std::process::{Command, Stdio};
+
+use super::*;
+
+/// Whether an account lets somebody in with a password.
+fn lets_in(server: &Server, user: &str, password: &str) -> bool {
+    let output = Command::new(server.kind().client_program().unwrap())
+        .args(["--no-defaults", "--protocol=TCP", "--host=127.0.0.1", "--get-server-public-key", "--batch"])
+        .args(["--connect-expired-password", "--execute=DO 1"])
+        .arg(format!("--port={}", server.port()))
+        .arg(format!("--user={user}"))
+        .env("MYSQL_PWD", password)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    // Whoever has an expired password is let in, to set another.
+    let said = String::from_utf8_lossy(&output.stderr);
+    let is_denied = said.contains("ERROR 1045");
+    assert!(is_denied || output.status.success() || said.contains("ERROR 1820"), "{said}");
+    !is_denied
+}
+
+/// Both passwords open the account as before, also where the load died on the way, by a load and by a script; an account
+/// that is there keeps its own.
+#[test]
+fn both_passwords_of_an_account_come_back() {
+    let kind = ServerKind::MySql97;
+    let (stage, backup) = backed_up(
+        kind,
+        &[
+            "CREATE USER two IDENTIFIED BY 'old1'",
+            "ALTER USER two IDENTIFIED BY 'new1' RETAIN CURRENT PASSWORD PASSWORD HISTORY 5 PASSWORD REQUIRE CURRENT",
+            "CREATE USER `t'w\\o` IDENTIFIED WITH sha256_password BY 'old2'",
+            "ALTER USER `t'w\\o` IDENTIFIED BY 'new2' RETAIN CURRENT PASSWORD",
+            "CREATE USER there IDENTIFIED BY 'old3'",
+            "ALTER USER there IDENTIFIED BY 'new3' RETAIN CURRENT PASSWORD",
+            "CREATE USER one IDENTIFIED BY 'new4'",
+            "CREATE USER late IDENTIFIED BY 'old5'",
+            "ALTER USER late IDENTIFIED BY 'new5' RETAIN CURRENT PASSWORD PASSWORD EXPIRE",
+            "CREATE DATABASE s",
+            "CREATE TABLE s.t (a INT PRIMARY KEY)",
+            "INSERT INTO s.t VALUES (1)",
+        ],
+    );
+    let accounts = [("two", "1"), ("t'w\\o", "2"), ("late", "5")];
+    for (user, number) in accounts {
+        for word in ["old", "new"] {
+            assert!(lets_in(&stage.source, user, &format!("{word}{number}")), "{user} {word}");
+        }
+    }
+    let (loaded, scripted) = (start(kind), start(kind));
+    for target in [&loaded, &scripted] {
+        target.exec("CREATE USER there IDENTIFIED BY 'mine'").unwrap();
+    }
+    let mut orders = interrupted::Orders::new(&stage, backup, &loaded);
+    orders.point = Some(("load.rows.sent".to_owned(), 1));
+    assert!(!orders.carry_out().1);
+    interrupted::until_unused(&loaded);
+    let report = load(&stage, backup, &orders.options()).unwrap();
+    assert!(report.plan.is_continued && report.plan.left_out.is_empty(), "{report:?}");
+    for _ in 0..2 {
+        // The second time all accounts are there.
+        scripted.exec("DROP DATABASE IF EXISTS s").unwrap();
+        crate::logical::load(&scripted, &stage.script(backup, None));
+    }
+    for target in [&loaded, &scripted] {
+        for (user, number) in accounts {
+            for word in ["old", "new"] {
+                assert!(lets_in(target, user, &format!("{word}{number}")), "{user} {word}");
+            }
+            assert!(!lets_in(target, user, "other"));
+        }
+        let expired = "SELECT user FROM mysql.user WHERE password_expired = 'Y'";
+        assert_eq!(target.query::<String>(expired).unwrap(), ["late"]);
+        assert!(lets_in(target, "there", "mine") && !lets_in(target, "there", "old3"));
+        assert!(!lets_in(target, "there", "new3"));
+        assert!(lets_in(target, "one", "new4"));
+        let second =
+            "SELECT COUNT(*) FROM mysql.user WHERE user_attributes->'$.additional_password' IS NOT NULL";
+        assert_eq!(target.query::<u64>(second).unwrap(), [3]);
+    }
+    assert_clean(&loaded);
+}
