@@ -3,6 +3,8 @@
 //! Names are text, as the servers keep them. Statements are bytes: what a stored program says is in the character set
 //! that its author's client had, and is run again under the same one.
 
+use std::collections::BTreeMap;
+
 use holdfast_formats::Flavor;
 use holdfast_repo::hex::{from_hex, to_hex};
 use serde::{Deserialize, Serialize};
@@ -78,6 +80,10 @@ pub struct ServerDefinition {
     /// The zone of sessions that name none. `None` where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<ZoneDefinition>,
+    /// What its sessions begin with of that by which columns are computed: variables of the server's. Empty where it is not
+    /// known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
 }
 
 /// The zone of a server.
@@ -229,6 +235,18 @@ pub struct TableDefinition {
     /// MariaDB: defaults that `SHOW CREATE TABLE` cannot show: column and literal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defaults: Vec<(String, String)>,
+    /// What the server computes of each row and keeps; `None` where that is nothing, or was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub computed: Option<ComputedDefinition>,
+}
+
+/// Columns of a table that the server computes and keeps, and what their values came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComputedDefinition {
+    /// The columns, in the order in which they are read behind those that are saved.
+    pub columns: Vec<ColumnDefinition>,
+    /// Of all rows, each with these columns: 32 hex digits.
+    pub checksum: String,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]

@@ -188,6 +188,7 @@ mod tests {
             has_history: false,
             condition: None,
             defaults: Vec::new(),
+            computed: None,
         }
     }
 

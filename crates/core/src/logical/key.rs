@@ -182,6 +182,7 @@ mod tests {
             has_history: false,
             condition: None,
             defaults: Vec::new(),
+            computed: None,
         };
         let name = TableName { schema: "s".into(), table: "t".into() };
         Table { definition, name, bytes_estimated: 0, rows_estimated: 0 }

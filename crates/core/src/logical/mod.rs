@@ -10,6 +10,7 @@
 
 mod accounts;
 mod charset;
+mod computed;
 mod contents;
 mod crew;
 pub mod definition;
@@ -32,6 +33,7 @@ mod room;
 mod rows;
 pub mod script;
 pub mod selection;
+mod settings;
 mod tables;
 mod take;
 mod tee;

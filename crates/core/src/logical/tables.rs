@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use holdfast_formats::Flavor;
 
 use super::{
-    definition::{ColumnDefinition, Direction, Form, KeyDefinition, Rows, Sql, TableDefinition},
+    definition::{
+        ColumnDefinition, ComputedDefinition, Direction, Form, KeyDefinition, Rows, Sql, TableDefinition,
+    },
     load::tokens::{Kind, tokens},
     members,
     objects::{Listed, TableKind, one, quoted, quoted_text, sql},
@@ -23,6 +25,9 @@ use crate::{
 /// Columns that MariaDB adds to a table with history where none are named.
 const ROW_START: &str = "row_start";
 const ROW_END: &str = "row_end";
+/// What they are computed of, as it is called.
+const ROW_START_EXPRESSION: &str = "ROW START";
+const ROW_END_EXPRESSION: &str = "ROW END";
 
 /// How the rows of an engine are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +71,7 @@ pub(super) fn of_schema(
         session,
         &format!(
             "SELECT table_name AS t, column_name AS c, data_type AS d, column_type AS ct, \
-             character_set_name AS cs, generation_expression AS g, column_default AS df \
+             character_set_name AS cs, generation_expression AS g, column_default AS df, extra AS x \
              FROM information_schema.columns WHERE table_schema = {} ORDER BY table_name, ordinal_position",
             quoted_text(schema)
         ),
@@ -139,12 +144,20 @@ fn definition(
     let has_history = table.kind == TableKind::Versioned;
     let period = has_history.then(|| Period::of(columns)).transpose()?;
     let mut stored = Vec::with_capacity(columns.len());
+    let mut computed = Vec::new();
     for row in columns {
         let expression = row.bytes_or_null("g")?.unwrap_or_default();
+        let is_period = [ROW_START_EXPRESSION, ROW_END_EXPRESSION]
+            .iter()
+            .any(|it| expression.eq_ignore_ascii_case(it.as_bytes()));
         if expression.is_empty() {
             stored.push(column(row)?);
+        } else if !is_period && row.text("x")?.to_ascii_uppercase().contains("STORED GENERATED") {
+            computed.push(column(row)?);
         }
     }
+    let computed =
+        (!computed.is_empty()).then(|| ComputedDefinition { columns: computed, checksum: String::new() });
     let mut defaults = Vec::new();
     if session.flavor() == Flavor::MariaDb {
         defaults = hidden_defaults(session, &table.name, columns)?;
@@ -198,6 +211,7 @@ fn definition(
         has_history,
         condition: selection.condition(schema, name).map(str::to_owned),
         defaults,
+        computed,
     })
 }
 
@@ -218,7 +232,7 @@ impl Period {
             form: Form::Ascii,
             charset: None,
         };
-        match (named("ROW START"), named("ROW END")) {
+        match (named(ROW_START_EXPRESSION), named(ROW_END_EXPRESSION)) {
             (Some(start), Some(end)) => {
                 let (start, end) = (column(start)?, column(end)?);
                 if end.form != Form::Ascii {
@@ -367,10 +381,16 @@ fn hidden_defaults(
 }
 
 impl Table {
-    /// `SELECT` of what is stored, up to and with the name of the table.
+    /// `SELECT` of what is stored, and behind it what is computed, up to and with the name of the table.
     pub(super) fn select(&self) -> String {
-        let expressions: Vec<String> = self.definition.columns.iter().map(Self::expression).collect();
+        let columns = self.definition.columns.iter().chain(self.computed_columns());
+        let expressions: Vec<String> = columns.map(Self::expression).collect();
         self.select_as(&expressions)
+    }
+
+    /// Columns that are computed, as far as they are read.
+    pub(super) fn computed_columns(&self) -> &[ColumnDefinition] {
+        self.definition.computed.as_ref().map(|computed| computed.columns.as_slice()).unwrap_or_default()
     }
 
     /// What a column is read by.

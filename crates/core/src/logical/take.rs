@@ -2,6 +2,7 @@
 //! read definitions and rows → complete each. Nothing is visible before the outcome.
 
 use std::{
+    collections::BTreeMap,
     slice,
     sync::{Arc, Mutex},
     time::Duration,
@@ -23,6 +24,7 @@ use super::{
     report::{LogicalReport, READ, ReadFacts, TableFacts, VIEW, ViewFacts},
     room,
     selection::Selection,
+    settings,
     tables::Table,
     tee::Tee,
     view::{View, Wanted},
@@ -222,6 +224,10 @@ impl Taking<'_> {
         }
         point("logical.view.made");
         let mut tables = std::mem::take(&mut view.tables);
+        if self.origin.is_some() {
+            // What a private server has computed of a dump says nothing of the dumped one.
+            tables.iter_mut().for_each(|table| table.definition.computed = None);
+        }
         let facts_of_view = self.judge(&view, &mut tables);
         self.watch.phase("definitions");
         let patience = self.hold_up_max(&view);
@@ -304,6 +310,11 @@ impl Taking<'_> {
         facts: &ServerFacts,
         tee: &Tee<'_>,
     ) -> Result<u64> {
+        let settings = match self.options.is_private {
+            // Those of the server whose data it has are not known.
+            true => BTreeMap::new(),
+            false => settings::read(control)?,
+        };
         let mut count = 0;
         let mut store = |definition: &Definition| -> Result<()> {
             let names = definition.names();
@@ -320,6 +331,7 @@ impl Taking<'_> {
             time_zone: facts.sql.time_zone.clone().filter(|_| !self.options.is_private).map(|server| {
                 ZoneDefinition { server, host: facts.sql.system_time_zone.clone().unwrap_or_default() }
             }),
+            settings,
         }))?;
         for definition in &view.programs {
             store(definition)?;

@@ -16,6 +16,7 @@ use crate::{
     logical::{Stage, assert_same_objects, assert_same_rows, load_file, log, round_trip::histories, start},
 };
 
+mod computed;
 mod converted;
 mod interrupted;
 mod names;

@@ -155,9 +155,13 @@ fn lasting(definition: &Definition) -> Definition {
         Definition::Table(table) => {
             table.create = without_counter(&table.create);
             table.rows = crate::logical::definition::Rows::Consistent;
+            table.computed = None;
         }
         // Not every backup knows it.
-        Definition::Server(server) => server.time_zone = None,
+        Definition::Server(server) => {
+            server.time_zone = None;
+            server.settings.clear();
+        }
         _ => {}
     }
     definition

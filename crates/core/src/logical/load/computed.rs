@@ -20,8 +20,9 @@ pub(super) fn by_zone(sql: &TableSql) -> Vec<String> {
     for (element, tokens) in columns() {
         expressions.extend(folded(element).zip(expression(tokens)));
     }
-    // A computed column may be computed of others.
-    let mut going: BTreeSet<String> = BTreeSet::new();
+    // A computed column may be computed of others; one that is a time stamp is made one of in the zone.
+    let mut going: BTreeSet<String> =
+        stamps.iter().filter(|name| expressions.contains_key(*name)).cloned().collect();
     while let Some(name) = expressions
         .iter()
         .find(|(name, tokens)| !going.contains(*name) && goes_by_zone(tokens, &stamps, &going))
@@ -58,6 +59,12 @@ pub(super) fn by_zone(sql: &TableSql) -> Vec<String> {
         }
     }
     kept
+}
+
+/// Whether a table has columns that are computed.
+pub(super) fn is_any(sql: &TableSql) -> bool {
+    let columns = sql.elements.iter().filter(|element| element.kind == ElementKind::Column);
+    columns.into_iter().any(|element| expression(&meaning(&element.text)).is_some())
 }
 
 fn meaning(text: &[u8]) -> Vec<Token<'_>> {
@@ -118,6 +125,8 @@ mod tests {
         assert_eq!(kept(&format!("{at}, {day} VIRTUAL, KEY `k` (`d`,`day`)")), ["column day"]);
         let next = "`next` date GENERATED ALWAYS AS (`day` + interval 1 day) STORED";
         assert_eq!(kept(&format!("{at}, {next}, {day} VIRTUAL")), ["column next"]);
+        let stamp = "`made` timestamp GENERATED ALWAYS AS (`d` + interval 1 day) STORED";
+        assert_eq!(kept(&format!("{at}, {stamp}")), ["column made"]);
         for (expression, goes) in [
             ("unix_timestamp(`at`)", false),
             ("unix_timestamp(`d`)", true),

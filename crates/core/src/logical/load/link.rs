@@ -40,6 +40,8 @@ pub(super) struct Link {
     schema: Option<String>,
     /// Whether what is sent is bytes (`character_set_client`), not `utf8mb4`.
     sends_bytes: bool,
+    /// Whether it computes by the source's `sql_mode`.
+    computes: bool,
 }
 
 impl Link {
@@ -47,14 +49,14 @@ impl Link {
     pub(super) fn first(options: &LoadOptions) -> Result<Link> {
         let mut session = Session::open(&options.connect, Purpose::Load)?;
         bulk::be_patient(&mut session)?;
-        Ok(Link { session, schema: None, sends_bytes: false })
+        Ok(Link { session, schema: None, sends_bytes: false, computes: false })
     }
 
     /// Connects and sets what a load needs, for what is to be done when no other session may be left.
     pub(super) fn again(options: &LoadOptions, target: &Target) -> Result<Link> {
         let mut session = Session::open_patiently(&options.connect, Purpose::Load)?;
         bulk::be_patient(&mut session)?;
-        let mut link = Link { session, schema: None, sends_bytes: false };
+        let mut link = Link { session, schema: None, sends_bytes: false, computes: false };
         link.settle(options, target)?;
         Ok(link)
     }
@@ -93,6 +95,9 @@ impl Link {
             Flavor::MySql => "innodb_ddl_buffer_size = 67108864".to_owned(),
         });
         self.session.exec(&format!("SET SESSION {}", settings.join(", ")))?;
+        for (name, value) in &target.computing.set {
+            self.session.exec(&format!("SET SESSION {name} = {value}"))?;
+        }
         // What the statements of a backup do not say is not to be added.
         for (variable, wanted, found) in &target.to_be_set {
             if wanted != found {
@@ -117,6 +122,19 @@ impl Link {
                     .hinted("--without-binlog needs BINLOG ADMIN (MariaDB) or SYSTEM_VARIABLES_ADMIN (MySQL)")
             })?;
         }
+        Ok(())
+    }
+
+    /// Says whether rows are written from now on, and computed as the source would; else they are read as they are
+    /// stored, for which no `sql_mode` may change them. All other settings stay.
+    pub(super) fn compute(&mut self, target: &Target, computes: bool) -> Result<(), SqlError> {
+        let modes = &target.computing.sql_modes;
+        if self.computes == computes || modes.is_empty() {
+            return Ok(());
+        }
+        let more = if computes { format!(",{modes}") } else { String::new() };
+        self.session.exec(&format!("SET SESSION sql_mode = '{SQL_MODE}{more}'"))?;
+        self.computes = computes;
         Ok(())
     }
 

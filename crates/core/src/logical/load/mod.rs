@@ -28,6 +28,7 @@ mod verify;
 
 use std::sync::Arc;
 
+use holdfast_formats::Flavor;
 use holdfast_repo::{Kind, LogName, Repo, RunNo, hex::to_hex, history::History, reader::Backup};
 use serde_json::json;
 
@@ -175,7 +176,7 @@ impl<'a> Loading<'a> {
                 .hinted("a physical one is restored into a directory: --target-dir"));
         }
         let mut control = Link::first(options)?;
-        let target = Target::read(&mut control.session)?;
+        let mut target = Target::read(&mut control.session)?;
         if target.is_in_group && options.without_binlog {
             return Err(Error::new(
                 ErrorKind::Usage,
@@ -187,6 +188,8 @@ impl<'a> Loading<'a> {
         control.settle(options, &target)?;
         redo::refuse(&mut control, &target, options)?;
         let mut plan = Plan::make(&backup, &target, &mut control.session, options, cancel)?;
+        target.computing = plan.computing.clone();
+        control.settle(options, &target)?;
         let name = options.called.clone().unwrap_or_else(|| format!("{log}{run}"));
         let renames: Vec<String> = options.renames.0.iter().map(ToString::to_string).collect();
         let mut asked = vec![json!(options.selection.identity()), json!(renames), json!(options.overwrite)];
@@ -232,7 +235,8 @@ impl<'a> Loading<'a> {
         }
         let lease = self.control.become_the_load(self.options)?;
         // Until now others could make things, and another process could take this load up, or end it.
-        self.target = Target::read(&mut self.control.session)?;
+        let computing = std::mem::take(&mut self.target.computing);
+        self.target = Target { computing, ..Target::read(&mut self.control.session)? };
         let stages = Progress::under_way(&mut self.control.session, &self.identity, &self.plan)?;
         self.shown.is_continued = stages.is_some();
         self.plan.settle_accounts(&mut self.control.session, self.options, stages.as_deref())?;
@@ -313,7 +317,9 @@ impl<'a> Loading<'a> {
         shown.name_adapted(std::mem::take(&mut loaded.adapted), watch);
         point("load.rows.done");
         watch.phase("keys");
+        control.compute(target, true)?;
         shown.name_refused(keys::link(plan, target, progress, control, cancel)?, watch);
+        control.compute(target, false)?;
         watch.phase("programs");
         shown.name_refused(programs.behind_tables(control)?, watch);
         point("load.programs.made");
@@ -323,15 +329,24 @@ impl<'a> Loading<'a> {
             let mut verdict = verifying.rest(target, options, progress, watch)?;
             shown.name_adapted(std::mem::take(&mut verdict.adapted), watch);
             let differing: Vec<usize> = verdict.differing.iter().map(|(table, _)| *table).collect();
-            progress.note_verified(&mut control.session, plan, &differing)?;
+            let computed = std::mem::take(&mut verdict.computed);
+            let are_open = |(table, _): &(usize, Adaptation)| (!options.leave_out).then_some(*table);
+            let open: Vec<usize> = computed.iter().filter_map(are_open).collect();
+            progress.note_verified(&mut control.session, plan, &differing, &open)?;
             point("load.verified");
             if !differing.is_empty() {
                 return Err(verdict.into_error(options.overwrite));
             }
+            let computed: Vec<Adaptation> = computed.into_iter().map(|(_, what)| what).collect();
+            if !open.is_empty() {
+                return Err(verify::computed_otherwise(&computed));
+            }
+            shown.name_refused(computed, watch);
             verified = verdict.verified;
         } else {
             progress.note_done(&mut control.session, plan)?;
         }
+        shown.name_adapted(let_go(control, plan, target)?, watch);
         Ok((loaded, verified))
     }
 }
@@ -365,6 +380,37 @@ impl LoadPlan {
             self.left_out.push(refused);
         }
     }
+}
+
+/// MariaDB keeps tables open between sessions, and computes by what was set in the one that opened them (10.11 and 11.8; MySQL
+/// 9.7 does not): whoever writes next is not to compute by what was the source's.
+fn let_go(control: &mut Link, plan: &Plan, target: &Target) -> Result<Vec<Adaptation>> {
+    const AT_ONCE: usize = 50;
+    if target.flavor != Flavor::MariaDb || !plan.computing.is_other {
+        return Ok(Vec::new());
+    }
+    let names: Vec<String> = plan
+        .tables
+        .iter()
+        .filter(|table| computed::is_any(&table.sql))
+        .map(|table| table.name.quoted())
+        .collect();
+    let mut adapted = Vec::new();
+    for names in names.chunks(AT_ONCE) {
+        let statement = format!("FLUSH LOCAL TABLES {}", names.join(", "));
+        match control.exec(statement.as_bytes()) {
+            Err(error) if error.code().is_some() => adapted.push(Adaptation {
+                object: "columns that are computed".to_owned(),
+                what: format!(
+                    "until these tables are closed, whoever writes there may compute by settings of the source's: \
+                     FLUSH TABLES {} ({error})",
+                    names.join(", ")
+                ),
+            }),
+            done => drop(done?),
+        }
+    }
+    Ok(adapted)
 }
 
 /// What of the load's names is somebody else's: nothing, unless it is to be overwritten.

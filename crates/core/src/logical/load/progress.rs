@@ -459,9 +459,13 @@ impl Progress {
         session: &mut Session,
         plan: &Plan,
         differing: &[usize],
+        open: &[usize],
     ) -> Result<()> {
         session.exec("START TRANSACTION")?;
         for (number, table) in plan.tables.iter().enumerate() {
+            if open.contains(&number) && !differing.contains(&number) {
+                continue;
+            }
             if !differing.contains(&number) {
                 self.note_in_transaction(session, table.object, Stage::Verified)?;
                 continue;

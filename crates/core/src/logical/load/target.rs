@@ -8,7 +8,12 @@ use serde::Serialize;
 use super::plan::ObjectKind;
 use crate::{
     error::{Error, ErrorKind, Result},
-    logical::{objects::quoted_text, privileges::Privileges, selection::SYSTEM_SCHEMAS},
+    logical::{
+        objects::quoted_text,
+        privileges::Privileges,
+        selection::SYSTEM_SCHEMAS,
+        settings::{self, Settings},
+    },
     server::{ServerVersion, Session, SqlError, inventory::TableName, membership},
 };
 
@@ -76,6 +81,10 @@ pub(super) struct Target {
     pub(super) folds_names: bool,
     /// Variables with the value that a load needs, and the one they have.
     pub(super) to_be_set: Vec<(&'static str, &'static str, String)>,
+    /// What its sessions begin with of that by which columns are computed.
+    pub(super) settings: BTreeMap<String, String>,
+    /// What of it those that write rows set, since it was so on the source.
+    pub(super) computing: Settings,
     /// With their default collations.
     pub(super) schemas: BTreeMap<String, String>,
     pub(super) tables: BTreeMap<TableName, Existing>,
@@ -132,6 +141,8 @@ impl Target {
             has_local_infile,
             folds_names: number(session, "lower_case_table_names")? != 0,
             to_be_set,
+            settings: settings::read(session)?,
+            computing: Settings::default(),
             schemas: schemas(session)?,
             tables: tables(session)?,
             references: references(session)?,

@@ -14,7 +14,7 @@ use std::sync::{
 use holdfast_pipe::lock::{into_inner, lock};
 use holdfast_repo::{
     reader::Backup,
-    rows::{RowHashKey, RowHasher, RowTotals},
+    rows::{RowHashKey, RowHasher, RowTotals, RowsChecksum},
 };
 
 use super::{
@@ -29,6 +29,7 @@ use crate::{
     error::{Error, Result},
     event::{Cancel, Listener},
     logical::{
+        computed::ComputedRows,
         crew::{self, Meter},
         key::Place,
         objects,
@@ -57,8 +58,16 @@ pub(super) struct Verifying<'a> {
     row_key: RowHashKey,
     tables: Vec<Table>,
     /// By table; `None`: not to be read yet.
-    found: Mutex<Vec<Option<RowTotals>>>,
+    found: Mutex<Vec<Option<Found>>>,
     cancel: &'a Cancel,
+}
+
+/// Rows that were read.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    totals: RowTotals,
+    /// With what is computed of them.
+    computed: RowsChecksum,
 }
 
 /// What was found.
@@ -67,6 +76,8 @@ pub(super) struct Verdict {
     pub(super) verified: u64,
     /// Numbers of the plan's tables that are not, and what is wrong.
     pub(super) differing: Vec<(usize, String)>,
+    /// The same of those in which only what the server has computed differs.
+    pub(super) computed: Vec<(usize, Adaptation)>,
     /// What of those that are was not compared.
     pub(super) adapted: Vec<Adaptation>,
 }
@@ -83,6 +94,15 @@ impl Verdict {
              command: it makes them anew"
         })
     }
+}
+
+/// That what the server has computed is not what the source had.
+pub(super) fn computed_otherwise(what: &[Adaptation]) -> Error {
+    Error::failed(format!("the server has computed other values than are in the backup: {}", named(what))).hinted(
+        "all other columns are what they were. Computed values go by settings of the session that wrote the row, by the \
+         date and zone of that time, and by the server's version: where what is computed here will do, go on by the same \
+         command with --leave-out",
+    )
 }
 
 /// `WHERE` of each range of a table.
@@ -130,7 +150,7 @@ impl<'a> Verifying<'a> {
         })
     }
 
-    fn found(&self) -> MutexGuard<'_, Vec<Option<RowTotals>>> {
+    fn found(&self) -> MutexGuard<'_, Vec<Option<Found>>> {
         lock(&self.found)
     }
 
@@ -151,56 +171,71 @@ impl<'a> Verifying<'a> {
         if ranges.len() < 2 && table.chunks > RANGE_CHUNKS {
             return Ok(Vec::new());
         }
-        self.found()[number] = Some(RowTotals::default());
+        self.found()[number] = Some(Found::default());
         Ok(ranges)
     }
 
     /// Reads a range.
     pub(super) fn read(&self, session: &mut Session, raw: &mut RawReader, range: &Range) -> Result<u64> {
         let table = &self.plan.tables[range.table];
-        let totals = self
-            .totals(session, raw, table, &range.condition)
+        let read = self
+            .totals(session, raw, range)
             .map_err(|error| error.context(format_args!("read table {} again", table.name)))?;
         let mut found = self.found();
-        let sum = found[range.table].unwrap_or_default().and(totals);
-        found[range.table] = Some(sum.ok_or_else(|| Error::failed("more rows than can be"))?);
-        Ok(totals.bytes)
+        let before = found[range.table].unwrap_or_default();
+        let totals = before.totals.and(read.totals).ok_or_else(|| Error::failed("more rows than can be"))?;
+        found[range.table] = Some(Found { totals, computed: before.computed.and(read.computed) });
+        Ok(read.totals.bytes)
     }
 
-    fn totals(
-        &self,
-        session: &mut Session,
-        raw: &mut RawReader,
-        planned: &PlannedTable,
-        condition: &str,
-    ) -> Result<RowTotals> {
+    fn totals(&self, session: &mut Session, raw: &mut RawReader, range: &Range) -> Result<Found> {
         const ROWS_BETWEEN_CHECKS: u64 = 65_536;
-        let query = format!("{}{condition}", planned.select());
+        let planned = &self.plan.tables[range.table];
+        let query = format!("{}{}", planned.select_computed(), range.condition);
+        let mut computed = ComputedRows::of(&self.tables[range.table]);
         let mut answer = raw.query(session, &query)?;
-        if answer.columns() != planned.definition.columns.len() {
+        if answer.columns() != planned.definition.columns.len() + planned.computed_columns().len() {
             return Err(SqlError::unexpected("another number of columns").into());
         }
         let mut totals = RowTotals::default();
         let mut long: Option<(RowHasher, u64)> = None;
         while let Some(part) = answer.next()? {
             match part {
-                RowPart::Whole(row) => totals.add_row(row.len() as u64, self.row_key.checksum(row)),
-                RowPart::First(piece) | RowPart::More(piece) => {
+                RowPart::Whole(row) => {
+                    let row = match &mut computed {
+                        Some(computed) => computed.row(row)?,
+                        None => row,
+                    };
+                    totals.add_row(row.len() as u64, self.row_key.checksum(row));
+                }
+                RowPart::First(piece) => {
+                    let piece = computed.as_mut().map_or(piece, |computed| computed.first(piece));
+                    let (hasher, length) = long.insert((self.row_key.begin(), 0));
+                    hasher.update(piece);
+                    *length += piece.len() as u64;
+                }
+                RowPart::More(piece) => {
+                    let piece = computed.as_mut().map_or(piece, |computed| computed.more(piece));
                     let (hasher, length) = long.get_or_insert_with(|| (self.row_key.begin(), 0));
                     hasher.update(piece);
                     *length += piece.len() as u64;
                 }
                 RowPart::Last(piece) => {
+                    let piece = computed.as_mut().map_or(piece, |computed| computed.more(piece));
                     let (mut hasher, length) = long.take().unwrap_or_else(|| (self.row_key.begin(), 0));
                     hasher.update(piece);
                     totals.add_row(length + piece.len() as u64, hasher.checksum());
+                    if let Some(computed) = &mut computed {
+                        computed.end()?;
+                    }
                 }
             }
             if totals.rows.is_multiple_of(ROWS_BETWEEN_CHECKS) {
                 self.cancel.check()?;
             }
         }
-        Ok(totals)
+        let computed = computed.map(|computed| computed.sum()).unwrap_or_default();
+        Ok(Found { totals, computed })
     }
 
     /// Reads what was not read yet, and says which tables differ.
@@ -248,10 +283,16 @@ impl<'a> Verifying<'a> {
     ) -> Result<Verdict> {
         let Self { backup, plan, found, cancel, .. } = self;
         let found = into_inner(found);
-        let (mut differing, mut adapted) = (Vec::new(), Vec::new());
+        let (mut differing, mut computed, mut adapted) = (Vec::new(), Vec::new(), Vec::new());
         for (number, (table, found)) in plan.tables.iter().zip(found).enumerate() {
-            let found = found.unwrap_or_default();
-            if !is_open(table) || found == table.totals {
+            let Found { totals: found, computed: sum } = found.unwrap_or_default();
+            if !is_open(table) {
+                continue;
+            }
+            if found == table.totals {
+                if table.definition.computed.as_ref().is_some_and(|computed| !computed.is(sum)) {
+                    computed.push((number, table.computed_otherwise()));
+                }
                 continue;
             }
             let may_be_alike =
@@ -267,6 +308,10 @@ impl<'a> Verifying<'a> {
                             become doubles; everything else was compared";
                 adapted.push(Adaptation { object: format!("table {}", table.name), what: what.to_owned() });
             }
+            if alike != Alike::No && table.definition.computed.is_some() {
+                let what = "the values of its stored computed columns were not compared, since its rows are read otherwise here";
+                adapted.push(Adaptation { object: format!("table {}", table.name), what: what.to_owned() });
+            }
             if alike == Alike::No {
                 let what = if found.rows == table.totals.rows {
                     "other bytes in its rows".to_owned()
@@ -277,7 +322,7 @@ impl<'a> Verifying<'a> {
             }
         }
         let verified = plan.tables.iter().filter(|table| table.has_rows()).count() - differing.len();
-        Ok(Verdict { verified: verified as u64, differing, adapted })
+        Ok(Verdict { verified: verified as u64, differing, computed, adapted })
     }
 }
 

@@ -15,11 +15,14 @@ mod queue;
 mod range;
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
-use holdfast_repo::rows::RowTotals;
+use holdfast_repo::rows::{RowTotals, RowsChecksum};
 
 use super::{
     crew::{self, Meter},
@@ -40,6 +43,8 @@ pub(super) struct Reading<'a> {
     tables: &'a [Table],
     tee: &'a Tee<'a>,
     queue: queue::Queue,
+    /// Of each table, what the ranges that are read came to with what is computed of their rows.
+    computed: Vec<Mutex<RowsChecksum>>,
     meter: Meter<'a>,
     cancel: &'a Cancel,
     statements: AtomicU64,
@@ -67,6 +72,7 @@ pub(super) fn read(
         tables,
         tee,
         queue: queue::Queue::new(tables, tee)?,
+        computed: tables.iter().map(|_| Mutex::default()).collect(),
         meter: Meter::new(listener, tables.iter().map(|table| table.bytes_estimated).sum()),
         cancel,
         statements: AtomicU64::new(0),

@@ -7,7 +7,11 @@ use std::{
 };
 
 use holdfast_pipe::lock::lock;
-use holdfast_repo::{item::ItemPath, rows::RowTotals, writer::TableSpec};
+use holdfast_repo::{
+    item::ItemPath,
+    rows::{RowTotals, RowsChecksum},
+    writer::TableSpec,
+};
 
 use crate::{
     error::{Context, Error, Result},
@@ -144,7 +148,7 @@ impl Queue {
             };
             if definition.rows == Rows::None {
                 state.ranges_left = 0;
-                state.totals = Some(end_table(tee, &begin_table(tee, table)?, table)?);
+                state.totals = Some(end_table(tee, &begin_table(tee, table)?, table, None)?);
             } else {
                 waiting.push(Range {
                     table: number,
@@ -377,10 +381,19 @@ pub(super) fn begin_table(tee: &Tee<'_>, table: &Table) -> Result<TeeTable> {
     tee.begin_table(&spec)
 }
 
-/// Ends it.
-pub(super) fn end_table(tee: &Tee<'_>, id: &TeeTable, table: &Table) -> Result<RowTotals> {
-    let definition = Definition::Table(table.definition.clone());
-    let definition = serde_json::to_vec(&definition).context("describe a table")?;
+/// Ends it; `computed` is what its rows came to with what is computed of them.
+pub(super) fn end_table(
+    tee: &Tee<'_>,
+    id: &TeeTable,
+    table: &Table,
+    computed: Option<RowsChecksum>,
+) -> Result<RowTotals> {
+    let mut definition = table.definition.clone();
+    match (&mut definition.computed, computed) {
+        (Some(definition), Some(sum)) => definition.note(sum),
+        (none, _) => *none = None,
+    }
+    let definition = serde_json::to_vec(&Definition::Table(definition)).context("describe a table")?;
     tee.end_table(id, &definition)
 }
 
@@ -427,6 +440,7 @@ mod tests {
             has_history: false,
             condition: None,
             defaults: Vec::new(),
+            computed: None,
         };
         let name = TableName { schema: "s".into(), table: name.into() };
         Table { definition, name, bytes_estimated: 4 * CUT_BYTES_MIN, rows_estimated: 1_000 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use holdfast_pipe::lock::lock;
+
 use super::{
     Reading,
     cut::{fitting, is_within},
@@ -10,6 +12,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     logical::{
+        computed::ComputedRows,
         definition::Direction,
         key::{Place, Values},
         objects::quoted,
@@ -43,10 +46,16 @@ impl Reading<'_> {
         let base_chunk = range.begin.as_ref().and_then(|begin| begin.base_chunk);
         let mut rows = self.tee.begin_range(&id, range.reserved.as_ref(), base_chunk)?;
         let running = self.queue.begun(&range, base_chunks);
-        self.read_segments(session, raw, (&range, &id, running), &mut rows)?;
+        let mut computed = ComputedRows::of(table);
+        self.read_segments(session, raw, (&range, &id, running), (&mut rows, computed.as_mut()))?;
         rows.finish()?;
+        if let Some(computed) = &computed {
+            let mut sum = lock(&self.computed[range.table]);
+            *sum = sum.and(computed.sum());
+        }
         if self.queue.done(running) {
-            let totals = end_table(self.tee, &id, table)?;
+            let sum = computed.map(|_| *lock(&self.computed[range.table]));
+            let totals = end_table(self.tee, &id, table, sum)?;
             self.queue.ended(range.table, totals);
         }
         Ok(())
@@ -57,7 +66,7 @@ impl Reading<'_> {
         session: &mut Session,
         raw: &mut RawReader,
         (range, id, running): (&Range, &TeeTable, RunningNo),
-        rows: &mut TeeRange<'_>,
+        (rows, mut computed): (&mut TeeRange<'_>, Option<&mut ComputedRows>),
     ) -> Result<()> {
         let table = &self.tables[range.table];
         let mut from = range.begin.as_ref().map(|begin| begin.place.behind(table, true));
@@ -67,7 +76,8 @@ impl Reading<'_> {
             let end = self.queue.end_of(running);
             let query = query(table, from.as_deref(), end.as_ref(), limit);
             let mut segment = Segment { rows: 0, bytes: 0, last: Vec::new() };
-            self.read_segment(session, raw, table, &query, &mut segment, rows)?;
+            let to = (&mut *rows, computed.as_deref_mut());
+            self.read_segment(session, raw, table, &query, &mut segment, to)?;
             rows_done += segment.rows;
             bytes_done += segment.bytes;
             self.meter.add(segment.bytes);
@@ -96,42 +106,59 @@ impl Reading<'_> {
         table: &Table,
         query: &str,
         segment: &mut Segment,
-        rows: &mut TeeRange<'_>,
+        (rows, mut computed): (&mut TeeRange<'_>, Option<&mut ComputedRows>),
     ) -> Result<()> {
         self.check()?;
         self.statements.fetch_add(1, Relaxed);
         let key_columns = table.key_columns().len();
         let mut answer = raw.query(session, query).map_err(explained)?;
-        if answer.columns() != table.definition.columns.len() {
+        if answer.columns() != table.definition.columns.len() + table.computed_columns().len() {
             return Err(SqlError::unexpected("another number of columns").into());
         }
         while let Some(part) = answer.next().map_err(explained)? {
             match part {
                 RowPart::Whole(row) => {
+                    let row = match &mut computed {
+                        Some(computed) => computed.row(row)?,
+                        None => row,
+                    };
                     let key = key_of(row, key_columns)?;
                     rows.row(key, row)?;
                     segment.note(key, row.len());
                 }
                 RowPart::First(piece) => {
+                    let piece = computed.as_mut().map_or(piece, |computed| computed.first(piece));
                     let key = key_of(piece, key_columns)?.to_vec();
                     let mut bytes = piece.len();
-                    let mut long = rows.long_row();
-                    long.piece(piece)?;
+                    // Only what is computed made it long.
+                    let is_whole = computed.as_ref().is_some_and(|computed| computed.is_behind_columns());
+                    let mut long = None;
+                    if is_whole {
+                        rows.row(&key, piece)?;
+                    } else {
+                        long.insert(rows.long_row()).piece(piece)?;
+                    }
                     loop {
-                        match answer.next().map_err(explained)? {
-                            Some(RowPart::More(piece)) => {
-                                bytes += piece.len();
-                                long.piece(piece)?;
-                            }
-                            Some(RowPart::Last(piece)) => {
-                                bytes += piece.len();
-                                long.piece(piece)?;
-                                break;
-                            }
+                        let (piece, is_last) = match answer.next().map_err(explained)? {
+                            Some(RowPart::More(piece)) => (piece, false),
+                            Some(RowPart::Last(piece)) => (piece, true),
                             _ => return Err(SqlError::unexpected("a row without an end").into()),
+                        };
+                        let piece = computed.as_mut().map_or(piece, |computed| computed.more(piece));
+                        bytes += piece.len();
+                        if let Some(long) = &mut long {
+                            long.piece(piece)?;
+                        }
+                        if is_last {
+                            break;
                         }
                     }
-                    long.end(&key)?;
+                    if let Some(computed) = &mut computed {
+                        computed.end()?;
+                    }
+                    if let Some(long) = long {
+                        long.end(&key)?;
+                    }
                     segment.note(&key, bytes);
                 }
                 RowPart::More(_) | RowPart::Last(_) => {

@@ -22,6 +22,7 @@ use crate::{
         contents::{Contents, definition, table_name},
         definition::{Definition, Form, ZoneDefinition},
         objects::quoted,
+        settings::Settings,
     },
     server::{Session, inventory::TableName},
 };
@@ -55,6 +56,7 @@ impl Plan {
                 accounts: Vec::new(),
                 adapted: Vec::new(),
                 left_out: Vec::new(),
+                computing: Settings::default(),
                 is_of_same_series: false,
             },
             adapter: adapt::Adapter::new(source.as_ref(), target, &options.conversions),
@@ -62,6 +64,7 @@ impl Plan {
             options,
             unknown_time_zones: BTreeSet::new(),
             zone: source.as_ref().and_then(|source| source.time_zone.clone()),
+            has_computed: false,
             seen: adapt::Seen::default(),
         };
         maker.plan.is_of_same_series = maker.adapter.is_same_series();
@@ -78,6 +81,13 @@ impl Plan {
             maker.table(backup, item)?;
         }
         options.conversions.refuse_unused(&maker.seen)?;
+        let settings = source.as_ref().map(|source| source.settings.clone()).unwrap_or_default();
+        maker.plan.computing = Settings::of(&settings, &target.settings, session)?;
+        if maker.has_computed {
+            for (name, what) in maker.plan.computing.notes.clone() {
+                maker.adapted(&format!("setting {name}"), vec![what]);
+            }
+        }
         maker.foreign_keys();
         maker.programs(contents, source.as_ref());
         let mut plan = maker.plan;
@@ -127,6 +137,8 @@ pub(super) struct Maker<'a> {
     pub(super) unknown_time_zones: BTreeSet<String>,
     /// Of the source.
     zone: Option<ZoneDefinition>,
+    /// Whether a table has columns that are computed.
+    has_computed: bool,
     seen: adapt::Seen,
 }
 
@@ -254,6 +266,7 @@ impl Maker<'_> {
             return Ok(());
         };
         self.computed(&label, &sql);
+        self.has_computed |= computed::is_any(&sql);
         let mut notes = Vec::new();
         if names_directories(&sql.tail) {
             notes.push("its files are in no directory of their own".to_owned());
@@ -292,7 +305,22 @@ impl Maker<'_> {
         let is_transactional = definition.engine.eq_ignore_ascii_case("InnoDB");
         let deferred = deferred(&sql, &definition, is_transactional && totals.bytes >= DEFERRED_BYTES_MIN);
         let columns = definition.columns.iter();
-        let is_converted = columns.map(|column| self.options.conversions.concern(column)).collect();
+        let is_converted: Vec<bool> =
+            columns.map(|column| self.options.conversions.concern(column)).collect();
+        if let Some(computed) = &definition.computed {
+            // Of text in another character set something else may be computed, as it is named.
+            let has_all = computed.columns.iter().all(|column| {
+                let is_it = |name: &String| name.to_lowercase() == column.name.to_lowercase();
+                sql.elements
+                    .iter()
+                    .any(|it| it.kind == ElementKind::Column && it.name.as_ref().is_some_and(is_it))
+            });
+            let is_any_converted = is_converted.contains(&true)
+                || computed.columns.iter().any(|column| self.options.conversions.concern(column));
+            if !has_all || is_any_converted {
+                definition.computed = None;
+            }
+        }
         let name = TableName { schema, table: name };
         let prints_zeros_otherwise = !self.adapter.is_same_series()
             && definition.columns.iter().any(|column| column.form == Form::Float);

@@ -25,6 +25,7 @@ use crate::{
         definition::{AccountDefinition, ColumnDefinition, Context as MadeUnder, Rows, TableDefinition},
         objects::quoted,
         selection::is_own_schema,
+        settings::Settings,
         tables::Table,
     },
     server::{Session, inventory::TableName},
@@ -136,6 +137,32 @@ impl PlannedTable {
         self.as_read().select_as(&expressions)
     }
 
+    /// The same, and behind it what is computed and can be compared.
+    pub(super) fn select_computed(&self) -> String {
+        let computed = self.computed_columns();
+        if computed.is_empty() {
+            return self.select();
+        }
+        let stored = self.definition.columns.iter();
+        let expressions: Vec<String> = stored.chain(computed).map(Table::expression).collect();
+        self.as_read().select_as(&expressions)
+    }
+
+    /// The columns that are computed and can be compared.
+    pub(super) fn computed_columns(&self) -> &[ColumnDefinition] {
+        self.definition.computed.as_ref().map(|computed| computed.columns.as_slice()).unwrap_or_default()
+    }
+
+    /// That these are not what they were.
+    pub(super) fn computed_otherwise(&self) -> Adaptation {
+        let names: Vec<&str> = self.computed_columns().iter().map(|column| column.name.as_str()).collect();
+        let word = if names.len() == 1 { "column" } else { "columns" };
+        Adaptation {
+            object: format!("the values of {word} {} of table {}", names.join(", "), self.name),
+            what: "they are computed, and came to others than on the source".to_owned(),
+        }
+    }
+
     /// As a backup reads it.
     pub(super) fn as_read(&self) -> Table {
         Table {
@@ -213,6 +240,8 @@ pub(super) struct Plan {
     pub(super) accounts: Vec<PlannedAccount>,
     adapted: Vec<Adaptation>,
     pub(super) left_out: Vec<Adaptation>,
+    /// By which settings of the source's rows are written.
+    pub(super) computing: Settings,
     /// Whether the target is of the source's own series.
     pub(super) is_of_same_series: bool,
 }

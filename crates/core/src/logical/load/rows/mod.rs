@@ -163,6 +163,7 @@ impl Loading<'_> {
                 Job::Over => return Ok(()),
             };
             let table = &self.plan.tables[number];
+            link.compute(self.target, !matches!(job, Job::Verify(_)))?;
             let named = |error: Error| error.context(format_args!("load table {}", table.name));
             match job {
                 Job::Make(_) => {

@@ -1,0 +1,135 @@
+//! Settings of sessions by which columns are computed.
+//!
+//! Which these are was put to MariaDB 10.11 and 11.8 and MySQL 9.7, by writing rows under each setting that might count. MariaDB
+//! refuses most of what goes by a setting in columns that it keeps, MySQL nearly nothing. Some that count cannot be set
+//! while rows are loaded, since these would not come in as they were: `time_zone`, `NO_BACKSLASH_ESCAPES`, and the modes of
+//! strange dates. Of what they do a load finds out when it compares what was computed (`super::computed`).
+
+use std::collections::BTreeMap;
+
+use holdfast_formats::Flavor;
+
+use super::objects::quoted_text;
+use crate::server::{Session, SqlError};
+
+/// `sql_mode`, and MariaDB's `old_mode`, of which only some words count.
+const SQL_MODE: &str = "sql_mode";
+const OLD_MODE: &str = "old_mode";
+/// Of `sql_mode`. MariaDB has two of them, too, but lets no column that is kept go by them.
+const SQL_MODES: [&str; 3] =
+    ["NO_UNSIGNED_SUBTRACTION", "PAD_CHAR_TO_FULL_LENGTH", "TIME_TRUNCATE_FRACTIONAL"];
+/// Of `old_mode`.
+const OLD_MODES: [&str; 1] = ["ZERO_DATE_TIME_CAST"];
+
+/// Settings, each with the value that servers have where nobody sets it, of modes as far as they count.
+const BOTH: [(&str, &str); 1] = [("div_precision_increment", "4")];
+const MARIADB: [(&str, &str); 3] = [("default_regex_flags", ""), ("old_passwords", "0"), (OLD_MODE, "")];
+const MYSQL: [(&str, &str); 3] =
+    [("lc_time_names", "en_US"), ("block_encryption_mode", "aes-128-ecb"), (SQL_MODE, "")];
+
+/// What sessions of a server begin with.
+pub(super) fn read(session: &mut Session) -> Result<BTreeMap<String, String>, SqlError> {
+    let mut settings = BTreeMap::new();
+    let own = match session.flavor() {
+        Flavor::MariaDb => MARIADB,
+        Flavor::MySql => MYSQL,
+    };
+    for (name, _) in BOTH.into_iter().chain(own) {
+        if let Some(value) = session.variable(name)? {
+            settings.insert(name.to_owned(), value);
+        }
+    }
+    Ok(settings)
+}
+
+/// What sessions that write rows set of what was the source's, and what is to be said of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// Names and literals, `sql_mode` apart.
+    pub(super) set: Vec<(String, String)>,
+    /// Words of `sql_mode`.
+    pub(super) sql_modes: String,
+    /// Whether sessions of others there begin with anything else.
+    pub(super) is_other: bool,
+    /// What the target does not have, or has otherwise for all who write there later: a name, and why it is named.
+    pub(super) notes: Vec<(String, String)>,
+}
+
+/// The words of a mode that count; `None` of what is no mode.
+fn counting(name: &str, value: &str) -> Option<String> {
+    let words: &[&str] = match name {
+        SQL_MODE => &SQL_MODES,
+        OLD_MODE => &OLD_MODES,
+        _ => return None,
+    };
+    let has = |word: &&&str| value.split(',').any(|it| it.trim().eq_ignore_ascii_case(word));
+    Some(words.iter().filter(has).copied().collect::<Vec<_>>().join(","))
+}
+
+impl Settings {
+    /// Of the source's, for a target whose sessions begin with `target`. Each is tried in a session there.
+    pub(super) fn of(
+        source: &BTreeMap<String, String>,
+        target: &BTreeMap<String, String>,
+        session: &mut Session,
+    ) -> Result<Self, SqlError> {
+        let mut settings = Self::default();
+        for (name, usual) in BOTH.into_iter().chain(MARIADB).chain(MYSQL) {
+            // Others are none of ours to set, whatever a backup says.
+            let Some(source) = source.get(name) else { continue };
+            let wanted = counting(name, source).unwrap_or_else(|| source.clone());
+            let Some(there) = target.get(name) else {
+                if wanted != usual {
+                    settings.say(
+                        name,
+                        format!("it was {wanted} on the source, and this server has no such setting"),
+                    );
+                }
+                continue;
+            };
+            let own = counting(name, there).unwrap_or_else(|| there.clone());
+            let value = match name {
+                SQL_MODE => wanted.clone(),
+                OLD_MODE => {
+                    let others =
+                        there.split(',').filter(|word| counting(name, word).is_none_or(|it| it.is_empty()));
+                    let all: Vec<&str> =
+                        others.chain([wanted.as_str()]).filter(|word| !word.is_empty()).collect();
+                    all.join(",")
+                }
+                _ => wanted.clone(),
+            };
+            let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+            let literal = if is_number { value } else { quoted_text(&value) };
+            match session.exec(&format!("SET SESSION {name} = {literal}")) {
+                Ok(()) if name == SQL_MODE => settings.sql_modes.clone_from(&wanted),
+                Ok(()) => settings.set.push((name.to_owned(), literal)),
+                Err(error) if error.code().is_some() => {
+                    settings.say(
+                        name,
+                        format!("it was {wanted} on the source, and cannot be that here: {error}"),
+                    );
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if wanted != own {
+                settings.is_other = true;
+                settings.say(name, format!(
+                    "it was {} on the source, is so for the load, and is {} for who writes here otherwise",
+                    shown(&wanted),
+                    shown(&own)
+                ));
+            }
+        }
+        Ok(settings)
+    }
+
+    fn say(&mut self, name: &str, what: String) {
+        self.notes.push((name.to_owned(), format!("columns are computed by it: {what}")));
+    }
+}
+
+fn shown(value: &str) -> &str {
+    if value.is_empty() { "empty" } else { value }
+}
