@@ -398,6 +398,56 @@ mod tests {
         assert_eq!(serde_json::to_string(&Sql(b"x\xFF".to_vec())).unwrap(), r#"{"hex":"78ff"}"#);
     }
 
+    /// What came later is not there where it says nothing, and is not missed: so definitions of before are read.
+    #[test]
+    fn what_came_later_may_be_absent() {
+        let table = Definition::Table(TableDefinition {
+            schema: "s".into(),
+            name: "t".into(),
+            engine: "InnoDB".into(),
+            create: Sql::default(),
+            columns: Vec::new(),
+            key: None,
+            rows: Rows::Consistent,
+            has_history: false,
+            condition: None,
+            defaults: Vec::new(),
+            computed: None,
+        });
+        let account = Definition::Account(AccountDefinition {
+            account: "'a'@'%'".into(),
+            is_role: false,
+            create: None,
+            options: Vec::new(),
+            grants: Vec::new(),
+            second_password: None,
+        });
+        let server = Definition::Server(ServerDefinition {
+            flavor: Flavor::MariaDb,
+            version: "10.11.6-MariaDB".into(),
+            lower_case_table_names: 0,
+            time_zone: None,
+            settings: BTreeMap::new(),
+        });
+        for (definition, before) in [
+            (
+                table,
+                r#"{"object":"table","schema":"s","name":"t","engine":"InnoDB","create":"","columns":[],"rows":"consistent"}"#,
+            ),
+            (
+                account,
+                r#"{"object":"account","account":"'a'@'%'","is_role":false,"create":null,"grants":[]}"#,
+            ),
+            (
+                server,
+                r#"{"object":"server","flavor":"mariadb","version":"10.11.6-MariaDB","lower_case_table_names":0}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&definition).unwrap(), before);
+            assert_eq!(serde_json::from_str::<Definition>(before).unwrap(), definition);
+        }
+    }
+
     /// What is stored can be read again, and its names tell what it is.
     #[test]
     fn definitions_come_back() {

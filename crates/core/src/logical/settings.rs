@@ -82,7 +82,7 @@ impl Settings {
                 if wanted != usual {
                     settings.say(
                         name,
-                        format!("it was {wanted} on the source, and this server has no such setting"),
+                        format!("it was {wanted} on the source, and this server has none that does the same"),
                     );
                 }
                 continue;

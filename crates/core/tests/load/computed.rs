@@ -144,3 +144,34 @@ fn what_is_computed_otherwise_is_found() {
         assert_clean(&target);
     }
 }
+
+/// A setting that the other flavor does not have is named before anything is touched, and what it has made of values is found.
+#[test]
+fn a_setting_that_cannot_be() {
+    let stage = Stage::new(ServerKind::MySql97);
+    stage.source.exec("SET GLOBAL block_encryption_mode = 'aes-256-ecb'").unwrap();
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE s",
+            "CREATE TABLE s.t (a VARCHAR(20) PRIMARY KEY, h VARCHAR(200) AS (HEX(AES_ENCRYPT(a, 'key'))) STORED) \
+             CHARSET = utf8mb4 COLLATE = utf8mb4_bin",
+            "INSERT INTO s.t (a) VALUES ('one'), ('two')",
+        ])
+        .unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
+    let target = start(ServerKind::MariaDb1011);
+    let chosen = Selection { without_accounts: true, ..Selection::default() };
+    let options = LoadOptions { selection: chosen, ..options(&target) };
+    let plan = load::plan(&stage.repo, &log(), RunNo(backup), &options, &Cancel::default()).unwrap();
+    let adapted = said(&plan.adapted);
+    assert!(
+        adapted.contains("setting block_encryption_mode") && adapted.contains("aes-256-ecb"),
+        "{adapted}"
+    );
+    let error = load(&stage, backup, &options).unwrap_err();
+    assert!(error.to_string().contains("column h of table s.t"), "{error}");
+    let report = load(&stage, backup, &LoadOptions { leave_out: true, ..options }).unwrap();
+    assert!(said(&report.plan.left_out).contains("column h of table s.t"), "{report:?}");
+    assert_clean(&target);
+}
