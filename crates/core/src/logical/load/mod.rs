@@ -235,8 +235,7 @@ impl<'a> Loading<'a> {
         }
         let lease = self.control.become_the_load(self.options)?;
         // Until now others could make things, and another process could take this load up, or end it.
-        let computing = std::mem::take(&mut self.target.computing);
-        self.target = Target { computing, ..Target::read(&mut self.control.session)? };
+        self.target.read_again(&mut self.control.session)?;
         let stages = Progress::under_way(&mut self.control.session, &self.identity, &self.plan)?;
         self.shown.is_continued = stages.is_some();
         self.plan.settle_accounts(&mut self.control.session, self.options, stages.as_deref())?;

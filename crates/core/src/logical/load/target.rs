@@ -100,6 +100,13 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// Sees what has changed meanwhile.
+    pub(super) fn read_again(&mut self, session: &mut Session) -> Result<()> {
+        let computing = std::mem::take(&mut self.computing);
+        *self = Self { computing, ..Self::read(session)? };
+        Ok(())
+    }
+
     pub(super) fn read(session: &mut Session) -> Result<Target> {
         let flavor = session.flavor();
         let number = |session: &mut Session, name: &str| -> Result<u64, SqlError> {
