@@ -441,18 +441,21 @@ impl<'a> Stored<'a> {
 
     /// Whether every pack that the backup needs is there, and no check has found it damaged.
     fn has_all_of(&self, run: RunNo) -> Result<bool, RepoError> {
-        let refs = match self.history.backup_refs(self.repo, run) {
+        let mut recorded: BTreeMap<PackId, u64> = BTreeMap::new();
+        let mut needed: BTreeSet<PackId> = BTreeSet::new();
+        let refs = self.history.stored_refs(self.repo, run).and_then(|refs| {
+            refs.each_pack(|of| {
+                recorded.insert(of.pack, of.size_bytes);
+                if !self.prunes.leaves(of.pack) {
+                    needed.extend(of.needed().map(|chunk| self.prunes.resolve(chunk).pack));
+                } else if of.ordinals().next().is_some() {
+                    needed.insert(of.pack);
+                }
+            })
+        });
+        match refs {
             Err(error) if error.is_of_the_object() => return Ok(false),
             refs => refs?,
-        };
-        let recorded: BTreeMap<PackId, u64> = refs.packs.iter().map(|of| (of.pack, of.size_bytes)).collect();
-        // Collected, there would be as many of them as chunks at first, which takes twice what the refs do.
-        let mut needed: BTreeSet<PackId> = BTreeSet::new();
-        let mut last = None;
-        for pack in refs.chunks().map(|chunk| self.prunes.resolve(chunk).pack) {
-            if last.replace(pack) != Some(pack) {
-                needed.insert(pack);
-            }
         }
         for pack in needed {
             if self.prunes.is_dead(pack)

@@ -8,19 +8,19 @@ use std::{
     time::SystemTime,
 };
 
-use holdfast_pipe::lock::lock;
+use holdfast_pipe::{ObjectKey, lock::lock};
 use jiff::Timestamp;
 
 use crate::{
     error::{Damage, RepoError},
     hold::Hold,
     names::{ChunkRef, Folder, Kind, LogName, PackId, RunNo},
-    object::{ObjectKind, Place, sealed_limit_bytes},
+    object::{Frames, ObjectKind, Place, sealed_limit_bytes},
     outcome::{
         self, Intent, LostOutcome, NO_OUTCOME, OUTCOME_BYTES_MAX, ObjectHash, Outcome, OutcomeType, PartId,
         object_hash,
     },
-    refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
+    refs::{BackupRefs, NeededPack, PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs, each_needed_pack},
     repo::Repo,
     store::{
         ObjectInfo, ObjectPath,
@@ -473,17 +473,25 @@ impl History {
 
     /// What a backup needs.
     pub fn backup_refs(&self, repo: &Repo, run: RunNo) -> Result<BackupRefs, RepoError> {
+        let mut packs = Vec::new();
+        self.stored_refs(repo, run)?.each_pack(|pack| packs.push(pack.clone()))?;
+        Ok(BackupRefs { packs })
+    }
+
+    /// The same, to go through.
+    pub(crate) fn stored_refs(&self, repo: &Repo, run: RunNo) -> Result<StoredRefs<'_>, RepoError> {
         let sealed = self.sealed_refs(repo, run, None);
         let refs = sealed.and_then(|sealed| self.open_backup_refs(repo, run, sealed));
         *lock(&self.repair) = None;
         refs
     }
 
-    /// What each backup that stands needs, oldest first; several are read at a time where the store is far away.
+    /// What each backup that stands needs, oldest first, to go through; several are read at a time where the store is far
+    /// away.
     pub fn all_backup_refs<E: From<RepoError> + Send>(
         &self,
         repo: &Repo,
-        each: impl FnMut(RunNo, Result<BackupRefs, RepoError>) -> Result<(), E>,
+        each: impl FnMut(RunNo, Result<StoredRefs<'_>, RepoError>) -> Result<(), E>,
     ) -> Result<(), E> {
         let standing: Vec<RunNo> = self.standing.iter().copied().collect();
         self.in_order_of_refs(repo, &standing, |run, sealed| self.open_backup_refs(repo, run, sealed), each)
@@ -515,26 +523,34 @@ impl History {
         done
     }
 
-    fn open_backup_refs(&self, repo: &Repo, run: RunNo, sealed: SealedRefs) -> Result<BackupRefs, RepoError> {
-        if let Some(refs) = self.rebuilt_refs(repo, run)? {
-            return match refs {
-                RebuiltRefs::Backup(refs) => Ok(refs),
-                RebuiltRefs::Prune(_) => Err(self.not_as_rebuilt(run)),
+    fn open_backup_refs(
+        &self,
+        repo: &Repo,
+        run: RunNo,
+        sealed: SealedRefs,
+    ) -> Result<StoredRefs<'_>, RepoError> {
+        let place = self.place_of_refs(run);
+        if let Some(made) = self.rebuilt_by(repo, run)? {
+            return match made.rebuilt.get(&run) {
+                Some(RebuiltRefs::Backup(_)) => Ok(StoredRefs { place, form: FormOfRefs::Rebuilt(made) }),
+                _ => Err(self.not_as_rebuilt(run)),
             };
         }
-        let (path, bytes) = self.open_refs(repo, run, sealed)?;
-        BackupRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
+        let Some(object) = sealed else { return Err(self.not_as_rebuilt(run)) };
+        let key = repo.key_of(&place, &object)?;
+        Ok(StoredRefs { place, form: FormOfRefs::Sealed { key, object } })
     }
 
-    /// The refs of `run`, where a repair has made them anew, or is about to.
-    fn rebuilt_refs(&self, repo: &Repo, run: RunNo) -> Result<Option<RebuiltRefs>, RepoError> {
-        if let Some(refs) = self.planned.rebuilt.get(&run) {
-            return Ok(Some(refs.clone()));
+    /// What a repair has made anew, or is about to, if the refs of `run` are among it.
+    fn rebuilt_by(&self, repo: &Repo, run: RunNo) -> Result<Option<Arc<RepairRefs>>, RepoError> {
+        if self.planned.rebuilt.contains_key(&run) {
+            return Ok(Some(Arc::clone(&self.planned)));
         }
         let Some((repair, _)) = self.rebuilt.get(&run) else { return Ok(None) };
-        match self.last_repair_refs(repo, *repair)?.rebuilt.get(&run) {
-            Some(refs) => Ok(Some(refs.clone())),
-            None => Err(self.not_as_rebuilt(*repair)),
+        let made = self.last_repair_refs(repo, *repair)?;
+        match made.rebuilt.contains_key(&run) {
+            true => Ok(Some(made)),
+            false => Err(self.not_as_rebuilt(*repair)),
         }
     }
 
@@ -667,13 +683,12 @@ impl History {
         sealed: SealedRefs,
     ) -> Result<(SystemTime, PruneRefs), RepoError> {
         let since = |run| self.ended_at(run).unwrap_or(SystemTime::UNIX_EPOCH);
-        match self.rebuilt_refs(repo, run)? {
-            Some(RebuiltRefs::Prune(refs)) => {
-                let by = self.rebuilt.get(&run).map_or(run, |(repair, _)| *repair);
-                return Ok((since(by), refs));
-            }
-            Some(RebuiltRefs::Backup(_)) => return Err(self.not_as_rebuilt(run)),
-            None => {}
+        if let Some(made) = self.rebuilt_by(repo, run)? {
+            let Some(RebuiltRefs::Prune(refs)) = made.rebuilt.get(&run) else {
+                return Err(self.not_as_rebuilt(run));
+            };
+            let by = self.rebuilt.get(&run).map_or(run, |(repair, _)| *repair);
+            return Ok((since(by), refs.clone()));
         }
         let (path, bytes) = self.open_refs(repo, run, sealed)?;
         let refs = PruneRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))?;
@@ -683,6 +698,44 @@ impl History {
 
 /// Refs as they are stored, and as their outcome recorded; `None` where a repair has made them anew.
 type SealedRefs = Option<Vec<u8>>;
+
+/// What a backup needs, still sealed: of 20 TB decoded it would be some 300 MB.
+pub struct StoredRefs<'a> {
+    place: Place<'a>,
+    form: FormOfRefs,
+}
+
+enum FormOfRefs {
+    Sealed {
+        key: ObjectKey,
+        object: Vec<u8>,
+    },
+    /// It is among these.
+    Rebuilt(Arc<RepairRefs>),
+}
+
+impl StoredRefs<'_> {
+    /// Gives `each` one pack after the other, in order.
+    ///
+    /// # Errors
+    /// What is wrong with the refs, as soon as it is met: what `each` has had by then counts for nothing.
+    pub fn each_pack(&self, mut each: impl FnMut(&NeededPack)) -> Result<(), RepoError> {
+        match &self.form {
+            FormOfRefs::Sealed { key, object } => {
+                let mut frames = Frames::new(key, &self.place, object, REFS_BYTES_MAX)?;
+                let more = |plain: &mut Vec<u8>| frames.open_next(plain).map(|()| !frames.are_over());
+                let broken = |error| RepoError::damaged(self.place, Damage::Format(error));
+                each_needed_pack(self.place.run, more, broken, each)
+            }
+            FormOfRefs::Rebuilt(made) => {
+                if let Some(RebuiltRefs::Backup(refs)) = made.rebuilt.get(&self.place.run) {
+                    refs.packs.iter().for_each(&mut each);
+                }
+                Ok(())
+            }
+        }
+    }
+}
 
 /// How far behind the last outcome that is whole an object may be and still be of a run. Anybody who can write the store
 /// can make up names; at most so many runs are looked for because of them.
@@ -810,6 +863,12 @@ impl Prunes {
         at
     }
 
+    /// Whether every chunk of a pack is where it was stored, so that none of them need be [resolved](Self::resolve).
+    #[must_use]
+    pub fn leaves(&self, pack: PackId) -> bool {
+        !self.moved_from.contains(&pack)
+    }
+
     /// Whether a prune declared the pack dead.
     #[must_use]
     pub fn is_dead(&self, pack: PackId) -> bool {
@@ -819,7 +878,7 @@ impl Prunes {
     /// Whether a new backup may reference chunks of this pack: it is not dead and nothing was moved out of it.
     #[must_use]
     pub fn may_reference(&self, pack: PackId) -> bool {
-        !self.is_dead(pack) && !self.moved_from.contains(&pack)
+        !self.is_dead(pack) && self.leaves(pack)
     }
 
     /// Packs into which chunks were moved.

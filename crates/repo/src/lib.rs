@@ -16,6 +16,7 @@ pub mod item;
 pub mod manifest;
 pub mod names;
 pub mod object;
+mod ordinals;
 pub mod pack;
 pub mod page_map;
 pub mod refs;

@@ -286,23 +286,60 @@ pub(crate) fn open_frames(
     object: &[u8],
     plain_limit: u64,
 ) -> Result<Vec<u8>, RepoError> {
-    let malformed = |what| RepoError::malformed(place, what);
-    let broken = || RepoError::damaged(place, Damage::Sealed { what: "a frame" });
-    let mut rest = object.get(HEADER_BYTES..).ok_or_else(|| malformed("it ends in its header"))?;
+    let mut frames = Frames::new(key, place, object, plain_limit)?;
     let mut plain = Vec::new();
-    let mut stored = Vec::new();
-    let mut frame = Vec::new();
-    for ordinal in 0.. {
-        let (head, after) =
-            rest.split_first_chunk::<FRAME_HEADER_BYTES>().ok_or_else(|| malformed("it ends early"))?;
+    while !frames.are_over() {
+        frames.open_next(&mut plain)?;
+    }
+    Ok(plain)
+}
+
+/// The frames of a whole object, opened one after another.
+pub(crate) struct Frames<'a> {
+    key: &'a ObjectKey,
+    place: &'a Place<'a>,
+    rest: &'a [u8],
+    ordinal: usize,
+    are_over: bool,
+    /// Plain bytes that may still come.
+    left_bytes: u64,
+    stored: Vec<u8>,
+    frame: Vec<u8>,
+}
+
+impl<'a> Frames<'a> {
+    /// Those of an object whose header has given `key`, of at most `plain_limit` bytes together.
+    pub(crate) fn new(
+        key: &'a ObjectKey,
+        place: &'a Place<'a>,
+        object: &'a [u8],
+        plain_limit: u64,
+    ) -> Result<Self, RepoError> {
+        let rest = object.get(HEADER_BYTES..);
+        let rest = rest.ok_or_else(|| RepoError::malformed(place, "it ends in its header"))?;
+        let (stored, frame) = (Vec::new(), Vec::new());
+        Ok(Self { key, place, rest, ordinal: 0, are_over: false, left_bytes: plain_limit, stored, frame })
+    }
+
+    /// Whether the last one was opened, and nothing follows it.
+    pub(crate) fn are_over(&self) -> bool {
+        self.are_over
+    }
+
+    /// Appends the plain bytes of the next frame, at most [`FRAME_BYTES`]. Not to be called where they are over.
+    pub(crate) fn open_next(&mut self, plain: &mut Vec<u8>) -> Result<(), RepoError> {
+        let place = self.place;
+        let malformed = |what| RepoError::malformed(place, what);
+        let broken = || RepoError::damaged(place, Damage::Sealed { what: "a frame" });
+        let head = self.rest.split_first_chunk::<FRAME_HEADER_BYTES>();
+        let (head, after) = head.ok_or_else(|| malformed("it ends early"))?;
         let &[p0, p1, p2, p3, s0, s1, s2, s3, codec_number, last] = head;
         let plain_len = u32::from_le_bytes([p0, p1, p2, p3]);
         let sealed_len = u32::from_le_bytes([s0, s1, s2, s3]);
         let plain_size = usize::try_from(plain_len).ok().filter(|len| *len <= FRAME_BYTES);
         let plain_size = plain_size.ok_or_else(|| malformed("a frame is too long"))?;
-        if (plain.len() + plain_size) as u64 > plain_limit {
-            return Err(malformed("it is longer than such an object can be"));
-        }
+        let left_bytes = self.left_bytes.checked_sub(plain_size as u64);
+        self.left_bytes = left_bytes.ok_or_else(|| malformed("it is longer than such an object can be"))?;
         let last = match last {
             0 if plain_size == FRAME_BYTES => false,
             0 => return Err(malformed("a frame is too short")),
@@ -312,21 +349,23 @@ pub(crate) fn open_frames(
         let sealed_size = usize::try_from(sealed_len).ok().filter(|len| *len <= after.len());
         let sealed_size = sealed_size.ok_or_else(|| malformed("it ends early"))?;
         let (sealed, after) = after.split_at(sealed_size);
-        stored.clear();
-        stored.extend_from_slice(sealed);
-        let context = context(place.kind, codec_number, last, ordinal, plain_len);
-        let opened = key.open(context, &mut stored).map_err(|_| broken())?;
+        self.stored.clear();
+        self.stored.extend_from_slice(sealed);
+        let context = context(place.kind, codec_number, last, self.ordinal, plain_len);
+        let opened = self.key.open(context, &mut self.stored).map_err(|_| broken())?;
         let codec = Codec::try_from(codec_number).map_err(|_| {
             RepoError::damaged(place, Damage::Unknown { what: format!("codec {codec_number}") })
         })?;
-        decompress(codec, opened, plain_size, &mut frame).map_err(|_| broken())?;
-        plain.extend_from_slice(&frame);
-        rest = after;
-        if last {
-            break;
+        decompress(codec, opened, plain_size, &mut self.frame).map_err(|_| broken())?;
+        plain.extend_from_slice(&self.frame);
+        self.rest = after;
+        self.ordinal += 1;
+        self.are_over = last;
+        if last && !after.is_empty() {
+            return Err(malformed("something follows its last frame"));
         }
+        Ok(())
     }
-    if rest.is_empty() { Ok(plain) } else { Err(malformed("something follows its last frame")) }
 }
 
 /// What a header carries besides the name of its place.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     columns::{CHUNKS_PER_PACK_MAX, get_chunk, get_pack, put_chunk, put_pack},
     names::{ChunkRef, PackId, RunNo},
-    wire::{Decoder, FormatError, put_varint},
+    wire::{Decoder, FormatError, VARINT_BYTES_MAX, end, put_varint},
 };
 
 /// More than its chunks and its directory can come to; so sums of sizes do not overflow, whoever has written them.
@@ -87,10 +87,14 @@ pub struct PruneRefs {
 
 fn begin(bytes: &[u8], kind: u8) -> Result<Decoder<'_>, FormatError> {
     let mut decoder = Decoder::new(bytes);
-    if decoder.u8("type of refs")? == kind {
-        Ok(decoder)
-    } else {
-        Err(FormatError::rule("type of refs", "is not that of the run's outcome"))
+    of_type(&mut decoder, kind)?;
+    Ok(decoder)
+}
+
+fn of_type(decoder: &mut Decoder<'_>, kind: u8) -> Result<(), FormatError> {
+    match decoder.u8("type of refs")? == kind {
+        true => Ok(()),
+        false => Err(FormatError::rule("type of refs", "is not that of the run's outcome")),
     }
 }
 
@@ -101,15 +105,19 @@ fn in_order<T: Ord>(field: &'static str, last: Option<&T>, next: &T) -> Result<(
     Ok(())
 }
 
-impl BackupRefs {
-    /// The chunks that are needed, as named.
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = ChunkRef> + '_ {
-        self.packs.iter().flat_map(|of| {
-            let needed = (0..).zip(&of.chunks).filter(|(_, chunk)| chunk.needed > 0);
-            needed.map(|(ordinal, _)| ChunkRef { pack: of.pack, ordinal })
-        })
+impl NeededPack {
+    /// Which of its chunks are needed.
+    pub(crate) fn ordinals(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.chunks).filter(|(_, chunk)| chunk.needed > 0).map(|(ordinal, _)| ordinal)
     }
 
+    /// The chunks that are needed, as named.
+    pub(crate) fn needed(&self) -> impl Iterator<Item = ChunkRef> + '_ {
+        self.ordinals().map(|ordinal| ChunkRef { pack: self.pack, ordinal })
+    }
+}
+
+impl BackupRefs {
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -129,29 +137,105 @@ impl BackupRefs {
 
     /// Reads the stored form of the refs of run `run`.
     pub fn decode(run: RunNo, bytes: &[u8]) -> Result<Self, FormatError> {
-        let mut decoder = begin(bytes, BACKUP)?;
-        let count = decoder.count("pack count", COUNT_MAX, 4)?;
-        let mut packs: Vec<NeededPack> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let pack = get_pack(&mut decoder)?;
-            in_order("pack", packs.last().map(|last| &last.pack), &pack)?;
-            if pack.run > run {
-                return Err(FormatError::rule("pack", "is of a later run"));
-            }
-            let size_bytes = decoder.varint("object size")?;
-            if size_bytes > PACK_BYTES_MAX {
-                return Err(FormatError::rule("object size", "is more than a pack has"));
-            }
-            let chunk_count = decoder.count("chunk count", CHUNKS_PER_PACK_MAX as usize, 2)?;
-            let mut chunks = Vec::with_capacity(chunk_count);
-            for _ in 0..chunk_count {
-                let units = decoder.u32_most("units", UNITS_MAX)?;
-                chunks.push(ChunkNeed { units, needed: decoder.u32_most("needed units", units)? });
-            }
-            packs.push(NeededPack { pack, size_bytes, chunks });
+        let mut decoder = Decoder::new(bytes);
+        let mut stored = StoredPacks::begin(run, &mut decoder)?;
+        let mut packs = Vec::new();
+        while let Some(pack) = stored.next(&mut decoder)? {
+            packs.push(pack.clone());
         }
         decoder.end("refs")?;
         Ok(Self { packs })
+    }
+}
+
+/// Decodes the packs of a backup's refs one after another, so that whoever goes through them holds one.
+struct StoredPacks {
+    /// Whose refs they are.
+    run: RunNo,
+    left: usize,
+    last: Option<PackId>,
+    pack: NeededPack,
+}
+
+impl StoredPacks {
+    /// What a pack can take in the stored form, at most, and more than what comes before the first.
+    const BYTES_MAX: usize = (4 + 2 * CHUNKS_PER_PACK_MAX as usize) * VARINT_BYTES_MAX;
+
+    fn begin(run: RunNo, decoder: &mut Decoder<'_>) -> Result<Self, FormatError> {
+        of_type(decoder, BACKUP)?;
+        // Nothing is allocated for so many.
+        let left = decoder.count("pack count", COUNT_MAX, 0)?;
+        let pack = NeededPack { pack: PackId { run, part: 0 }, size_bytes: 0, chunks: Vec::new() };
+        Ok(Self { run, left, last: None, pack })
+    }
+
+    /// The next one, in order. The decoder has all of it that there is, if that is less than [`Self::BYTES_MAX`].
+    fn next(&mut self, decoder: &mut Decoder<'_>) -> Result<Option<&NeededPack>, FormatError> {
+        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+        self.left = left;
+        let pack = get_pack(decoder)?;
+        in_order("pack", self.last.as_ref(), &pack)?;
+        self.last = Some(pack);
+        if pack.run > self.run {
+            return Err(FormatError::rule("pack", "is of a later run"));
+        }
+        let size_bytes = decoder.varint("object size")?;
+        if size_bytes > PACK_BYTES_MAX {
+            return Err(FormatError::rule("object size", "is more than a pack has"));
+        }
+        let chunk_count = decoder.count("chunk count", CHUNKS_PER_PACK_MAX as usize, 2)?;
+        let chunks = &mut self.pack.chunks;
+        chunks.clear();
+        chunks.reserve(chunk_count);
+        for _ in 0..chunk_count {
+            let units = decoder.u32_most("units", UNITS_MAX)?;
+            chunks.push(ChunkNeed { units, needed: decoder.u32_most("needed units", units)? });
+        }
+        (self.pack.pack, self.pack.size_bytes) = (pack, size_bytes);
+        Ok(Some(&self.pack))
+    }
+}
+
+/// Goes through the stored form of the refs of the backup `run`, a pack at a time, in order, as
+/// [`BackupRefs::decode`] would have them. `more` appends some of the stored form, in order, and tells whether more
+/// follows. What is wrong is found where it is: by then `each` has had what comes before.
+pub(crate) fn each_needed_pack<E>(
+    run: RunNo,
+    mut more: impl FnMut(&mut Vec<u8>) -> Result<bool, E>,
+    broken: impl Fn(FormatError) -> E,
+    mut each: impl FnMut(&NeededPack),
+) -> Result<(), E> {
+    let mut bytes = Vec::new();
+    let mut is_more = true;
+    let mut packs = None;
+    loop {
+        while is_more && bytes.len() < StoredPacks::BYTES_MAX {
+            is_more = more(&mut bytes)?;
+        }
+        // As many as are there for certain.
+        let least = if is_more { StoredPacks::BYTES_MAX } else { 0 };
+        let mut decoder = Decoder::new(&bytes);
+        let packs = match &mut packs {
+            Some(packs) => packs,
+            none => none.insert(StoredPacks::begin(run, &mut decoder).map_err(&broken)?),
+        };
+        while packs.left > 0 && decoder.left() >= least {
+            if let Some(pack) = packs.next(&mut decoder).map_err(&broken)? {
+                each(pack);
+            }
+        }
+        let left = decoder.left();
+        if packs.left > 0 {
+            bytes.drain(..bytes.len() - left);
+            continue;
+        }
+        let mut trailing = left;
+        while is_more {
+            bytes.clear();
+            is_more = more(&mut bytes)?;
+            trailing += bytes.len();
+        }
+        return end("refs", trailing).map_err(&broken);
     }
 }
 
@@ -303,6 +387,7 @@ mod tests {
             prop_assert!(PruneRefs::decode(RUN, &bytes).is_err());
             for cut in 0..bytes.len() {
                 prop_assert!(BackupRefs::decode(RUN, &bytes[..cut]).is_err());
+                prop_assert_eq!(gone_through(&bytes[..cut], 7), BackupRefs::decode(RUN, &bytes[..cut]));
             }
             let bytes = prune.encode();
             prop_assert_eq!(PruneRefs::decode(RUN, &bytes), Ok(prune));
@@ -327,10 +412,88 @@ mod tests {
         fn random_bytes_never_panic(kind in 1..4_u8, rest in vec(any::<u8>(), 0..200)) {
             let mut bytes = vec![kind];
             bytes.extend(rest);
-            let _ = BackupRefs::decode(RUN, &bytes);
+            prop_assert_eq!(gone_through(&bytes, 3), BackupRefs::decode(RUN, &bytes));
             let _ = PruneRefs::decode(RUN, &bytes);
             let _ = RepairRefs::decode(RUN, &bytes);
         }
+    }
+
+    /// Refs of more than a few pieces, so that packs lie across their borders.
+    fn long_refs() -> BackupRefs {
+        let pack = |part: u32| {
+            let count = if part % 7 == 3 { CHUNKS_PER_PACK_MAX } else { part * 37 % 1_000 };
+            let need = |at: u32| {
+                let units = if at.is_multiple_of(5) { UNITS_MAX } else { 64 };
+                ChunkNeed { units, needed: at % (units + 1) }
+            };
+            NeededPack {
+                pack: PackId { run: RunNo(1 + u64::from(part / 9)), part },
+                size_bytes: u64::from(part) << 20,
+                chunks: (0..count).map(need).collect(),
+            }
+        };
+        BackupRefs { packs: (0..150).map(pack).collect() }
+    }
+
+    /// What going through `bytes` finds, in pieces of `piece` bytes. No more is held than what a pack can take, and a piece.
+    fn gone_through(bytes: &[u8], piece: usize) -> Result<BackupRefs, FormatError> {
+        let mut pieces = bytes.chunks(piece).peekable();
+        let mut packs = Vec::new();
+        let more = |held: &mut Vec<u8>| {
+            assert!(held.len() < StoredPacks::BYTES_MAX, "{} bytes are held", held.len());
+            held.extend_from_slice(pieces.next().unwrap_or_default());
+            Ok(pieces.peek().is_some())
+        };
+        each_needed_pack(RUN, more, |error| error, |pack| packs.push(pack.clone()))?;
+        Ok(BackupRefs { packs })
+    }
+
+    /// Going through refs tells the same as reading all of them, also of what is wrong with them.
+    #[test]
+    fn refs_in_pieces_are_those_that_are_read_whole() {
+        let refs = long_refs();
+        let good = refs.encode();
+        assert!(good.len() > 3 * StoredPacks::BYTES_MAX);
+        let mut all = vec![good.clone(), [&good[..], &[0]].concat(), [&good[..], &vec![7; 1 << 20]].concat()];
+        all.push(PruneRefs::default().encode());
+        all.push(Vec::new());
+        // Counts that are too large, too small, and what nobody can have; all over.
+        for at in (0..14).chain((14..good.len()).step_by(good.len() / 40)) {
+            all.push(good[..at].to_vec());
+            for byte in [0x00, 0x7f, 0xff] {
+                let mut bad = good.clone();
+                bad[at] = byte;
+                all.push(bad);
+            }
+            all.push([&good[..at], &[0xff; 30]].concat());
+        }
+        let mut wrong = 0;
+        for bytes in all {
+            let whole = BackupRefs::decode(RUN, &bytes);
+            wrong += usize::from(whole.is_err());
+            for piece in [60_001, StoredPacks::BYTES_MAX, 1 << 20, usize::MAX] {
+                assert_eq!(gone_through(&bytes, piece), whole, "pieces of {piece}");
+            }
+        }
+        assert!(wrong > 100, "{wrong}");
+        assert_eq!(gone_through(&good, 1_000), Ok(refs));
+    }
+
+    /// A count alone makes nobody take memory for as many.
+    #[test]
+    fn counts_that_nothing_is_behind_cost_nothing() {
+        let mut bytes = vec![BACKUP];
+        put_varint(&mut bytes, COUNT_MAX as u64);
+        put_pack(&mut bytes, PackId { run: RunNo(1), part: 0 });
+        put_varint(&mut bytes, PACK_BYTES_MAX);
+        put_varint(&mut bytes, u64::from(CHUNKS_PER_PACK_MAX));
+        assert!(BackupRefs::decode(RUN, &bytes).is_err());
+        assert!(gone_through(&bytes, 3).is_err());
+        put_varint(&mut bytes, u64::from(CHUNKS_PER_PACK_MAX) + 1);
+        assert!(gone_through(&bytes, 3).is_err());
+        let mut more = vec![BACKUP];
+        put_varint(&mut more, COUNT_MAX as u64 + 1);
+        assert!(BackupRefs::decode(RUN, &more).is_err());
     }
 
     #[test]

@@ -303,10 +303,13 @@ impl Repo {
         object: &[u8],
         plain_limit: u64,
     ) -> Result<Vec<u8>, RepoError> {
+        open_frames(&self.key_of(place, object)?, place, object, plain_limit)
+    }
+
+    /// By which a whole object that is in memory is opened.
+    pub(crate) fn key_of(&self, place: &Place<'_>, object: &[u8]) -> Result<ObjectKey, RepoError> {
         let header = object.first_chunk::<HEADER_BYTES>();
-        let header = header.ok_or_else(|| RepoError::damaged(place, Damage::NoHeader))?;
-        let key = self.object_key(place, header)?;
-        open_frames(&key, place, object, plain_limit)
+        self.object_key(place, header.ok_or_else(|| RepoError::damaged(place, Damage::NoHeader))?)
     }
 
     /// Reads a sealed object of at most `plain_limit` bytes before sealing.

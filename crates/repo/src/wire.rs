@@ -53,6 +53,9 @@ pub enum Problem {
     Rule(&'static str),
 }
 
+/// Bytes of a varint, at most.
+pub(crate) const VARINT_BYTES_MAX: usize = 10;
+
 /// Reads fields one after another.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
@@ -159,10 +162,15 @@ impl<'a> Decoder<'a> {
 
     /// Nothing may be left.
     pub fn end(&self, field: &'static str) -> Result<(), FormatError> {
-        match self.rest.len() {
-            0 => Ok(()),
-            count => Err(FormatError { field, problem: Problem::Trailing { count } }),
-        }
+        end(field, self.rest.len())
+    }
+}
+
+/// That `left` bytes, which follow all there is to read, are none.
+pub(crate) fn end(field: &'static str, left: usize) -> Result<(), FormatError> {
+    match left {
+        0 => Ok(()),
+        count => Err(FormatError { field, problem: Problem::Trailing { count } }),
     }
 }
 

@@ -104,7 +104,7 @@ impl Check {
         let listed = Shape::of_rows(rows);
         let Some(needed) = self.needed.get(&pack) else { return Ok(true) };
         let fits = |needed: &Needed| needed.shape.as_ref().is_none_or(|shape| shape.fits(&listed));
-        let is_short = needed.chunks.len() > rows.rows().len();
+        let is_short = needed.chunks.last().is_some_and(|last| last as usize >= rows.rows().len());
         if (fits(needed) && !is_short) || !self.there.contains_key(&pack) {
             return Ok(true);
         }

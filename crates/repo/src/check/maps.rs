@@ -195,23 +195,23 @@ impl Check {
     /// What the refs of a backup record, where it is now. That they cannot be read was found before: then there is
     /// nothing to compare with.
     fn recorded(&self, run: RunNo) -> Result<Mapped, RepoError> {
-        let refs = match self.history.backup_refs(self.source.repo(), run) {
-            Ok(refs) => refs,
-            Err(error) if error.is_of_the_object() => return Ok(Mapped::default()),
-            Err(error) => return Err(error),
-        };
         let prunes = self.source.prunes();
         let mut mapped = Mapped { is_compared: true, ..Mapped::default() };
-        for pack in refs.packs {
-            if prunes.may_reference(pack.pack) {
-                mapped.record_pack(pack);
-                continue;
-            }
-            for (ordinal, need) in (0..).zip(&pack.chunks).filter(|(_, need)| need.needed > 0) {
-                mapped.record(prunes.resolve(ChunkRef { pack: pack.pack, ordinal }), *need);
-            }
+        let refs = self.history.stored_refs(self.source.repo(), run).and_then(|refs| {
+            refs.each_pack(|pack| {
+                if prunes.may_reference(pack.pack) {
+                    return mapped.record_pack(pack);
+                }
+                for (ordinal, need) in (0..).zip(&pack.chunks).filter(|(_, need)| need.needed > 0) {
+                    mapped.record(prunes.resolve(ChunkRef { pack: pack.pack, ordinal }), *need);
+                }
+            })
+        });
+        match refs {
+            Ok(()) => Ok(mapped),
+            Err(error) if error.is_of_the_object() => Ok(Mapped::default()),
+            Err(error) => Err(error),
         }
-        Ok(mapped)
     }
 
     fn compare_refs(&mut self, run: RunNo, mapped: &Mapped) {
@@ -263,13 +263,14 @@ impl Mapped {
     }
 
     /// All chunks of a pack in which they still are.
-    fn record_pack(&mut self, NeededPack { pack, chunks, .. }: NeededPack) {
+    fn record_pack(&mut self, NeededPack { pack, chunks, .. }: &NeededPack) {
+        let pack = *pack;
         if let Entry::Vacant(entry) = self.recorded.entry(pack) {
-            entry.insert(chunks);
+            entry.insert(chunks.clone());
             return;
         }
         for (ordinal, need) in (0..).zip(chunks).filter(|(_, need)| need.needed > 0) {
-            self.record(ChunkRef { pack, ordinal }, need);
+            self.record(ChunkRef { pack, ordinal }, *need);
         }
     }
 

@@ -1,16 +1,19 @@
 //! What backups need of packs, as their refs say, and whose word counts where they disagree.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
+    iter::repeat_n,
     sync::Arc,
 };
 
 use super::{Check, Finding, Remedy, Severity};
 use crate::{
     error::RepoError,
-    names::{ChunkRef, PackId, RunNo},
+    history::{Prunes, StoredRefs},
+    names::{PackId, RunNo},
+    ordinals::Ordinals,
     pack::PackRows,
-    refs::{BackupRefs, NeededPack},
+    refs::NeededPack,
 };
 
 /// What all backups together need of a pack, and what is in it.
@@ -20,8 +23,8 @@ pub(super) struct Needed {
     pub(super) shape: Option<Shape>,
     /// Whether some refs, the index or the store have another size or other chunks.
     pub(super) is_disputed: bool,
-    /// Of each chunk up to the last needed one, whether it is.
-    pub(super) chunks: Vec<bool>,
+    /// Which of its chunks.
+    pub(super) chunks: Ordinals,
 }
 
 /// Size and chunks of a pack.
@@ -29,18 +32,46 @@ pub(super) struct Needed {
 pub(super) struct Shape {
     pub(super) size_bytes: u64,
     /// Units of each chunk; `None` where the key at hand cannot tell.
-    pub(super) units: Option<Vec<u32>>,
+    pub(super) units: Option<ChunkUnits>,
+}
+
+/// Units of each chunk of a pack, as runs of chunks that have as many: nearly all have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ChunkUnits(Box<[(u32, u32)]>);
+
+impl ChunkUnits {
+    fn of(units: impl Iterator<Item = u32>) -> Self {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for units in units {
+            match runs.last_mut() {
+                Some((of, chunks)) if *of == units => *chunks += 1,
+                _ => runs.push((units, 1)),
+            }
+        }
+        Self(runs.into())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().flat_map(|(units, chunks)| repeat_n(*units, *chunks as usize))
+    }
 }
 
 impl Shape {
     fn of_refs(pack: &NeededPack) -> Self {
-        let units = pack.chunks.iter().map(|chunk| chunk.units).collect();
+        let units = ChunkUnits::of(pack.chunks.iter().map(|chunk| chunk.units));
         Self { size_bytes: pack.size_bytes, units: Some(units) }
     }
 
     pub(super) fn of_rows(rows: &PackRows) -> Self {
-        let units = rows.rows().iter().map(|row| row.unit_count).collect();
+        let units = ChunkUnits::of(rows.rows().iter().map(|row| row.unit_count));
         Self { size_bytes: rows.size_bytes, units: Some(units) }
+    }
+
+    /// Whether it is what the refs have, which tell of all chunks.
+    fn is_of_refs(&self, pack: &NeededPack) -> bool {
+        let units = self.units.as_ref();
+        self.size_bytes == pack.size_bytes
+            && units.is_some_and(|units| units.iter().eq(pack.chunks.iter().map(|chunk| chunk.units)))
     }
 
     pub(super) fn fits(&self, other: &Self) -> bool {
@@ -50,33 +81,53 @@ impl Shape {
 }
 
 impl Needed {
-    fn need(&mut self, ordinal: u32) {
-        let chunk = ordinal as usize;
-        if self.chunks.len() <= chunk {
-            self.chunks.resize(chunk + 1, false);
-        }
-        self.chunks[chunk] = true;
+    pub(super) fn needs(&self, ordinal: u32) -> bool {
+        self.chunks.contains(ordinal)
     }
 
-    pub(super) fn needs(&self, ordinal: u32) -> bool {
-        self.chunks.get(ordinal as usize).is_some_and(|needed| *needed)
+    /// Takes what refs have of the pack, of which they need something.
+    fn compare(&mut self, pack: &NeededPack) {
+        match &self.shape {
+            Some(shape) => self.is_disputed |= !shape.is_of_refs(pack),
+            None => self.shape = Some(Shape::of_refs(pack)),
+        }
     }
 }
 
 impl Check {
     /// Refs of every backup: whole, and what they need is not dead.
     pub(super) fn refs(&mut self) -> Result<(), RepoError> {
-        self.each_refs(|check, run, refs| {
-            check.report.backups += 1;
-            match refs {
-                Ok(refs) => check.take_refs(refs),
-                Err(error) => {
+        self.report.backups += self.history.standing().count() as u64;
+        let prunes = self.source.prunes();
+        let mut wrong: BTreeSet<RunNo> = BTreeSet::new();
+        loop {
+            let mut needed = BTreeMap::new();
+            let mut takes_too_much = false;
+            self.each_refs(|check, run, refs| {
+                if wrong.contains(&run) {
+                    return Ok(());
+                }
+                let mut has_begun = false;
+                let taken = refs.and_then(|refs| {
+                    refs.each_pack(|pack| {
+                        has_begun = true;
+                        take_pack(&mut needed, &prunes, pack);
+                    })
+                });
+                if let Err(error) = taken {
+                    wrong.insert(run);
+                    takes_too_much |= has_begun;
                     let position = check.finding(error, Severity::Lost, vec![run])?;
                     check.report.findings[position].remedy = Remedy::Refs;
                 }
+                Ok(())
+            })?;
+            // Of refs that are not whole nothing counts: all others once more, without them.
+            if !takes_too_much {
+                self.needed = needed;
+                break;
             }
-            Ok(())
-        })?;
+        }
         let dead: Vec<PackId> =
             self.needed.keys().copied().filter(|pack| self.source.prunes().is_dead(*pack)).collect();
         for pack in dead {
@@ -89,7 +140,7 @@ impl Check {
     /// The refs of all backups, or why they cannot be read.
     fn each_refs(
         &mut self,
-        mut each: impl FnMut(&mut Self, RunNo, Result<BackupRefs, RepoError>) -> Result<(), RepoError>,
+        mut each: impl FnMut(&mut Self, RunNo, Result<StoredRefs<'_>, RepoError>) -> Result<(), RepoError>,
     ) -> Result<(), RepoError> {
         let (repo, history) = (Arc::clone(self.source.repo()), Arc::clone(&self.history));
         history.all_backup_refs(&repo, |run, refs| {
@@ -98,21 +149,22 @@ impl Check {
         })
     }
 
-    fn take_refs(&mut self, refs: BackupRefs) {
-        for pack in refs.packs {
-            let mut is_compared = false;
-            for (ordinal, _) in (0..).zip(&pack.chunks).filter(|(_, need)| need.needed > 0) {
-                let stored = ChunkRef { pack: pack.pack, ordinal };
-                let chunk = self.source.resolve(stored);
-                let needed = self.needed.entry(chunk.pack).or_default();
-                needed.need(chunk.ordinal);
-                if chunk == stored && !is_compared {
-                    is_compared = true;
-                    let shape = Shape::of_refs(&pack);
-                    needed.is_disputed |= *needed.shape.get_or_insert_with(|| shape.clone()) != shape;
-                }
+    /// Goes through the refs of all backups that are whole: `each` notes what it finds in one pack of a backup, and `end`
+    /// has what was noted of that backup, once all of its refs were right.
+    fn each_whole<T: Default>(
+        &mut self,
+        each: impl Fn(&Self, &mut T, &NeededPack),
+        mut end: impl FnMut(&mut Self, RunNo, T),
+    ) -> Result<(), RepoError> {
+        self.each_refs(|check, run, refs| {
+            let mut found = T::default();
+            let gone_through = refs.and_then(|refs| refs.each_pack(|pack| each(check, &mut found, pack)));
+            // What is wrong with them was found before.
+            if gone_through.is_ok() {
+                end(check, run, found);
             }
-        }
+            Ok(())
+        })
     }
 
     /// Packs of which refs or the store say different things: what a pack says of itself decides, and refs that say
@@ -161,18 +213,22 @@ impl Check {
         }
         let mut agreed = BTreeSet::new();
         let mut wrong: Vec<(RunNo, PackId)> = Vec::new();
-        self.each_refs(|check, run, refs| {
-            let Ok(refs) = refs else { return Ok(()) };
-            for pack in refs.packs.iter().filter(|pack| asked.contains(&pack.pack)) {
-                let said = Shape::of_refs(pack);
-                let own = check.needed.get(&pack.pack).and_then(|needed| needed.shape.as_ref());
-                match own.is_none_or(|own| own.fits(&said)) {
-                    true => drop(agreed.insert(pack.pack)),
-                    false => wrong.push((run, pack.pack)),
+        self.each_whole(
+            |check, said: &mut Vec<(PackId, bool)>, pack| {
+                if asked.contains(&pack.pack) {
+                    let own = check.needed.get(&pack.pack).and_then(|needed| needed.shape.as_ref());
+                    said.push((pack.pack, own.is_none_or(|own| own.fits(&Shape::of_refs(pack)))));
                 }
-            }
-            Ok(())
-        })?;
+            },
+            |_, run, said| {
+                for (pack, agrees) in said {
+                    match agrees {
+                        true => drop(agreed.insert(pack)),
+                        false => wrong.push((run, pack)),
+                    }
+                }
+            },
+        )?;
         if !self.source.repo().can_read() {
             // Whose word is right cannot be told; that nobody's is can.
             for pack in asked.difference(&agreed) {
@@ -200,25 +256,60 @@ impl Check {
     /// Adds to each finding about a pack or a chunk the backups whose refs need it.
     pub(super) fn attribute(&mut self) -> Result<(), RepoError> {
         if !self.bad_packs.is_empty() || !self.bad_chunks.is_empty() {
-            self.each_refs(|check, run, refs| {
-                let Ok(refs) = refs else { return Ok(()) };
-                let mut hit: HashSet<usize> = HashSet::new();
-                for chunk in refs.chunks() {
-                    let chunk = check.source.resolve(chunk);
-                    hit.extend(check.bad_chunks.get(&chunk));
-                    hit.extend(check.bad_packs.get(&chunk.pack));
-                }
-                for position in hit {
-                    if let Some(finding) = check.report.findings.get_mut(position)
-                        && !finding.backups.contains(&run)
-                    {
-                        finding.backups.push(run);
+            let prunes = self.source.prunes();
+            let packs_with_bad: HashSet<PackId> = self
+                .bad_packs
+                .keys()
+                .copied()
+                .chain(self.bad_chunks.keys().map(|chunk| chunk.pack))
+                .collect();
+            self.each_whole(
+                |check, hit: &mut HashSet<usize>, pack| {
+                    let stays = prunes.leaves(pack.pack);
+                    if stays && !packs_with_bad.contains(&pack.pack) {
+                        return;
                     }
-                }
-                Ok(())
-            })?;
+                    for chunk in pack.needed() {
+                        let chunk = if stays { chunk } else { prunes.resolve(chunk) };
+                        hit.extend(check.bad_chunks.get(&chunk));
+                        hit.extend(check.bad_packs.get(&chunk.pack));
+                    }
+                },
+                |check, run, hit| {
+                    for position in hit {
+                        if let Some(finding) = check.report.findings.get_mut(position)
+                            && !finding.backups.contains(&run)
+                        {
+                            finding.backups.push(run);
+                        }
+                    }
+                },
+            )?;
         }
         self.report.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         Ok(())
+    }
+}
+
+/// Takes what one backup needs of a pack, where it is now.
+fn take_pack(needed: &mut BTreeMap<PackId, Needed>, prunes: &Prunes, pack: &NeededPack) {
+    if prunes.leaves(pack.pack) {
+        let mut ordinals = pack.ordinals().peekable();
+        if ordinals.peek().is_some() {
+            let needed = needed.entry(pack.pack).or_default();
+            ordinals.for_each(|ordinal| needed.chunks.insert(ordinal));
+            needed.compare(pack);
+        }
+        return;
+    }
+    let mut is_compared = false;
+    for stored in pack.needed() {
+        let chunk = prunes.resolve(stored);
+        let needed = needed.entry(chunk.pack).or_default();
+        needed.chunks.insert(chunk.ordinal);
+        if chunk == stored && !is_compared {
+            is_compared = true;
+            needed.compare(pack);
+        }
     }
 }

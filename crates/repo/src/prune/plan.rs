@@ -12,6 +12,7 @@ use crate::{
     history::{History, Prunes},
     interrupt::Interrupt,
     names::{ChunkRef, Folder, LogName, PackId, RunNo},
+    ordinals::Ordinals,
     outcome::OutcomeType,
     repo::Repo,
     store::ObjectInfo,
@@ -91,31 +92,9 @@ impl UnreadablePack {
 /// Which chunks of a pack are needed.
 #[derive(Default)]
 struct Needed {
-    ordinals: Vec<u64>,
+    ordinals: Ordinals,
     /// How many chunks the pack has, where a backup tells.
     chunk_count: Option<usize>,
-}
-
-impl Needed {
-    fn add(&mut self, ordinal: u32) {
-        let word = (ordinal / 64) as usize;
-        if self.ordinals.len() <= word {
-            self.ordinals.resize(word + 1, 0);
-        }
-        self.ordinals[word] |= 1 << (ordinal % 64);
-    }
-
-    fn ordinals(&self) -> Vec<u32> {
-        let bits = (0_u32..).zip(&self.ordinals);
-        bits.flat_map(|(at, word)| {
-            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
-        })
-        .collect()
-    }
-
-    fn count(&self) -> usize {
-        self.ordinals.iter().map(|word| word.count_ones() as usize).sum()
-    }
 }
 
 impl PrunePlan {
@@ -203,7 +182,7 @@ impl PrunePlan {
         rewrite: &mut dyn Rewrite,
     ) -> Result<(), RepoError> {
         let mut found = Vec::new();
-        let in_part = needed.iter().filter(|(_, needed)| needed.chunk_count != Some(needed.count()));
+        let in_part = needed.iter().filter(|(_, needed)| needed.chunk_count != Some(needed.ordinals.count()));
         let in_part: Vec<PackId> = in_part.map(|(pack, _)| *pack).collect();
         rewrite.chunk_bytes(&in_part, &mut |pack, bytes| {
             options.interrupt.check()?;
@@ -287,21 +266,20 @@ fn needed(
     let mut all: BTreeMap<PackId, Needed> = BTreeMap::new();
     history.all_backup_refs(repo, |_, refs| {
         interrupt.check()?;
-        for of_pack in refs?.packs {
-            let stays = prunes.may_reference(of_pack.pack);
-            for (ordinal, _) in (0..).zip(&of_pack.chunks).filter(|(_, chunk)| chunk.needed > 0) {
-                let mut chunk = ChunkRef { pack: of_pack.pack, ordinal };
-                if !stays {
-                    chunk = prunes.resolve(chunk);
+        refs?.each_pack(|of_pack| {
+            if !prunes.may_reference(of_pack.pack) {
+                for chunk in of_pack.needed().map(|chunk| prunes.resolve(chunk)) {
+                    all.entry(chunk.pack).or_default().ordinals.insert(chunk.ordinal);
                 }
-                let needed = all.entry(chunk.pack).or_default();
-                needed.add(chunk.ordinal);
-                if stays {
-                    needed.chunk_count = Some(of_pack.chunks.len());
-                }
+                return;
             }
-        }
-        Ok::<_, RepoError>(())
+            let mut ordinals = of_pack.ordinals().peekable();
+            if ordinals.peek().is_some() {
+                let needed = all.entry(of_pack.pack).or_default();
+                ordinals.for_each(|ordinal| needed.ordinals.insert(ordinal));
+                needed.chunk_count = Some(of_pack.chunks.len());
+            }
+        })
     })?;
     Ok(all)
 }
@@ -331,7 +309,7 @@ fn mostly_dead(
     options: &PruneOptions,
     bytes: &[u64],
 ) -> Result<Option<RewritePack>, RepoError> {
-    let ordinals = needed.ordinals();
+    let ordinals: Vec<u32> = needed.ordinals.iter().collect();
     let live = ordinals.iter().map(|ordinal| bytes.get(*ordinal as usize).copied());
     let Some(live_bytes) = live.sum::<Option<u64>>() else {
         return Err(RepoError::malformed(log.pack(pack), "a backup needs a chunk that it does not have"));

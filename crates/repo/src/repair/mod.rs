@@ -465,9 +465,12 @@ impl<'a> Planning<'a> {
         let mut needed = BTreeSet::new();
         let mut is_known = true;
         history.all_backup_refs(self.repo, |_, refs| {
-            match refs {
+            let gone_through = refs.and_then(|refs| {
+                refs.each_pack(|of| needed.extend(of.needed().map(|chunk| prunes.resolve(chunk).pack)))
+            });
+            match gone_through {
                 Err(error) if error.is_of_the_object() => is_known = false,
-                refs => needed.extend(refs?.chunks().map(|chunk| prunes.resolve(chunk).pack)),
+                done => done?,
             }
             Ok::<_, RepoError>(())
         })?;
@@ -568,7 +571,8 @@ impl<'a> Planning<'a> {
             return Err(RepairError::MayBeHeld { log, run, backup: dropped.run });
         }
         plan.index = index.into_iter().collect();
-        let can_be_read = |run| self.history.backup_refs(self.repo, run).is_ok();
+        let can_be_read =
+            |run| self.history.stored_refs(self.repo, run).and_then(|refs| refs.each_pack(|_| {})).is_ok();
         plan.leave_refs_beyond(REFS_AT_ONCE_MAX, self.history.log(), can_be_read);
         for (run, refs) in &plan.made.rebuilt {
             match refs {

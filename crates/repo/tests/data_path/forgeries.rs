@@ -1,21 +1,25 @@
 //! What the holder of a writer's key adds harms nothing that others have stored, in a store that lets nobody replace
 //! anything: it is found, told and made good, and no backup is lost for it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use holdfast_formats::PageSize;
 use holdfast_pipe::Suite;
 use holdfast_repo::{
-    ObjectKind, Place, RunNo, RunSecrets,
+    Interrupt, ObjectKind, PackId, Place, RepoError, RunNo, RunSecrets,
     check::{CheckOptions, CheckReport, Severity, check},
-    expire::{ExpireRequest, expire},
+    expire::{ExpireError, ExpireRequest, expire},
     history::History,
     index,
     pack::ChunkKind,
-    prune::{PruneOptions, prune},
-    refs::BackupRefs,
+    prune::{PruneError, PruneOptions, prune},
+    refs::{BackupRefs, ChunkNeed, NeededPack},
     repair::{RepairPlan, repair},
     run::{Ending, PartCounts, Run},
+    space::Space,
     store::{ObjectPath, Store},
     writer::ChunkRewriter,
 };
@@ -166,6 +170,54 @@ fn refs_and_index_parts_that_a_writer_makes_up_take_no_backup_down() {
     for (run, source) in &backups {
         world.assert_is(*run, source);
     }
+}
+
+/// Refs that are wrong behind their first packs are wrong altogether: of what comes before nothing counts, for nobody.
+#[test]
+fn refs_that_are_wrong_in_the_middle_count_for_nothing() {
+    let world = World::new(Suite::X25519Aes256Gcm);
+    let mut source = Source::new();
+    source.insert("big".into(), SourceFile::random(&mut Random::new(5), 4096, 300 * 4096));
+    let first = world.backup(&source, small_packs()).0;
+    let good = world.history().backup_refs(&world.repo, first).unwrap();
+    // Packs that are not there, and too much of one that is; then one that is not in order.
+    let nowhere = |part| NeededPack {
+        pack: PackId { run: first, part },
+        size_bytes: 1 << 20,
+        chunks: vec![ChunkNeed { units: 1, needed: 1 }; 9],
+    };
+    let chunks = vec![ChunkNeed { units: 3, needed: 1 }; 4_096];
+    let other = NeededPack { chunks, size_bytes: 1, ..good.packs[0].clone() };
+    let wrong = add_backup(&world, &BackupRefs { packs: vec![other, nowhere(7_000), nowhere(6_000)] });
+    let last = world.backup(&source, small_packs()).0;
+    let refs = world.log.refs(wrong).to_string();
+    let of_last = world.history().backup_refs(&world.repo, last).unwrap();
+    let packs: BTreeSet<PackId> = good.packs.iter().chain(&of_last.packs).map(|pack| pack.pack).collect();
+    for read_data in [None, Some(1.0)] {
+        let report = look(&world, read_data);
+        let found: Vec<_> = report.findings.iter().map(|it| (&it.object, &it.backups[..])).collect();
+        assert_eq!(found, [(&refs, &[wrong][..])], "{read_data:?}");
+        assert_eq!(report.backups, 3);
+        assert_eq!(report.packs, packs.len() as u64);
+    }
+    let named = |error: RepoError| match error {
+        RepoError::Damaged { object, .. } => object,
+        error => panic!("{error}"),
+    };
+    let history = world.history();
+    assert_eq!(named(history.backup_refs(&world.repo, wrong).unwrap_err()), refs);
+    assert_eq!(named(Space::of(&world.repo, &history, &Interrupt::default()).unwrap_err()), refs);
+    let pruned = prune(&world.repo, &world.log, &PruneOptions::default(), None, &run_options());
+    let Err(PruneError::Repo(error)) = pruned else { panic!("{pruned:?}") };
+    assert_eq!(named(error), refs);
+    // It is good for nothing: rules go by the one before.
+    expire(&world.repo, &world.log, &ExpireRequest::Exactly(vec![last]), &run_options()).unwrap();
+    let named_first = ExpireRequest::Named(vec![first]);
+    let refused = expire(&world.repo, &world.log, &named_first, &run_options());
+    assert!(matches!(refused, Err(ExpireError::LastGood { run, .. }) if run == first), "{refused:?}");
+    mend(&world);
+    assert!(look(&world, Some(1.0)).findings.is_empty());
+    world.assert_is(first, &source);
 }
 
 /// A name costs nothing to create, and may bear any number.
