@@ -14,6 +14,7 @@ mod round_trip;
 mod rows;
 mod rows_faults;
 mod space;
+mod tamper;
 mod unread;
 mod world;
 mod writer_role;
