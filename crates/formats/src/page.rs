@@ -83,6 +83,8 @@ pub struct Judged {
 impl Judged {
     const BAD: Judged = Judged::by(PageState::Bad);
     const UNVERIFIABLE: Judged = Judged::by(PageState::Unverifiable);
+    /// What servers take for empty has no checksum.
+    const EMPTY: Judged = Judged::by(PageState::Good);
 
     const fn by(state: PageState) -> Judged {
         Judged { state, checksum: None }
@@ -132,10 +134,10 @@ pub fn judge_page(geometry: &Geometry, page_no: PageNo, bytes: &[u8]) -> Judged 
         Flavor::MariaDb => mariadb::old(geometry, &header, bytes),
         Flavor::MySql => mysql::check(geometry, &header, bytes),
     };
+    // One that was never used has no number. As its import of a compressed table writes it, MySQL compresses it, too.
+    let is_empty = judged == Judged::EMPTY || is_blank(bytes);
     match judged.state {
-        PageState::Good | PageState::Unverifiable if header.page_no != page_no && !is_blank(bytes) => {
-            Judged::BAD
-        }
+        PageState::Good | PageState::Unverifiable if header.page_no != page_no && !is_empty => Judged::BAD,
         _ => judged,
     }
 }
@@ -225,7 +227,7 @@ fn plain(flavor: Flavor, header: &Header, page: &[u8]) -> Judged {
         return Judged::good(Checksum::Crc32BigEndian);
     }
     if is_blank(page) {
-        return Judged::by(PageState::Good);
+        return Judged::EMPTY;
     }
     // Before 4.0.14 the trailer was the whole LSN; `none` and the header-only checksum came later.
     let trailer_fits = trailer == header.lsn_high()
