@@ -47,7 +47,7 @@ fuzz_target!(|input: (u64, u64, bool, &[u8])| {
     assert!(walked.bytes <= redo.len());
     assert_eq!(MtrWalker::linear(false).walk_pages(&mut redo, Lsn(at), |_, _| ()).bytes, walked.bytes);
     MtrWalker::linear(true).walk(&mut redo.clone(), Lsn(at), Some(Lsn(file_bytes)), |_, _| ());
-    if let Ok(relocator) = PathRelocator::new(paths.directories()) {
+    if let Ok(mut relocator) = PathRelocator::new(paths.directories()) {
         let mut relocated = redo[..walked.bytes].to_vec();
         if let Ok(done) = relocator.rewrite(&mut relocated, Lsn(at)) {
             assert_eq!(done.bytes, walked.bytes);

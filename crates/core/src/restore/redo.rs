@@ -1,7 +1,7 @@
 //! Laying the captured redo out as the log that the server recovers from.
 //!
 //! The captured bytes go where the log's layout wants them, like the pages of any file; the header is made here. Then
-//! absolute paths in MariaDB's file records are replaced by relative ones, for every restore: recovery opens what
+//! what would take up a discarded tablespace again is made harmless, and absolute paths in MariaDB's file records are replaced by relative ones, for every restore: recovery opens what
 //! they name, and on the source's own host that is the source's file. Redo that still leads outside after that is
 //! refused.
 
@@ -214,16 +214,17 @@ fn hex(text: &str) -> Result<Vec<u8>> {
     (text.len() <= HEX_MAX).then(|| from_hex(text)).flatten().ok_or_else(bad)
 }
 
-/// Makes the redo in `file` lead nowhere outside; returns how many paths were changed.
+/// Makes the redo in `file` lead nowhere outside, and take up no tablespace again that was discarded; returns how many paths
+/// were changed.
 pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Result<u64> {
     let Some(Relocate { start, directories }) = &layout.relocate else { return Ok(0) };
     let refused = |error| damaged("make the redo stay in the target").caused_by(error);
-    let relocator = PathRelocator::new(directories).map_err(refused)?;
+    let mut relocator = PathRelocator::new(directories).map_err(refused)?;
     let mut changed = 0;
     each_piece(layout, file, cancel, &mut |piece, done| {
         let lsn = start.checked_add(done).ok_or_else(|| damaged("the captured redo ends beyond all LSNs"))?;
         let relocated = relocator.rewrite(piece, lsn).map_err(refused)?;
-        if relocated.paths_changed > 0 {
+        if relocated.paths_changed + relocated.kept_discarded > 0 {
             let at = layout.data_offset + done;
             file.write_all_at(&piece[..relocated.bytes], at).context("write the redo")?;
             changed += relocated.paths_changed;

@@ -447,3 +447,71 @@ fn mariadb_partitions_that_were_imported_are_whole() {
 fn mysql_partitions_that_were_imported_are_whole() {
     imported_partitions_are_whole(ServerKind::MySql97);
 }
+
+/// A table is made, given the file of another and put in its place while a backup runs, as one that is loaded anew: the
+/// redo has how its first pages were made, that it was deleted, and its new name.
+fn a_table_made_imported_and_renamed_is_whole(kind: ServerKind, options: &ServerOptions) {
+    for (phase, is_written_to) in [("copy", false), ("copy", true), ("stop", false), ("stop", true)] {
+        let source = Server::start(kind, options.clone()).unwrap();
+        let columns = "(id INT AUTO_INCREMENT PRIMARY KEY, k INT, v VARCHAR(200), KEY (k)) ENGINE=InnoDB";
+        source
+            .exec_all([
+                "CREATE DATABASE imp".to_owned(),
+                format!("CREATE TABLE imp.t {columns}"),
+                "INSERT INTO imp.t VALUES (1, 1, REPEAT('x', 150))".to_owned(),
+            ])
+            .unwrap();
+        for bits in 0..11 {
+            source.exec(format!("INSERT INTO imp.t (k, v) SELECT k + {}, v FROM imp.t", 1 << bits)).unwrap();
+        }
+        let kept = tempfile::tempdir().unwrap();
+        let copy = |from: PathBuf, to: PathBuf| {
+            for suffix in ["ibd", "cfg"] {
+                fs::copy(from.with_extension(suffix), to.with_extension(suffix)).unwrap();
+            }
+        };
+        let of = |table: &str| source.datadir().join("imp").join(table);
+        let mut exporter = source.conn().unwrap();
+        exporter.query_drop("FLUSH TABLES imp.t FOR EXPORT").unwrap();
+        copy(of("t"), kept.path().join("t"));
+        exporter.query_drop("UNLOCK TABLES").unwrap();
+        source.exec(checkpoint_now(kind)).unwrap();
+        races::captured_while(&source, phase, options.clone(), || {
+            source
+                .exec_all([
+                    format!("CREATE TABLE imp.new {columns}"),
+                    "INSERT INTO imp.new (k) SELECT k FROM imp.t WHERE id < 500".to_owned(),
+                    "DELETE FROM imp.new WHERE k % 2 = 0".to_owned(),
+                    "ALTER TABLE imp.new DISCARD TABLESPACE".to_owned(),
+                ])
+                .unwrap();
+            copy(kept.path().join("t"), of("new"));
+            source
+                .exec_all([
+                    "ALTER TABLE imp.new IMPORT TABLESPACE",
+                    "RENAME TABLE imp.t TO imp.old, imp.new TO imp.t",
+                ])
+                .unwrap();
+            if is_written_to {
+                source
+                    .exec_all([
+                        "INSERT INTO imp.t (k, v) SELECT k, REPEAT('y', 150) FROM imp.old WHERE id < 100",
+                        "UPDATE imp.t SET k = k + 7, v = REPEAT('z', 140) WHERE id % 10 = 0",
+                    ])
+                    .unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn mariadb_a_table_made_imported_and_renamed_meanwhile_is_whole() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
+        a_table_made_imported_and_renamed_is_whole(kind, &ServerOptions::default());
+    }
+}
+
+#[test]
+fn mysql_a_table_made_imported_and_renamed_meanwhile_is_whole() {
+    a_table_made_imported_and_renamed_is_whole(ServerKind::MySql97, &ServerOptions::default());
+}

@@ -27,9 +27,9 @@ use holdfast_core::{
     },
 };
 use holdfast_formats::{
-    Lsn, checksum,
+    Lsn, SpaceId, checksum,
     redo::{
-        mariadb::{LinearLog, LogHeader},
+        mariadb::{AbsolutePaths, FileOp, LinearLog, LogHeader, PathRelocator},
         mysql::{FILE_BYTES_MAX, RedoFileBuilder, RedoFileHeader, encryption_block},
     },
 };
@@ -304,10 +304,27 @@ fn unhex(text: &str) -> Vec<u8> {
 
 /// Lays out the redo for recovery.
 fn lay_out_redo(target: &Path, redo: &CapturedRedo) {
-    let captured = fs::read(target.join(REDO_ITEM)).unwrap();
+    let mut captured = fs::read(target.join(REDO_ITEM)).unwrap();
     fs::remove_file(target.join(REDO_ITEM)).unwrap();
     match redo {
-        CapturedRedo::MariaDb { checkpoint_lsn, checkpoint_end_lsn, source_size_bytes, header, .. } => {
+        CapturedRedo::MariaDb {
+            checkpoint_lsn,
+            checkpoint_end_lsn,
+            source_size_bytes,
+            header,
+            encrypted,
+            absolute_paths,
+            ..
+        } => {
+            if !encrypted {
+                let mut paths = AbsolutePaths::default();
+                for path in absolute_paths {
+                    paths.observe(FileOp::Modify { space: SpaceId(0), path: path.as_bytes() });
+                }
+                let mut relocator = PathRelocator::new(paths.directories()).unwrap();
+                let done = relocator.rewrite(&mut captured, Lsn(*checkpoint_lsn)).unwrap();
+                assert_eq!(done.bytes, captured.len());
+            }
             let mut prefix = unhex(header);
             prefix.resize(0x3000, 0);
             prefix[0x1000..0x1008].copy_from_slice(&checkpoint_lsn.to_be_bytes());

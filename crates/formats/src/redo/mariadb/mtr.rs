@@ -335,6 +335,8 @@ fn varint(bytes: &[u8]) -> Option<(u32, usize)> {
 /// A file record, by offsets from the start of its mini-transaction.
 #[derive(Clone, Debug)]
 pub(super) struct FileRecord {
+    /// Where it begins.
+    at: usize,
     kind: u8,
     /// Behind the record's length.
     bytes: usize,
@@ -377,6 +379,15 @@ impl FileRecord {
         }
     }
 
+    /// Makes it one that says its tablespace was deleted, of the same length. Of two names it makes one.
+    pub(super) fn make_deletion(&self, mtr: &mut [u8]) {
+        const DELETE: u8 = 0x90;
+        mtr[self.at] = DELETE | (self.kind & 0x0F);
+        if let Some(name) = self.payload.clone().and_then(|payload| mtr.get_mut(payload)) {
+            name.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b'/');
+        }
+    }
+
     /// Where its paths lie within the mini-transaction, in the order of [`FileOp::paths`].
     pub(super) fn path_ranges(&self, mtr: &[u8]) -> Vec<Range<usize>> {
         let mut start = self.payload.as_ref().map_or(0, |payload| payload.start);
@@ -396,8 +407,8 @@ pub(super) fn file_records(records: &[u8]) -> impl Iterator<Item = FileRecord> {
     std::iter::from_fn(move || {
         let kind = *records.get(at).filter(|&&kind| kind & WITHOUT_PAGE != 0)?;
         let (body, end) = record_body(records, at)?;
-        at = end;
-        Some(file_record(kind, records, body, end))
+        let begin = std::mem::replace(&mut at, end);
+        Some(file_record(begin, kind, records, body, end))
     })
 }
 
@@ -436,7 +447,7 @@ fn record_body(records: &[u8], at: usize) -> Option<(usize, usize)> {
     }
 }
 
-fn file_record(kind: u8, records: &[u8], body: usize, end: usize) -> FileRecord {
+fn file_record(at: usize, kind: u8, records: &[u8], body: usize, end: usize) -> FileRecord {
     let bytes = end - body;
     let head = || {
         let bytes = records.get(body..end)?;
@@ -445,7 +456,7 @@ fn file_record(kind: u8, records: &[u8], body: usize, end: usize) -> FileRecord 
         Some((SpaceId(space), body + space_bytes + page_bytes..end))
     };
     match head() {
-        Some((space, payload)) => FileRecord { kind, bytes, space, payload: Some(payload) },
-        None => FileRecord { kind, bytes, space: SpaceId::SYSTEM, payload: None },
+        Some((space, payload)) => FileRecord { at, kind, bytes, space, payload: Some(payload) },
+        None => FileRecord { at, kind, bytes, space: SpaceId::SYSTEM, payload: None },
     }
 }

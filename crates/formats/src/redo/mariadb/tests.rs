@@ -246,8 +246,11 @@ fn absolute_directories_become_slashes_of_the_same_length() {
         before[3].clone(),
     ];
     let mut buf = before.concat();
-    let relocator = PathRelocator::new(["/abs/dir", "/abs/dir/in//"]).unwrap();
-    assert_eq!(relocator.rewrite(&mut buf, Lsn(9)), Ok(Relocated { bytes: buf.len(), paths_changed: 2 }));
+    let mut relocator = PathRelocator::new(["/abs/dir", "/abs/dir/in//"]).unwrap();
+    assert_eq!(
+        relocator.rewrite(&mut buf, Lsn(9)),
+        Ok(Relocated { bytes: buf.len(), paths_changed: 2, kept_discarded: 0 })
+    );
     assert_eq!(buf, after.concat());
     // In pieces, carrying what is left, the result is the same.
     let mut buf = before.concat();
@@ -258,10 +261,32 @@ fn absolute_directories_become_slashes_of_the_same_length() {
     assert_eq!((done, buf), (after.concat().len(), after.concat()));
 }
 
+/// Behind its deletion whatever names a tablespace is another deletion, until it is made anew; others stay.
+#[test]
+fn a_discarded_tablespace_is_not_taken_up_again() {
+    let before = [
+        mtr(&file_record(0xA0, 5, b"./db/b.ibd\0./db/a.ibd"), 1, None),
+        mtr(&file_record(0x90, 5, b"./db/a.ibd"), 1, None),
+        mtr(&file_record(0xB0, 5, b"./db/a.ibd"), 1, None),
+        mtr(&file_record(0xB0, 6, b"./db/c.ibd"), 1, None),
+        mtr(&file_record(0xA0, 5, b"./db/a.ibd\0./db/longer_name.ibd"), 1, None),
+        mtr(&file_record(0x80, 5, b"./db/new.ibd"), 1, None),
+        mtr(&file_record(0xB0, 5, b"./db/new.ibd"), 1, None),
+    ];
+    let mut after = before.clone();
+    after[2] = mtr(&file_record(0x90, 5, b"./db/a.ibd"), 1, None);
+    after[4] = mtr(&file_record(0x90, 5, b"./db/a.ibd/./db/longer_name.ibd"), 1, None);
+    let mut buf = before.concat();
+    let mut relocator = PathRelocator::new([""; 0]).unwrap();
+    let done = Relocated { bytes: buf.len(), paths_changed: 0, kept_discarded: 2 };
+    assert_eq!(relocator.rewrite(&mut buf, Lsn(9)), Ok(done));
+    assert_eq!(buf, after.concat());
+}
+
 #[test]
 fn what_cannot_be_made_safe_is_refused() {
-    let relocator = PathRelocator::new(["/abs/dir"]).unwrap();
-    let refused = |records: &[u8]| relocator.rewrite(&mut mtr(records, 1, None), Lsn(9)).unwrap_err();
+    let mut relocator = PathRelocator::new(["/abs/dir"]).unwrap();
+    let mut refused = |records: &[u8]| relocator.rewrite(&mut mtr(records, 1, None), Lsn(9)).unwrap_err();
     assert_eq!(
         refused(&file_record(0xB0, 5, b"/abs/dire/db/a.ibd")),
         RelocateError::OutsidePath { lsn: Lsn(9), path: b"/abs/dire/db/a.ibd".to_vec() }
