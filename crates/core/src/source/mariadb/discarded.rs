@@ -10,6 +10,9 @@
 //! - what was deleted between the checkpoint and then, or belongs to a tablespace that is younger, is told by the
 //!   length of the record. Others can have as long ones: they are taken for discarded too, which costs a copy and
 //!   never a row;
+//! - a rename behind an IMPORT makes recovery apply redo of before the DISCARD (`docs/hot-backup.md`), which where it is
+//!   encrypted nobody can keep it from: such a backup fails. Of a tablespace that is younger than the start it is told by
+//!   a page without an LSN, which only an IMPORT leaves;
 //! - of the former, those are kept out whose page 0 says that it was last changed before the checkpoint: IMPORT writes
 //!   0 for the LSN of every page, and the next change its own (verified). What was discarded and not imported is written to
 //!   by nobody.
@@ -19,7 +22,7 @@ use std::{
     io,
 };
 
-use holdfast_formats::{Lsn, SpaceId, table_name::TableFile};
+use holdfast_formats::{Flavor, Geometry, Lsn, SpaceId, page::is_zero, table_name::TableFile};
 
 use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
 
@@ -38,7 +41,8 @@ use crate::{
 /// Where page 0 has its LSN, in every format.
 const LSN_AT: usize = 16;
 
-type Tables = BTreeMap<SpaceId, BTreeSet<u64>>;
+/// The ids of the tables in each tablespace.
+pub(super) type Tables = BTreeMap<SpaceId, BTreeSet<u64>>;
 
 /// The tables at the start of a capture.
 pub(super) struct Baseline {
@@ -60,6 +64,51 @@ impl Baseline {
     /// Whether there were tables in a tablespace.
     pub(super) fn had(&self, space: SpaceId) -> bool {
         self.tables.contains_key(&space)
+    }
+
+    /// Whether `found`, whose table is closed, is sure to have been imported and can have been renamed since. `now` has the
+    /// tables that there are.
+    pub(super) fn was_imported_and_renamed(
+        &self,
+        notes: &HiddenNotes,
+        now: &Tables,
+        space: SpaceId,
+        found: &TablespaceEntry,
+    ) -> bool {
+        let path_bytes = (!found.entry.outside).then(|| "./".len() + found.entry.path.len());
+        // Tables that have other ids than at the start were discarded.
+        let was_discarded = || self.had(space) && self.tables.get(&space) != now.get(&space);
+        notes.may_have_renamed(space, path_bytes) && (was_discarded() || self.has_pages_without_lsn(found))
+    }
+
+    /// Whether there is a page that an IMPORT has written and nobody has changed since. One that cannot be read counts.
+    fn has_pages_without_lsn(&self, found: &TablespaceEntry) -> bool {
+        const PIECE_BYTES: usize = 1 << 20;
+        /// By then one has been found, unless nearly all of the table was changed again.
+        const LOOKED_AT_BYTES: u64 = 64 << 20;
+        let look = || -> io::Result<bool> {
+            let mut buffer = AlignedBuffer::new(PIECE_BYTES);
+            let reader = PageReader::open(&found.entry.real, self.mode)?;
+            let mut page_bytes = None;
+            for offset in (0..LOOKED_AT_BYTES).step_by(PIECE_BYTES) {
+                let len = reader.read(offset, PIECE_BYTES, &mut buffer)?;
+                let bytes = buffer.bytes(len);
+                if page_bytes.is_none() {
+                    let Ok(Some(geometry)) = Geometry::parse(Flavor::MariaDb, bytes) else { return Ok(true) };
+                    page_bytes = Some(geometry.page_size().bytes());
+                }
+                let pages = page_bytes.map(|page_bytes| bytes.chunks_exact(page_bytes));
+                let without = |page: &[u8]| page[LSN_AT..LSN_AT + 8] == [0; 8] && !is_zero(page);
+                if pages.is_some_and(|mut pages| pages.any(without)) {
+                    return Ok(true);
+                }
+                if len < PIECE_BYTES {
+                    break;
+                }
+            }
+            Ok(false)
+        };
+        look().unwrap_or(true)
     }
 
     /// What has become of them: `now` has the tables of a later moment, `notes` all deletions before it.

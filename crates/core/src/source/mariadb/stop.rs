@@ -28,6 +28,7 @@ use crate::{
         copy::{Buffers, zeroed_first_page},
         files::walk,
         imported::Imported,
+        inventory::TablespaceEntry,
         plain::{PlainFile, is_logged},
         redo::mariadb::Captured,
     },
@@ -233,6 +234,10 @@ impl Capture<'_> {
         let is_open = |space: &Option<SpaceId>| space.is_some_and(|space| open.contains_key(&space));
         let (closed, not_open): (Vec<_>, Vec<_>) =
             rescan.copy_closed.into_iter().partition(|(_, space)| is_open(space));
+        let discarded: Vec<_> = match self.baseline {
+            Some(_) => closed.iter().filter_map(|(found, space)| Some((found.clone(), (*space)?))).collect(),
+            None => Vec::new(),
+        };
         let mut closed: Vec<_> = closed.into_iter().map(|(found, _)| found).collect();
         if let (Some(found), None) = (closed.first(), &purge) {
             return Err(self.purge_runs(&found.entry.path));
@@ -265,6 +270,7 @@ impl Capture<'_> {
         granted(exported?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
         // It may have been granted because these were lost meanwhile.
         stages.session().alive()?;
+        self.refuse_renamed_imports(&discarded)?;
         self.stats.files_recopied += closed.len() as u64;
         self.copy_tablespaces(closed)?;
         let mut zeros = self.copier.inventory.unwritten().map(|found| &found.entry.path);
@@ -273,6 +279,23 @@ impl Capture<'_> {
         }
         self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
         Ok(vec![export, purge])
+    }
+
+    /// Fails if one of these, which are closed, was imported and renamed: recovery would apply redo of before the import.
+    fn refuse_renamed_imports(&mut self, discarded: &[(TablespaceEntry, SpaceId)]) -> Result<()> {
+        let Some(baseline) = self.baseline.as_ref().filter(|_| !discarded.is_empty()) else { return Ok(()) };
+        let (notes, now) = (self.follower.file_notes().hidden, self.questions.ask(status::mariadb_tables)?);
+        let is_lost =
+            |(found, space): &&(_, _)| baseline.was_imported_and_renamed(&notes, &now, *space, found);
+        match discarded.iter().find(is_lost) {
+            None => Ok(()),
+            Some((found, _)) => Err(Error::failed(format!(
+                "{} was imported during the backup and may have been renamed since: recovery would bring back what was in \
+                 it before, and the redo, in which that could be changed, is encrypted",
+                found.entry.path
+            ))
+            .hinted("run the backup again when a checkpoint has come behind the import")),
+        }
     }
 
     /// Under the commit lock: tables of the server's own, the DDL log, and the Aria log to its end, last.

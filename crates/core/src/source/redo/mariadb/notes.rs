@@ -57,6 +57,16 @@ impl HiddenNotes {
         lengths.filter_map(|bytes| self.deleted.get(&bytes)).any(|&lsn| in_time(lsn))
     }
 
+    /// Whether a record can say that `space`, whose file's path has `path_bytes` bytes now, got this path by a rename. `None`:
+    /// whatever the path.
+    #[must_use]
+    pub fn may_have_renamed(&self, space: SpaceId, path_bytes: Option<usize>) -> bool {
+        match path_bytes {
+            Some(path_bytes) => self.paths_before(space, path_bytes).len() > 1,
+            None => !self.renamed.is_empty(),
+        }
+    }
+
     /// How long the path can have been, by the renames.
     fn paths_before(&self, space: SpaceId, path_bytes: usize) -> BTreeSet<usize> {
         let mut found = BTreeSet::from([path_bytes]);
@@ -145,6 +155,10 @@ mod tests {
         let found = notes(&[(10, "./db/a.ibd")], &renamed, SPACE);
         let deleted = |path: &str| found.may_have_deleted(SPACE, Some(path.len()), None);
         assert!(deleted("./other/efghij.ibd") && deleted("./db/bcd.ibd") && deleted("./db/a.ibd"));
+        assert!(
+            found.may_have_renamed(SPACE, Some("./db/bcd.ibd".len())) && found.may_have_renamed(SPACE, None)
+        );
+        assert!(!found.may_have_renamed(SPACE, Some("./db/a_table_with_a_name_that_nobody_took.ibd".len())));
         assert!(!deleted("./db/a_table_with_a_name_that_nobody_took.ibd"));
         // Renames to and fro end.
         let circle = notes(&[], &[("./db/a.ibd", "./db/b.ibd"), ("./db/b.ibd", "./db/a.ibd")], SPACE);
