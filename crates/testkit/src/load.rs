@@ -9,7 +9,7 @@ pub mod pages;
 pub mod probe;
 pub mod writes;
 
-pub use ddl::DdlStorm;
+pub use ddl::{DdlStorm, StormOptions};
 pub use pages::PageLoad;
 pub use probe::CommitProber;
 pub use writes::WriteLoad;

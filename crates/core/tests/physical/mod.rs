@@ -20,7 +20,7 @@ use holdfast_testkit::{
     checksum::assert_equal_checksums,
     data::{misc, shop},
     keyring::give_keyring,
-    load::{DdlStorm, WriteLoad, writes::check_ledger},
+    load::{DdlStorm, StormOptions, WriteLoad, ddl::finish_imports, writes::check_ledger},
     replica::{self, CATCH_UP_MAX, Position},
     rng::Rng,
     tables::check_tables,
@@ -71,7 +71,11 @@ pub(crate) fn new_repo(dir: &Path) -> Arc<Repo> {
 
 impl Stage {
     fn new(kind: ServerKind, size_mib: u64) -> Self {
-        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        Self::new_with(kind, ServerOptions::default(), size_mib)
+    }
+
+    fn new_with(kind: ServerKind, options: ServerOptions, size_mib: u64) -> Self {
+        let source = Server::start(kind, options).unwrap();
         shop::load(&source, shop::ShopOptions { size_mib, ..shop::ShopOptions::default() }).unwrap();
         misc::create(&source, misc::MiscOptions::default()).unwrap();
         Self::around(source)
@@ -105,16 +109,26 @@ impl Stage {
 
     /// Two backups of the busy server, the second on top of the first.
     fn two_backups(&self, seed: u64) -> [BackupReport; 2] {
+        self.two_backups_in(StormOptions { connections: 2, seed, imports: true, innodb_only: false })
+    }
+
+    /// The same in a certain storm.
+    fn two_backups_in(&self, options: StormOptions) -> [BackupReport; 2] {
+        let seed = options.seed;
         let load = WriteLoad::start(&self.source, 2, seed).unwrap();
-        let storm = DdlStorm::start(&self.source, 2, seed).unwrap();
+        let storm = DdlStorm::start_with(&self.source, options).unwrap();
         sleep(Duration::from_secs(2));
-        let full = self.back_up();
+        let full = self.back_up_in(&storm);
         sleep(Duration::from_secs(2));
-        let second = self.back_up();
+        let second = self.back_up_in(&storm);
+        let imported = storm.imported();
         let ddl = storm.stop().unwrap();
         let writes = load.stop().unwrap();
         let kind = self.source.kind();
-        println!("{kind} seed {seed}: {} transactions, {} DDL statements", writes.committed, ddl.done);
+        println!(
+            "{kind} seed {seed}: {} transactions, {} DDL statements, {imported} imports",
+            writes.committed, ddl.done
+        );
         for backup in [&full, &second] {
             println!("{:?} {:#?}", backup.position, backup.locks);
         }
@@ -126,6 +140,26 @@ impl Stage {
             second.run.totals
         );
         [full, second]
+    }
+
+    /// A backup beside a storm. If that has to be refused because of an import, the next one begins after all imports.
+    fn back_up_in(&self, storm: &DdlStorm) -> BackupReport {
+        let imported = storm.imported();
+        match backup::run(&self.repo, &self.options(), &Told, &Cancel::default()) {
+            Ok(report) => report,
+            Err(error) => {
+                assert!(storm.excuses(&error.to_string(), imported), "{error}");
+                println!("refused: {error}");
+                storm.stop_imports();
+                while storm.is_importing() {
+                    sleep(Duration::from_millis(20));
+                }
+                if self.source.kind().is_mariadb() {
+                    self.source.exec("SET GLOBAL innodb_log_checkpoint_now = ON").unwrap();
+                }
+                self.back_up()
+            }
+        }
     }
 
     fn restore_options(&self, backup: u64) -> RestoreOptions {
@@ -174,6 +208,8 @@ impl Stage {
     fn catch_up(&self, backup: &BackupReport, restored: &Restored) {
         let gtid = backup.position.gtid.clone().unwrap();
         let position = if self.source.kind().is_mariadb() { Position::Gtid(gtid) } else { Position::Held };
+        let imported = finish_imports(&self.source, &restored.server).unwrap();
+        println!("backup {}: {imported} tables were discarded", backup.run.backup);
         // Before: what is applied may mend what it changes.
         check_tables(&restored.server).unwrap();
         replica::catch_up(&self.source, &restored.server, &position, CATCH_UP_MAX).unwrap();

@@ -3,7 +3,16 @@
 //! Each connection has tables of its own in the schema `ddl`, so it knows what it has made. What it cannot know is whether
 //! the server finds a change possible for a table with that history: those refusals are expected and counted.
 
+mod imports;
+mod shared;
+mod undo;
+
+pub use imports::finish_imports;
+
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use mysql::Conn;
@@ -15,6 +24,8 @@ use crate::server::Server;
 
 /// Rows of the table that others are filled from.
 const SEED_ROWS: u32 = 5000;
+/// Of the tables that live long.
+const COLUMNS: &str = "id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, a INT, b VARCHAR(300), KEY (a)";
 const TABLES_MIN: usize = 5;
 const TABLES_MAX: usize = 25;
 
@@ -22,6 +33,33 @@ const TABLES_MAX: usize = 25;
 #[derive(Debug)]
 pub struct DdlStorm {
     crew: Crew<DdlCounts>,
+    imports: Arc<Imports>,
+    /// What a backup may say that has to be refused because of an import. `None`: it need not be.
+    refusal: Option<Refusal>,
+}
+
+/// What a storm is like.
+#[derive(Clone, Copy, Debug)]
+pub struct StormOptions {
+    /// How many connections change tables.
+    pub connections: u32,
+    /// What each does follows from it.
+    pub seed: u64,
+    /// Whether tablespaces are discarded and imported. Whoever compares the server with a copy lets the copy
+    /// [`finish_imports`] first.
+    pub imports: bool,
+    /// Whether all tables are InnoDB's, those of the server's other clients as well.
+    pub innodb_only: bool,
+}
+
+/// Imports of all connections.
+#[derive(Debug, Default)]
+struct Imports {
+    allowed: AtomicBool,
+    /// Connections that have begun a table's way to its import.
+    under_way: AtomicU64,
+    begun: AtomicU64,
+    done: AtomicU64,
 }
 
 /// What a storm has done.
@@ -31,12 +69,24 @@ pub struct DdlCounts {
     pub done: u64,
     /// Statements that it refused, by its error number.
     pub refused: BTreeMap<u16, u64>,
+    /// Tablespaces that were imported.
+    pub imports: u64,
 }
 
 impl DdlStorm {
-    /// Starts that many connections.
+    /// Starts that many connections, which import nothing.
     pub fn start(server: &Server, connections: u32, seed: u64) -> Result<DdlStorm> {
+        DdlStorm::start_with(server, StormOptions { connections, seed, imports: false, innodb_only: false })
+    }
+
+    /// Starts a storm.
+    pub fn start_with(server: &Server, options: StormOptions) -> Result<DdlStorm> {
+        let StormOptions { connections, seed, .. } = options;
         prepare(server)?;
+        let traits = Traits::of(server)?;
+        let exports = imports::new_exports(server)?;
+        let imports = Arc::new(Imports::default());
+        imports.allowed.store(options.imports, Ordering::SeqCst);
         let mut crew = Crew::new();
         for number in 0..connections {
             let mut conn = server.conn()?;
@@ -46,7 +96,15 @@ impl DdlStorm {
                 rng: Rng::keyed(seed, 1, u64::from(number)),
                 prefix: format!("t{number}_"),
                 mariadb: server.kind().is_mariadb(),
+                traits,
+                innodb_only: options.innodb_only,
+                schema_dir: server.datadir().join("ddl"),
+                exports: exports.clone(),
+                imports: Arc::clone(&imports),
+                with_imports: options.imports,
                 tables: Vec::new(),
+                shared: None,
+                ballast: None,
                 // An interrupted storm leaves accounts and tablespaces: no name of theirs comes again.
                 next: seed % 1_000_000 * 1000,
                 counts: DdlCounts::default(),
@@ -54,13 +112,38 @@ impl DdlStorm {
             storm.clear()?;
             crew.add(move |stop| storm.run(stop));
         }
-        Ok(DdlStorm { crew })
+        Ok(DdlStorm { crew, imports, refusal: refusal(server, options.innodb_only)? })
+    }
+
+    /// How many tablespaces were imported so far.
+    pub fn imported(&self) -> u64 {
+        self.imports.done.load(Ordering::SeqCst)
+    }
+
+    /// No table begins its way to an import from now on.
+    pub fn stop_imports(&self) {
+        self.imports.allowed.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether an import is under way.
+    pub fn is_importing(&self) -> bool {
+        self.imports.under_way.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether a backup has failed with `error` because of this storm, which had imported `imported` tablespaces when the
+    /// backup began, on a server where such a backup has to be refused. MySQL ends an import with a checkpoint, so that
+    /// only those since then count; on MariaDB those that the last checkpoint is older than, of which nothing tells here.
+    pub fn excuses(&self, error: &str, imported: u64) -> bool {
+        let Some(Refusal { says, counts_all }) = self.refusal else { return false };
+        let before = if counts_all { 0 } else { imported };
+        self.imports.begun.load(Ordering::SeqCst) > before && says.iter().all(|part| error.contains(part))
     }
 
     /// Ends the storm after the statements under way.
     pub fn stop(mut self) -> Result<DdlCounts> {
         Ok(self.crew.finish()?.into_iter().fold(DdlCounts::default(), |mut sum, counts| {
             sum.done += counts.done;
+            sum.imports += counts.imports;
             for (code, count) in counts.refused {
                 *sum.refused.entry(code).or_default() += count;
             }
@@ -75,7 +158,61 @@ fn prepare(server: &Server) -> Result<()> {
         "CREATE TABLE IF NOT EXISTS ddl.seed (id INT NOT NULL PRIMARY KEY) ENGINE=InnoDB",
     ])?;
     let ids: Vec<String> = (1..=SEED_ROWS).map(|id| format!("({id})")).collect();
-    server.exec(format!("INSERT IGNORE INTO ddl.seed VALUES {}", ids.join(",")))
+    server.exec(format!("INSERT IGNORE INTO ddl.seed VALUES {}", ids.join(",")))?;
+    undo::prepare(server)
+}
+
+/// A backup that has to be refused because of an import: see `docs/hot-backup.md`.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    says: [&'static str; 2],
+    /// Imports of before the backup count, too.
+    counts_all: bool,
+}
+
+fn refusal(server: &Server, innodb_only: bool) -> Result<Option<Refusal>> {
+    Ok(match server.kind().is_mariadb() {
+        true if server.value::<bool>("SELECT @@innodb_encrypt_log")? => Some(Refusal {
+            says: ["ddl/", "was imported during the backup and may have been renamed since"],
+            counts_all: true,
+        }),
+        false if !innodb_only => Some(Refusal {
+            says: [
+                "imported during the backup: ddl.",
+                "the server does not close them together with tables of other engines",
+            ],
+            counts_all: false,
+        }),
+        _ => None,
+    })
+}
+
+/// What a server can do that others cannot.
+#[derive(Clone, Copy, Debug)]
+struct Traits {
+    /// It has keys to encrypt with.
+    keys: bool,
+    /// It has undo tablespaces.
+    undo: bool,
+}
+
+impl Traits {
+    fn of(server: &Server) -> Result<Traits> {
+        let keys = match server.kind().is_mariadb() {
+            true => {
+                "SELECT COUNT(*) FROM information_schema.plugins
+                 WHERE plugin_type = 'ENCRYPTION' AND plugin_status = 'ACTIVE'"
+            }
+            false => {
+                "SELECT COUNT(*) FROM performance_schema.keyring_component_status
+                 WHERE status_key = 'Component_status' AND status_value = 'Active'"
+            }
+        };
+        let keys = server.value::<u64>(keys)? > 0;
+        let undo =
+            !server.kind().is_mariadb() || server.value::<u64>("SELECT @@innodb_undo_tablespaces")? > 0;
+        Ok(Traits { keys, undo })
+    }
 }
 
 /// What the server may refuse for a reason that lies in a table's history, or in a lock that a backup holds.
@@ -110,7 +247,20 @@ struct Connection {
     rng: Rng,
     prefix: String,
     mariadb: bool,
+    traits: Traits,
+    innodb_only: bool,
+    /// Where the server has the files of the schema `ddl`.
+    schema_dir: PathBuf,
+    /// Where files of exported tables are kept.
+    exports: PathBuf,
+    imports: Arc<Imports>,
+    /// Whether there are imports in this storm.
+    with_imports: bool,
     tables: Vec<Table>,
+    /// A tablespace that tables of this connection share.
+    shared: Option<String>,
+    /// A table whose changes fill undo tablespaces.
+    ballast: Option<String>,
     next: u64,
     counts: DdlCounts,
 }
@@ -139,18 +289,23 @@ impl Connection {
         for name in schemas {
             self.conn.query_drop(format!("DROP DATABASE {name}"))?;
         }
-        Ok(())
+        self.clear_shared()
     }
 
     /// Runs a statement; whether the server carried it out.
     fn try_run(&mut self, statement: &str) -> Result<bool> {
+        self.try_run_or(statement, &[])
+    }
+
+    /// Runs a statement that the server may also refuse with these errors; whether it was carried out.
+    fn try_run_or(&mut self, statement: &str, or: &[u16]) -> Result<bool> {
         match self.conn.query_drop(statement) {
             Ok(()) => {
                 self.counts.done += 1;
                 Ok(true)
             }
             Err(error) => match server_error(&error) {
-                Some(code) if is_expected(code) => {
+                Some(code) if is_expected(code) || or.contains(&code) => {
                     *self.counts.refused.entry(code).or_default() += 1;
                     Ok(false)
                 }
@@ -172,7 +327,7 @@ impl Connection {
         let table = self.tables[at].name.clone();
         let innodb = self.tables[at].innodb;
         let number = self.rng.below(8);
-        match self.rng.below(26) {
+        match self.rng.below(34) {
             0..4 if self.tables.len() < TABLES_MAX => self.create(),
             0..6 => self.drop_table(at),
             6 | 7 => self.rename(at),
@@ -196,6 +351,11 @@ impl Connection {
             }
             23 => self.fulltext(),
             24 => self.schema(),
+            25 | 26 if self.with_imports => self.import(),
+            27 if self.traits.undo => self.fill_undo(),
+            28 if !self.mariadb => self.move_undo(),
+            29..32 if !self.mariadb => self.share(&table, innodb),
+            32 if self.traits.keys => self.encrypt(&table, innodb),
             _ => self.try_run(&format!("UPDATE {table} SET b = REVERSE(b) WHERE a % 3 = 0")).map(drop),
         }
     }
@@ -208,10 +368,11 @@ impl Connection {
         } else {
             ["ENGINE=InnoDB COMPRESSION='zlib'", "ENGINE=InnoDB"]
         };
-        let options = self.rng.pick(&[&common[..], &own[..]].concat());
+        let mut all = [&common[..], &own[..]].concat();
+        all.retain(|options| !self.innodb_only || options.contains("InnoDB"));
+        let options = self.rng.pick(&all);
         let name = self.new_name();
-        let columns = "id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, a INT, b VARCHAR(300), KEY (a)";
-        if self.try_run(&format!("CREATE TABLE {name} ({columns}) {options}"))? {
+        if self.try_run(&format!("CREATE TABLE {name} ({COLUMNS}) {options}"))? {
             self.tables.push(Table { name: name.clone(), innodb: options.contains("InnoDB") });
             self.fill(&name)?;
         }
@@ -271,9 +432,8 @@ impl Connection {
 
     fn create_from(&mut self, table: &str) -> Result<()> {
         let name = self.new_name();
-        let columns = "id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, a INT, b VARCHAR(300), KEY (a)";
         let select = format!("SELECT a, b FROM {table} ORDER BY id LIMIT 1000");
-        if self.try_run(&format!("CREATE TABLE {name} ({columns}) ENGINE=InnoDB {select}"))? {
+        if self.try_run(&format!("CREATE TABLE {name} ({COLUMNS}) ENGINE=InnoDB {select}"))? {
             self.tables.push(Table { name, innodb: true });
         }
         Ok(())
@@ -325,6 +485,24 @@ impl Connection {
             self.try_run(&statement)?;
         }
         Ok(())
+    }
+
+    /// Encryption of a table, or of all that have not said what they want, is switched on or off.
+    fn encrypt(&mut self, table: &str, innodb: bool) -> Result<()> {
+        let on = self.rng.percent(50);
+        let statement = match (self.mariadb, on) {
+            (true, _) if self.rng.percent(30) => {
+                let value = if on { "ON" } else { "OFF" };
+                self.try_run("SET GLOBAL innodb_encryption_threads = 2")?;
+                format!("SET GLOBAL innodb_encrypt_tables = {value}")
+            }
+            _ if !innodb => return Ok(()),
+            (true, true) => format!("ALTER TABLE {table} ENCRYPTED=YES"),
+            (true, false) => format!("ALTER TABLE {table} ENCRYPTED=NO"),
+            (false, true) => format!("ALTER TABLE {table} ENCRYPTION='Y'"),
+            (false, false) => format!("ALTER TABLE {table} ENCRYPTION='N'"),
+        };
+        self.try_run(&statement).map(drop)
     }
 
     /// A schema of its own with what is not a table, an account, and on MySQL a general tablespace.

@@ -24,6 +24,9 @@ pub(crate) struct Record {
     pub(crate) refused: Vec<String>,
     pub(crate) transactions: u64,
     pub(crate) ddl: u64,
+    pub(crate) imports: u64,
+    /// Backups that had to be refused because of an import.
+    pub(crate) imports_refused: u64,
     pub(crate) longest_commit_ms: u64,
     /// By the backup, all its tries together.
     pub(crate) definitions_blocked_ms: u64,
@@ -62,11 +65,16 @@ impl Report {
         let Record { number, fault, transactions, ddl, tables_equal, longest_commit_ms, seconds, .. } =
             &record;
         let blocked_ms = record.definitions_blocked_ms;
+        let imports = record.imports;
+        let refused = match record.imports_refused {
+            0 => "",
+            _ => " (a backup was refused because of one, as it must be)",
+        };
         let kind = if record.full { "full" } else { "incremental" };
         let struck = if record.struck { " (failed, taken again)" } else { "" };
         println!(
             "round {number:>4}  {seconds:>5.1} s  {kind:<11}  {tables_equal} tables equal after {transactions} \
-             transactions and {ddl} definitions; longest commit {longest_commit_ms} ms, definitions blocked {blocked_ms} ms; fault: {fault}{struck}"
+             transactions, {ddl} definitions and {imports} imports{refused}; longest commit {longest_commit_ms} ms, definitions blocked {blocked_ms} ms; fault: {fault}{struck}"
         );
         for output in &record.refused {
             println!("  a backup failed without a fault: {}", output.trim().replace('\n', " | "));
@@ -107,6 +115,8 @@ impl Report {
             "tables_compared": sum(|round| round.tables_equal as u64),
             "transactions": sum(|round| round.transactions),
             "definitions_changed": sum(|round| round.ddl),
+            "tablespaces_imported": sum(|round| round.imports),
+            "backups_refused_because_of_an_import": sum(|round| round.imports_refused),
             "longest_commit_ms": longest(|round| round.longest_commit_ms),
             "definitions_blocked_ms": longest(|round| round.definitions_blocked_ms),
             "backups_failed_without_a_fault": sum(|round| round.refused.len() as u64),
@@ -120,9 +130,11 @@ impl Report {
     }
 
     pub(crate) fn end(&self) {
+        let blocked_ms =
+            self.rounds.iter().map(|round| round.definitions_blocked_ms).max().unwrap_or_default();
         let tables: usize = self.rounds.iter().map(|round| round.tables_equal).sum();
         println!(
-            "{} rounds in {:.0} minutes: {tables} comparisons of tables, 0 differences",
+            "{} rounds in {:.0} minutes: {tables} comparisons of tables, 0 differences; definitions blocked for {blocked_ms} ms at most",
             self.rounds.len(),
             self.begun.elapsed().as_secs_f64() / 60.0
         );

@@ -6,16 +6,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_testkit::load::{CommitProber, DdlStorm, WriteLoad, writes};
+use holdfast_testkit::load::{CommitProber, DdlStorm, StormOptions, WriteLoad, ddl::finish_imports, writes};
 use holdfast_testkit::program;
 use holdfast_testkit::rng::Rng;
-use holdfast_testkit::{Server, ServerOptions, assert_equal_checksums, replica, tables};
+use holdfast_testkit::{Server, assert_equal_checksums, replica, tables};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::fault::{Fault, moment};
 use super::record::Record;
-use super::stage::{Backup, NAME, Stage};
+use super::stage::{self, Backup, NAME, Stage};
 
 /// Machines may be slow: only replication that has stopped is a failure.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(900);
@@ -86,9 +86,11 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
     let verb = if plan.full { "backup --full" } else { "backup" };
     let verb = format!("{verb} --name {NAME}");
     {
-        let work = Work::start(&stage.source, plan, rng)?;
+        // A server that dies behind an import loses rows of its own accord: its recovery ignores the redo of such a table.
+        let work = Work::start(&stage.source, plan, !plan.fault.is_of_the_server(), rng)?;
         thread::sleep(plan.lead);
         plan.fault.prepare(stage, rng)?;
+        let imported = work.imported();
         let backup = stage.holdfast.command(&verb).of(&stage.source).start()?;
         let ended = plan.fault.strike(stage, backup, rng)?;
         record.struck = !ended.succeeded();
@@ -99,18 +101,22 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
             tables::repair_after_crash(&stage.source)?;
             stage.backups.clear();
         } else {
+            let is_by_design = !ended.succeeded() && work.excuses(&ended.output, imported);
             work.stop(record)?;
             if ended.succeeded() {
                 stage.backup_takes_s = ended.elapsed.as_secs_f64();
                 return note_backup(stage, &ended.output, binlog, record);
             }
-            if !plan.fault.may_end_the_backup() {
+            if is_by_design {
+                record.struck = false;
+                record.imports_refused += 1;
+            } else if !plan.fault.may_end_the_backup() {
                 record.refused.push(ended.output);
             }
         }
     }
     // Whatever happened: the next run works, under work as well.
-    let work = Work::start(&stage.source, plan, rng)?;
+    let work = Work::start(&stage.source, plan, false, rng)?;
     let mut tries = 0;
     let id = loop {
         let ended = stage.holdfast.command(&verb).of(&stage.source).start()?.wait()?;
@@ -161,19 +167,33 @@ struct Work {
 }
 
 impl Work {
-    fn start(server: &Server, plan: &Plan, rng: &mut Rng) -> Result<Work> {
+    fn start(server: &Server, plan: &Plan, imports: bool, rng: &mut Rng) -> Result<Work> {
         let load = WriteLoad::start_paced(server, plan.writers, rng.next_u64(), None)?;
         let storm = match plan.storm_connections {
             0 => None,
-            connections => Some(DdlStorm::start(server, connections, rng.next_u64())?),
+            connections => {
+                let options = StormOptions { connections, seed: rng.next_u64(), imports, innodb_only: false };
+                Some(DdlStorm::start_with(server, options)?)
+            }
         };
         Ok(Work { load, storm, prober: CommitProber::start(server)? })
+    }
+
+    fn imported(&self) -> u64 {
+        self.storm.as_ref().map_or(0, DdlStorm::imported)
+    }
+
+    /// Whether a backup has to fail so because of an import.
+    fn excuses(&self, output: &str, imported: u64) -> bool {
+        self.storm.as_ref().is_some_and(|storm| storm.excuses(output, imported))
     }
 
     fn stop(self, record: &mut Record) -> Result<()> {
         record.transactions += self.load.stop()?.committed;
         if let Some(storm) = self.storm {
-            record.ddl += storm.stop()?.done;
+            let stopped = storm.stop()?;
+            record.ddl += stopped.done;
+            record.imports += stopped.imports;
         }
         record.longest_commit_ms = record.longest_commit_ms.max(self.prober.stop()?.max().as_millis() as u64);
         Ok(())
@@ -197,8 +217,9 @@ fn restore(stage: &mut Stage, id: &str, target: &Path, killed: bool, rng: &mut R
 
 /// The restored server is sound, becomes a replica at the recorded position, and then has what the source has.
 fn prove(stage: &Stage, target: &Path, record: &mut Record) -> Result<()> {
-    let options = ServerOptions::default().parent(stage.dir());
+    let options = stage::server_options(stage.source.kind()).parent(stage.dir());
     let restored = Server::attach(stage.source.kind(), target, options)?;
+    finish_imports(&stage.source, &restored)?;
     record.tables_checked = tables::check_tables(&restored)?;
     writes::check_ledger(&restored).context("the restored books do not balance")?;
     let position = program::restored_position(target)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use holdfast_testkit::data::{misc, shop};
 use holdfast_testkit::program::Holdfast;
-use holdfast_testkit::{Server, ServerOptions};
+use holdfast_testkit::{Server, ServerKind, ServerOptions};
 use tempfile::TempDir;
 
 use super::Options;
@@ -34,11 +34,19 @@ pub(crate) struct Backup {
     pub(crate) binlog: String,
 }
 
+/// With undo tablespaces, of which MariaDB 10.11 has none by default.
+pub(crate) fn server_options(kind: ServerKind) -> ServerOptions {
+    match kind.is_mariadb() {
+        true => ServerOptions::default().init_arg("--innodb-undo-tablespaces=3"),
+        false => ServerOptions::default(),
+    }
+}
+
 impl Stage {
     /// Starts and fills the server, and makes the repository.
     pub(crate) fn set(options: &Options) -> Result<Stage> {
         let dir = tempfile::Builder::new().prefix("holdfast-soak-").tempdir()?;
-        let source = Server::start(options.kind, ServerOptions::default().parent(dir.path()))?;
+        let source = Server::start(options.kind, server_options(options.kind).parent(dir.path()))?;
         let shop = shop::ShopOptions { size_mib: options.size_mib, seed: options.seed, ..Default::default() };
         shop::load(&source, shop)?;
         misc::create(&source, misc::MiscOptions { seed: options.seed, ..Default::default() })?;

@@ -1,0 +1,146 @@
+//! `DISCARD` and `IMPORT TABLESPACE`: pages that are rewritten without redo, under an id that recovery takes for deleted.
+//!
+//! What is imported is what the table held when it was discarded, so replicas need not know of it: both statements stay out
+//! of the binlog. A copy of the server in which a table is discarded lacks its file for good, as the server itself would;
+//! [`finish_imports`] does on the copy what was still to be done.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use mysql::prelude::Queryable;
+
+use super::{COLUMNS, Connection, Table};
+use crate::load::server_error;
+use crate::server::Server;
+
+/// The exported tablespace, what the server notes of it, and the key of it, where there is one.
+const SUFFIXES: [&str; 3] = ["ibd", "cfg", "cfp"];
+/// Of so many storms before the next are the files kept: as many as a copy may be old.
+const STORMS_KEPT: usize = 6;
+
+fn exports_dir(server: &Server) -> PathBuf {
+    server.home().join("exports")
+}
+
+/// A new directory for the files of a storm.
+pub(super) fn new_exports(server: &Server) -> Result<PathBuf> {
+    let dir = exports_dir(server);
+    fs::create_dir_all(&dir)?;
+    let mut old: Vec<u64> = Vec::new();
+    for entry in fs::read_dir(&dir)? {
+        old.push(entry?.file_name().to_string_lossy().parse()?);
+    }
+    old.sort_unstable();
+    for number in &old[..old.len().saturating_sub(STORMS_KEPT)] {
+        fs::remove_dir_all(dir.join(number.to_string()))?;
+    }
+    let new = dir.join((old.last().unwrap_or(&0) + 1).to_string());
+    fs::create_dir(&new)?;
+    Ok(new)
+}
+
+/// Copies what there is of a table's files.
+fn put(table: &str, from: &Path, to: &Path) -> Result<()> {
+    for suffix in SUFFIXES {
+        let file = format!("{table}.{suffix}");
+        if from.join(&file).exists() {
+            fs::copy(from.join(&file), to.join(&file)).with_context(|| file)?;
+        }
+    }
+    Ok(())
+}
+
+/// Imports on a copy of `source` what storms had discarded and not yet imported at the moment of the copy. Returns how many
+/// tables that were.
+pub fn finish_imports(source: &Server, copy: &Server) -> Result<usize> {
+    const TABLESPACE_DISCARDED: u16 = 1814;
+    let mut count = 0;
+    let mut conn = copy.conn()?;
+    conn.query_drop("SET sql_log_bin = 0")?;
+    let exports = exports_dir(source);
+    if !exports.exists() {
+        return Ok(0);
+    }
+    for storm in fs::read_dir(exports)? {
+        let storm = storm?.path();
+        for entry in fs::read_dir(&storm)? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|suffix| suffix != SUFFIXES[0]) {
+                continue;
+            }
+            let table = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            match conn.query_drop(format!("SELECT 1 FROM ddl.{table} LIMIT 1")) {
+                Err(error) if server_error(&error) == Some(TABLESPACE_DISCARDED) => {}
+                // It is not there, or whole; if neither, it will be missed.
+                _ => continue,
+            }
+            put(&table, &storm, &copy.datadir().join("ddl"))?;
+            let statement = format!("ALTER TABLE ddl.{table} IMPORT TABLESPACE");
+            conn.query_drop(&statement).context(statement)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+impl Connection {
+    /// The life of a table until it was imported and written to.
+    pub(super) fn import(&mut self) -> Result<()> {
+        let imports = Arc::clone(&self.imports);
+        imports.under_way.fetch_add(1, Ordering::SeqCst);
+        let done = match imports.allowed.load(Ordering::SeqCst) {
+            true => self.import_one(),
+            false => Ok(()),
+        };
+        imports.under_way.fetch_sub(1, Ordering::SeqCst);
+        done
+    }
+
+    fn import_one(&mut self) -> Result<()> {
+        let formats = match self.mariadb {
+            // The import of a page compressed table can wait for ever for its last pages (seen on 10.11 and 11.8).
+            true => ["", "", "ROW_FORMAT=COMPRESSED", "ROW_FORMAT=COMPACT"],
+            false => ["", "", "ROW_FORMAT=COMPRESSED", "COMPRESSION='zlib'"],
+        };
+        let (name, format) = (self.new_name(), self.rng.pick(&formats));
+        if !self.try_run(&format!("CREATE TABLE {name} ({COLUMNS}) ENGINE=InnoDB {format}"))? {
+            return Ok(());
+        }
+        self.tables.push(Table { name: name.clone(), innodb: true });
+        self.fill(&name)?;
+        self.fill(&name)?;
+        self.try_run(&format!("DELETE FROM {name} WHERE a % 3 = 0"))?;
+        if !self.try_run(&format!("FLUSH TABLES {name} FOR EXPORT"))? {
+            return Ok(());
+        }
+        put(&name, &self.schema_dir, &self.exports)?;
+        self.try_run("UNLOCK TABLES")?;
+        self.pause();
+        self.try_run("SET sql_log_bin = 0")?;
+        if self.try_run(&format!("ALTER TABLE {name} DISCARD TABLESPACE"))? {
+            self.pause();
+            put(&name, &self.exports, &self.schema_dir)?;
+            self.pause();
+            self.imports.begun.fetch_add(1, Ordering::SeqCst);
+            // A table that stayed without its rows would not be what its replicas have.
+            while !self.try_run(&format!("ALTER TABLE {name} IMPORT TABLESPACE"))? {}
+            self.imports.done.fetch_add(1, Ordering::SeqCst);
+            self.counts.imports += 1;
+        }
+        self.try_run("SET sql_log_bin = 1")?;
+        // Without writes a copy that lacks what came after the import would not be found out.
+        self.fill(&name)?;
+        self.try_run(&format!("UPDATE {name} SET b = REVERSE(b) WHERE a % 4 = 0")).map(drop)
+    }
+
+    /// Lets a backup come between two statements.
+    fn pause(&mut self) {
+        const MS_MAX: u64 = 40;
+        thread::sleep(Duration::from_millis(self.rng.below(MS_MAX)));
+    }
+}
