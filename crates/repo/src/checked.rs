@@ -183,6 +183,26 @@ fn read_record(repo: &Repo, log: &LogName, number: u64) -> Result<Checked, RepoE
     Checked::decode(&plain).map_err(|error| RepoError::damaged(place, Damage::Format(error)))
 }
 
+/// A record as it is stored, of whatever is to be in it.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn encode_raw(
+    repo: &Repo,
+    log: &LogName,
+    number: u64,
+    plain: &[u8],
+) -> Result<(ObjectPath, Vec<u8>), RepoError> {
+    let place = place(log, number);
+    let sealed = seal_object(repo.keys(), &place, plain)?;
+    Ok((place.path(), signed_bytes(repo, &place, MAGIC, CONTEXT, &[&sealed, &[]])))
+}
+
+/// What a record says of these packs, each with its size and when it was read.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn plain_record(packs: &[(PackId, u64, u64)]) -> Vec<u8> {
+    let read = |&(pack, size_bytes, at_s): &_| (pack, ReadPack { size_bytes, at_s });
+    Checked { packs: packs.iter().map(read).collect() }.encode()
+}
+
 /// Records that packs were read from `at` on: of those that are `good`, with their sizes, and that others are `bad`,
 /// whatever was found before. Durable on return.
 pub(crate) fn record(

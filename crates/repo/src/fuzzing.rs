@@ -6,14 +6,17 @@ use std::sync::Arc;
 use holdfast_formats::PageSize;
 use holdfast_pipe::{Codec, PageHash, codec::compress_patch};
 
+pub use crate::keys::fuzzing::{RecordPiece, Records};
 use crate::{
     RepoError,
     check::{CheckOptions, check},
+    checked::{self, Checked},
     columns::{PageEntry, StoredPage},
     history::History,
     index::{self, IndexedPack},
     item::{FileRole, Item, ItemMap, ItemPath, ItemType, RootEntry, encode_roots},
     keys::Protection,
+    local_maps,
     manifest::RootPlace,
     names::{ChunkRef, Kind, LogName, PackId, RunNo},
     object::{HEADER_BYTES, ObjectKind, Place, RunSecrets, seal_object},
@@ -27,7 +30,8 @@ use crate::{
         DefinitionMap, DefinitionText, RowChunk, RowEntry, RowHashKey, RowLeafRef, TableMap, TableRows,
         begin_rows, encode_leaf, put_entry, put_row, totals_of,
     },
-    store::{ObjectPath, mem::MemStore},
+    segment::{self, SegmentReader},
+    store::{ObjectPath, mem::MemStore, read_all},
 };
 
 const PAGE_BYTES: usize = 1 << 10;
@@ -75,11 +79,19 @@ pub enum Piece {
     RowPatch,
     /// A leaf of rows.
     RowLeaf,
+    /// What a segment of the run after all says in public.
+    Segment,
+    /// The whole segment, as an archive stores it and its spool has it.
+    SegmentObject,
+    /// What a check has recorded.
+    CheckRecord,
+    /// The whole record, as it is stored.
+    CheckObject,
 }
 
 impl Piece {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::Leaves,
         Self::Items,
         Self::Roots,
@@ -98,6 +110,10 @@ impl Piece {
         Self::Rows,
         Self::RowPatch,
         Self::RowLeaf,
+        Self::Segment,
+        Self::SegmentObject,
+        Self::CheckRecord,
+        Self::CheckObject,
     ];
 }
 
@@ -157,6 +173,8 @@ impl World {
             history = History::salvage(&self.repo, &self.log, &mut |_, _| {});
         }
         let Ok(history) = history else { return };
+        self.read_segments(&history);
+        let _ = Checked::read(&self.repo, &self.log, &mut |_| {});
         let _ = check(&self.repo, &self.log, CheckOptions { read_data: Some(1.0), ..options() });
         for outcome in history.standing() {
             let Ok(backup) = Backup::open(&self.repo, &history, outcome.run) else { continue };
@@ -173,6 +191,32 @@ impl World {
                 }
             }
         }
+    }
+
+    /// As an archiver that goes on reads them, and its spool.
+    fn read_segments(&self, history: &History) {
+        for (run, parts) in segment::list_segments(&self.repo, &self.log).unwrap_or_default() {
+            let mut reader = SegmentReader::new(&self.repo, history, run);
+            while let Ok(Some(_)) = reader.read_next() {}
+            let _ = reader.check_end();
+            for part in parts {
+                let path = self.log.segment(run, part);
+                let Ok(object) = read_all(&**self.repo.store(), &path, READ_BYTES_MAX) else { continue };
+                let _ = segment::tail_of_sealed(&self.repo, &self.log, run, part, &object);
+            }
+        }
+    }
+
+    /// Reads the head of a writer's own page maps, made up but for its MAC. Returns whether it was believed.
+    #[must_use]
+    pub fn read_local_maps(&self, made_up: &[u8]) -> bool {
+        local_maps::read_made_up(&self.repo, &self.log, made_up)
+    }
+
+    /// Such a head, as a writer makes it.
+    #[must_use]
+    pub fn honest_local_maps(&self) -> Vec<u8> {
+        local_maps::honest_head(&self.repo, &self.log)
     }
 
     fn make(
@@ -294,6 +338,17 @@ impl World {
         };
         let public = chosen(Piece::HoldPublic, serde_json::to_vec(&public)?);
         self.put(&log.outcome(hold), &outcome::encode_raw(&self.repo, log, hold, &public, None)?)?;
+
+        let run = RunNo(hold.0 + 1);
+        let previous = object_hash(&read_all(&**self.repo.store(), &log.outcome(hold), u64::MAX)?);
+        let public = serde_json::json!({"run": run.0, "part": 0, "previous": previous, "tail": {"at": 1}});
+        let public = chosen(Piece::Segment, serde_json::to_vec(&public)?);
+        let segment = segment::encode_raw(&self.repo, log, run, &public, b"events")?;
+        self.put(&log.segment(run, 0), &chosen(Piece::SegmentObject, segment))?;
+
+        let record = chosen(Piece::CheckRecord, checked::plain_record(&[(PACK, size_bytes, 1_790_000_000)]));
+        let (path, record) = checked::encode_raw(&self.repo, log, 1, &record)?;
+        self.put(&path, &chosen(Piece::CheckObject, record))?;
 
         let lease = br#"{"token":"000102030405060708090a0b0c0d0e0f","intent":"backup"}"#.to_vec();
         self.put(&log.lease(RunNo(hold.0 + 1), 0), &chosen(Piece::Lease, lease))?;
@@ -460,9 +515,23 @@ mod tests {
             assert!(world.is_sound() || piece == Piece::Pack || piece == Piece::Outcome, "{piece:?}");
             for cut in (0..bytes.len()).step_by(31) {
                 world.read_with(piece, &bytes[..cut]).unwrap();
-                assert!(!world.is_sound() || piece == Piece::Lease, "{piece:?} cut at {cut}");
+                // A lease that nobody understands is none, and a check writes its own record anew.
+                let is_replaced = matches!(piece, Piece::Lease | Piece::CheckRecord | Piece::CheckObject);
+                assert!(!world.is_sound() || is_replaced, "{piece:?} cut at {cut}");
             }
         }
+    }
+
+    /// The head of page maps is read as it was written; cut or of another, it is not believed.
+    #[test]
+    fn honest_local_maps_are_believed_and_cannot_be_cut() {
+        let world = World::new().unwrap();
+        let honest = world.honest_local_maps();
+        assert!(world.read_local_maps(&honest));
+        // The manifest head itself is the reader's business.
+        let description = honest.len() - b"{}".len();
+        assert!((0..description).all(|cut| !world.read_local_maps(&honest[..cut])));
+        assert!(!world.read_local_maps(&World::new().unwrap().honest_local_maps()));
     }
 
     /// Leaves that are sealed and hashed as they should be, and do not fit the chunks: the table and the rows are named.
@@ -531,6 +600,11 @@ mod tests {
                 _ => continue,
             };
             write(target, name, &[&front, bytes]);
+        }
+        write("repo_local_maps", "head".to_owned(), &[&World::new().unwrap().honest_local_maps()]);
+        let records = Records::new().unwrap().honest();
+        for (number, (piece, bytes)) in (0_u8..).zip(records) {
+            write("repo_records", format!("{piece:?}").to_lowercase(), &[&[number], &bytes]);
         }
         let leaf = crate::page_map::split_leaf_chunk(&pieces[0].1).unwrap()[0].to_vec();
         write("repo_leaf", "full".to_owned(), &[&leaf]);

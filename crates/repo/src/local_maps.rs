@@ -219,6 +219,10 @@ fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 fn read_head(path: &Path, key: &Secret32, expected: &Description) -> Option<Remembered> {
     let fixed = (MAGIC.len() + MAC_BYTES + 4) as u64;
     let bytes = read_bounded(path, fixed + DESCRIPTION_BYTES_MAX + HEAD_BYTES_MAX).ok()?;
+    parse_head(&bytes, key, expected)
+}
+
+fn parse_head(bytes: &[u8], key: &Secret32, expected: &Description) -> Option<Remembered> {
     let after = bytes.strip_prefix(MAGIC)?;
     let (found, after) = after.split_first_chunk::<MAC_BYTES>()?;
     // Of equal length; compared in constant time.
@@ -232,4 +236,29 @@ fn read_head(path: &Path, key: &Secret32, expected: &Description) -> Option<Reme
     let is_of_this_log = (&description.repository, &description.log) == (&expected.repository, &expected.log);
     let Description { run, outcome, .. } = description;
     is_of_this_log.then(|| Remembered { run: RunNo(run), outcome, head: head.to_vec() })
+}
+
+/// Reads a head that the fuzzer has made up: behind a MAC that is right, and as it is.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn read_made_up(repo: &Repo, log: &LogName, made_up: &[u8]) -> bool {
+    let key = repo.keys().local_key(MAC_CONTEXT);
+    let expected = Description {
+        repository: repo.info().repository_id.to_string(),
+        log: log.to_string(),
+        run: 0,
+        outcome: crate::outcome::NO_OUTCOME,
+    };
+    let sealed = [MAGIC, &mac(&key, &[made_up])[..], made_up].concat();
+    assert!(parse_head(made_up, &key, &expected).is_none(), "believed without its MAC");
+    let read = parse_head(&sealed, &key, &expected);
+    read.is_some_and(|read| made_up.ends_with(&read.head))
+}
+
+/// What a head has behind its MAC.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn honest_head(repo: &Repo, log: &LogName) -> Vec<u8> {
+    let (repository, outcome) = (repo.info().repository_id.to_string(), crate::outcome::NO_OUTCOME);
+    let description = Description { repository, log: log.to_string(), run: 1, outcome };
+    let description = serde_json::to_vec(&description).unwrap_or_default();
+    [&(description.len() as u32).to_le_bytes()[..], &description, b"{}"].concat()
 }

@@ -271,6 +271,21 @@ fn open_public<'a>(repo: &Repo, place: Place<'_>, object: &'a [u8]) -> Result<(P
     Ok((public, bytes))
 }
 
+/// A segment as it is stored, of whatever is to be in it.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn encode_raw(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    public: &[u8],
+    bytes: &[u8],
+) -> Result<Vec<u8>, RepoError> {
+    let place = Place { log, kind: ObjectKind::SegmentPublic, run, part: 0 };
+    let public = seal_object(repo.keys(), &place, public)?;
+    let bytes = seal_object(repo.keys(), &Place { kind: ObjectKind::SegmentBytes, ..place }, bytes)?;
+    Ok(signed_bytes(repo, &place, MAGIC, CONTEXT, &[&public, &bytes]))
+}
+
 /// Stores what was sealed as a segment of a run; it is durable on return.
 ///
 /// # Errors

@@ -8,6 +8,8 @@ use holdfast_pipe::Suite;
 use serde::{Deserialize, Serialize};
 
 mod error;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 mod identity;
 pub mod manage;
 mod material;

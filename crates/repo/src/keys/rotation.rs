@@ -196,3 +196,22 @@ pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
         Err(error) => Err(error.into()),
     }
 }
+
+/// The first rotation, in which the share of the key that signs it is `plain`.
+#[cfg(any(fuzzing, test))]
+pub(super) fn with_share(keys: &KeyMaterial, plain: &[u8]) -> Option<Vec<u8>> {
+    let (number, key_id) = (1, keys.key_id());
+    let exchange = keys.payload.signers.iter().find(|signer| signer.key_id == key_id)?.exchange?;
+    let associated = associated_data(number, key_id, keys.role());
+    let repository = keys.repository().repository_id;
+    let (enc, sealed) = seal_for(repository, Purpose::Rotation, exchange, plain, &associated)?;
+    let shares = vec![Share { key_id, enc, sealed: to_hex(&sealed) }];
+    let rotation = Rotation { format: FORMAT, number, previous: NO_OUTCOME, at: String::new(), shares };
+    Some(signed::sign(keys, Sort::Rotation, &rotation))
+}
+
+/// What a share of the key has in it.
+#[cfg(any(fuzzing, test))]
+pub(super) fn honest_share(keys: &KeyMaterial) -> Vec<u8> {
+    to_json(&SealKeys::generate().of_role(keys.role())).to_vec()
+}

@@ -1,0 +1,153 @@
+//! Records about keys that the fuzzer has made up, signed by an operator so that what they say is reached.
+
+use std::{error::Error, sync::Arc};
+
+use super::{
+    KdfParams, KeyMaterial, NewSlot, Password, Protection, Role, look,
+    manage::{NewKey, UnderWay, add, remove},
+    rotation::{honest_share, rotate, with_share},
+    signed::{Sort, sign_text, text_of},
+};
+use crate::{
+    repo::Repo,
+    store::{ObjectPath, Store, mem::MemStore, read_all},
+};
+
+/// What of the records is made up; all others are as an operator wrote them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordPiece {
+    /// What an operator says of a new key.
+    Signer,
+    /// What he says of one that is removed.
+    Removal,
+    /// The text of a rotation.
+    Rotation,
+    /// What is sealed in a rotation for the key at hand.
+    Share,
+    /// The whole word for a key, as it is stored.
+    SignerObject,
+    /// The whole removal.
+    RemovalObject,
+    /// The whole rotation.
+    RotationObject,
+}
+
+impl RecordPiece {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Signer,
+        Self::Removal,
+        Self::Rotation,
+        Self::Share,
+        Self::SignerObject,
+        Self::RemovalObject,
+        Self::RotationObject,
+    ];
+
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Signer | Self::SignerObject => "signers/",
+            Self::Removal | Self::RemovalObject => "removals/",
+            Self::Rotation | Self::Share | Self::RotationObject => "rotations/",
+        }
+    }
+}
+
+/// A repository in which a key was added, the keys were rotated, and the added key was removed.
+pub struct Records {
+    repo: Repo,
+    honest: Vec<(ObjectPath, Vec<u8>)>,
+}
+
+impl Records {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// There is no randomness to make keys of.
+    pub fn new() -> Result<Self, Box<dyn Error>> {
+        let password = Password::new("a password".to_owned()).ok_or("a password")?;
+        let (password, kdf) = (&password, KdfParams::MINIMUM);
+        let repo = Repo::init(Arc::new(MemStore::new()), &Protection::Password { password, kdf })?;
+        let new = NewKey { role: Role::Operator, sources: Vec::new(), label: "second".to_owned() };
+        let second = add(&repo, &new, NewSlot::Password { password, kdf })?;
+        rotate(&repo)?;
+        remove(&repo, second.key_id, UnderWay::MayEnd)?;
+        let mut paths = Vec::new();
+        for folder in ["signers/", "removals/", "rotations/"] {
+            repo.store().list(folder, &mut |info| {
+                paths.push(info.path);
+                true
+            })?;
+        }
+        let honest = paths
+            .into_iter()
+            .map(|path| read_all(&**repo.store(), &path, u64::MAX).map(|bytes| (path, bytes)))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { repo, honest })
+    }
+
+    /// Reads all records where `piece` is `bytes`; returns how many problems there are. What is wrong is one, never more.
+    ///
+    /// # Errors
+    /// It could not be put in its place, which is no fault of what was made up.
+    pub fn read_with(&self, piece: RecordPiece, bytes: &[u8]) -> Result<usize, Box<dyn Error>> {
+        let keys = self.repo.keys();
+        let text = || String::from_utf8_lossy(bytes).into_owned();
+        let object = match piece {
+            RecordPiece::Signer => sign_text(keys, Sort::Signer, text()),
+            RecordPiece::Removal => sign_text(keys, Sort::Removal, text()),
+            RecordPiece::Rotation => sign_text(keys, Sort::Rotation, text()),
+            RecordPiece::Share => with_share(keys, bytes).ok_or("no share")?,
+            _ => bytes.to_vec(),
+        };
+        let store = MemStore::new();
+        for (path, honest) in &self.honest {
+            let is_made_up = path.as_str().starts_with(piece.folder());
+            store.create_if_absent(path, if is_made_up { &object } else { honest })?;
+        }
+        // Every look begins with what the key object says.
+        let keys = KeyMaterial::from_payload(keys.payload.clone(), keys.key_id(), keys.role())?;
+        let trust = look(&store, &keys)?;
+        for known in trust.all() {
+            let _ = trust.removal_of(known.signer.key_id);
+            let _ = trust.knows(known.signer.public);
+        }
+        Ok(trust.problems().len() + usize::from(keys.rotation_problem().is_some()))
+    }
+
+    /// Every piece as an operator wrote it.
+    #[must_use]
+    pub fn honest(&self) -> Vec<(RecordPiece, Vec<u8>)> {
+        let stored = |piece: RecordPiece| {
+            let found = self.honest.iter().find(|(path, _)| path.as_str().starts_with(piece.folder()));
+            found.map(|(_, bytes)| bytes.clone()).unwrap_or_default()
+        };
+        let content = |piece| match piece {
+            RecordPiece::Signer | RecordPiece::Removal | RecordPiece::Rotation => {
+                text_of(&stored(piece)).unwrap_or_default().into_bytes()
+            }
+            RecordPiece::Share => honest_share(self.repo.keys()),
+            _ => stored(piece),
+        };
+        RecordPiece::ALL.into_iter().map(|piece| (piece, content(piece))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Honest records are believed as they are, and a piece that is cut is told of.
+    #[test]
+    fn honest_records_are_believed_and_none_can_be_cut() {
+        let records = Records::new().unwrap();
+        for (piece, bytes) in records.honest() {
+            // The removal has the hash of the rotation that was there.
+            let is_known = piece != RecordPiece::Share;
+            assert_eq!(records.read_with(piece, &bytes).unwrap() == 0, is_known, "{piece:?}");
+            for cut in (0..bytes.len()).step_by(37) {
+                assert!(records.read_with(piece, &bytes[..cut]).unwrap() > 0, "{piece:?} cut at {cut}");
+            }
+        }
+    }
+}
