@@ -43,7 +43,9 @@ fn until_written(server: &Server, table: &str, more: u32) {
 
 /// What is loaded goes on as a replica of the server that was saved, and as one of its primary, each at the position that
 /// the backup tells for it: neither skips a transaction nor does one twice.
-fn goes_on_on_both_sides(kind: ServerKind, own_domain: bool) {
+///
+/// `is_stopped`: while the backup is taken nothing comes from the primary, so that the last in the binlog is the server's own.
+fn goes_on_on_both_sides(kind: ServerKind, own_domain: bool, is_stopped: bool) {
     // Numbers of one domain then come from two servers, out of order.
     let loose = ["--gtid-strict-mode=OFF"];
     let primary = start_with(kind, &loose);
@@ -78,10 +80,17 @@ fn goes_on_on_both_sides(kind: ServerKind, own_domain: bool) {
             until_written(second, "s.own", WRITES);
         };
         both();
+        if is_stopped {
+            second.exec("STOP SLAVE").unwrap();
+            until_written(second, "s.own", 10);
+        }
         let mut options = stage.options();
         options.connect.user = Some("dump".to_owned());
         let selection = Selection { schemas: vec!["s".parse().unwrap()], ..Selection::default() };
         let report = stage.back_up(&options, &selection);
+        if is_stopped {
+            second.exec("START SLAVE").unwrap();
+        }
         if report.is_ok() {
             both();
         }
@@ -114,11 +123,11 @@ fn goes_on_on_both_sides(kind: ServerKind, own_domain: bool) {
 
 #[test]
 fn a_mariadb_10_11_replica_that_writes_goes_on_on_both_sides() {
-    goes_on_on_both_sides(ServerKind::MariaDb1011, false);
-    goes_on_on_both_sides(ServerKind::MariaDb1011, true);
+    goes_on_on_both_sides(ServerKind::MariaDb1011, false, true);
+    goes_on_on_both_sides(ServerKind::MariaDb1011, true, false);
 }
 
 #[test]
 fn a_mariadb_11_8_replica_that_writes_goes_on_on_both_sides() {
-    goes_on_on_both_sides(ServerKind::MariaDb118, false);
+    goes_on_on_both_sides(ServerKind::MariaDb118, false, false);
 }
