@@ -10,7 +10,7 @@ export RUST_LIB_BACKTRACE ?= 0
 export RUST_TEST_THREADS ?= $(shell expr $$(nproc) \* 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help servers build check test demo bench soak pitr fuzz seeds scale
+.PHONY: lint help servers build check test demo bench soak pitr fuzz seeds scale
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -21,9 +21,11 @@ servers: ## install the servers that tests and demo use (quick when they are the
 build: ## build the holdfast program, optimized
 	$(CARGO) build --release -p holdfast
 
-check: ## format, lints, links of the documentation, and the tests that need no server
+lint: ## format and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+check: lint ## format, lints, links of the documentation, and the tests that need no server
 	$(CARGO) doc --workspace --no-deps --quiet
 	$(CARGO) test -p holdfast-formats -p holdfast-pipe -p holdfast-repo
 	$(CARGO) test -p holdfast-core -p holdfast-stores -p holdfast-testkit -p holdfast-bench -p holdfast --lib --bins
