@@ -112,7 +112,10 @@ fn read_trusted(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let about = file.metadata()?;
     if about.is_file() && about.mode() & OTHERS_WRITE != 0 {
-        let text = format!("everybody may write to it (mode {:o}): chmod o-w", about.mode() & 0o777);
+        let text = format!(
+            "everybody may write to it (mode {:o}): chmod o-w, or name a copy by --config",
+            about.mode() & 0o777
+        );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     let mut text = String::new();

@@ -40,10 +40,10 @@ fn main() -> ExitCode {
         _ => Verbosity::Normal,
     };
     let output = Arc::new(Output::new(cli.verb.name(), cli.global.json, verbosity));
-    let only_reads = cli.verb.only_reads();
+    let only_prints = cli.verb.only_prints();
     let cancel = Cancel::default();
     let done = commands::run(cli, &output, &cancel);
-    done.and_then(|exit| output.lost(only_reads).unwrap_or(Ok(exit)))
+    done.and_then(|exit| output.lost(only_prints).unwrap_or(Ok(exit)))
         .unwrap_or_else(|error| {
             output.error(&error);
             error.kind().into()

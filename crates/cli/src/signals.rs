@@ -31,7 +31,8 @@ pub(crate) fn end_at_once() -> Result<()> {
 
 fn watch(each: impl Fn() + Send + 'static) -> Result<()> {
     let ignored = ignored();
-    let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let is_ignored = |signal: i32| signal != SIGTERM && ignored >> (signal - 1) & 1 == 1;
+    let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(watched).context("watch for signals")?;
     std::thread::Builder::new()
         .name("signals".to_owned())

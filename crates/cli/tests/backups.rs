@@ -435,7 +435,7 @@ fn doctor_tells_backups_that_are_too_old() {
     assert!(late.out.contains("db1/physical: 2 backups stand, the newest, #1, is of "), "{late:#?}");
     program.run(&[&stopped[..], &["--kind", "physical"]].concat()).expect_code(3);
     let none = program.run(&[&stopped[..], &["--kind", "logical"]].concat()).expect_code(3);
-    assert!(none.out.contains("there is no backup"), "{none:#?}");
+    assert!(none.out.contains("db1 has no logical backup"), "{none:#?}");
 }
 
 #[test]

@@ -69,9 +69,10 @@ pub(crate) fn bare(home: &Path) -> Command {
     bare_of(home, env!("CARGO_BIN_EXE_holdfast"))
 }
 
-/// Another one, in the same way.
+/// Another one, in the same way. What whoever runs the tests has ignored (`nohup`, background jobs) is not.
 pub(crate) fn bare_of(home: &Path, program: &str) -> Command {
-    let mut command = Command::new(program);
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal=HUP,INT", program]);
     command.env_clear().env("HOME", home).current_dir(home).stdin(Stdio::null());
     command
 }

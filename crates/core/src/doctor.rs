@@ -3,6 +3,7 @@
 //! A backup ends at the first thing that is wrong. Here the same checks go on, and everything is told at once.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     sync::{Arc, Mutex},
     time::Duration,
@@ -13,9 +14,9 @@ use holdfast_pipe::{
     lock::{into_inner, lock},
 };
 use holdfast_repo::{
-    Kind, LogName, Repo, RepoError, Role, RunNo,
+    Kind, LogName, Repo, RepoError, Role, RunNo, SourceName,
     history::History,
-    run::{Standing, standing},
+    run::{self, Standing, standing},
     store::locks::{LockMode, ObjectLock},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -257,12 +258,25 @@ pub fn repository(
         Ok(found) => found.into_iter().flatten().for_each(|finding| findings.add(finding)),
         Err(error) => findings.add(error),
     }
-    if age_max.age.is_some() && !logs.iter().any(|log| age_max.of(log.kind).is_some()) {
-        findings.add(Error::failed("there is no backup").hinted("take one; is it the right repository?"));
-    }
+    let mut backed_up: BTreeMap<&SourceName, bool> = BTreeMap::new();
     for log in &logs {
         cancel.check()?;
-        source(repo, log, age_max.of(log.kind), &findings).unwrap_or_else(|error| findings.add(error));
+        let counts = match source(repo, log, age_max.of(log.kind), &findings) {
+            Ok(Stands::Backups) => age_max.of(log.kind).is_some(),
+            // Nobody takes dumps in again and again.
+            Ok(Stands::Imports) => true,
+            Ok(Stands::Nothing) => false,
+            Err(error) => {
+                findings.add(error);
+                true
+            }
+        };
+        if log.kind != Kind::Binlog {
+            *backed_up.entry(&log.source).or_default() |= counts;
+        }
+    }
+    if age_max.age.is_some() {
+        findings_of_none(&backed_up, age_max).for_each(|finding| findings.add(finding));
     }
     if let Some(lag_max) = lag_max {
         let archives: Vec<&LogName> = logs.iter().filter(|log| log.kind == Kind::Binlog).collect();
@@ -280,10 +294,34 @@ pub fn repository(
     Ok(findings.into_vec())
 }
 
+/// Sources that have no backup of which the age could be asked.
+fn findings_of_none<'a>(
+    backed_up: &'a BTreeMap<&SourceName, bool>,
+    age_max: &'a AgeMax,
+) -> impl Iterator<Item = Error> + 'a {
+    let nowhere = backed_up
+        .is_empty()
+        .then(|| Error::failed("there is no backup").hinted("take one; is it the right repository?"));
+    let kinds: Vec<String> = age_max.kinds.iter().map(|kind| format!(" {kind}")).collect();
+    let kinds = kinds.join(" or");
+    let without = backed_up
+        .iter()
+        .filter(|(_, is)| !**is)
+        .map(move |(source, _)| Error::failed(format!("{source} has no{kinds} backup")).hinted(TAKEN_STILL));
+    nowhere.into_iter().chain(without)
+}
+
+/// What a source has of one kind.
+enum Stands {
+    Nothing,
+    /// Only dumps that were imported.
+    Imports,
+    Backups,
+}
+
 /// Whether somebody archives, or has not long ago.
 fn archiver(repo: &Repo, log: &LogName, lag_max: Duration) -> Result<Finding> {
-    let standing = standing(repo, log)?;
-    if standing == Standing::Alive {
+    if run::active(repo, log)?.is_some_and(|run| !run.keeps_house()) {
         return Ok(Finding::good(format!("{log}: an archiver runs")));
     }
     let history = History::salvage(repo, log, &mut |_, _| {})?;
@@ -295,7 +333,8 @@ fn archiver(repo: &Repo, log: &LogName, lag_max: Duration) -> Result<Finding> {
     }
     let since =
         last.map_or_else(|| "nothing was archived".to_owned(), |at| format!("the last run ended at {at:.0}"));
-    let what = if standing == Standing::Dead { "its archiver has died" } else { "no archiver runs" };
+    let what =
+        if standing(repo, log)? == Standing::Dead { "its archiver has died" } else { "no archiver runs" };
     Err(Error::failed(format!("{log}: {what}: {since}"))
         .hinted("start it again before the server purges what is not archived"))
 }
@@ -365,8 +404,8 @@ fn days(lock: ObjectLock) -> String {
     }
 }
 
-/// Examines a source: a newest backup of more than `age_max`, or none, is a problem.
-fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Findings) -> Result<()> {
+/// Examines a source: a newest backup of more than `age_max` is a problem.
+fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Findings) -> Result<Stands> {
     let history = History::salvage(repo, log, &mut |run, error| {
         findings.add(Error::from(error).context(format!("{log} {run}")));
     })?;
@@ -394,11 +433,12 @@ fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Find
     }
     let is_whole = |run: RunNo| taken.iter().any(|outcome| outcome.run == run && outcome.part.is_none());
     let newest = ended.iter().rev().find(|(run, _)| is_whole(*run)).or(ended.last());
-    let has_imports_only = taken.is_empty() && history.standing().next().is_some();
+    let stands = match newest {
+        Some(_) => Stands::Backups,
+        None if taken.is_empty() && history.standing().next().is_some() => Stands::Imports,
+        None => Stands::Nothing,
+    };
     match (newest, age_max) {
-        (None, Some(_)) if !has_imports_only => {
-            findings.add(Error::failed(format!("{log} has no backup")).hinted(TAKEN_STILL));
-        }
         (None, _) => findings.add(Finding::notice(format!("{log} has no backup"), "take one")),
         (Some(&(run, at)), age_max) => {
             let standing = match history.standing().count() {
@@ -438,5 +478,5 @@ fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Find
             "the next backup takes up what they have stored; why they ended is in their messages",
         ));
     }
-    Ok(())
+    Ok(stands)
 }

@@ -116,6 +116,11 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// Whether what it prints is all that comes of it.
+    pub(crate) fn only_prints(&self) -> bool {
+        self.only_reads() && !matches!(self, Self::Restore(_) | Self::Copy(_) | Self::Export(_))
+    }
+
     /// Whether it changes nothing in the repository, so that it can be about one as it was.
     pub(crate) fn only_reads(&self) -> bool {
         match self {

@@ -179,9 +179,9 @@ fn refuse_second(repos: &[Arc<Repo>], method: Method, options: &BackupOptions, h
     let log = LogName { source, kind: method.kind() };
     let mut first = None;
     for repo in repos {
-        match run::active(repo, &log)? {
-            Some(active) if !active.keeps_house() => first = first.or(Some(active)),
-            // It gets its backup.
+        match run::active(repo, &log) {
+            Ok(Some(active)) if !active.keeps_house() => first = first.or(Some(active)),
+            // It gets its backup, or tells why not.
             _ => return Ok(()),
         }
     }

@@ -12,7 +12,7 @@ use holdfast_core::{
     Error, ErrorKind, Result,
     doctor::{self, AgeMax, Finding, Verdict},
 };
-use holdfast_repo::Repo;
+use holdfast_repo::{Kind, Repo};
 use serde::Serialize;
 
 use super::{Context, backup, repository};
@@ -78,6 +78,10 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
         global.identity.as_ref().or(config.identity.as_ref()),
     ];
     examined.configuration.extend(secrets.into_iter().flatten().filter_map(|path| secret_file(path)));
+    if args.kind.contains(&Kind::Binlog) {
+        let error = Error::new(ErrorKind::Usage, "--kind is for backups, physical or logical");
+        return Err(error.hinted("--max-lag tells whether somebody archives binlogs"));
+    }
     let age_max = AgeMax { age: args.max_age.map(|age| age.0), kinds: args.kind.clone() };
     let lag_max = args.max_lag.map(|lag| lag.0);
     let repo = examine_repository(context, (&age_max, lag_max), &mut examined)?;

@@ -101,11 +101,11 @@ impl Output {
     }
 
     /// What is to be said, in place of the exit code, where not all of it could be written.
-    pub(crate) fn lost(&self, only_reads: bool) -> Option<Result<Exit>> {
+    pub(crate) fn lost(&self, only_prints: bool) -> Option<Result<Exit>> {
         let cause = lock(&LOST).take()?;
         let error =
             Error::failed("not all of the result could be written to standard output").caused_by(cause);
-        if only_reads {
+        if only_prints {
             return Some(Err(error));
         }
         // It is done all the same.

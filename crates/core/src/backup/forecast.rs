@@ -117,6 +117,7 @@ pub(super) fn spool_dir(options: &BackupOptions) -> PathBuf {
 /// The redo from one checkpoint on is as much as the log holds, if the server is busy, and all of it is captured.
 fn room_for_redo(dir: &Path, redo_bytes: u64, reserve_bytes: u64) -> Result<()> {
     const CHOOSE: &str = "choose a directory with room for it by --spool-dir, or allow less by --spool-max";
+    const ELSEWHERE: &str = "choose a directory on another file system by --spool-dir";
     let space = rustix::fs::statvfs(dir)
         .context(format_args!("look at the directory {} for the redo spool", dir.display()))
         .map_err(|error| error.hinted(CHOOSE))?;
@@ -132,7 +133,8 @@ fn room_for_redo(dir: &Path, redo_bytes: u64, reserve_bytes: u64) -> Result<()> 
     if reserve_bytes > 0 {
         text.push_str(&format!(" and {} for the server, which writes there, too", ByteSize(reserve_bytes)));
     }
-    Err(Error::failed(text).hinted(CHOOSE))
+    let less_would_do = free_bytes > reserve_bytes;
+    Err(Error::failed(text).hinted(if less_would_do { CHOOSE } else { ELSEWHERE }))
 }
 
 #[cfg(test)]

@@ -219,6 +219,8 @@ pub(super) struct Archiver<'a> {
     stopped: RecurringWarning,
     /// Where a server had more than it sent, and was asked again for that.
     stuck_at: Option<Place>,
+    /// Whether the server's GTIDs lacked some of what it has sent, at the last look.
+    lacked_gtids: bool,
     /// Since when nobody archives, although this archiver tries to.
     pub(super) in_vain_since: Option<Instant>,
     report: ArchiveReport,
@@ -326,6 +328,7 @@ impl<'a> Archiver<'a> {
             unacknowledged: None,
             stopped: RecurringWarning::default(),
             stuck_at: None,
+            lacked_gtids: false,
             in_vain_since: None,
             report,
         })
@@ -883,6 +886,10 @@ impl<'a> Archiver<'a> {
         is_held_up: bool,
     ) -> Result<Seen, StreamEnd> {
         let place = recorder.place().clone();
+        if is_held_up {
+            // What it sends has not been taken: it may be further than what was received.
+            return Ok(Seen::default());
+        }
         let anew = |what: &str| Err(StreamEnd::Lost(SqlError::new(SqlCause::Lost, what)));
         if !place.file.is_empty() && !binlog.has(&place) {
             return anew("the server has another binlog than it was sending");
@@ -891,10 +898,14 @@ impl<'a> Archiver<'a> {
         let lacks = |gtids: &Gtids| {
             !gtids.is_empty() && !binlog.gtids.as_ref().is_some_and(|executed| executed.includes(gtids))
         };
-        if before.gtids.as_ref().is_some_and(lacks) {
+        // Commits that wait to be acknowledged are in the binlog, and in no GTIDs yet.
+        let is_lacking = !self.options.semi_sync && before.gtids.as_ref().is_some_and(lacks);
+        // Once: a domain may have been taken out of them, or its numbers have fallen, and the binlog goes on.
+        let was_lacking = std::mem::replace(&mut self.lacked_gtids, is_lacking);
+        if is_lacking && !was_lacking {
             return anew("the server has begun its GTIDs anew");
         }
-        let is_behind = !is_held_up && binlog.bytes_from(&place).is_some_and(|bytes| bytes > 0);
+        let is_behind = binlog.bytes_from(&place).is_some_and(|bytes| bytes > 0);
         // A large event may take longer than that, and is not to be sent again and again.
         if is_behind && before.behind_at.as_ref() == Some(&place) && self.stuck_at.as_ref() != Some(&place) {
             self.stuck_at = Some(place);

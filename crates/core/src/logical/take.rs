@@ -161,7 +161,10 @@ fn reach_and_run(
         cancel,
     };
     let taking = Taking { options, selection, origin: origin.as_ref(), watch: &watch, cancel };
+    // The runs begin first, which may take minutes behind one that keeps house; the server would not wait so long.
+    drop(control);
     let capture = |writers: &Writers<'_>| {
+        let control = Session::open_patiently(&options.connect, Purpose::Control)?;
         let taken = taking.take(control, facts, writers, &headroom);
         let taken = taken.map_err(|error| options.connect.explain_loss(error))?;
         watch.phase("complete");

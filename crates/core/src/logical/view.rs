@@ -458,7 +458,14 @@ impl View {
         }
         // It holds nothing, and can be given up.
         let mut looks = Session::open_patiently(wanted.connect, Purpose::Monitor)?;
-        looks.set_answer_timeout(LOOK_MAX)?;
+        match control.flavor() {
+            // It has a view of its own, and reads in it.
+            Flavor::MariaDb => {
+                looks.exec("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
+                looks.set_answer_timeout(READER_SILENCE_MAX)?;
+            }
+            Flavor::MySql => looks.set_answer_timeout(LOOK_MAX)?,
+        }
         for number in 1..=AGREEMENT_TRIES {
             let agreed = match control.flavor() {
                 Flavor::MariaDb => self.begin_at_one_place(&mut looks, number == AGREEMENT_TRIES)?,

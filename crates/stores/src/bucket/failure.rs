@@ -72,6 +72,8 @@ fn words(error: &object_store::Error) -> String {
 
 /// How rustls begins what it has against a certificate.
 const BAD_CERTIFICATE: &str = "invalid peer certificate";
+/// And goes on where no time will mend it: one that has expired is renewed.
+const STRANGE: [&str; 3] = ["UnknownIssuer", "NotValidForName", "not valid for name"];
 
 /// Whether it is of whoever gives out credentials.
 fn is_of_credentials(words: &str) -> bool {
@@ -117,7 +119,9 @@ impl Failure {
             (Some(403), _) => Self::Remote(RemoteCause::Denied),
             (Some(408 | 429 | 500 | 502..=599), _) => Self::Remote(RemoteCause::Busy),
             (Some(501), _) => Self::Remote(RemoteCause::Unfit),
-            _ if words.contains(BAD_CERTIFICATE) => Self::Remote(RemoteCause::Untrusted),
+            _ if words.contains(BAD_CERTIFICATE) && STRANGE.iter().any(|word| words.contains(word)) => {
+                Self::Remote(RemoteCause::Untrusted)
+            }
             _ => match transport(error) {
                 // Where an answer is cut off, or makes no sense, the request may have been carried out as well.
                 Some(_) => Self::Remote(RemoteCause::Unreachable),

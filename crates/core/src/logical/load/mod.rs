@@ -295,6 +295,10 @@ impl<'a> Loading<'a> {
     ) -> Result<(rows::Loaded, u64)> {
         let redo = redo::switch_off(&mut self.control, self.options)?;
         let made = self.make(progress, watch, cancel);
+        if made.is_err() {
+            // Others write there now, by settings of their own; why it has failed is told.
+            drop(let_go(&mut self.control, &self.plan, &self.target));
+        }
         let on_again = redo.map_or(Ok(()), |redo| redo.switch_on(&mut self.control, self.options));
         both(made, on_again)
     }

@@ -98,7 +98,8 @@ impl Programs<'_> {
         // Those who own what follows.
         let ours = self.accounts();
         link.session.exec("START TRANSACTION")?;
-        for account in self.plan.accounts.iter().filter(|account| account.is_ours) {
+        // Not those that were there: a load that goes on would take them for its own.
+        for account in self.plan.accounts.iter().filter(|account| account.is_ours && !account.is_there) {
             self.progress.note_in_transaction(&mut link.session, account.object, Stage::Begun)?;
         }
         link.session.exec("COMMIT")?;

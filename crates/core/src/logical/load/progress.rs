@@ -421,8 +421,11 @@ impl Progress {
             session.exec("SET GLOBAL local_infile = ON")?;
         } else {
             // Who takes a load up may lack the right to switch what another has switched off by now.
-            if session.number::<u8>("SELECT @@GLOBAL.local_infile")? != 0 {
-                session.exec("SET GLOBAL local_infile = OFF")?;
+            let is_off = session.number::<u8>("SELECT @@GLOBAL.local_infile")? == 0;
+            if !is_off && let Err(error) = session.exec("SET GLOBAL local_infile = OFF") {
+                // Whoever tries again must not wait for this row.
+                drop(session.exec("ROLLBACK"));
+                return Err(error);
             }
             session.exec("COMMIT")?;
         }

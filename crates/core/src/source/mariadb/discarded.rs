@@ -66,7 +66,7 @@ impl Baseline {
         self.tables.contains_key(&space)
     }
 
-    /// Whether `found`, whose table is closed, is sure to have been imported and can have been renamed since. `now` has the
+    /// Whether `found`, whose table is closed, may have been imported and renamed since the checkpoint. `now` has the
     /// tables that there are.
     pub(super) fn was_imported_and_renamed(
         &self,
@@ -84,13 +84,12 @@ impl Baseline {
     /// Whether there is a page that an IMPORT has written and nobody has changed since. One that cannot be read counts.
     fn has_pages_without_lsn(&self, found: &TablespaceEntry) -> bool {
         const PIECE_BYTES: usize = 1 << 20;
-        /// By then one has been found, unless nearly all of the table was changed again.
-        const LOOKED_AT_BYTES: u64 = 64 << 20;
         let look = || -> io::Result<bool> {
             let mut buffer = AlignedBuffer::new(PIECE_BYTES);
             let reader = PageReader::open(&found.entry.real, self.mode)?;
             let mut page_bytes = None;
-            for offset in (0..LOOKED_AT_BYTES).step_by(PIECE_BYTES) {
+            // To the end: one page that is left like this is enough to lose rows.
+            for offset in (0..).step_by(PIECE_BYTES) {
                 let len = reader.read(offset, PIECE_BYTES, &mut buffer)?;
                 let bytes = buffer.bytes(len);
                 if page_bytes.is_none() {

@@ -290,11 +290,12 @@ impl Capture<'_> {
         match discarded.iter().find(is_lost) {
             None => Ok(()),
             Some((found, _)) => Err(Error::failed(format!(
-                "{} was imported during the backup and may have been renamed since: recovery would bring back what was in \
-                 it before, and the redo, in which that could be changed, is encrypted",
+                "{} may have been imported and renamed during the backup, or shortly before it: recovery would bring back \
+                 what was in it before, and the redo, in which that could be changed, is encrypted",
                 found.entry.path
             ))
-            .hinted("run the backup again when a checkpoint has come behind the import")),
+            .hinted("run the backup again when a checkpoint has come behind that, and when no other tables are dropped and renamed; a \
+             table that was imported once and is rebuilt (OPTIMIZE TABLE) is never suspected again")),
         }
     }
 

@@ -316,7 +316,10 @@ impl Maker<'_> {
                     .any(|it| it.kind == ElementKind::Column && it.name.as_ref().is_some_and(is_it))
             });
             let is_any_converted = is_converted.contains(&true)
-                || computed.columns.iter().any(|column| self.options.conversions.concern(column));
+                || computed.columns.iter().any(|column| self.options.conversions.concern(column))
+                // One may print a zero below zero as zero.
+                || !self.adapter.is_same_series()
+                    && computed.columns.iter().any(|column| column.form == Form::Float);
             if !has_all || is_any_converted {
                 definition.computed = None;
             }
