@@ -373,7 +373,11 @@ fn captured_server_equals_its_source(kind: ServerKind, seed: u64, options: &Serv
         writes.committed, ddl.done, captured.stats
     );
     let checksums: Vec<_> = captured.stats.pages_by_checksum.keys().copied().collect();
-    assert_eq!(checksums, [if kind.is_mariadb() { "full_crc32" } else { "crc32" }]);
+    match kind.is_mariadb() {
+        // Since the storm truncates undo and imports, some tablespaces have the older kind.
+        true => assert!(checksums == ["full_crc32"] || checksums == ["crc32", "full_crc32"], "{checksums:?}"),
+        false => assert_eq!(checksums, ["crc32"]),
+    }
     sink.place(&target);
     lay_out_redo(&target, &captured.redo);
     let copy = Server::attach(kind, target, options.clone()).unwrap();

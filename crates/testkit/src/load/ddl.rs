@@ -173,7 +173,7 @@ struct Refusal {
 fn refusal(server: &Server, innodb_only: bool) -> Result<Option<Refusal>> {
     Ok(match server.kind().is_mariadb() {
         true if server.value::<bool>("SELECT @@innodb_encrypt_log")? => Some(Refusal {
-            says: ["ddl/", "was imported during the backup and may have been renamed since"],
+            says: ["ddl/", "may have been imported and renamed during the backup, or shortly before it"],
             counts_all: true,
         }),
         false if !innodb_only => Some(Refusal {
