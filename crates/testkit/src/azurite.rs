@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::{kind::servers_dir, spawn::spawn, tls};
+use crate::{kind::servers_dir, port::free_port, spawn::spawn, tls};
 
 /// The storage account.
 pub const ACCOUNT: &str = "holdfasttest";
@@ -66,7 +66,7 @@ impl Azurite {
         let program = installed.join("bin/azurite-blob");
         ensure!(program.exists(), "{} is missing: run scripts/servers", program.display());
         let dir = tempfile::Builder::new().prefix("azurite-").tempdir()?;
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let port = free_port()?;
         let log = fs::File::create(dir.path().join("log"))?;
         let errors = log.try_clone()?;
         let process = spawn(&program, |command| {

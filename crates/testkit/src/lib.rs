@@ -16,6 +16,7 @@ pub mod load;
 pub mod object_storage;
 pub mod observe;
 pub mod pitr;
+pub mod port;
 pub mod program;
 pub mod replica;
 pub mod rng;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::kind::servers_dir;
+use crate::port::free_port;
 use crate::spawn::spawn;
 use crate::tls;
 
@@ -79,7 +80,7 @@ impl ObjectStorage {
     /// Starts a server with an empty bucket that keeps more than what is current.
     pub fn start_keeping(kind: ObjectStorageKind, keeps: Keeps) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("objects-").tempdir()?;
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let port = free_port()?;
         let mut it = Self { kind, keeps, front: Front::Plain, port, process: None, dir };
         if kind == ObjectStorageKind::Versitygw {
             fs::create_dir_all(it.data())?;
@@ -109,7 +110,7 @@ impl ObjectStorage {
     /// Starts a gateway that shows the certificate in [`tls`], and takes [`HOST_BUCKET`] from the name of the host.
     pub fn start_with_tls_by_host() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("objects-").tempdir()?;
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let port = free_port()?;
         let (kind, keeps, front) = (ObjectStorageKind::Versitygw, Keeps::Nothing, Front::TlsByHost);
         let mut it = Self { kind, keeps, front, port, process: None, dir };
         fs::create_dir_all(it.data().join(HOST_BUCKET))?;

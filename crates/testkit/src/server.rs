@@ -7,7 +7,6 @@ mod datadir;
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::thread;
@@ -20,6 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::kind::ServerKind;
+use crate::port::free_port;
 use crate::spawn::spawn;
 use crate::tls;
 
@@ -421,8 +421,4 @@ fn scratch_dir(parent: Option<&Path>) -> Result<TempDir> {
 /// A server refuses to run as root unless told so.
 fn run_as_root() -> Option<String> {
     rustix::process::geteuid().is_root().then(|| "--user=root".to_owned())
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

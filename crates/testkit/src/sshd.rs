@@ -1,7 +1,7 @@
 //! An SSH server of the current user, on a free port, that lets one key in.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use crate::port::free_port;
 use crate::spawn::spawn;
 
 const SSHD: &str = "/usr/sbin/sshd";
@@ -31,7 +32,7 @@ impl Sshd {
         ensure!(Path::new(SSHD).exists(), "{SSHD} is missing: run scripts/servers");
         let dir = tempfile::Builder::new().prefix("sshd-").tempdir()?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700))?;
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let port = free_port()?;
         let it = |name: &str| dir.path().join(name).display().to_string();
         for key in ["host_key", "user_key"] {
             let made = Command::new("ssh-keygen")

@@ -1,12 +1,13 @@
 //! Servers with a part to play.
 
-use std::{net::TcpListener, time::Instant};
+use std::time::Instant;
 
 use holdfast_core::{
     ErrorKind,
     server::{ConnectOptions, grants},
 };
 use holdfast_formats::Flavor;
+use holdfast_testkit::port::free_port;
 use mysql::{Conn, prelude::Queryable};
 use rustix::process::Signal;
 
@@ -127,11 +128,6 @@ fn mysql_a_stalled_semi_synchronous_replica_stalls_no_backup() {
     a_stalled_replica_stalls_no_backup(ServerKind::MySql97);
 }
 
-/// A port that is free now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// Takes every connection that the server has for accounts without special rights.
 fn take_all_connections(server: &Server) -> Vec<Conn> {
     let mut taken = Vec::new();
@@ -158,7 +154,7 @@ fn take_all_connections(server: &Server) -> Vec<Conn> {
 #[test]
 fn connections_that_run_out_are_waited_for() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
-        let own_port = free_port();
+        let own_port = free_port().unwrap();
         let own = match kind.is_mariadb() {
             true => vec![format!("--extra-port={own_port}"), "--extra-max-connections=20".to_owned()],
             false => vec![format!("--admin-port={own_port}"), "--admin-address=127.0.0.1".to_owned()],

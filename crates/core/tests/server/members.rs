@@ -1,7 +1,7 @@
 //! Members of real clusters: their physical backup is refused by name, before anything is stored or locked, and taken when
 //! they have left.
 
-use std::{collections::BTreeSet, net::TcpListener, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use holdfast_core::{
     Cancel, Result,
@@ -106,7 +106,7 @@ fn wait_for(server: &Server, name: &str, value: &str) {
 fn a_galera_node_is_refused_until_it_has_left() {
     // The dependency of Debian's server.
     const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port().unwrap();
     let options = [
         "--wsrep-on=ON".to_owned(),
         format!("--wsrep-provider={PROVIDER}"),

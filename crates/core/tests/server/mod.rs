@@ -18,7 +18,7 @@ use holdfast_core::{
     backup::BackupOptions,
     server::{ConnectOptions, Purpose, Secret, Session},
 };
-use holdfast_testkit::{Server, ServerKind, ServerOptions};
+use holdfast_testkit::{Server, ServerKind, ServerOptions, port::free_port};
 
 /// How long locks may be held in tests that are not about that: many at once read and flush slowly.
 pub(crate) const LOCK_MAX: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ fn start(kind: ServerKind) -> Server {
 /// A member of a replication group that has no other.
 pub(crate) fn group_of_one() -> Server {
     let server = start(ServerKind::MySql97);
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port().unwrap();
     server
         .exec_all([
             "INSTALL PLUGIN group_replication SONAME 'group_replication.so'".to_owned(),
