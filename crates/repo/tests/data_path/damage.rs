@@ -83,11 +83,7 @@ fn restore_fails(world: &World, run: RunNo, source: &Source) -> bool {
         let backup = Backup::open(&world.repo, &history, run)?;
         for item in backup.items() {
             let item = item?;
-            let mut bytes = Vec::new();
-            backup.read_file(&item, &mut |part| {
-                bytes.extend_from_slice(part);
-                Ok::<_, RepoError>(())
-            })?;
+            let bytes = read_whole(&backup, &item)?;
             assert!(bytes == source[&item.path.to_string()].bytes, "{} was restored wrongly", item.path);
         }
         Ok(())

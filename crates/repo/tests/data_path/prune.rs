@@ -9,7 +9,7 @@ use std::{
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
-    ChunkRef, Folder, PackId, Repo, RepoError, RunNo,
+    ChunkRef, Folder, PackId, Repo, RunNo,
     check::{CheckOptions, check},
     expire::{ExpireRequest, expire},
     item::Item,
@@ -344,13 +344,7 @@ fn what_moves_while_it_is_read_is_found_where_it_went() {
         assert_fetched(&backup, &items, &wants, &source);
         for item in unread.items() {
             let item = item.unwrap();
-            let mut bytes = Vec::new();
-            let mut sink = |part: &[u8]| {
-                bytes.extend_from_slice(part);
-                Ok::<_, RepoError>(())
-            };
-            unread.read_file(&item, &mut sink).unwrap();
-            assert!(bytes == source[&item.path.to_string()].bytes);
+            assert!(read_whole(&unread, &item).unwrap() == source[&item.path.to_string()].bytes);
         }
     }
 }

@@ -471,11 +471,7 @@ fn restore(world: &World, log: &LogName, name: &str, sources: &BTreeMap<RunNo, S
             let mut count = 0;
             for item in backup.items() {
                 let item = item?;
-                let mut bytes = Vec::new();
-                backup.read_file(&item, &mut |part| {
-                    bytes.extend_from_slice(part);
-                    Ok::<_, RepoError>(())
-                })?;
+                let bytes = read_whole(&backup, &item)?;
                 assert!(
                     bytes == source[&item.path.to_string()].bytes,
                     "{name}: {} of {run} is wrong",

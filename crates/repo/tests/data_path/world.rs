@@ -107,6 +107,16 @@ impl SourceFile {
     }
 }
 
+/// The bytes of a file.
+pub fn read_whole(backup: &Backup, item: &Item) -> Result<Vec<u8>, RepoError> {
+    let mut bytes = Vec::new();
+    backup.read_file(item, &mut |part| {
+        bytes.extend_from_slice(part);
+        Ok::<_, RepoError>(())
+    })?;
+    Ok(bytes)
+}
+
 pub type Source = BTreeMap<String, SourceFile>;
 
 pub struct World {
@@ -246,13 +256,7 @@ impl World {
         for item in items.iter().step_by(1 + items.len() / 200) {
             let expected = &source[&item.path.to_string()];
             assert_eq!(item.size_bytes, expected.bytes.len() as u64, "{} {run}", item.path);
-            let mut bytes = Vec::new();
-            backup
-                .read_file(item, &mut |part| {
-                    bytes.extend_from_slice(part);
-                    Ok::<_, RepoError>(())
-                })
-                .unwrap();
+            let bytes = read_whole(&backup, item).unwrap();
             assert!(bytes == expected.bytes, "{} of {run} differs", item.path);
             assert_eq!(backup.find(&item.path).unwrap().as_ref(), Some(item));
         }

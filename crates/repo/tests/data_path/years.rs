@@ -513,12 +513,8 @@ impl Years {
         let source = &place.taken[&(log.clone(), run)];
         for item in backup.items() {
             let item = item.map_err(|error| format!("{run} while it was moved: {error}"))?;
-            let mut bytes = Vec::new();
-            let read = backup.read_file(&item, &mut |part| {
-                bytes.extend_from_slice(part);
-                Ok::<_, holdfast_repo::RepoError>(())
-            });
-            read.map_err(|error| format!("{run} while it was moved: {error}"))?;
+            let bytes =
+                read_whole(&backup, &item).map_err(|error| format!("{run} while it was moved: {error}"))?;
             if bytes != source[&item.path.to_string()].bytes {
                 return Err(format!("{run} was read wrongly while it was moved"));
             }
