@@ -295,10 +295,12 @@ impl<'a> Loading<'a> {
     ) -> Result<(rows::Loaded, u64)> {
         let redo = redo::switch_off(&mut self.control, self.options)?;
         let made = self.make(progress, watch, cancel);
-        if made.is_err() {
-            // Others write there now, by settings of their own; why it has failed is told.
-            drop(let_go(&mut self.control, &self.plan, &self.target));
-        }
+        // However it has ended, others write there now, by settings of their own.
+        let let_go = let_go(&mut self.control, &self.plan, &self.target);
+        let made = made.and_then(|made| {
+            self.shown.name_adapted(let_go?, watch);
+            Ok(made)
+        });
         let on_again = redo.map_or(Ok(()), |redo| redo.switch_on(&mut self.control, self.options));
         both(made, on_again)
     }
@@ -349,7 +351,6 @@ impl<'a> Loading<'a> {
         } else {
             progress.note_done(&mut control.session, plan)?;
         }
-        shown.name_adapted(let_go(control, plan, target)?, watch);
         Ok((loaded, verified))
     }
 }
