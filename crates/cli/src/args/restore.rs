@@ -23,6 +23,8 @@ Examples:
   holdfast restore --at '2026-11-20 14:03:07' --to-server --table shop.orders --as shop.orders=shop.orders_old
   holdfast restore 7 --to-server --overwrite --leave-out --dry-run        what would be dropped, and what cannot be loaded
   holdfast restore 7 --to-server -S /run/new.sock --without-binlog --disable-redo   the first load of a new MySQL server
+  holdfast restore 7 --to-server -S /run/new.sock --enable-local-infile            MySQL: costs the server less
+  holdfast restore db1/logical#42 --to-server -h new-db1 --disable-events          before binlog cat --behind
 
 No server may run on the target directory. A server can be started on the result at once. holdfast-restore.json in it holds the position; the statement to replicate from there is printed.";
 

@@ -151,9 +151,7 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     }
     let options = options(args, context)?;
     let opened = repository::open_for(context, Act::Backup, "a backup").map(Arc::new);
-    if let Ok(repo) = &opened {
-        refuse_second(std::slice::from_ref(repo), method, &options, &hooks)?;
-    }
+    refuse_second(opened.as_ref().ok(), method, &options, &hooks)?;
     let take = |repo: Arc<Repo>| {
         let taken = take(&[repo], method, selection, &options, context).into_iter().next();
         Ok((Exit::Done, taken.unwrap_or_else(|| Err(Error::failed("there is no repository")))?))
@@ -174,7 +172,12 @@ fn hooks(args: &BackupArgs, context: &Context<'_>) -> Hooks {
 
 /// Refuses a second backup before its hooks run: they would undo beneath the first what its own have done. Of a source that
 /// has no name yet this is not known.
-fn refuse_second(repos: &[Arc<Repo>], method: Method, options: &BackupOptions, hooks: &Hooks) -> Result<()> {
+fn refuse_second<'a>(
+    repos: impl IntoIterator<Item = &'a Arc<Repo>>,
+    method: Method,
+    options: &BackupOptions,
+    hooks: &Hooks,
+) -> Result<()> {
     let Some(source) = options.name.clone().filter(|_| hooks.is_any()) else { return Ok(()) };
     let log = LogName { source, kind: method.kind() };
     let mut first = None;
@@ -226,11 +229,8 @@ fn run_to(args: BackupArgs, others: &[String], hooks: &Hooks, context: &Context<
     let (method, selection) = (args.method, args.selection.clone());
     let options = options(args, context)?;
     let opened = repository::open_all_for_backup(context, others, password_file.as_deref());
-    if let Ok(opened) = &opened {
-        let repos: Vec<_> =
-            opened.iter().filter_map(|(_, repo)| repo.as_ref().ok().map(Arc::clone)).collect();
-        refuse_second(&repos, method, &options, hooks)?;
-    }
+    let repos = opened.iter().flatten().filter_map(|(_, repo)| repo.as_ref().ok());
+    refuse_second(repos, method, &options, hooks)?;
     let ids = |taken: &TakenInto| {
         let of = |place: &Place| place.name.as_ref().map(|(log, run)| text::backup_id(log, *run));
         taken.repositories.iter().filter_map(of).collect()

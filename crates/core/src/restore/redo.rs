@@ -1,8 +1,8 @@
 //! Laying the captured redo out as the log that the server recovers from.
 //!
 //! The captured bytes go where the log's layout wants them, like the pages of any file; the header is made here. Then
-//! what would take up a discarded tablespace again is made harmless, and absolute paths in MariaDB's file records are replaced by relative ones, for every restore: recovery opens what
-//! they name, and on the source's own host that is the source's file. Redo that still leads outside after that is
+//! what would take up a discarded tablespace again is made harmless, and absolute paths in MariaDB's file records are
+//! replaced by relative ones, for every restore: recovery opens what they name, and on the source's own host that is the source's file. Redo that still leads outside after that is
 //! refused.
 
 use std::{
