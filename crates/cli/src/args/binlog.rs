@@ -48,7 +48,7 @@ Examples:
   holdfast binlog cat binlog.000042 | mariadb-binlog -v -
   holdfast restore db1/logical#42 --to-server -h new-db1 --disable-events
   set -o pipefail; holdfast binlog cat --behind db1/logical#42 --at '2026-11-20 14:03:07' | mariadb-binlog - | mariadb --binary-mode -h new-db1
-  set -o pipefail; holdfast binlog cat --behind db1/logical#42 --skip-gtids | mysqlbinlog - | mysql --binary-mode -h new-db1    MySQL: a second attempt
+  set -o pipefail; holdfast binlog cat --behind db1/logical#42 --at latest --skip-gtids | mysqlbinlog - | mysql --binary-mode -h new-db1    MySQL: a second attempt
 
 The output is a binlog file with the server's own bytes. If the archive begins in the middle of the file, the output is the file's first event and everything from there on.";
 

@@ -103,8 +103,9 @@ impl Output {
     /// What is to be said, in place of the exit code, where not all of it could be written.
     pub(crate) fn lost(&self, only_prints: bool) -> Option<Result<Exit>> {
         let cause = lock(&LOST).take()?;
-        let error =
-            Error::failed("not all of the result could be written to standard output").caused_by(cause);
+        let error = Error::failed("not all of the result could be written to standard output")
+            .caused_by(cause)
+            .hinted("make room where it goes, and run it again");
         if only_prints {
             return Some(Err(error));
         }
