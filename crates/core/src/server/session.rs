@@ -201,9 +201,16 @@ impl Session {
         self.id
     }
 
-    /// Runs a statement whose rows, if any, do not matter.
+    /// Runs a statement whose rows, if any, do not matter. They are read to their end, since an error may come after them.
     pub fn exec(&mut self, statement: &str) -> Result<(), SqlError> {
-        self.conn.query_drop(statement).map_err(|error| SqlError::of_statement(error, statement))
+        let client_error = |error| SqlError::of_statement(error, statement);
+        let mut result = self.conn.query_iter(statement).map_err(client_error)?;
+        while let Some(rows) = result.iter() {
+            for row in rows {
+                row.map_err(client_error)?;
+            }
+        }
+        Ok(())
     }
 
     /// All rows.

@@ -74,7 +74,8 @@ pub fn finish_imports(source: &Server, copy: &Server) -> Result<usize> {
                 continue;
             }
             let table = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            match conn.query_drop(format!("SELECT 1 FROM ddl.{table} LIMIT 1")) {
+            // The error may come with the rows, which `query_drop` passes over.
+            match conn.query_first::<u8, _>(format!("SELECT 1 FROM ddl.{table} LIMIT 1")) {
                 Err(error) if server_error(&error) == Some(TABLESPACE_DISCARDED) => {}
                 // It is not there, or whole; if neither, it will be missed.
                 _ => continue,
