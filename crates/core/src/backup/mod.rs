@@ -133,8 +133,12 @@ impl Capture<'_> {
         let several = Several { log, part: None, is_imported: false, headroom, options, watch, cancel };
         let capture = |writers: &Writers<'_>| {
             let tee = Tee::new(writers);
-            let captured =
-                writers.while_giving(|| options.hold_up_max, || source.capture(&tee, watch, cancel))?;
+            let silence_max = options.hold_up_max;
+            let captured = writers.while_giving(
+                || options.hold_up_max,
+                silence_max,
+                || source.capture(&tee, watch, cancel),
+            )?;
             watch.phase("complete");
             before_end()?;
             Ok(captured)

@@ -233,15 +233,15 @@ impl Taking<'_> {
         }
         let facts_of_view = self.judge(&view, &mut tables);
         self.watch.phase("definitions");
-        let patience = self.hold_up_max(&view);
+        let (patience, silence_max) = (self.hold_up_max(&view), self.options.hold_up_max);
         let definitions = || self.definitions(&mut control, &view, &facts, &tee);
-        let definitions = writers.while_giving(|| patience, definitions)?;
+        let definitions = writers.while_giving(|| patience, silence_max, definitions)?;
         self.watch.phase("rows");
         let mut readers = std::mem::take(&mut view.readers);
         let view = Mutex::new(view);
         let release = || lock(&view).release_tables(self.watch);
         let read = || reading::read(&tables, &mut readers, &tee, &release, self.watch, self.cancel);
-        let read = || writers.while_giving(|| self.hold_up_max(&lock(&view)), read);
+        let read = || writers.while_giving(|| self.hold_up_max(&lock(&view)), silence_max, read);
         let read = match self.options.is_private {
             true => read()?,
             false => room::asking(control, headroom, read)?,

@@ -57,7 +57,8 @@ pub struct BackupOptions {
     pub new_identity: bool,
     /// Pages that are damaged on the source are taken as they are, and the backup is marked: else it fails.
     pub allow_corrupt: bool,
-    /// Longest time, in all, that one of several repositories may hold up the backup to the others.
+    /// Longest time, in all, that one of several repositories may hold up the backup to the others, and longest time at a
+    /// stretch that the store of one takes nothing while a server waits.
     pub hold_up_max: Duration,
     /// Words that the user attaches.
     pub tags: Vec<String>,

@@ -5,15 +5,17 @@
 //!   hears of it.
 //! - Readers wait for the slowest. One that holds them up alone, for longer in all than the user has patience, is given
 //!   up: it counts how much longer each has held up the readers than the one that did so least.
+//! - One whose store takes nothing for that long is given up even when it is the only one. Readers may hold locks, and a
+//!   network file system that is gone gives no error.
 
 use std::{
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
-        mpsc::{self, Receiver, RecvTimeoutError},
+        mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use holdfast_pipe::lock::{into_inner, lock};
@@ -34,6 +36,8 @@ struct One<'a> {
     undrained: AtomicBool,
     /// In how many samples it held up the readers alone.
     samples: AtomicU64,
+    /// How many bytes had passed its stages when they last moved, and when that was.
+    moved: Mutex<(u64, Instant)>,
 }
 
 /// The writers of several repositories.
@@ -48,6 +52,7 @@ impl<'a> Writers<'a> {
             inside: AtomicUsize::new(0),
             undrained: AtomicBool::new(false),
             samples: AtomicU64::new(0),
+            moved: Mutex::new((0, Instant::now())),
         };
         Self(writers.into_iter().map(one).collect())
     }
@@ -114,43 +119,85 @@ impl<'a> Writers<'a> {
         first.unwrap_or_else(|| Error::failed("there is no repository to write to"))
     }
 
-    /// While `work` gives them something: gives up who holds up the others for longer than there is patience for at that
-    /// time.
+    /// While `work` gives them something: gives up a writer that holds up the others for longer than `patience` at that
+    /// time, and one whose store takes nothing for `silence_max`.
     pub(crate) fn while_giving<T>(
         &self,
         patience: impl Fn() -> Duration + Send,
+        silence_max: Duration,
         work: impl FnOnce() -> T,
     ) -> T {
         thread::scope(|scope| {
             // Hung up when the work is over, however it ends.
-            let (_working, over) = mpsc::channel();
-            scope.spawn(move || self.watch(&over, patience));
+            let (_working, over) = mpsc::channel::<()>();
+            scope.spawn(move || {
+                self.0.iter().for_each(One::listen);
+                while over.recv_timeout(SAMPLE) == Err(RecvTimeoutError::Timeout) {
+                    self.give_up_the_slow(patience());
+                    self.give_up_the_silent(silence_max);
+                }
+            });
             work()
         })
     }
 
-    fn watch(&self, over: &Receiver<()>, patience: impl Fn() -> Duration) {
-        while over.recv_timeout(SAMPLE) == Err(RecvTimeoutError::Timeout) {
-            let left = || self.0.iter().filter(|one| !one.has_failed.load(Relaxed));
-            let mut holding = left().filter(|it| it.inside.load(Relaxed) > 0 || it.undrained.load(Relaxed));
-            let (Some(one), None) = (holding.next(), holding.next()) else { continue };
-            let samples = one.samples.fetch_add(1, Relaxed) + 1;
-            let least = left().map(|one| one.samples.load(Relaxed)).min().unwrap_or_default();
-            let patience = patience();
-            let most = u64::try_from(patience.as_millis() / SAMPLE.as_millis()).unwrap_or(u64::MAX).max(1);
-            if left().count() > 1 && samples - least > most {
-                let text = format!(
-                    "it held up the backup for {} s longer than another repository, and was given up",
-                    patience.as_secs()
-                );
-                one.fail(Error::new(ErrorKind::Store, text));
-                one.writer.give_up();
+    fn left(&self) -> impl Iterator<Item = &One<'a>> {
+        self.0.iter().filter(|one| !one.has_failed.load(Relaxed))
+    }
+
+    fn give_up_the_slow(&self, patience: Duration) {
+        let mut holding = self.left().filter(|it| it.inside.load(Relaxed) > 0 || it.undrained.load(Relaxed));
+        let (Some(one), None) = (holding.next(), holding.next()) else { return };
+        let samples = one.samples.fetch_add(1, Relaxed) + 1;
+        let least = self.left().map(|one| one.samples.load(Relaxed)).min().unwrap_or_default();
+        let most = u64::try_from(patience.as_millis() / SAMPLE.as_millis()).unwrap_or(u64::MAX).max(1);
+        if self.left().count() > 1 && samples - least > most {
+            let seconds = patience.as_secs();
+            one.give_up(&format!(
+                "it held up the backup for {seconds} s longer than another repository, and was given up"
+            ));
+        }
+    }
+
+    fn give_up_the_silent(&self, silence_max: Duration) {
+        for one in self.left() {
+            if one.silence() > silence_max {
+                let seconds = silence_max.as_secs();
+                one.give_up(&format!("its store took nothing for {seconds} s, and it was given up"));
             }
         }
     }
 }
 
 impl One<'_> {
+    fn passed_bytes(&self) -> u64 {
+        let meters = &self.writer.meters().pipeline;
+        [&meters.compress, &meters.seal, &meters.upload, &meters.finish]
+            .iter()
+            .map(|stage| stage.bytes())
+            .sum()
+    }
+
+    /// Silence begins to count now.
+    fn listen(&self) {
+        *lock(&self.moved) = (self.passed_bytes(), Instant::now());
+    }
+
+    /// For how long nothing has moved of what it was given.
+    fn silence(&self) -> Duration {
+        let is_drained = self.writer.is_drained().unwrap_or(true);
+        if is_drained || lock(&self.moved).0 != self.passed_bytes() {
+            self.listen();
+        }
+        lock(&self.moved).1.elapsed()
+    }
+
+    /// Readers go on without it, even while its store does not answer.
+    fn give_up(&self, why: &str) {
+        self.fail(Error::new(ErrorKind::Store, why.to_owned()));
+        self.writer.give_up();
+    }
+
     /// The first failure counts, and what the writer says of it more than what its caller heard.
     fn fail(&self, error: Error) {
         let mut failure = lock(&self.failure);

@@ -4,7 +4,7 @@ use std::{
     hash::{DefaultHasher, Hasher as _},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::sleep,
     time::{Duration, Instant},
@@ -284,13 +284,47 @@ fn a_repository_that_hangs_is_given_up() {
     let began = Instant::now();
     let taken = back_up(&[hanging, Arc::clone(&good.repo)], 1, &options);
     let [Err(error), Ok(_)] = &taken[..] else { panic!("{taken:?}") };
-    assert!(error.to_string().contains("held up the backup"), "{error}");
+    assert!(error.to_string().contains("given up"), "{error}");
     assert!(began.elapsed() > options.hold_up_max);
     assert_eq!((bad.standing(), good.standing()), (vec![], vec![1]));
     good.assert_whole();
     // What it had taken until then is taken up.
     let next = back_up(&[Arc::clone(&bad.repo)], 1, &options);
     assert!(next[0].as_ref().unwrap().run.totals.bytes_adopted > 0, "{next:?}");
+}
+
+/// Whoever gives pages may hold locks meanwhile: the only repository, too, is given up when its store does not answer, and
+/// the source hears of it while the store still hangs.
+#[test]
+fn the_only_repository_is_given_up_when_its_store_hangs() {
+    /// Lets the store go on when the source has heard.
+    struct Heard<'a>(&'a mut dyn Source, Arc<AtomicBool>);
+
+    impl Source for Heard<'_> {
+        fn capture(&mut self, sink: &dyn Sink, listener: &dyn Listener, cancel: &Cancel) -> Result<Captured> {
+            let captured = self.0.capture(sink, listener, cancel);
+            self.1.store(true, Ordering::SeqCst);
+            captured
+        }
+    }
+
+    let place = Place::new();
+    let heard = Arc::new(AtomicBool::new(false));
+    let hangs = Arc::clone(&heard);
+    let repo = place.through(move |call| {
+        while call.op == Op::Write && call.path.contains("/packs/") && !hangs.load(Ordering::SeqCst) {
+            sleep(Duration::from_millis(20));
+        }
+        None
+    });
+    let options = BackupOptions { hold_up_max: Duration::from_secs(1), ..options() };
+    let mut server = FakeServer { size: Size { bytes: 1 << 30, files: 60 }, generation: 1 };
+    let mut source = Heard(&mut server, heard);
+    let mut taken = backup::of_source_to(&[repo], &log(), &mut source, &options, &Silent, &Cancel::default());
+    let error = taken.remove(0).unwrap_err();
+    assert!(error.to_string().contains("its store took nothing for 1 s"), "{error}");
+    assert_eq!((error.kind(), place.standing()), (ErrorKind::Store, vec![]));
+    assert!(back_up(&[Arc::clone(&place.repo)], 1, &options)[0].is_ok());
 }
 
 /// Where none gets it, the backup has failed, and says why for each.
