@@ -31,8 +31,8 @@ pub(crate) struct ResourceArgs {
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) encrypt_threads: Option<usize>,
 
-    /// Limit on reading data files (physical backups), in bytes per second, for example 50M; redo, and reads
-    /// under a lock, are not limited; 0 is no limit [default: no limit]
+    /// Limit on reading data files, or rows, in bytes per second, for example 50M; redo, and reads under a lock,
+    /// are not limited; 0 is no limit [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit_rate: Option<ByteSize>,
 
@@ -76,7 +76,7 @@ pub(crate) struct ResourceArgs {
 pub(crate) const OF_A_BUSY_SERVER: &[&str] =
     &["--limit-rate", "--lock-max", "--ddl-lock-max", "--spool-dir", "--spool-max", "--max-rewrite"];
 /// Options that are about reading data files and redo.
-pub(crate) const OF_DATA_FILES: &[&str] = &["--limit-rate", "--ddl-lock-max", "--spool-dir", "--spool-max"];
+pub(crate) const OF_DATA_FILES: &[&str] = &["--ddl-lock-max", "--spool-dir", "--spool-max"];
 
 impl ResourceArgs {
     /// Bytes to read each second at most; the outer `None` where nothing was said.

@@ -240,7 +240,8 @@ impl Taking<'_> {
         let mut readers = std::mem::take(&mut view.readers);
         let view = Mutex::new(view);
         let release = || lock(&view).release_tables(self.watch);
-        let read = || reading::read(&tables, &mut readers, &tee, &release, self.watch, self.cancel);
+        let rate = self.options.read_bytes_per_s_max;
+        let read = || reading::read(&tables, &mut readers, &tee, &release, rate, self.watch, self.cancel);
         let read = || writers.while_giving(|| self.hold_up_max(&lock(&view)), silence_max, read);
         let read = match self.options.is_private {
             true => read()?,

@@ -35,6 +35,7 @@ mod keys;
 mod locks;
 mod own_names;
 mod privileges;
+mod rate;
 mod replica;
 pub(crate) mod round_trip;
 

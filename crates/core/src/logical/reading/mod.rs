@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+use holdfast_pipe::throttle::Throttle;
 use holdfast_repo::rows::{RowTotals, RowsChecksum};
 
 use super::{
@@ -46,6 +47,8 @@ pub(super) struct Reading<'a> {
     /// Of each table, what the ranges that are read came to with what is computed of their rows.
     computed: Vec<Mutex<RowsChecksum>>,
     meter: Meter<'a>,
+    /// What is locked while it is read is never held up.
+    throttle: Throttle,
     cancel: &'a Cancel,
     statements: AtomicU64,
 }
@@ -59,12 +62,14 @@ pub(super) struct ReadTables {
     pub(super) ranges: u64,
 }
 
-/// Reads all rows of `tables`. `locked_done` is called once, when those that are locked are read.
+/// Reads all rows of `tables`, the others than the locked ones no faster than `bytes_per_s_max`. `locked_done` is called
+/// once, when those that are locked are read.
 pub(super) fn read(
     tables: &[Table],
     readers: &mut [Session],
     tee: &Tee<'_>,
     locked_done: &(dyn Fn() -> Result<()> + Sync),
+    bytes_per_s_max: Option<u64>,
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<ReadTables> {
@@ -74,6 +79,7 @@ pub(super) fn read(
         queue: queue::Queue::new(tables, tee)?,
         computed: tables.iter().map(|_| Mutex::default()).collect(),
         meter: Meter::new(listener, tables.iter().map(|table| table.bytes_estimated).sum()),
+        throttle: Throttle::new(bytes_per_s_max),
         cancel,
         statements: AtomicU64::new(0),
     };

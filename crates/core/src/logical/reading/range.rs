@@ -13,7 +13,7 @@ use crate::{
     error::{Error, Result},
     logical::{
         computed::ComputedRows,
-        definition::Direction,
+        definition::{Direction, Rows},
         key::{Place, Values},
         objects::quoted,
         tables::Table,
@@ -34,6 +34,8 @@ const SEGMENT_ROWS_MAX: u64 = 2_000_000;
 const SEGMENT_ROWS_FIRST: u64 = 10_000;
 /// Rows between two looks whether anybody still wants them.
 const ROWS_BETWEEN_CHECKS: u64 = 4_096;
+/// So many bytes are read at once, however slowly they shall be.
+const THROTTLED_BYTES: u64 = 256 << 10;
 
 impl Reading<'_> {
     pub(super) fn read_range(&self, session: &mut Session, raw: &mut RawReader, range: Range) -> Result<()> {
@@ -75,7 +77,7 @@ impl Reading<'_> {
         loop {
             let end = self.queue.end_of(running);
             let query = query(table, from.as_deref(), end.as_ref(), limit);
-            let mut segment = Segment { rows: 0, bytes: 0, last: Vec::new() };
+            let mut segment = Segment { rows: 0, bytes: 0, throttled: 0, last: Vec::new() };
             let to = (&mut *rows, computed.as_deref_mut());
             self.read_segment(session, raw, table, &query, &mut segment, to)?;
             rows_done += segment.rows;
@@ -168,8 +170,21 @@ impl Reading<'_> {
             if segment.rows.is_multiple_of(ROWS_BETWEEN_CHECKS) {
                 self.check()?;
             }
+            if segment.bytes - segment.throttled >= THROTTLED_BYTES {
+                self.throttle(table, segment)?;
+            }
         }
-        Ok(())
+        self.throttle(table, segment)
+    }
+
+    /// Waits if the last rows came faster than the user wants them.
+    fn throttle(&self, table: &Table, segment: &mut Segment) -> Result<()> {
+        if table.definition.rows == Rows::Locked {
+            return Ok(());
+        }
+        let bytes = segment.bytes - std::mem::replace(&mut segment.throttled, segment.bytes);
+        self.throttle.take(bytes, || self.check().is_err());
+        self.check()
     }
 }
 
@@ -177,6 +192,8 @@ impl Reading<'_> {
 struct Segment {
     rows: u64,
     bytes: u64,
+    /// Of these, those that the throttle has let pass.
+    throttled: u64,
     /// Key of the last row.
     last: Vec<u8>,
 }
