@@ -7,6 +7,7 @@
 pub mod error;
 pub mod event;
 mod key_files;
+pub mod meter;
 pub mod points;
 pub mod size;
 pub mod usage;

@@ -1,20 +1,10 @@
-//! Several sessions at one work: when they end, and how far they are.
+//! Several sessions at one work, and when they end.
 
-use std::{
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Mutex, thread};
 
 use holdfast_pipe::lock::{into_inner, lock};
 
-use crate::{
-    error::{Error, Result},
-    event::{Event, Listener},
-};
+use crate::error::{Error, Result};
 
 /// Works in a thread for each of `workers`, and returns the first error. `give_up` is called as soon as one fails or panics:
 /// nobody may wait for what it would have done.
@@ -49,42 +39,9 @@ impl<F: Fn()> Drop for OnPanic<'_, F> {
     }
 }
 
-/// Counts bytes that several have done, and tells of them now and then.
-pub(super) struct Meter<'a> {
-    listener: &'a dyn Listener,
-    /// An estimate may be too low.
-    bytes_total: u64,
-    bytes_done: AtomicU64,
-    told_at: Mutex<Option<Instant>>,
-}
-
-impl<'a> Meter<'a> {
-    pub(super) fn new(listener: &'a dyn Listener, bytes_total: u64) -> Self {
-        Self { listener, bytes_total, bytes_done: AtomicU64::new(0), told_at: Mutex::new(None) }
-    }
-
-    /// So many more are done.
-    pub(super) fn add(&self, bytes: u64) {
-        const TELL_EVERY: Duration = Duration::from_millis(250);
-        let bytes_done = self.bytes_done.fetch_add(bytes, Relaxed) + bytes;
-        let mut told_at = lock(&self.told_at);
-        if told_at.is_none_or(|told_at| told_at.elapsed() >= TELL_EVERY) {
-            *told_at = Some(Instant::now());
-            drop(told_at);
-            let bytes_total = self.bytes_total.max(bytes_done);
-            self.listener.event(Event::Progress { bytes_done, bytes_total });
-        }
-    }
-
-    /// How many are done.
-    pub(super) fn bytes_done(&self) -> u64 {
-        self.bytes_done.load(Relaxed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use super::*;
 

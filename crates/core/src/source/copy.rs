@@ -39,7 +39,8 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    event::{Cancel, Event, Listener},
+    event::Cancel,
+    meter::Meter,
 };
 
 /// Bytes read at once: the largest chunk the repository makes.
@@ -82,39 +83,6 @@ impl CopyCounters {
     }
 }
 
-/// How far the copy is; tells the listener a few times a second.
-pub struct Progress<'a> {
-    listener: &'a dyn Listener,
-    done: AtomicU64,
-    total: AtomicU64,
-    told: Mutex<Instant>,
-}
-
-impl<'a> Progress<'a> {
-    /// Nothing done of nothing.
-    #[must_use]
-    pub fn new(listener: &'a dyn Listener) -> Self {
-        Self { listener, done: AtomicU64::new(0), total: AtomicU64::new(0), told: Mutex::new(Instant::now()) }
-    }
-
-    /// More work is known.
-    pub fn expect(&self, bytes: u64) {
-        self.total.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Work is done.
-    pub fn advance(&self, bytes: u64) {
-        let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if let Ok(mut told) = self.told.try_lock()
-            && told.elapsed() >= Duration::from_millis(250)
-        {
-            *told = Instant::now();
-            let total = self.total.load(Ordering::Relaxed).max(done);
-            self.listener.event(Event::Progress { bytes_done: done, bytes_total: total });
-        }
-    }
-}
-
 /// What every copy needs.
 pub struct CopyContext<'a> {
     /// Whose pages.
@@ -126,7 +94,7 @@ pub struct CopyContext<'a> {
     /// Counts.
     pub counters: &'a CopyCounters,
     /// Tells how far it is.
-    pub progress: &'a Progress<'a>,
+    pub progress: &'a Meter<'a>,
     /// Bounds the rate of reading; no lock is held while it does.
     pub throttle: &'a Throttle,
     /// What the copy leaves to the server.
@@ -616,7 +584,7 @@ impl CopyContext<'_> {
 
     pub(super) fn count(&self, bytes: usize) {
         self.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.progress.advance(bytes as u64);
+        self.progress.add(bytes as u64);
         self.throttle.take(bytes as u64, || self.cancel.is_cancelled() || self.redo.has_failed());
     }
 }

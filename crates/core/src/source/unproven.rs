@@ -218,9 +218,10 @@ pub(super) mod tests {
     use super::*;
     use crate::{
         event::{Cancel, Silent},
+        meter::Meter,
         source::{
             FileSpec, RedoProgress, Sink,
-            copy::{CopyCounters, Progress},
+            copy::CopyCounters,
             damage::{Damage, Indexes},
             files::{Entry, Stat},
             page_reader::ReadMode,
@@ -301,7 +302,7 @@ pub(super) mod tests {
             mode: ReadMode::Buffered,
             sink,
             counters: &CopyCounters::default(),
-            progress: &Progress::new(&Silent),
+            progress: &Meter::new(&Silent, 0),
             throttle: &Throttle::new(None),
             headroom: &Headroom::default(),
             cancel: &Cancel::default(),

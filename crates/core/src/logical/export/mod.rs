@@ -18,7 +18,6 @@ pub use self::place::Packing;
 use self::place::Place;
 use super::{
     contents::definition,
-    crew::Meter,
     definition::{Definition, TableDefinition},
     script,
     selection::TablePattern,
@@ -26,6 +25,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
+    meter::Meter,
 };
 
 /// What files are made.

@@ -20,10 +20,8 @@ use super::{ExportOptions, Exported, Table, place::Place};
 use crate::{
     error::{Error, Result},
     event::Cancel,
-    logical::{
-        crew::Meter,
-        rows::{as_stored, each_row},
-    },
+    logical::rows::{as_stored, each_row},
+    meter::Meter,
 };
 
 /// Rows for one file.

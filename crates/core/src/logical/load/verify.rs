@@ -28,13 +28,8 @@ use super::{
 use crate::{
     error::{Error, Result},
     event::{Cancel, Listener},
-    logical::{
-        computed::ComputedRows,
-        crew::{self, Meter},
-        key::Place,
-        objects,
-        tables::Table,
-    },
+    logical::{computed::ComputedRows, crew, key::Place, objects, tables::Table},
+    meter::Meter,
     server::{
         Session, SqlError,
         raw::{RawReader, RowPart},

@@ -25,14 +25,11 @@ use std::{
 use holdfast_pipe::throttle::Throttle;
 use holdfast_repo::rows::{RowTotals, RowsChecksum};
 
-use super::{
-    crew::{self, Meter},
-    tables::Table,
-    tee::Tee,
-};
+use super::{crew, tables::Table, tee::Tee};
 use crate::{
     error::{Error, Result},
     event::{Cancel, Listener},
+    meter::Meter,
     server::{Session, raw::RawReader},
 };
 

@@ -6,7 +6,6 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
-    time::{Duration, Instant},
 };
 
 use holdfast_pipe::lock::{into_inner, lock};
@@ -22,7 +21,8 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    event::{Cancel, Event, Listener},
+    event::{Cancel, Listener},
+    meter::Meter,
 };
 
 /// Open files, at most: the usual limit of a process is 1,024, and as many again wait to be synced.
@@ -51,8 +51,6 @@ fn within(parallel: usize, memory_bytes: u64) -> (usize, usize) {
 
 /// Existing pages are read and hashed in runs of this length.
 const COMPARE_BYTES: usize = 1 << 20;
-/// Progress is told no more often.
-const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// A file of the window: its number, as the high bits of a token.
 #[derive(Clone, Copy)]
@@ -259,24 +257,16 @@ fn write_chunk(files: &[TargetFile], pages: &ChunkPages<'_>, progress: &Progress
 
 /// Counts, tells, and listens for a wish to stop.
 pub(super) struct Progress<'a> {
-    listener: &'a dyn Listener,
+    meter: Meter<'a>,
     cancel: &'a Cancel,
-    bytes_total: u64,
     bytes_written: AtomicU64,
     bytes_kept: AtomicU64,
-    told: Mutex<Instant>,
 }
 
 impl<'a> Progress<'a> {
     pub(super) fn new(listener: &'a dyn Listener, cancel: &'a Cancel, bytes_total: u64) -> Self {
-        Self {
-            listener,
-            cancel,
-            bytes_total,
-            bytes_written: AtomicU64::new(0),
-            bytes_kept: AtomicU64::new(0),
-            told: Mutex::new(Instant::now()),
-        }
+        let meter = Meter::new(listener, bytes_total);
+        Self { meter, cancel, bytes_written: AtomicU64::new(0), bytes_kept: AtomicU64::new(0) }
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -285,32 +275,19 @@ impl<'a> Progress<'a> {
 
     pub(super) fn written(&self, bytes: u64) {
         self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
-        self.tell();
+        self.meter.add(bytes);
     }
 
     /// Right already, or zeros that cost nothing.
     pub(super) fn kept(&self, bytes: u64) {
         self.bytes_kept.fetch_add(bytes, Ordering::Relaxed);
-        self.tell();
-    }
-
-    fn tell(&self) {
-        let Ok(mut told) = self.told.try_lock() else { return };
-        if told.elapsed() < PROGRESS_EVERY {
-            return;
-        }
-        *told = Instant::now();
-        drop(told);
-        let bytes_done = self.bytes_written.load(Ordering::Relaxed) + self.bytes_kept.load(Ordering::Relaxed);
-        self.listener.event(Event::Progress { bytes_done, bytes_total: self.bytes_total });
+        self.meter.add(bytes);
     }
 
     /// Bytes written, and bytes that were right or zeros.
     pub(super) fn finish(&self) -> (u64, u64) {
-        let (written, kept) =
-            (self.bytes_written.load(Ordering::Relaxed), self.bytes_kept.load(Ordering::Relaxed));
-        self.listener.event(Event::Progress { bytes_done: self.bytes_total, bytes_total: self.bytes_total });
-        (written, kept)
+        self.meter.finish();
+        (self.bytes_written.load(Ordering::Relaxed), self.bytes_kept.load(Ordering::Relaxed))
     }
 }
 

@@ -24,7 +24,7 @@ use holdfast_pipe::throttle::Throttle;
 use super::{
     CaptureOptions, CaptureStats, Captured, Sink, Source,
     copier::Copier,
-    copy::{CopyContext, CopyCounters, Progress},
+    copy::{CopyContext, CopyCounters},
     damage::{Damage, OfServer},
     files::Entry,
     inventory::Inventory,
@@ -36,6 +36,7 @@ use super::{
 use crate::{
     error::Result,
     event::{Cancel, Event, Listener},
+    meter::Meter,
     points::point,
     server::{
         BackupStages, ConnectOptions, Purpose, ServerFacts, Session,
@@ -135,7 +136,7 @@ impl Source for MariaDbSource {
         self.expect_checkpoint(before, &follower, &log)?;
         point("backup.redo.following");
         let counters = CopyCounters::default();
-        let progress = Progress::new(listener);
+        let progress = Meter::new(listener, 0);
         let throttle = Throttle::new(self.options.read_bytes_per_s_max);
         let indexes = OfServer(&self.connect);
         let damage = Damage::new(self.options.allow_corrupt, &indexes, listener);

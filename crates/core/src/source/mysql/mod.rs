@@ -24,7 +24,7 @@ use holdfast_pipe::throttle::Throttle;
 use super::{
     CaptureOptions, CaptureStats, Captured, Sink, Source,
     copier::Copier,
-    copy::{CopyContext, CopyCounters, Progress},
+    copy::{CopyContext, CopyCounters},
     damage::{Damage, OfServer},
     inventory::Inventory,
     not_this_server,
@@ -35,6 +35,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
+    meter::Meter,
     points::point,
     server::{
         ConnectOptions, Purpose, RedoConsumer, ServerFacts, Session,
@@ -127,7 +128,7 @@ impl Source for MySqlSource {
         }
         let observer = Session::open_patiently(&self.connect, Purpose::Monitor)?;
         let counters = CopyCounters::default();
-        let progress = Progress::new(listener);
+        let progress = Meter::new(listener, 0);
         let throttle = Throttle::new(self.options.read_bytes_per_s_max);
         let indexes = OfServer(&self.connect);
         let damage = Damage::new(self.options.allow_corrupt, &indexes, listener);

@@ -32,11 +32,12 @@ use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Listener},
     logical::{
-        crew::{self, Meter},
+        crew,
         definition::ColumnDefinition,
         objects::{self, quoted},
         rows::each_row,
     },
+    meter::Meter,
     points::point,
     server::{
         SqlError,
