@@ -40,6 +40,7 @@ pub(super) struct Orders {
     pub(super) record: PathBuf,
     /// Loads with the redo log off.
     pub(super) disable_redo: bool,
+    pub(super) overwrite: bool,
 }
 
 impl Orders {
@@ -54,6 +55,7 @@ impl Orders {
             after: None,
             record: target.socket().with_extension("points"),
             disable_redo: false,
+            overwrite: false,
         }
     }
 
@@ -70,6 +72,7 @@ impl Orders {
             leave_out: true,
             enable_local_infile: self.enables_local_infile,
             disable_redo: self.disable_redo,
+            overwrite: self.overwrite,
             ..LoadOptions::new(connect)
         }
     }

@@ -23,7 +23,7 @@ fn lets_in(server: &Server, user: &str, password: &str) -> bool {
 }
 
 /// Both passwords open the account as before, also where the load died on the way, by a load and by a script; an account
-/// that is there keeps its own.
+/// that is there keeps its own, even where tables are overwritten.
 #[test]
 fn both_passwords_of_an_account_come_back() {
     let kind = ServerKind::MySql97;
@@ -50,22 +50,25 @@ fn both_passwords_of_an_account_come_back() {
             assert!(lets_in(&stage.source, user, &format!("{word}{number}")), "{user} {word}");
         }
     }
-    let (loaded, scripted) = (start(kind), start(kind));
-    for target in [&loaded, &scripted] {
+    let (loaded, overwritten, scripted) = (start(kind), start(kind), start(kind));
+    for target in [&loaded, &overwritten, &scripted] {
         target.exec("CREATE USER there IDENTIFIED BY 'mine'").unwrap();
     }
-    let mut orders = interrupted::Orders::new(&stage, backup, &loaded);
-    orders.point = Some(("load.rows.sent".to_owned(), 1));
-    assert!(!orders.carry_out().1);
-    interrupted::until_unused(&loaded);
-    let report = load(&stage, backup, &orders.options()).unwrap();
-    assert!(report.plan.is_continued && report.plan.left_out.is_empty(), "{report:?}");
+    for target in [&loaded, &overwritten] {
+        let mut orders = interrupted::Orders::new(&stage, backup, target);
+        orders.point = Some(("load.rows.sent".to_owned(), 1));
+        orders.overwrite = std::ptr::eq(target, &overwritten);
+        assert!(!orders.carry_out().1);
+        interrupted::until_unused(target);
+        let report = load(&stage, backup, &orders.options()).unwrap();
+        assert!(report.plan.is_continued && report.plan.left_out.is_empty(), "{report:?}");
+    }
     for _ in 0..2 {
         // The second time all accounts are there.
         scripted.exec("DROP DATABASE IF EXISTS s").unwrap();
         crate::logical::load(&scripted, &stage.script(backup, None));
     }
-    for target in [&loaded, &scripted] {
+    for target in [&loaded, &overwritten, &scripted] {
         for (user, number) in accounts {
             for word in ["old", "new"] {
                 assert!(lets_in(target, user, &format!("{word}{number}")), "{user} {word}");
@@ -82,4 +85,5 @@ fn both_passwords_of_an_account_come_back() {
         assert_eq!(target.query::<u64>(second).unwrap(), [3]);
     }
     assert_clean(&loaded);
+    assert_clean(&overwritten);
 }
