@@ -41,5 +41,5 @@ pub mod doctor;
 
 pub use error::{BENEATH_HINT, Context, Error, ErrorKind, HISTORY_HINT, Result};
 pub use event::{Cancel, Event, Listener};
-pub use taking::{REPORT_SCHEMA, RunReport, StageTime};
+pub use taking::{REPORT_SCHEMA, RunReport, StageTime, await_housekeeping};
 pub use watch::PhaseTime;

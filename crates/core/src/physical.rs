@@ -4,6 +4,7 @@
 //! `docs/hot-backup.md`). Backup writes them, restore lays the redo out from them.
 
 use holdfast_formats::Lsn;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use crate::server::status::BinlogPosition;
@@ -97,6 +98,10 @@ pub struct Position {
     /// Where the source itself stood as a replica, one entry for each channel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replica_of: Vec<ReplicaPosition>,
+    /// When it was read, by the clock of the host that read it: long before the end of a logical backup. Absent in backups
+    /// from before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
 }
 
 /// Where a replication channel of the source stood.

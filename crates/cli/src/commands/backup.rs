@@ -6,7 +6,7 @@ use std::{
 };
 
 use holdfast_core::{
-    Context as _, Error, ErrorKind, Result, RunReport,
+    Context as _, Error, ErrorKind, Result, RunReport, await_housekeeping,
     backup::{self, BackupOptions},
     logical,
 };
@@ -151,7 +151,7 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     }
     let options = options(args, context)?;
     let opened = repository::open_for(context, Act::Backup, "a backup").map(Arc::new);
-    refuse_second(opened.as_ref().ok(), method, &options, &hooks)?;
+    before_hooks(opened.as_ref().ok(), method, &options, &hooks, context)?;
     let take = |repo: Arc<Repo>| {
         let taken = take(&[repo], method, selection, &options, context).into_iter().next();
         Ok((Exit::Done, taken.unwrap_or_else(|| Err(Error::failed("there is no repository")))?))
@@ -170,18 +170,23 @@ fn hooks(args: &BackupArgs, context: &Context<'_>) -> Hooks {
     Hooks::new(args.hooks.clone().or(context.config.backup.clone()), about)
 }
 
-/// Refuses a second backup before its hooks run: they would undo beneath the first what its own have done. Of a source that
-/// has no name yet this is not known.
-fn refuse_second<'a>(
+/// Refuses a second backup before its hooks run: they would undo beneath the first what its own have done. And waits for who
+/// keeps house, since hooks may stop what others wait for. Of a source that has no name yet neither is known.
+fn before_hooks<'a>(
     repos: impl IntoIterator<Item = &'a Arc<Repo>>,
     method: Method,
     options: &BackupOptions,
     hooks: &Hooks,
+    context: &Context<'_>,
 ) -> Result<()> {
     let Some(source) = options.name.clone().filter(|_| hooks.is_any()) else { return Ok(()) };
     let log = LogName { source, kind: method.kind() };
     let mut first = None;
     for repo in repos {
+        // A repository that gives no answer is the backup's to tell.
+        if await_housekeeping(repo, &log, context.output.as_ref(), context.cancel).is_err() {
+            context.cancel.check()?;
+        }
         match run::active(repo, &log) {
             Ok(Some(active)) if !active.keeps_house() => first = first.or(Some(active)),
             // It gets its backup, or tells why not.
@@ -230,7 +235,7 @@ fn run_to(args: BackupArgs, others: &[String], hooks: &Hooks, context: &Context<
     let options = options(args, context)?;
     let opened = repository::open_all_for_backup(context, others, password_file.as_deref());
     let repos = opened.iter().flatten().filter_map(|(_, repo)| repo.as_ref().ok());
-    refuse_second(repos, method, &options, hooks)?;
+    before_hooks(repos, method, &options, hooks, context)?;
     let ids = |taken: &TakenInto| {
         let of = |place: &Place| place.name.as_ref().map(|(log, run)| text::backup_id(log, *run));
         taken.repositories.iter().filter_map(of).collect()

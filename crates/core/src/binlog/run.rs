@@ -233,6 +233,7 @@ impl ArchiveRun {
             gtid: tail.gtids.clone(),
             replica_gtid: None,
             replica_of: Vec::new(),
+            at: None,
         };
         let more = serde_json::to_value(&self.stretches).context("describe the archive")?;
         let head = Head {

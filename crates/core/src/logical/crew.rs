@@ -7,7 +7,8 @@ use holdfast_pipe::lock::{into_inner, lock};
 use crate::error::{Error, Result};
 
 /// Works in a thread for each of `workers`, and returns the first error. `give_up` is called as soon as one fails or panics:
-/// nobody may wait for what it would have done.
+/// nobody may wait for what it would have done. A panic is an error like others: what was switched on a server is switched
+/// back.
 pub(super) fn all<W: Send>(
     workers: impl IntoIterator<Item = W>,
     give_up: impl Fn() + Sync,
@@ -15,14 +16,21 @@ pub(super) fn all<W: Send>(
 ) -> Result<()> {
     let failure = Mutex::new(None::<Error>);
     thread::scope(|scope| {
-        for worker in workers {
-            scope.spawn(|| {
-                let _guard = OnPanic(&give_up);
+        let (failure, give_up, work) = (&failure, &give_up, &work);
+        let begin = |worker| {
+            scope.spawn(move || {
+                let _guard = OnPanic(give_up);
                 if let Err(error) = work(worker) {
                     give_up();
-                    lock(&failure).get_or_insert(error);
+                    lock(failure).get_or_insert(error);
                 }
-            });
+            })
+        };
+        let threads: Vec<_> = workers.into_iter().map(begin).collect();
+        for thread in threads {
+            if thread.join().is_err() {
+                lock(failure).get_or_insert(Error::failed("a thread of the operation ended without a word"));
+            }
         }
     });
     into_inner(failure).map_or(Ok(()), Err)
@@ -64,11 +72,11 @@ mod tests {
         assert_eq!(done.map_err(|error| error.to_string()), Err("one".to_owned()));
     }
 
+    /// It stops the others and is an error: who has switched something on a server switches it back.
     #[test]
-    #[should_panic(expected = "a scoped thread panicked")]
-    fn a_panic_stops_the_others() {
+    fn a_panic_stops_the_others_and_is_an_error() {
         let is_over = AtomicBool::new(false);
-        let _ = all(
+        let done = all(
             0..2,
             || is_over.store(true, Relaxed),
             |worker| {
@@ -79,5 +87,6 @@ mod tests {
                 Ok(())
             },
         );
+        assert!(done.unwrap_err().to_string().contains("without a word"));
     }
 }

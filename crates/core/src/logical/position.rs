@@ -6,6 +6,7 @@ use holdfast_formats::{
     Flavor,
     gtid::{MariaDbGtid, MariaDbGtidPos},
 };
+use jiff::Timestamp;
 
 use super::objects;
 use crate::{
@@ -53,6 +54,7 @@ fn mariadb_position(session: &mut Session, channels: &[ReplicaChannel]) -> Resul
         gtid,
         replica_gtid,
         replica_of: channels.iter().cloned().map(Into::into).collect(),
+        at: Some(Timestamp::now()),
     })
 }
 
@@ -71,6 +73,7 @@ fn mysql_position(session: &mut Session, channels: &[ReplicaChannel]) -> Result<
         gtid: gtid.map(|gtid| gtid.replace('\n', "")).filter(|gtid| !gtid.is_empty()),
         replica_gtid: None,
         replica_of: channels.iter().cloned().map(Into::into).collect(),
+        at: Some(Timestamp::now()),
     })
 }
 
@@ -164,6 +167,7 @@ fn placed(
         gtid: gtid.or_else(|| replica_gtid.clone()),
         replica_gtid,
         replica_of: channels.into_iter().map(without_place).collect(),
+        at: Some(Timestamp::now()),
     })))
 }
 

@@ -164,8 +164,10 @@ fn reach_and_run(
     // The runs begin first, which may take minutes behind one that keeps house; the server would not wait so long.
     drop(control);
     let capture = |writers: &Writers<'_>| {
-        let control = Session::open_patiently(&options.connect, Purpose::Control)?;
-        let taken = taking.take(control, facts, writers, &headroom);
+        let mut control = Session::open_patiently(&options.connect, Purpose::Control)?;
+        let found = ServerFacts::probe(&mut control)?;
+        identity::still(&facts.identity, &found.identity)?;
+        let taken = taking.take(control, found, writers, &headroom);
         let taken = taken.map_err(|error| options.connect.explain_loss(error))?;
         watch.phase("complete");
         Ok(taken)

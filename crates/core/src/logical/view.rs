@@ -25,6 +25,7 @@ use std::{
 };
 
 use holdfast_formats::Flavor;
+use jiff::Timestamp;
 
 use super::{
     accounts,
@@ -540,6 +541,7 @@ impl View {
             gtid: Some(after.gtid_executed).filter(|gtid| !gtid.is_empty()),
             replica_gtid: None,
             replica_of,
+            at: Some(Timestamp::now()),
         }))
     }
 

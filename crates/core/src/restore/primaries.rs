@@ -91,6 +91,7 @@ mod tests {
                 gtid: Some("0-7-9".to_owned()),
                 replica_gtid: Some("0-1-5,2-2-8".to_owned()),
                 replica_of,
+                at: None,
             };
             primary_statements(&ServerVersion::parse(version).unwrap(), &position)
         };

@@ -271,6 +271,7 @@ mod tests {
             gtid: gtid.map(str::to_owned),
             replica_gtid: None,
             replica_of: Vec::new(),
+            at: None,
         }
     }
 

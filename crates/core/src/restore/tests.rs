@@ -158,6 +158,7 @@ impl World {
             gtid: Some("0-1-99".into()),
             replica_gtid: None,
             replica_of: Vec::new(),
+            at: None,
         };
         let head = json!({
             "schema": 1, "run": run.no().0, "source": "db1", "kind": "physical", "method": "physical",

@@ -8,21 +8,22 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 use holdfast_repo::{
-    Repo, RunNo,
+    LogName, Repo, RunNo,
     outcome::{CopyOf, Outcome},
-    run::{BeginError, Run},
+    run::{self, ActiveRun, BeginError, Run},
     writer::{BackupWriter, WriterMeters, WriterOptions},
 };
 
 use super::{Kept, Publication, Several};
 use crate::{
     error::{Error, Result},
-    event::{Event, Listener},
+    event::{Cancel, Event, Listener},
     points::point,
 };
 
-/// How long a backup waits for a run that keeps house: most take seconds, and a backup is worth more than being on time.
-const HOUSEKEEPING_MAX: Duration = Duration::from_secs(600);
+/// How long a backup waits for runs that keep house, in all repositories together: most take seconds, and a backup is worth
+/// more than being on time.
+pub(super) const HOUSEKEEPING_MAX: Duration = Duration::from_secs(600);
 /// How often it tries meanwhile.
 const TRY_EVERY: Duration = Duration::from_secs(2);
 
@@ -52,8 +53,9 @@ impl Branch {
         repo: &Arc<Repo>,
         flags: Vec<String>,
         writing: WriterOptions,
+        wait_until: Instant,
     ) -> Result<Self> {
-        let mut run = begin_run(several, repo)?;
+        let mut run = begin_run(several, repo, wait_until)?;
         point("backup.run.begun");
         if several.is_imported {
             run.set_imported();
@@ -129,22 +131,47 @@ fn unreadable(meters: &WriterMeters, kept: &Kept) -> Vec<&'static str> {
 }
 
 /// Begins the run, after one that keeps house: a backup that a prune of the same minute prevented would be missing.
-fn begin_run(several: &Several<'_>, repo: &Arc<Repo>) -> Result<Run> {
-    let until = Instant::now() + HOUSEKEEPING_MAX;
-    let mut is_told = false;
+fn begin_run(several: &Several<'_>, repo: &Arc<Repo>, wait_until: Instant) -> Result<Run> {
     loop {
         match Run::begin(repo, several.log, &several.options.run) {
-            Err(BeginError::Active(active)) if active.keeps_house() && Instant::now() < until => {
-                if !is_told {
-                    several.watch.event(Event::Note { text: format!("waiting: {active}") });
-                    is_told = true;
-                }
-                several.cancel.check()?;
-                thread::sleep(TRY_EVERY);
+            Err(BeginError::Active(active)) if active.keeps_house() && Instant::now() < wait_until => {
+                outwait(*active, repo, several.log, wait_until, several.watch, several.cancel)?;
             }
             begun => return Ok(begun?),
         }
     }
+}
+
+/// Waits for a run that keeps house, as a backup would, before anything is done that must not last: a hook may have stopped
+/// what others wait for.
+pub fn await_housekeeping(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<()> {
+    let active = run::active(repo, log)?.filter(ActiveRun::keeps_house);
+    active.map_or(Ok(()), |active| {
+        outwait(active, repo, log, Instant::now() + HOUSEKEEPING_MAX, listener, cancel)
+    })
+}
+
+fn outwait(
+    active: ActiveRun,
+    repo: &Arc<Repo>,
+    log: &LogName,
+    until: Instant,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<()> {
+    listener.event(Event::Note { text: format!("waiting: {active}") });
+    let mut active = Some(active);
+    while active.is_some_and(|active| active.keeps_house()) && Instant::now() < until {
+        cancel.check()?;
+        thread::sleep(TRY_EVERY);
+        active = run::active(repo, log)?;
+    }
+    Ok(())
 }
 
 /// What another has ended may miss its base by now: that is not what went wrong.

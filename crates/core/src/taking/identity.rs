@@ -74,6 +74,19 @@ pub(crate) fn is_same(known: &Identity, found: &Identity) -> bool {
     !is_differing(&known.aria_uuid, &found.aria_uuid) && (has_same_address || has_same_uid)
 }
 
+/// Refuses a server that has come into the other's place since: a name, an address or a proxy may lead elsewhere by now.
+pub(crate) fn still(begun_with: &Identity, found: &Identity) -> Result<()> {
+    if is_same(begun_with, found) {
+        return Ok(());
+    }
+    let (was, is) = (described(begun_with), described(found));
+    let text = format!(
+        "another server answers than the one that the backup began with: it was {was}, and this is {is}"
+    );
+    Err(Error::new(ErrorKind::Server, text)
+        .hinted("connect to the server itself, by an address that nothing else takes over"))
+}
+
 pub(crate) fn described(identity: &Identity) -> String {
     let evidence = [
         ("server_uuid", &identity.server_uuid),

@@ -16,6 +16,7 @@ pub use options::BackupOptions;
 pub use report::{REPORT_SCHEMA, RunReport, StageTime};
 
 pub(crate) use branch::Stored;
+pub use branch::await_housekeeping;
 pub(crate) use kept::Kept;
 pub(crate) use publish::{HeadFields, Publication};
 pub(crate) use several::{Several, only};

@@ -1,6 +1,6 @@
 //! One backup into one repository or several: what it is of is read once, and each gets it whole or not at all.
 
-use std::{sync::Arc, thread};
+use std::{sync::Arc, thread, time::Instant};
 
 use holdfast_pipe::Headroom;
 use holdfast_repo::{
@@ -11,7 +11,7 @@ use holdfast_repo::{
 
 use super::{
     BackupOptions, Publication, Writers,
-    branch::{Branch, FirstCopy, Stored},
+    branch::{self, Branch, FirstCopy, Stored},
 };
 use crate::{
     error::{Error, Result},
@@ -45,10 +45,11 @@ impl Several<'_> {
         publish: impl Fn(Publication<'_>, Stored<'_>, &T) -> Result<(R, Outcome)> + Sync,
     ) -> Vec<Result<R>> {
         let share = admitted.iter().filter(|it| it.is_ok()).count().max(1);
+        let wait_until = Instant::now() + branch::HOUSEKEEPING_MAX;
         let begin = |(repo, flags): (_, Result<Vec<String>>)| {
             let writing = self.options.writing(Arc::clone(&self.headroom));
             let writing = WriterOptions { memory_bytes: writing.memory_bytes / share, ..writing };
-            Branch::begin(self, repo, flags?, writing)
+            Branch::begin(self, repo, flags?, writing, wait_until)
         };
         let branches: Vec<Result<Branch>> = repos.iter().zip(admitted).map(begin).collect();
         let (captured, failures) = into_all(&branches, capture);

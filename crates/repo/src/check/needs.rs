@@ -159,9 +159,11 @@ impl Check {
         self.each_refs(|check, run, refs| {
             let mut found = T::default();
             let gone_through = refs.and_then(|refs| refs.each_pack(|pack| each(check, &mut found, pack)));
-            // What is wrong with them was found before.
-            if gone_through.is_ok() {
-                end(check, run, found);
+            match gone_through {
+                Ok(()) => end(check, run, found),
+                // What is wrong with them was found before.
+                Err(error) if error.is_of_the_object() => {}
+                Err(error) => return Err(error),
             }
             Ok(())
         })

@@ -7,7 +7,7 @@ use holdfast_formats::{
     gtid::{MariaDbGtid, MariaDbGtidPos},
 };
 use holdfast_repo::{Kind, LogName, RunNo, history::History, manifest::Head};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::{Archive, ArchivedStretch, Behind, GapKind, Place};
@@ -20,6 +20,8 @@ use crate::{
 
 /// Clocks of a server and of the host that backs it up may differ by so much.
 const CLOCKS_DIFFER_S: i64 = 1;
+/// By so much they may, where nothing else tells two files of one name apart.
+const CLOCKS_DIFFER_MAX_S: i64 = 60;
 
 /// Stretches without a gap between them.
 #[derive(Clone, Debug, Serialize)]
@@ -132,7 +134,7 @@ impl Archive {
 
     /// Where the archive goes on behind a backup; `None` where it does not, or where that cannot be told for sure.
     ///
-    /// By the place in the binlog of the very server that was backed up: in a file that there was when the backup ended,
+    /// By the place in the binlog of the very server that was backed up: in a file that there was when the place was read,
     /// since names and numbers come again after a reset. Where that place is not in the archive (it is of another server,
     /// such as a replica of the one that is archived; it was so until that replica took its place; the backup has none) by
     /// GTIDs, and only behind the last gap: what was begun anew behind one may have the same GTIDs. Where a gap is known to
@@ -150,7 +152,11 @@ impl Archive {
                 && (archived.stretch.begin..=archived.end).contains(&position)
                 && gtids.as_ref().is_none_or(|gtids| archived.may_precede(gtids))
         };
-        let stretch = self.stretches.iter().rposition(has)?;
+        let was_there =
+            |archived: &ArchivedStretch| archived.was_begun_before(taken.placed_at()) && has(archived);
+        let newest = self.stretches.iter().rposition(was_there);
+        // As far as clocks tell, none was there: the first that came since.
+        let stretch = newest.or_else(|| self.stretches.iter().position(has))?;
         Some(Behind::PlaceIn { stretch, position, gtids })
     }
 
@@ -192,7 +198,7 @@ impl ArchivedStretch {
     fn is_of_its_file(&self, taken: &Taken) -> bool {
         self.stretch.server.is_same(&taken.server)
             && taken.position.binlog.as_ref().is_some_and(|binlog| binlog.file == self.stretch.file)
-            && self.was_begun_before(taken.finished_at)
+            && self.was_begun_before(taken.placed_before())
     }
 
     /// Whether a backup of its server that holds these transactions may have ended in it: one that holds fewer than were
@@ -246,6 +252,18 @@ impl Taken {
             finished_at: head.finished_at,
             may_lack_gtids: gtid_mode.is_some_and(|mode| mode != "ON"),
         })
+    }
+
+    /// When its position was read, as far as that is known.
+    fn placed_at(&self) -> Timestamp {
+        self.position.at.unwrap_or(self.finished_at)
+    }
+
+    /// By the server's clock its position was not read later.
+    fn placed_before(&self) -> Timestamp {
+        let differing = SignedDuration::from_secs(CLOCKS_DIFFER_MAX_S);
+        let latest = self.position.at.and_then(|at| at.checked_add(differing).ok());
+        latest.map_or(self.finished_at, |latest| latest.min(self.finished_at))
     }
 
     /// The transactions that it holds, as far as its server names them.

@@ -75,9 +75,10 @@ impl Link {
     /// Carries out what takes long and needs its table for itself at the end.
     pub(super) fn exec_patiently(&mut self, sql: &[u8]) -> Result<Done, SqlError> {
         self.session.exec(&format!("SET SESSION lock_wait_timeout = {LONG_LOCK_WAIT_S}"))?;
-        let done = self.exec(sql)?;
-        self.session.exec(&format!("SET SESSION lock_wait_timeout = {LOCK_WAIT_S}"))?;
-        Ok(done)
+        let done = self.exec(sql);
+        let again = self.session.exec(&format!("SET SESSION lock_wait_timeout = {LOCK_WAIT_S}"));
+        let done = done?;
+        again.map(|()| done)
     }
 
     /// Sets what a load needs.

@@ -4,6 +4,7 @@ use std::{collections::HashSet, fmt, time::Duration};
 
 use holdfast_formats::{Lsn, SpaceId};
 use holdfast_repo::hex::to_hex;
+use jiff::Timestamp;
 
 use super::{Capture, copy::Look, looks::Looks};
 use crate::{
@@ -207,6 +208,7 @@ impl Capture<'_> {
             gtid: Some(status.gtid_executed).filter(|gtid| !gtid.is_empty()),
             replica_gtid: None,
             replica_of: channels.into_iter().map(place).collect(),
+            at: Some(Timestamp::now()),
         })
     }
 
@@ -409,6 +411,7 @@ mod tests {
             gtid: Some("9915e34c-e812-11f1-8b24-02fc00000001:1-3".to_owned()),
             replica_gtid: None,
             replica_of: Vec::new(),
+            at: None,
         };
         let told = |text: &str, is_exact| {
             let version = ServerVersion::parse(text).unwrap();

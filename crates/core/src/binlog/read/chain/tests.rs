@@ -75,6 +75,7 @@ fn taken(server: &BinlogServer, place: Option<(&str, u64)>, gtid: &str) -> Taken
             gtid: Some(gtid.to_owned()),
             replica_gtid: None,
             replica_of: Vec::new(),
+            at: None,
         },
         server: server.clone(),
         finished_at: Timestamp::from_second(TAKEN_S).unwrap(),
@@ -88,6 +89,39 @@ fn by_gtids(archive: &Archive, taken: &Taken) -> Option<String> {
         Behind::Gtids(gtids) => Some(gtids.to_string()),
         _ => None,
     }
+}
+
+/// A server was reset after the position of a backup was read and before that ended: the file that its place is in is the one
+/// that was there then, and never a later one of that name.
+#[test]
+fn a_reset_while_rows_were_read() {
+    let own = server(MYSQL, 1);
+    let begun_at = |at_s: i64, gtids| {
+        let mut stretch = stretch(&own, "binlog.000001", (4, 900), gtids);
+        let format =
+            [&(at_s as u32).to_le_bytes()[..], &[15, 1, 0, 0, 0, 19, 0, 0, 0, 23, 0, 0, 0, 0, 0]].concat();
+        stretch.format = to_hex(&format);
+        stretch
+    };
+    let placed_at = |at_s| {
+        let mut taken = taken(&own, Some(("binlog.000001", 500)), &format!("{UUID}:1-40"));
+        taken.position.at = Some(Timestamp::from_second(at_s).unwrap());
+        taken
+    };
+    let found = |archive: &Archive, at_s| match archive.behind(&placed_at(at_s)) {
+        Some(Behind::PlaceIn { stretch, .. }) => Some(stretch),
+        _ => None,
+    };
+    let before = begun_at(TAKEN_S - 900, ("", ""));
+    let since = begun_at(TAKEN_S - 200, ("", ""));
+    let both = archive([before, since.clone()]);
+    assert_eq!(found(&both, TAKEN_S - 300), Some(0));
+    assert_eq!(found(&both, TAKEN_S - 100), Some(1));
+    // A server's clock that is ahead.
+    assert_eq!(found(&both, TAKEN_S - 230), Some(0));
+    let only = archive([since]);
+    assert_eq!(found(&only, TAKEN_S - 230), Some(0));
+    assert_eq!(found(&only, TAKEN_S - 300), None);
 }
 
 /// The archive was of a primary, and goes on at a replica that has taken its place: what was backed up of it before stays a
