@@ -1,7 +1,7 @@
 //! Directories and trailers of packs: chunks never lie outside their pack.
 #![no_main]
 
-use holdfast_repo::pack::{Directory, PackRows, TRAILER_BYTES, Trailer};
+use holdfast_repo::format::pack::{Directory, PackRows, TRAILER_BYTES, Trailer};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u64, &[u8])| {

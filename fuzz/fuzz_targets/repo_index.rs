@@ -1,7 +1,7 @@
 //! Index parts.
 #![no_main]
 
-use holdfast_repo::index;
+use holdfast_repo::format::index;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,8 +1,8 @@
 //! The item table.
 #![no_main]
 
-use holdfast_repo::item::{Item, decode_items};
-use holdfast_repo::wire::Decoder;
+use holdfast_repo::format::item::{Item, decode_items};
+use holdfast_repo::format::wire::Decoder;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

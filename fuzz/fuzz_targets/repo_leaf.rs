@@ -1,7 +1,7 @@
 //! Leaves and chunks of leaves: what decodes is spelled in the one way.
 #![no_main]
 
-use holdfast_repo::page_map::{Leaf, leaf_of_chunk, split_leaf_chunk};
+use holdfast_repo::format::page_map::{Leaf, leaf_of_chunk, split_leaf_chunk};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,11 +1,20 @@
 //! Names of objects, as a store lists them, and names that people type.
 #![no_main]
 
-use holdfast_repo::{Folder, Kind, SourceName, item::ItemPath, store::ObjectPath};
+use holdfast_repo::{Folder, Kind, SourceName, format::item::ItemPath, store::ObjectPath};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    for folder in [Folder::Segments, Folder::Checks, Folder::Runs, Folder::Packs, Folder::Index, Folder::Refs, Folder::Outcomes, Folder::Reports] {
+    for folder in [
+        Folder::Segments,
+        Folder::Checks,
+        Folder::Runs,
+        Folder::Packs,
+        Folder::Index,
+        Folder::Refs,
+        Folder::Outcomes,
+        Folder::Reports,
+    ] {
         let _ = folder.parse(text);
     }
     if let Ok(name) = text.parse::<SourceName>() {

@@ -4,8 +4,8 @@
 use std::sync::{Arc, OnceLock};
 
 use holdfast_repo::{
-    Kind, LogName, ObjectKind, Password, Place, Protection, Repo, RunNo, keys::KdfParams, object::HEADER_BYTES,
-    store::mem::MemStore,
+    Kind, LogName, ObjectKind, Password, Place, Protection, Repo, RunNo, format::object::HEADER_BYTES,
+    keys::KdfParams, store::mem::MemStore,
 };
 use libfuzzer_sys::fuzz_target;
 

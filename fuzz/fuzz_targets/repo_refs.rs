@@ -3,7 +3,7 @@
 
 use holdfast_repo::{
     RunNo,
-    refs::{BackupRefs, PruneRefs},
+    format::refs::{BackupRefs, PruneRefs},
 };
 use libfuzzer_sys::fuzz_target;
 

@@ -1,7 +1,7 @@
 //! Roots of the item table, and the head that leads to them.
 #![no_main]
 
-use holdfast_repo::{item::decode_roots, manifest::Head};
+use holdfast_repo::format::{item::decode_roots, manifest::Head};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,7 @@
 //! Chunks of rows, and leaves of them: what decodes is spelled in the one way.
 #![no_main]
 
-use holdfast_repo::rows::{
+use holdfast_repo::format::rows::{
     Piece, RowChunk, begin_piece, begin_rows, decode_leaf, encode_leaf, put_entry, put_row, totals_of,
 };
 use libfuzzer_sys::fuzz_target;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_core::{Cancel, Error, ErrorKind, Result};
-use holdfast_repo::run::RunOptions;
+use holdfast_repo::log::run::RunOptions;
 
 use crate::{
     args::{global::GlobalArgs, store::StoreArgs},

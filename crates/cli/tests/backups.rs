@@ -6,13 +6,17 @@ use holdfast_core::server::ServerVersion;
 use holdfast_formats::{PageSize, SpaceId};
 use holdfast_repo::{
     Kind, LogName, Password, Repo,
-    history::History,
-    item::{FileRole, ItemPath, ItemType, Tablespace},
-    manifest::{HEAD_SCHEMA, Head},
-    outcome::PartId,
-    run::{Ending, Run, RunOptions},
+    data::writer::{BackupWriter, FileSpec, Foundation, WriterOptions},
+    format::{
+        item::{FileRole, ItemPath, ItemType, Tablespace},
+        manifest::{HEAD_SCHEMA, Head},
+    },
+    log::{
+        history::History,
+        outcome::PartId,
+        run::{Ending, Run, RunOptions},
+    },
     store::fs::FsStore,
-    writer::{BackupWriter, FileSpec, Foundation, WriterOptions},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};

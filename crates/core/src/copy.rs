@@ -1,6 +1,6 @@
 //! Copies of backups in another repository: whether they belong there, and their failures as an operation's.
 
-use holdfast_repo::{Repo, RunNo, copy::CopyError, history::History};
+use holdfast_repo::{Repo, RunNo, log::history::History, ops::copy::CopyError};
 
 use crate::{
     error::{Error, ErrorKind, Result},

@@ -15,8 +15,10 @@ use holdfast_pipe::{
 };
 use holdfast_repo::{
     Kind, LogName, Repo, RepoError, Role, RunNo, SourceName,
-    history::History,
-    run::{self, Standing, standing},
+    log::{
+        history::History,
+        run::{self, Standing, standing},
+    },
     store::locks::{LockMode, ObjectLock},
 };
 use jiff::{SignedDuration, Timestamp};

@@ -7,9 +7,9 @@ use std::{error::Error as StdError, fmt, io};
 
 use holdfast_repo::{
     Damage, Repo, RepoError,
-    run::{BeginError, FinishError},
+    data::writer::WriteError,
+    log::run::{BeginError, FinishError},
     store::StoreErrorKind,
-    writer::WriteError,
 };
 
 /// The classes a caller can act upon. Each has one exit code (`docs/errors.md`).

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use holdfast_repo::{Repo, RepoError, RunNo, history::History, manifest::Head};
+use holdfast_repo::{Repo, RepoError, RunNo, format::manifest::Head, log::history::History};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 

@@ -13,7 +13,7 @@ use crate::server::status::ReplicaChannel;
 /// Path of the item that holds the captured redo; its type is *captured redo*.
 pub const REDO_ITEM: &str = "#redo";
 
-pub use holdfast_repo::manifest::DAMAGED_PAGES;
+pub use holdfast_repo::format::manifest::DAMAGED_PAGES;
 
 /// The captured redo, as restore must know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

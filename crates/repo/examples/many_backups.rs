@@ -22,21 +22,28 @@ use std::{
 
 use holdfast_formats::{PageSize, SpaceId};
 use holdfast_repo::{
-    Protection, Repo, forward_store,
-    history::History,
+    Protection, Repo,
+    data::{
+        reader::Backup,
+        writer::{BackupWriter, FileSpec, FinishedData, Foundation, WriterOptions},
+    },
+    format::{
+        item::{FileRole, ItemPath, ItemType, Tablespace},
+        manifest::{Head, Totals},
+    },
+    forward_store,
     interrupt::Interrupt,
-    item::{FileRole, ItemPath, ItemType, Tablespace},
     keys::KdfParams,
-    manifest::{Head, Totals},
-    reader::Backup,
-    run::{Ending, PartCounts, Run},
-    space::Space,
+    log::{
+        history::History,
+        run::{Ending, PartCounts, Run},
+    },
+    ops::space::Space,
     store::{
         Store,
         faulty::{FaultyStore, Op},
         fs::FsStore,
     },
-    writer::{BackupWriter, FileSpec, FinishedData, Foundation, WriterOptions},
 };
 
 mod made_up;

@@ -24,23 +24,31 @@ use holdfast_formats::PageSize;
 use holdfast_pipe::Codec;
 use holdfast_repo::{
     ObjectKind, PackId, Place, Protection, Repo, RunNo,
-    check::{CheckOptions, check},
-    expire::{ExpireRequest, Rules, expire},
-    history::History,
-    index::{self, IndexedPack},
+    data::{
+        reader::Backup,
+        writer::{BackupWriter, ChunkRewriter, FileSpec, FinishedData, Foundation, WriterOptions},
+    },
+    format::{
+        index::{self, IndexedPack},
+        item::{FileRole, ItemPath, ItemType},
+        manifest::Totals,
+        pack::{ChunkKind, ChunkRow},
+        refs::{BackupRefs, ChunkNeed, NeededPack},
+    },
     interrupt::Interrupt,
-    item::{FileRole, ItemPath, ItemType},
     keys::KdfParams,
-    manifest::Totals,
-    pack::{ChunkKind, ChunkRow},
-    prune::{PruneOptions, prune},
-    reader::Backup,
-    refs::{BackupRefs, ChunkNeed, NeededPack},
-    retention::RetentionPolicy,
-    run::{Ending, PartCounts, Run},
-    space::Space,
+    log::{
+        history::History,
+        run::{Ending, PartCounts, Run},
+    },
+    ops::{
+        check::{CheckOptions, check},
+        expire::{ExpireRequest, Rules, expire},
+        prune::{PruneOptions, prune},
+        retention::RetentionPolicy,
+        space::Space,
+    },
     store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, fs::FsStore},
-    writer::{BackupWriter, ChunkRewriter, FileSpec, FinishedData, Foundation, WriterOptions},
 };
 use jiff::tz::TimeZone;
 

@@ -19,16 +19,22 @@ use holdfast_formats::PageSize;
 use holdfast_pipe::{Compression, PageHash, Suite, codec::Compressor, meter::Meter};
 use holdfast_repo::{
     Kind, LogName, Password, Protection, Repo, RepoError, RunNo,
-    columns::PageEntry,
-    copy::{Copied, Copier, CopyOptions},
-    history::History,
-    item::{FileRole, ItemPath, ItemType},
+    data::{
+        reader::{Backup, FetchOptions, PageWant},
+        writer::{BackupWriter, FileSpec, FinishedData, Foundation, WriterOptions},
+    },
+    format::{
+        columns::PageEntry,
+        item::{FileRole, ItemPath, ItemType},
+        manifest::{HEAD_SCHEMA, Head},
+    },
     keys::KdfParams,
-    manifest::{HEAD_SCHEMA, Head},
-    reader::{Backup, FetchOptions, PageWant},
-    run::{Ending, Run, RunOptions},
+    log::{
+        history::History,
+        run::{Ending, Run, RunOptions},
+    },
+    ops::copy::{Copied, Copier, CopyOptions},
     store::{Store, fs::FsStore, mem::MemStore},
-    writer::{BackupWriter, FileSpec, FinishedData, Foundation, WriterOptions},
 };
 
 const EXTENT: usize = 1 << 20;
@@ -112,7 +118,7 @@ impl Case {
             let threads = [scope.spawn(work), scope.spawn(work)];
             threads.into_iter().try_for_each(|thread| thread.join().unwrap())
         })
-        .map_err(|error: holdfast_repo::writer::WriteError| error)?;
+        .map_err(|error: holdfast_repo::data::writer::WriteError| error)?;
         let meters = Arc::clone(writer.meters());
         let data = writer.finish(&run)?;
         let took = (start.0.elapsed(), cpu() - start.1);

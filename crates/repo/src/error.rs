@@ -3,10 +3,12 @@
 use thiserror::Error;
 
 use crate::{
+    format::{
+        names::{LogName, RunNo},
+        wire::FormatError,
+    },
     keys::{Act, KeyId, Role},
-    names::{LogName, RunNo},
     store::{StoreError, StoreErrorKind},
-    wire::FormatError,
 };
 
 /// A failed operation on the repository.

@@ -9,28 +9,38 @@ use holdfast_pipe::{Codec, PageHash, codec::compress_patch};
 pub use crate::keys::fuzzing::{RecordPiece, Records};
 use crate::{
     RepoError,
-    check::{CheckOptions, check},
-    checked::{self, Checked},
-    columns::{PageEntry, StoredPage},
-    history::History,
-    index::{self, IndexedPack},
-    item::{FileRole, Item, ItemMap, ItemPath, ItemType, RootEntry, encode_roots},
-    keys::Protection,
-    local_maps,
-    manifest::RootPlace,
-    names::{ChunkRef, Kind, LogName, PackId, RunNo},
-    object::{HEADER_BYTES, ObjectKind, Place, RunSecrets, seal_object},
-    outcome::{self, Intent, NO_OUTCOME, ObjectHash, OutcomeType, PublicPart, object_hash},
-    pack::{ChunkKind, ChunkRow, Directory, Trailer, directory_seal_context},
-    page_map::{Leaf, LeafRef, encode_leaf_chunk},
-    reader::{Backup, ReadRows, rows::Joints},
-    refs::{BackupRefs, ChunkNeed, Move, NeededPack, PruneRefs},
-    repo::Repo,
-    rows::{
-        DefinitionMap, DefinitionText, RowChunk, RowEntry, RowHashKey, RowLeafRef, TableMap, TableRows,
-        begin_rows, encode_leaf, put_entry, put_row, totals_of,
+    data::{
+        local_maps,
+        reader::{Backup, ReadRows, rows::Joints},
     },
-    segment::{self, SegmentReader},
+    format::{
+        columns::{PageEntry, StoredPage},
+        index::{self, IndexedPack},
+        item::{FileRole, Item, ItemMap, ItemPath, ItemType, RootEntry, encode_roots},
+        manifest::RootPlace,
+        names::{ChunkRef, Kind, LogName, PackId, RunNo},
+        object::{
+            HEADER_BYTES, NO_OBJECT, ObjectHash, ObjectKind, Place, RunSecrets, object_hash, seal_object,
+        },
+        pack::{ChunkKind, ChunkRow, Directory, Trailer, directory_seal_context},
+        page_map::{Leaf, LeafRef, encode_leaf_chunk},
+        refs::{BackupRefs, ChunkNeed, Move, NeededPack, PruneRefs},
+        rows::{
+            DefinitionMap, DefinitionText, RowChunk, RowEntry, RowHashKey, RowLeafRef, TableMap, TableRows,
+            begin_rows, encode_leaf, put_entry, put_row, totals_of,
+        },
+    },
+    keys::Protection,
+    log::{
+        history::History,
+        outcome::{self, Intent, OutcomeType, PublicPart},
+        segment::{self, SegmentReader},
+    },
+    ops::{
+        check::{CheckOptions, check},
+        check_record::{self, Checked},
+    },
+    repo::Repo,
     store::{ObjectPath, mem::MemStore, read_all},
 };
 
@@ -312,7 +322,7 @@ impl World {
             "totals": {"items": 2}, "roots": [place], "flags": ["new-identity"],
         });
         let head = chosen(Piece::Head, serde_json::to_vec(&head)?);
-        let public = self.public(RUN, OutcomeType::Backup, NO_OUTCOME, Some(refs))?;
+        let public = self.public(RUN, OutcomeType::Backup, NO_OBJECT, Some(refs))?;
         let public = chosen(Piece::Public, serde_json::to_vec(&public)?);
         let bytes = chosen(Piece::Outcome, outcome::encode_raw(&self.repo, log, RUN, &public, Some(&head))?);
         self.put(&log.outcome(RUN), &bytes)?;
@@ -346,8 +356,9 @@ impl World {
         let segment = segment::encode_raw(&self.repo, log, run, &public, b"events")?;
         self.put(&log.segment(run, 0), &chosen(Piece::SegmentObject, segment))?;
 
-        let record = chosen(Piece::CheckRecord, checked::plain_record(&[(PACK, size_bytes, 1_790_000_000)]));
-        let (path, record) = checked::encode_raw(&self.repo, log, 1, &record)?;
+        let record =
+            chosen(Piece::CheckRecord, check_record::plain_record(&[(PACK, size_bytes, 1_790_000_000)]));
+        let (path, record) = check_record::encode_raw(&self.repo, log, 1, &record)?;
         self.put(&path, &chosen(Piece::CheckObject, record))?;
 
         let lease = br#"{"token":"000102030405060708090a0b0c0d0e0f","intent":"backup"}"#.to_vec();
@@ -502,7 +513,7 @@ fn pack(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::decode_leaf;
+    use crate::format::rows::decode_leaf;
 
     /// What fits around the made up piece is right; and a piece that is cut anywhere is refused, not believed.
     #[test]
@@ -606,7 +617,7 @@ mod tests {
         for (number, (piece, bytes)) in (0_u8..).zip(records) {
             write("repo_records", format!("{piece:?}").to_lowercase(), &[&[number], &bytes]);
         }
-        let leaf = crate::page_map::split_leaf_chunk(&pieces[0].1).unwrap()[0].to_vec();
+        let leaf = crate::format::page_map::split_leaf_chunk(&pieces[0].1).unwrap()[0].to_vec();
         write("repo_leaf", "full".to_owned(), &[&leaf]);
     }
 }

@@ -12,17 +12,18 @@ use ring::signature::{ED25519, UnparsedPublicKey};
 
 use crate::{
     error::{Damage, RepoError},
-    hex::{Hex, Secret32},
+    format::{
+        hex::{Hex, Secret32},
+        names::{Folder, Kind, LogName, RunNo, SourceName},
+        object::{
+            HEADER_BYTES, Place, RunSecrets, SecretKind, WrappedSecret, check_header, key_from_secret,
+            open_frames, seal_object, sealed_limit_bytes,
+        },
+    },
     keys::{
         self, Act, Author, KeyError, KeyId, KeyMaterial, Password, Protection, RepositoryInfo, Role, Unlock,
         trust::Trust, wrap::unwrap,
     },
-    names::{Folder, Kind, LogName, RunNo, SourceName},
-    object::{
-        HEADER_BYTES, Place, RunSecrets, SecretKind, WrappedSecret, check_header, key_from_secret,
-        open_frames, seal_object, sealed_limit_bytes,
-    },
-    outcome::Outcome,
     store::{
         ObjectInfo, ObjectPath, Store, StoreError,
         locks::{self, Kept, ObjectLock},
@@ -130,12 +131,12 @@ impl Repo {
         self.info().object_lock.is_some() && keys::lasts(path) && !is_other_key
     }
 
-    /// Whether what the key at hand adds may lean on what `backup` says is stored, unread: where it says so wrongly, all
+    /// Whether what the key at hand adds may lean on what a backup by `author` says is stored, unread: where it says so wrongly, all
     /// that leans on it cannot be restored. The key's own backups are leant on, and those of operators, who can do all
     /// anyway; no writer's, whose host others may have taken.
     #[must_use]
-    pub fn may_build_on(&self, backup: &Outcome) -> bool {
-        backup.author.role == Role::Operator || backup.author.key_id == self.keys.key_id()
+    pub fn may_build_on(&self, author: &Author) -> bool {
+        author.role == Role::Operator || author.key_id == self.keys.key_id()
     }
 
     /// Whether the key at hand reads what is in backups.
@@ -412,7 +413,7 @@ impl Repo {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{keys::KdfParams, object::ObjectKind, store::mem::MemStore};
+    use crate::{format::object::ObjectKind, keys::KdfParams, store::mem::MemStore};
 
     /// More than any object here has.
     const LIMIT: u64 = 1 << 20;

@@ -12,7 +12,7 @@ use holdfast_core::{
 };
 use holdfast_repo::{
     Act, Kind, LogName, Repo, RunNo, SourceName,
-    run::{self, BeginError},
+    log::run::{self, BeginError},
 };
 use serde::Serialize;
 use serde_json::Value;

@@ -9,7 +9,7 @@ use holdfast_core::{
         script,
     },
 };
-use holdfast_repo::{Act, Kind, reader::Backup};
+use holdfast_repo::{Act, Kind, data::reader::Backup};
 
 use super::{Context, repository, select};
 use crate::{

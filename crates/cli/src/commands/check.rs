@@ -9,14 +9,16 @@ use std::{
 use holdfast_core::{BENEATH_HINT, Error, ErrorKind, HISTORY_HINT, Result};
 use holdfast_repo::{
     Act, Damage, LogName, Repo, RepoError, Role,
-    beneath::BeneathFinder,
-    check::{CheckOptions, CheckReport, Finding, Severity, check},
-    locking::{ExtendOptions, extend},
+    log::beneath::BeneathFinder,
+    ops::{
+        check::{CheckOptions, CheckReport, Finding, Severity, check},
+        object_lock::{ExtendOptions, extend},
+    },
     store::{
         RemoteError, StoreError, StoreErrorKind,
         locks::{Beneath, Extended, Overwritten},
+        writers::PROBES,
     },
-    writers::PROBES,
 };
 use jiff::Timestamp;
 use serde::Serialize;

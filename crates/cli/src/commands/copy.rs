@@ -8,9 +8,8 @@ use std::{
 use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result, copy};
 use holdfast_repo::{
     Act, LogName, Repo, RunNo,
-    copy::{Copied, Copier, CopyOptions, CopyReport, Verdict},
-    history::History,
-    outcome::CopyOf,
+    log::{history::History, outcome::CopyOf},
+    ops::copy::{Copied, Copier, CopyOptions, CopyReport, Verdict},
 };
 use serde::Serialize;
 

@@ -15,7 +15,7 @@ use holdfast_core::{
         values::{JsonRow, JsonValue, sql_literal},
     },
 };
-use holdfast_repo::{Act, Kind, Repo, reader::Backup};
+use holdfast_repo::{Act, Kind, Repo, data::reader::Backup};
 use serde::Serialize;
 
 use super::{

@@ -8,11 +8,12 @@ use std::{
 use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result, binlog::Archive};
 use holdfast_repo::{
     Act, Kind, LogName, Repo, RunNo, SourceName,
-    expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
-    history::History,
-    outcome::Outcome,
-    retention::RetentionPolicy,
-    space::freed_by,
+    log::{history::History, outcome::Outcome},
+    ops::{
+        expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
+        retention::RetentionPolicy,
+        space::freed_by,
+    },
 };
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use serde::Serialize;
@@ -320,8 +321,8 @@ mod tests {
 
     use holdfast_repo::{
         Protection,
-        refs::BackupRefs,
-        run::{Ending, PartCounts, Run, RunOptions},
+        format::refs::BackupRefs,
+        log::run::{Ending, PartCounts, Run, RunOptions},
         store::mem::{ManualClock, MemStore},
     };
 

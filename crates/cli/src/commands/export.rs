@@ -14,7 +14,7 @@ use holdfast_core::{
         export::{self, ExportOptions, Exported},
     },
 };
-use holdfast_repo::{Act, reader::Backup};
+use holdfast_repo::{Act, data::reader::Backup};
 use serde::Serialize;
 
 use super::{

@@ -9,8 +9,7 @@ use holdfast_core::{
 use holdfast_repo::{
     Protection, Repo,
     keys::KdfParams,
-    store::{Creation, locks::ObjectLock},
-    writers,
+    store::{Creation, locks::ObjectLock, writers},
 };
 use serde::Serialize;
 

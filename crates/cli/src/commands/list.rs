@@ -8,7 +8,11 @@ use holdfast_core::{
     physical::Position,
     server::ServerVersion,
 };
-use holdfast_repo::{Act, LogName, Repo, RunNo, history::History, manifest::Head, outcome::Outcome};
+use holdfast_repo::{
+    Act, LogName, Repo, RunNo,
+    format::manifest::Head,
+    log::{history::History, outcome::Outcome},
+};
 use jiff::Timestamp;
 use serde::Serialize;
 

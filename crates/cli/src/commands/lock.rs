@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use holdfast_core::{Error, ErrorKind, Result};
 use holdfast_repo::{
     Act,
-    locking::{ExtendOptions, extend},
+    ops::object_lock::{ExtendOptions, extend},
     store::locks::Extended,
 };
 use jiff::Timestamp;

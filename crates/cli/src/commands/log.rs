@@ -6,7 +6,7 @@ use holdfast_core::{
     Error, Result,
     logical::diff::{self, Counts, DiffOptions, DiffSink, ObjectChange, RowChange, TableDiff, TablePair},
 };
-use holdfast_repo::{Act, Kind, item::ItemMap, outcome::PartId, reader::Backup};
+use holdfast_repo::{Act, Kind, data::reader::Backup, format::item::ItemMap, log::outcome::PartId};
 use jiff::Timestamp;
 use serde::Serialize;
 

@@ -9,8 +9,8 @@ use holdfast_core::{Error, Result};
 use holdfast_formats::table_name::TableFile;
 use holdfast_repo::{
     Act,
-    item::{FileRole, Item, ItemMap, ItemType},
-    reader::Backup,
+    data::reader::Backup,
+    format::item::{FileRole, Item, ItemMap, ItemType},
 };
 use serde::Serialize;
 

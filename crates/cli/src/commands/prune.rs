@@ -8,12 +8,9 @@ use std::{
 use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result};
 use holdfast_repo::{
     Act, LogName, Repo,
-    history::History,
-    prune::{
-        PruneError, PruneOptions, PrunePlan, Rewrite, Swept, UnreadablePack, declare, plan_prune, sweep,
-    },
-    run::RunOptions,
-    writer::{ChunkRewriter, WriterOptions},
+    data::writer::{ChunkRewriter, Rewrite, WriterOptions},
+    log::{history::History, run::RunOptions},
+    ops::prune::{PruneError, PruneOptions, PrunePlan, Swept, UnreadablePack, declare, plan_prune, sweep},
 };
 use jiff::Timestamp;
 use serde::Serialize;

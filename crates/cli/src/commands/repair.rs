@@ -8,9 +8,11 @@ use std::{
 use holdfast_core::{BENEATH_HINT, Error, ErrorKind, Result};
 use holdfast_repo::{
     Act, LogName,
-    check::{CheckOptions, Finding, Remedy, Severity},
     keys::manage,
-    repair::{BeyondHelp, RepairError, RepairPlan, plan_repair, repair},
+    ops::{
+        check::{CheckOptions, Finding, Remedy, Severity},
+        repair::{BeyondHelp, RepairError, RepairPlan, plan_repair, repair},
+    },
 };
 use jiff::Timestamp;
 use serde::Serialize;

@@ -10,7 +10,7 @@ use holdfast_core::{
     logical::{ReadFacts, ViewFacts},
     physical::Position,
 };
-use holdfast_repo::{Act, ObjectKind, Place, run::REPORT_BYTES_MAX};
+use holdfast_repo::{Act, ObjectKind, Place, log::run::REPORT_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

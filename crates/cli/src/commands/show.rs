@@ -7,7 +7,7 @@ use holdfast_core::{
     head::{self, read_head},
     logical::{ReadFacts, ViewFacts, import::Origin},
 };
-use holdfast_repo::{Act, RunNo, manifest::Head};
+use holdfast_repo::{Act, RunNo, format::manifest::Head};
 use serde::Serialize;
 use serde_json::{Map, Value};
 

@@ -11,12 +11,13 @@ use holdfast_core::{ErrorKind, Result, head::read_heads};
 use holdfast_formats::table_name::TableFile;
 use holdfast_repo::{
     Act, Repo, RunNo,
-    compression::CodecBytes,
-    history::History,
-    item::FileRole,
-    manifest::Totals,
-    reader::Backup,
-    space::{BackupSpace, Space},
+    data::reader::Backup,
+    format::{item::FileRole, manifest::Totals},
+    log::history::History,
+    ops::{
+        compression::CodecBytes,
+        space::{BackupSpace, Space},
+    },
 };
 use jiff::Timestamp;
 use serde::Serialize;

@@ -6,8 +6,7 @@ use holdfast_core::{Error, ErrorKind, Result, server::Secret};
 use holdfast_repo::{
     Act, KeyError, Password, Repo,
     keys::{KeyId, Unlock},
-    store::{Store, StoreError},
-    writers,
+    store::{Store, StoreError, writers},
 };
 use holdfast_stores::{OpenStoreError, StoreOptions, create_store, open_store};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result};
 use holdfast_repo::{
-    Kind, LogName, Repo, RepoError, RunNo, SourceName, history::History, outcome::OutcomeType,
+    Kind, LogName, Repo, RepoError, RunNo, SourceName,
+    log::{history::History, outcome::OutcomeType},
 };
 
 use crate::{

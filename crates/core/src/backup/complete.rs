@@ -1,6 +1,6 @@
 //! Phase `complete`: everything is stored and confirmed; report, head, and last the outcome, which makes it a backup.
 
-use holdfast_repo::outcome::Outcome;
+use holdfast_repo::log::outcome::Outcome;
 use serde_json::Map;
 
 use super::BackupReport;

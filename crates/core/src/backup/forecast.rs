@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_pipe::Compression;
-use holdfast_repo::{LogName, Repo, history::History};
+use holdfast_repo::{LogName, Repo, log::history::History};
 
 use super::{BackupOptions, reach::Reached};
 use crate::{

@@ -1,8 +1,8 @@
 //! The capture's events, into the writer of the repository.
 
 use holdfast_repo::{
-    item::{FileRole, ItemPath, ItemType, Tablespace},
-    writer::{BackupWriter, FileSpec as WriterFile},
+    data::writer::{BackupWriter, FileSpec as WriterFile},
+    format::item::{FileRole, ItemPath, ItemType, Tablespace},
 };
 
 use crate::{
@@ -101,6 +101,6 @@ impl Sink for WriterSink<'_> {
     }
 }
 
-fn id(file: FileId) -> holdfast_repo::writer::FileId {
-    holdfast_repo::writer::FileId(usize::try_from(file.0).unwrap_or(usize::MAX))
+fn id(file: FileId) -> holdfast_repo::data::writer::FileId {
+    holdfast_repo::data::writer::FileId(usize::try_from(file.0).unwrap_or(usize::MAX))
 }

@@ -13,10 +13,12 @@ use holdfast_formats::{Flavor, Gtids};
 use holdfast_pipe::Compression;
 use holdfast_repo::{
     Kind, LogName, Repo, SourceName,
-    history::History,
+    data::writer::WriterOptions,
     hooks::Hooks,
-    run::{ActiveRun, BeginError, Run, RunOptions, Standing, standing},
-    writer::WriterOptions,
+    log::{
+        history::History,
+        run::{ActiveRun, BeginError, Run, RunOptions, Standing, standing},
+    },
 };
 use serde::Serialize;
 

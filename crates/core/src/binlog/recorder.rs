@@ -9,7 +9,7 @@ use holdfast_formats::{
     binlog::{Body, Checksum, Event, EventKind, Header, Part, Tracker},
     gtid::MariaDbGtidPos,
 };
-use holdfast_repo::hex::to_hex;
+use holdfast_repo::format::hex::to_hex;
 use thiserror::Error;
 
 use super::{

@@ -8,7 +8,7 @@ use holdfast_formats::{
     binlog::{Body, Checksum, Event, EventKind, FormatDescription, GtidEvent},
     gtid::MariaDbGtid,
 };
-use holdfast_repo::{Kind, LogName, Repo, history::History};
+use holdfast_repo::{Kind, LogName, Repo, log::history::History};
 
 use super::{
     read::Taken,

@@ -10,13 +10,17 @@ use std::{
 use holdfast_formats::{PageSize, binlog::split_events};
 use holdfast_repo::{
     LogName, Repo, RunNo,
-    history::History,
-    item::{FileRole, ItemPath, ItemType},
-    manifest::{HEAD_SCHEMA, Head},
-    outcome::{Intent, Outcome, OutcomeType},
-    run::{ActiveRun, BeginError, Ending, FinishError, Run, RunOptions},
-    segment::{SegmentReader, discard_segments, is_superseded, list_segments},
-    writer::{BackupWriter, FileId, FileSpec, Foundation, WriteError, WriterOptions},
+    data::writer::{BackupWriter, FileId, FileSpec, Foundation, WriteError, WriterOptions},
+    format::{
+        item::{FileRole, ItemPath, ItemType},
+        manifest::{HEAD_SCHEMA, Head},
+    },
+    log::{
+        history::History,
+        outcome::{Intent, Outcome, OutcomeType},
+        run::{ActiveRun, BeginError, Ending, FinishError, Run, RunOptions},
+        segment::{SegmentReader, discard_segments, is_superseded, list_segments},
+    },
 };
 use serde_json::{Map, Value};
 

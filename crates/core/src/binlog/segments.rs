@@ -14,8 +14,10 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use holdfast_pipe::lock::lock;
 use holdfast_repo::{
     LogName, Repo, RepoError, RunNo,
-    run::Run,
-    segment::{SealedSegment, SegmentWriter, is_ended, store_sealed},
+    log::{
+        run::Run,
+        segment::{SealedSegment, SegmentWriter, is_ended, store_sealed},
+    },
 };
 
 use super::{

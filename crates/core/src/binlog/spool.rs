@@ -23,10 +23,12 @@ use std::{
 use holdfast_formats::Gtids;
 use holdfast_repo::{
     LogName, Repo, RunNo,
-    names::Folder,
-    outcome::{Outcome, OutcomeType},
-    run::Run,
-    segment::{OBJECT_BYTES_MAX, SealedSegment, is_followed, store_sealed, tail_of_sealed},
+    format::names::Folder,
+    log::{
+        outcome::{Outcome, OutcomeType},
+        run::Run,
+        segment::{OBJECT_BYTES_MAX, SealedSegment, is_followed, store_sealed, tail_of_sealed},
+    },
     store::{Store, StoreError, fs::FsStore, read_all},
 };
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_repo::run::{Standing, standing};
+use holdfast_repo::log::run::{Standing, standing};
 
 use super::{
     archive::{Archiver, is_refused},

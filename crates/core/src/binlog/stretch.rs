@@ -4,7 +4,7 @@ use holdfast_formats::{
     Flavor, Gtid, Gtids,
     binlog::{GtidEvent, Open, Tracker},
 };
-use holdfast_repo::hex::from_hex;
+use holdfast_repo::format::hex::from_hex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

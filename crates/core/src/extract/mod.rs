@@ -30,7 +30,7 @@ use holdfast_formats::{
     binlog::{Body, Checksum, Event as BinlogEvent, FormatDescription},
     table_name,
 };
-use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History, reader::Backup};
+use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, data::reader::Backup, log::history::History};
 
 pub use report::{ExtractPlan, ExtractReport, FoundTable};
 

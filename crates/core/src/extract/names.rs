@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use holdfast_formats::Flavor;
 use holdfast_repo::{
-    item::{Item, ItemType},
-    reader::Backup,
+    data::reader::Backup,
+    format::item::{Item, ItemType},
 };
 
 use super::report::FoundTable;

@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_repo::{Password, Protection, Repo, hex::to_hex, keys::KdfParams, store::fs::FsStore};
+use holdfast_repo::{Password, Protection, Repo, format::hex::to_hex, keys::KdfParams, store::fs::FsStore};
 
 use super::report::Taken;
 use crate::{

@@ -5,7 +5,7 @@
 //! together; a load compares the sum (`docs/repository.md` section 9).
 
 use holdfast_pipe::HashKey;
-use holdfast_repo::{
+use holdfast_repo::format::{
     hex::to_hex,
     rows::{RowHashKey, RowHasher, RowsChecksum},
 };

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use holdfast_repo::{
-    item::{Item, ItemType},
-    reader::Backup,
+    data::reader::Backup,
+    format::item::{Item, ItemType},
 };
 
 use super::{

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_formats::Flavor;
-use holdfast_repo::hex::{from_hex, to_hex};
+use holdfast_repo::format::hex::{from_hex, to_hex};
 use serde::{Deserialize, Serialize};
 
 use crate::server::version::flavor_name;

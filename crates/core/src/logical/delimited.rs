@@ -7,7 +7,7 @@
 
 use std::io::Write;
 
-use holdfast_repo::{item::Item, reader::Backup};
+use holdfast_repo::{data::reader::Backup, format::item::Item};
 
 use super::{
     contents::definition,

@@ -4,7 +4,7 @@
 //! server's: this code never needs to know which of two keys is less. Two predicates that are made of one place
 //! complement each other whatever the collation says: no row is on both sides, none on neither.
 
-use holdfast_repo::hex::to_hex;
+use holdfast_repo::format::hex::to_hex;
 
 use super::{
     definition::{ColumnDefinition, Direction, Form},

@@ -3,7 +3,7 @@
 //! Servers print types in a character set of three bytes for each character: of a member that needs four, a `?` is left.
 //! What the server keeps is asked for ([`hidden`]), and put into the definition by its bytes ([`Hidden::spell`]).
 
-use holdfast_repo::hex::from_hex;
+use holdfast_repo::format::hex::from_hex;
 
 use super::{
     load::tokens::{Kind, tokens},

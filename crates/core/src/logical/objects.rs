@@ -1,7 +1,7 @@
 //! What is on the server, by name; and what it says of everything that is not a table.
 
 use holdfast_formats::Flavor;
-use holdfast_repo::hex::to_hex;
+use holdfast_repo::format::hex::to_hex;
 
 use super::{
     definition::{

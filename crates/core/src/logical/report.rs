@@ -1,6 +1,6 @@
 //! What a logical backup measured. Stored with the run, printed at its end.
 
-use holdfast_repo::{manifest::Head, rows::RowTotals};
+use holdfast_repo::format::{manifest::Head, rows::RowTotals};
 use serde::{Deserialize, Serialize};
 
 use super::{import::Origin, method::Method};

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use holdfast_repo::{
-    reader::{ReadRows, RowsRead, TableReader},
-    rows::{Piece, RowChunk, RowTotals},
+    data::reader::{ReadRows, RowsRead, TableReader},
+    format::rows::{Piece, RowChunk, RowTotals},
 };
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use holdfast_repo::outcome::PartId;
+use holdfast_repo::log::outcome::PartId;
 use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind};

@@ -12,7 +12,7 @@ use holdfast_pipe::{
     Headroom,
     lock::{into_inner, lock},
 };
-use holdfast_repo::{Kind, LogName, Repo, item::ItemPath, outcome::Outcome};
+use holdfast_repo::{Kind, LogName, Repo, format::item::ItemPath, log::outcome::Outcome};
 use serde_json::{Map, Value};
 
 use super::{

@@ -5,9 +5,8 @@
 //! that chunk.
 
 use holdfast_repo::{
-    item::ItemPath,
-    rows::RowTotals,
-    writer::{BackupWriter, BaseChunks, LongRow, RangeNo, RangeStart, RowRange, TableId, TableSpec},
+    data::writer::{BackupWriter, BaseChunks, LongRow, RangeNo, RangeStart, RowRange, TableId, TableSpec},
+    format::{item::ItemPath, rows::RowTotals},
 };
 
 use crate::{

@@ -16,7 +16,7 @@ use holdfast_formats::{
     Flavor,
     binlog::{Checksum, EventKind, FILE_MAGIC, Header, Part, statement_event},
 };
-use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, history::History, manifest::Head};
+use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, format::manifest::Head, log::history::History};
 
 use crate::{
     binlog::{Archive, Behind, Taken},

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use holdfast_repo::item::ItemPath;
+use holdfast_repo::format::item::ItemPath;
 
 use super::{layout::own_path, own_server::Ground, target::io_failed};
 use crate::{

@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use holdfast_repo::item::ItemPath;
+use holdfast_repo::format::item::ItemPath;
 use rustix::{
     fs::{FlockOperation, fcntl_lock},
     io::Errno,

@@ -16,7 +16,7 @@ use std::{
 };
 
 use holdfast_formats::Flavor;
-use holdfast_repo::item::ItemPath;
+use holdfast_repo::format::item::ItemPath;
 use serde_json::{Value, json};
 
 use super::{

@@ -20,7 +20,7 @@ use std::{
 };
 
 use holdfast_formats::{Flavor, SpaceId, redo};
-use holdfast_repo::item::{FileRole, Item, ItemPath, ItemType};
+use holdfast_repo::format::item::{FileRole, Item, ItemPath, ItemType};
 
 use super::{opened::Opened, options::RestoreOptions, part::Part, target::LOST_AND_FOUND};
 use crate::error::{Error, ErrorKind, Result};
@@ -379,7 +379,7 @@ pub(super) fn damaged(message: impl Into<String>) -> Error {
 #[cfg(test)]
 pub(super) mod tests {
     use holdfast_formats::PageSize;
-    use holdfast_repo::item::{ItemMap, Tablespace};
+    use holdfast_repo::format::item::{ItemMap, Tablespace};
 
     use super::*;
 

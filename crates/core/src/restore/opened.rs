@@ -5,9 +5,9 @@ use std::sync::Arc;
 use holdfast_pipe::HashKey;
 use holdfast_repo::{
     LogName, Repo, RunNo,
-    history::History,
-    item::{Item, ItemPath},
-    reader::Backup,
+    data::reader::Backup,
+    format::item::{Item, ItemPath},
+    log::history::History,
 };
 
 use super::{layout::damaged, report::BackupId};

@@ -12,7 +12,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use holdfast_formats::{Flavor, SpaceId, table_name};
-use holdfast_repo::item::{Item, ItemPath};
+use holdfast_repo::format::item::{Item, ItemPath};
 
 use super::layout::FLAG_SHARED;
 use crate::logical::selection::{SYSTEM_SCHEMAS, Selection};

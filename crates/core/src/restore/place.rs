@@ -4,7 +4,7 @@
 //! From then on the target is what was judged, or a crash image that a server can recover: to exactly the backup's
 //! position, and without leaving the target. The marker stays until the whole restore is done.
 
-use holdfast_repo::item::ItemPath;
+use holdfast_repo::format::item::ItemPath;
 
 use super::{
     layout::{Decision, Layout, Pointer, REPORT, own_path, partial_of},

@@ -9,7 +9,7 @@ use holdfast_formats::{
     Flavor,
     tablespace::{COMPRESSION_ALGORITHMS, Geometry},
 };
-use holdfast_repo::{
+use holdfast_repo::format::{
     columns::PageEntry,
     item::{FileRole, Item, ItemPath, Tablespace, leaf_count},
 };

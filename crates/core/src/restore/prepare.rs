@@ -10,7 +10,7 @@ use holdfast_formats::{
     Flavor,
     redo::mariadb::{DATA_START, LogHeader},
 };
-use holdfast_repo::item::ItemPath;
+use holdfast_repo::format::item::ItemPath;
 
 use super::{
     judge::{Expected, FalseAlarms, judge, recovered_up_to},

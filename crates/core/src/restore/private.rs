@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use holdfast_formats::Flavor;
-use holdfast_repo::item::ItemPath;
+use holdfast_repo::format::item::ItemPath;
 
 use super::{
     layout::{PRIVATE, REDO_MYSQL_DIR, own_path, partial_of, private_of},

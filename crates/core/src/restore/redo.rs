@@ -20,7 +20,7 @@ use holdfast_formats::{
         },
     },
 };
-use holdfast_repo::{
+use holdfast_repo::format::{
     hex::from_hex,
     item::{Item, ItemPath},
 };
@@ -268,7 +268,7 @@ pub(super) fn each_piece(
 
 #[cfg(test)]
 mod tests {
-    use holdfast_repo::item::{FileRole, ItemType};
+    use holdfast_repo::format::item::{FileRole, ItemType};
 
     use super::{super::layout::tests::item, *};
 

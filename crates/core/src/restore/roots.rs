@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, os::unix::ffi::OsStrExt, path::Path};
 
-use holdfast_repo::item::ItemPath;
+use holdfast_repo::format::item::ItemPath;
 
 use super::{
     layout::Root,

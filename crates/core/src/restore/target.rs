@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use holdfast_repo::item::ItemPath;
+use holdfast_repo::format::item::ItemPath;
 use rustix::{
     fs::{
         AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, chownat, fchown, fstatvfs, mkdirat,

@@ -18,10 +18,10 @@ use std::{
 use holdfast_formats::{Flavor, PageSize, SpaceId, checksum};
 use holdfast_repo::{
     Kind, LogName, Protection, Repo, RunNo,
-    item::{FileRole, ItemPath, ItemType, Tablespace},
-    run::{Ending, Run, RunOptions},
+    data::writer::{BackupWriter, FileSpec, Foundation, WriterOptions},
+    format::item::{FileRole, ItemPath, ItemType, Tablespace},
+    log::run::{Ending, Run, RunOptions},
     store::fs::FsStore,
-    writer::{BackupWriter, FileSpec, Foundation, WriterOptions},
 };
 use serde_json::json;
 

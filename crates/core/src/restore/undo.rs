@@ -16,7 +16,7 @@ use std::{
 };
 
 use holdfast_formats::{Lsn, SpaceId, redo::mariadb::MtrWalker};
-use holdfast_repo::item::{FileRole, Item};
+use holdfast_repo::format::item::{FileRole, Item};
 
 use super::{
     opened::Opened,

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_repo::hex::to_hex;
+use holdfast_repo::format::hex::to_hex;
 
 use super::{ConnectOptions, Purpose, Secret, Session, process::RunningServer};
 use crate::{

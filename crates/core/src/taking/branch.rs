@@ -9,9 +9,11 @@ use std::{
 use holdfast_pipe::lock::lock;
 use holdfast_repo::{
     LogName, Repo, RunNo,
-    outcome::{CopyOf, Outcome},
-    run::{self, ActiveRun, BeginError, Run},
-    writer::{BackupWriter, WriterMeters, WriterOptions},
+    data::writer::{BackupWriter, WriterMeters, WriterOptions},
+    log::{
+        outcome::{CopyOf, Outcome},
+        run::{self, ActiveRun, BeginError, Run},
+    },
 };
 
 use super::{Kept, Publication, Several};

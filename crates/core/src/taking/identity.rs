@@ -3,7 +3,7 @@
 //!
 //! This decides nothing about which pages are shared: they go by their hashes alone.
 
-use holdfast_repo::{LogName, Repo, history::History};
+use holdfast_repo::{LogName, Repo, log::history::History};
 
 use super::{BackupOptions, Kept};
 use crate::{

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use holdfast_repo::{
     LogName, Repo, RunNo,
-    history::History,
-    local_maps::LocalMaps,
-    manifest::Head,
-    outcome::{Outcome, PartId},
-    run::Run,
-    writer::Foundation,
+    data::{local_maps::LocalMaps, writer::Foundation},
+    format::manifest::Head,
+    log::{
+        history::History,
+        outcome::{Outcome, PartId},
+        run::Run,
+    },
 };
 
 use super::BackupOptions;
@@ -105,7 +106,7 @@ impl Kept {
 fn warn_of_others(run: &Run, base: Option<RunNo>, listener: &dyn Listener) {
     let history = run.history();
     let newest = history.standing().next_back();
-    let Some(other) = newest.filter(|newest| !run.repo().may_build_on(newest)) else { return };
+    let Some(other) = newest.filter(|newest| !run.repo().may_build_on(&newest.author)) else { return };
     let (backup, role, key_id) = (other.run, other.author.role, other.author.key_id);
     let instead = match base {
         Some(base) => format!("what changed since backup {base} is stored"),

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use holdfast_pipe::{Compression, Headroom};
-use holdfast_repo::{SourceName, hooks::Hooks, run::RunOptions, writer::WriterOptions};
+use holdfast_repo::{SourceName, data::writer::WriterOptions, hooks::Hooks, log::run::RunOptions};
 
 use crate::{points::point, server::ConnectOptions, source::copy::BUFFERS_BYTES};
 

@@ -2,10 +2,12 @@
 
 use holdfast_repo::{
     RunNo,
-    manifest::{HEAD_SCHEMA, Head},
-    outcome::Outcome,
-    run::{Ending, Run, stored_outcome},
-    writer::{FinishedData, WriterMeters},
+    data::writer::{FinishedData, WriterMeters},
+    format::manifest::{HEAD_SCHEMA, Head},
+    log::{
+        outcome::Outcome,
+        run::{Ending, Run, stored_outcome},
+    },
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;

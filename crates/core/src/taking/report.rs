@@ -1,7 +1,7 @@
 //! What the reports of all kinds of backups say. Stored with the run, printed at its end.
 
 use holdfast_pipe::meter::Meter;
-use holdfast_repo::{manifest::Totals, writer::WriterMeters};
+use holdfast_repo::{data::writer::WriterMeters, format::manifest::Totals};
 use serde::Serialize;
 
 use crate::watch::{PhaseTime, ms};

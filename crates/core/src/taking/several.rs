@@ -5,8 +5,8 @@ use std::{sync::Arc, thread, time::Instant};
 use holdfast_pipe::Headroom;
 use holdfast_repo::{
     LogName, Repo,
-    outcome::{Outcome, PartId},
-    writer::WriterOptions,
+    data::writer::WriterOptions,
+    log::outcome::{Outcome, PartId},
 };
 
 use super::{

@@ -19,7 +19,7 @@ use std::{
 };
 
 use holdfast_pipe::lock::{into_inner, lock};
-use holdfast_repo::writer::BackupWriter;
+use holdfast_repo::data::writer::BackupWriter;
 
 use crate::error::{Error, ErrorKind, Result};
 

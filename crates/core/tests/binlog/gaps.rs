@@ -542,7 +542,7 @@ fn a_server_that_is_behind_begins_no_run() {
     stage.once();
     let history = || {
         let log = holdfast_repo::LogName { source: source(), kind: holdfast_repo::Kind::Binlog };
-        holdfast_repo::history::History::read(&stage.repo, &log).unwrap().next_run()
+        holdfast_repo::log::history::History::read(&stage.repo, &log).unwrap().next_run()
     };
     let before = history();
     let mut archiver =

@@ -8,10 +8,8 @@ use holdfast_core::{
 };
 use holdfast_repo::{
     LogName, RunNo,
-    expire::{ExpireRequest, expire},
-    lease::LEASE_MIN,
-    run::RunOptions,
-    segment::list_segments,
+    log::{lease::LEASE_MIN, run::RunOptions, segment::list_segments},
+    ops::expire::{ExpireRequest, expire},
     store::{
         Store,
         faulty::{Fault, FaultyStore},

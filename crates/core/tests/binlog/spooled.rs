@@ -6,7 +6,7 @@ use std::{path::PathBuf, sync::atomic::Ordering};
 use holdfast_core::{ErrorKind, binlog::SpoolOptions};
 use holdfast_repo::{
     Folder, Kind, LogName,
-    run::{Run, RunOptions},
+    log::run::{Run, RunOptions},
 };
 
 use super::{live::repo_that_goes_away, *};

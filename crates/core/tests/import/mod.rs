@@ -28,10 +28,12 @@ use holdfast_core::{
 };
 use holdfast_repo::{
     Repo, RunNo,
-    expire::{ExpireRequest, Rules, plan_expire},
-    history::History,
-    reader::Backup,
-    retention::{Reason, RetentionPolicy},
+    data::reader::Backup,
+    log::history::History,
+    ops::{
+        expire::{ExpireRequest, Rules, plan_expire},
+        retention::{Reason, RetentionPolicy},
+    },
     store::fs::FsStore,
 };
 use holdfast_testkit::{Server, ServerKind};

@@ -109,7 +109,8 @@ fn rows_come_back(kind: ServerKind) {
         write(backup, &name, format, &mut out, &Cancel::default()).map(|count| (count, out))
     };
     let table = |backup: &Backup, name: &str| {
-        let path = holdfast_repo::item::ItemPath::of_names([b"torture".as_slice(), name.as_bytes()]).unwrap();
+        let path = holdfast_repo::format::item::ItemPath::of_names([b"torture".as_slice(), name.as_bytes()])
+            .unwrap();
         let item = backup.find(&path).unwrap().unwrap();
         let json = backup.definition(&item).unwrap().unwrap();
         let Definition::Table(table) = serde_json::from_slice(&json).unwrap() else { panic!("{name}") };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use holdfast_core::event::{Event, Listener};
-use holdfast_repo::rows::RowTotals;
+use holdfast_repo::format::rows::RowTotals;
 
 use super::*;
 

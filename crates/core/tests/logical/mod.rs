@@ -15,7 +15,7 @@ use holdfast_core::{
     backup::BackupOptions,
     logical::{self, LogicalReport, Selection, script},
 };
-use holdfast_repo::{Kind, LogName, Repo, RunNo, history::History, reader::Backup};
+use holdfast_repo::{Kind, LogName, Repo, RunNo, data::reader::Backup, log::history::History};
 use holdfast_testkit::{
     Server, ServerKind, ServerOptions,
     checksum::{Checksums, checksums, differences},

@@ -1,7 +1,7 @@
 //! Backups of restored servers.
 
 use holdfast_core::ErrorKind;
-use holdfast_repo::{history::History, manifest::Head};
+use holdfast_repo::{format::manifest::Head, log::history::History};
 
 use super::*;
 

@@ -67,9 +67,9 @@ fn salvage(kind: ServerKind) {
     let report = backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
     let damaged: Vec<String> = report.capture.damaged_pages.iter().map(ToString::to_string).collect();
     assert_eq!(damaged, [name]);
-    let history = holdfast_repo::history::History::read(&stage.repo, &log()).unwrap();
+    let history = holdfast_repo::log::history::History::read(&stage.repo, &log()).unwrap();
     let head = history.head(&stage.repo, RunNo(report.run.backup)).unwrap();
-    let head = holdfast_repo::manifest::Head::decode(&head).unwrap();
+    let head = holdfast_repo::format::manifest::Head::decode(&head).unwrap();
     assert_eq!(head.flags, [DAMAGED_PAGES]);
 
     // What is not damaged is there.

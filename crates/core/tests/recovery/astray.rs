@@ -535,7 +535,7 @@ fn mariadb_10_11_a_temporary_table_that_was_open() {
     assert!(error.hint().is_some_and(|hint| hint.contains("an older backup")), "{error:?}");
 
     let log = holdfast_repo::LogName { source: source(), kind: holdfast_repo::Kind::Physical };
-    let history = holdfast_repo::history::History::read(&stage.repo, &log).unwrap();
+    let history = holdfast_repo::log::history::History::read(&stage.repo, &log).unwrap();
     let oldest = history.standing().next().unwrap().run;
     let recovery = recovery::choose(&stage.repo, &source(), Some(oldest), Until::End).unwrap();
     let target = dir.path().join("target");

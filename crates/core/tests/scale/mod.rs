@@ -21,17 +21,20 @@ use holdfast_core::{
 };
 use holdfast_repo::{
     Kind, LogName, Password, Protection, Repo, RunNo,
-    check::{CheckOptions, check},
-    copy::{Copier, CopyOptions},
-    expire::{ExpireRequest, expire},
-    history::History,
+    data::{
+        reader::Backup,
+        writer::{ChunkRewriter, WriterOptions},
+    },
+    format::manifest::Head,
     keys::KdfParams,
-    manifest::Head,
-    prune::{PruneOptions, prune},
-    reader::Backup,
-    run::RunOptions,
+    log::{history::History, run::RunOptions},
+    ops::{
+        check::{CheckOptions, check},
+        copy::{Copier, CopyOptions},
+        expire::{ExpireRequest, expire},
+        prune::{PruneOptions, prune},
+    },
     store::fs::FsStore,
-    writer::{ChunkRewriter, WriterOptions},
 };
 use serde::{Deserialize, Serialize};
 

@@ -19,11 +19,15 @@ use holdfast_core::{
 };
 use holdfast_repo::{
     Kind, LogName, Protection, Repo, RunNo,
-    check::{CheckOptions, check},
-    copy::{Copied, Copier, CopyOptions, Verdict},
-    history::History,
-    reader::Backup,
-    run::{Run, RunOptions},
+    data::reader::Backup,
+    log::{
+        history::History,
+        run::{Run, RunOptions},
+    },
+    ops::{
+        check::{CheckOptions, check},
+        copy::{Copied, Copier, CopyOptions, Verdict},
+    },
     store::{
         faulty::{Call, Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},

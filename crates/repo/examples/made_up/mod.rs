@@ -4,9 +4,8 @@ use std::{env, error::Error, fs, path::Path, process::Command};
 
 use holdfast_repo::{
     Kind, LogName, Password, Repo, RepoError, RunNo,
-    history::History,
-    manifest::{HEAD_SCHEMA, Head, RootPlace, Totals},
-    run::RunOptions,
+    format::manifest::{HEAD_SCHEMA, Head, RootPlace, Totals},
+    log::{history::History, run::RunOptions},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};

@@ -9,7 +9,7 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use super::{RepositoryId, wrap};
-use crate::hex::{Hex, Secret32, from_hex, to_hex};
+use crate::format::hex::{Hex, Secret32, from_hex, to_hex};
 
 const PREFIX: &str = "holdfast-public-";
 const CHECK_BYTES: usize = 4;

@@ -22,10 +22,15 @@ use super::{
 };
 use crate::{
     error::{Damage, RepoError},
-    history::History,
-    lease,
-    names::{Folder, Kind, LogName, RunNo, SourceName},
-    outcome::{self, OUTCOME_BYTES_MAX, ObjectHash},
+    format::{
+        names::{Folder, Kind, LogName, RunNo, SourceName},
+        object::ObjectHash,
+    },
+    log::{
+        history::History,
+        lease,
+        outcome::{self, OUTCOME_BYTES_MAX},
+    },
     repo::Repo,
     store::{ObjectPath, ahead::in_order, exists, read_listed},
 };

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Act, KeyError, KeyId, RepositoryInfo, Role, Signer, random, wrap};
 use crate::{
     error::Damage,
-    hex::{Hex, Secret32},
+    format::hex::{Hex, Secret32},
     store::ObjectPath,
 };
 

@@ -37,14 +37,15 @@ use trust::{Trust, signer_path};
 
 use crate::{
     error::Damage,
-    hex::{Hex, Secret32},
-    names::Folder,
+    format::{
+        hex::{Hex, Secret32},
+        names::Folder,
+    },
     store::{
         ObjectPath, Store, StoreError,
         locks::{self, ObjectLock},
-        read_all,
+        read_all, writers,
     },
-    writers,
 };
 
 /// The format that this version reads and writes.

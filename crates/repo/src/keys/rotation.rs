@@ -18,8 +18,10 @@ use super::{
 };
 use crate::{
     error::Damage,
-    hex::{Hex, from_hex, to_hex},
-    outcome::{NO_OUTCOME, object_hash},
+    format::{
+        hex::{Hex, from_hex, to_hex},
+        object::{NO_OBJECT, object_hash},
+    },
     repo::Repo,
     store::{ObjectPath, Store, StoreError, exists},
 };
@@ -73,7 +75,7 @@ pub(super) fn read(
     let repository = keys.repository().repository_id;
     let known = trust.last_rotation();
     let least = known.map_or(0, |(number, _)| number);
-    let (mut count, mut previous) = (0, NO_OUTCOME);
+    let (mut count, mut previous) = (0, NO_OBJECT);
     let mut problem = None;
     let listed = listed(store, "rotations/", &|name| is_number(name, 3))?;
     let mut listed = listed.paths.into_iter();
@@ -206,7 +208,7 @@ pub(super) fn with_share(keys: &KeyMaterial, plain: &[u8]) -> Option<Vec<u8>> {
     let repository = keys.repository().repository_id;
     let (enc, sealed) = seal_for(repository, Purpose::Rotation, exchange, plain, &associated)?;
     let shares = vec![Share { key_id, enc, sealed: to_hex(&sealed) }];
-    let rotation = Rotation { format: FORMAT, number, previous: NO_OUTCOME, at: String::new(), shares };
+    let rotation = Rotation { format: FORMAT, number, previous: NO_OBJECT, at: String::new(), shares };
     Some(signed::sign(keys, Sort::Rotation, &rotation))
 }
 

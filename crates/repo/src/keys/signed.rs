@@ -6,7 +6,7 @@ use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{RepositoryId, SIGNATURE_BYTES, material::KeyMaterial};
-use crate::hex::Hex;
+use crate::format::hex::Hex;
 
 /// What a record is: no record of one sort is taken for one of another.
 #[derive(Clone, Copy)]

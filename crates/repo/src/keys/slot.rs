@@ -17,7 +17,7 @@ use super::{
     wrap::{Purpose, open_sealed, seal_for},
 };
 use crate::{
-    hex::{Hex, from_hex, to_hex},
+    format::hex::{Hex, from_hex, to_hex},
     store::{ObjectPath, Store, read_all},
 };
 

@@ -9,22 +9,28 @@ use super::{
     *,
 };
 use crate::{
-    check::CheckOptions,
     error::RepoError,
-    expire::ExpireRequest,
+    format::{
+        hex::to_hex,
+        manifest::{HEAD_SCHEMA, Head, Totals},
+        names::{Folder, Kind, LogName, RunNo},
+        object::{ObjectHash, ObjectKind, Place},
+        refs::BackupRefs,
+    },
     forward_store,
-    hex::to_hex,
-    history::History,
-    hold::HoldTerms,
-    manifest::{HEAD_SCHEMA, Head, Totals},
-    names::{Folder, Kind, LogName, RunNo},
-    object::{ObjectKind, Place},
-    outcome::{self, Intent, LostOutcome, ObjectHash, OutcomeType, PublicPart},
-    refs::BackupRefs,
-    repair::{RepairPlan, repair},
+    log::{
+        history::History,
+        hold::HoldTerms,
+        outcome::{self, Intent, LostOutcome, OutcomeType, PublicPart},
+        run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions},
+        segment::{SegmentReader, SegmentWriter as Segments},
+    },
+    ops::{
+        check::CheckOptions,
+        expire::ExpireRequest,
+        repair::{RepairPlan, repair},
+    },
     repo::Repo,
-    run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions},
-    segment::{SegmentReader, SegmentWriter as Segments},
     store::{
         faulty::{Call, Fault, FaultyStore, Op},
         locks::{self, Beneath, Extend, Extended, Kept, LockMode, Overwritten, Versioned},
@@ -493,7 +499,7 @@ fn a_writer_neither_holds_nor_releases() {
         backup(&root, &log).unwrap();
         let writer = added(&store, &root, &key(Role::Writer, &["db1"]), "writer");
         let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-        let error = crate::hold::hold(&writer, &log, &[RunNo(1)], &HoldTerms::default(), &options);
+        let error = crate::log::hold::hold(&writer, &log, &[RunNo(1)], &HoldTerms::default(), &options);
         let error = error.unwrap_err().to_string();
         assert!(error.contains("a writer's: holding backups"), "{error}");
         let previous = History::read(&root, &log).unwrap().last_hash();
@@ -1164,7 +1170,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     assert_eq!(History::read(&root, &log).unwrap().head(&root, run).unwrap(), head_of(&log, run));
     let expire = ExpireRequest::Exactly(vec![run]);
     let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-    crate::expire::expire(&root, &log, &expire, &options).unwrap();
+    crate::ops::expire::expire(&root, &log, &expire, &options).unwrap();
 
     // With new keys, on the same pages.
     let writer = by_password(&store, "writer").unwrap();

@@ -28,9 +28,11 @@ use super::{
 };
 use crate::{
     error::Damage,
-    hex::Hex,
-    names::{LogName, RunNo},
-    outcome::{NO_OUTCOME, ObjectHash, object_hash},
+    format::{
+        hex::Hex,
+        names::{LogName, RunNo},
+        object::{NO_OBJECT, ObjectHash, object_hash},
+    },
     store::{ObjectPath, Store, StoreError, StoreErrorKind, read_all},
 };
 
@@ -138,7 +140,7 @@ impl Default for Trust {
             believed: HashMap::new(),
             removals: Vec::new(),
             unchained: Vec::new(),
-            last_removal: NO_OUTCOME,
+            last_removal: NO_OBJECT,
             problems: Vec::new(),
             blocking: None,
         }
@@ -369,7 +371,7 @@ impl Trust {
     pub(super) fn last_rotation(&self) -> Option<(u8, ObjectHash)> {
         let known =
             self.every_removal().filter_map(|removal| Some((removal.rotations, removal.last_rotation?)));
-        known.filter(|(_, hash)| *hash != NO_OUTCOME).max_by_key(|(number, _)| *number)
+        known.filter(|(_, hash)| *hash != NO_OBJECT).max_by_key(|(number, _)| *number)
     }
 
     /// Whether a rotation signed by `public`, whose record has the hash `record`, counts.

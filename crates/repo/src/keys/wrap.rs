@@ -7,7 +7,7 @@ use hpke::{
 use zeroize::Zeroizing;
 
 use super::RepositoryId;
-use crate::hex::{Hex, Secret32};
+use crate::format::hex::{Hex, Secret32};
 
 /// Bytes of an encapsulated key.
 pub(crate) const ENCAPSULATED_BYTES: usize = 32;

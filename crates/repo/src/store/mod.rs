@@ -25,6 +25,7 @@ pub mod locks;
 pub mod mem;
 pub mod probe;
 mod remote;
+pub mod writers;
 
 pub use probe::{Creation, probe_creation};
 pub use remote::{RemoteCause, RemoteError};

@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use super::{ObjectPath, Store, StoreError, StoreErrorKind, read_all};
-use crate::writers::PROBES;
+use crate::store::writers::PROBES;
 
 const ROUNDS: usize = 4;
 const RACERS: usize = 8;

@@ -8,24 +8,28 @@ use std::{
 use holdfast_pipe::{Compression, Suite};
 use holdfast_repo::{
     Kind, LogName, PackId, Password, Repo, RepoError, Role, RunNo,
-    check::{CheckOptions, check},
-    copy::{Copied, Copier, CopyError, CopyOptions, CopyReport, Verdict},
-    expire::{ExpireRequest, Rules, expire, plan_expire},
+    data::writer::WriterOptions,
+    format::manifest::Head,
     forward_store,
-    history::History,
     keys::{
         KdfParams, NewSlot,
         manage::{NewKey, add},
     },
-    manifest::Head,
-    retention::RetentionPolicy,
-    run::{BeginError, FinishError},
+    log::{
+        history::History,
+        run::{BeginError, FinishError},
+    },
+    ops::{
+        check::{CheckOptions, check},
+        copy::{Copied, Copier, CopyError, CopyOptions, CopyReport, Verdict},
+        expire::{ExpireRequest, Rules, expire, plan_expire},
+        retention::RetentionPolicy,
+    },
     store::{
         ObjectPath, Store, StoreError,
         faulty::{Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},
     },
-    writer::WriterOptions,
 };
 
 use crate::{

@@ -3,25 +3,30 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use holdfast_pipe::{Compression, Suite};
 use holdfast_repo::{
     Damage, LogName, PackId, Password, Repo, RepoError, Role, RunNo,
-    check::{CheckOptions, CheckReport, Severity, check},
-    expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
-    history::History,
-    item::{ItemMap, ItemPath},
+    data::{
+        reader::Backup,
+        writer::{BackupWriter, Foundation, WriterOptions},
+    },
+    format::{
+        item::{ItemMap, ItemPath},
+        refs::BackupRefs,
+    },
     keys::{
         KdfParams, NewSlot,
         manage::{NewKey, add},
     },
-    outcome::OutcomeType,
-    prune::{PruneOptions, prune},
-    reader::Backup,
-    refs::BackupRefs,
-    retention::{Reason, RetentionPolicy},
+    log::{history::History, outcome::OutcomeType},
+    ops::{
+        check::{CheckOptions, CheckReport, Severity, check},
+        expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
+        prune::{PruneOptions, prune},
+        retention::{Reason, RetentionPolicy},
+    },
     store::{
         ObjectPath, Store,
         mem::{ManualClock, MemStore},
         read_all,
     },
-    writer::{BackupWriter, Foundation, WriterOptions},
 };
 
 use crate::world::*;

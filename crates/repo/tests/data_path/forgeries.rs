@@ -10,18 +10,24 @@ use holdfast_formats::PageSize;
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     Interrupt, ObjectKind, PackId, Place, RepoError, RunNo, RunSecrets,
-    check::{CheckOptions, CheckReport, Severity, check},
-    expire::{ExpireError, ExpireRequest, expire},
-    history::History,
-    index,
-    pack::ChunkKind,
-    prune::{PruneError, PruneOptions, prune},
-    refs::{BackupRefs, ChunkNeed, NeededPack},
-    repair::{RepairPlan, repair},
-    run::{Ending, PartCounts, Run},
-    space::Space,
+    data::writer::ChunkRewriter,
+    format::{
+        index,
+        pack::ChunkKind,
+        refs::{BackupRefs, ChunkNeed, NeededPack},
+    },
+    log::{
+        history::History,
+        run::{Ending, PartCounts, Run},
+    },
+    ops::{
+        check::{CheckOptions, CheckReport, Severity, check},
+        expire::{ExpireError, ExpireRequest, expire},
+        prune::{PruneError, PruneOptions, prune},
+        repair::{RepairPlan, repair},
+        space::Space,
+    },
     store::{ObjectPath, Store},
-    writer::ChunkRewriter,
 };
 
 use crate::{

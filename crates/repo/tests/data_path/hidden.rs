@@ -9,19 +9,21 @@ use std::{
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     Damage, Folder, Kind, LogName, Password, Protection, Repo, RepoError, RunNo,
-    expire::{ExpireRequest, expire},
+    data::writer::WriterOptions,
     forward_store,
     interrupt::Interrupt,
     keys::KdfParams,
-    locking::{ExtendOptions, extend},
-    prune::{PruneOptions, prune, sweep},
-    run::{BeginError, Run},
+    log::run::{BeginError, Run},
+    ops::{
+        expire::{ExpireRequest, expire},
+        object_lock::{ExtendOptions, extend},
+        prune::{PruneOptions, prune, sweep},
+    },
     store::{
         ObjectPath, RemoteCause, RemoteError, Store, StoreError, StoreErrorKind,
         locks::{self, Beneath, Extend, Extended, LockMode, ObjectLock, Overwritten, Versioned},
         mem::{ManualClock, MemStore},
     },
-    writer::WriterOptions,
 };
 
 use crate::world::*;

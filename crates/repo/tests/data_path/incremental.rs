@@ -1,7 +1,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use holdfast_pipe::Suite;
-use holdfast_repo::writer::WriterOptions;
+use holdfast_repo::data::writer::WriterOptions;
 
 use crate::world::*;
 

@@ -9,13 +9,17 @@ use std::{
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     Interrupt, Repo, RepoError, RunNo,
-    check::{CheckOptions, check},
-    expire::{ExpireRequest, expire},
-    prune::{PruneError, PruneOptions, prune},
-    reader::ChunkSource,
+    data::{
+        reader::ChunkSource,
+        writer::{ChunkRewriter, WriterOptions},
+    },
+    ops::{
+        check::{CheckOptions, check},
+        expire::{ExpireRequest, expire},
+        prune::{PruneError, PruneOptions, prune},
+    },
     steps::{Step, Steps},
     store::faulty::FaultyStore,
-    writer::{ChunkRewriter, WriterOptions},
 };
 
 use crate::world::*;

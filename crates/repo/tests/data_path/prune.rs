@@ -10,22 +10,30 @@ use std::{
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     ChunkRef, Folder, PackId, Repo, RunNo,
-    check::{CheckOptions, check},
-    expire::{ExpireRequest, expire},
-    item::Item,
-    object::{ObjectKind, Place},
-    outcome::{Intent, OutcomeType},
-    pack::{Directory, TRAILER_BYTES, Trailer, directory_seal_context},
-    prune::{PruneError, PruneOptions, PrunePlan, Pruned, plan_prune, prune},
-    reader::ChunkSource,
-    repair::repair,
-    run::BeginError,
+    data::{
+        reader::ChunkSource,
+        writer::{BackupWriter, ChunkRewriter, Foundation, WriterOptions},
+    },
+    format::{
+        item::Item,
+        object::{ObjectKind, Place},
+        pack::{Directory, TRAILER_BYTES, Trailer, directory_seal_context},
+    },
+    log::{
+        outcome::{Intent, OutcomeType},
+        run::BeginError,
+    },
+    ops::{
+        check::{CheckOptions, check},
+        expire::{ExpireRequest, expire},
+        prune::{PruneError, PruneOptions, PrunePlan, Pruned, plan_prune, prune},
+        repair::repair,
+    },
     store::{
         Store,
         faulty::{Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},
     },
-    writer::{BackupWriter, ChunkRewriter, Foundation, WriterOptions},
 };
 
 use crate::{

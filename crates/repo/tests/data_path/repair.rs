@@ -15,21 +15,25 @@ use crossbeam_channel::bounded;
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     Folder, LogName, Repo, RepoError, RunNo,
-    check::{CheckOptions, CheckReport, Severity, check},
-    expire::{ExpireRequest, expire},
-    history::History,
-    hold::{HoldTerms, hold},
-    outcome::OutcomeType,
-    prune::{PruneOptions, prune},
-    repair::{RepairError, RepairPlan, plan_repair, repair},
-    run::{FinishError, RunOptions},
+    data::writer::{ChunkRewriter, WriterOptions},
+    log::{
+        history::History,
+        hold::{HoldTerms, hold},
+        outcome::OutcomeType,
+        run::{FinishError, RunOptions},
+    },
+    ops::{
+        check::{CheckOptions, CheckReport, Severity, check},
+        expire::{ExpireRequest, expire},
+        prune::{PruneOptions, prune},
+        repair::{RepairError, RepairPlan, plan_repair, repair},
+    },
     store::{
         ObjectPath, Store,
         faulty::{Call, Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},
         read_all,
     },
-    writer::{ChunkRewriter, WriterOptions},
 };
 
 use crate::{
@@ -189,7 +193,7 @@ fn whatever_object_is_lost_or_damaged_all_that_can_be_restored_is() {
             if !told.held.is_empty() {
                 // What is held is dropped by nobody: its owner is told, and lets go.
                 assert!(world.history().stands(held), "{what}");
-                holdfast_repo::hold::release(&world.repo, &world.log, &[held], &run_options()).unwrap();
+                holdfast_repo::log::hold::release(&world.repo, &world.log, &[held], &run_options()).unwrap();
                 let mut more = mend(&world);
                 told.dropped.append(&mut more.dropped);
             }
@@ -263,7 +267,7 @@ fn through(world: &World, decide: impl Fn(&Call<'_>) -> Option<Fault> + Send + S
 
 fn mend_as(repo: &Arc<Repo>, log: &LogName) -> Result<RepairPlan, RepairError> {
     // No process of its own: whoever dies in a test leaves its lease behind.
-    let client = holdfast_repo::client::Client { host: "test".to_owned(), process: None };
+    let client = holdfast_repo::log::client::Client { host: "test".to_owned(), process: None };
     let options = CheckOptions { read_data: Some(0.0), threads: 1, ..CheckOptions::default() };
     repair(repo, log, &options, &mut |_| true, &RunOptions { client, ..run_options() })
 }
@@ -517,7 +521,7 @@ fn a_run_that_ends_while_a_repair_begins_breaks_no_chain() {
         drop(repo);
         mended += u32::from(done.is_ok());
         let log = &world.log;
-        holdfast_repo::history::History::read(&world.repo, log)
+        holdfast_repo::log::history::History::read(&world.repo, log)
             .unwrap_or_else(|error| panic!("ended at call {nth}: {error}; {done:?}"));
         if is_over {
             break;

@@ -9,14 +9,14 @@ use std::{
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     PackId,
-    check::{CheckOptions, check},
+    data::writer::{BackupWriter, Foundation, WriterOptions},
     hooks::Hooks,
+    ops::check::{CheckOptions, check},
     store::{
         Store,
         faulty::{Fault, FaultyStore},
         mem::{ManualClock, MemStore},
     },
-    writer::{BackupWriter, Foundation, WriterOptions},
 };
 
 use crate::world::*;

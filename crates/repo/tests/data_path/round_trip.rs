@@ -9,16 +9,20 @@ use std::{
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     Folder, RepoError,
-    item::{ItemPath, ItemType},
-    outcome::{HEAD_BYTES_MAX, Outcome, OutcomeType},
-    refs::BackupRefs,
-    run::{Ending, FinishError, PartCounts, Run, stored_outcome},
+    data::writer::{FileProblem, WriteError, WriterOptions},
+    format::{
+        item::{ItemPath, ItemType},
+        refs::BackupRefs,
+    },
+    log::{
+        outcome::{HEAD_BYTES_MAX, Outcome, OutcomeType},
+        run::{Ending, FinishError, PartCounts, Run, stored_outcome},
+    },
     store::{
         Store,
         faulty::{Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},
     },
-    writer::{FileProblem, WriteError, WriterOptions},
 };
 
 use crate::world::*;
@@ -185,7 +189,8 @@ fn a_page_that_was_never_given_fails_the_backup_by_name() {
         writer.end_file(id, 9_000 * 1024)
     });
     let run = world.begin();
-    let writer = holdfast_repo::writer::BackupWriter::new(&run, &Default::default(), small_packs()).unwrap();
+    let writer =
+        holdfast_repo::data::writer::BackupWriter::new(&run, &Default::default(), small_packs()).unwrap();
     writer.begin_file(spec("t", &file)).unwrap();
     assert!(writer.finish(&run).unwrap_err().to_string().contains("t: was not read to its end"));
 }

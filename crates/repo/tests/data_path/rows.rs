@@ -5,12 +5,16 @@ use std::{collections::BTreeMap, ops::Range, thread};
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     RepoError, RunNo,
-    check::{CheckOptions, check},
-    item::{ItemMap, ItemPath, ItemType},
-    manifest::Totals,
-    reader::{Backup, ReadRows, TableReader},
-    rows::{Piece, RowChunk, RowHashKey, RowTotals},
-    writer::{BackupWriter, RangeStart, TableId, TableSpec, WriteError, WriterOptions},
+    data::{
+        reader::{Backup, ReadRows, TableReader},
+        writer::{BackupWriter, RangeStart, TableId, TableSpec, WriteError, WriterOptions},
+    },
+    format::{
+        item::{ItemMap, ItemPath, ItemType},
+        manifest::Totals,
+        rows::{Piece, RowChunk, RowHashKey, RowTotals},
+    },
+    ops::check::{CheckOptions, check},
 };
 
 use crate::world::*;

@@ -5,17 +5,23 @@ use std::time::Duration;
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     RepoError, RunNo,
-    check::{CheckOptions, Severity, check},
-    history::History,
-    item::{Item, ItemMap},
-    prune::{PruneOptions, prune},
-    reader::{Backup, ReadRows},
-    rows::{RowTotals, TableRows},
-    store::Store,
-    writer::{
-        BackupWriter, FileProblem, Foundation, RangeStart, RowRange, TableId, TableSpec, WriteError,
-        WriterOptions,
+    data::{
+        reader::{Backup, ReadRows},
+        writer::{
+            BackupWriter, FileProblem, Foundation, RangeStart, RowRange, TableId, TableSpec, WriteError,
+            WriterOptions,
+        },
     },
+    format::{
+        item::{Item, ItemMap},
+        rows::{RowTotals, TableRows},
+    },
+    log::history::History,
+    ops::{
+        check::{CheckOptions, Severity, check},
+        prune::{PruneOptions, prune},
+    },
+    store::Store,
 };
 
 use crate::{

@@ -3,11 +3,13 @@
 use holdfast_pipe::{Codec, Compression as Codecs, Suite};
 use holdfast_repo::{
     Folder, RunNo,
-    compression::{CodecBytes, Compression, Content},
+    data::writer::WriterOptions,
     interrupt::Interrupt,
-    space::{Space, freed_by},
+    ops::{
+        compression::{CodecBytes, Compression, Content},
+        space::{Space, freed_by},
+    },
     store::Store,
-    writer::WriterOptions,
 };
 
 use crate::{

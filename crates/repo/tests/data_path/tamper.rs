@@ -13,28 +13,34 @@ use std::{
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     ChunkRef, Folder, Kind, LogName, PackId, Password, Repo, RepoError, Role, RunNo,
-    check::{CheckOptions, check},
-    expire::{ExpireRequest, expire},
-    history::History,
-    hold::{HoldTerms, hold, release},
+    data::{
+        reader::Backup,
+        writer::{BackupWriter, ChunkRewriter, Foundation},
+    },
+    format::manifest::Head,
     keys::{
         KdfParams, NewSlot,
         manage::{self, NewKey, UnderWay, add, remove},
         rotate,
     },
-    manifest::Head,
-    outcome::OutcomeType,
-    prune::{PruneOptions, prune},
-    reader::Backup,
-    repair::repair,
-    run::{Ending, Run},
-    segment::{SegmentReader, SegmentWriter, list_segments},
+    log::{
+        history::History,
+        hold::{HoldTerms, hold, release},
+        outcome::OutcomeType,
+        run::{Ending, Run},
+        segment::{SegmentReader, SegmentWriter, list_segments},
+    },
+    ops::{
+        check::{CheckOptions, check},
+        expire::{ExpireRequest, expire},
+        prune::{PruneOptions, prune},
+        repair::repair,
+    },
     store::{
         ObjectPath, Store,
         mem::{ManualClock, MemStore},
         read_all,
     },
-    writer::{BackupWriter, ChunkRewriter, Foundation},
 };
 
 use crate::world::*;

@@ -5,8 +5,10 @@ use std::{sync::Arc, thread, time::Duration};
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     RunNo,
-    check::{CheckOptions, CheckReport, check},
-    prune::{PruneOptions, sweep},
+    ops::{
+        check::{CheckOptions, CheckReport, check},
+        prune::{PruneOptions, sweep},
+    },
     store::{
         Store,
         faulty::{Fault, FaultyStore, Op},

@@ -11,15 +11,21 @@ use holdfast_formats::{PageSize, SpaceId};
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     ChunkRef, Kind, LogName, Password, Protection, Repo, RepoError, RunNo,
-    columns::PageEntry,
-    history::History,
-    item::{FileRole, Item, ItemPath, ItemType, Tablespace},
+    data::{
+        reader::{Backup, FetchOptions, PageWant},
+        writer::{BackupWriter, FileId, FileSpec, Foundation, WriteError, WriterOptions},
+    },
+    format::{
+        columns::PageEntry,
+        item::{FileRole, Item, ItemPath, ItemType, Tablespace},
+        manifest::{HEAD_SCHEMA, Head, Totals},
+    },
     keys::KdfParams,
-    manifest::{HEAD_SCHEMA, Head, Totals},
-    reader::{Backup, FetchOptions, PageWant},
-    run::{Ending, Run, RunOptions},
+    log::{
+        history::History,
+        run::{Ending, Run, RunOptions},
+    },
     store::{Store, mem::MemStore},
-    writer::{BackupWriter, FileId, FileSpec, Foundation, WriteError, WriterOptions},
 };
 
 /// Numbers from a seed that the test prints when it fails.

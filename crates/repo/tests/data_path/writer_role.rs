@@ -9,18 +9,22 @@ use std::{
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     Kind, LogName, Password, Repo, Role, RunNo,
-    check::{CheckOptions, check},
-    expire::{ExpireRequest, expire},
+    data::{
+        local_maps::LocalMaps,
+        writer::{ChunkRewriter, Foundation, WriteError},
+    },
+    format::manifest::Totals,
     keys::{
         KdfParams, NewSlot,
         manage::{NewKey, add},
     },
-    local_maps::LocalMaps,
-    manifest::Totals,
-    prune::{PruneOptions, prune},
-    repair::{RepairError, repair},
+    ops::{
+        check::{CheckOptions, check},
+        expire::{ExpireRequest, expire},
+        prune::{PruneOptions, prune},
+        repair::{RepairError, repair},
+    },
     store::{ObjectPath, Store, mem::MemStore},
-    writer::{ChunkRewriter, Foundation, WriteError},
 };
 
 use crate::{damage::objects, world::*};
@@ -75,7 +79,7 @@ impl Roles {
 
     pub(crate) fn back_up_with(
         &self,
-        give: impl FnOnce(&holdfast_repo::writer::BackupWriter) -> Result<(), WriteError>,
+        give: impl FnOnce(&holdfast_repo::data::writer::BackupWriter) -> Result<(), WriteError>,
     ) -> (RunNo, Totals) {
         let local = self.local();
         let foundation = |history: &_| Foundation::remembered(history, local);

@@ -19,27 +19,33 @@ use std::{
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     LogName, Password, Repo, Role, RunNo,
-    check::{CheckOptions, Severity, check},
-    copy::{Copier, CopyOptions},
-    expire::{ExpireRequest, Rules, expire},
-    history::History,
-    hold::{HoldTerms, hold, release},
+    data::{
+        local_maps::LocalMaps,
+        writer::{ChunkRewriter, Foundation, WriterOptions},
+    },
     keys::{
         KdfParams, KeyId, NewSlot,
         manage::{NewKey, UnderWay, add, list, remove},
         rotate,
     },
-    local_maps::LocalMaps,
-    outcome::OutcomeType,
-    prune::{PruneOptions, prune},
-    repair::repair,
-    retention::RetentionPolicy,
+    log::{
+        history::History,
+        hold::{HoldTerms, hold, release},
+        outcome::OutcomeType,
+    },
+    ops::{
+        check::{CheckOptions, Severity, check},
+        copy::{Copier, CopyOptions},
+        expire::{ExpireRequest, Rules, expire},
+        prune::{PruneOptions, prune},
+        repair::repair,
+        retention::RetentionPolicy,
+    },
     store::{
         ObjectPath, Store,
         faulty::{Fault, FaultyStore},
         mem::{ManualClock, MemStore},
     },
-    writer::{ChunkRewriter, Foundation, WriterOptions},
 };
 use jiff::tz::TimeZone;
 
@@ -415,7 +421,7 @@ impl Years {
         }
         let copier = Copier::new(&home.operator, &history, &away.operator, log.source.clone(), options);
         match copier.and_then(|mut copier| copier.copy(run)) {
-            Ok(holdfast_repo::copy::Copied::Now(_)) => self.told.copies += 1,
+            Ok(holdfast_repo::ops::copy::Copied::Now(_)) => self.told.copies += 1,
             Ok(_) => {}
             Err(_) => self.told.failed += 1,
         }
@@ -489,7 +495,7 @@ impl Years {
         }
         let report = check(&place.operator, log, options).map_err(|e| e.to_string())?;
         // What nobody needs any more in a pack that others need stays, and is told.
-        let is_left = |it: &holdfast_repo::check::Finding| {
+        let is_left = |it: &holdfast_repo::ops::check::Finding| {
             it.severity == Severity::Repairable && it.object.contains("/packs/")
         };
         match report.findings.iter().find(|it| !is_left(it)) {
@@ -531,7 +537,7 @@ impl Years {
         };
         for place in &self.places {
             let report = check(&place.operator, log, options.clone()).map_err(|e| e.to_string())?;
-            let is_bad = |it: &&holdfast_repo::check::Finding| {
+            let is_bad = |it: &&holdfast_repo::ops::check::Finding| {
                 // A run that died just before its outcome cannot be told from one whose outcome is gone.
                 it.severity == Severity::Lost && !it.object.contains("/outcomes/")
             };
@@ -549,7 +555,7 @@ impl Years {
                 let place = &mut self.places[which];
                 let history =
                     History::read(&place.operator, &log).map_err(|e| format!("step {what}: {e}"))?;
-                let drops = |outcome: &&holdfast_repo::outcome::Outcome| {
+                let drops = |outcome: &&holdfast_repo::log::outcome::Outcome| {
                     matches!(outcome.outcome_type, OutcomeType::Expire | OutcomeType::Repair)
                 };
                 let dropped: BTreeSet<RunNo> =

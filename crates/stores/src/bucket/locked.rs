@@ -22,7 +22,7 @@ use object_store::{
 };
 
 use holdfast_repo::{
-    hex::from_hex,
+    format::hex::from_hex,
     store::locks::{LockMode, ObjectLock},
 };
 

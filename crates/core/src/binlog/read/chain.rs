@@ -6,7 +6,7 @@ use holdfast_formats::{
     binlog::Header,
     gtid::{MariaDbGtid, MariaDbGtidPos},
 };
-use holdfast_repo::{Kind, LogName, RunNo, history::History, manifest::Head};
+use holdfast_repo::{Kind, LogName, RunNo, format::manifest::Head, log::history::History};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 

@@ -11,10 +11,12 @@ use holdfast_formats::binlog::{HEADER_BYTES, Header};
 use holdfast_pipe::lock::lock;
 use holdfast_repo::{
     Kind, LogName, Repo, RunNo, SourceName,
-    history::History,
-    item::ItemPath,
-    reader::Backup,
-    segment::{SegmentReader, is_superseded, list_segments},
+    data::reader::Backup,
+    format::item::ItemPath,
+    log::{
+        history::History,
+        segment::{SegmentReader, is_superseded, list_segments},
+    },
 };
 
 use super::{

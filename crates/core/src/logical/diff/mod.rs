@@ -15,7 +15,7 @@ mod windows;
 pub use layout::{Side, TablePair, values};
 pub use objects::{ObjectChange, ObjectName};
 
-use holdfast_repo::{item::Item, reader::Backup};
+use holdfast_repo::{data::reader::Backup, format::item::Item};
 use serde::Serialize;
 
 use self::{

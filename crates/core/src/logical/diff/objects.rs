@@ -3,8 +3,8 @@
 use std::{cmp::Ordering, iter::Peekable};
 
 use holdfast_repo::{
-    item::{Item, ItemType},
-    reader::Backup,
+    data::reader::Backup,
+    format::item::{Item, ItemType},
 };
 use serde::Serialize;
 

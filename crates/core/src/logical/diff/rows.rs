@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use holdfast_repo::{
-    reader::{ReadRows, TableReader},
-    rows::RowHashKey,
+    data::reader::{ReadRows, TableReader},
+    format::rows::RowHashKey,
 };
 
 use super::{

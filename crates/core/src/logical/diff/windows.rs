@@ -14,7 +14,7 @@ use std::{
 };
 
 use holdfast_pipe::PageHash;
-use holdfast_repo::{RepoError, reader::TableReader, rows::RowEntry};
+use holdfast_repo::{RepoError, data::reader::TableReader, format::rows::RowEntry};
 
 use crate::{error::Result, event::Cancel};
 

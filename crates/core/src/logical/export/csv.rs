@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, io::Write};
 
-use holdfast_repo::rows::RowTotals;
+use holdfast_repo::format::rows::RowTotals;
 
 use super::{
     Exported, Table,

@@ -11,7 +11,7 @@ mod place;
 
 use std::path::PathBuf;
 
-use holdfast_repo::{item::Item, reader::Backup};
+use holdfast_repo::{data::reader::Backup, format::item::Item};
 use serde::Serialize;
 
 pub use self::place::Packing;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use holdfast_formats::Flavor;
-use holdfast_repo::{reader::Backup, rows::RowTotals};
+use holdfast_repo::{data::reader::Backup, format::rows::RowTotals};
 
 use super::{
     Exported, Table,

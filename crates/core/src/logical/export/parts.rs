@@ -12,8 +12,8 @@ use std::{
 use crossbeam_channel::bounded;
 use holdfast_pipe::lock::{into_inner, lock};
 use holdfast_repo::{
-    reader::{Backup, ReadRows, TableReader},
-    rows::RowTotals,
+    data::reader::{Backup, ReadRows, TableReader},
+    format::rows::RowTotals,
 };
 
 use super::{ExportOptions, Exported, Table, place::Place};

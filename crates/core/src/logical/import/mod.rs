@@ -26,7 +26,7 @@ use holdfast_formats::{
     Flavor,
     dump::{About, DumpReader, Ending, Piece, metadata::Kind},
 };
-use holdfast_repo::{LogName, Repo, history::History};
+use holdfast_repo::{LogName, Repo, log::history::History};
 
 use self::{
     execute::{Counted, Part, Reading},

@@ -1,7 +1,7 @@
 //! What is kept of a dump that was imported: what it said of itself, and what was made of it.
 
 use holdfast_formats::dump::{About, Metadata, about::Place};
-use holdfast_repo::manifest::Head;
+use holdfast_repo::format::manifest::Head;
 use serde::{Deserialize, Serialize};
 
 use crate::{

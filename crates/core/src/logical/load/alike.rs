@@ -8,8 +8,8 @@
 //! everything else of a document is, and what was not is named.
 
 use holdfast_repo::{
-    reader::{Backup, ReadRows},
-    rows::{RowHashKey, RowsChecksum},
+    data::reader::{Backup, ReadRows},
+    format::rows::{RowHashKey, RowsChecksum},
 };
 
 use super::{LoadOptions, link::Link, plan::PlannedTable, target::Target};

@@ -29,7 +29,9 @@ mod verify;
 use std::sync::Arc;
 
 use holdfast_formats::Flavor;
-use holdfast_repo::{Kind, LogName, Repo, RunNo, hex::to_hex, history::History, reader::Backup};
+use holdfast_repo::{
+    Kind, LogName, Repo, RunNo, data::reader::Backup, format::hex::to_hex, log::history::History,
+};
 use serde_json::json;
 
 pub use adapt::{Conversion, Conversions};

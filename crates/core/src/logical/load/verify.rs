@@ -13,8 +13,8 @@ use std::sync::{
 
 use holdfast_pipe::lock::{into_inner, lock};
 use holdfast_repo::{
-    reader::Backup,
-    rows::{RowHashKey, RowHasher, RowTotals, RowsChecksum},
+    data::reader::Backup,
+    format::rows::{RowHashKey, RowHasher, RowTotals, RowsChecksum},
 };
 
 use super::{

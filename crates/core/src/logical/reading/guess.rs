@@ -5,7 +5,7 @@
 //! behind anything by any rule that this code knows: two predicates of one place complement each other, and a place that
 //! is not in the middle to the server is found out by its guesses.
 
-use holdfast_repo::hex::to_hex;
+use holdfast_repo::format::hex::to_hex;
 
 use super::{cut::guessed, queue::Cut, range::order_of};
 use crate::{

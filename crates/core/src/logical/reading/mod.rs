@@ -23,7 +23,7 @@ use std::{
 };
 
 use holdfast_pipe::throttle::Throttle;
-use holdfast_repo::rows::{RowTotals, RowsChecksum};
+use holdfast_repo::format::rows::{RowTotals, RowsChecksum};
 
 use super::{crew, tables::Table, tee::Tee};
 use crate::{

@@ -8,9 +8,11 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 use holdfast_repo::{
-    item::ItemPath,
-    rows::{RowTotals, RowsChecksum},
-    writer::TableSpec,
+    data::writer::TableSpec,
+    format::{
+        item::ItemPath,
+        rows::{RowTotals, RowsChecksum},
+    },
 };
 
 use crate::{
@@ -405,9 +407,9 @@ mod tests {
 
     use holdfast_repo::{
         Kind, LogName, Protection, Repo,
-        run::{Run, RunOptions},
+        data::writer::{BackupWriter, Foundation, WriterOptions},
+        log::run::{Run, RunOptions},
         store::fs::FsStore,
-        writer::{BackupWriter, Foundation, WriterOptions},
     };
 
     use super::*;

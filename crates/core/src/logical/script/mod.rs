@@ -13,7 +13,7 @@ pub(super) mod literal;
 use std::io::{self, Write};
 
 use holdfast_formats::Flavor;
-use holdfast_repo::{item::Item, reader::Backup};
+use holdfast_repo::{data::reader::Backup, format::item::Item};
 
 use super::{
     contents::{Contents, definition},

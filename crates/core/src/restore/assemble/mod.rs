@@ -14,7 +14,7 @@ mod window;
 
 use std::fs::File;
 
-use holdfast_repo::{
+use holdfast_repo::format::{
     columns::PageEntry,
     item::{Item, ItemPath, leaf_count},
     page_map::PAGES_PER_LEAF,

@@ -10,8 +10,8 @@ use std::{
 
 use holdfast_pipe::lock::{into_inner, lock};
 use holdfast_repo::{
-    columns::PageEntry,
-    reader::{CACHES_BYTES, ChunkPages, FetchOptions, PageWant},
+    data::reader::{CACHES_BYTES, ChunkPages, FetchOptions, PageWant},
+    format::columns::PageEntry,
 };
 
 use super::{

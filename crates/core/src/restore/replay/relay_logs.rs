@@ -12,7 +12,7 @@ use holdfast_formats::{
     Flavor,
     binlog::{Header, Part, relay_log_head},
 };
-use holdfast_repo::item::ItemPath;
+use holdfast_repo::format::item::ItemPath;
 
 use super::{
     super::{

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader};
-use holdfast_repo::hex::to_hex;
+use holdfast_repo::format::hex::to_hex;
 use jiff::Timestamp;
 
 use super::{

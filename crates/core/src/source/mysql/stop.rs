@@ -3,7 +3,7 @@
 use std::{collections::HashSet, fmt, time::Duration};
 
 use holdfast_formats::{Lsn, SpaceId};
-use holdfast_repo::hex::to_hex;
+use holdfast_repo::format::hex::to_hex;
 use jiff::Timestamp;
 
 use super::{Capture, copy::Look, looks::Looks};

@@ -13,11 +13,13 @@ use holdfast_core::ErrorKind;
 use holdfast_pipe::{HashKey, PageHash};
 use holdfast_repo::{
     ChunkRef, Folder, KeyError, PackId, RepoError, RunNo,
-    check::{CheckReport, Severity},
-    expire::{ExpireRequest, expire},
-    pack::ChunkKind,
-    reader::Backup,
-    run::RunOptions,
+    data::reader::Backup,
+    format::pack::ChunkKind,
+    log::run::RunOptions,
+    ops::{
+        check::{CheckReport, Severity},
+        expire::{ExpireRequest, expire},
+    },
     store::fs::FsStore,
 };
 

@@ -15,9 +15,8 @@ use std::{
 
 use holdfast_core::server::RedoConsumer;
 use holdfast_repo::{
-    check::{CheckOptions, check},
-    history::History,
-    outcome::OutcomeType,
+    log::{history::History, outcome::OutcomeType},
+    ops::check::{CheckOptions, check},
 };
 
 use mysql::{Conn, prelude::Queryable};

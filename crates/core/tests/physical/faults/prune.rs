@@ -5,13 +5,17 @@ use std::process::Command;
 
 use holdfast_repo::{
     LogName, RunNo,
-    expire::{ExpireRequest, expire},
+    data::{
+        reader::ChunkSource,
+        writer::{ChunkRewriter, WriterOptions},
+    },
     hooks::Hooks,
-    prune::{PruneError, PruneOptions, Pruned, plan_prune, prune},
-    reader::ChunkSource,
-    run::RunOptions,
+    log::run::RunOptions,
+    ops::{
+        expire::{ExpireRequest, expire},
+        prune::{PruneError, PruneOptions, Pruned, plan_prune, prune},
+    },
     store::fs::FsStore,
-    writer::{ChunkRewriter, WriterOptions},
 };
 
 use super::{freeze::later, *};

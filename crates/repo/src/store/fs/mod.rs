@@ -508,10 +508,10 @@ mod tests {
 
     use super::*;
     use crate::{
+        format::names::{Kind, LogName},
         keys::Protection,
-        names::{Kind, LogName},
+        log::run::{Ending, Run, RunOptions},
         repo::Repo,
-        run::{Ending, Run, RunOptions},
         store::{conformance, layout::LOST_AND_FOUND},
     };
 

@@ -11,20 +11,24 @@ use std::{
 
 use holdfast_repo::{
     ChunkRef, Folder, LogName, PackId, Repo, RepoError, RunNo,
-    client::Client,
-    copy::{Verdict, verdict},
-    expire::{ExpireError, ExpireRequest, Rules, expire, plan_expire},
-    history::{History, Prunes},
-    hold::{HoldError, HoldTerms, Until, hold, release},
+    data::writer::{Foundation, Rewrite},
+    format::refs::{BackupRefs, ChunkNeed, NeededPack},
     keys::{KeyError, rotate},
-    moves::Moves,
-    outcome::{Outcome, OutcomeType},
-    prune::{PruneError, PruneOptions, Rewrite, prune},
-    refs::{BackupRefs, ChunkNeed, NeededPack},
-    retention::RetentionPolicy,
-    run::{BeginError, Ending, FinishError, Run, RunOptions},
+    log::{
+        client::Client,
+        history::{History, Prunes},
+        hold::{HoldError, HoldTerms, Until, hold, release},
+        moves::Moves,
+        outcome::{Outcome, OutcomeType},
+        run::{BeginError, Ending, FinishError, Run, RunOptions},
+    },
+    ops::{
+        copy::{Verdict, verdict},
+        expire::{ExpireError, ExpireRequest, Rules, expire, plan_expire},
+        prune::{PruneError, PruneOptions, prune},
+        retention::RetentionPolicy,
+    },
     store::{Store, mem::ManualClock},
-    writer::Foundation,
 };
 use jiff::tz::TimeZone;
 

@@ -7,9 +7,9 @@ use std::{
 
 use holdfast_repo::{
     ChunkRef, Folder, LogName, ObjectKind, PackId, Place, Repo, RepoError, RunNo,
-    prune::{Copied, Rewrite, TakeChunkBytes},
-    refs::Move,
-    run::{PartCounts, Run},
+    data::writer::{Rewrite, Rewritten, TakeChunkBytes},
+    format::refs::Move,
+    log::run::{PartCounts, Run},
     store::{Store, StoreError, StoreErrorKind, read_all},
 };
 
@@ -127,7 +127,7 @@ impl Rewrite for ModelRewrite<'_> {
             .try_for_each(|chunk| Ok(read_pack(&**self.repo.store(), self.log, chunk.pack).map(drop)?))
     }
 
-    fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Copied, RepoError> {
+    fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Rewritten, RepoError> {
         let mut packs: HashMap<PackId, Vec<Content>> = HashMap::new();
         let mut writer = Writer::new(run);
         for (written, chunk) in (0..).zip(chunks) {
@@ -143,6 +143,6 @@ impl Rewrite for ModelRewrite<'_> {
         let parts = writer.finish()?;
         let moves =
             chunks.iter().zip(&writer.written).map(|(from, (_, to))| Move { from: *from, to: *to }).collect();
-        Ok(Copied { moves, parts })
+        Ok(Rewritten { moves, parts })
     }
 }

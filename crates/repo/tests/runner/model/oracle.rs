@@ -6,7 +6,9 @@ use std::{
 };
 
 use holdfast_repo::{
-    Folder, LogName, PackId, Repo, RunNo, history::History, outcome::OutcomeType, store::read_all,
+    Folder, LogName, PackId, Repo, RunNo,
+    log::{history::History, outcome::OutcomeType},
+    store::read_all,
 };
 
 use super::{

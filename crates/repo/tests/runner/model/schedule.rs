@@ -13,17 +13,20 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use holdfast_repo::{
-    Kind, LogName, Protection, Repo,
-    expire::{ExpireError, ExpireRequest, Rules, expire},
-    forward_store,
-    history::History,
-    hold::{HoldTerms, Until, hold},
+    Kind, LogName, Protection, Repo, forward_store,
     keys::{
         Identity, KdfParams, KeyId, NewSlot, Password, Role, Unlock,
         manage::{NewKey, UnderWay, add, remove, trusted},
     },
-    prune::prune,
-    retention::RetentionPolicy,
+    log::{
+        history::History,
+        hold::{HoldTerms, Until, hold},
+    },
+    ops::{
+        expire::{ExpireError, ExpireRequest, Rules, expire},
+        prune::prune,
+        retention::RetentionPolicy,
+    },
     store::{
         ObjectInfo, ObjectPath, Store, StoreError,
         faulty::{Call, Fault, FaultyStore, Op},

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use holdfast_repo::{Protection, Repo, RunNo, hex::to_hex, store::mem::MemStore};
+use holdfast_repo::{Protection, Repo, RunNo, format::hex::to_hex, store::mem::MemStore};
 
 use super::*;
 use crate::{

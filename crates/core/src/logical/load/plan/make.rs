@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use holdfast_formats::Flavor;
-use holdfast_repo::{item::Item, reader::Backup};
+use holdfast_repo::{data::reader::Backup, format::item::Item};
 
 use super::{
     super::{

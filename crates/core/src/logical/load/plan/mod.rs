@@ -9,7 +9,7 @@ mod programs;
 
 use std::collections::BTreeSet;
 
-use holdfast_repo::{item::Item, rows::RowTotals};
+use holdfast_repo::format::{item::Item, rows::RowTotals};
 use serde::Serialize;
 
 use super::{

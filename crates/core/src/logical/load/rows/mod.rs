@@ -16,8 +16,8 @@ use std::sync::{
 use holdfast_formats::Flavor;
 use holdfast_pipe::lock::{into_inner, lock};
 use holdfast_repo::{
-    reader::{Backup, ReadRows},
-    rows::RowTotals,
+    data::reader::{Backup, ReadRows},
+    format::rows::RowTotals,
 };
 
 use super::{

@@ -1,0 +1,15 @@
+//! The log of runs: who writes, what stands, what is held (`docs/repository.md` sections 6a, 11 and 12).
+//!
+//! It leans on [`format`](crate::format) and on an opened [`repo`](crate::repo), and knows nothing of pages and chunks but
+//! their names.
+
+pub mod beneath;
+pub mod client;
+pub mod history;
+pub mod hold;
+pub mod lease;
+pub mod moves;
+pub mod outcome;
+mod room;
+pub mod run;
+pub mod segment;

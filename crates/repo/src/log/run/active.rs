@@ -1,0 +1,123 @@
+//! What a log is doing: whether a run of it lives, and which.
+
+use std::{fmt, time::SystemTime};
+
+use jiff::Timestamp;
+
+use crate::{
+    error::RepoError,
+    format::names::{Folder, Kind, LogName, RunNo},
+    log::{
+        client::ProcessId,
+        lease::{LeaseState, look},
+        outcome::Intent,
+    },
+    repo::Repo,
+};
+
+/// Another run that is alive.
+#[derive(Clone, Debug)]
+pub struct ActiveRun {
+    /// Whose log.
+    pub log: LogName,
+    /// Its number.
+    pub run: RunNo,
+    /// When it began, by the store's clock.
+    pub started_at: SystemTime,
+    /// Its last sign of life, by the store's clock.
+    pub renewed_at: SystemTime,
+    /// Its process, where it told.
+    pub process: Option<ProcessId>,
+    /// What it is to become, where it told.
+    pub intent: Option<Intent>,
+    /// It ends soon where it is asked to.
+    pub makes_room: bool,
+}
+
+impl ActiveRun {
+    pub(super) fn new(log: &LogName, run: RunNo, lease: LeaseState) -> Self {
+        let LeaseState { started_at, renewed_at, intent, process, makes_room, is_alive: _ } = lease;
+        Self { log: log.clone(), run, started_at, renewed_at, process, intent, makes_room }
+    }
+
+    /// Whether it drops, prunes, holds or repairs, so that its end can be waited for.
+    #[must_use]
+    pub fn keeps_house(&self) -> bool {
+        self.intent.is_some_and(|intent| intent != Intent::Backup)
+    }
+}
+
+impl fmt::Display for ActiveRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "run {} of {} is active: {} began at {} and showed its last sign of life at {}",
+            self.run,
+            self.log,
+            who(self),
+            when(self.started_at),
+            when(self.renewed_at)
+        )
+    }
+}
+
+/// What a log is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its last run has ended, or there was none.
+    Idle,
+    /// A run is under way.
+    Alive,
+    /// A run has begun and not ended, and its lease is over: the next to begin takes its place.
+    Dead,
+}
+
+/// Looks what a log is doing, and changes nothing.
+pub fn standing(repo: &Repo, log: &LogName) -> Result<Standing, RepoError> {
+    Ok(match newest(repo, log)? {
+        Some((_, lease)) if lease.is_alive => Standing::Alive,
+        Some(_) => Standing::Dead,
+        None => Standing::Idle,
+    })
+}
+
+/// The run that is under way, if one is. Changes nothing.
+pub fn active(repo: &Repo, log: &LogName) -> Result<Option<ActiveRun>, RepoError> {
+    let alive = newest(repo, log)?.filter(|(_, lease)| lease.is_alive);
+    Ok(alive.map(|(run, lease)| ActiveRun::new(log, run, lease)))
+}
+
+/// The last run, if it has begun and not ended.
+fn newest(repo: &Repo, log: &LogName) -> Result<Option<(RunNo, LeaseState)>, RepoError> {
+    let newest = |folder| -> Result<Option<RunNo>, RepoError> {
+        Ok(repo.list_folder(log, folder)?.last_key_value().map(|(key, _)| key.0))
+    };
+    // Leases first: a run that ends between the two lists is not taken for one that goes on.
+    let (begun, ended) = (newest(Folder::Runs)?, newest(Folder::Outcomes)?);
+    let Some(run) = begun.filter(|_| begun > ended) else { return Ok(None) };
+    Ok(look(repo, log, run)?.map(|lease| (run, lease)))
+}
+
+/// What it is and where, as far as it told.
+fn who(active: &ActiveRun) -> String {
+    let what = match active.intent {
+        Some(Intent::Backup) if active.log.kind == Kind::Binlog => "an archiver",
+        Some(Intent::Backup) => "a backup",
+        Some(Intent::Expire) => "an expiry",
+        Some(Intent::Prune) => "a prune",
+        Some(Intent::Hold) => "a hold or release",
+        Some(Intent::Repair) => "a repair",
+        None => "it",
+    };
+    match active.process {
+        Some(process) if process.is_of_this_host() => {
+            format!("{what} (process {} of this host)", process.pid)
+        }
+        Some(_) => format!("{what} (on another host, or in another container)"),
+        None => what.to_owned(),
+    }
+}
+
+fn when(time: SystemTime) -> String {
+    Timestamp::try_from(time).map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.0}"))
+}

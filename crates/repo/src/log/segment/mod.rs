@@ -1,0 +1,383 @@
+//! Segments: what a run has, durable and readable before the run ends (`docs/repository.md` section 6a).
+//!
+//! - Each has the hash of the one before it, the first that of the outcome before the run: none can be dropped from the
+//!   middle, put in another order, or taken from another run unnoticed.
+//! - They hold until the run has an outcome as a backup, which has the same bytes in packs, or until such an outcome of a
+//!   later run says that it has taken them over.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    error::{Damage, RepoError},
+    format::{
+        names::{Folder, LogName, RunNo},
+        object::{NO_OBJECT, ObjectHash, ObjectKind, Place, object_hash, seal_object, sealed_limit_bytes},
+    },
+    keys::Act,
+    log::{
+        history::History,
+        outcome::{OutcomeType, signed_bytes, split_signed},
+        run::Run,
+    },
+    repo::Repo,
+    store::{ahead, exists, read_all},
+};
+
+/// Plain bytes of a segment, at most: a server's largest event, and what came before it.
+pub const SEGMENT_BYTES_MAX: u64 = (1 << 30) + (32 << 20);
+/// Bytes of what a segment says in public, at most.
+const PUBLIC_BYTES_MAX: u64 = 2 << 20;
+/// Bytes of a sealed segment, at most.
+pub const OBJECT_BYTES_MAX: u64 =
+    sealed_limit_bytes(SEGMENT_BYTES_MAX) + sealed_limit_bytes(PUBLIC_BYTES_MAX) + 128;
+
+const MAGIC: &[u8; 4] = b"HFG1";
+const CONTEXT: &[u8] = b"holdfast segment 1\0";
+
+#[derive(Serialize, Deserialize)]
+struct Public {
+    run: u64,
+    part: u32,
+    previous: ObjectHash,
+    tail: Map<String, Value>,
+}
+
+/// Writes the segments of a run, in order.
+pub struct SegmentWriter {
+    repo: Arc<Repo>,
+    log: LogName,
+    run: RunNo,
+    next: u32,
+    previous: ObjectHash,
+}
+
+/// A segment that is sealed. It can be stored again and again until it is.
+#[derive(Debug)]
+pub struct SealedSegment {
+    part: u32,
+    object: Vec<u8>,
+}
+
+impl SealedSegment {
+    /// Its number in the run.
+    #[must_use]
+    pub fn part(&self) -> u32 {
+        self.part
+    }
+
+    /// What is stored of it.
+    #[must_use]
+    pub fn object(&self) -> &[u8] {
+        &self.object
+    }
+}
+
+impl SegmentWriter {
+    /// For a run that has begun.
+    #[must_use]
+    pub fn new(run: &Run) -> Self {
+        let (repo, log) = (Arc::clone(run.repo()), run.log().clone());
+        Self { repo, log, run: run.no(), next: 0, previous: run.history().last_hash() }
+    }
+
+    /// Seals the next segment: `bytes`, and `tail`, which says where they end and can be read by every role.
+    pub fn seal(&mut self, tail: Map<String, Value>, bytes: &[u8]) -> Result<SealedSegment, RepoError> {
+        let (part, log) = (self.next, &self.log);
+        let place = Place { log, kind: ObjectKind::SegmentPublic, run: self.run, part };
+        let public = Public { run: self.run.0, part, previous: self.previous, tail };
+        let public = serde_json::to_vec(&public)
+            .map_err(|_| RepoError::malformed(place, "its public part does not become JSON"))?;
+        let size_bytes = bytes.len() as u64;
+        if size_bytes > SEGMENT_BYTES_MAX || public.len() as u64 > PUBLIC_BYTES_MAX {
+            let (object, what) = (place.to_string(), "content");
+            return Err(RepoError::TooLarge { object, what, size_bytes, limit_bytes: SEGMENT_BYTES_MAX });
+        }
+        let public = seal_object(self.repo.keys(), &place, &public)?;
+        let bytes = seal_object(self.repo.keys(), &Place { kind: ObjectKind::SegmentBytes, ..place }, bytes)?;
+        let object = signed_bytes(&self.repo, &place, MAGIC, CONTEXT, &[&public, &bytes]);
+        self.next += 1;
+        self.previous = object_hash(&object);
+        Ok(SealedSegment { part, object })
+    }
+
+    /// Stores a segment; it is durable on return.
+    ///
+    /// # Errors
+    /// [`RepoError::is_exists`] where another process has stored another as if it were the run: this one has lost.
+    pub fn store(&self, segment: &SealedSegment) -> Result<(), RepoError> {
+        store_sealed(&self.repo, &self.log, self.run, segment.part, &segment.object)
+    }
+
+    /// Whether the run has an outcome. While its own process has not ended it, that is another's, who has taken its place
+    /// and read its segments: what is stored later counts for nobody.
+    pub fn is_ended(&self) -> Result<bool, RepoError> {
+        is_ended(&self.repo, &self.log, self.run)
+    }
+
+    /// How many were sealed.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.next
+    }
+}
+
+/// What a segment says.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Its number in the run.
+    pub part: u32,
+    /// Where its bytes end.
+    pub tail: Map<String, Value>,
+    /// Its bytes; `None` for a key that cannot read.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// The segments of one run, in order. Ends where no more are stored; ask again later for those that come.
+///
+/// Of a store that is far away those that are listed are fetched several at a time; a run has thousands in an hour.
+pub struct SegmentReader {
+    repo: Arc<Repo>,
+    log: LogName,
+    run: RunNo,
+    next: u32,
+    previous: ObjectHash,
+    /// Those from `next` on that were listed, with their sizes. `None` until it has been.
+    listed: Option<VecDeque<(u32, u64)>>,
+    /// Those from `next` on that were fetched.
+    fetched: VecDeque<Vec<u8>>,
+    /// Whether nothing from `next` on is believed.
+    is_cut: bool,
+}
+
+impl SegmentReader {
+    /// Of a run whose predecessors `history` knows.
+    #[must_use]
+    pub fn new(repo: &Arc<Repo>, history: &History, run: RunNo) -> Self {
+        let before = run.0.checked_sub(1).and_then(|before| history.hash_of(RunNo(before)));
+        let previous = before.unwrap_or(NO_OBJECT);
+        let (repo, log) = (Arc::clone(repo), history.log().clone());
+        Self { repo, log, run, next: 0, previous, listed: None, fetched: VecDeque::new(), is_cut: false }
+    }
+
+    /// The bytes of the next one; `None` where there is none yet.
+    fn fetch(&mut self) -> Result<Option<Vec<u8>>, RepoError> {
+        if let Some(object) = self.fetched.pop_front() {
+            return Ok(Some(object));
+        }
+        let (repo, log, run, next) = (&self.repo, &self.log, self.run, self.next);
+        let store = repo.store();
+        let read = |part| {
+            let path = Place { log, kind: ObjectKind::SegmentPublic, run, part }.path();
+            match read_all(&**store, &path, OBJECT_BYTES_MAX) {
+                Err(error) if error.is_not_found() => Ok(None),
+                object => object.map(Some).map_err(RepoError::from),
+            }
+        };
+        let at_once = store.reads_at_once();
+        let listed = match &mut self.listed {
+            Some(listed) => listed,
+            None => self.listed.insert(if at_once > 1 {
+                list_from(repo, log, run, next)?
+            } else {
+                VecDeque::new()
+            }),
+        };
+        let count = ahead::batch(at_once, listed.make_contiguous(), &|(_, size_bytes)| *size_bytes);
+        let parts: Vec<u32> = listed.drain(..count.min(listed.len())).map(|(part, _)| part).collect();
+        // What comes behind a missing one is for nobody, and behind the last that was listed there may be more.
+        if !parts.iter().copied().eq(next..next + parts.len() as u32) || parts.is_empty() {
+            listed.clear();
+            return read(next);
+        }
+        let fetched = &mut self.fetched;
+        let mut is_missing = false;
+        ahead::in_order(
+            at_once,
+            &parts,
+            |part| read(*part),
+            |_, object| {
+                is_missing |= object.is_none();
+                fetched.extend(object.filter(|_| !is_missing));
+                Ok(())
+            },
+        )?;
+        Ok(self.fetched.pop_front())
+    }
+
+    /// The next one; `None` where there is none yet.
+    pub fn read_next(&mut self) -> Result<Option<Segment>, RepoError> {
+        if self.is_cut {
+            return Ok(None);
+        }
+        let Some(object) = self.fetch()? else { return Ok(None) };
+        let (repo, part) = (&self.repo, self.next);
+        let place = Place { log: &self.log, kind: ObjectKind::SegmentPublic, run: self.run, part };
+        let (public, bytes) = match open_public(repo, place, &object) {
+            // Its key was removed before: to be believed it came too late, and so did all behind it.
+            Err(error) if error.is_of_removed_signer() => {
+                self.is_cut = true;
+                return Ok(None);
+            }
+            opened => opened?,
+        };
+        if public.previous != self.previous {
+            return Err(RepoError::damaged(place, Damage::SegmentChain));
+        }
+        let bytes = match repo.can_read() {
+            true => {
+                let place = Place { kind: ObjectKind::SegmentBytes, ..place };
+                Some(repo.open_object(&place, bytes, SEGMENT_BYTES_MAX)?)
+            }
+            false => None,
+        };
+        self.next += 1;
+        self.previous = object_hash(&object);
+        Ok(Some(Segment { part, tail: public.tail, bytes }))
+    }
+
+    /// That no segment is stored beyond the last that was read: it would have lost the one before it.
+    pub fn check_end(&self) -> Result<(), RepoError> {
+        if self.is_cut {
+            return Ok(());
+        }
+        let stored = list_segments(&self.repo, &self.log)?;
+        let is_last =
+            stored.get(&self.run).and_then(|parts| parts.last()).is_none_or(|last| *last <= self.next);
+        let next = self.log.segment(self.run, self.next);
+        // The run may have stored it, and more, after it was asked for: a list of many takes its time.
+        if is_last || exists(&**self.repo.store(), &next)? {
+            return Ok(());
+        }
+        Err(RepoError::damaged(next, Damage::Missing))
+    }
+}
+
+/// What a segment says in public, and its sealed bytes.
+fn open_public<'a>(repo: &Repo, place: Place<'_>, object: &'a [u8]) -> Result<(Public, &'a [u8]), RepoError> {
+    let (parts, role) = split_signed(repo, &place, MAGIC, CONTEXT, object)?;
+    if !role.may(Act::Backup) {
+        return Err(RepoError::damaged(place, Damage::Role { act: "segment", role }));
+    }
+    let [public, bytes] = parts;
+    let json = repo.open_object(&place, public, PUBLIC_BYTES_MAX)?;
+    let public: Public = serde_json::from_slice(&json)
+        .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
+    if (public.run, public.part) != (place.run.0, place.part) {
+        let found = format!("segment {} of run #{}", public.part, public.run);
+        return Err(RepoError::damaged(place, Damage::Misplaced { found }));
+    }
+    Ok((public, bytes))
+}
+
+/// A segment as it is stored, of whatever is to be in it.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn encode_raw(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    public: &[u8],
+    bytes: &[u8],
+) -> Result<Vec<u8>, RepoError> {
+    let place = Place { log, kind: ObjectKind::SegmentPublic, run, part: 0 };
+    let public = seal_object(repo.keys(), &place, public)?;
+    let bytes = seal_object(repo.keys(), &Place { kind: ObjectKind::SegmentBytes, ..place }, bytes)?;
+    Ok(signed_bytes(repo, &place, MAGIC, CONTEXT, &[&public, &bytes]))
+}
+
+/// Stores what was sealed as a segment of a run; it is durable on return.
+///
+/// # Errors
+/// [`RepoError::is_exists`] where there is another.
+pub fn store_sealed(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    part: u32,
+    object: &[u8],
+) -> Result<(), RepoError> {
+    repo.put(&Place { log, kind: ObjectKind::SegmentPublic, run, part }, object).map(|_| ())
+}
+
+/// Where the bytes of what was sealed as a segment of a run end.
+pub fn tail_of_sealed(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    part: u32,
+    object: &[u8],
+) -> Result<Map<String, Value>, RepoError> {
+    let place = Place { log, kind: ObjectKind::SegmentPublic, run, part };
+    Ok(open_public(repo, place, object)?.0.tail)
+}
+
+/// Whether a run has an outcome.
+pub fn is_ended(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
+    Ok(exists(&**repo.store(), &log.outcome(run))?)
+}
+
+/// Whether an archive has gone on behind a run: then what is stored as of that run from now on is no part of it. Asked by
+/// whoever has begun the next run, so that nobody goes on meanwhile.
+pub fn is_followed(repo: &Repo, history: &History, run: RunNo) -> Result<bool, RepoError> {
+    let mut later = history.outcomes().iter().rev().take_while(|outcome| outcome.run > run);
+    if later.any(|outcome| outcome.outcome_type == OutcomeType::Backup) {
+        return Ok(true);
+    }
+    let stored = list_segments(repo, history.log())?;
+    Ok(stored.into_keys().any(|other| other > run))
+}
+
+/// The segments that are stored, by run.
+pub fn list_segments(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Vec<u32>>, RepoError> {
+    let mut runs: BTreeMap<RunNo, Vec<u32>> = BTreeMap::new();
+    for (run, part) in repo.list_folder(log, Folder::Segments)?.into_keys() {
+        runs.entry(run).or_default().push(part);
+    }
+    Ok(runs)
+}
+
+/// The segments of a run from `next` on, with their sizes.
+fn list_from(repo: &Repo, log: &LogName, run: RunNo, next: u32) -> Result<VecDeque<(u32, u64)>, RepoError> {
+    let listed = repo.list_folder(log, Folder::Segments)?;
+    Ok(listed
+        .range((run, next)..=(run, u32::MAX))
+        .map(|((_, part), info)| (*part, info.size_bytes))
+        .collect())
+}
+
+/// Deletes the segments of those of `runs` that nobody needs any more, as far as the store lets us; a later sweep does the
+/// rest.
+pub fn discard_segments(repo: &Repo, history: &History, runs: &BTreeSet<RunNo>) -> Result<(), RepoError> {
+    let superseded: BTreeSet<RunNo> =
+        runs.iter().copied().filter(|run| is_superseded(history, *run)).collect();
+    let there = repo.list_folder(history.log(), Folder::Segments)?.into_iter();
+    let paths: Vec<_> =
+        there.filter(|((run, _), _)| superseded.contains(run)).map(|(_, info)| info.path).collect();
+    for batch in paths.chunks(1000) {
+        // What is refused is for the next prune.
+        repo.discard(batch)?;
+    }
+    Ok(())
+}
+
+/// Whether what the segments of `run` hold is in packs, by the word of an outcome.
+#[must_use]
+pub fn is_superseded(history: &History, run: RunNo) -> bool {
+    let is_backup = |outcome: &crate::log::outcome::Outcome| outcome.outcome_type == OutcomeType::Backup;
+    // An outcome names earlier runs only.
+    history.outcome(run).is_some_and(is_backup)
+        || history
+            .outcomes()
+            .iter()
+            .rev()
+            .take_while(|outcome| outcome.run > run)
+            .any(|outcome| is_backup(outcome) && outcome.taken.contains(&run))
+}
+
+#[cfg(test)]
+mod tests;

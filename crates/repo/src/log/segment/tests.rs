@@ -1,0 +1,277 @@
+use std::sync::{
+    Barrier, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use holdfast_pipe::Suite;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    format::{
+        names::{Kind, LogName},
+        object::ObjectKind,
+        refs::BackupRefs,
+    },
+    keys::{
+        KdfParams, NewSlot, Password, Protection, Role,
+        manage::{NewKey, add},
+    },
+    log::run::{Ending, Run, RunOptions},
+    ops::{
+        check::{CheckOptions, check},
+        prune::{PruneOptions, sweep},
+    },
+    repo::tests::new_repo_at,
+    store::{
+        Store,
+        faulty::{FaultyStore, Op},
+        mem::MemStore,
+    },
+};
+
+fn log() -> LogName {
+    LogName { source: "db1".parse().unwrap(), kind: Kind::Binlog }
+}
+
+fn tail(number: usize) -> Map<String, Value> {
+    json!({ "at": number }).as_object().unwrap().clone()
+}
+
+fn begin(repo: &Arc<Repo>) -> Run {
+    Run::begin(repo, &log(), &RunOptions { renew_every: None, ..RunOptions::of_this_process() }).unwrap()
+}
+
+fn write(run: &Run, segments: &[&[u8]]) {
+    let mut writer = SegmentWriter::new(run);
+    for (number, bytes) in segments.iter().enumerate() {
+        let sealed = writer.seal(tail(number), bytes).unwrap();
+        writer.store(&sealed).unwrap();
+        // A reply that got lost does no harm.
+        writer.store(&sealed).unwrap();
+    }
+}
+
+fn read(repo: &Arc<Repo>, run: RunNo) -> Result<Vec<Vec<u8>>, RepoError> {
+    let history = History::read(repo, &log())?;
+    let mut reader = SegmentReader::new(repo, &history, run);
+    let mut all = Vec::new();
+    while let Some(segment) = reader.read_next()? {
+        assert_eq!(segment.tail, tail(all.len()));
+        all.push(segment.bytes.unwrap());
+    }
+    reader.check_end()?;
+    Ok(all)
+}
+
+/// One suite near, the other far away, where segments are fetched before they are asked for.
+fn world(suite: Suite) -> (MemStore, Arc<Repo>, Run) {
+    let at_once = if suite == Suite::None { 1 } else { 2 };
+    let (store, repo) =
+        new_repo_at(suite, &|store| Arc::new(FaultyStore::far_away(store, at_once, |_| None)));
+    let repo = Arc::new(repo);
+    let run = begin(&repo);
+    write(&run, &[b"one", b"", b"three"]);
+    (store, repo, run)
+}
+
+/// What is stored comes back while the run is active, and after it died.
+#[test]
+fn segments_come_back() {
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        let (_, repo, run) = world(suite);
+        let expected: [&[u8]; 3] = [b"one", b"", b"three"];
+        assert_eq!(read(&repo, run.no()).unwrap(), expected);
+        run.abandon("test").unwrap();
+        let second = begin(&repo);
+        write(&second, &[b"four"]);
+        assert_eq!(read(&repo, RunNo(1)).unwrap(), expected);
+        assert_eq!(read(&repo, RunNo(2)).unwrap(), [b"four"]);
+    }
+}
+
+/// One that is missing, exchanged for another, of another run, cut or flipped is found and named.
+#[test]
+fn tampering_is_found() {
+    let bytes_of = |store: &MemStore, run: u64, part: u32| {
+        read_all(store, &log().segment(RunNo(run), part), 1 << 20).unwrap()
+    };
+    let replace = |store: &MemStore, part: u32, bytes: Option<&[u8]>| {
+        let path = log().segment(RunNo(1), part);
+        store.delete(std::slice::from_ref(&path)).unwrap();
+        if let Some(bytes) = bytes {
+            store.create_if_absent(&path, bytes).unwrap();
+        }
+    };
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        for part in 0..2 {
+            let (store, repo, _run) = world(suite);
+            replace(&store, part, None);
+            let error = read(&repo, RunNo(1)).unwrap_err();
+            assert!(error.to_string().contains("segments/0000000001-"), "{error}");
+        }
+        let (store, repo, run) = world(suite);
+        let good = bytes_of(&store, 1, 1);
+        for byte in (0..good.len()).step_by(7) {
+            let mut bad = good.clone();
+            bad[byte] ^= 4;
+            replace(&store, 1, Some(&bad));
+            assert!(read(&repo, RunNo(1)).is_err(), "{byte}");
+            replace(&store, 1, Some(&good[..byte]));
+            assert!(read(&repo, RunNo(1)).is_err(), "cut at {byte}");
+        }
+        // Its own neighbour, and its like of a later run.
+        replace(&store, 1, Some(&bytes_of(&store, 1, 2)));
+        assert!(read(&repo, RunNo(1)).is_err());
+        replace(&store, 1, Some(&good));
+        assert!(read(&repo, RunNo(1)).is_ok());
+        run.abandon("test").unwrap();
+        write(&begin(&repo), &[b"one", b"", b"three"]);
+        replace(&store, 1, Some(&bytes_of(&store, 2, 1)));
+        assert!(read(&repo, RunNo(1)).is_err());
+    }
+}
+
+/// A run goes on storing while it is read: what comes between the last look for the next segment and the list of all is not
+/// missing.
+#[test]
+fn a_run_is_faster_than_its_reader() {
+    type Hook = Box<dyn FnOnce() + Send>;
+    let hook: Arc<Mutex<Option<Hook>>> = Arc::default();
+    let at_list = Arc::clone(&hook);
+    let store = FaultyStore::new(Arc::new(MemStore::new()), move |call| {
+        if call.op == Op::List && call.path.contains("segments") {
+            let hook = at_list.lock().unwrap().take();
+            hook.into_iter().for_each(|hook| hook());
+        }
+        None
+    });
+    let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
+    let run = begin(&repo);
+    let mut writer = SegmentWriter::new(&run);
+    let mut store = move |number: usize| {
+        let sealed = writer.seal(tail(number), b"bytes").unwrap();
+        writer.store(&sealed).unwrap();
+    };
+    store(0);
+    *hook.lock().unwrap() = Some(Box::new(move || (1..4).for_each(store)));
+    assert_eq!(read(&repo, run.no()).unwrap().len(), 1);
+    assert_eq!(read(&repo, run.no()).unwrap().len(), 4);
+}
+
+/// Of a store that is far away they are asked for together, and those that come later one by one.
+#[test]
+fn many_are_fetched_at_once() {
+    const AT_ONCE: usize = 8;
+    // Nobody passes it alone.
+    let barrier = Barrier::new(AT_ONCE);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let store = FaultyStore::far_away(Arc::new(MemStore::new()), AT_ONCE, move |call| {
+        if call.op == Op::Read
+            && call.path.contains("segments")
+            && counted.fetch_add(1, Ordering::SeqCst) < 2 * AT_ONCE
+        {
+            barrier.wait();
+        }
+        None
+    });
+    let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
+    let run = begin(&repo);
+    let mut writer = SegmentWriter::new(&run);
+    let mut store = |number: usize| {
+        let sealed = writer.seal(tail(number), &[number as u8; 100]).unwrap();
+        writer.store(&sealed).unwrap();
+    };
+    (0..2 * AT_ONCE).for_each(&mut store);
+    let history = History::read(&repo, &log()).unwrap();
+    let mut reader = SegmentReader::new(&repo, &history, run.no());
+    let mut next = || reader.read_next().unwrap().map(|segment| segment.bytes.unwrap()[0]);
+    assert!((0..2 * AT_ONCE).all(|number| next() == Some(number as u8)));
+    assert_eq!(next(), None);
+    store(2 * AT_ONCE);
+    assert_eq!((next(), next()), (Some(2 * AT_ONCE as u8), None));
+    assert_eq!(calls.load(Ordering::SeqCst), 2 * AT_ONCE + 1);
+}
+
+/// A check names what is wrong with segments that are needed.
+#[test]
+fn check_reads_segments() {
+    let (store, repo, _run) = world(Suite::X25519Aes256Gcm);
+    let findings = || check(&repo, &log(), CheckOptions::default()).unwrap().findings;
+    assert!(findings().is_empty(), "{:?}", findings());
+    store.delete(&[log().segment(RunNo(1), 1)]).unwrap();
+    let found = findings();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].object.contains("segments/0000000001-000001"), "{found:?}");
+}
+
+/// Two processes that think they are the run cannot both store.
+#[test]
+fn another_segment_of_the_same_number_is_refused() {
+    let (_, repo, run) = world(Suite::X25519Aes256Gcm);
+    let mut other = SegmentWriter::new(&run);
+    let sealed = other.seal(tail(0), b"other").unwrap();
+    assert!(other.store(&sealed).unwrap_err().is_exists());
+    drop(repo);
+}
+
+/// Segments go when an outcome vouches for their bytes, and not before.
+#[test]
+fn sweeping() {
+    let (_, repo, run) = world(Suite::X25519Aes256Gcm);
+    let parts = |run: u64| {
+        sweep(&repo, &History::read(&repo, &log()).unwrap(), &PruneOptions::default()).unwrap();
+        list_segments(&repo, &log()).unwrap().get(&RunNo(run)).map_or(0, Vec::len)
+    };
+    assert_eq!(parts(1), 3);
+    run.abandon("test").unwrap();
+    assert_eq!(parts(1), 3);
+    let end = |taken: Vec<RunNo>| {
+        let mut run = begin(&repo);
+        write(&run, &[b"x"]);
+        let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
+        let (head, tail, parts) = (b"{}".to_vec(), tail(7), Default::default());
+        let outcome = run.finish(Ending::Archive { head, refs, parts, tail: tail.clone(), taken }).unwrap();
+        assert_eq!(outcome.tail, Some(tail));
+    };
+    end(Vec::new());
+    assert_eq!((parts(1), parts(2)), (3, 0));
+    end(vec![RunNo(1)]);
+    assert_eq!((parts(1), parts(3)), (0, 0));
+    let place = Place { log: &log(), kind: ObjectKind::SegmentBytes, run: RunNo(1), part: 0 };
+    assert!(repo.read_object(&place, 1).unwrap_err().is_not_found());
+}
+
+/// Who cannot read what a run has archived has not taken it over, and nobody has what is still to come: by such words no
+/// segment goes.
+#[test]
+fn segments_do_not_go_by_the_word_of_who_cannot_have_them() {
+    let (store, repo, first) = world(Suite::X25519Aes256Gcm);
+    first.abandon("test").unwrap();
+    let password = Password::new("writer".to_owned()).unwrap();
+    let new = NewKey { role: Role::Writer, sources: Vec::new(), label: String::new() };
+    add(&repo, &new, NewSlot::Password { password: &password, kdf: KdfParams::MINIMUM }).unwrap();
+    let writer = Arc::new(Repo::open(Arc::new(store), Some(&password)).unwrap());
+    let parts = |run: u64| {
+        sweep(&repo, &History::read(&repo, &log()).unwrap(), &PruneOptions::default()).unwrap();
+        list_segments(&repo, &log()).unwrap().get(&RunNo(run)).map_or(0, Vec::len)
+    };
+    let end = |repo: &Arc<Repo>, taken: &[u64]| {
+        let mut run = begin(repo);
+        let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
+        let taken = taken.iter().copied().map(RunNo).collect();
+        let (head, parts) = (b"{}".to_vec(), Default::default());
+        run.finish(Ending::Archive { head, refs, parts, tail: tail(0), taken }).unwrap();
+    };
+    end(&writer, &[1]);
+    assert_eq!(parts(1), 3, "a writer's word");
+    end(&repo, &[4]);
+    let fourth = begin(&repo);
+    write(&fourth, &[b"four"]);
+    fourth.abandon("test").unwrap();
+    assert_eq!(parts(4), 1, "an earlier word");
+    assert_eq!(read(&repo, RunNo(1)).unwrap().len() + read(&repo, RunNo(4)).unwrap().len(), 4);
+    end(&repo, &[1, 4]);
+    assert_eq!((parts(1), parts(4)), (0, 0));
+}

@@ -1,0 +1,282 @@
+//! Is the repository whole? Structure from outcomes, refs and index; with `read_data`, every byte that backups need.
+//!
+//! Nothing stops at the first finding. Each names the object, what is wrong with it, and the backups and files that
+//! it takes down.
+//!
+//! A check takes no lock, and others drop and prune beside it. What is found while they do may only have been dropped
+//! or moved: then all but the packs that were found whole is looked at again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    num::NonZero,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    data::reader::{ChunkSource, ITEM_CACHE_BYTES, catalog},
+    error::RepoError,
+    format::names::{ChunkRef, LogName, PackId, RunNo},
+    interrupt::Interrupt,
+    log::{
+        history::{History, Prunes},
+        outcome::OutcomeType,
+    },
+    repo::Repo,
+    steps::Steps,
+    store::ObjectInfo,
+};
+
+mod index;
+mod maps;
+mod needs;
+mod packs;
+mod records;
+mod report;
+mod rows;
+mod sealed;
+
+use maps::Affected;
+use needs::Needed;
+pub use report::{CheckReport, Finding, Remedy, Severity};
+use rows::ProvenRows;
+
+/// More fill a screen and help nobody.
+const FILES_NAMED: usize = 20;
+/// More would not make it quicker.
+const MAPS_BYTES_MAX: usize = 64 << 20;
+const DIRECTORIES_BYTES_MAX: usize = 32 << 20;
+/// Where others do not stop dropping and pruning, what is found in the end is told.
+const PASSES_MAX: u32 = 4;
+
+/// What to check.
+#[derive(Clone, Debug)]
+pub struct CheckOptions {
+    /// Reads every chunk of this share of the packs (1: of all), and all page maps.
+    pub read_data: Option<f64>,
+    /// Chooses which, where the share is below 1.
+    pub seed: u64,
+    /// Of these, only packs that nobody has read for so long, as far as it is recorded.
+    pub unread_for: Option<Duration>,
+    /// Begins no more packs after so many bytes: those that were read longest ago first.
+    pub bytes_max: Option<u64>,
+    /// Begins no more packs after this time: those that were read longest ago first.
+    pub time_max: Option<Duration>,
+    /// Threads that read packs; fewer where the memory does not do for all of them.
+    pub threads: usize,
+    /// Memory for buffers and caches. On top come 30 bytes for each MiB of the data,
+    /// 20 for each chunk of rows, and 10 KiB for each backup.
+    pub memory_bytes: usize,
+    /// Files that a finding names, at most.
+    pub files_named: usize,
+    /// Ends it early, with [`RepoError::Interrupted`].
+    pub interrupt: Interrupt,
+    /// Hears how far it is.
+    pub steps: Steps,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        Self {
+            read_data: None,
+            seed: 0,
+            unread_for: None,
+            bytes_max: None,
+            time_max: None,
+            threads,
+            memory_bytes: 256 << 20,
+            files_named: FILES_NAMED,
+            interrupt: Interrupt::default(),
+            steps: Steps::default(),
+        }
+    }
+}
+
+/// How the memory is divided.
+struct Budget {
+    /// Bytes of items and leaves.
+    maps_bytes: usize,
+    /// Bytes of the directories of packs that page maps are compared with.
+    directories_bytes: usize,
+    /// Threads that read packs, before any page map is.
+    threads: usize,
+}
+
+impl CheckOptions {
+    fn budget(&self) -> Budget {
+        let for_reading = self.memory_bytes.saturating_sub(catalog::CACHE_BYTES);
+        let for_maps = for_reading.saturating_sub(ITEM_CACHE_BYTES);
+        Budget {
+            maps_bytes: (for_maps / 2).min(MAPS_BYTES_MAX),
+            directories_bytes: (for_maps / 2).min(DIRECTORIES_BYTES_MAX),
+            threads: self.threads.clamp(1, (for_reading / packs::THREAD_BYTES).max(1)),
+        }
+    }
+}
+
+/// What is sealed for operators only.
+const NOT_READ: [&str; 3] = [
+    "what is in manifests and page maps (their signatures are right)",
+    "what is in packs (they are there, of the size that was recorded, and begin and end as they should)",
+    "what is in indexes and reports",
+];
+
+/// Checks one log. Errors are those of the store; what is wrong with the repository is a finding.
+pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<CheckReport, RepoError> {
+    let mut whole = Proven::default();
+    let mut passes = 1;
+    loop {
+        let (report, history) = check_once(repo, log, &options, &mut whole)?;
+        if report.findings.is_empty() || passes == PASSES_MAX || !has_dropped_since(repo, &history)? {
+            return Ok(report);
+        }
+        passes += 1;
+    }
+}
+
+/// Whether others have dropped backups, or declared packs dead, since `history` was read.
+fn has_dropped_since(repo: &Repo, history: &History) -> Result<bool, RepoError> {
+    let now = history.renewed(repo)?;
+    Ok(now.outcomes().iter().any(|outcome| {
+        outcome.run >= history.next_run()
+            && matches!(outcome.outcome_type, OutcomeType::Expire | OutcomeType::Prune | OutcomeType::Repair)
+    }))
+}
+
+/// What was read and found right: it is not read again where others drop and prune beside a check.
+#[derive(Default)]
+pub(crate) struct Proven {
+    /// Packs of which every byte was read, with their sizes.
+    packs: HashMap<PackId, u64>,
+    rows: ProvenRows,
+    /// Packs of which the index said something else when they were read.
+    misled: BTreeSet<PackId>,
+}
+
+/// `whole`: what was found right by a check before.
+fn check_once(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    options: &CheckOptions,
+    whole: &mut Proven,
+) -> Result<(CheckReport, Arc<History>), RepoError> {
+    options.steps.phase("structure");
+    let mut report = CheckReport::default();
+    let history = History::salvage(repo, log, &mut |_, error| {
+        report.stops_runs = true;
+        report.findings.push(Finding { remedy: Remedy::Outcome, ..Finding::of(&error, Severity::Lost) });
+    })?;
+    let prunes = history.prunes_or(repo, &mut |_, error| {
+        let backups = history.standing().map(|outcome| outcome.run).collect();
+        report.stops_runs = true;
+        let finding = Finding::of(&error, Severity::Lost);
+        report.findings.push(Finding { backups, remedy: Remedy::Outcome, ..finding });
+        Ok(())
+    })?;
+    check_history(repo, history, prunes, report, options, whole)
+}
+
+/// What follows from `history`; `report` says what is wrong with that.
+pub(crate) fn check_history(
+    repo: &Arc<Repo>,
+    history: History,
+    prunes: Prunes,
+    report: CheckReport,
+    options: &CheckOptions,
+    whole: &mut Proven,
+) -> Result<(CheckReport, Arc<History>), RepoError> {
+    let source = ChunkSource::with_prunes(Arc::clone(repo), &history, prunes, options.budget().maps_bytes);
+    let reads_data = options.read_data.is_some();
+    let mut check = Check {
+        source: Arc::new(source),
+        history: Arc::new(history),
+        options: options.clone(),
+        report,
+        needed: BTreeMap::new(),
+        there: BTreeMap::new(),
+        read: HashSet::new(),
+        bad_packs: HashMap::new(),
+        bad_chunks: HashMap::new(),
+        affected: Affected::default(),
+    };
+    check.endings()?;
+    check.segments()?;
+    check.refs()?;
+    if !repo.can_read() {
+        check.index_names()?;
+        check.packs()?;
+        check.unread()?;
+        check.sealed_packs()?;
+        check.report.not_checked.extend(NOT_READ);
+        if reads_data {
+            check
+                .report
+                .not_checked
+                .push("any stored byte of the data: --read-data does nothing with this key");
+        }
+        check.attribute()?;
+        return Ok((check.report, check.history));
+    }
+    check.packs()?;
+    check.index()?;
+    check.unread()?;
+    if reads_data {
+        check.options.steps.phase("data");
+        check.read_packs(whole)?;
+        check.reports()?;
+        check.report.unread = check.unread_now(&mut |_| {})?;
+        check.options.steps.phase("maps");
+    }
+    check.backups(&whole.rows)?;
+    check.misled(&mut whole.misled)?;
+    check.attribute()?;
+    Ok((check.report, check.history))
+}
+
+struct Check {
+    source: Arc<ChunkSource>,
+    history: Arc<History>,
+    options: CheckOptions,
+    report: CheckReport,
+    needed: BTreeMap<PackId, Needed>,
+    /// Packs that exist.
+    there: BTreeMap<PackId, ObjectInfo>,
+    /// Packs that were read.
+    read: HashSet<PackId>,
+    /// Findings about packs and chunks, to which backups and files are still to be added.
+    bad_packs: HashMap<PackId, usize>,
+    bad_chunks: HashMap<ChunkRef, usize>,
+    affected: Affected,
+}
+
+impl Check {
+    fn find(&mut self, finding: Finding) -> usize {
+        self.report.findings.push(finding);
+        self.report.findings.len() - 1
+    }
+
+    /// Makes an error that is about an object a finding.
+    fn finding(
+        &mut self,
+        error: RepoError,
+        severity: Severity,
+        backups: Vec<RunNo>,
+    ) -> Result<usize, RepoError> {
+        if error.is_of_the_object() {
+            Ok(self.find(Finding { backups, ..Finding::of(&error, severity) }))
+        } else {
+            Err(error)
+        }
+    }
+
+    fn bad_pack(&mut self, pack: PackId, severity: Severity, problem: impl ToString) {
+        let object = self.source.log().pack(pack).to_string();
+        let finding = Finding { problem: problem.to_string(), ..Finding::of_object(object, severity) };
+        let position = self.find(finding);
+        if severity == Severity::Lost {
+            self.bad_packs.entry(pack).or_insert(position);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What is stored beside data: outcomes that are not there, segments, reports.
+
+use std::sync::Arc;
+
+use super::{Check, Finding, Remedy, Severity};
+use crate::{
+    error::RepoError,
+    format::{
+        names::{Folder, RunNo},
+        object::{ObjectKind, Place},
+    },
+    log::{
+        lease::look,
+        run::REPORT_BYTES_MAX,
+        segment::{SegmentReader, is_superseded, list_segments},
+    },
+    store::{ahead::sized_in_order, exists},
+};
+
+impl Check {
+    /// Outcomes that are not there, and whose absence shows: after the newest that is, nothing tells of one but what its
+    /// run stored before it, and what later runs did.
+    pub(super) fn endings(&mut self) -> Result<(), RepoError> {
+        let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
+        let next = self.history.next_run();
+        let foreseen = self.history.last_foreseen();
+        let mut strangers = self.history.strangers().first().map(|run| log.outcome(*run).to_string());
+        let mut begun = Vec::new();
+        let mut stored = Vec::new();
+        for folder in [Folder::Runs, Folder::Refs, Folder::Reports] {
+            let runs = repo.list_folder(&log, folder)?.into_keys().map(|(run, _)| run);
+            let mut runs: Vec<RunNo> = runs.filter(|run| *run >= next).collect();
+            if let Some(far) = runs.iter().find(|run| **run > foreseen) {
+                strangers.get_or_insert_with(|| format!("{}{:010}", log.folder(folder), far.0));
+            }
+            runs.retain(|run| *run <= foreseen);
+            if folder == Folder::Refs {
+                stored.clone_from(&runs);
+            }
+            begun.extend(runs);
+        }
+        if let Some(object) = strangers {
+            let problem =
+                "bears the number of a run that is not to be for long: it counts for nothing".to_owned();
+            self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
+        }
+        if let Some(run) = self.history.uncertain_hold() {
+            let problem = "was to hold backups, or to let go of them, and its outcome is gone, or never was: say once more \
+                           what is held"
+                .to_owned();
+            let object = log.outcome(run).to_string();
+            self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
+        }
+        let Some(newest) = begun.into_iter().max() else { return Ok(()) };
+        // It may have come since the history was read.
+        let is_there = |run| exists(&**repo.store(), &log.outcome(run));
+        if is_there(next)? {
+            return Ok(());
+        }
+        if newest > next {
+            self.report.stops_runs = true;
+            let problem = format!("is missing: run {newest} began after it");
+            let object = log.outcome(next).to_string();
+            self.find(Finding {
+                problem,
+                remedy: Remedy::Outcome,
+                ..Finding::of_object(object, Severity::Lost)
+            });
+        }
+        let is_alive = look(&repo, &log, newest)?.is_some_and(|lease| lease.is_alive);
+        if stored.contains(&newest) && !is_alive && !is_there(newest)? {
+            let problem = format!(
+                "is missing, although run {newest} had stored all that comes before it: either the run died just there, \
+                 or its outcome was deleted, and what it recorded with it"
+            );
+            let object = log.outcome(newest).to_string();
+            self.find(Finding {
+                problem,
+                remedy: Remedy::Outcome,
+                ..Finding::of_object(object, Severity::Lost)
+            });
+        }
+        Ok(())
+    }
+
+    /// Segments that are needed: signed, whole, and none missing between others.
+    pub(super) fn segments(&mut self) -> Result<(), RepoError> {
+        let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
+        for run in list_segments(&repo, &log)?.into_keys() {
+            if is_superseded(&self.history, run) {
+                continue;
+            }
+            let mut reader = SegmentReader::new(&repo, &self.history, run);
+            let read = loop {
+                self.options.interrupt.check()?;
+                match reader.read_next() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break reader.check_end(),
+                    Err(error) => break Err(error),
+                }
+            };
+            if let Err(error) = read
+                // The run may have ended meanwhile, and its segments gone.
+                && !is_superseded(&self.history.renewed(&repo)?, run)
+            {
+                self.finding(error, Severity::Lost, Vec::new())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The report of every backup that has one. No restore needs it.
+    pub(super) fn reports(&mut self) -> Result<(), RepoError> {
+        let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
+        let there: Vec<_> = repo.list_folder(&log, Folder::Reports)?.into_iter().collect();
+        sized_in_order(
+            repo.store().reads_at_once(),
+            &there,
+            &|(_, info)| info.size_bytes,
+            |((run, part), info)| {
+                let place = Place { log: &log, kind: ObjectKind::Report, run: *run, part: *part };
+                Ok(repo.read_known_object(&place, Some(info), REPORT_BYTES_MAX).err())
+            },
+            |_, wrong| {
+                self.options.interrupt.check()?;
+                if let Some(error) = wrong {
+                    let position = self.finding(error, Severity::Repairable, Vec::new())?;
+                    self.report.findings[position].remedy = Remedy::Discard;
+                }
+                Ok(())
+            },
+        )
+    }
+}

@@ -1,0 +1,103 @@
+//! What a check finds, and what can be done about it.
+
+use crate::{
+    error::RepoError,
+    format::{item::ItemPath, names::RunNo},
+    ops::check_record::Unread,
+};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Backups can be restored; what is wrong can be made anew from what is there, or no restore needs it.
+    Repairable,
+    /// Data of a backup is gone, or cannot be trusted.
+    Lost,
+}
+
+/// What a repair can do about a finding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Remedy {
+    /// It drops the backups that need what is lost; without any, nothing.
+    #[default]
+    Drop,
+    /// It makes the refs of these backups anew from their page maps.
+    Refs,
+    /// It makes the index of this run anew from its packs.
+    Index(RunNo),
+    /// It deletes the object, which no restore needs.
+    Discard,
+    /// It says that the run came to nothing, or finds out what its prune did.
+    Outcome,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The object, down to the chunk.
+    pub object: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What a repair can do about it.
+    pub remedy: Remedy,
+    /// The backups that need it.
+    pub backups: Vec<RunNo>,
+    /// The files that need it, as far as page maps were read: the first few.
+    pub files: Vec<ItemPath>,
+    /// How many more files, as far as they were counted.
+    pub files_more: u64,
+}
+
+/// What a check did and found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// What is wrong, worst first.
+    pub findings: Vec<Finding>,
+    /// What every run builds on is damaged: nothing more can be written to this log ([`RepoError::History`]).
+    pub stops_runs: bool,
+    /// Backups that stand.
+    pub backups: u64,
+    /// Packs that they need.
+    pub packs: u64,
+    /// Of these, packs that were read.
+    pub packs_read: u64,
+    /// Bytes of them.
+    pub bytes_read: u64,
+    /// Packs that were to be read, and are left for want of time or by the number of bytes.
+    pub packs_left: u64,
+    /// Bytes of them.
+    pub bytes_left: u64,
+    /// For how long what backups need was not read, after this check.
+    pub unread: Unread,
+    /// Why it is not recorded what was read.
+    pub not_recorded: Option<String>,
+    /// Items whose page maps were read.
+    pub items_walked: u64,
+    /// What was not looked at, because the key cannot read it.
+    pub not_checked: Vec<&'static str>,
+}
+
+impl Finding {
+    pub(crate) fn of(error: &RepoError, severity: Severity) -> Self {
+        let (object, problem) = match error {
+            RepoError::Damaged { object, damage } => (object.clone(), damage.to_string()),
+            RepoError::Store(error) => (error.path.clone(), error.kind.to_string()),
+            other => (String::new(), other.to_string()),
+        };
+        Self { problem, ..Self::of_object(object, severity) }
+    }
+
+    pub(crate) fn of_object(object: String, severity: Severity) -> Self {
+        Self {
+            severity,
+            object,
+            problem: String::new(),
+            remedy: Remedy::default(),
+            backups: Vec::new(),
+            files: Vec::new(),
+            files_more: 0,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What can be checked of packs and indexes without opening them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{Check, Finding, Remedy, Severity};
+use crate::{
+    data::reader::ChunkSource,
+    error::{Damage, RepoError},
+    format::{
+        names::{Folder, PackId, RunNo},
+        object::{HEADER_BYTES, check_header},
+        pack::{TRAILER_BYTES, Trailer},
+    },
+    ops::check_record::{Checked, Unread},
+    store::ahead::in_order,
+};
+
+impl Check {
+    /// Every run whose packs are needed has the index parts that its outcome counts.
+    pub(super) fn index_names(&mut self) -> Result<(), RepoError> {
+        let there = self.source.repo().list_folder(self.source.log(), Folder::Index)?;
+        let runs: BTreeSet<RunNo> = self.needed.keys().map(|pack| pack.run).collect();
+        for run in runs {
+            let recorded = self.history.outcome(run).map_or(0, |outcome| outcome.index_parts);
+            // Those all of whose packs are gone may be gone; which these are is sealed.
+            if recorded > 0 && there.range((run, 0)..=(run, u32::MAX)).next().is_none() {
+                let object = self.source.log().index(run, 0).to_string();
+                let problem = Damage::Missing.to_string();
+                self.find(Finding {
+                    problem,
+                    remedy: Remedy::Index(run),
+                    ..Finding::of_object(object, Severity::Repairable)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Needed packs begin with the header of their place and end with a trailer that fits.
+    pub(super) fn sealed_packs(&mut self) -> Result<(), RepoError> {
+        let packs = self.needed.keys().filter(|pack| !self.bad_packs.contains_key(pack));
+        let packs: Vec<(PackId, u64)> =
+            packs.filter_map(|pack| Some((*pack, self.there.get(pack)?.size_bytes))).collect();
+        let source = Arc::clone(&self.source);
+        let look = |(pack, size_bytes): &(PackId, u64)| match sealed_pack(&source, *pack, *size_bytes) {
+            Err(error) if !error.is_of_the_object() => Err(error),
+            looked => Ok(looked.err()),
+        };
+        in_order(source.repo().store().reads_at_once(), &packs, look, |(pack, _), wrong| {
+            self.options.interrupt.check()?;
+            if let Some(error) = wrong {
+                self.bad_pack(*pack, Severity::Lost, Finding::of(&error, Severity::Lost).problem);
+            }
+            Ok(())
+        })
+    }
+
+    /// Every needed pack is there, and what refs say of it.
+    pub(super) fn packs(&mut self) -> Result<(), RepoError> {
+        let there = self.source.repo().list_folder(self.source.log(), Folder::Packs)?;
+        self.there = there.into_iter().map(|((run, part), info)| (PackId { run, part }, info)).collect();
+        // A listing may be behind, or leave something out: only the object itself tells that it is gone.
+        let unlisted: Vec<PackId> =
+            self.needed.keys().copied().filter(|pack| !self.there.contains_key(pack)).collect();
+        for pack in unlisted {
+            self.options.interrupt.check()?;
+            match self.source.repo().store().head(&self.source.log().pack(pack)) {
+                Ok(info) => drop(self.there.insert(pack, info)),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut missing = Vec::new();
+        for (pack, needed) in &mut self.needed {
+            match self.there.get(pack).map(|info| info.size_bytes) {
+                None => missing.push(*pack),
+                Some(size) => {
+                    needed.is_disputed |= needed.shape.as_ref().is_some_and(|shape| shape.size_bytes != size);
+                }
+            }
+        }
+        for pack in missing {
+            self.bad_pack(pack, Severity::Lost, "is missing");
+        }
+        self.disputes()
+    }
+
+    /// For how long what backups need was not read. A record that cannot be believed is found, if no check has written
+    /// another since.
+    pub(super) fn unread(&mut self) -> Result<(), RepoError> {
+        let mut damaged = Vec::new();
+        self.report.unread = self.unread_now(&mut |error| damaged.push(error))?;
+        for error in damaged {
+            let finding = Finding::of(&error, Severity::Repairable);
+            self.find(Finding { remedy: Remedy::Discard, ..finding });
+        }
+        Ok(())
+    }
+
+    pub(super) fn unread_now(&self, each: &mut dyn FnMut(RepoError)) -> Result<Unread, RepoError> {
+        let checked = Checked::read(self.source.repo(), self.source.log(), each)?;
+        let mut unread = Unread::default();
+        for pack in self.needed.keys() {
+            if let Some(info) = self.there.get(pack) {
+                unread.add(&checked, *pack, info);
+            }
+        }
+        Ok(unread)
+    }
+}
+
+fn sealed_pack(source: &ChunkSource, pack: PackId, size_bytes: u64) -> Result<(), RepoError> {
+    let place = source.place(pack);
+    let path = place.path();
+    let store = source.repo().store();
+    let mut header = [0; HEADER_BYTES];
+    store.read_exact_at(&path, 0, &mut header).map_err(RepoError::of_needed)?;
+    check_header(source.repo().keys(), &place, &header)?;
+    let trailer_at = size_bytes
+        .checked_sub(TRAILER_BYTES as u64)
+        .ok_or_else(|| RepoError::malformed(&path, "it is too short for a pack"))?;
+    let mut trailer = [0; TRAILER_BYTES];
+    store.read_exact_at(&path, trailer_at, &mut trailer).map_err(RepoError::of_needed)?;
+    let trailer = Trailer::decode(&trailer, size_bytes);
+    trailer.map_err(|error| RepoError::damaged(&path, Damage::Format(error)))?;
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! What checks have read and found good, and when (`docs/repository.md` section 11a).
+//!
+//! - A record says all that was known when it was written, so only the newest that is whole and believed counts, and
+//!   every older one can go. Whoever comes second creates the next number, with what the first has said in it.
+//! - Nothing but the choice of what to read next depends on it, and which backup an expire keeps for a good one: where
+//!   one is lost, data is read once more.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use crate::{
+    error::{Damage, RepoError},
+    format::{
+        names::{Folder, LogName, PackId, RunNo},
+        object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
+        wire::{Decoder, FormatError, put_varint},
+    },
+    keys::Role,
+    log::outcome::{signed_bytes, split_signed},
+    repo::Repo,
+    store::{ObjectInfo, ObjectPath, read_all},
+};
+
+const MAGIC: &[u8; 4] = b"HFC1";
+const CONTEXT: &[u8] = b"holdfast check 1\0";
+const FORMAT: u8 = 1;
+/// Plain bytes of a record, at most: some ten times what 100 TB need.
+const RECORD_BYTES_MAX: u64 = 1 << 28;
+const OBJECT_BYTES_MAX: u64 = sealed_limit_bytes(RECORD_BYTES_MAX) + 128;
+const PART_MAX: u32 = 999_999;
+/// How often a record is tried again after others came first.
+const ATTEMPTS: u32 = 20;
+
+/// A pack that was read, every byte of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ReadPack {
+    size_bytes: u64,
+    /// When reading began, in seconds since 1970 by the store's clock.
+    at_s: u64,
+}
+
+/// For programs that know nothing of it: of no size that a pack has, and read at no time that counts.
+const FOUND_BAD: ReadPack = ReadPack { size_bytes: 0, at_s: NEVER };
+const NEVER: u64 = 0;
+
+/// When packs of a log were last read and found good.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    packs: BTreeMap<PackId, ReadPack>,
+}
+
+/// Data by the time for which nobody has read it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unread {
+    /// When what was read longest ago was read, or was written, where nobody has read it since.
+    pub since: Option<SystemTime>,
+    /// Packs that no check has read.
+    pub never_packs: u64,
+    /// Their bytes.
+    pub never_bytes: u64,
+}
+
+impl Unread {
+    /// Takes in a pack.
+    pub(crate) fn add(&mut self, checked: &Checked, pack: PackId, info: &ObjectInfo) {
+        let since = checked.since(pack, info);
+        self.since = Some(self.since.map_or(since, |oldest| oldest.min(since)));
+        if checked.read_at(pack, info).is_none() {
+            self.never_packs += 1;
+            self.never_bytes += info.size_bytes;
+        }
+    }
+}
+
+impl Checked {
+    /// The newest record that is whole and believed; without one, nothing was read. Tells `each` what is not.
+    pub fn read(repo: &Repo, log: &LogName, each: &mut dyn FnMut(RepoError)) -> Result<Self, RepoError> {
+        Ok(newest(repo, log, each)?.map_or_else(Self::default, |(_, checked)| checked))
+    }
+
+    /// When the pack was last read, if that is known of the object that is there now.
+    fn read_at(&self, pack: PackId, info: &ObjectInfo) -> Option<SystemTime> {
+        let read = self.packs.get(&pack).filter(|read| read.size_bytes == info.size_bytes)?;
+        if read.at_s == NEVER {
+            return None;
+        }
+        let at = UNIX_EPOCH.checked_add(Duration::from_secs(read.at_s))?;
+        // Whole seconds are recorded, and an object that came after it was read is another.
+        (at + Duration::from_secs(1) > info.created_at).then_some(at)
+    }
+
+    /// Since when nobody has read it: it was read, or written, then.
+    #[must_use]
+    pub fn since(&self, pack: PackId, info: &ObjectInfo) -> SystemTime {
+        self.read_at(pack, info).unwrap_or(info.created_at)
+    }
+
+    /// For how long nobody has read it. What is said to be read in the future was read by nobody.
+    /// What was found bad the last time nobody has ever read good.
+    #[must_use]
+    pub fn unread_for(&self, pack: PackId, info: &ObjectInfo, now: SystemTime) -> Duration {
+        if self.is_bad(pack) {
+            return Duration::MAX;
+        }
+        now.duration_since(self.since(pack, info)).unwrap_or(Duration::MAX)
+    }
+
+    /// Whether the last check that has read the pack found it damaged.
+    #[must_use]
+    pub fn is_bad(&self, pack: PackId) -> bool {
+        self.packs.get(&pack) == Some(&FOUND_BAD)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        put_varint(&mut out, self.packs.len() as u64);
+        for (pack, read) in &self.packs {
+            put_varint(&mut out, pack.run.0);
+            put_varint(&mut out, u64::from(pack.part));
+            put_varint(&mut out, read.size_bytes);
+            put_varint(&mut out, read.at_s);
+        }
+        out
+    }
+
+    fn decode(plain: &[u8]) -> Result<Self, FormatError> {
+        let mut decoder = Decoder::new(plain);
+        if decoder.u8("format")? != FORMAT {
+            return Err(FormatError::rule("format", "is not known to this version"));
+        }
+        let count = decoder.count("pack count", usize::MAX, 4)?;
+        let mut packs = BTreeMap::new();
+        for _ in 0..count {
+            let run = RunNo(decoder.between("run", 1, u64::MAX)?);
+            let pack = PackId { run, part: decoder.u32_most("part", PART_MAX)? };
+            if packs.last_key_value().is_some_and(|(last, _)| *last >= pack) {
+                return Err(FormatError::rule("pack", "is not after the one before"));
+            }
+            let size_bytes = decoder.varint("object size")?;
+            packs.insert(pack, ReadPack { size_bytes, at_s: decoder.varint("time")? });
+        }
+        decoder.end("record")?;
+        Ok(Self { packs })
+    }
+}
+
+fn place(log: &LogName, number: u64) -> Place<'_> {
+    Place { log, kind: ObjectKind::CheckRecord, run: RunNo(number), part: 0 }
+}
+
+fn numbers(repo: &Repo, log: &LogName) -> Result<Vec<u64>, RepoError> {
+    Ok(repo.list_folder(log, Folder::Checks)?.into_keys().map(|(number, _)| number.0).collect())
+}
+
+fn newest(
+    repo: &Repo,
+    log: &LogName,
+    each: &mut dyn FnMut(RepoError),
+) -> Result<Option<(u64, Checked)>, RepoError> {
+    for number in numbers(repo, log)?.into_iter().rev() {
+        match read_record(repo, log, number) {
+            Ok(checked) => return Ok(Some((number, checked))),
+            // Another has written the next, and deleted this one.
+            Err(error) if error.is_not_found() => {}
+            Err(error) if error.is_of_the_object() => each(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+fn read_record(repo: &Repo, log: &LogName, number: u64) -> Result<Checked, RepoError> {
+    let place = place(log, number);
+    let object = read_all(&**repo.store(), &place.path(), OBJECT_BYTES_MAX)?;
+    let ([sealed, rest], role) = split_signed(repo, &place, MAGIC, CONTEXT, &object)?;
+    if role != Role::Operator {
+        return Err(RepoError::damaged(place, Damage::Role { act: "record of a check", role }));
+    }
+    if !rest.is_empty() {
+        return Err(RepoError::malformed(place, "it has a second part"));
+    }
+    let plain = repo.open_object(&place, sealed, RECORD_BYTES_MAX)?;
+    Checked::decode(&plain).map_err(|error| RepoError::damaged(place, Damage::Format(error)))
+}
+
+/// A record as it is stored, of whatever is to be in it.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn encode_raw(
+    repo: &Repo,
+    log: &LogName,
+    number: u64,
+    plain: &[u8],
+) -> Result<(ObjectPath, Vec<u8>), RepoError> {
+    let place = place(log, number);
+    let sealed = seal_object(repo.keys(), &place, plain)?;
+    Ok((place.path(), signed_bytes(repo, &place, MAGIC, CONTEXT, &[&sealed, &[]])))
+}
+
+/// What a record says of these packs, each with its size and when it was read.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn plain_record(packs: &[(PackId, u64, u64)]) -> Vec<u8> {
+    let read = |&(pack, size_bytes, at_s): &_| (pack, ReadPack { size_bytes, at_s });
+    Checked { packs: packs.iter().map(read).collect() }.encode()
+}
+
+/// Records that packs were read from `at` on: of those that are `good`, with their sizes, and that others are `bad`,
+/// whatever was found before. Durable on return.
+pub(crate) fn record(
+    repo: &Repo,
+    log: &LogName,
+    good: &[(PackId, u64)],
+    bad: &[PackId],
+    at: SystemTime,
+) -> Result<(), RepoError> {
+    let at_s = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    update(repo, log, &|checked| {
+        checked.packs.extend(bad.iter().map(|pack| (*pack, FOUND_BAD)));
+        for (pack, size_bytes) in good {
+            let read = checked.packs.entry(*pack).or_insert(ReadPack { size_bytes: *size_bytes, at_s });
+            if read.size_bytes != *size_bytes || read.at_s < at_s {
+                *read = ReadPack { size_bytes: *size_bytes, at_s };
+            }
+        }
+    })
+}
+
+/// Forgets what is said of packs that are not among `there`, and deletes records that no longer count. A key that cannot
+/// read packs cannot sign either: then a record stays as it is, but for one all of whose packs are gone.
+pub(crate) fn sweep(
+    repo: &Repo,
+    log: &LogName,
+    there: &dyn Fn(PackId) -> bool,
+) -> Result<Vec<ObjectPath>, RepoError> {
+    let Some((number, checked)) = newest(repo, log, &mut |_| {})? else { return Ok(Vec::new()) };
+    let left = checked.packs.keys().filter(|pack| there(**pack)).count();
+    if left == 0 {
+        let useless = numbers(repo, log)?.into_iter().filter(|other| *other <= number);
+        return Ok(useless.map(|number| place(log, number).path()).collect());
+    }
+    if left < checked.packs.len() && repo.can_read() {
+        update(repo, log, &|checked| checked.packs.retain(|pack, _| there(*pack)))?;
+        return Ok(Vec::new());
+    }
+    let useless = numbers(repo, log)?.into_iter().filter(|other| *other < number);
+    Ok(useless.map(|number| place(log, number).path()).collect())
+}
+
+/// Writes the next record: what the newest says, changed.
+fn update(repo: &Repo, log: &LogName, change: &dyn Fn(&mut Checked)) -> Result<(), RepoError> {
+    let mut lost = None;
+    for _ in 0..ATTEMPTS {
+        // After the newest that is whole: a number that somebody has made up counts for nothing.
+        let (taken, mut checked) = newest(repo, log, &mut |_| {})?.unwrap_or_default();
+        change(&mut checked);
+        // It may be another's since, or damaged.
+        let number = lost.max(Some(taken)).unwrap_or(0) + 1;
+        let place = place(log, number);
+        let sealed = seal_object(repo.keys(), &place, &checked.encode())?;
+        let object = signed_bytes(repo, &place, MAGIC, CONTEXT, &[&sealed, &[]]);
+        match repo.store().create_if_absent(&place.path(), &object) {
+            Ok(_) => {
+                let older = numbers(repo, log)?.into_iter().filter(|other| *other < number);
+                let older: Vec<ObjectPath> = older.map(|number| self::place(log, number).path()).collect();
+                repo.discard(&older)?;
+                return Ok(());
+            }
+            Err(error) if error.is_exists() => lost = Some(number),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(RepoError::malformed(log.folder(Folder::Checks), "other checks kept coming first"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn records_come_back_and_no_cut_is_taken_for_one(
+            packs in prop::collection::btree_map((1..1_000_u64, 0..=PART_MAX), any::<(u64, u64)>(), 0..9),
+        ) {
+            let packs = packs.into_iter().map(|((run, part), (size_bytes, at_s))| {
+                (PackId { run: RunNo(run), part }, ReadPack { size_bytes, at_s })
+            });
+            let checked = Checked { packs: packs.collect() };
+            let bytes = checked.encode();
+            prop_assert_eq!(Checked::decode(&bytes), Ok(checked));
+            for cut in 0..bytes.len() {
+                prop_assert!(Checked::decode(&bytes[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Checked::decode(&[&[FORMAT], &bytes[..]].concat());
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! Expire: dropping backups, by rules or by name. What they alone needed is freed by later prunes.
+//!
+//! What is on hold is never dropped. By rules the newest backup stays, too, and the newest good one: no check has found
+//! what it needs damaged, none of it is missing, and, as far as the key reads manifests, no page was damaged when it was
+//! taken. Rules go for the whole of a source and for each part of it by themselves. They pass over what was imported: dozens of old dumps, imported in an hour, are neither the newest nor all of
+//! one day.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use jiff::{Timestamp, tz::TimeZone};
+use thiserror::Error;
+
+use crate::{
+    error::RepoError,
+    format::{
+        manifest::{DAMAGED_PAGES, Head},
+        names::{Folder, LogName, PackId, RunNo},
+    },
+    keys::Act,
+    log::{
+        history::{History, Prunes},
+        hold::Hold,
+        outcome::{Intent, PartId},
+        run::{BeginError, Ending, FinishError, Run, RunOptions},
+    },
+    ops::{
+        check_record::Checked,
+        retention::{Candidate, Reason, RetentionPolicy, doubtful},
+    },
+    repo::Repo,
+    store::{ObjectInfo, exists},
+};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub enum ExpireRequest {
+    /// Keep what the rules keep, and in any case the newest backup and the newest good one.
+    ByRules(Rules),
+    /// Drop these, unless nothing good would be left of the source, or of a part that was taken since.
+    Named(Vec<RunNo>),
+    /// Drop exactly these, whatever is left.
+    Exactly(Vec<RunNo>),
+}
+
+/// Rules, and what they go for.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// By age.
+    pub policy: RetentionPolicy,
+    /// Whose days and hours.
+    pub zone: TimeZone,
+    /// Tags of which each keeps a backup.
+    pub keep_tags: Vec<String>,
+    /// The rules go for backups with this tag; all others stay.
+    pub only_tag: Option<String>,
+}
+
+impl Rules {
+    /// By age alone.
+    #[must_use]
+    pub fn by_age(policy: RetentionPolicy, zone: TimeZone) -> Self {
+        Self { policy, zone, keep_tags: Vec::new(), only_tag: None }
+    }
+
+    fn keep_nothing(&self) -> bool {
+        self.policy.is_empty() && self.keep_tags.is_empty()
+    }
+
+    fn ask_for_tags(&self) -> bool {
+        !self.keep_tags.is_empty() || self.only_tag.is_some()
+    }
+}
+
+/// A backup that stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its run.
+    pub run: RunNo,
+    /// When it was taken.
+    pub at: Timestamp,
+    /// The rules that keep it; none where it was not asked for, or is the last.
+    pub reasons: Vec<Reason>,
+}
+
+/// What an expire does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExpirePlan {
+    /// What stays, oldest first.
+    pub kept: Vec<Kept>,
+    /// What is dropped, oldest first.
+    pub dropped: Vec<RunNo>,
+}
+
+/// Why nothing was dropped.
+#[derive(Debug, Error)]
+pub enum ExpireError {
+    /// The rules keep nothing.
+    #[error("the rules keep no backup at all: give at least one --keep rule")]
+    NoRules,
+    /// It does not stand.
+    #[error("{log} has no backup {run}")]
+    NoSuchBackup {
+        /// Whose log.
+        log: LogName,
+        /// What was asked for.
+        run: RunNo,
+    },
+    /// It is on hold.
+    #[error("backup {run} of {log} is held {}", until_when(.hold))]
+    Held {
+        /// Whose log.
+        log: LogName,
+        /// What was to be dropped.
+        run: RunNo,
+        /// Why and how long.
+        hold: Box<Hold>,
+    },
+    /// Nothing as good would be left.
+    #[error("backup {run} is the last good one of {log}, or of the part of it that it holds")]
+    LastGood {
+        /// Whose log.
+        log: LogName,
+        /// What was to be dropped.
+        run: RunNo,
+    },
+    /// What is held is not known.
+    #[error(
+        "run {run} of {log} was to hold backups, and its outcome is gone, or never was: what is held is not known"
+    )]
+    MayBeHeld {
+        /// Whose log.
+        log: LogName,
+        /// The run.
+        run: RunNo,
+    },
+    /// The run could not begin.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// The run could not end.
+    #[error(transparent)]
+    Finish(#[from] FinishError),
+    /// The repository failed.
+    #[error(transparent)]
+    Repo(#[from] RepoError),
+}
+
+fn until_when(hold: &Hold) -> String {
+    hold.until.map_or_else(|| "until it is released".to_owned(), |until| format!("until {until:.0}"))
+}
+
+/// What the manifest of a backup says, as far as rules ask.
+struct Said {
+    tags: Vec<String>,
+    is_damaged: bool,
+}
+
+/// Plans, and keeps what manifests say: they do not change.
+struct Planner<'a> {
+    repo: &'a Repo,
+    /// `None`: the manifest is damaged.
+    said: HashMap<RunNo, Option<Said>>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(repo: &'a Repo) -> Self {
+        Self { repo, said: HashMap::new() }
+    }
+
+    fn plan(
+        &mut self,
+        history: &History,
+        request: &ExpireRequest,
+        now: Timestamp,
+    ) -> Result<ExpirePlan, ExpireError> {
+        let candidates: Vec<Candidate> = history
+            .standing()
+            .map(|outcome| Candidate { run: outcome.run, at: outcome.taken_at() })
+            .collect();
+        let verdicts = match request {
+            ExpireRequest::ByRules(rules) => self.judge(history, &candidates, rules, now)?,
+            ExpireRequest::Named(runs) | ExpireRequest::Exactly(runs) => {
+                may_drop(history, runs, now)?;
+                if matches!(request, ExpireRequest::Named(_)) {
+                    self.leave_a_good_one(history, runs)?;
+                }
+                candidates.iter().map(|c| (!runs.contains(&c.run)).then(Vec::new)).collect()
+            }
+        };
+        let mut plan = ExpirePlan::default();
+        for (candidate, verdict) in candidates.into_iter().zip(verdicts) {
+            match verdict {
+                Some(reasons) => plan.kept.push(Kept { run: candidate.run, at: candidate.at, reasons }),
+                None => plan.dropped.push(candidate.run),
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Why each candidate stays; `None`: it is to be dropped.
+    fn judge(
+        &mut self,
+        history: &History,
+        candidates: &[Candidate],
+        rules: &Rules,
+        now: Timestamp,
+    ) -> Result<Vec<Option<Vec<Reason>>>, ExpireError> {
+        if rules.keep_nothing() {
+            return Err(ExpireError::NoRules);
+        }
+        if rules.ask_for_tags() {
+            self.repo.require(Act::Read, "rules that go by tags")?;
+        }
+        let mut reasons = Vec::new();
+        for candidate in candidates {
+            let mut of_tags = match rules.ask_for_tags() {
+                true => self.reasons_of_tags(history, candidate.run, rules)?,
+                false => Vec::new(),
+            };
+            if history.hold(candidate.run, now).is_some() {
+                of_tags.push(Reason::Held);
+            }
+            if history.outcome(candidate.run).is_some_and(|outcome| outcome.imported) {
+                of_tags.push(Reason::Imported);
+            }
+            reasons.push(of_tags);
+        }
+        let created = history.standing().map(|outcome| {
+            // A time that is none was before all others.
+            Timestamp::try_from(outcome.created_at).unwrap_or(Timestamp::MIN)
+        });
+        let is_doubtful = doubtful(candidates, &created.collect::<Vec<_>>(), now);
+        for (reasons, _) in reasons.iter_mut().zip(is_doubtful).filter(|(_, is_doubtful)| *is_doubtful) {
+            reasons.push(Reason::DoubtfulTime);
+        }
+        let outside = [Reason::OtherTag, Reason::Unreadable, Reason::DoubtfulTime, Reason::Imported];
+        let is_outside = |of: &[Reason]| outside.iter().any(|reason| of.contains(reason));
+        // A part of a source takes no place of the whole, nor of another part, and no rule keeps it for longer than the whole.
+        let mut whole = Reaches::default();
+        let mut parts: BTreeMap<Option<PartId>, Vec<usize>> = BTreeMap::new();
+        for (at, candidate) in candidates.iter().enumerate() {
+            parts.entry(part_of(history, candidate.run)).or_default().push(at);
+        }
+        for (part, of_part) in &parts {
+            let inside: Vec<usize> =
+                of_part.iter().copied().filter(|at| !is_outside(&reasons[*at])).collect();
+            let judged: Vec<Candidate> = inside.iter().map(|at| candidates[*at]).collect();
+            for (at, mut by_age) in inside.into_iter().zip(rules.policy.judge(&judged, &rules.zone)) {
+                let taken_at = candidates[at].at;
+                match part {
+                    None => whole.note(&by_age, taken_at),
+                    Some(_) => by_age.retain(|reason| whole.reaches(*reason, taken_at, &rules.policy)),
+                }
+                reasons[at].splice(0..0, by_age);
+            }
+        }
+        let newest = newest_of_parts(history);
+        let is_dropped = |(candidate, reasons): (&Candidate, &Vec<Reason>)| {
+            reasons.is_empty() && !newest.contains(&candidate.run)
+        };
+        // Asked only where it saves one: it costs a listing of all packs.
+        let dropped = candidates.iter().zip(&reasons).filter(|it| is_dropped(*it));
+        let kept_at_least: BTreeSet<_> = newest.iter().map(|run| part_of(history, *run)).collect();
+        let asked: BTreeSet<_> = dropped
+            .map(|(candidate, _)| part_of(history, candidate.run))
+            .filter(|part| kept_at_least.contains(part))
+            .collect();
+        let good: BTreeSet<RunNo> = match asked.is_empty() {
+            true => BTreeSet::new(),
+            false => {
+                let stored = Stored::look(self.repo, history)?;
+                let newest = self.newest_good(history, &stored, &asked, &BTreeSet::new())?;
+                newest.into_values().map(Good::run).collect()
+            }
+        };
+        let verdict = |(candidate, mut reasons): (&Candidate, Vec<Reason>)| {
+            let is_newest = newest.contains(&candidate.run);
+            if reasons.is_empty() && !is_newest && good.contains(&candidate.run) {
+                reasons.push(Reason::LastGood);
+            }
+            (is_newest || !reasons.is_empty()).then_some(reasons)
+        };
+        let verdicts: Vec<_> = candidates.iter().zip(reasons).map(verdict).collect();
+        if let Some(run) = history.uncertain_hold().filter(|_| verdicts.contains(&None)) {
+            return Err(ExpireError::MayBeHeld { log: history.log().clone(), run });
+        }
+        Ok(verdicts)
+    }
+
+    fn reasons_of_tags(
+        &mut self,
+        history: &History,
+        run: RunNo,
+        rules: &Rules,
+    ) -> Result<Vec<Reason>, RepoError> {
+        let Some(said) = self.said(history, run)? else { return Ok(vec![Reason::Unreadable]) };
+        let keeps = said.tags.iter().any(|tag| rules.keep_tags.contains(tag));
+        let is_other = rules.only_tag.as_ref().is_some_and(|only| !said.tags.contains(only));
+        let reasons = [(keeps, Reason::Tag), (is_other, Reason::OtherTag)];
+        Ok(reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect())
+    }
+
+    /// That of the source, and of each part that was taken since, something as good is left as there is now.
+    fn leave_a_good_one(&mut self, history: &History, dropped: &[RunNo]) -> Result<(), ExpireError> {
+        let dropped: BTreeSet<RunNo> = dropped.iter().copied().collect();
+        let newest: BTreeSet<_> =
+            newest_of_parts(history).into_iter().map(|run| part_of(history, run)).collect();
+        let touched: BTreeSet<_> = dropped.iter().map(|run| part_of(history, *run)).collect();
+        let asked: BTreeSet<_> = newest.intersection(&touched).copied().collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let stored = Stored::look(self.repo, history)?;
+        let now = self.newest_good(history, &stored, &asked, &BTreeSet::new())?;
+        let risked: BTreeSet<_> =
+            now.iter().filter(|(_, good)| dropped.contains(&good.run())).map(|(part, _)| *part).collect();
+        if risked.is_empty() {
+            return Ok(());
+        }
+        let left = self.newest_good(history, &stored, &risked, &dropped)?;
+        let is_left = |part: &Option<PartId>, good: &Good| match (left.get(part), good) {
+            (None, _) | (Some(Good::WhenTaken(_)), Good::Now(_)) => false,
+            (Some(_), _) => true,
+        };
+        match now.into_iter().find(|(part, good)| risked.contains(part) && !is_left(part, good)) {
+            Some((_, good)) => Err(ExpireError::LastGood { log: history.log().clone(), run: good.run() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Of each of these parts the newest backup of which nothing is known to be damaged or missing, as far as the key can
+    /// tell. Where there is none, the newest that was whole when it was taken.
+    fn newest_good(
+        &mut self,
+        history: &History,
+        stored: &Stored,
+        parts: &BTreeSet<Option<PartId>>,
+        but: &BTreeSet<RunNo>,
+    ) -> Result<BTreeMap<Option<PartId>, Good>, RepoError> {
+        let mut newest = BTreeMap::new();
+        for backup in history.standing().rev().filter(|it| !it.imported && !but.contains(&it.run)) {
+            if !parts.contains(&backup.part) || matches!(newest.get(&backup.part), Some(Good::Now(_))) {
+                continue;
+            }
+            // A keeper reads no manifest.
+            if self.repo.can_read() && self.said(history, backup.run)?.is_none_or(|said| said.is_damaged) {
+                continue;
+            }
+            if stored.has_all_of(backup.run)? {
+                newest.insert(backup.part, Good::Now(backup.run));
+            } else {
+                newest.entry(backup.part).or_insert(Good::WhenTaken(backup.run));
+            }
+        }
+        Ok(newest)
+    }
+
+    /// `None` where the manifest is damaged.
+    fn said(&mut self, history: &History, run: RunNo) -> Result<Option<&Said>, RepoError> {
+        if !self.said.contains_key(&run) {
+            let said = match history.head(self.repo, run) {
+                Ok(json) => Head::decode(&json).ok().map(|head| Said {
+                    is_damaged: head.flags.iter().any(|flag| flag == DAMAGED_PAGES),
+                    tags: head.tags,
+                }),
+                Err(error) if error.is_of_the_object() => None,
+                Err(error) => return Err(error),
+            };
+            self.said.insert(run, said);
+        }
+        Ok(self.said.get(&run).and_then(Option::as_ref))
+    }
+}
+
+/// The newest good backup of something.
+#[derive(Clone, Copy)]
+enum Good {
+    /// Nothing of it is known to be damaged or missing.
+    Now(RunNo),
+    /// It was whole when it was taken; nothing that is there now is.
+    WhenTaken(RunNo),
+}
+
+impl Good {
+    fn run(self) -> RunNo {
+        let (Self::Now(run) | Self::WhenTaken(run)) = self;
+        run
+    }
+}
+
+/// What a backup holds of its source.
+fn part_of(history: &History, run: RunNo) -> Option<PartId> {
+    history.outcome(run).and_then(|outcome| outcome.part)
+}
+
+/// The newest of the whole source, as they were taken, and of each part of which there is one since.
+fn newest_of_parts(history: &History) -> BTreeSet<RunNo> {
+    let taken = history.standing().filter(|backup| !backup.imported);
+    let newest: BTreeMap<_, _> = taken.map(|backup| (backup.part, backup.run)).collect();
+    let whole = newest.get(&None).copied();
+    newest.into_values().filter(|run| whole.is_none_or(|whole| *run >= whole)).collect()
+}
+
+/// How many of the whole source each rule keeps, and since when.
+#[derive(Default)]
+struct Reaches(HashMap<Reason, (u32, Timestamp)>);
+
+impl Reaches {
+    fn note(&mut self, reasons: &[Reason], at: Timestamp) {
+        for reason in reasons {
+            let (count, since) = self.0.entry(*reason).or_insert((0, at));
+            *count += 1;
+            *since = (*since).min(at);
+        }
+    }
+
+    /// Whether a rule goes back so far: it does as long as it keeps fewer than it may.
+    fn reaches(&self, reason: Reason, at: Timestamp, policy: &RetentionPolicy) -> bool {
+        let full = self.0.get(&reason).filter(|(count, _)| Some(*count) == policy.limit(reason));
+        full.is_none_or(|(_, since)| at >= *since)
+    }
+}
+
+/// What tells, without reading data, whether a backup has lost something.
+struct Stored<'a> {
+    repo: &'a Repo,
+    history: &'a History,
+    prunes: Prunes,
+    packs: BTreeMap<(RunNo, u32), ObjectInfo>,
+    checked: Checked,
+}
+
+impl<'a> Stored<'a> {
+    fn look(repo: &'a Repo, history: &'a History) -> Result<Self, RepoError> {
+        let log = history.log();
+        Ok(Self {
+            repo,
+            history,
+            // What one has moved whose own word is damaged seems missing.
+            prunes: history.prunes_or(repo, &mut |_, _| Ok(()))?,
+            packs: repo.list_folder(log, Folder::Packs)?,
+            checked: Checked::read(repo, log, &mut |_| {})?,
+        })
+    }
+
+    /// Whether every pack that the backup needs is there, and no check has found it damaged.
+    fn has_all_of(&self, run: RunNo) -> Result<bool, RepoError> {
+        let mut recorded: BTreeMap<PackId, u64> = BTreeMap::new();
+        let mut needed: BTreeSet<PackId> = BTreeSet::new();
+        let refs = self.history.stored_refs(self.repo, run).and_then(|refs| {
+            refs.each_pack(|of| {
+                recorded.insert(of.pack, of.size_bytes);
+                if !self.prunes.leaves(of.pack) {
+                    needed.extend(of.needed().map(|chunk| self.prunes.resolve(chunk).pack));
+                } else if of.ordinals().next().is_some() {
+                    needed.insert(of.pack);
+                }
+            })
+        });
+        match refs {
+            Err(error) if error.is_of_the_object() => return Ok(false),
+            refs => refs?,
+        }
+        for pack in needed {
+            if self.prunes.is_dead(pack)
+                || self.checked.is_bad(pack)
+                || !self.has(pack, recorded.get(&pack))?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has(&self, pack: PackId, recorded: Option<&u64>) -> Result<bool, RepoError> {
+        match self.packs.get(&(pack.run, pack.part)) {
+            Some(info) => Ok(recorded.is_none_or(|size_bytes| info.size_bytes == *size_bytes)),
+            // A listing may lag behind.
+            None => Ok(exists(&**self.repo.store(), &self.history.log().pack(pack))?),
+        }
+    }
+}
+
+/// That all of `runs` stand and none is held.
+fn may_drop(history: &History, runs: &[RunNo], now: Timestamp) -> Result<(), ExpireError> {
+    for run in runs.iter().copied() {
+        let log = history.log().clone();
+        if !history.stands(run) {
+            return Err(ExpireError::NoSuchBackup { log, run });
+        }
+        if let Some(hold) = history.hold(run, now) {
+            return Err(ExpireError::Held { log, run, hold: Box::new(hold.clone()) });
+        }
+    }
+    Ok(())
+}
+
+/// What would be dropped at `now`. An expire asks the store's clock; whoever only looks may take any.
+pub fn plan_expire(
+    repo: &Repo,
+    history: &History,
+    request: &ExpireRequest,
+    now: Timestamp,
+) -> Result<ExpirePlan, ExpireError> {
+    Planner::new(repo).plan(history, request, now)
+}
+
+/// Drops backups; where there is none to drop, without a run.
+pub fn expire(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    request: &ExpireRequest,
+    options: &RunOptions,
+) -> Result<ExpirePlan, ExpireError> {
+    let mut planner = Planner::new(repo);
+    let history = History::read(repo, log)?;
+    let plan = planner.plan(&history, request, repo.now()?)?;
+    if plan.dropped.is_empty() {
+        return Ok(plan);
+    }
+    let mut run = Run::begin_as(Intent::Expire, repo, &history, options)?;
+    // Again, now that nothing can come between.
+    let plan = match planner.plan(run.history(), request, repo.now()?) {
+        Ok(plan) if !plan.dropped.is_empty() => plan,
+        nothing => {
+            run.abandon("nothing was left to drop")?;
+            return nothing;
+        }
+    };
+    run.finish(Ending::Expire { dropped: plan.dropped.clone() })?;
+    Ok(plan)
+}
