@@ -15,7 +15,9 @@ use std::{
 use thiserror::Error;
 
 pub(crate) mod ahead;
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+#[cfg(any(test, feature = "testing"))]
 pub mod faulty;
 mod forward;
 pub mod fs;
